@@ -1,0 +1,1 @@
+"""The harness: a sweep in, rows out. Names no operator."""

@@ -1,0 +1,167 @@
+"""The words that operators and harness share: Problem, Implementation, Operator, Launch.
+
+A *Problem* is numbers only and needs no torch, so sweeps are read, cases listed and rows predicted
+without it. An *Operator* is the functions that solve such a problem on tensors. Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensors = tuple[torch.Tensor, ...]
+
+DeviceKind = Literal["cpu", "cuda"]
+Dtype = Literal["float16", "bfloat16", "tf32", "float32", "float64"]
+"""How operands are stored and multiplied. `tf32` is float32 in memory, multiplied on tensor cores."""
+
+ITEM_BYTE: Mapping[Dtype, int] = {
+    "float16": 2,
+    "bfloat16": 2,
+    "tf32": 4,
+    "float32": 4,
+    "float64": 8,
+}
+
+Launch = Callable[[], "torch.Tensor | Tensors"]
+"""Queues the kernel and returns what it will have written. Only this is timed."""
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to solve a problem, called by what really runs, and where it exists.
+
+    `dtypes` maps each data type it can do to the lowest CUDA compute capability that can do it
+    (ignored on a CPU).
+    """
+
+    name: str
+    summary: str
+    devices: tuple[DeviceKind, ...]
+    dtypes: Mapping[Dtype, tuple[int, int]]
+
+    def missing(self, dtype: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
+        """Why it cannot run this data type there, as a sentence; empty if it can."""
+        if device not in self.devices:
+            return f"{self.name} runs on {' and '.join(self.devices)}, not on {device}"
+        if dtype not in self.dtypes:
+            return f"{self.name} does {', '.join(self.dtypes)}, not {dtype}"
+        lowest = self.dtypes[dtype]  # type: ignore[index]
+        if device == "cuda" and capability is not None and capability < lowest:
+            have, need = (".".join(map(str, c)) for c in (capability, lowest))
+            return f"{self.name} does {dtype} from compute capability {need}; this device has {have}"
+        return ""
+
+
+class Problem(BaseModel, ABC):
+    """One computation at one size: plain numbers, no tensors.
+
+    A subclass's fields are the parameters that a sweep may set. A field without a default must be
+    set. What makes a combination impossible is a validator that raises ValueError.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    operator: ClassVar[str]
+    """The name of its folder in kernels/."""
+    implementations: ClassVar[tuple[Implementation, ...]]
+    arithmetic: ClassVar[Literal["matrix", "vector"]] = "vector"
+    """Which units of the device do its work, hence which peak bounds it."""
+    rate: ClassVar[Literal["flop", "byte"]] = "byte"
+    """What people quote for it: FLOP/s or bytes/s."""
+
+    dtype: Dtype
+
+    @property
+    def item_byte(self) -> int:
+        """Bytes of one element in memory."""
+        return ITEM_BYTE[self.dtype]
+
+    @property
+    @abstractmethod
+    def flop(self) -> int:
+        """Floating-point operations of one launch, as the documents count them."""
+
+    @property
+    @abstractmethod
+    def byte_read(self) -> int:
+        """Bytes of all inputs, each read once."""
+
+    @property
+    @abstractmethod
+    def byte_written(self) -> int:
+        """Bytes of all outputs, each written once."""
+
+    @property
+    def byte(self) -> int:
+        """Compulsory traffic: every input read once, every output written once."""
+        return self.byte_read + self.byte_written
+
+    def byte_moved(self, implementation: str) -> int:
+        """What this implementation must move where that is more than `byte` (a two-pass algorithm)."""
+        return self.byte
+
+    def probe(self) -> Problem:
+        """A small problem of the same kind, timed first to learn whether this one is affordable."""
+        return self
+
+    @classmethod
+    def implementation(cls, name: str) -> Implementation:
+        """The implementation of that name; LookupError names those there are."""
+        for one in cls.implementations:
+            if one.name == name:
+                return one
+        there = ", ".join(i.name for i in cls.implementations)
+        raise LookupError(f"{cls.operator} has no implementation {name!r}; it has {there}")
+
+    def parameters(self) -> dict[str, int | float | bool | str]:
+        """Field names and values, in the order they are declared."""
+        return self.model_dump()
+
+    def __str__(self) -> str:
+        """Short and unique, for a terminal: `float16 m=64 n=64 k=64 layout=NN`."""
+        rest = " ".join(f"{k}={v}" for k, v in self.parameters().items() if k != "dtype")
+        return f"{self.dtype} {rest}".strip()
+
+
+class Uniform(Protocol):
+    """Gives a new contiguous tensor of this shape, uniform in [-1, 1], on the device.
+
+    `dtype` defaults to the problem's. In a timed run the tensors are views of one random allocation.
+    """
+
+    def __call__(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Tensor `[*shape]`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The functions that solve one kind of problem. What a folder of kernels/ exports."""
+
+    problem: type[Problem]
+    inputs: Callable[[Any, Uniform], Tensors]
+    """(problem, uniform) -> the input tensors."""
+    reference: Callable[..., torch.Tensor | Tensors]
+    """(problem, *inputs) -> the right answer in float64, shaped as the launch's outputs."""
+    implementations: Mapping[str, Callable[..., Launch]]
+    """(problem, *inputs) -> Launch. May allocate, compile and tune: none of it is timed."""
+    tolerance: Callable[[Any, str], float]
+    """(problem, implementation) -> the largest error its arithmetic can explain, as a fraction of the
+    largest |value| of the reference (each output against its own)."""
+    examples: Sequence[Problem]
+    """Small awkward sizes, at which the tests hold every implementation to the reference."""
+    excerpt: Callable[[Any, Tensors, Tensors], tuple[Problem, Tensors, Tensors]] | None = None
+    """(problem, inputs, outputs) -> a smaller problem with its inputs and that part of the outputs.
+
+    Lets a large result be checked in reasonable time. None: the whole is checked.
+    """
+    configuration: Mapping[str, Callable[..., str]] = field(default_factory=dict)
+    """implementation -> function of (problem, *inputs) saying what it chose (a tile, an algorithm)."""

@@ -1,0 +1,273 @@
+"""Rows on disk: Measurement -> journal while a run lasts -> one immutable parquet file a run -> DataFrame.
+
+Facts only: seconds, FLOP, bytes, clocks. Rates, roofs and verdicts are derived from them elsewhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = 1
+"""Raised when a column changes its meaning or name; new nullable columns do not raise it."""
+
+Status = Literal["ok", "wrong", "unsupported", "skipped", "out_of_memory", "timeout", "crashed", "error"]
+
+
+class StoreError(ValueError):
+    """A result file that cannot be read or written, worded for the person who named it."""
+
+
+def column(says: str, **default: Any) -> Any:
+    """A field of Measurement with the line that documents it."""
+    return dataclasses.field(metadata={"says": says}, **default)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What happened to one case: one row. Every fact that a comparison or a plot needs is in it."""
+
+    # identity of the run and the device
+    schema: int = column("number of this schema", default=SCHEMA)
+    run_id: str = column("UTC start of the run and commit; the file's name")
+    utc: str = column("when this case ended, ISO 8601")
+    commit: str = column("git commit of roofbench, `+` behind it if files differed; empty if unknown")
+    device: str = column("slug of the device; the folder's name")
+    device_name: str = column("the device as its driver or the kernel calls it")
+    device_kind: str = column("cpu | cuda")
+    device_id: str = column("hash of the GPU's UUID, or of the host on a CPU")
+    sm_count: int = column("streaming multiprocessors; cores on a CPU")
+    cache_byte: int = column("last-level cache, bytes: L2 of a GPU, L3 of a CPU")
+    threads: int = column("CPU threads that compute; 1 on a GPU")
+    driver: str = column("version of the GPU driver; the kernel's release on a CPU")
+    torch: str = column("version of torch")
+    triton: str = column("version of Triton; empty if absent")
+    libraries: str = column("what computes: CUDA and cuDNN, or MKL and oneDNN, with versions")
+    # identity of the case
+    sweep: str = column("the sweep's path under sweeps/, without .yaml")
+    operator: str = column("operator: a folder of kernels/")
+    implementation: str = column("what ran: cublas, onednn, triton, ...")
+    arithmetic: str = column("matrix | vector: which units bound it")
+    rate: str = column("flop | byte: what people quote")
+    dtype: str = column("data type of the operands")
+    parameters: str = column("all parameters as JSON, keys sorted; on disk also one column each")
+    # protocol
+    protocol: str = column("hash of every setting that can change a time")
+    clock: str = column("graph | stream | host | simulated")
+    cache: str = column("cold: each launch finds its data in memory; warm: in cache if they fit")
+    fill: str = column("distribution of the inputs")
+    seed: int = column("seed of the inputs")
+    # what came of it
+    status: str = column("ok, or why there is no time: " + ", ".join(typing.get_args(Status)[1:]))
+    reason: str = column("one sentence where status is not ok", default="")
+    configuration: str = column("what the implementation chose, e.g. its tile", default="")
+    # timing; null without a time
+    median_s: float | None = column("median seconds of one launch", default=None)
+    low_s: float | None = column("lower end of the 95 % interval of the median", default=None)
+    high_s: float | None = column("upper end", default=None)
+    samples_s: list[float] | None = column("every sample, seconds per launch, in time order", default=None)
+    launches: int | None = column("launches in one sample", default=None)
+    stop: str | None = column("why sampling ended: converged | budget | samples", default=None)
+    settled: bool | None = column("whether window medians agreed before sampling", default=None)
+    ring_slots: int | None = column("sets of tensors that the launches take turns on", default=None)
+    ring_byte: int | None = column("bytes those sets hold together", default=None)
+    flushed: bool | None = column("whether the cache was flushed before each turn of the ring", default=None)
+    enqueue_s: float | None = column("host seconds to queue one launch (GPU)", default=None)
+    # correctness
+    relative_error: float | None = column(
+        "max |error| / max |reference|, float64, worse of before and after", default=None
+    )
+    tolerance: float | None = column("what the arithmetic explains; more is status wrong", default=None)
+    # counts of one launch
+    flop: int = column("floating-point operations")
+    byte: int = column("bytes if each input is read and each output written once")
+    byte_written: int = column("the written part of byte")
+    byte_moved: int = column("bytes this implementation must move")
+    # state of the machine while timing
+    sm_clock_hz: float | None = column("SM clock after timing (GPU)", default=None)
+    memory_clock_hz: float | None = column("memory clock after timing (GPU)", default=None)
+    power_w: float | None = column("power after timing (GPU)", default=None)
+    temperature_c: float | None = column("temperature after timing (GPU)", default=None)
+    limit_reasons: str | None = column("why the clock was held back, as NVML says (GPU)", default=None)
+    pressure: float | None = column(
+        "share of the time in which a task waited for a processor (CPU)", default=None
+    )
+    steal: float | None = column("share of processor time the hypervisor took (CPU)", default=None)
+    # where the wall time went
+    setup_s: float | None = column("building inputs and launches, compiling, tuning", default=None)
+    check_s: float | None = column("checking before and after", default=None)
+    measure_s: float | None = column("settling and sampling", default=None)
+
+    @property
+    def case(self) -> str:
+        """What was measured, apart from when and on what: equal for the same case of any two runs."""
+        return case_key(self.sweep, self.operator, self.implementation, self.parameters, self.cache)
+
+
+def case_key(sweep: str, operator: str, implementation: str, parameters: str, cache: str) -> str:
+    """The identity of a case, as text."""
+    return "|".join((sweep, operator, implementation, parameters, cache))
+
+
+def parameters_text(parameters: dict[str, Any]) -> str:
+    """Canonical text of a problem's parameters."""
+    return json.dumps(parameters, sort_keys=True, separators=(",", ":"))
+
+
+FIELDS = {f.name: f for f in dataclasses.fields(Measurement)}
+
+
+def _arrow_schema() -> pa.Schema:
+    arrow = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    arrow[list[float]] = pa.list_(pa.float64())
+    columns = []
+    for name, hint in typing.get_type_hints(Measurement).items():
+        if name not in FIELDS:
+            continue
+        kinds = [k for k in typing.get_args(hint) if k is not type(None)]
+        optional = type(None) in typing.get_args(hint)
+        columns.append(pa.field(name, arrow[kinds[0] if optional else hint], nullable=optional))
+    return pa.schema(columns)
+
+
+ARROW = _arrow_schema()
+
+
+class Journal:
+    """Rows of a run in progress, each on disk before `append` returns. A context manager."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a new journal; StoreError if the folder cannot be written."""
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: IO[bytes] = path.open("xb")
+        except OSError as error:
+            raise StoreError(f"{path.parent}: results cannot be written here: {error.strerror}") from error
+        self._writer = pa.ipc.new_stream(self._file, ARROW)
+
+    def append(self, row: Measurement) -> None:
+        """Write one row through to the disk."""
+        self._writer.write_batch(pa.RecordBatch.from_pylist([dataclasses.asdict(row)], schema=ARROW))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """End the stream. A journal without its end is read just as well."""
+        self._writer.close()
+        self._file.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def recover(path: Path) -> list[Measurement]:
+    """Every whole row of a journal, however it ended."""
+    rows: list[Measurement] = []
+    try:
+        with path.open("rb") as file:
+            for batch in pa.ipc.open_stream(file):
+                rows += [Measurement(**r) for r in batch.to_pylist()]
+    except (pa.ArrowInvalid, OSError, EOFError):
+        pass  # a torn last row: what came before it is whole
+    return rows
+
+
+def unfinished(folder: Path) -> Iterator[Path]:
+    """Journals that no parquet file has replaced, oldest first."""
+    yield from sorted(folder.glob("*.journal"))
+
+
+def write(path: Path, rows: Sequence[Measurement]) -> Path:
+    """Write a run's parquet file: beside, synced, renamed. StoreError if it exists already."""
+    if path.exists():
+        raise StoreError(f"{path}: exists; result files are never rewritten")
+    parameters = [json.loads(row.parameters) for row in rows]
+    table = pa.Table.from_pylist([dataclasses.asdict(row) for row in rows], schema=ARROW)
+    for name in sorted({n for p in parameters for n in p} - set(FIELDS)):
+        table = table.append_column(name, pa.array([p.get(name) for p in parameters]))
+    facts = {b"roofbench.schema": str(SCHEMA).encode()}
+    if rows:
+        run = ("run_id", "commit", "device_name", "driver", "torch", "triton", "libraries")
+        facts[b"roofbench.run"] = json.dumps({k: getattr(rows[0], k) for k in run}).encode()
+    table = table.replace_schema_metadata(facts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".part")
+    with beside.open("wb") as file:
+        pq.write_table(table, file, compression="zstd")
+        file.flush()
+        os.fsync(file.fileno())
+    beside.rename(path)
+    return path
+
+
+def finish(journal: Path) -> Path | None:
+    """Turn a closed or abandoned journal into the run's parquet file; None if it holds no row.
+
+    A run that left rows under the same name before (it was resumed) keeps them in its own file.
+    """
+    rows = recover(journal)
+    path = journal.with_suffix(".parquet")
+    if rows and not path.exists():
+        write(path, rows)
+    journal.unlink()
+    return path if rows else None
+
+
+def read(paths: Iterable[Path]) -> pd.DataFrame:
+    """Join result files (or every .parquet below a folder) into one frame, columns unified.
+
+    StoreError names the file that is missing, no result file, or of another schema.
+    """
+    tables = []
+    for path in paths:
+        found = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+        if not found:
+            raise StoreError(f"{path}: no .parquet file in this folder")
+        tables += [_read_one(one) for one in found]
+    if not tables:
+        raise StoreError("no result file given")
+    table = pa.concat_tables(tables, promote_options="permissive")
+    frame: pd.DataFrame = table.to_pandas()
+    return frame
+
+
+def _read_one(path: Path) -> pa.Table:
+    try:
+        table = pq.read_table(path, partitioning=None)
+    except FileNotFoundError as error:
+        raise StoreError(f"{path}: no such file") from error
+    except (pa.ArrowInvalid, OSError) as error:
+        raise StoreError(f"{path}: not a whole parquet file ({str(error).splitlines()[0]})") from error
+    schema = (table.schema.metadata or {}).get(b"roofbench.schema", b"").decode()
+    if schema != str(SCHEMA):
+        given = f"schema {schema}" if schema else "no roofbench schema"
+        raise StoreError(f"{path}: has {given}; this checkout reads schema {SCHEMA}")
+    return table
+
+
+def columns_markdown() -> str:
+    """The table of results/README.md."""
+    lines = ["| column | type | what it says |", "|---|---|---|"]
+    for name, f in FIELDS.items():
+        kind = str(ARROW.field(name).type).replace("list<item: double>", "list of double")
+        null = ", nullable" if ARROW.field(name).nullable else ""
+        says = f.metadata["says"].replace("|", "or")
+        lines.append(f"| `{name}` | {kind}{null} | {says} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,32 @@
+"""The operators, one folder each: `operator: NAME` in a sweep means kernels/NAME/. No registry."""
+
+from importlib import import_module
+from pathlib import Path
+
+from bench.spec import Operator, Problem
+
+
+def names() -> list[str]:
+    """Every operator there is: the folders that hold a problem.py."""
+    return sorted(p.parent.name for p in Path(__file__).parent.glob("*/problem.py"))
+
+
+def problem(name: str) -> type[Problem]:
+    """The problem that kernels/NAME/problem.py exports as PROBLEM. Needs no torch.
+
+    LookupError, naming the operators there are, if there is no such folder.
+    """
+    if name not in names():
+        raise LookupError(f"no operator {name!r}; kernels/ has {', '.join(names())}")
+    found: type[Problem] = import_module(f"kernels.{name}.problem").PROBLEM
+    assert issubclass(found, Problem) and found.operator == name
+    return found
+
+
+def operator(name: str) -> Operator:
+    """The functions that kernels/NAME/operator.py exports as OPERATOR. Imports torch."""
+    declared = problem(name)
+    found = import_module(f"kernels.{name}.operator").OPERATOR
+    assert isinstance(found, Operator) and found.problem is declared
+    assert set(found.implementations) == {i.name for i in declared.implementations}
+    return found

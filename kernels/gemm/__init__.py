@@ -1,0 +1,1 @@
+"""General matrix multiplication, C = A B."""

@@ -1,0 +1,1 @@
+"""The launch floor: what it costs to run next to nothing."""

@@ -1,0 +1,49 @@
+"""The launch floor: the time of a kernel that does nothing, t0 of every prediction.
+
+triton  a kernel with an empty body
+aten    the negation of one element: the least that torch can be asked to do
+"""
+
+from typing import ClassVar
+
+from bench.spec import Implementation, Problem
+
+_ANY = (0, 0)
+
+
+class LaunchFloor(Problem):
+    """One launch of nothing. `dtype` only says which single element `aten` touches."""
+
+    operator: ClassVar[str] = "launch"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation(
+            "aten",
+            "torch.neg of one element, out=",
+            devices=("cpu", "cuda"),
+            dtypes={"float32": _ANY},
+        ),
+        Implementation(
+            "triton",
+            "a Triton kernel with an empty body",
+            devices=("cuda",),
+            dtypes={"float32": (7, 0)},
+        ),
+    )
+
+    @property
+    def flop(self) -> int:
+        """0."""
+        return 0
+
+    @property
+    def byte_read(self) -> int:
+        """0: one element at most."""
+        return 0
+
+    @property
+    def byte_written(self) -> int:
+        """0: one element at most."""
+        return 0
+
+
+PROBLEM = LaunchFloor

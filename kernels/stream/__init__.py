@@ -1,0 +1,1 @@
+"""STREAM: how fast memory is read and written."""
