@@ -30,8 +30,15 @@ ITEM_BYTE: Mapping[Dtype, int] = {
     "float64": 8,
 }
 
-Launch = Callable[[], "torch.Tensor | Tensors"]
-"""Queues the kernel and returns what it will have written. Only this is timed."""
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel made ready to run: everything it needs is allocated, compiled and tuned."""
+
+    call: Callable[[], torch.Tensor | Tensors]
+    """Queues the kernel and returns what it will have written. Only this is timed."""
+    outputs: Tensors = ()
+    """What `call` writes, where that is allocated beforehand; empty if each call allocates anew."""
 
 
 @dataclass(frozen=True)

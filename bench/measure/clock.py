@@ -1,0 +1,218 @@
+"""Clocks: how many seconds a list of launches took, back to back.
+
+    host    the processor's own counter around the calls: for a CPU, where a launch is the work
+    graph   a CUDA graph of all the launches between two events: no host in between (default on a GPU)
+    stream  the launches queued behind a spinning kernel, between two events: for what cannot be captured
+
+A clock is part of a row's identity. Times of different clocks are never compared.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+Calls = Sequence[Callable[[], Any]]
+"""The `call`s of some launches, in the order they run."""
+
+
+class Batch:
+    """Runs its calls once, in order, each time it is called, and returns the seconds they took together."""
+
+    def __init__(self, run: Callable[[], tuple[float, list[Any]]]) -> None:
+        """`run` returns the seconds, and what the calls wrote as far as it is kept."""
+        self._run = run
+        self.written: list[Any] = []
+
+    def __call__(self) -> float:
+        """Seconds of one run."""
+        seconds, self.written = self._run()
+        return seconds
+
+
+class CaptureError(RuntimeError):
+    """These launches cannot be captured in a CUDA graph."""
+
+
+class Clock(Protocol):
+    """Makes batches. The only thing that knows how this device's time is read."""
+
+    name: str
+    resolution_s: float
+    whole_turns: bool
+    """Whether a batch is costly to make, so that one batch must hold whole turns of the ring."""
+    most_launches: int
+    """A batch may not hold more."""
+    flush: Callable[[], None]
+    """Evicts the last-level cache; queued before the timed part, never inside it."""
+
+    def batch(self, calls: Calls, flushed: bool) -> Batch:
+        """A batch of these calls, its cache flushed before each run if `flushed`."""
+        ...
+
+    def enqueue_s(self, call: Callable[[], Any]) -> float | None:
+        """Host seconds to queue one call; None where queueing is the work."""
+        ...
+
+
+class HostClock:
+    """`time.perf_counter_ns` around a plain loop.
+
+    The loop's own ~30 ns a launch are in the time, as they are in the launch floor's.
+    """
+
+    name = "host"
+    whole_turns = False
+    most_launches = 100_000
+
+    def __init__(self, flush: Callable[[], None]) -> None:
+        """`flush` evicts the last-level cache."""
+        self.flush = flush
+        steps = []
+        for _ in range(100):
+            first = last = time.perf_counter_ns()
+            while last == first:
+                last = time.perf_counter_ns()
+            steps.append(last - first)
+        self.resolution_s = min(steps) * 1e-9
+
+    def batch(self, calls: Calls, flushed: bool) -> Batch:
+        """A loop over the calls; keeps what the last one wrote."""
+        calls = tuple(calls)
+
+        def run() -> tuple[float, list[Any]]:
+            if flushed:
+                self.flush()
+            written = None
+            begin = time.perf_counter_ns()
+            for call in calls:
+                written = call()
+            return (time.perf_counter_ns() - begin) * 1e-9, [written]
+
+        return Batch(run)
+
+    def enqueue_s(self, call: Callable[[], Any]) -> None:
+        """None: on a CPU the call is the work."""
+        return None
+
+
+class _CudaClock:
+    """What the two CUDA clocks share: events behind a spinning kernel that hides the host.
+
+    The spin lasts half as long again as the host needs to queue what follows, so the device never
+    waits for the host between the two events. `cuda` is `torch.cuda`, or a simulation of it.
+    """
+
+    resolution_s = 0.5e-6  # cudaEventElapsedTime's documented resolution
+    spin_factor = 1.5
+
+    def __init__(self, cuda: Any, flush: Callable[[], None]) -> None:
+        self.cuda = cuda
+        self.flush = flush
+        self.now = time.perf_counter if not hasattr(cuda, "host_now") else cuda.host_now
+        self.cycles_per_s = self._cycles_per_s()
+
+    def _cycles_per_s(self) -> float:
+        """Clock rate of the spinning kernel, measured: 1e6 cycles between two events."""
+        start, end = (self.cuda.Event(enable_timing=True) for _ in range(2))
+        best = float("inf")
+        for _ in range(3):
+            start.record()
+            self.cuda._sleep(1_000_000)
+            end.record()
+            end.synchronize()
+            best = min(best, float(start.elapsed_time(end)) * 1e-3)
+        return 1_000_000 / best
+
+    def _between_events(self, queue: Callable[[], list[Any]], flushed: bool) -> Batch:
+        start, end = (self.cuda.Event(enable_timing=True) for _ in range(2))
+        self.cuda.synchronize()
+        begin = self.now()
+        queue()
+        queueing_s = self.now() - begin  # the queue was empty: this is the host's time alone
+        self.cuda.synchronize()
+        spin = int(self.spin_factor * queueing_s * self.cycles_per_s) + 10_000
+
+        def run() -> tuple[float, list[Any]]:
+            if flushed:
+                self.flush()
+            self.cuda._sleep(spin)
+            start.record()
+            written = queue()
+            end.record()
+            end.synchronize()
+            return float(start.elapsed_time(end)) * 1e-3, written
+
+        return Batch(run)
+
+    def enqueue_s(self, call: Callable[[], Any]) -> float:
+        """Host seconds to queue one call, the median of 20 into an idle queue."""
+        times = []
+        for _ in range(20):
+            self.cuda.synchronize()
+            begin = self.now()
+            call()
+            times.append(self.now() - begin)
+        self.cuda.synchronize()
+        return sorted(times)[len(times) // 2]
+
+
+class StreamClock(_CudaClock):
+    """The calls queued one by one on the current stream."""
+
+    name = "stream"
+    whole_turns = False
+    most_launches = 1000
+    """The launch queue is finite (1024 on the devices known): past it the host would wait mid-way."""
+
+    def batch(self, calls: Calls, flushed: bool) -> Batch:
+        """At most `most_launches` between two events; ValueError for more. Keeps the last call's writes."""
+        calls = tuple(calls)
+        if len(calls) > self.most_launches:
+            raise ValueError(f"{len(calls)} launches do not fit the queue of {self.most_launches}")
+
+        def queue() -> list[Any]:
+            written = None
+            for call in calls:
+                written = call()
+            return [written]
+
+        return self._between_events(queue, flushed)
+
+
+class GraphClock(_CudaClock):
+    """The calls captured once in a CUDA graph and replayed: kernels follow each other with no host."""
+
+    name = "graph"
+    whole_turns = True
+    most_launches = 16_384
+    """Larger graphs take long to build and upload, and some drivers refuse them."""
+
+    def batch(self, calls: Calls, flushed: bool) -> Batch:
+        """The captured graph; CaptureError if the calls cannot be captured. Keeps all they write.
+
+        Calls must have run before: the first ones compile, allocate workspaces and initialise handles,
+        none of which may happen during capture.
+        """
+        graph = self.cuda.CUDAGraph()
+        collecting = gc.isenabled()
+        gc.disable()  # a finaliser that frees device memory would break the capture
+        try:
+            with self.cuda.graph(graph):
+                written = [call() for call in calls]
+        except RuntimeError as error:
+            raise CaptureError(str(error).splitlines()[0]) from error
+        finally:
+            if collecting:
+                gc.enable()
+
+        def replay() -> list[Any]:
+            graph.replay()
+            return written
+
+        replay()  # the first replay uploads the graph
+        batch = self._between_events(replay, flushed)
+        batch.written = written
+        return batch

@@ -1,0 +1,167 @@
+"""Cold caches: sets of tensors that the launches take turns on, so that each finds its data in memory.
+
+A ring of R slots holds at least `ring_factor` x the last-level cache. Every launch uses the next slot,
+and the place in the ring is kept from one sample to the next; a ring that starts again at slot 0 for
+every sample is warm and labelled cold, the commonest mistake of its kind. Where that many slots cannot
+be built (tiny problems), the cache is flushed before each turn, outside the timed part.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bench.measure.clock import Calls, Clock
+from bench.measure.sampling import Protocol
+
+ALIGN_BYTE = 256
+"""What cudaMalloc aligns to: views must not be worse aligned than allocations of their own."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many slots, and whether the cache must be flushed before each turn."""
+
+    slots: int
+    flushed: bool
+
+    def within(self, launches: int) -> Plan:
+        """No more slots than this many launches can visit; a ring so cut is flushed before each turn."""
+        return Plan(launches, True) if 1 <= launches < self.slots else self
+
+
+def plan(byte: int, cache_byte: int, cold: bool, free_byte: int, protocol: Protocol) -> Plan:
+    """Slots for a problem whose tensors hold `byte` bytes, within half of `free_byte`.
+
+    Warm: one slot. Nothing to cool (byte = 0): one slot. MemoryError if not even one fits.
+    """
+    if byte > 0.8 * free_byte:
+        raise MemoryError(f"needs {byte / 1e9:.1f} GB of the {free_byte / 1e9:.1f} GB that are free")
+    if not cold or byte == 0:
+        return Plan(1, False)
+    wanted = protocol.ring_factor * cache_byte
+    slots = max(2, math.ceil(wanted / byte) + 1)
+    slots = max(1, min(slots, protocol.most_slots, int(free_byte / 2 / byte)))
+    # the ring's other slots must displace this one before its turn comes again
+    return Plan(slots, flushed=(slots - 1) * byte < wanted and byte < wanted)
+
+
+class Arena:
+    """Random memory on the device, handed out as views: filling it once serves every slot and case."""
+
+    period = 16_777_213
+    """Elements of the random pattern: a prime, so that no two slots of one size hold the same values."""
+
+    def __init__(self, device: torch.device, seed: int) -> None:
+        self.device = device
+        self.seed = seed
+        self._pattern: torch.Tensor | None = None
+        self._memory: dict[torch.dtype, torch.Tensor] = {}
+        self._used: dict[torch.dtype, int] = {}
+
+    def reserve(self, dtype: torch.dtype, byte: int) -> None:
+        """Make room for `byte` bytes of this type and start handing out from the beginning.
+
+        Memory of other types is given back first when this one must grow.
+        """
+        self._used = dict.fromkeys(self._memory, 0)
+        elements = byte // dtype.itemsize + self.period
+        have = self._memory.get(dtype)
+        if have is None or have.numel() < elements:
+            have = None
+            self._memory.clear()
+            self._memory[dtype] = self._filled(dtype, elements)
+        self._used = dict.fromkeys(self._memory, 0)
+
+    def _filled(self, dtype: torch.dtype, elements: int) -> torch.Tensor:
+        if self._pattern is None:
+            generator = torch.Generator(self.device).manual_seed(self.seed)
+            self._pattern = torch.empty(self.period, dtype=torch.float32, device=self.device)
+            self._pattern.uniform_(-1.0, 1.0, generator=generator)
+        memory = torch.empty(elements, dtype=dtype, device=self.device)
+        for start in range(0, elements, self.period):
+            part = memory[start : start + self.period]
+            part.copy_(self._pattern[: part.numel()])
+        return memory
+
+    def view(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """The next contiguous tensor of this shape, uniform in [-1, 1]."""
+        count = math.prod(shape)
+        if dtype not in self._memory:
+            self._memory[dtype] = self._filled(dtype, count + self.period)
+            self._used[dtype] = 0
+        begin = self._used[dtype]
+        if begin + count > self._memory[dtype].numel():
+            raise MemoryError(f"the arena of {self._memory[dtype].numel()} {dtype} elements is full")
+        step = ALIGN_BYTE // dtype.itemsize
+        self._used[dtype] = -(-(begin + count) // step) * step
+        return self._memory[dtype][begin : begin + count].view(*shape)
+
+    def release(self) -> None:
+        """Give all memory back."""
+        self._memory.clear()
+        self._used.clear()
+
+
+class Turns:
+    """The ring's calls cut into samples, endlessly; keeps its place. Call it for the next sample."""
+
+    def __init__(self, clock: Clock, calls: Calls, per_sample: int, flushed: bool) -> None:
+        """`per_sample` launches a sample, as near as whole turns (graph) or equal parts of one allow."""
+        ring = len(calls)
+        if clock.whole_turns or per_sample >= ring:
+            # a flush helps only the launches before the ring's second turn
+            turns = 1 if flushed else max(1, math.ceil(per_sample / ring))
+            groups = [list(calls) * turns]
+        else:
+            parts = ring // per_sample
+            edges = [round(i * ring / parts) for i in range(parts + 1)]
+            groups = [list(calls[a:b]) for a, b in itertools.pairwise(edges)]
+        self.sizes = [len(group) for group in groups]
+        self.batches = [clock.batch(group, flushed and i == 0) for i, group in enumerate(groups)]
+        self._next = 0
+        self.visited = 0
+        """Slots of the ring that have run, from the first on."""
+        self._ring = ring
+        self.captured: list[Any] | None = self.batches[0].written if clock.whole_turns else None
+        """What the calls of a captured turn write, known before it is timed."""
+
+    @property
+    def per_sample(self) -> int:
+        """Launches in the largest sample."""
+        return max(self.sizes)
+
+    def __call__(self) -> tuple[float, float]:
+        """(seconds per launch, seconds it took) of the next sample."""
+        at = self._next
+        seconds = self.batches[at]()
+        self.visited = max(self.visited, min(self._ring, sum(self.sizes[: at + 1])))
+        self._last = at
+        self._next = (at + 1) % len(self.batches)
+        return seconds / self.sizes[at], seconds
+
+    @property
+    def last(self) -> tuple[int, Any]:
+        """(slot, what it wrote) of the launch that ran last."""
+        slot = (sum(self.sizes[: self._last + 1]) - 1) % self._ring
+        return slot, self.batches[self._last].written[-1]
+
+
+def launches_per_sample(clock: Clock, calls: Calls, protocol: Protocol) -> int:
+    """How many launches a sample needs to last long enough for this clock.
+
+    Times growing batches from the ring, each once. Where batches are whole turns it starts from one.
+    """
+    least = max(protocol.least_sample_s, protocol.steps * clock.resolution_s)
+    count = len(calls) if clock.whole_turns else 1
+    while True:
+        took = clock.batch([calls[i % len(calls)] for i in range(count)], False)()
+        more = math.ceil(count * min(100.0, 1.2 * least / max(took, 1e-9)))
+        if took >= least or more > clock.most_launches:
+            return count
+        count = max(count + 1, more)

@@ -1,0 +1,310 @@
+"""One case -> the facts of its row: probe, build, check, time, check again."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from math import ceil
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from bench.measure.check import escaped, outputs_of, poison, relative_error
+from bench.measure.clock import Calls, CaptureError, Clock
+from bench.measure.ring import ALIGN_BYTE, Arena, Turns, launches_per_sample, plan
+from bench.measure.sampling import Protocol as SamplingProtocol
+from bench.measure.sampling import Samples, collect
+from bench.spec import Launch, Operator, Problem
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+FILL = "uniform[-1,1]"
+
+STORED_AS = {"tf32": torch.float32}
+"""Data types that torch stores under another name."""
+
+
+def stored_dtype(dtype: str) -> torch.dtype:
+    """The torch type that holds operands of this data type."""
+    found = STORED_AS.get(dtype) or getattr(torch, dtype)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+class Telemetry(Protocol):
+    """What a device says of itself over a window."""
+
+    def start(self) -> None:
+        """Begin the window."""
+
+    def stop(self) -> dict[str, Any]:
+        """Columns for the row."""
+        ...
+
+
+@dataclass
+class Bench:
+    """A device made ready to measure: what every case on it shares."""
+
+    device: torch.device
+    cache_byte: int
+    protocol: SamplingProtocol
+    clock: Clock
+    spare_clock: Clock | None
+    """Used for launches that the clock cannot capture; its name is then in the row."""
+    telemetry: Telemetry
+    synchronize: Callable[[], None]
+    free_byte: Callable[[], int]
+    seed: int
+    probed_flop_per_s: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """(operator, implementation, dtype) -> rate of its small probe."""
+
+    def __post_init__(self) -> None:
+        self.arena = Arena(self.device, self.seed)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much time one case may take."""
+
+    budget_s: float
+    """Wall seconds of settling and sampling."""
+    launch_s: float
+    """A launch that takes longer is not worth measuring here."""
+
+
+class TooSlow(Exception):
+    """The case cannot be measured within its limits; the message says why."""
+
+
+class Stopwatch:
+    """Adds up where the wall time of a case went."""
+
+    def __init__(self) -> None:
+        self.spent = {"setup_s": 0.0, "check_s": 0.0, "measure_s": 0.0}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Charge the block's time to `name`."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent[name] += time.perf_counter() - begin
+
+
+def measure(
+    bench: Bench, operator: Operator, implementation: str, problem: Problem, cold: bool, limits: Limits
+) -> dict[str, Any]:
+    """Columns of the row: status, reason and, if ok, the times. Never raises for what a kernel does."""
+    watch = Stopwatch()
+    facts: dict[str, Any] = {"seed": bench.seed, "fill": FILL, "clock": bench.clock.name}
+    try:
+        facts |= _measure(bench, operator, implementation, problem, cold, limits, watch)
+    except TooSlow as reason:
+        facts |= {"status": "skipped", "reason": str(reason)}
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        facts |= {"status": "out_of_memory", "reason": _first_line(error)}
+    except Exception as error:
+        no_memory = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+        status = "out_of_memory" if no_memory else "error"
+        facts |= {"status": status, "reason": f"{type(error).__name__}: {_first_line(error)}"}
+    finally:
+        gc.collect()
+    return facts | watch.spent
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _measure(
+    bench: Bench,
+    operator: Operator,
+    implementation: str,
+    problem: Problem,
+    cold: bool,
+    limits: Limits,
+    watch: Stopwatch,
+) -> dict[str, Any]:
+    slots = partial(Slots, bench, operator, implementation)
+    tolerance = operator.tolerance(problem, implementation)
+    facts: dict[str, Any] = {"tolerance": tolerance}
+    with watch("setup_s"):
+        ring = plan(problem.byte, bench.cache_byte, cold, bench.free_byte(), bench.protocol)
+        probe(bench, slots, implementation, problem, limits)
+        one = slots(problem, 1)
+        first_s = one.warm_launch_s()
+        if first_s > limits.launch_s:
+            raise TooSlow(f"one launch takes {first_s:.2g} s here; the budget allows {limits.launch_s:.2g} s")
+        if tell := operator.configuration.get(implementation):
+            facts["configuration"] = tell(problem, *one.inputs[0])
+    with watch("check_s"):
+        facts["relative_error"] = error = one.error_when_poisoned()
+    if error > tolerance:
+        return facts | _wrong(error, tolerance, "before timing")
+
+    with watch("setup_s"):
+        if not bench.clock.whole_turns:  # slots that no launch will visit need not be built
+            ring = ring.within(ceil(4 * limits.budget_s / first_s) + 2)
+        several = slots(problem, ring.slots)
+        clock, turns = _turns(bench, several.calls, ring.flushed)
+        several.poison(turns)
+        clock.flush()  # the poison must not leave outputs in the cache
+        bench.synchronize()
+    facts |= {"clock": clock.name, "ring_slots": ring.slots, "flushed": ring.flushed}
+    facts["ring_byte"] = ring.slots * problem.byte
+    with watch("measure_s"), _no_collector():
+        bench.telemetry.start()
+        step_s = clock.resolution_s / turns.per_sample
+        samples = collect(turns, bench.protocol, limits.budget_s, time.perf_counter, step_s)
+        facts |= bench.telemetry.stop()
+    with watch("check_s"):
+        if left := several.escaped(turns):
+            reason = f"{left} timed launches wrote nothing: they escaped the {clock.name} clock"
+            return facts | {"status": "wrong", "reason": reason}
+        slot, written = turns.last
+        last = relative_error(operator, problem, several.inputs[slot], outputs_of(written))
+        facts["relative_error"] = error = max(error, last)
+    if error > tolerance:
+        return facts | _wrong(error, tolerance, "after timing")
+    with watch("setup_s"):
+        facts["enqueue_s"] = clock.enqueue_s(several.calls[0])
+    return facts | columns(samples) | {"status": "ok", "reason": "", "launches": turns.per_sample}
+
+
+def columns(samples: Samples) -> dict[str, Any]:
+    """The timing columns. An interval that too few samples leave unknown is null, not infinite."""
+    known = samples.high_s != float("inf")
+    return {
+        "median_s": samples.median_s,
+        "low_s": samples.low_s if known else None,
+        "high_s": samples.high_s if known else None,
+        "samples_s": list(samples.samples_s),
+        "stop": samples.stop,
+        "settled": samples.settled,
+    }
+
+
+def _wrong(error: float, tolerance: float, when: str) -> dict[str, Any]:
+    reason = f"relative error {error:.2e} {when}; the arithmetic explains {tolerance:.2e}"
+    return {"status": "wrong", "reason": reason}
+
+
+def probe(
+    bench: Bench,
+    slots: Callable[[Problem, int], Slots],
+    implementation: str,
+    problem: Problem,
+    limits: Limits,
+) -> None:
+    """Time a small problem of the kind first: TooSlow if even its rate makes this one hopeless.
+
+    A small problem runs at a fraction of a large one's rate, hence the generous factor.
+    """
+    small = problem.probe()
+    if problem.flop <= 8 * small.flop:
+        return
+    key = (problem.operator, implementation, problem.dtype)
+    if key not in bench.probed_flop_per_s:
+        bench.probed_flop_per_s[key] = small.flop / slots(small, 1).warm_launch_s()
+    rate = bench.probed_flop_per_s[key]
+    expected_s = problem.flop / rate
+    if expected_s > 8 * limits.launch_s:
+        raise TooSlow(
+            f"{small} ran at {1e-9 * rate:.3g} GFLOP/s, so one launch of this would take about "
+            f"{expected_s:.2g} s; the budget allows {limits.launch_s:.2g} s"
+        )
+
+
+def _turns(bench: Bench, calls: Calls, flushed: bool) -> tuple[Clock, Turns]:
+    """The ring cut into samples by the clock, or by the spare clock if these cannot be captured."""
+    try:
+        count = launches_per_sample(bench.clock, calls, bench.protocol)
+        return bench.clock, Turns(bench.clock, calls, count, flushed)
+    except CaptureError:
+        if bench.spare_clock is None:
+            raise
+        count = launches_per_sample(bench.spare_clock, calls, bench.protocol)
+        return bench.spare_clock, Turns(bench.spare_clock, calls, count, flushed)
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+class Slots:
+    """Sets of tensors and the launches that use them, for one case."""
+
+    def __init__(
+        self, bench: Bench, operator: Operator, implementation: str, problem: Problem, count: int
+    ) -> None:
+        """Build the inputs and launches of `count` slots."""
+        self.bench, self.operator, self.problem = bench, operator, problem
+        stored = stored_dtype(problem.dtype)
+        bench.arena.reserve(stored, count * (problem.byte_read + 8 * ALIGN_BYTE))
+
+        def uniform(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+            return bench.arena.view(shape, dtype or stored)
+
+        build = operator.implementations[implementation]
+        self.inputs = [tuple(operator.inputs(problem, uniform)) for _ in range(count)]
+        self.launches: list[Launch] = [build(problem, *inputs) for inputs in self.inputs]
+        self.calls: Calls = [launch.call for launch in self.launches]
+
+    def warm_launch_s(self) -> float:
+        """Wall seconds of slot 0's launch, the second time: the first may compile."""
+        self.calls[0]()
+        self.bench.synchronize()
+        begin = time.perf_counter()
+        self.calls[0]()
+        self.bench.synchronize()
+        return time.perf_counter() - begin
+
+    def error_when_poisoned(self) -> float:
+        """Relative error of slot 0, its outputs poisoned before."""
+        poison(self.launches[0].outputs)
+        written = outputs_of(self.calls[0]())
+        self.bench.synchronize()
+        return relative_error(self.operator, self.problem, self.inputs[0], written)
+
+    def poison(self, turns: Turns) -> None:
+        """Poison every output there is, which also touches its pages: no sample pays for a page fault."""
+        for outputs in self._outputs(turns):
+            poison(outputs)
+        self.bench.synchronize()
+
+    def escaped(self, turns: Turns) -> int:
+        """Launches that ran, by the clock's account, and left their poison."""
+        return escaped(self._outputs(turns)[: turns.visited])
+
+    def _outputs(self, turns: Turns) -> list[Tensors]:
+        """Outputs by slot: allocated beforehand, or by the calls that a graph has captured."""
+        known = [launch.outputs for launch in self.launches]
+        if not any(known) and turns.captured is not None:
+            known = [outputs_of(written) for written in turns.captured[: len(self.launches)]]
+        return known
+
+
+def check(bench: Bench, operator: Operator, implementation: str, problem: Problem) -> dict[str, Any]:
+    """Columns status, reason, relative_error, tolerance of one untimed, poisoned launch."""
+    try:
+        error = Slots(bench, operator, implementation, problem, 1).error_when_poisoned()
+    except Exception as raised:
+        return {"status": "error", "reason": f"{type(raised).__name__}: {_first_line(raised)}"}
+    tolerance = operator.tolerance(problem, implementation)
+    facts: dict[str, Any] = {"relative_error": error, "tolerance": tolerance}
+    if error > tolerance:
+        return facts | _wrong(error, tolerance, "of an untimed launch")
+    return facts | {"status": "ok", "reason": ""}

@@ -1,0 +1,159 @@
+"""The process that owns the device: reads one request a line, answers one line.
+
+    {"do": "hello"}                          -> what computes here: versions, threads, free memory
+    {"do": "check", operator, ...}           -> whether an implementation is right at one problem
+    {"do": "measure", operator, ...}         -> the columns of one case's row
+    end of input                             -> exit
+
+Requests and answers are JSON on what were standard input and output. Whatever a library prints goes to
+standard error. The parent (process.py) outlives this process and needs no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from typing import Any
+
+import torch
+
+import kernels
+from bench.measure.clock import GraphClock, HostClock, StreamClock
+from bench.measure.run import Bench, Limits, check, measure
+from bench.measure.sampling import CPU, CUDA
+from bench.measure.telemetry import CpuTelemetry, CudaTelemetry
+
+
+def make_bench(kind: str, cache_byte: int, seed: int) -> Bench:
+    """The device made ready. `cache_byte` is its last-level cache, `seed` fixes the inputs."""
+    if kind == "cuda":
+        return _cuda_bench(cache_byte, seed)
+    flush = _flusher(torch.device("cpu"), cache_byte)
+    return Bench(
+        device=torch.device("cpu"),
+        cache_byte=cache_byte,
+        protocol=CPU,
+        clock=HostClock(flush),
+        spare_clock=None,
+        telemetry=CpuTelemetry(),
+        synchronize=lambda: None,
+        free_byte=_free_host_byte,
+        seed=seed,
+    )
+
+
+def _cuda_bench(cache_byte: int, seed: int) -> Bench:
+    device = torch.device("cuda", 0)  # the parent made the wanted GPU the only visible one
+    flush = _flusher(device, cache_byte)
+    uuid = str(torch.cuda.get_device_properties(device).uuid)
+    return Bench(
+        device=device,
+        cache_byte=cache_byte,
+        protocol=CUDA,
+        clock=GraphClock(torch.cuda, flush),
+        spare_clock=StreamClock(torch.cuda, flush),
+        telemetry=CudaTelemetry(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"),
+        synchronize=torch.cuda.synchronize,
+        free_byte=lambda: torch.cuda.mem_get_info(device)[0],
+        seed=seed,
+    )
+
+
+class _flusher:
+    """Evicts the last-level cache by going through twice its size; the memory is taken on first use."""
+
+    def __init__(self, device: torch.device, cache_byte: int) -> None:
+        self.device, self.byte = device, 2 * cache_byte
+        self.memory: torch.Tensor | None = None
+
+    def __call__(self) -> None:
+        if self.memory is None:
+            self.memory = torch.ones(self.byte // 4, dtype=torch.float32, device=self.device)
+        if self.device.type == "cuda":
+            self.memory.zero_()
+        else:
+            self.memory.sum()
+
+
+def _free_host_byte() -> int:
+    """Memory that can still be taken: what the kernel says is available, or the cgroup's rest."""
+    with open("/proc/meminfo") as lines:
+        found = next(line for line in lines if line.startswith("MemAvailable"))
+    free = int(found.split()[1]) * 1024
+    try:
+        with open("/sys/fs/cgroup/memory.max") as most, open("/sys/fs/cgroup/memory.current") as now:
+            limit = most.read().strip()
+            if limit != "max":
+                free = min(free, int(limit) - int(now.read()))
+    except OSError:
+        pass  # no cgroup v2 here
+    return free
+
+
+def hello(bench: Bench) -> dict[str, Any]:
+    """Facts of the run that only the process with torch knows: columns of every row."""
+    try:
+        import triton
+
+        triton_version = str(triton.__version__)
+    except ImportError:
+        triton_version = ""
+    facts: dict[str, Any] = {
+        "torch": torch.__version__,
+        "triton": triton_version,
+        "protocol": bench.protocol.hash,
+    }
+    if bench.device.type == "cuda":
+        cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+        facts["libraries"] = f"CUDA {torch.version.cuda}, cuDNN {cudnn}"
+        facts["threads"] = 1
+    else:
+        facts["libraries"] = _cpu_libraries()
+        facts["threads"] = torch.get_num_threads()
+    facts["python"] = platform.python_version()
+    return facts
+
+
+def _cpu_libraries() -> str:
+    """MKL and oneDNN with their versions, from torch's own account of its build."""
+    wanted = {"Intel(R) oneAPI Math Kernel Library Version": "MKL", "Intel(R) MKL-DNN": "oneDNN"}
+    names = []
+    for line in torch.__config__.show().splitlines():
+        for start, name in wanted.items():
+            if start in line:
+                rest = line.split(start, 1)[1].split()
+                names.append(f"{name} {rest[0].lstrip('v').removesuffix('-Product')}")
+    return ", ".join(names) or "torch's own BLAS"
+
+
+def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to one request."""
+    if request["do"] == "hello":
+        return hello(bench)
+    operator = kernels.operator(request["operator"])
+    problem = operator.problem(**request["parameters"])
+    if request["do"] == "check":
+        return check(bench, operator, request["implementation"], problem)
+    limits = Limits(budget_s=request["budget_s"], launch_s=request["launch_s"])
+    cold = request["cache"] == "cold"
+    return measure(bench, operator, request["implementation"], problem, cold, limits)
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # from here on, what a library prints is no answer
+    settings = json.loads(sys.argv[1])
+    if settings["threads"]:
+        torch.set_num_threads(settings["threads"])
+    bench = make_bench(settings["kind"], settings["cache_byte"], settings["seed"])
+    with torch.no_grad():
+        for line in sys.stdin:
+            answers.write(json.dumps(answer(bench, json.loads(line))) + "\n")
+            answers.flush()
+
+
+if __name__ == "__main__":
+    main()

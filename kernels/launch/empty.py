@@ -1,0 +1,24 @@
+"""An empty Triton kernel: what remains is the launch itself, the floor under every other time.
+
+It takes no argument, so nothing is packed for it, and runs one program of one warp.
+"""
+
+import triton
+
+from bench.spec import Launch
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def empty() -> None:
+    """Nothing."""
+    return
+
+
+def empty_launch() -> Launch:
+    """One launch of nothing; it writes nothing."""
+
+    def call() -> tuple[()]:
+        empty[(1,)](num_warps=1)
+        return ()
+
+    return Launch(call)

@@ -1,0 +1,99 @@
+"""The four passes of STREAM on tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from bench.spec import Launch, Operator, Problem, Uniform
+from kernels.stream.problem import Stream
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+ALPHA = 0.5
+"""Triad's factor: a power of two, so that alpha z is exact."""
+CONSTANT = 0.75
+"""What write writes: exact in every data type."""
+
+
+def inputs(problem: Stream, uniform: Uniform) -> Tensors:
+    """x `[size]`, and z `[size]` for triad; write takes its dtype and device from an empty x."""
+    count = {"copy": 1, "triad": 2, "read": 1, "write": 0}[problem.kind]
+    return tuple(uniform(problem.size) for _ in range(count)) or (uniform(0),)
+
+
+def reference(problem: Stream, x: torch.Tensor, z: torch.Tensor | None = None) -> torch.Tensor:
+    """y `[size]` in float64; for read the sum, `[1]`."""
+    match problem.kind:
+        case "copy":
+            return x.double()
+        case "triad":
+            assert z is not None
+            return x.double() + ALPHA * z.double()
+        case "read":
+            return x.double().sum(dim=0, keepdim=True)
+        case "write":
+            return torch.full((problem.size,), CONSTANT, dtype=torch.float64, device=x.device)
+
+
+def aten(problem: Stream, x: torch.Tensor, z: torch.Tensor | None = None) -> Launch:
+    """One call of torch, writing y `[size]` (read: `[1]`) allocated here."""
+    y = x.new_empty(1 if problem.kind == "read" else problem.size)
+    match problem.kind:
+        case "copy":
+            return Launch(lambda: y.copy_(x), (y,))
+        case "triad":
+            assert z is not None
+            return Launch(lambda: torch.add(x, z, alpha=ALPHA, out=y), (y,))
+        case "read":
+            return Launch(lambda: torch.sum(x, dim=0, keepdim=True, out=y), (y,))
+        case "write":
+            return Launch(lambda: y.fill_(CONSTANT), (y,))
+
+
+def tolerance(problem: Stream, implementation: str) -> float:
+    """0 for what is exact, one rounding for triad, and for read what cancellation can do to a sum.
+
+    The sum of n uniform values is about sqrt(n / 3) while its rounding errors grow with the partial sums,
+    of the same size: some units of float32, and one of the output's type. A sum that happens to be a
+    hundred times smaller than usual still stays within this bound.
+    """
+    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
+    match problem.kind:
+        case "copy" | "write":
+            return 0.0
+        case "triad":
+            return 2 * unit[problem.dtype]
+        case "read":
+            accumulated = min(unit["float32"], unit[problem.dtype])
+            return 2 * unit[problem.dtype] + 200 * accumulated * math.log2(problem.size + 1)
+
+
+def excerpt(problem: Stream, tensors: Tensors, outputs: Tensors) -> tuple[Problem, Tensors, Tensors]:
+    """About a million evenly spread elements of a long pass; a sum is always checked whole."""
+    if problem.kind == "read" or problem.size <= 1 << 20:
+        return problem, tensors, outputs
+    step = problem.size >> 20
+    (y,) = outputs
+    part = y[::step]
+    smaller = problem.model_copy(update={"size": part.numel()})
+    return smaller, tuple(x[::step] if x.numel() else x for x in tensors), (part,)
+
+
+OPERATOR = Operator(
+    problem=Stream,
+    inputs=inputs,
+    reference=reference,
+    implementations={"aten": aten},
+    tolerance=tolerance,
+    excerpt=excerpt,
+    examples=[
+        Stream(dtype=dtype, kind=kind, size=size)
+        for dtype in ("float16", "bfloat16", "float32", "float64")
+        for kind in ("copy", "triad", "read", "write")
+        for size in (1, 7, 4099)
+    ],
+)
