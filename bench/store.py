@@ -6,6 +6,7 @@ Facts only: seconds, FLOP, bytes, clocks. Rates, roofs and verdicts are derived 
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
 import typing
@@ -157,13 +158,20 @@ class Journal:
             self._file: IO[bytes] = path.open("xb")
         except OSError as error:
             raise StoreError(f"{path.parent}: results cannot be written here: {error.strerror}") from error
+        fcntl.flock(self._file, fcntl.LOCK_EX)  # held until closed or dead: not another run's to recover
         self._writer = pa.ipc.new_stream(self._file, ARROW)
 
-    def append(self, row: Measurement) -> None:
-        """Write one row through to the disk."""
-        self._writer.write_batch(pa.RecordBatch.from_pylist([dataclasses.asdict(row)], schema=ARROW))
+    def append(self, *rows: Measurement) -> None:
+        """Write rows through to the disk."""
+        if rows:
+            records = [dataclasses.asdict(row) for row in rows]
+            self._writer.write_batch(pa.RecordBatch.from_pylist(records, schema=ARROW))
         self._file.flush()
         os.fsync(self._file.fileno())
+
+    def replace(self, path: Path) -> None:
+        """Take the place of an older journal, whose rows this one has copied."""
+        self.path = self.path.rename(path)
 
     def close(self) -> None:
         """End the stream. A journal without its end is read just as well."""
@@ -190,8 +198,14 @@ def recover(path: Path) -> list[Measurement]:
 
 
 def unfinished(folder: Path) -> Iterator[Path]:
-    """Journals that no parquet file has replaced, oldest first."""
-    yield from sorted(folder.glob("*.journal"))
+    """Journals whose run has ended without replacing them by a parquet file, oldest first."""
+    for path in sorted(folder.glob("*.journal")):
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue  # still being written
+        yield path
 
 
 def write(path: Path, rows: Sequence[Measurement]) -> Path:

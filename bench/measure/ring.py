@@ -52,60 +52,76 @@ def plan(byte: int, cache_byte: int, cold: bool, free_byte: int, protocol: Proto
 
 
 class Arena:
-    """Random memory on the device, handed out as views: filling it once serves every slot and case."""
+    """Random memory on the device, handed out as views: one allocation serves every slot and case.
+
+    Filled once per data type, as far as it is asked for, and kept: a CPU would spend more time on fresh
+    pages than on the kernels.
+    """
 
     period = 16_777_213
     """Elements of the random pattern: a prime, so that no two slots of one size hold the same values."""
 
-    def __init__(self, device: torch.device, seed: int) -> None:
-        self.device = device
-        self.seed = seed
+    def __init__(self, device: torch.device, seed: int, first_byte: int) -> None:
+        """At least `first_byte` bytes are taken when memory is first needed."""
+        self.device, self.seed, self.first_byte = device, seed, first_byte
         self._pattern: torch.Tensor | None = None
-        self._memory: dict[torch.dtype, torch.Tensor] = {}
-        self._used: dict[torch.dtype, int] = {}
+        self._memory = torch.empty(0, dtype=torch.uint8, device=device)
+        self._dtype: torch.dtype | None = None
+        self._filled = 0
+        self._used = 0
+
+    @property
+    def byte(self) -> int:
+        """Bytes it holds."""
+        return self._memory.numel()
 
     def reserve(self, dtype: torch.dtype, byte: int) -> None:
-        """Make room for `byte` bytes of this type and start handing out from the beginning.
+        """Make room for `byte` bytes of this type; what was handed out before may be overwritten."""
+        byte = -(-byte // ALIGN_BYTE) * ALIGN_BYTE
+        if byte > self.byte:
+            self._memory = torch.empty(0, dtype=torch.uint8, device=self.device)  # give back, then take
+            size = max(byte, self.first_byte)
+            self._memory = torch.empty(size, dtype=torch.uint8, device=self.device)
+            self._filled = 0
+        if dtype != self._dtype:
+            self._dtype, self._filled = dtype, 0
+        self._fill(byte // dtype.itemsize)
+        self._used = 0
 
-        Memory of other types is given back first when this one must grow.
-        """
-        self._used = dict.fromkeys(self._memory, 0)
-        elements = byte // dtype.itemsize + self.period
-        have = self._memory.get(dtype)
-        if have is None or have.numel() < elements:
-            have = None
-            self._memory.clear()
-            self._memory[dtype] = self._filled(dtype, elements)
-        self._used = dict.fromkeys(self._memory, 0)
+    def _fill(self, elements: int) -> None:
+        """Continue the pattern up to this many elements."""
+        assert self._dtype is not None
+        memory = self._memory[: self.byte // 64 * 64].view(self._dtype)
+        pattern = self._random()
+        while self._filled < elements:
+            offset = self._filled % self.period
+            count = min(elements - self._filled, self.period - offset)
+            memory[self._filled : self._filled + count].copy_(pattern[offset : offset + count])
+            self._filled += count
 
-    def _filled(self, dtype: torch.dtype, elements: int) -> torch.Tensor:
+    def _random(self) -> torch.Tensor:
         if self._pattern is None:
             generator = torch.Generator(self.device).manual_seed(self.seed)
             self._pattern = torch.empty(self.period, dtype=torch.float32, device=self.device)
             self._pattern.uniform_(-1.0, 1.0, generator=generator)
-        memory = torch.empty(elements, dtype=dtype, device=self.device)
-        for start in range(0, elements, self.period):
-            part = memory[start : start + self.period]
-            part.copy_(self._pattern[: part.numel()])
-        return memory
+        return self._pattern
 
     def view(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """The next contiguous tensor of this shape, uniform in [-1, 1]."""
-        count = math.prod(shape)
-        if dtype not in self._memory:
-            self._memory[dtype] = self._filled(dtype, count + self.period)
-            self._used[dtype] = 0
-        begin = self._used[dtype]
-        if begin + count > self._memory[dtype].numel():
-            raise MemoryError(f"the arena of {self._memory[dtype].numel()} {dtype} elements is full")
-        step = ALIGN_BYTE // dtype.itemsize
-        self._used[dtype] = -(-(begin + count) // step) * step
-        return self._memory[dtype][begin : begin + count].view(*shape)
+        """The next contiguous tensor of this shape, uniform in [-1, 1]; MemoryError past what is reserved.
 
-    def release(self) -> None:
-        """Give all memory back."""
-        self._memory.clear()
-        self._used.clear()
+        A type other than the reserved one (a scale beside 16-bit data) gets memory of its own.
+        """
+        count = math.prod(shape)
+        if dtype != self._dtype:
+            turns = self._random()[: min(count, self.period)].to(dtype)
+            return turns.repeat(-(-count // max(1, turns.numel())))[:count].view(*shape)
+        begin = self._used
+        if begin + count > self._filled:
+            raise MemoryError(f"{begin + count} elements asked for, {self._filled} reserved")
+        step = ALIGN_BYTE // dtype.itemsize
+        self._used = -(-(begin + count) // step) * step
+        memory = self._memory[: self.byte // 64 * 64].view(dtype)
+        return memory[begin : begin + count].view(*shape)
 
 
 class Turns:

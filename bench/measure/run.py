@@ -65,7 +65,8 @@ class Bench:
     """(operator, implementation, dtype) -> rate of its small probe."""
 
     def __post_init__(self) -> None:
-        self.arena = Arena(self.device, self.seed)
+        ring_byte = int(self.protocol.ring_factor * self.cache_byte)
+        self.arena = Arena(self.device, self.seed, ring_byte + ring_byte // 4)
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,8 @@ def _measure(
     tolerance = operator.tolerance(problem, implementation)
     facts: dict[str, Any] = {"tolerance": tolerance}
     with watch("setup_s"):
-        ring = plan(problem.byte, bench.cache_byte, cold, bench.free_byte(), bench.protocol)
+        free_byte = bench.free_byte() + bench.arena.byte
+        ring = plan(problem.byte, bench.cache_byte, cold, free_byte, bench.protocol)
         probe(bench, slots, implementation, problem, limits)
         one = slots(problem, 1)
         first_s = one.warm_launch_s()

@@ -1,6 +1,7 @@
 """The process that owns the device: reads one request a line, answers one line.
 
     {"do": "hello"}                          -> what computes here: versions, threads, free memory
+    {"do": "examples", operator}             -> parameters of the operator's examples
     {"do": "check", operator, ...}           -> whether an implementation is right at one problem
     {"do": "measure", operator, ...}         -> the columns of one case's row
     end of input                             -> exit
@@ -133,6 +134,8 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     if request["do"] == "hello":
         return hello(bench)
     operator = kernels.operator(request["operator"])
+    if request["do"] == "examples":
+        return {"examples": [example.parameters() for example in operator.examples]}
     problem = operator.problem(**request["parameters"])
     if request["do"] == "check":
         return check(bench, operator, request["implementation"], problem)

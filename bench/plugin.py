@@ -1,0 +1,170 @@
+"""Between pytest and the session: options in, cases out, progress and the closing report.
+
+The root conftest.py hands pytest's hooks on to here.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import report, sweep
+from bench.device import DeviceError, detect
+from bench.judge.flags import flags
+from bench.session import RESULTS, Session, measured_s
+from bench.spec import Problem
+from bench.store import Measurement, StoreError
+from bench.sweep import Case, SweepError
+
+CPU_BUDGET_S = 120.0
+"""A CPU is measured for this long unless told otherwise; a GPU for as long as the sweeps need."""
+
+
+class Refusal(ValueError):
+    """One sentence saying what was given and what is possible; the command ends with exit code 2."""
+
+
+class Run:
+    """One invocation of pytest on bench/."""
+
+    KEY = pytest.StashKey["Run"]()
+
+    def __init__(
+        self,
+        option: Any,
+        find: Callable[[str], type[Problem]],
+        names: Callable[[], list[str]],
+    ) -> None:
+        """Options as pytest parsed them; `find` and `names` are those of kernels/. Raises Refusal."""
+        self._names, self._find = names, find
+        try:
+            self.device = detect(option.bench_device)
+            budget_s = _budget_s(option.bench_budget, self.device.kind)
+            results = Path(option.bench_results) if option.bench_results else RESULTS
+            self.session = Session(self.device, results, budget_s, option.bench_resume)
+            self.cases: dict[str, Case] = {}
+            if option.bench_run:
+                self.cases = {case.id: case for case in self._load(option.bench_sweep)}
+                self.session.open()
+        except (DeviceError, SweepError, StoreError) as error:
+            raise Refusal(str(error)) from error
+        self.timing = bool(option.bench_run)
+        self.interrupted = False
+        self._examples: dict[str, tuple[str, Problem]] = {}
+        self._number = 0
+        self._total = 0
+        self.write: Callable[[str], None] = print
+
+    def _load(self, names: Iterable[str]) -> Iterable[Case]:
+        paths = [path for name in names for path in sweep.select(name)] if names else sweep.SWEEPS
+        if isinstance(paths, list):
+            ceilings = [path for path in sweep.select("ceilings") if path not in paths]
+            paths = [*ceilings, *dict.fromkeys(paths)]  # nothing is read without its roof
+        for loaded in sweep.load_all(paths, self._find, self.device.sm_count):
+            yield from loaded.cases
+
+    def plan(self, identifiers: Iterable[str]) -> None:
+        """The cases that pytest has left after -k and the like, in the order they will run."""
+        chosen = [self.cases[i] for i in identifiers if i in self.cases]
+        self._total = len(chosen)
+        self.session.plan(chosen)
+
+    # ---- tests
+
+    def measure(self, identifier: str) -> Measurement | None:
+        """Measure one case and report it; None if the resumed run has it already."""
+        case = self.cases[identifier]
+        self._number += 1
+        if self.session.done_before(case):
+            return None
+        row = self.session.run(case)
+        if row.status != "unsupported":
+            left_s = self.session.left_s(case)
+            self.write(report.progress_line(self._number, self._total, row, case.problem, left_s))
+        return row
+
+    def extra_info(self, row: Measurement) -> dict[str, Any]:
+        """What pytest-benchmark's JSON says beside the times: plain values, nothing infinite."""
+        names = ["device", "run_id", "clock", "cache", "protocol", "status", "stop", "settled", "threads"]
+        names += ["flop", "byte", "low_s", "high_s", "relative_error", "configuration"]
+        info = {name: getattr(row, name) for name in names}
+        info["flags"] = flags(row, self.session.ceilings)
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in info.items()}
+
+    def examples(self) -> Iterable[str]:
+        """Identifiers of every (implementation, example) that this device can run."""
+        if not self._examples:
+            for name in self._names():
+                problem = self._find(name)
+                for parameters in self.session.examples(name):
+                    example = problem(**parameters)
+                    for one in problem.implementations:
+                        if not self.session.missing(one.name, example):
+                            identifier = f"{name}-{one.name}-{example}".replace(" ", "-")
+                            self._examples[identifier] = (one.name, example)
+        return self._examples
+
+    def check(self, identifier: str) -> dict[str, Any]:
+        """Whether an implementation is right at an example."""
+        return self.session.check(*self._examples[identifier])
+
+    # ---- the end
+
+    def finish(self, interrupted: bool) -> None:
+        """Close the run; an interrupted one keeps its journal for the next to recover or resume."""
+        self.interrupted = interrupted
+        if interrupted and self.timing:
+            self.journal = self.session.interrupted()
+        else:
+            self.session.close()
+
+    def opening(self) -> list[str]:
+        """What is said before the first case."""
+        session = self.session
+        where = (
+            f"{self.device.name}, {self.device.sm_count} {'SMs' if self.device.kind == 'cuda' else 'cores'}"
+        )
+        lines = [f"roofbench: {where}; {session.libraries}"]
+        if self.timing:
+            limit = "no limit" if session.budget_s is None else report.duration_text(session.budget_s)
+            lines.append(f"budget: {limit}; results: {session.folder}")
+        for left in session.recovered:
+            done = "going on with" if left.resumed else "recovered"
+            lines.append(f"{done} an unfinished run: {left.rows} rows, {left.path}")
+        return lines
+
+    def closing(self) -> list[str]:
+        """The table, the account, and where everything is."""
+        session = self.session
+        rows = session.rows
+        if not rows:
+            return ["no case was measured"]
+        problems = [self._find(row.operator).model_validate_json(row.parameters) for row in rows]
+        lines = []
+        if drawn := report.table(rows, problems, shutil.get_terminal_size((report.LEAST_WIDTH, 24)).columns):
+            lines += [drawn, ""]
+        lines += report.account(rows, session.elapsed_s, measured_s(rows), session.spent["worker"])
+        if self.interrupted:
+            lines.append(f"interrupted: these rows are safe in {self.journal}")
+            lines.append("the next run turns them into a result file; --bench-resume goes on from there")
+        elif session.path is not None:
+            lines.append(f"results: {session.path}")
+            lines.append(f"figures: python -m plots {session.path}")
+        return lines
+
+
+def _budget_s(given: str | None, kind: str) -> float | None:
+    if given is None:
+        return CPU_BUDGET_S if kind == "cpu" else None
+    try:
+        budget_s = float(given)
+    except ValueError:
+        budget_s = math.nan
+    if not budget_s > 0:
+        raise Refusal(f"--bench-budget {given}: give seconds, more than 0, or inf for no limit")
+    return None if math.isinf(budget_s) else budget_s

@@ -1,0 +1,145 @@
+"""What a person reads in the terminal: a line a case while it runs, a table and an account at the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from io import StringIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from bench.judge.flags import flags
+from bench.model.ceilings import Ceilings
+from bench.model.roofline import calibrated, of_roof
+from bench.spec import Problem
+from bench.store import Measurement
+
+PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+LEAST_WIDTH = 110
+"""Narrower than this the table is unreadable anyhow; a terminal can scroll."""
+
+
+def seconds_text(seconds: float) -> str:
+    """Three significant digits with the unit that suits: `1.23 ms`."""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= scale:
+            return (
+                f"{seconds / scale:.3g} {unit}"
+                if seconds / scale < 999.5
+                else f"{seconds / scale:.0f} {unit}"
+            )
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def duration_text(seconds: float) -> str:
+    """Minutes and seconds: `1 min 05 s`."""
+    whole = round(seconds)
+    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
+
+
+def rate_text(row: Measurement) -> str:
+    """FLOP/s or bytes/s, as its operator is quoted; empty without a time or a count."""
+    amount = row.flop if row.rate == "flop" else row.byte
+    if not row.median_s or not amount:
+        return ""
+    rate = amount / row.median_s
+    scale, prefix = next((s, p) for s, p in PREFIXES if rate >= s)
+    return f"{rate / scale:.4g} {prefix}{'FLOP' if row.rate == 'flop' else 'B'}/s"
+
+
+def interval_text(row: Measurement) -> str:
+    """Half the 95 % interval's width as a share of the median: `±0.4 %`."""
+    if row.median_s is None or row.low_s is None or row.high_s is None:
+        return "unknown" if row.median_s is not None else ""
+    return f"±{50 * (row.high_s - row.low_s) / row.median_s:.1f} %"
+
+
+def progress_line(number: int, total: int, row: Measurement, problem: Problem, left_s: float | None) -> str:
+    """One case, done: `[ 12/210] gemm/square onednn float32 m=64 ...   4.2 us ±0.4 %   1 min 05 s left`."""
+    head = f"[{number:{len(str(total))}}/{total}] {row.sweep} {row.implementation} {problem}"
+    if row.cache != "cold":
+        head += f" {row.cache}"
+    if row.status == "ok" and row.median_s is not None:
+        tail = f"{seconds_text(row.median_s):>8} {interval_text(row):>8} {rate_text(row):>14}"
+    else:
+        tail = f"{row.status}: {row.reason}"
+    left = f"   {duration_text(left_s)} left" if left_s else ""
+    return f"{head:<78} {tail}{left}"
+
+
+def table(rows: Sequence[Measurement], problems: Sequence[Problem], width: int) -> str:
+    """Every measured case: median, interval, rate, share of the calibrated roof, limiter, flags."""
+    ceilings = _ceilings(rows)
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    shown.add_column("case", no_wrap=True)
+    for name in ("median", "95 %", "rate", "of roof"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    shown.add_column("limiter", no_wrap=True)
+    shown.add_column("flags")
+    sweep = None
+    for row, problem in zip(rows, problems, strict=True):
+        if row.status in ("unsupported", "skipped"):
+            continue
+        if row.sweep != sweep:
+            shown.add_row(f"[bold]{row.sweep}[/bold]")
+            sweep = row.sweep
+        shown.add_row(*_cells(row, problem, ceilings))
+    if not shown.row_count:
+        return ""
+    out = StringIO()
+    Console(file=out, width=max(width, LEAST_WIDTH), highlight=False).print(shown)
+    return out.getvalue().rstrip()
+
+
+def _ceilings(rows: Sequence[Measurement]) -> Ceilings:
+    return Ceilings.of(row for row in rows if row.cache == "cold")
+
+
+def _cells(row: Measurement, problem: Problem, ceilings: Ceilings) -> list[str]:
+    name = f"  {row.implementation} {problem}" + (f" {row.cache}" if row.cache != "cold" else "")
+    if row.status != "ok" or row.median_s is None:
+        return [name, f"{row.status}", "", "", "", "", row.reason]
+    share = row.byte_written / row.byte if row.byte else 0.0
+    roof = calibrated(row.flop, row.byte_moved, share, row.arithmetic, row.dtype, ceilings)
+    reached = of_roof(row.median_s, roof.seconds if roof else None)
+    return [
+        name,
+        seconds_text(row.median_s),
+        interval_text(row),
+        rate_text(row),
+        f"{100 * reached:.0f} %" if reached else "",
+        roof.limiter if roof else "",
+        " ".join(flags(row, ceilings)),
+    ]
+
+
+def account(
+    rows: Sequence[Measurement], wall_s: float, parts_s: dict[str, float], started_s: float
+) -> list[str]:
+    """How many rows of which status, why some have no time, and where the wall time went."""
+    counts = Counter(row.status for row in rows)
+    lines = [f"{len(rows)} rows: " + ", ".join(f"{n} {status}" for status, n in counts.most_common())]
+    reasons = Counter((r.status, _general(r.reason)) for r in rows if r.status != "ok")
+    lines += [f"  {n} {status}: {reason}" for (status, reason), n in reasons.most_common(12)]
+    if len(reasons) > 12:
+        lines.append(f"  ... and {len(reasons) - 12} more reasons, in the results")
+    named = {"measure_s": "measuring", "setup_s": "set-up", "check_s": "checking"}
+    shares = [f"{what} {_share(parts_s[part], wall_s)}" for part, what in named.items()]
+    shares.append(f"starting the worker {_share(started_s, wall_s)}")
+    rest_s = max(0.0, wall_s - sum(parts_s.values()) - started_s)
+    lines.append(f"{duration_text(wall_s)}: {', '.join(shares)}, harness {_share(rest_s, wall_s)}")
+    return lines
+
+
+def _share(seconds: float, wall_s: float) -> str:
+    return f"{seconds:.1f} s ({100 * seconds / wall_s:.0f} %)"
+
+
+def _general(reason: str) -> str:
+    """The reason without its numbers, so that alike ones are counted together."""
+    words = (
+        "#" if any(c.isdigit() for c in word) and not word.isalnum() else word for word in reason.split()
+    )
+    return " ".join(words)

@@ -1,0 +1,326 @@
+"""One run, seen from the parent: plans it, asks the worker case by case, keeps the journal.
+
+Knows no operator and needs no torch: what a case computes is the worker's business.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.device import Device
+from bench.measure.process import Worker, WorkerDied
+from bench.model.ceilings import Ceilings, is_ceiling
+from bench.model.roofline import calibrated
+from bench.schedule import Job, Schedule, launch_limit_s, schedule
+from bench.spec import Problem
+from bench.store import Journal, Measurement, finish, parameters_text, recover, unfinished
+from bench.sweep import Case
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+SEED = 20_231_115
+CEILING_CASE_S = 0.4
+"""Sampling time of a ceiling, before anything is known to share a budget by."""
+START_DEADLINE_S = 120.0
+GRACE_S = {"cpu": 60.0, "cuda": 600.0}
+"""Beyond its sampling time a case may build, compile and tune for this long before it counts as hung."""
+
+
+def commit() -> str:
+    """Commit of the checkout, `+` behind it if files differ; empty if git does not know."""
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=12"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return found.stdout.strip() if found.returncode == 0 else ""
+
+
+@dataclass
+class Recovered:
+    """What an earlier run left unfinished."""
+
+    path: Path
+    rows: int
+    resumed: bool
+
+
+@dataclass
+class Session:
+    """A run on one device. `open` it, `plan` it, `run` each case, `close` it."""
+
+    device: Device
+    results: Path = RESULTS
+    budget_s: float | None = None
+    """Wall seconds for the whole run; None for as long as every case needs."""
+    resume: bool = False
+    rows: list[Measurement] = field(default_factory=list)
+    recovered: list[Recovered] = field(default_factory=list)
+    spent: dict[str, float] = field(default_factory=lambda: {"worker": 0.0, "measure": 0.0})
+    """Wall seconds: starting workers; waiting for them."""
+    path: Path | None = None
+    """The parquet file, once closed."""
+
+    def __post_init__(self) -> None:
+        self._began = time.perf_counter()
+        self._commit = commit()
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        self.run_id = f"{stamp}-{self._commit.rstrip('+') or 'unknown'}"
+        self._worker: Worker | None = None
+        self._hello: dict[str, Any] = {}
+        self._journal: Journal | None = None
+        self._cases: list[Case] = []
+        self._schedule: Schedule | None = None
+        self._done: set[str] = set()
+
+    # ---- before the first case
+
+    @property
+    def folder(self) -> Path:
+        """Where this device's results lie."""
+        return self.results / self.device.slug
+
+    def open(self) -> None:
+        """Recover what earlier runs left, open this run's journal. StoreError if it cannot be written."""
+        left = list(unfinished(self.folder))
+        resumed = left.pop() if left and self.resume else None
+        for journal in left:
+            count = len(recover(journal))
+            if path := finish(journal):
+                self.recovered.append(Recovered(path, count, resumed=False))
+        path = self.folder / f"{self.run_id}.journal"
+        if resumed is not None:
+            self.rows = recover(resumed)
+            self._done = {row.case for row in self.rows}
+            self.run_id = resumed.stem
+            path = resumed.with_suffix(".copy")
+            path.unlink(missing_ok=True)  # a copy that never took its journal's place
+            self.recovered.append(Recovered(resumed, len(self.rows), resumed=True))
+        self._journal = Journal(path)
+        self._journal.append(*self.rows)
+        if resumed is not None:
+            self._journal.replace(resumed)
+
+    def plan(self, cases: Iterable[Case]) -> None:
+        """The cases that will be asked for, in order."""
+        self._cases = list(cases)
+
+    def done_before(self, case: Case) -> bool:
+        """Whether the resumed run has this case's row already."""
+        return case.key in self._done
+
+    # ---- one case
+
+    def run(self, case: Case) -> Measurement:
+        """Measure one case and write its row before returning it. Never raises for what a case does."""
+        facts = self._refusal(case) or self._ask(case)
+        row = self._row(case, facts)
+        assert self._journal is not None
+        self._journal.append(row)
+        self.rows.append(row)
+        self._done.add(case.key)
+        return row
+
+    def check(self, implementation: str, problem: Problem) -> dict[str, Any]:
+        """Columns status, reason and errors of one untimed launch."""
+        request = {
+            "do": "check",
+            "operator": problem.operator,
+            "implementation": implementation,
+            "parameters": problem.parameters(),
+        }
+        return self._answer(request, GRACE_S[self.device.kind])
+
+    def examples(self, operator: str) -> list[dict[str, Any]]:
+        """Parameters of the operator's examples, from the worker, which has torch."""
+        answer = self._answer({"do": "examples", "operator": operator}, GRACE_S[self.device.kind])
+        if "examples" not in answer:
+            raise RuntimeError(f"{operator}: {answer['reason']}")
+        found: list[dict[str, Any]] = answer["examples"]
+        return found
+
+    def missing(self, implementation: str, problem: Problem) -> str:
+        """Why this implementation cannot solve the problem on this device; empty if it can."""
+        found = problem.implementation(implementation)
+        return found.missing(problem.dtype, self.device.kind, self.device.capability)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Wall seconds since the run began."""
+        return time.perf_counter() - self._began
+
+    @property
+    def ceilings(self) -> Ceilings:
+        """Those measured so far in this run, with a cold cache."""
+        return Ceilings.of(row for row in self.rows if row.cache == "cold")
+
+    def predicted_s(self, problem: Problem, ceilings: Ceilings) -> float | None:
+        """Calibrated least seconds of one launch; None where a ceiling is missing."""
+        share = problem.byte_written / problem.byte if problem.byte else 0.0
+        roof = calibrated(problem.flop, problem.byte, share, problem.arithmetic, problem.dtype, ceilings)
+        return roof.seconds if roof else None
+
+    def left_s(self, case: Case) -> float:
+        """About how many seconds the cases after this one will take."""
+        at = self._cases.index(case) + 1 if case in self._cases else len(self._cases)
+        if self._schedule is None:
+            return sum(CEILING_CASE_S * 2 for c in self._cases[at:] if not self._unsupported(c))
+        return sum(self._schedule.budget_s.get(c.key, 0.0) + 0.15 for c in self._cases[at:])
+
+    def _unsupported(self, case: Case) -> str:
+        return self.missing(case.implementation, case.problem)
+
+    def _refusal(self, case: Case) -> dict[str, Any] | None:
+        """Status and reason of a case that is not worth asking the worker for."""
+        if reason := self._unsupported(case):
+            return {"status": "unsupported", "reason": reason}
+        if case.problem.byte > self.device.memory_byte:
+            need, have = case.problem.byte / 1e9, self.device.memory_byte / 1e9
+            return {"status": "skipped", "reason": f"needs {need:.0f} GB; {self.device} has {have:.0f} GB"}
+        if is_ceiling(case.sweep):
+            limit_s = launch_limit_s(self.budget_s)
+            predicted_s = self.predicted_s(case.problem, self.ceilings)
+            if predicted_s is not None and predicted_s > 1.5 * limit_s:
+                reason = (
+                    f"one launch is predicted to take {predicted_s:.2g} s; the budget allows {limit_s:.2g} s"
+                )
+                return {"status": "skipped", "reason": reason}
+            return None
+        if reason := self.schedule.skipped.get(case.key, ""):
+            return {"status": "skipped", "reason": reason}
+        if self.budget_s is not None and self.elapsed_s > 1.1 * self.budget_s:
+            return {"status": "skipped", "reason": f"the budget of {self.budget_s:g} s was spent before it"}
+        return None
+
+    @property
+    def schedule(self) -> Schedule:
+        """Who may run for how long, decided once the ceilings are known."""
+        if self._schedule is None:
+            ceilings = self.ceilings
+            jobs = [
+                Job(case.key, case.sweep, case.series, self.predicted_s(case.problem, ceilings))
+                for case in self._cases
+                if not (is_ceiling(case.sweep) or self._unsupported(case) or case.key in self._done)
+            ]
+            left_s = None if self.budget_s is None else max(0.0, self.budget_s - self.elapsed_s)
+            self._schedule = schedule(jobs, left_s, self.budget_s)
+        return self._schedule
+
+    def _ask(self, case: Case) -> dict[str, Any]:
+        sampling_s = CEILING_CASE_S
+        if not is_ceiling(case.sweep):
+            sampling_s = self.schedule.budget_s.get(case.key, CEILING_CASE_S)
+        request = {
+            "do": "measure",
+            "operator": case.problem.operator,
+            "implementation": case.implementation,
+            "parameters": case.problem.parameters(),
+            "cache": case.cache,
+            "budget_s": sampling_s,
+            "launch_s": 2 * launch_limit_s(self.budget_s),  # predictions are least times
+        }
+        return self._answer(request, 3 * sampling_s + GRACE_S[self.device.kind])
+
+    def _answer(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+        """The worker's answer; its death is one too, and the next case gets a new worker."""
+        try:
+            worker = self._started()
+            begin = time.perf_counter()
+            answer = worker.ask(request, deadline_s)
+            self.spent["measure"] += time.perf_counter() - begin
+            return answer
+        except WorkerDied as death:
+            self._stop_worker()
+            return {"status": death.status, "reason": str(death)}
+
+    def _started(self) -> Worker:
+        if self._worker is None:
+            begin = time.perf_counter()
+            uuid = self.device.uuid or None
+            self._worker = Worker(self.device.kind, self.device.cache_byte, SEED, uuid, self._threads)
+            self._hello = self._worker.ask({"do": "hello"}, START_DEADLINE_S)
+            self.spent["worker"] += time.perf_counter() - begin
+        return self._worker
+
+    @property
+    def _threads(self) -> int | None:
+        return self.device.sm_count if self.device.kind == "cpu" else None
+
+    @property
+    def libraries(self) -> str:
+        """What computes, with versions; starts the worker if it has not been asked yet."""
+        self._started()
+        return f"torch {self._hello['torch']}, {self._hello['libraries']}"
+
+    def _row(self, case: Case, facts: dict[str, Any]) -> Measurement:
+        hello = {k: self._hello.get(k, "") for k in ("torch", "triton", "libraries", "protocol")}
+        problem = case.problem
+        defaults: dict[str, Any] = {"clock": "", "fill": "", "seed": SEED}
+        return Measurement(
+            run_id=self.run_id,
+            utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            commit=self._commit,
+            device=self.device.slug,
+            device_name=self.device.name,
+            device_kind=self.device.kind,
+            device_id=self.device.id,
+            sm_count=self.device.sm_count,
+            cache_byte=self.device.cache_byte,
+            threads=self._hello.get("threads", 0),
+            driver=self.device.driver,
+            **hello,
+            sweep=case.sweep,
+            operator=problem.operator,
+            implementation=case.implementation,
+            arithmetic=problem.arithmetic,
+            rate=problem.rate,
+            dtype=problem.dtype,
+            parameters=parameters_text(problem.parameters()),
+            cache=case.cache,
+            flop=problem.flop,
+            byte=problem.byte,
+            byte_written=problem.byte_written,
+            byte_moved=problem.byte_moved(case.implementation),
+            **(defaults | facts),
+        )
+
+    # ---- after the last case
+
+    def _stop_worker(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def close(self) -> None:
+        """Stop the worker and turn the journal into the run's parquet file. Safe to call twice."""
+        self._stop_worker()
+        if self._journal is not None:
+            journal, self._journal = self._journal, None
+            journal.close()
+            self.path = finish(journal.path)
+
+    def interrupted(self) -> Path | None:
+        """Stop the worker and leave the journal for the next run; its path."""
+        self._stop_worker()
+        if self._journal is None:
+            return None
+        journal, self._journal = self._journal, None
+        journal.close()
+        return journal.path
+
+
+def measured_s(rows: Sequence[Measurement]) -> dict[str, float]:
+    """Where the worker's time went over these rows, seconds: set-up, checking, measuring."""
+    parts = ("setup_s", "check_s", "measure_s")
+    return {part: sum(getattr(row, part) or 0.0 for row in rows) for part in parts}

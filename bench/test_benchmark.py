@@ -1,0 +1,76 @@
+"""What `pytest bench/` collects.
+
+With --benchmark every case of the sweeps, timed by the worker; without, every implementation that this
+device has, at its own awkward examples, against its float64 reference. Cases travel as plain text, since
+pytest-benchmark writes parameters into its JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench.plugin import Run
+
+
+class ReplayTimer:
+    """A `timer` for pytest-benchmark that replays times measured elsewhere.
+
+    pytest-benchmark reads it before and after a round: it answers 0, then what the round took. Its table,
+    JSON and comparisons thus hold device times, through its public interface alone.
+    """
+
+    def __init__(self) -> None:
+        self._rounds_s: list[float] | None = None
+        self._running = False
+
+    def load(self, rounds_s: list[float]) -> None:
+        """The seconds of the rounds to come."""
+        self._rounds_s = list(reversed(rounds_s))
+        self._running = False
+
+    def __call__(self) -> float:
+        """0 at the start of a round, its seconds at the end."""
+        if self._rounds_s is None:
+            raise RuntimeError("this timer only replays: it cannot time `benchmark(function)`")
+        self._running = not self._running
+        return 0.0 if self._running else self._rounds_s.pop()
+
+
+TIMER = ReplayTimer()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Cases for test_measure under --benchmark, examples for test_correct without."""
+    run = metafunc.config.stash[Run.KEY]
+    if "case" in metafunc.fixturenames:
+        metafunc.parametrize("case", list(run.cases))
+    if "example" in metafunc.fixturenames:  # asking for them starts the worker
+        metafunc.parametrize("example", [] if run.timing else list(run.examples()))
+
+
+@pytest.mark.benchmark(timer=TIMER)
+def test_measure(case: str, request: pytest.FixtureRequest) -> None:
+    """One row: measured, written, and replayed to pytest-benchmark."""
+    run = request.config.stash[Run.KEY]
+    row = run.measure(case)
+    if row is None:
+        pytest.skip("measured before the run was interrupted")
+    if row.status in ("unsupported", "skipped"):
+        pytest.skip(row.reason)
+    if row.status != "ok":
+        pytest.fail(f"{row.status}: {row.reason}", pytrace=False)
+    assert row.samples_s is not None and row.launches is not None
+    benchmark: Any = request.getfixturevalue("benchmark")
+    benchmark.group = row.sweep
+    benchmark.extra_info.update(run.extra_info(row))
+    if benchmark.enabled:
+        TIMER.load([sample * row.launches for sample in row.samples_s])
+    benchmark.pedantic(lambda: None, rounds=len(row.samples_s), iterations=row.launches)
+
+
+def test_correct(example: str, request: pytest.FixtureRequest) -> None:
+    """An untimed launch into poisoned outputs agrees with the reference."""
+    answer = request.config.stash[Run.KEY].check(example)
+    assert answer["status"] == "ok", answer["reason"]

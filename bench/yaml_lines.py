@@ -1,0 +1,236 @@
+"""YAML whose every value knows its line: the small, unsurprising part of YAML that sweeps are written in.
+
+Left out on purpose, each with its own message: anchors, aliases and merge keys (a sweep says where it
+stands what it means, and cannot grow by reference), tags, keys given twice, empty values and lists, and
+every scalar that YAML 1.1 reads as something else than it looks like (`no`, `1e3`, `0100`, `1:30`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from yaml.resolver import Resolver
+
+MAX_BYTE = 1_000_000
+"""Nobody writes a longer one by hand, and libyaml is not meant for hostile megabytes."""
+MAX_DEPTH = 8
+"""A sweep nests four deep: cases, a block, a list, a range."""
+MAX_DIGITS = 18
+"""More digits do not fit the 64-bit columns of a result file."""
+
+_DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
+_DOTTED = re.compile(r"[-+]?([0-9][0-9_]*)?\.[0-9]*([eE][-+][0-9]+)?")
+# What Python and people read as a number, but YAML 1.1 as text: it wants both the dot and the sign.
+_SCIENTIFIC = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+class Mistake(ValueError):
+    """What is wrong and what is possible, in one sentence; `line` counts from 1, None: the whole file."""
+
+    def __init__(self, line: int | None, says: str) -> None:
+        super().__init__(says)
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of the file, the line it begins on and, for a mapping, the lines of its keys."""
+
+    value: str | int | float | bool | list[Node] | dict[str, Node]
+    line: int
+    key_lines: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def mapping(self) -> dict[str, Node]:
+        """Its entries, in file order; empty if it is no mapping."""
+        return self.value if isinstance(self.value, dict) else {}
+
+    @property
+    def items(self) -> list[Node]:
+        """Its items; a value that is no list stands for a list of itself."""
+        return self.value if isinstance(self.value, list) else [self]
+
+    def data(self) -> Any:
+        """The same as plain Python values."""
+        if isinstance(self.value, dict):
+            return {key: node.data() for key, node in self.value.items()}
+        if isinstance(self.value, list):
+            return [node.data() for node in self.value]
+        return self.value
+
+    def under(self, path: Sequence[int | str]) -> Node:
+        """The node at `path`, or the last one on the way to it that exists."""
+        node = self
+        for step in path:
+            if isinstance(step, str) and step in node.mapping:
+                node = node.mapping[step]
+            elif isinstance(step, int) and isinstance(node.value, list) and step < len(node.value):
+                node = node.value[step]
+        return node
+
+
+def shown(value: object) -> str:
+    """A value as it may stand in a one-line message."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:56]}..."
+
+
+def tree(raw: bytes) -> Node:
+    """The file's only document, a mapping or not. Raises Mistake."""
+    text = _text(raw)
+    try:
+        return _document(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except yaml.MarkedYAMLError as error:
+        raise _syntax(error, text) from error
+    except yaml.YAMLError as error:
+        raise Mistake(1, f"this is not YAML: {error}") from error
+
+
+def _text(raw: bytes) -> str:
+    if len(raw) > MAX_BYTE:
+        raise Mistake(None, f"this file is longer than {MAX_BYTE} bytes: no sweep is")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise Mistake(line, f"this is no UTF-8 text: byte 0x{raw[error.start]:02x} here") from error
+    if control := _CONTROL.search(text):
+        line = text.count("\n", 0, control.start()) + 1
+        raise Mistake(line, f"a sweep is plain text: control character {control[0]!a} here")
+    return text
+
+
+def _syntax(error: yaml.MarkedYAMLError, text: str) -> Mistake:
+    mark = error.problem_mark or error.context_mark
+    line: int = 1 if mark is None else mark.line + 1
+    given = text.splitlines()[line - 1 : line]
+    if given and "\t" in given[0][: len(given[0]) - len(given[0].lstrip())]:
+        return Mistake(line, "this is not YAML: indent with spaces, not with a tab")
+    says = ", ".join(part for part in (error.context, error.problem) if part)
+    return Mistake(line, f"this is not YAML: {says}")
+
+
+def _document(events: Iterator[yaml.Event]) -> Node:
+    next(events)  # the stream begins
+    if isinstance(next(events), yaml.StreamEndEvent):
+        raise Mistake(1, "this file is empty; a sweep begins with `title:`")
+    node = _node(next(events), events, 1)
+    next(events)  # the document ends
+    after = next(events)
+    if not isinstance(after, yaml.StreamEndEvent):
+        raise Mistake(_line(after), "a second document begins here; one file holds one sweep")
+    if node is None:
+        raise Mistake(1, "this file is empty; a sweep begins with `title:`")
+    return node
+
+
+def _line(event: yaml.Event) -> int:
+    return 1 if event.start_mark is None else event.start_mark.line + 1
+
+
+def _node(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node | None:
+    """The node that `event` begins; None for an empty value."""
+    line = _line(event)
+    if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+        raise Mistake(line, "anchors (&name) and aliases (*name) are not used here: write the value out")
+    if getattr(event, "tag", None):
+        raise Mistake(line, "tags (!name) are not used here: quote what is meant as text")
+    if depth > MAX_DEPTH:
+        raise Mistake(line, f"nested more than {MAX_DEPTH} deep; no sweep is")
+    if isinstance(event, yaml.ScalarEvent):
+        value = _scalar(event.value, line) if event.implicit[0] else str(event.value)
+        return None if value is None else Node(value, line)
+    if isinstance(event, yaml.SequenceStartEvent):
+        return Node(_list(events, depth), line)
+    return _mapping(line, events, depth)
+
+
+def _list(events: Iterator[yaml.Event], depth: int) -> list[Node]:
+    found: list[Node] = []
+    while not isinstance(event := next(events), yaml.SequenceEndEvent):
+        node = _node(event, events, depth + 1)
+        if node is None:
+            raise Mistake(_line(event), "an item of this list has no value")
+        found.append(node)
+    return found
+
+
+def _mapping(line: int, events: Iterator[yaml.Event], depth: int) -> Node:
+    found: dict[str, Node] = {}
+    key_lines: dict[str, int] = {}
+    while not isinstance(event := next(events), yaml.MappingEndEvent):
+        key, at = _key(event, events, depth), _line(event)
+        if key in found:
+            raise Mistake(at, f"key {shown(key)} is given twice, first on line {key_lines[key]}")
+        node = _node(next(events), events, depth + 1)
+        if node is None:
+            raise Mistake(at, f"key {shown(key)} has no value")
+        if node.value == []:
+            raise Mistake(at, f"key {shown(key)} has an empty list")
+        found[key], key_lines[key] = node, at
+    return Node(found, line, key_lines)
+
+
+def _key(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> str:
+    node = _node(event, events, depth + 1)
+    if node is None:
+        raise Mistake(_line(event), "a key is missing before the colon")
+    if not isinstance(node.value, str):
+        raise Mistake(node.line, f"a key is a name, not {shown(node.data())}")
+    return node.value
+
+
+def _scalar(text: str, line: int) -> str | int | float | bool | None:
+    """What an unquoted scalar means; None if it is empty or null. Mistake where eye and YAML differ."""
+    tag: str = Resolver().resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+    kind = tag.rpartition(":")[2]
+    if kind == "null":
+        return None
+    if kind == "merge":
+        raise Mistake(line, "merge keys (<<) are not used here: write the values out")
+    if kind == "bool":
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        raise Mistake(line, f"`{text}` is true or false to YAML: write true or false, or quote it")
+    if kind == "int":
+        if not _DECIMAL.fullmatch(text):
+            raise Mistake(line, f"`{text[:40]}` is not decimal to YAML: write a plain number, or quote it")
+        if sum(c.isdigit() for c in text) > MAX_DIGITS:
+            raise Mistake(line, f"a number has at most {MAX_DIGITS} digits; `{text[:24]}...` does not")
+        return int(text.replace("_", ""))
+    if kind == "float":
+        return _float(text, line)
+    if _SCIENTIFIC.fullmatch(text):
+        raise Mistake(line, f"`{text[:40]}` is text to YAML: write {_rewritten(text)}, or quote it")
+    return text
+
+
+def _float(text: str, line: int) -> float:
+    if not _DOTTED.fullmatch(text):
+        raise Mistake(line, f"`{text[:40]}` is no number that can be used here: write one, or quote it")
+    value = float(text.replace("_", ""))
+    if not math.isfinite(value):
+        raise Mistake(line, f"`{text[:40]}` is too large for a number")
+    return value
+
+
+def _rewritten(text: str) -> str:
+    """Forms of a number like `1e3` that YAML reads as one: whole where it is, else with dot and sign."""
+    mantissa, power = re.split("[eE]", text)
+    dotted = f"{mantissa}{'' if '.' in mantissa else '.0'}e{int(power[:MAX_DIGITS]):+d}"
+    value = float(text)
+    if value.is_integer() and abs(value) < 10**MAX_DIGITS:  # infinity is not an integer
+        return f"{int(value)} or {dotted}"
+    return dotted

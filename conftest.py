@@ -1,0 +1,188 @@
+"""The command line of `pytest bench/ --benchmark`, and a guard that `import kernels` finds ours.
+
+`pytest-benchmark compare` loads this file outside a pytest run too, so importing it does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+if TYPE_CHECKING:
+    from bench.plugin import Run
+
+ROOT = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --benchmark beside pytest-benchmark's own options, and ours under their own prefix."""
+    parser.getgroup("benchmark").addoption(
+        "--benchmark",
+        action="store_true",
+        dest="bench_run",
+        help="Measure every case of sweeps/. Without it, bench/ only checks that results are right.",
+    )
+    group = parser.getgroup("roofbench")
+    group.addoption(
+        "--bench-sweep",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="Only this sweep (gemm/square, square), folder of sweeps (gemm) or YAML file; repeatable.",
+    )
+    group.addoption(
+        "--bench-device",
+        metavar="DEVICE",
+        default="auto",
+        help="cpu, cuda or cuda:N; auto (default) is the first GPU, or the CPU if there is none.",
+    )
+    group.addoption(
+        "--bench-budget",
+        metavar="SECONDS",
+        help="Wall time for the whole run, or inf; default 120 on a CPU, inf on a GPU.",
+    )
+    group.addoption(
+        "--bench-results", metavar="DIR", help="Where to write results; default results/ of the checkout."
+    )
+    group.addoption(
+        "--bench-resume",
+        action="store_true",
+        help="Go on with the run that was interrupted last: only what is missing is measured.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse what cannot work, read the sweeps, and set pytest-benchmark up for device times.
+
+    Runs before pytest-benchmark's own pytest_configure, which reads these options once.
+    """
+    import bench
+    import kernels
+    import plots
+
+    for package in (bench, kernels, plots):
+        found, ours = Path(str(package.__file__)).parent, ROOT / package.__name__
+        if found != ours:
+            _refuse(f"`import {package.__name__}` finds {found}, not {ours} of this checkout")
+    from bench.plugin import Refusal, Run
+
+    option = config.option
+    if option.bench_run:
+        if not config.pluginmanager.hasplugin("benchmark"):
+            _refuse("--benchmark needs the plugin pytest-benchmark, which -p no:benchmark excludes")
+        if getattr(option, "numprocesses", None) or os.environ.get("PYTEST_XDIST_WORKER"):
+            _refuse("--benchmark times one case after the other: leave out -n (pytest-xdist)")
+    try:
+        run = config.stash[Run.KEY] = Run(option, kernels.problem, kernels.names)
+    except Refusal as refusal:
+        _refuse(str(refusal))
+    if config.pluginmanager.hasplugin("benchmark"):
+        _configure_pytest_benchmark(option, run.device.slug)
+
+
+def _refuse(sentence: str) -> NoReturn:
+    """One sentence, exit code 2, no traceback."""
+    pytest.exit(sentence, returncode=2)
+
+
+def _configure_pytest_benchmark(option: Any, slug: str) -> None:
+    asked = ["bench_run", "benchmark_only", "benchmark_enable", "benchmark_json", "benchmark_save"]
+    asked += ["benchmark_autosave", "benchmark_compare"]
+    if not any(getattr(option, name, None) for name in asked):
+        option.benchmark_disable = True
+    if option.benchmark_storage == "file://./.benchmarks":
+        option.benchmark_storage += f"/{slug}"  # its own folders do not tell devices apart
+    if option.benchmark_columns is None:
+        option.benchmark_columns = ["median", "iqr", "min", "max", "rounds", "iterations"]
+
+
+def _run(config: pytest.Config) -> Run | None:
+    from bench.plugin import Run
+
+    return config.stash.get(Run.KEY, None)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of bench/, keep what this invocation is for: cases under --benchmark, else examples."""
+    run = _run(config)
+    if run is not None:
+        other = "test_correct" if run.timing else "test_measure"
+        items[:] = [item for item in items if getattr(item, "originalname", "") != other]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Tell the run what is left after -k, and greet."""
+    run = _run(session.config)
+    if run is None or not run.timing or session.config.option.collectonly:
+        return
+    run.plan(item.callspec.params["case"] for item in session.items if hasattr(item, "callspec"))
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        run.write = _line_writer(reporter)
+        for line in run.opening():
+            run.write(line)
+
+
+def _line_writer(reporter: Any) -> Callable[[str], None]:
+    def write(line: str) -> None:
+        reporter.ensure_newline()
+        reporter.write_line(line)
+
+    return write
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """No dots between our lines: each measured case prints its own."""
+    if "::test_measure[" in report.nodeid and report.when == "call":
+        return report.outcome, "", ""
+    return None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Close the run."""
+    run = _run(session.config)
+    if run is not None:
+        run.finish(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Our table and account, last."""
+    run = _run(config)
+    if run is not None and run.timing and not config.option.collectonly:
+        terminalreporter.section("roofbench")
+        for line in run.closing():
+            terminalreporter.write_line(line)
+
+
+# ---- what pytest-benchmark stores about the machine
+
+VOLATILE = ("hz_actual", "hz_actual_friendly", "hz_advertised", "hz_advertised_friendly")
+"""Differ from run to run on one machine, which pytest-benchmark would warn of every time."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
+    """Say which device was timed; leave out what changes on its own."""
+    for name in VOLATILE:
+        machine_info.get("cpu", {}).pop(name, None)
+    run = _run(config)
+    if run is not None:
+        machine_info["device"] = {"slug": run.device.slug, "name": run.device.name, "id": run.device.id}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_compare_machine_info(
+    config: pytest.Config, machine_info: dict[str, Any], compared_benchmark: dict[str, Any]
+) -> None:
+    """Refuse to compare with another device's times."""
+    saved = compared_benchmark["machine_info"].get("device", {}).get("slug")
+    here = machine_info.get("device", {}).get("slug")
+    if saved != here:
+        _refuse(f"--benchmark-compare: the saved run is of {saved}, this one of {here}")

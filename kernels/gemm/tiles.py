@@ -1,0 +1,175 @@
+"""Which tiles the pointer kernel tries: a short list for each architecture, data type and width of load.
+
+A tile is good if its operands are reused often (large), if it fits (no register spilled, shared memory
+within the limit), and if there are enough of it to fill the device (small). The first two are facts of the
+compiled program, so every tile below is one that compiles without a spill, in all four layouts, with and
+without a mask along K; tests/kernels holds the lists to that. The third depends on the problem, so the
+device decides (pointer.py). Large tiles first; the last ones are for matrices with a short side.
+
+*Wide* loads are 16 bytes: all rows start at multiples of 16 bytes. Narrow ones need up to eight times as
+many registers for addresses and masks, so tiles must be smaller.
+
+What the compiler taught: 128 x 256 needs 8 warps; so does anything above 64 x 64 x 32 with narrow loads of
+16-bit types, to be safe. On Blackwell the accumulator lies in tensor memory, yet its way out through registers spills
+128 x 256 in tf32. float64 has no tensor-core path in Triton on Blackwell, float32 nowhere.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Tile(NamedTuple):
+    """BLOCK_M, BLOCK_N, BLOCK_K, the warps of one block, and how many steps of K are in flight."""
+
+    m: int
+    n: int
+    k: int
+    warps: int
+    stages: int
+
+    def __str__(self) -> str:
+        """As people write it: `256x128x64 w8 s3`."""
+        return f"{self.m}x{self.n}x{self.k} w{self.warps} s{self.stages}"
+
+
+def candidates(capability: tuple[int, int], dtype: str, *, wide: bool) -> tuple[Tile, ...]:
+    """The tiles to try for this compute capability and data type of ours.
+
+    A tile that needs more shared memory than a smaller sibling of the architecture has (8.6, 12.0: 99 KiB)
+    is passed over by the tuner; every list ends with tiles that fit everywhere.
+    """
+    kind = {"float16": "16-bit", "bfloat16": "16-bit"}.get(dtype, dtype)
+    if not wide:
+        return _NARROW[kind]
+    return _WIDE[kind].get(_generation(capability)) or _WIDE[kind]["any"]
+
+
+def _generation(capability: tuple[int, int]) -> str:
+    # 12.x is called Blackwell too, but multiplies with Ampere's instructions, as do 7.x (float32, float64).
+    return {9: "hopper", 10: "blackwell", 11: "blackwell"}.get(capability[0], "ampere")
+
+
+_WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
+    "16-bit": {
+        "ampere": (
+            Tile(128, 256, 32, 8, 4),
+            Tile(256, 128, 32, 8, 4),
+            Tile(128, 128, 64, 8, 3),
+            Tile(128, 128, 32, 4, 4),
+            Tile(128, 64, 64, 4, 4),
+            Tile(64, 128, 64, 4, 4),
+            Tile(64, 64, 64, 4, 4),
+            Tile(64, 32, 128, 4, 3),
+            Tile(32, 64, 128, 4, 3),
+            Tile(128, 16, 128, 4, 3),
+        ),
+        "hopper": (
+            Tile(128, 256, 64, 8, 3),
+            Tile(256, 128, 64, 8, 3),
+            Tile(128, 256, 64, 8, 4),
+            Tile(256, 128, 64, 8, 4),
+            Tile(128, 128, 64, 8, 4),
+            Tile(128, 128, 128, 8, 3),
+            Tile(128, 64, 64, 4, 4),
+            Tile(64, 128, 64, 4, 4),
+            Tile(64, 64, 128, 4, 4),
+            Tile(64, 64, 64, 4, 6),
+            Tile(32, 64, 128, 4, 4),
+            Tile(128, 16, 128, 4, 4),
+        ),
+        "blackwell": (
+            Tile(128, 256, 64, 8, 3),
+            Tile(256, 128, 64, 8, 3),
+            Tile(128, 256, 64, 8, 4),
+            Tile(256, 128, 64, 8, 4),
+            Tile(128, 128, 64, 8, 4),
+            Tile(128, 128, 128, 8, 3),
+            Tile(128, 64, 64, 4, 4),
+            Tile(64, 64, 128, 4, 4),
+            Tile(64, 64, 64, 4, 6),
+            Tile(32, 64, 128, 4, 4),
+            Tile(64, 32, 128, 4, 4),
+        ),
+    },
+    "tf32": {
+        "ampere": (
+            Tile(128, 256, 32, 8, 3),
+            Tile(256, 128, 32, 8, 3),
+            Tile(128, 128, 32, 8, 4),
+            Tile(128, 128, 16, 4, 4),
+            Tile(128, 64, 32, 4, 4),
+            Tile(64, 128, 32, 4, 4),
+            Tile(64, 64, 32, 4, 4),
+            Tile(64, 32, 64, 4, 3),
+        ),
+        "hopper": (
+            Tile(128, 256, 32, 8, 3),
+            Tile(256, 128, 32, 8, 3),
+            Tile(128, 128, 32, 8, 4),
+            Tile(128, 128, 64, 8, 3),
+            Tile(128, 64, 32, 4, 4),
+            Tile(64, 128, 32, 4, 4),
+            Tile(64, 64, 32, 4, 5),
+            Tile(64, 32, 64, 4, 3),
+            Tile(128, 16, 64, 4, 3),
+        ),
+        "blackwell": (
+            Tile(128, 128, 32, 8, 4),
+            Tile(128, 128, 64, 8, 3),
+            Tile(128, 64, 32, 4, 4),
+            Tile(64, 128, 32, 4, 4),
+            Tile(64, 64, 32, 4, 5),
+            Tile(64, 32, 64, 4, 3),
+            Tile(128, 16, 64, 4, 3),
+        ),
+    },
+    "float32": {
+        "any": (
+            Tile(128, 128, 32, 8, 3),
+            Tile(128, 128, 16, 8, 3),
+            Tile(128, 64, 16, 4, 3),
+            Tile(64, 128, 16, 4, 3),
+            Tile(128, 64, 32, 8, 3),
+            Tile(64, 64, 32, 4, 3),
+            Tile(64, 64, 16, 4, 3),
+            Tile(32, 32, 32, 4, 3),
+        ),
+    },
+    "float64": {
+        "any": (
+            Tile(128, 128, 16, 8, 3),
+            Tile(128, 64, 16, 8, 3),
+            Tile(64, 128, 16, 8, 3),
+            Tile(64, 64, 32, 4, 3),
+            Tile(64, 64, 16, 4, 4),
+            Tile(64, 32, 16, 4, 4),
+        ),
+    },
+}
+
+_NARROW: Mapping[str, tuple[Tile, ...]] = {
+    "16-bit": (
+        Tile(128, 128, 32, 8, 3),
+        Tile(128, 64, 64, 8, 3),
+        Tile(64, 128, 64, 8, 3),
+        Tile(64, 64, 128, 8, 3),
+        Tile(64, 64, 32, 4, 3),
+        Tile(64, 32, 64, 4, 3),
+    ),
+    "tf32": (
+        Tile(128, 128, 32, 8, 4),
+        Tile(128, 64, 32, 4, 4),
+        Tile(64, 64, 32, 4, 4),
+        Tile(64, 32, 64, 4, 3),
+    ),
+    "float32": (
+        Tile(128, 64, 32, 8, 3),
+        Tile(64, 64, 32, 4, 3),
+        Tile(64, 64, 16, 4, 3),
+    ),
+    "float64": (
+        Tile(128, 64, 16, 8, 3),
+        Tile(64, 64, 16, 4, 3),
+        Tile(64, 32, 16, 4, 4),
+    ),
+}

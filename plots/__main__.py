@@ -1,0 +1,84 @@
+"""`python -m plots RESULT... [-o DIR]`: every figure of every run in these files, as PNG and SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.datasheet import DeviceError, find_datasheet
+from bench.store import StoreError
+from plots import roofline, style, sweep
+from plots.frame import PlotError, Run, load
+from plots.page import Page
+from plots.section import sections
+
+SWEEPS = Path(__file__).resolve().parent.parent / "sweeps"
+"""Where the checkout keeps the sweeps, for what they want drawn."""
+FIGURES = Path("figures")
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    results: Annotated[
+        list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders of them.")
+    ],
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="DIR",
+            help="Folder for the figures; figures/<device>/<run> if left out. Several runs get "
+            "<device>/<run> below it, each its own.",
+        ),
+    ] = None,
+) -> None:
+    """Draw every figure of these results, from parquet alone. No GPU is needed."""
+    try:
+        runs = load(results, find_datasheet)
+        for run in runs:
+            alone = to is not None and len(runs) == 1
+            folder = (to or FIGURES) if alone else (to or FIGURES) / run.device / run.run_id
+            if not run.measured:
+                typer.echo(f"{run.device} {run.run_id}: no row has a time; nothing drawn", err=True)
+                continue
+            drawn = save(run, folder, SWEEPS)
+            typer.echo(f"{folder}: {len(drawn) // 2} figures of {run.measured} measured rows, PNG and SVG")
+    except (StoreError, PlotError, DeviceError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from error
+    except OSError as error:
+        typer.echo(f"{error.filename}: figures cannot be written here: {error.strerror}", err=True)
+        raise typer.Exit(2) from error
+
+
+def save(run: Run, folder: Path, sweeps: Path) -> list[Path]:
+    """Write every figure of a run below a folder; their paths, PNG and SVG in turn."""
+    paths: list[Path] = []
+    with style.look():
+        for stem, page in pages(run, sweeps):
+            paths += page.save(folder / stem)
+    return paths
+
+
+def pages(run: Run, sweeps: Path) -> Iterator[tuple[str, Page]]:
+    """(path without ending, page) of every figure of a run: the rooflines, then its sweeps by name."""
+    for name, page in roofline.draw(run):
+        yield f"roofline-{name}", page
+    for path, rows in run.rows.groupby("sweep", sort=True):
+        wanted = sections(rows, str(path), sweeps)
+        for i, section in enumerate(wanted):
+            which = f"-{i + 1}" if len(wanted) > 1 else ""
+            for quantity in sweep.QUANTITIES:
+                for number, page in enumerate(sweep.draw(run, rows, section, quantity), 1):
+                    leaf = f"-{number}" if number > 1 else ""
+                    yield f"{path}{which}-{quantity}{leaf}", page
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m plots")

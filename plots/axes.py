@@ -1,0 +1,109 @@
+"""Axes that suit what was swept: powers of two, neighbouring integers, or anything else."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    MultipleLocator,
+    NullFormatter,
+    NullLocator,
+)
+
+from plots import style
+
+WIDE = 16
+"""Values that span more than this factor stand on a logarithmic axis."""
+
+
+def spans_far(values: np.ndarray) -> bool:
+    """Whether the values ask for a logarithmic axis."""
+    some = values[np.isfinite(values)]
+    return some.size > 0 and float(some.min()) > 0 and float(some.max()) > WIDE * float(some.min())
+
+
+def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
+    """Scale and ticks of an x axis with these numbers on it, `width_in` inches wide.
+
+    Powers of two are ticked where they are. Neighbouring integers (an alignment sweep) get a small tick
+    each and a line with its number at the multiples of 8.
+    """
+    distinct = np.unique(values[np.isfinite(values)])
+    most = max(2, int(width_in / 0.45))
+    whole = distinct.size > 0 and bool((distinct == np.round(distinct)).all())
+    if log:
+        _set_log(axis)
+        powers = whole and float(distinct.min()) >= 1 and all(int(v).bit_count() == 1 for v in distinct)
+        if powers:
+            every = math.ceil(math.log2(distinct.max() / distinct.min()) / most) or 1
+            ticks = [v for v in distinct if round(math.log2(v / distinct.min())) % every == 0]
+            axis.set_major_locator(FixedLocator([float(v) for v in ticks]))
+            binary = distinct.max() >= 2**17
+            axis.set_major_formatter(FuncFormatter(lambda v, _: _binary(v) if binary else style.number(v)))
+            axis.set_minor_locator(NullLocator())
+        else:
+            _decades(axis, distinct, most)
+        return
+    if whole and distinct.size >= 8 and float(np.diff(distinct).min()) == 1 and np.ptp(distinct) <= 8 * most:
+        axis.set_major_locator(MultipleLocator(8))
+        axis.set_minor_locator(MultipleLocator(1))
+    elif 1 < distinct.size <= most:
+        axis.set_major_locator(FixedLocator([float(v) for v in distinct]))
+    else:
+        axis.set_major_locator(MaxNLocator(most, integer=whole))
+    axis.set_major_formatter(FuncFormatter(lambda v, _: style.number(v)))
+
+
+def measured(axis: Axis, values: np.ndarray, log: bool) -> None:
+    """Scale and ticks of a y axis with these numbers on it; a linear one is to start at 0."""
+    if log:
+        _set_log(axis)
+        _decades(axis, values[np.isfinite(values)], 6)
+    else:
+        axis.set_major_locator(MaxNLocator(5))
+        axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+
+
+def ratio(axes: Axes, values: np.ndarray) -> None:
+    """The y axis of a strip of ratios: logarithmic to the base 2, 1 in the middle."""
+    some = values[np.isfinite(values) & (values > 0)]
+    far = float(np.abs(np.log2(some)).max()) if some.size else 0.0
+    reach = max(1.0, math.ceil(far * 1.05))
+    step = math.ceil(reach / 2)
+    powers = [-2 * step, -step, 0, step, 2 * step]
+    axes.set_yscale("log", base=2)
+    axes.set_ylim(2.0 ** (-reach * 1.15), 2.0 ** (reach * 1.15))
+    axes.yaxis.set_major_locator(FixedLocator([2.0**p for p in powers if abs(p) <= reach]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}" if v >= 1 else f"1/{1 / v:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _set_log(axis: Axis) -> None:
+    scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale  # type: ignore[attr-defined]
+    scale("log")
+
+
+def _decades(axis: Axis, values: np.ndarray, most: int) -> None:
+    """Ticks at 1, 10, 100, with 2 and 5 between them where there is room."""
+    decades = math.log10(float(values.max()) / float(values.min())) if values.size else 1.0
+    axis.set_major_locator(
+        LogLocator(10, subs=(1.0, 2.0, 5.0) if decades * 3 <= most else (1.0,), numticks=most + 2)
+    )
+    axis.set_major_formatter(FuncFormatter(lambda v, _: style.number(v) if v >= 1 else f"{v:g}"))
+    axis.set_minor_locator(LogLocator(10, subs=tuple(range(2, 10)), numticks=99))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _binary(value: float) -> str:
+    """16384 as 16 Ki, 1048576 as 1 Mi."""
+    for power, prefix in ((30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if value >= 2**power:
+            return f"{value / 2**power:g} {prefix}"
+    return f"{value:g}"

@@ -1,0 +1,157 @@
+"""Result files -> one Run for each (device, run): its rows with the columns that are derived from them.
+
+The only place that divides: what a figure shows is a column here, in SI units, NaN where a time or a
+ceiling is missing. Derived columns:
+
+    rate_per_s  rate_low_per_s  rate_high_per_s      flop or byte (as `rate` says) / time
+    flop_per_s  flop_low_per_s  flop_high_per_s      flop / time
+    predicted_s  limiter  predicted_per_s            calibrated roofline of the same run
+    datasheet_s  datasheet_per_s                     roofline of the datasheet
+    of_roof                                          predicted_s / median_s
+    intensity                                        flop / byte
+    flags  suspect                                   names, and whether one of them forbids comparing
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bench import store
+from bench.judge.flags import flags
+from bench.model.ceilings import Ceilings, by_run
+from bench.model.ceilings import rows as ceiling_rows
+from bench.model.roofline import Datasheet, calibrated_columns, datasheet_s
+
+HARMLESS = frozenset({"launch_bound", "power_capped"})
+"""Flags that explain a number without casting doubt on it."""
+
+
+class PlotError(ValueError):
+    """A result that cannot be drawn, worded for the person who named it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run on one device."""
+
+    device: str
+    run_id: str
+    rows: pd.DataFrame
+    """Every row, measured or not, with the derived columns."""
+    ceilings: Mapping[str, Ceilings]
+    """cache -> ceilings."""
+    datasheet: Datasheet | None
+
+    def roof(self, cache: str) -> Ceilings:
+        """What rows of this cache are held against.
+
+        Warm rows of a run that measured no warm ceilings are held against the cold ones, which they
+        may well beat. Empty ceilings if there are none.
+        """
+        return self.ceilings.get(cache) or self.ceilings.get("cold") or Ceilings()
+
+    @property
+    def measured(self) -> int:
+        """How many rows have a time."""
+        return int(self.rows["median_s"].notna().sum())
+
+
+def load(paths: Iterable[Path], datasheet_of: Callable[[str], Datasheet | None]) -> list[Run]:
+    """Read the files and derive; one Run for each (device, run), in order.
+
+    `datasheet_of` gives the datasheet of a device by its name. StoreError or PlotError, one sentence,
+    if a file cannot be read or no row has a time.
+    """
+    paths = list(paths)
+    named = ", ".join(map(str, paths))
+    try:
+        frame = store.read(paths)
+    except TypeError as error:
+        raise PlotError(f"{named}: columns of one name hold different types; draw them apart") from error
+    missing = [name for name in store.FIELDS if name not in frame.columns]
+    if missing:
+        raise PlotError(f"{named}: lacks the column {missing[0]}; not a result of this suite")
+    timed = (frame["status"] == "ok") & (frame["median_s"] > 0)
+    if not timed.any():
+        why = frame["status"].value_counts().to_dict()
+        said = ", ".join(f"{n} {status}" for status, n in why.items()) or "no rows"
+        raise PlotError(f"{named}: no row has a time, so there is nothing to draw ({said})")
+    # A wrong result has no time, whatever a file may hold.
+    frame.loc[~timed, ["median_s", "low_s", "high_s"]] = np.nan
+    ceilings = by_run(ceiling_rows(frame))
+    runs = []
+    for (device, run_id), some in frame.groupby(["device", "run_id"], sort=True):
+        sheet = datasheet_of(str(some["device_name"].iloc[0]))
+        roofs = {cache: c for (d, r, cache), c in ceilings.items() if (d, r) == (device, run_id)}
+        run = Run(str(device), str(run_id), some.reset_index(drop=True), roofs, sheet)
+        _derive(run)
+        runs.append(run)
+    return runs
+
+
+def parameter_names(rows: pd.DataFrame) -> list[str]:
+    """Parameters of these rows that have a column of their own, in the order in which they occur."""
+    names: dict[str, None] = {}
+    for text in rows["parameters"].unique():
+        names |= dict.fromkeys(json.loads(text))
+    return [name for name in names if name in rows.columns and name not in store.FIELDS]
+
+
+def _derive(run: Run) -> None:
+    rows = run.rows
+    counts = rows["flop"].where(rows["rate"] == "flop", rows["byte"]).astype(float)
+    counts = counts.where(counts > 0)
+    flop = rows["flop"].where(rows["flop"] > 0).astype(float)
+    byte = rows["byte"].where(rows["byte"] > 0).astype(float)
+    low_s, high_s = rows["low_s"].fillna(rows["median_s"]), rows["high_s"].fillna(rows["median_s"])
+    rows["low_s"], rows["high_s"] = low_s, high_s
+    # The quickest time is the highest rate: the ends of the interval change places.
+    for name, count in (("rate", counts), ("flop", flop)):
+        rows[f"{name}_per_s"] = count / rows["median_s"]
+        rows[f"{name}_low_per_s"] = count / high_s
+        rows[f"{name}_high_per_s"] = count / low_s
+    rows["intensity"] = flop / byte
+
+    rows["predicted_s"], rows["limiter"] = np.nan, ""
+    share = (rows["byte_written"] / byte).fillna(0.0)
+    for cache in rows["cache"].unique():
+        here = rows["cache"] == cache
+        some = rows[here]
+        columns = (some["flop"], some["byte_moved"], share[here], some["arithmetic"], some["dtype"])
+        seconds, limiters = calibrated_columns(*columns, run.roof(str(cache)))
+        rows.loc[here, "predicted_s"], rows.loc[here, "limiter"] = seconds, limiters
+    stated = zip(rows["flop"], rows["byte"], rows["arithmetic"], rows["dtype"], strict=True)
+    sheets = [datasheet_s(*one, run.datasheet) or np.nan for one in stated]
+    rows["datasheet_s"] = np.asarray(sheets, dtype=float)
+    rows["predicted_per_s"] = counts / rows["predicted_s"]
+    rows["datasheet_per_s"] = counts / rows["datasheet_s"]
+    rows["of_roof"] = rows["predicted_s"] / rows["median_s"]
+
+    raised = [flags(one, run.roof(one.cache)) for one in rows.itertuples(index=False)]  # type: ignore[arg-type]
+    rows["flags"] = pd.Series([" ".join(names) for names in raised], index=rows.index, dtype=str)
+    rows["suspect"] = [bool(set(names) - HARMLESS) for names in raised]
+
+
+def scaled(values: pd.Series, unit: str) -> tuple[float, str]:
+    """The number to multiply these SI values by, and the unit for people, so that most read well.
+
+    `unit` is `s`, `flop/s` or `byte/s`. Times span decades and go by their median, rates by the largest.
+    """
+    typical = float(values.median() if unit == "s" else values.max()) if values.notna().any() else 0.0
+    for least, factor, name in _UNITS[unit]:
+        if typical >= least:
+            return factor, name
+    raise AssertionError(f"{typical} {unit} is negative")
+
+
+_UNITS: Mapping[str, Sequence[tuple[float, float, str]]] = {
+    "s": ((2.0, 1.0, "s"), (2e-3, 1e3, "ms"), (2e-6, 1e6, "µs"), (0.0, 1e9, "ns")),
+    "flop/s": ((2e12, 1e-12, "TFLOP/s"), (1e9, 1e-9, "GFLOP/s"), (0.0, 1e-6, "MFLOP/s")),
+    "byte/s": ((1e9, 1e-9, "GB/s"), (0.0, 1e-6, "MB/s")),
+}

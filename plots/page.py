@@ -1,0 +1,92 @@
+"""A figure with room for its title, its legend and what must be said below it."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
+from matplotlib.gridspec import GridSpec
+
+
+class Page:
+    """A figure of a given drawing area, with room in inches for title, legend and caption.
+
+    Fixed margins instead of matplotlib's constrained layout: five times quicker, and never a surprise.
+    """
+
+    LEFT, RIGHT = 0.72, 0.2
+
+    def __init__(self, width_in: float, height_in: float, title: str, below: str, caption: str) -> None:
+        """`height_in` is the drawing area's, x labels included; the page grows around it."""
+        self.width_in = width_in
+        columns = int((width_in - 0.3) * 16.4)
+        self._title = textwrap.wrap(title, int(columns * 0.62)) or [""]
+        self._below = textwrap.wrap(below, columns)
+        self._caption = textwrap.wrap(caption, columns)
+        self._area_in = height_in
+        self._legend: list[list[Artist]] = []
+        self.figure = Figure()
+
+    def legend(self, handles: Sequence[Artist]) -> None:
+        """Lay the handles in rows that fit the width."""
+        row_in = math.inf
+        for handle in handles:
+            need_in = 0.52 + 0.068 * len(str(handle.get_label()))
+            if row_in + need_in > self.width_in - 0.3:
+                self._legend.append([])
+                row_in = 0.0
+            self._legend[-1].append(handle)
+            row_in += need_in
+
+    def grid(self, rows: int, columns: int, **how: Any) -> GridSpec:
+        """Grid of axes in the drawing area; call after `legend`."""
+        top_in = 0.14 + 0.21 * len(self._title) + 0.15 * len(self._below) + 0.2 * len(self._legend) + 0.26
+        bottom_in = 0.62 + 0.14 * len(self._caption)
+        height_in = top_in + self._area_in + bottom_in
+        figure = self.figure
+        figure.set_size_inches(self.width_in, height_in)
+        y_in = height_in - 0.14
+        at_x = 0.15 / self.width_in
+        for line in self._title:
+            figure.text(at_x, y_in / height_in, line, size=11, weight="bold", va="top")
+            y_in -= 0.21
+        for line in self._below:
+            figure.text(at_x, y_in / height_in, line, size=7.5, color="#444444", va="top")
+            y_in -= 0.15
+        for handles in self._legend:
+            figure.legend(
+                handles=handles,
+                loc="upper left",
+                bbox_to_anchor=(at_x, (y_in - 0.03) / height_in),
+                ncols=len(handles),
+                borderpad=0.0,
+                borderaxespad=0.0,
+                handlelength=2.2,
+                columnspacing=1.3,
+                handletextpad=0.5,
+            )
+            y_in -= 0.2
+        for i, line in enumerate(reversed(self._caption)):
+            figure.text(at_x, (0.08 + 0.14 * i) / height_in, line, size=7, color="#555555", va="bottom")
+        return figure.add_gridspec(
+            rows,
+            columns,
+            left=self.LEFT / self.width_in,
+            right=1 - self.RIGHT / self.width_in,
+            top=1 - top_in / height_in,
+            bottom=bottom_in / height_in,
+            **how,
+        )
+
+    def save(self, stem: Path) -> list[Path]:
+        """Write `stem`.png at 150 dpi and `stem`.svg; the paths."""
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        paths = [stem.with_name(stem.name + ending) for ending in (".png", ".svg")]
+        self.figure.savefig(paths[0], dpi=150)
+        self.figure.savefig(paths[1], metadata={"Date": None})
+        return paths

@@ -1,0 +1,147 @@
+"""One look for every figure: what a colour, a marker and a dash mean, and how values are worded.
+
+Okabe-Ito colours, which readers of any colour vision tell apart; as some are pale in print, a colour
+never stands without its marker. Colour and marker say the implementation, the dash the data type.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from matplotlib import rc_context
+
+from plots.frame import Run
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
+GREY = "#8A8A8A"
+FAINT = "#E4E4E4"
+NO_BREAK = "\N{NO-BREAK SPACE}"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one line of a figure is drawn."""
+
+    color: str
+    marker: str
+    dash: str | tuple[float, tuple[float, ...]] = "-"
+
+
+IMPLEMENTATIONS: Mapping[str, Look] = {
+    "aten": Look(BLACK, "o"),
+    "cublas": Look(VERMILLION, "s"),
+    "cudnn": Look(PURPLE, "^"),
+    "inductor": Look(ORANGE, "v"),
+    "onednn": Look(GREEN, "D"),
+    "triton": Look(BLUE, "P"),
+}
+DASHES: Mapping[str, str | tuple[float, tuple[float, ...]]] = {
+    "float32": "-",
+    "float16": (0, (5, 1)),
+    "bfloat16": (0, (1, 1)),
+    "tf32": (0, (5, 1, 1, 1)),
+    "float64": (0, (8, 2)),
+}
+_COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
+_MARKERS = ("X", "*", "<", ">", "h", "p", "d", "8")
+_PARAMETERS: Mapping[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.titlesize": 8,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    # The same rows give the same bytes.
+    "svg.hashsalt": "roofbench",
+}
+
+
+def look() -> AbstractContextManager[None]:
+    """Fonts, grid and lines as every figure has them, for what is drawn and saved inside."""
+    return rc_context(dict(_PARAMETERS))
+
+
+def of_implementation(name: str) -> Look:
+    """The look of an implementation: the same in every figure of every run, known to us or not."""
+    if name in IMPLEMENTATIONS:
+        return IMPLEMENTATIONS[name]
+    # Not `hash`, which differs from process to process.
+    pick = zlib.crc32(name.encode())
+    return Look(_COLORS[pick % len(_COLORS)], _MARKERS[pick // len(_COLORS) % len(_MARKERS)])
+
+
+def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], Look]:
+    """A look for each line of a figure; `keys` are the lines' values in `columns`.
+
+    The implementation gives its colour and, where nothing else tells lines apart, its marker. Other
+    columns give markers and dashes in the order of their values, and colours if the implementation is
+    none of the columns.
+    """
+    names = list(columns)
+    rest = [i for i, name in enumerate(names) if name != "implementation"]
+    others = list(dict.fromkeys(tuple(key[i] for i in rest) for key in keys))
+    looks = {}
+    for key in keys:
+        facts_of = dict(zip(names, key, strict=True))
+        place = others.index(tuple(key[i] for i in rest))
+        color, marker = _COLORS[place % len(_COLORS)], _MARKERS[place % len(_MARKERS)]
+        if "implementation" in facts_of:
+            base = of_implementation(str(facts_of["implementation"]))
+            color, marker = base.color, marker if len(others) > 1 else base.marker
+        dash = DASHES.get(str(facts_of.get("dtype")), "-")
+        if "dtype" not in facts_of and "implementation" in facts_of:
+            dash = list(DASHES.values())[place % len(DASHES)]
+        looks[key] = Look(color, marker, dash)
+    return looks
+
+
+# --- text -------------------------------------------------------------------------------------------
+
+
+def said(column: str, value: Any) -> str:
+    """A value for a legend or a panel: words stand alone, numbers with their name."""
+    if value is None or value != value:
+        return f"no {column}"
+    if isinstance(value, str):
+        return value
+    return f"{column}={number(value)}" if not isinstance(value, bool) else f"{column}={value}"
+
+
+def number(value: float) -> str:
+    """Short and exact where it can be: 4096, 0.5, 2e+10."""
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e9 else f"{value:.3g}"
+
+
+def facts(run: Run, rows: pd.DataFrame) -> str:
+    """Device, versions, date, commit, protocol and how many rows: the second line of every title."""
+    kinds = {"driver": "driver", "torch": "torch", "triton": "Triton", "commit": "commit"}
+    if (rows["device_kind"] == "cpu").all():
+        kinds["driver"] = "kernel"
+    told = [_each(rows["device_name"])]
+    told += [f"{word} {_each(rows[column])}" for column, word in kinds.items() if _each(rows[column])]
+    told += [_each(rows["utc"].str[:10]), f"{_each(rows['cache'])} cache, clock {_each(rows['clock'])}"]
+    timed = int(rows["median_s"].notna().sum())
+    told.append(f"n = {timed} rows" if timed == len(rows) else f"n = {timed} of {len(rows)} rows measured")
+    # Lines break between the facts, not inside them.
+    return " · ".join(one.replace(" ", NO_BREAK) for one in told)
+
+
+def _each(column: pd.Series) -> str:
+    return ", ".join(sorted({str(v) for v in column.dropna().unique() if str(v)}))

@@ -1,0 +1,286 @@
+"""Duration and rate against what was swept: measured, predicted, and what the datasheet would allow.
+
+One small panel for each combination of the panel columns, as many pages as they need. Under a duration
+panel, where there is room, the ratio predicted / measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from plots import axes as scale
+from plots import style
+from plots.frame import Run, scaled
+from plots.page import Page
+from plots.section import Section
+
+Quantity = Literal["duration", "rate"]
+QUANTITIES: tuple[Quantity, ...] = ("duration", "rate")
+
+MOST_PANELS = 12
+"""Panels on one page, 3 rows of 4."""
+MOST_WITH_STRIPS = 6
+"""Panels on one page up to which a strip of ratios stays readable."""
+_COLUMNS = (1, 1, 2, 3, 2, 3, 3, 4, 4, 3, 4, 4, 4)
+_WIDTH_IN = (0.0, 6.0, 3.9, 3.3, 3.0)
+_HEIGHT_IN = (0.0, 3.0, 2.2, 1.8)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """Which columns of the frame a quantity is drawn from."""
+
+    measured: str
+    low: str
+    high: str
+    predicted: str
+    datasheet: str
+
+
+_COLUMN: dict[Quantity, _Column] = {
+    "duration": _Column("median_s", "low_s", "high_s", "predicted_s", "datasheet_s"),
+    "rate": _Column("rate_per_s", "rate_low_per_s", "rate_high_per_s", "predicted_per_s", "datasheet_per_s"),
+}
+
+_Key = tuple[Any, ...]
+
+
+def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> Iterator[Page]:
+    """The pages of one sweep's figure; none if none of its rows has this quantity.
+
+    `rows` are those of one sweep; all lines are sorted by x. Rows without a time are ticks at the bottom.
+    """
+    column = _COLUMN[quantity]
+    rows = rows[rows[section.x].notna()]
+    panels = [
+        (key, some) for key, some in _split(rows, section.panels) if some[column.measured].notna().any()
+    ]
+    if not panels:
+        return
+    shown = pd.concat([some for _, some in panels])
+    keys = [key for key, some in _split(shown, section.lines) if some[column.measured].notna().any()]
+    looks = style.of_lines(section.lines, keys)
+    drawing = _Drawing(run, section, quantity, column, shown, looks, len(rows) - len(shown))
+    pages = math.ceil(len(panels) / MOST_PANELS)
+    for i in range(pages):
+        some = panels[i * MOST_PANELS : (i + 1) * MOST_PANELS]
+        yield drawing.page(some, f" (page {i + 1} of {pages})" if pages > 1 else "")
+
+
+def _split(rows: pd.DataFrame, columns: tuple[str, ...]) -> list[tuple[_Key, pd.DataFrame]]:
+    """Rows apart by these columns, sorted; all of them under () if there is none."""
+    if not columns:
+        return [((), rows)]
+    return [(key, some) for key, some in rows.groupby(list(columns), dropna=False, sort=True)]
+
+
+class _Drawing:
+    """What all pages of one figure share: units, scales, looks."""
+
+    def __init__(
+        self,
+        run: Run,
+        section: Section,
+        quantity: Quantity,
+        column: _Column,
+        shown: pd.DataFrame,
+        looks: dict[_Key, style.Look],
+        hidden: int,
+    ) -> None:
+        self.run, self.section, self.column, self.shown, self.looks = run, section, column, shown, looks
+        self.quantity, self.hidden = quantity, hidden
+        counted = shown["rate"].mode().iloc[0] if quantity == "rate" else ""
+        self.factor, self.unit = scaled(shown[column.measured], f"{counted}/s" if counted else "s")
+        # A column of words is drawn at 0, 1, 2 in the order in which they occur.
+        self.words = (
+            [] if pd.api.types.is_numeric_dtype(shown[section.x]) else list(shown[section.x].unique())
+        )
+        x = self._x(shown)
+        self.log_x = not self.words and (("x" in section.log and float(x.min()) > 0) or scale.spans_far(x))
+        # By panel: panels of different sizes differ, but it is the differences inside one that matter.
+        inside = (some[column.measured].to_numpy(dtype=float) for _, some in _split(shown, section.panels))
+        self.log_y = "y" in section.log or any(scale.spans_far(one) for one in inside)
+
+    def page(self, panels: list[tuple[_Key, pd.DataFrame]], which: str) -> Page:
+        columns = _COLUMNS[len(panels)]
+        rows = math.ceil(len(panels) / columns)
+        strips = self.quantity == "duration" and len(panels) <= MOST_WITH_STRIPS
+        strips = strips and bool(self.shown["of_roof"].notna().any())
+        panel_in = _HEIGHT_IN[rows] + (0.75 if strips else 0.0)
+        sweep = self.shown["sweep"].iloc[0]
+        page = Page(
+            Page.LEFT + Page.RIGHT + columns * _WIDTH_IN[columns],
+            rows * (panel_in + 0.45),
+            f"{sweep}: {self.quantity} against {self.section.x}{which}",
+            style.facts(self.run, self.shown),
+            self._caption(),
+        )
+        page.legend(self._handles())
+        grid = page.grid(rows, columns, hspace=0.5 if strips else 0.42, wspace=0.24)
+        alike = self._alike(panels)
+        first: Axes | None = None
+        for i, (key, some) in enumerate(panels):
+            heights = [panel_in - 0.75, 0.75] if strips else [1.0]
+            cell = grid[i // columns, i % columns].subgridspec(
+                len(heights), 1, height_ratios=heights, hspace=0.1
+            )
+            axes = page.figure.add_subplot(cell[0], sharey=first if alike else None)
+            first = first or axes
+            self._panel(axes, key, some)
+            lowest = axes
+            if strips:
+                lowest = page.figure.add_subplot(cell[1], sharex=axes)
+                self._strip(lowest, some)
+                axes.tick_params(axis="x", which="both", labelbottom=False)
+            scale.swept(lowest.xaxis, self._x(some), self.log_x, _WIDTH_IN[columns] * 0.8)
+            if self.words:
+                lowest.set_xticks(range(len(self.words)), [str(w) for w in self.words])
+            if i + columns >= len(panels):
+                lowest.set_xlabel(self.section.x)
+            if i % columns == 0:
+                axes.set_ylabel(f"{self.quantity} ({self.unit})")
+                if strips:
+                    lowest.set_ylabel("predicted /\nmeasured")
+        return page
+
+    def _x(self, rows: pd.DataFrame) -> np.ndarray:
+        if self.words:
+            return np.array([self.words.index(v) for v in rows[self.section.x]], dtype=float)
+        return rows[self.section.x].to_numpy(dtype=float)
+
+    def _alike(self, panels: list[tuple[_Key, pd.DataFrame]]) -> bool:
+        """Whether one y axis can serve all panels without flattening some."""
+        highest = [some[self.column.measured].max() for _, some in panels]
+        return self.log_y or max(highest) <= 3 * min(highest)
+
+    def _panel(self, axes: Axes, key: _Key, rows: pd.DataFrame) -> None:
+        axes.set_title(", ".join(style.said(c, v) for c, v in zip(self.section.panels, key, strict=True)))
+        roofs: dict[tuple[float, ...], Line2D] = {}
+        for line, some in self._lines(rows):
+            some = some.sort_values(self.section.x)
+            self._measured(axes, some, self.looks[line])
+            for column, how in ((self.column.predicted, "--"), (self.column.datasheet, ":")):
+                known = some[some[column].notna()]
+                curve = tuple(float(f"{v:.3g}") for v in (*self._x(known), *known[column] * self.factor))
+                if curve and curve in roofs:
+                    # The same prediction for two implementations belongs to neither.
+                    roofs[curve].set_color("#444444" if how == "--" else style.GREY)
+                elif curve:
+                    color = self.looks[line].color if how == "--" else style.GREY
+                    drawn = axes.plot(
+                        self._x(known), known[column] * self.factor, how, color=color, lw=1.0, zorder=2
+                    )
+                    drawn[0].set_label("_predicted" if how == "--" else "_datasheet")
+                    roofs[curve] = drawn[0]
+        lost = rows[rows[self.column.measured].isna()]
+        if len(lost):
+            at = np.unique(self._x(lost))
+            axes.plot(
+                at,
+                np.full(at.size, 0.012),
+                "|",
+                color=style.GREY,
+                ms=5,
+                mew=0.8,
+                transform=axes.get_xaxis_transform(),
+                label="_unmeasured",
+                zorder=1,
+            )
+        everything = rows[[self.column.measured, self.column.predicted]].to_numpy(dtype=float) * self.factor
+        scale.measured(axes.yaxis, everything, self.log_y)
+        if not self.log_y:
+            axes.set_ylim(
+                0, max(axes.get_ylim()[1], float(rows[self.column.high].max()) * self.factor * 1.08)
+            )
+
+    def _lines(self, rows: pd.DataFrame) -> Iterator[tuple[_Key, pd.DataFrame]]:
+        """The lines that have a point somewhere in the figure, and here."""
+        for key, some in _split(rows, self.section.lines):
+            if key in self.looks and some[self.column.measured].notna().any():
+                yield key, some
+
+    def _measured(self, axes: Axes, rows: pd.DataFrame, look: style.Look) -> None:
+        timed = rows[rows[self.column.measured].notna()]
+        x, y = self._x(timed), timed[self.column.measured].to_numpy(dtype=float) * self.factor
+        axes.plot(x, y, color=look.color, ls=look.dash, lw=1.3, label="_line", zorder=3)
+        low, high = (
+            timed[c].to_numpy(dtype=float) * self.factor for c in (self.column.low, self.column.high)
+        )
+        axes.vlines(x, low, high, color=look.color, lw=1.0, label="_interval", zorder=3)
+        small = 4.2 if x.size <= 24 else 2.6
+        for suspect in (False, True):
+            some = timed["suspect"].to_numpy(dtype=bool) == suspect
+            if some.any():
+                face = "white" if suspect else look.color
+                drawn = axes.plot(
+                    x[some], y[some], look.marker, color=look.color, mfc=face, ms=small, mew=0.9
+                )
+                drawn[0].set(label="_measured", zorder=4)
+
+    def _strip(self, axes: Axes, rows: pd.DataFrame) -> None:
+        axes.axhline(1.0, color=style.GREY, lw=0.8)
+        for line, some in self._lines(rows):
+            some = some[some["of_roof"].notna()].sort_values(self.section.x)
+            look = self.looks[line]
+            axes.plot(
+                self._x(some), some["of_roof"], look.marker, ls=look.dash, color=look.color, ms=2.4, lw=0.8
+            )
+        scale.ratio(axes, self.shown["of_roof"].to_numpy(dtype=float))
+
+    def _handles(self) -> list[Artist]:
+        handles: list[Artist] = []
+        for key, look in self.looks.items():
+            words = [style.said(c, v) for c, v in zip(self.section.lines, key, strict=True)]
+            how: dict[str, Any] = {
+                "color": look.color,
+                "ls": look.dash,
+                "marker": look.marker,
+                "lw": 1.3,
+                "ms": 4.2,
+            }
+            handles.append(Line2D([], [], label=" ".join(words) or "measured", **how))
+        if self.shown[self.column.predicted].notna().any():
+            handles.append(Line2D([], [], color="#444444", ls="--", lw=1.0, label="predicted, calibrated"))
+        if self.shown[self.column.datasheet].notna().any():
+            handles.append(Line2D([], [], color=style.GREY, ls=":", lw=1.0, label="datasheet"))
+        if self.shown["suspect"].any():
+            handles.append(
+                Line2D(
+                    [],
+                    [],
+                    color="#444444",
+                    marker="o",
+                    mfc="white",
+                    ls="",
+                    ms=4.2,
+                    label="flagged (noisy, ...)",
+                )
+            )
+        return handles
+
+    def _caption(self) -> str:
+        told = ["Median of each case; bars: its 95 % interval."]
+        if self.shown["predicted_s"].notna().any():
+            told.append(
+                "Predicted: launch floor + max(FLOP / peak, bytes / bandwidth), ceilings of the same run."
+            )
+        elif not self.run.ceilings:
+            told.append("No ceilings in this run, hence no prediction.")
+        else:
+            told.append("This run lacks a ceiling that these rows need, hence no prediction.")
+        lost = self.shown[self.shown["median_s"].isna()]
+        if len(lost):
+            why = ", ".join(f"{n} {s}" for s, n in lost["status"].value_counts().items())
+            told.append(f"{len(lost)} of {len(self.shown)} cases have no time ({why}): ticks at the bottom.")
+        if self.hidden:
+            told.append(f"{self.hidden} more cases are in panels without any time, not drawn.")
+        return " ".join(told)

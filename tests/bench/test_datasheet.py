@@ -1,0 +1,220 @@
+"""Device files against the formula, against their sources and against each other."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bench.datasheet import FILES, Datasheet, DeviceError, datasheets, derive_datasheet, find_datasheet
+
+SHEETS = {sheet.name: sheet for sheet in datasheets()}
+each_sheet = pytest.mark.parametrize("sheet", SHEETS.values(), ids=SHEETS)
+
+REAL_NAMES = {
+    "Tesla V100-SXM2-16GB": "NVIDIA V100 SXM2 16 GB",
+    "Tesla V100-SXM2-32GB": "NVIDIA V100 SXM2 32 GB",
+    "Tesla T4": "NVIDIA T4",
+    "NVIDIA A100-SXM4-40GB": "NVIDIA A100 SXM4 40 GB",
+    "NVIDIA A100-SXM4-80GB": "NVIDIA A100 SXM4 80 GB",
+    "NVIDIA A100-PCIE-40GB": "NVIDIA A100 PCIe 40 GB",
+    "NVIDIA A100 80GB PCIe": "NVIDIA A100 PCIe 80 GB",
+    "NVIDIA A10": "NVIDIA A10",
+    "NVIDIA L4": "NVIDIA L4",
+    "NVIDIA L40S": "NVIDIA L40S",
+    "NVIDIA GeForce RTX 3090": "NVIDIA GeForce RTX 3090",
+    "NVIDIA GeForce RTX 4090": "NVIDIA GeForce RTX 4090",
+    "NVIDIA GeForce RTX 5090": "NVIDIA GeForce RTX 5090",
+    "NVIDIA H100 80GB HBM3": "NVIDIA H100 SXM5 80 GB",
+    "NVIDIA H100 PCIe": "NVIDIA H100 PCIe 80 GB",
+    "NVIDIA H200": "NVIDIA H200 SXM 141 GB",
+    "NVIDIA B200": "NVIDIA B200 SXM 180 GB (HGX)",
+    "AMD Instinct MI300X": "AMD Instinct MI300X",
+}
+NEAR_MISSES = [
+    "NVIDIA GH200 480GB",
+    "NVIDIA H100 NVL",
+    "NVIDIA H100 80GB HBM2e",
+    "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+    "NVIDIA H200 NVL",
+    "NVIDIA H20",
+    "NVIDIA GB200",
+    "NVIDIA GeForce RTX 3090 Ti",
+    "NVIDIA GeForce RTX 4090 D",
+    "NVIDIA GeForce RTX 4090 Laptop GPU",
+    "NVIDIA GeForce RTX 5090 D",
+    "NVIDIA L40",
+    "NVIDIA A100-SXM-64GB",
+    "NVIDIA A10G",
+    "NVIDIA A100",
+    "Tesla V100-PCIE-16GB",
+    "Tesla V100-SXM3-32GB",
+    "nvidia l4",
+    "",
+]
+
+
+@each_sheet
+def test_published_peaks_are_what_units_and_clock_give(sheet: Datasheet) -> None:
+    compared = 0
+    for (unit, dtype), rate in sheet.rates.items():
+        if rate.flop_per_s is not None:
+            assert sheet.computed_flop_per_s(unit, dtype) == pytest.approx(rate.flop_per_s, rel=0.013), dtype
+            compared += 1
+    assert compared >= 3
+
+
+@each_sheet
+def test_every_number_has_a_source_that_is_used(sheet: Datasheet) -> None:
+    path = next(p for p in FILES.glob("*.yaml") if f"name: {sheet.name}\n" in p.read_text())
+    file = yaml.safe_load(path.read_text())
+    numbers = {k for k, v in file.items() if isinstance(v, dict) and k not in ("sources", "matrix", "vector")}
+    rates = {f"{unit}.{dtype}" for unit in ("matrix", "vector") for dtype in file[unit]}
+    assert set(sheet.sources) == numbers | rates
+    assert all(len(text) > 20 for text in sheet.sources.values())
+    cited = [file[k]["source"] for k in numbers] + [
+        entry["source"] for unit in ("matrix", "vector") for entry in file[unit].values()
+    ]
+    assert set(cited) == set(file["sources"])
+    # A published figure is never passed off as read first-hand unless it is.
+    assert all(
+        any(word in text for word in ("second-hand", "memory", "guides", "our own", "no document"))
+        for text in file["sources"].values()
+    )
+
+
+def test_every_device_asked_for_has_a_file_and_its_own_name_finds_it() -> None:
+    assert {name: find.name for name in REAL_NAMES if (find := find_datasheet(name))} == REAL_NAMES
+    assert set(REAL_NAMES.values()) == set(SHEETS)
+    every = [name for sheet in SHEETS.values() for name in sheet.match]
+    assert len(every) == len(set(every))
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_a_near_miss_finds_nothing(name: str) -> None:
+    assert find_datasheet(name) is None
+
+
+def test_other_memory_is_another_card() -> None:
+    gib = 2**30
+    assert find_datasheet("Tesla T4", int(14.56 * gib)), "ECC takes a sixteenth"
+    assert find_datasheet("NVIDIA H200", 143771 * 2**20)
+    assert find_datasheet("NVIDIA GeForce RTX 4090", int(47.5 * gib)) is None
+
+
+@each_sheet
+def test_peaks_are_in_a_sensible_order(sheet: Datasheet) -> None:
+    def peak(unit: str, dtype: str) -> float:
+        return sheet.peak_flop_per_s(unit, dtype) or 0
+
+    assert peak("matrix", "float64") <= peak("matrix", "float32")
+    if peak("matrix", "tf32"):
+        assert peak("matrix", "float32") <= peak("matrix", "tf32") * 1.001
+        assert peak("matrix", "float16") == pytest.approx(2 * peak("matrix", "tf32"), rel=0.02)
+        assert peak("matrix", "float16") == peak("matrix", "bfloat16")
+        assert peak("matrix", "int8") >= 1.99 * peak("matrix", "float16")
+    if peak("matrix", "float8_e4m3"):
+        assert peak("matrix", "float8_e4m3") == pytest.approx(2 * peak("matrix", "float16"), rel=0.02)
+    assert 0 < peak("vector", "float64") < peak("vector", "float32") <= peak("matrix", "float16")
+    # A sparse figure would be twice that: no float16 tensor rate exceeds 32 float32 FMA units' work.
+    assert peak("matrix", "float16") <= 32 * peak("vector", "float32")
+    assert 2e11 < (sheet.bandwidth_byte_per_s or 0) < 1e13
+    assert sheet.l2_byte < sheet.memory_byte / 100
+    assert not sheet.derived
+
+
+def test_a_matrix_product_without_tensor_cores_has_the_peak_of_the_vector_units() -> None:
+    v100, h100 = SHEETS["NVIDIA V100 SXM2 16 GB"], SHEETS["NVIDIA H100 SXM5 80 GB"]
+    assert v100.peak_flop_per_s("matrix", "float64") == v100.peak_flop_per_s("vector", "float64") == 7.8e12
+    assert h100.peak_flop_per_s("matrix", "float32") == 66.9e12
+    assert h100.peak_flop_per_s("matrix", "float64") == 66.9e12
+    assert h100.peak_flop_per_s("vector", "float64") == 33.5e12
+
+
+def test_a_type_without_units_or_rate_has_no_peak() -> None:
+    assert SHEETS["NVIDIA T4"].peak_flop_per_s("matrix", "bfloat16") is None
+    assert SHEETS["NVIDIA B200 SXM 180 GB (HGX)"].peak_flop_per_s("vector", "float16") is None
+    # Rate known, peak not published: the formula.
+    assert SHEETS["NVIDIA L4"].peak_flop_per_s("vector", "float64") == 58 * 2 * 2 * 2040e6
+
+
+def test_low_precision_runs_at_the_tensor_clock() -> None:
+    h100 = dataclasses.replace(SHEETS["NVIDIA H100 SXM5 80 GB"], tensor_clock_hz=1e9, boost_clock_hz=2e9)
+    assert h100.computed_flop_per_s("matrix", "float16") == 132 * 2048 * 2 * 1e9
+    assert h100.computed_flop_per_s("matrix", "float64") == 132 * 128 * 2 * 2e9
+    assert h100.computed_flop_per_s("vector", "float16") == 132 * 256 * 2 * 2e9
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("power_w:", "watt:", "devices/one.yaml: power_w: Field required"),
+        ("name: ", "colour: red\nname: ", "colour: unknown key; there is match, compute_capability"),
+        (
+            "{value: 132, source",
+            "{value: 132, origin: x, source",
+            "sm_count.origin: unknown key; there is value, source, note",
+        ),
+        ("value: 132,", "value: '132',", "devices/one.yaml: sm_count.value: Input should be a valid integer"),
+        ("value: 132,", "value: -1,", "sm_count.value: Input should be greater than 0"),
+        ("989.4e+12", "989.4e12", "matrix.float16.flop_per_s: Input should be a valid number"),
+        ("float16: {fma", "half: {fma", "devices/one.yaml: matrix.half"),
+        ("value: 132, source: whitepaper", "value: 132, source: hearsay", "source 'hearsay' is not among"),
+        (
+            "{value: 700, source: whitepaper}",
+            "{value: null, source: whitepaper}",
+            "devices/one.yaml: power_w: a value of null needs a note",
+        ),
+        ("name: ", "name: [", "devices/one.yaml:"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_sentence(tmp_path: Path, old: str, new: str, complaint: str) -> None:
+    text = (FILES / "h100_sxm5.yaml").read_text()
+    assert old in text
+    (tmp_path / "bench/devices").mkdir(parents=True)
+    (tmp_path / "bench/devices/one.yaml").write_text(text.replace(old, new, 1))
+    with pytest.raises(DeviceError) as raised:
+        datasheets(tmp_path / "bench/devices")
+    assert complaint in str(raised.value)
+    assert str(raised.value).startswith("bench/devices/one.yaml:")
+    assert "\n" not in str(raised.value)
+
+
+def test_capabilities_agree_with_the_cards_they_were_taken_from() -> None:
+    for sheet in SHEETS.values():
+        if sheet.capability is None:
+            continue
+        derived = derive_datasheet(
+            sheet.match[0],
+            sheet.capability,
+            sheet.sm_count,
+            sheet.boost_clock_hz,
+            None,
+            None,
+            sheet.l2_byte,
+            sheet.memory_byte,
+        )
+        for key, rate in derived.rates.items():
+            assert rate.fma_per_clock_per_sm == sheet.rates[key].fma_per_clock_per_sm, (sheet.name, key)
+            assert rate.runs_on == sheet.rates[key].runs_on
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("NVIDIA H20", (9, 0)),
+        ("NVIDIA H20-3e", (9, 0)),
+        ("NVIDIA H800", (9, 0)),
+        ("NVIDIA A10G", (8, 6)),
+        ("NVIDIA RTX 2000 Ada", (8, 9)),
+        ("NVIDIA GeForce GTX 1660", (7, 5)),
+    ],
+)
+def test_a_throttled_or_unknown_relative_is_given_no_tensor_peak(
+    name: str, capability: tuple[int, int]
+) -> None:
+    derived = derive_datasheet(name, capability, 78, 1.9e9, 2e9, 5120, 1, 1)
+    assert derived.peak_flop_per_s("vector", "float32")
+    assert derived.peak_flop_per_s("matrix", "float16") is None
+    assert derived.peak_flop_per_s("matrix", "tf32") is None
+    assert derived.peak_flop_per_s("vector", "float64") is None

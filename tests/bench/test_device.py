@@ -1,0 +1,312 @@
+"""Detection, against a CUDA driver compiled here and machines made of folders."""
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from bench import device
+from bench.device import DeviceError, datasheets, detect, find_datasheet
+
+# ---- GPUs: a CUDA driver of our own
+
+LIBCUDA = r"""
+#include <string.h>
+#ifndef INIT
+#define INIT 0
+#endif
+static const char *names[] = {"NVIDIA H100 80GB HBM3", NAME};
+static const size_t memory[] = {85520809984u, 25757220864u};
+typedef struct { unsigned char bytes[16]; } Uuid;
+int cuInit(unsigned flags) { return INIT; }
+int cuDriverGetVersion(int *v) { *v = 12080; return 0; }
+int cuDeviceGetCount(int *n) { *n = 2; return 0; }
+int cuDeviceGet(int *d, int i) { *d = i; return i < 2 ? 0 : 101; }
+int cuDeviceGetName(char *s, int n, int d) { strncpy(s, names[d], n); return 0; }
+int cuDeviceTotalMem_v2(size_t *m, int d) { *m = memory[d]; return 0; }
+int UUID(Uuid *u, int d) { for (int i = 0; i < 16; i++) u->bytes[i] = 16 * d + i; return 0; }
+int cuDeviceGetAttribute(int *v, int a, int d) {
+    switch (a) {
+        case 16: *v = d ? 84 : H100_SM; return 0;
+        case 13: if (NO_CLOCKS) return 1; *v = d ? 1860000 : 1980000; return 0;
+        case 36: if (NO_CLOCKS) return 1; *v = d ? 10501000 : 2619000; return 0;
+        case 37: *v = d ? 384 : 5120; return 0;
+        case 38: *v = d ? 6291456 : 52428800; return 0;
+        case 75: *v = d ? MAJOR : 9; return 0;
+        case 76: *v = d ? 6 : 0; return 0;
+    }
+    return 1;
+}
+"""
+GIVEN = {
+    "NAME": '"NVIDIA GeForce RTX 3090 Ti"',
+    "UUID": "cuDeviceGetUuid",
+    "MAJOR": 8,
+    "NO_CLOCKS": 0,
+    "H100_SM": 132,
+}
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Makes a libcuda with two GPUs, by default an H100 and an RTX 3090 Ti; NVML stays silent."""
+    if not (compiler := shutil.which("gcc")):
+        pytest.skip("no gcc to compile a driver with")
+    monkeypatch.setattr(device, "_nvml", lambda uuid: device._Nvml())
+
+    def make(**changed: object) -> str:
+        library = tmp_path / f"libcuda-{len(list(tmp_path.iterdir()))}.so"
+        defines = [f"-D{k}={v}" for k, v in {**GIVEN, **changed}.items()]
+        source = ["-x", "c", "-", "-o", str(library)]
+        command = [compiler, "-shared", "-fPIC", *defines, *source]
+        subprocess.run(command, input=LIBCUDA, text=True, check=True)
+        return str(library)
+
+    return make
+
+
+def test_a_known_gpu(driver) -> None:
+    found = detect("auto", driver())
+    assert found == detect("cuda", driver()) == detect("cuda:0", driver())
+    assert (found.kind, found.index, found.name) == ("cuda", 0, "NVIDIA H100 80GB HBM3")
+    assert found.slug == "nvidia-h100-80gb-hbm3"
+    assert found.uuid == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert (found.sm_count, found.cache_byte, found.memory_byte) == (132, 52428800, 85520809984)
+    assert found.capability == (9, 0)
+    assert found.driver == "CUDA 12.8"
+    assert found.datasheet == find_datasheet("NVIDIA H100 80GB HBM3")
+    assert not found.derived
+    assert str(found) == "cuda:0 (NVIDIA H100 80GB HBM3)"
+
+
+def test_an_unknown_gpu_of_a_known_family(driver) -> None:
+    found = detect("cuda:1", driver(UUID="cuDeviceGetUuid_v2"))
+    assert found.uuid == "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f"
+    assert found.slug == "nvidia-geforce-rtx-3090-ti-84sm-24gib"
+    assert found.derived and found.datasheet is not None
+    assert found.datasheet.bandwidth_byte_per_s == 2 * 10501e6 * 384 / 8  # 1008 GB/s, as sold
+    assert found.datasheet.peak_flop_per_s("vector", "float32") == 84 * 128 * 2 * 1860e6  # 40e12, as sold
+    assert found.datasheet.peak_flop_per_s("matrix", "float16") == 84 * 256 * 2 * 1860e6
+    assert "driver" in found.datasheet.source
+    assert found.id != detect("cuda:0", driver()).id
+
+
+def test_a_gpu_of_an_unknown_family_has_a_bandwidth_but_no_peaks(driver) -> None:
+    found = detect("cuda:1", driver(NAME='"NVIDIA R999"', MAJOR=15))
+    assert found.derived and found.datasheet is not None
+    assert found.datasheet.bandwidth_byte_per_s
+    assert not found.datasheet.rates
+    assert found.datasheet.peak_flop_per_s("matrix", "float16") is None
+
+
+def test_a_known_name_with_other_sm_count_is_not_given_the_cards_peaks(driver) -> None:
+    found = detect("cuda:0", driver(H100_SM=66))
+    assert found.derived and found.datasheet is not None
+    assert found.datasheet.peak_flop_per_s("vector", "float32") == 66 * 128 * 2 * 1980e6
+    assert found.slug == "nvidia-h100-80gb-hbm3-66sm-80gib"
+
+
+def test_clocks_come_from_nvml_where_the_driver_tells_none(driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = driver(NO_CLOCKS=1)
+    silent = detect("cuda:1", library)
+    assert silent.datasheet is not None
+    assert silent.datasheet.bandwidth_byte_per_s is None
+    assert silent.datasheet.peak_flop_per_s("vector", "float32") is None
+    asked = []
+
+    def nvml(uuid: str) -> device._Nvml:
+        asked.append(uuid)
+        return device._Nvml(driver="580.65.06", clock_hz=1e9, memory_clock_hz=2e9, bus_bit=384)
+
+    monkeypatch.setattr(device, "_nvml", nvml)
+    found = detect("cuda:1", library)
+    assert found.datasheet is not None
+    assert asked == [found.uuid]
+    assert found.driver == "580.65.06"
+    assert found.datasheet.bandwidth_byte_per_s == 2 * 2e9 * 384 / 8
+    assert found.datasheet.peak_flop_per_s("vector", "float32") == 84 * 128 * 2 * 1e9
+
+
+@pytest.mark.parametrize("wanted", ["cuda:2", "cuda:99"])
+def test_a_gpu_that_is_not_there(driver, wanted: str) -> None:
+    with pytest.raises(DeviceError) as raised:
+        detect(wanted, driver())
+    assert str(raised.value) == (
+        f"--bench-device {wanted}: there is no such GPU; "
+        "there is cpu, cuda:0 (NVIDIA H100 80GB HBM3), cuda:1 (NVIDIA GeForce RTX 3090 Ti)"
+    )
+
+
+def test_a_driver_that_fails_leaves_the_cpu_and_says_why_if_a_gpu_was_wanted(driver) -> None:
+    library = driver(INIT=803)
+    assert detect("auto", library).kind == "cpu"
+    with pytest.raises(DeviceError, match=r"has no CUDA GPU \(.*cuInit with error 803\); there is cpu$"):
+        detect("cuda", library)
+
+
+def test_without_a_driver() -> None:
+    with pytest.raises(DeviceError) as raised:
+        detect("cuda:1", "libno-such-driver.so.1")
+    assert str(raised.value) == "--bench-device cuda:1: this machine has no CUDA GPU; there is cpu"
+    assert detect("auto", "libno-such-driver.so.1").kind == "cpu"
+
+
+@pytest.mark.parametrize("wanted", ["tpu", "gpu", "cuda:", "cuda:x", "cuda:-1", "CPU", ""])
+def test_a_word_that_names_no_device(wanted: str) -> None:
+    with pytest.raises(DeviceError) as raised:
+        detect(wanted, "libno-such-driver.so.1")
+    assert str(raised.value) == f"--bench-device {wanted}: give auto, cpu, cuda or cuda:N; there is cpu"
+
+
+class FakeNvml:
+    """Answers for one UUID, through names that the real module has."""
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM
+    NVMLError = pynvml.NVMLError
+
+    def __init__(self) -> None:
+        self.opened = 0
+
+    def nvmlInit(self) -> None:
+        self.opened += 1
+
+    def nvmlShutdown(self) -> None:
+        self.opened -= 1
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "580.65.06"
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        if uuid != "GPU-1":
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return "handle"
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: str, clock: int) -> int:
+        return {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 2619}[clock]
+
+    def nvmlDeviceGetMemoryBusWidth(self, handle: str) -> int:
+        return 5120
+
+
+def test_nvml_is_asked_by_uuid_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(hasattr(pynvml, name) for name in vars(FakeNvml) if name.lower().startswith("nvml"))
+    fake = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    assert device._nvml("GPU-1") == device._Nvml("580.65.06", 1980e6, 2619e6, 5120)
+    assert device._nvml("GPU-2") == device._Nvml("580.65.06"), "a MIG slice: the driver's version, no clocks"
+    assert fake.opened == 0
+
+
+def test_nvml_that_is_not_there_adds_nothing() -> None:
+    added = device._nvml("GPU-00000000-0000-0000-0000-000000000000")
+    assert (added.clock_hz, added.bus_bit) == (0, 0)
+
+
+# ---- the CPU
+
+
+def test_the_cpu_of_this_machine() -> None:
+    found = detect("cpu")
+    assert found.kind == "cpu" and found.index is None and found.capability is None and found.uuid == ""
+    assert found.datasheet is None and not found.derived
+    assert found.sm_count >= 1 and found.memory_byte > 2**28 and found.driver
+    assert found.slug.startswith("cpu-") and found.slug == found.slug.lower() and "/" not in found.slug
+    assert len(found.id) == 12
+    assert str(found) == "cpu"
+    assert found == detect("cpu")
+
+
+def test_detection_is_quick_and_needs_no_torch() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        detect("cpu")
+        datasheets()
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(5)) < 0.05
+    code = "import sys, bench.device; sys.exit(any(m in sys.modules for m in ('torch', 'triton', 'pynvml')))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(device.__file__).parents[1]).returncode == 0
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A root folder with 8 processors on 4 cores; two of them share each of two 32 MiB caches."""
+
+    def put(path: str, text: str) -> None:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text + "\n")
+
+    put("proc/cpuinfo", "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Platinum 8480+ CPU @ 2.60GHz\n")
+    for n in range(8):
+        cpu, core = f"sys/devices/system/cpu/cpu{n}", n % 4
+        put(f"{cpu}/topology/thread_siblings_list", f"{core},{core + 4}")
+        half = "0-1,4-5" if core < 2 else "2-3,6-7"
+        for index, (level, kind, size, shared) in enumerate(
+            [(1, "Data", "48K", f"{core},{core + 4}"), (3, "Unified", "32768K", half)]
+        ):
+            put(f"{cpu}/cache/index{index}/level", str(level))
+            put(f"{cpu}/cache/index{index}/type", kind)
+            put(f"{cpu}/cache/index{index}/size", size)
+            put(f"{cpu}/cache/index{index}/shared_cpu_list", shared)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    return tmp_path
+
+
+def test_hyperthreads_are_no_cores_and_each_cache_counts_once(machine: Path) -> None:
+    found = device._cpu(machine)
+    assert found.sm_count == 4
+    assert found.cache_byte == 2 * 32 * 2**20
+    assert found.slug == "cpu-intel-xeon-platinum-8480-4-core"
+
+
+def test_affinity_is_honoured(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 4, 1})
+    found = device._cpu(machine)
+    assert found.sm_count == 2
+    assert found.cache_byte == 32 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "cores", "byte"),
+    [
+        ("0::/pod/box", {"pod/box/cpu.max": "200000 100000", "pod/memory.max": "1048576"}, 2, 2**20),
+        ("0::/pod/box", {"pod/box/cpu.max": "max 100000", "pod/cpu.max": "50000 100000"}, 1, None),
+        ("0::/", {"cpu.max": "350000 100000", "memory.max": "max"}, 3, None),
+        ("0::/not/here", {"cpu.max": "200000 100000"}, 2, None),
+        (
+            "4:cpu,cpuacct:/box\n3:memory:/box",
+            {
+                "cpu,cpuacct/box/cpu.cfs_quota_us": "250000",
+                "cpu,cpuacct/box/cpu.cfs_period_us": "100000",
+                "memory/memory.limit_in_bytes": "2097152",
+            },
+            2,
+            2**21,
+        ),
+        ("1:cpu:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 4, None),
+    ],
+)
+def test_the_control_groups_limits_are_honoured(
+    machine: Path, group: str, files: dict[str, str], cores: int, byte: int | None
+) -> None:
+    (machine / "proc/self").mkdir()
+    (machine / "proc/self/cgroup").write_text(group + "\n")
+    for name, text in files.items():
+        path = machine / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    found = device._cpu(machine)
+    assert found.sm_count == cores
+    assert byte is None or found.memory_byte == byte
+    assert byte is not None or found.memory_byte > 2**28
+
+
+def test_a_machine_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
+    found = device._cpu(tmp_path)
+    assert (found.sm_count, found.cache_byte) == (3, 0)
+    assert found.name and found.slug.startswith("cpu-")

@@ -1,0 +1,274 @@
+"""Ceilings read back from rows, and predictions against sums done by hand."""
+
+import dataclasses
+import math
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench.model import ceilings as ceilings_module
+from bench.model.ceilings import Ceilings, by_run, rows
+from bench.model.roofline import calibrated, calibrated_columns, datasheet_s, intensity, of_roof
+from bench.store import Measurement, parameters_text
+
+MIB = 2**20
+
+
+def row(**facts: Any) -> Measurement:
+    base: dict[str, Any] = {
+        "run_id": "r1",
+        "utc": "2026-01-01T00:00:00Z",
+        "commit": "abc",
+        "device": "cpu-test",
+        "device_name": "Test CPU",
+        "device_kind": "cpu",
+        "device_id": "0",
+        "sm_count": 2,
+        "cache_byte": 32 * MIB,
+        "threads": 2,
+        "driver": "6.1",
+        "torch": "2.13.0",
+        "triton": "",
+        "libraries": "MKL",
+        "sweep": "ceilings/gemm",
+        "operator": "any",
+        "implementation": "onednn",
+        "arithmetic": "matrix",
+        "rate": "flop",
+        "dtype": "float32",
+        "parameters": parameters_text({"dtype": "float32"}),
+        "protocol": "p",
+        "clock": "host",
+        "cache": "cold",
+        "fill": "uniform",
+        "seed": 0,
+        "status": "ok",
+        "flop": 0,
+        "byte": 0,
+        "byte_written": 0,
+        "byte_moved": 0,
+    }
+    return Measurement(**(base | facts))
+
+
+def gemm(flop: int, median_s: float | None, **facts: Any) -> Measurement:
+    return row(**({"flop": flop, "byte": 12 * MIB, "byte_written": 4 * MIB, "median_s": median_s} | facts))
+
+
+def stream(share: float, per_s: float, byte: int = 600 * MIB, **facts: Any) -> Measurement:
+    counts = {"byte": byte, "byte_moved": byte, "byte_written": round(byte * share), "median_s": byte / per_s}
+    return row(
+        **({"sweep": "ceilings/stream", "implementation": "aten", "arithmetic": "vector"} | counts | facts)
+    )
+
+
+def launch(median_s: float, **facts: Any) -> Measurement:
+    return row(**({"sweep": "ceilings/launch", "arithmetic": "vector", "median_s": median_s} | facts))
+
+
+@pytest.fixture
+def measured() -> Ceilings:
+    return Ceilings.of(
+        [
+            launch(2e-6),
+            gemm(4_000_000, 1e-5),
+            stream(0.0, 30e9),
+            stream(0.5, 20e9),
+            stream(1.0, 10e9),
+        ]
+    )
+
+
+def test_ceilings_are_known_by_their_counts(measured: Ceilings) -> None:
+    assert measured.launch_s == 2e-6
+    assert measured.peak("matrix", "float32") == pytest.approx(4e11)
+    assert measured.copy_byte_per_s == pytest.approx(20e9)
+    assert list(measured.bandwidth_byte_per_s) == [0.0, 0.5, 1.0]
+    assert (measured.device, measured.run_id, measured.cache) == ("cpu-test", "r1", "cold")
+
+
+def test_the_launch_floor_is_the_quickest_implementations_median() -> None:
+    floors = [launch(t, implementation="aten") for t in (3e-6, 9e-6, 4e-6)]
+    floors += [launch(t, implementation="triton") for t in (2.6e-6, 2.2e-6)]
+    assert Ceilings.of(floors).launch_s == pytest.approx(2.4e-6)
+
+
+def test_a_peak_is_the_highest_rate_with_the_interval_of_its_row() -> None:
+    best = gemm(8_000_000, 1e-5, low_s=0.9e-5, high_s=1.25e-5, parameters='{"m":200}')
+    found = Ceilings.of([gemm(4_000_000, 1e-5), best, gemm(100, 1e-5)])
+    peak = found.peak_flop_per_s["matrix", "float32"]
+    assert peak.per_s == pytest.approx(8e11)
+    assert (peak.low_per_s, peak.high_per_s) == pytest.approx((6.4e11, 8e11 / 0.9))
+    assert peak.row == 'any onednn {"m":200}'
+    assert found.peak("matrix", "float16") is None
+
+
+def test_bandwidth_takes_the_best_size_of_each_kind() -> None:
+    found = Ceilings.of([stream(1 / 3, 20e9, 300), stream(1 / 3, 25e9, 9000), stream(1 / 3, 24e9, 30000)])
+    assert len(found.bandwidth_byte_per_s) == 1
+    assert found.second_per_byte(0.33) == pytest.approx(1 / 25e9)
+
+
+def test_bandwidth_is_linear_in_time_per_byte(measured: Ceilings) -> None:
+    seconds = measured.second_per_byte([0.0, 0.25, 0.5, 1.0])
+    assert seconds == pytest.approx([1 / 30e9, (1 / 30e9 + 1 / 20e9) / 2, 1 / 20e9, 1 / 10e9])
+    only_copy = Ceilings.of([stream(0.5, 20e9)])
+    assert only_copy.second_per_byte(0.0) == pytest.approx(1 / 20e9)
+
+
+@pytest.mark.parametrize("status", ["wrong", "skipped", "timeout"])
+def test_rows_that_are_not_ok_are_no_ceiling(status: str) -> None:
+    found = Ceilings.of([gemm(10**9, 1e-9, status=status), launch(1e-9, status=status)])
+    assert found.peak("matrix", "float32") is None and found.launch_s is None
+
+
+def test_rows_of_other_sweeps_are_no_ceiling() -> None:
+    assert (
+        Ceilings.of([gemm(4_000_000, 1e-5, sweep="gemm/large"), launch(1e-6, sweep="ceilingsish")])
+        == Ceilings()
+    )
+
+
+def test_without_rows_nothing_is_made_up() -> None:
+    none = Ceilings.of([])
+    assert none.launch_s is None and none.copy_byte_per_s is None and none.second_per_byte(0.5) is None
+    assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", none) is None
+    assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", None) is None
+
+
+@pytest.mark.parametrize("other", [{"device": "h100"}, {"run_id": "r2"}, {"cache": "warm"}])
+def test_ceilings_of_two_runs_are_refused(other: dict[str, str]) -> None:
+    mixed = [launch(1e-6), launch(2e-6, **other)]
+    with pytest.raises(ValueError, match="one device, run and cache"):
+        Ceilings.of(mixed)
+    assert {c.launch_s for c in by_run(mixed).values()} == {1e-6, 2e-6}
+
+
+def test_a_frame_gives_the_same_ceilings_as_rows() -> None:
+    some = [launch(2e-6), gemm(4_000_000, 1e-5), gemm(9, None, status="skipped"), stream(0.5, 2e10)]
+    some += [gemm(9, 1.0, sweep="gemm/x")]
+    frame = pd.DataFrame([dataclasses.asdict(one) for one in some])
+    assert Ceilings.of(rows(frame)) == Ceilings.of(some)
+    assert Ceilings.of(rows(frame[frame["sweep"] == "gemm/x"])) == Ceilings()
+
+
+# --- predictions, by hand ---------------------------------------------------------------------------
+
+
+def test_the_launch_floor_is_added_to_the_larger_of_the_two(measured: Ceilings) -> None:
+    compute = calibrated(4e9, 1e6, 0.5, "matrix", "float32", measured)
+    assert compute is not None and compute.limiter == "compute"
+    assert compute.seconds == pytest.approx(2e-6 + 4e9 / 4e11)
+    memory = calibrated(4e3, 1e9, 0.25, "matrix", "float32", measured)
+    assert memory is not None and memory.limiter == "memory"
+    assert memory.seconds == pytest.approx(2e-6 + 1e9 * (1 / 30e9 + 1 / 20e9) / 2)
+    small = calibrated(4e3, 1e3, 0.5, "matrix", "float32", measured)
+    assert small is not None and small.limiter == "launch"
+    assert small.seconds == pytest.approx(2e-6 + 1e3 / 20e9)
+
+
+def test_launch_is_the_limiter_only_while_it_is_the_largest_term(measured: Ceilings) -> None:
+    byte = 2e-6 * 20e9
+    below, above = (calibrated(0, byte * f, 0.5, "vector", "float32", measured) for f in (0.999, 1.001))
+    assert below is not None and above is not None
+    assert (below.limiter, above.limiter) == ("launch", "memory")
+
+
+def test_nothing_to_do_takes_the_launch_floor(measured: Ceilings) -> None:
+    nothing = calibrated(0, 0, 0.0, "vector", "float32", measured)
+    assert nothing is not None and (nothing.seconds, nothing.limiter) == (2e-6, "launch")
+
+
+def test_vector_arithmetic_without_a_peak_has_no_compute_term(measured: Ceilings) -> None:
+    vector = calibrated(1e15, 2e9, 0.5, "vector", "float32", measured)
+    assert vector is not None and vector.seconds == pytest.approx(2e-6 + 0.1)
+    assert calibrated(1e15, 2e9, 0.5, "matrix", "float16", measured) is None
+
+
+@pytest.mark.parametrize("missing", ["launch", "stream", "gemm"])
+def test_a_missing_ceiling_means_no_prediction(missing: str) -> None:
+    there = {"launch": launch(2e-6), "stream": stream(0.5, 2e10), "gemm": gemm(4_000_000, 1e-5)}
+    some = Ceilings.of([one for name, one in there.items() if name != missing])
+    assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", some) is None
+    assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", Ceilings.of(there.values())) is not None
+
+
+def test_columns_say_what_single_predictions_say(measured: Ceilings) -> None:
+    cases = [
+        (4e9, 1e6, 0.5, "matrix", "float32"),
+        (4e3, 1e9, 0.25, "matrix", "float32"),
+        (4e3, 1e3, 1.0, "matrix", "float32"),
+        (4e9, 1e6, 0.5, "matrix", "float16"),
+        (4e9, 1e6, 0.5, "vector", "float16"),
+        (0, 0, 0.0, "vector", "float32"),
+    ]
+    seconds, limiters = calibrated_columns(*zip(*cases, strict=True), measured)  # type: ignore[arg-type]
+    for case, second, limiter in zip(cases, seconds, limiters, strict=True):
+        one = calibrated(*case, measured)
+        assert (one is None) == math.isnan(second) == (limiter == "")
+        if one is not None:
+            assert (one.seconds, one.limiter) == (pytest.approx(second, rel=1e-12), limiter)
+
+
+def test_columns_without_ceilings_or_rows() -> None:
+    seconds, limiters = calibrated_columns([1.0], [1.0], [0.5], ["matrix"], ["float32"], None)
+    assert np.isnan(seconds).all() and limiters.tolist() == [""]
+    seconds, limiters = calibrated_columns([], [], [], [], [], Ceilings())
+    assert seconds.size == limiters.size == 0
+
+
+def test_a_hundred_thousand_predictions_a_second(measured: Ceilings) -> None:
+    n = 100_000
+    kinds = np.where(np.arange(n) % 2, "float32", "float16")
+    began = time.process_time()
+    calibrated_columns(
+        np.full(n, 1e9), np.full(n, 1e6), np.full(n, 0.3), np.full(n, "matrix"), kinds, measured
+    )
+    assert time.process_time() - began < 1.0
+
+
+class Sheet:
+    bandwidth_byte_per_s: float | None = 100e9
+
+    def peak_flop_per_s(self, arithmetic: str, dtype: str) -> float | None:
+        return 1e12 if (arithmetic, dtype) == ("matrix", "float16") else None
+
+
+def test_the_datasheet_roof_has_no_launch_floor() -> None:
+    assert datasheet_s(1e12, 1e9, "matrix", "float16", Sheet()) == pytest.approx(1.0)
+    assert datasheet_s(1e9, 1e11, "matrix", "float16", Sheet()) == pytest.approx(1.0)
+
+
+def test_a_datasheet_without_the_number_predicts_nothing() -> None:
+    assert datasheet_s(1e12, 1e9, "matrix", "float32", Sheet()) is None
+    assert datasheet_s(1e12, 1e9, "matrix", "float16", None) is None
+    assert datasheet_s(0, 1e11, "vector", "float32", Sheet()) == pytest.approx(1.0)
+    blind = Sheet()
+    blind.bandwidth_byte_per_s = None
+    assert datasheet_s(1e12, 1e9, "matrix", "float16", blind) is None
+
+
+def test_the_share_of_the_roof_is_never_clipped() -> None:
+    assert of_roof(1.0, 2.5) == 2.5
+    assert of_roof(4.0, 1.0) == 0.25
+    assert of_roof(None, 1.0) is None and of_roof(1.0, None) is None
+
+
+def test_intensity_is_flop_per_byte() -> None:
+    assert intensity(6.0, 2.0) == 3.0
+    assert intensity(6.0, 0.0) is None
+
+
+def test_predicting_needs_neither_pandas_nor_torch() -> None:
+    program = (
+        "import sys, bench.model.roofline, bench.judge.flags\n"
+        "print([m for m in ('pandas', 'torch', 'triton', 'matplotlib', 'kernels') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert ceilings_module.__doc__

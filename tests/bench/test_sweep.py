@@ -1,0 +1,524 @@
+"""Sweeps: what the grammar means, that every mistake is one line with its place, and those we commit."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import jsonschema
+import pytest
+import yaml
+from pydantic import Field, model_validator
+
+import kernels
+from bench import sweep, sweep_blocks, yaml_lines
+from bench.spec import Implementation, Problem
+from bench.store import parameters_text
+from bench.sweep import SWEEPS, Case, Loaded, SweepError
+from bench.sweep_schema import schema, schema_text
+
+Size = Annotated[int, Field(ge=1)]
+
+
+class Toy(Problem):
+    """An operator of the test's own, so that no message here depends on the real ones."""
+
+    operator: ClassVar[str] = "toy"
+    implementations: ClassVar[tuple[Implementation, ...]] = tuple(
+        Implementation(name, "", ("cpu",), {"float32": (0, 0)}) for name in ("one", "two")
+    )
+    m: Size
+    n: Size
+    k: Size
+    layout: Literal["NN", "NT"] = "NN"
+    eps: float = 0.5
+    causal: bool = False
+
+    @model_validator(mode="after")
+    def _lucky(self) -> "Toy":
+        if self.m == 13:
+            raise ValueError("m = 13 is\nunlucky")
+        return self
+
+    @property
+    def flop(self) -> int:
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def byte_read(self) -> int:
+        return 0
+
+    @property
+    def byte_written(self) -> int:
+        return 0
+
+
+def find(name: str) -> type[Problem]:
+    if name != "toy":
+        raise LookupError(f"no operator {name!r}; kernels/ has toy")
+    return Toy
+
+
+HEAD = "title: A sweep\nsource: {document: A guide}\noperator: toy\n"
+
+
+def block(rest: str) -> str:
+    """A sweep of one block, on line 5."""
+    return f"{HEAD}cases:\n  - {{m: 64, n: 64, dtype: float32, {rest}}}\n"
+
+
+def head(rest: str) -> str:
+    """A sweep with something more at its top, on line 4."""
+    return f"{HEAD}{rest}\ncases:\n  - {{m: 64, n: 64, k: 1, dtype: float32}}\n"
+
+
+def read(folder: Path, text: str | bytes, name: str = "x.yaml", sm_count: int = 132) -> Loaded:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return sweep.load(path, find, sm_count, root=folder)
+
+
+def problems(loaded: Loaded, *fields: str) -> list[Any]:
+    """The fields of every problem, each once, in order."""
+    found = dict.fromkeys(tuple(getattr(c.problem, f) for f in fields) for c in loaded.cases)
+    return [one[0] if len(fields) == 1 else one for one in found]
+
+
+# What the grammar means
+
+
+@pytest.mark.parametrize(
+    ("value", "means"),
+    [
+        ("7", [7]),
+        ("[3, 1, 2]", [3, 1, 2]),
+        ("{from: 3, to: 5}", [3, 4, 5]),
+        ("{from: 5, to: 5}", [5]),
+        ("{from: 8, to: 32, step: 8}", [8, 16, 24, 32]),
+        ("{from: 1, to: 10, step: 4}", [1, 5, 9]),
+        ("{from: 64, to: 1024, factor: 2}", [64, 128, 256, 512, 1024]),
+        ("{from: 1, to: 5, factor: 1.2}", [1, 2, 3, 4, 5]),
+        ("{from: 64, to: 128, factor: 1.41421356}", [64, 91, 128]),
+        ("{from: 5, to: 6, factor: 1.0e+300}", [5]),
+        ("{per_sm: 256}", [256 * 132]),
+        ("[1, {from: 10, to: 12}, {per_sm: 2}, 5]", [1, 10, 11, 12, 264, 5]),
+        # What depends on the device may meet another value on one device: once is enough.
+        ("[{per_sm: 1}, 132, {per_sm: 1}, 7]", [132, 7]),
+    ],
+)
+def test_values(tmp_path: Path, value: str, means: list[int]) -> None:
+    assert problems(read(tmp_path, block(f"k: {value}")), "k") == means
+
+
+def test_lists_multiply_and_the_first_key_varies_slowest(tmp_path: Path) -> None:
+    text = HEAD + "cases:\n  - {k: [1, 2], m=n: [8, 9], dtype: float32}\n  - {n: 5, m=k: 6, dtype: float64}\n"
+    loaded = read(tmp_path, text)
+    assert problems(loaded, "k", "m", "n") == [(1, 8, 8), (1, 9, 9), (2, 8, 8), (2, 9, 9), (6, 6, 5)]
+    assert [c.implementation for c in loaded.cases[:3]] == ["one", "two", "one"]
+    assert loaded.sweep.title == "A sweep" and loaded.name == "x"
+
+
+def test_implementations_and_caches_multiply(tmp_path: Path) -> None:
+    loaded = read(tmp_path, head("implementations: two\ncache: [warm, cold]"))
+    assert [(c.implementation, c.cache) for c in loaded.cases] == [("two", "warm"), ("two", "cold")]
+    assert {c.cache for c in read(tmp_path, block("k: 1")).cases} == {"cold"}
+
+
+def test_what_a_case_is_called(tmp_path: Path) -> None:
+    case = read(tmp_path, block("k: [3, 4]"), "gemm/square.yaml").cases[0]
+    assert case.id == "gemm/square-one-cold-float32-m=64-n=64-k=3-layout=NN-eps=0.5-causal=False"
+    assert case.key == f"gemm/square|toy|one|{parameters_text(case.problem.parameters())}|cold"
+    assert case.series == "one cold dtype=float32 m=64 n=64 layout=NN eps=0.5 causal=False"
+
+
+def test_a_series_is_a_line_of_the_plot(tmp_path: Path) -> None:
+    """All that moves with the plot's x is left out of its name, else every point were its own line."""
+    cases = (
+        "cases:\n  - {m=n: [8, 9], k: [1, 2, 3], dtype: float32}\n  - {m: 7, n: 8, k: 1, dtype: float32}\n"
+    )
+    one = "implementations: one\n"
+
+    def series(plot: str) -> list[str]:
+        loaded = read(tmp_path, HEAD + one + plot + cases)
+        return list(
+            dict.fromkeys(c.series.removesuffix(" layout=NN eps=0.5 causal=False") for c in loaded.cases)
+        )
+
+    assert series("plot: {x: n}\n") == [
+        *(f"one cold dtype=float32 k={k}" for k in (1, 2, 3)),
+        "one cold dtype=float32 m=7 k=1",
+    ]
+    assert series("plot: [{x: k}, {x: m}]\n") == [
+        *(f"one cold dtype=float32 m={m} n={m}" for m in (8, 9)),
+        "one cold dtype=float32 m=7 n=8",
+    ]
+    assert series("") == [  # the axis with most values
+        *(f"one cold dtype=float32 m={m} n={m}" for m in (8, 9)),
+        "one cold dtype=float32 n=8 k=1",
+    ]
+
+
+def test_the_top_of_a_sweep(tmp_path: Path) -> None:
+    text = head(
+        "plot: {x: k, y: rate, lines: [implementation, m], panels: dtype, log: x}\n"
+        'claims: [{id: MM-01, says: "8 is\n best", bar: 1.5}]'
+    ).replace("A guide", "A guide, figure: 2, range: ours")
+    found = read(tmp_path, text).sweep
+    assert (found.source.figure, found.source.range, found.source.gpu) == ("2", "ours", "")
+    assert (found.plot[0].lines, found.plot[0].panels) == (("implementation", "m"), ("dtype",))
+    assert found.claims[0].says == "8 is best"
+    assert found.claims[0].model_extra == {"bar": 1.5}
+
+
+# Mistakes: the line, what was given, what there is
+
+FIELDS = "dtype, m, n, k, layout, eps, causal"
+TOP = "title, source, operator, implementations, cache, cases, plot, claims"
+MISTAKES = {
+    # parameters
+    block("k: 1, o: 2"): f"5: toy has no parameter 'o'; it has {FIELDS}",
+    block("k: 1, layuot: NN"): f"5: toy has no parameter 'layuot'; it has {FIELDS}; did you mean layout?",
+    block("layout: NN"): "5: this block does not set k; toy needs dtype, m, n, k",
+    block("k: 1,\n    k=layout: 2"): "6: k is given twice in this block, first on line 5",
+    block("k: 1,\n    m: 2"): "6: key 'm' is given twice, first on line 5",
+    block("k = n: 1"): f"5: toy has no parameter 'k '; it has {FIELDS}; join names without spaces",
+    block("k: x"): "5: k must be a whole number, not 'x'",
+    block("k: '64'"): "5: k must be a whole number, not '64': leave out the quotes",
+    block("k: 1.0e+3"): "5: k must be a whole number, not 1000.0: write 1000",
+    block("k: true"): "5: k must be a whole number, not true",
+    block("k: [1,\n    0]"): "6: k must be at least 1, not 0",
+    block("k: 1, layout: nn"): "5: layout is one of NN, NT, not 'nn'",
+    block("k: 1, eps: x"): "5: eps must be a number, not 'x'",
+    block("k: 1, causal: 1"): "5: causal must be true or false, not 1",
+    block("k: 1").replace("32", "23"): "5: dtype is one of float16, bfloat16, tf32, float32, float64, "
+    "not 'float23'; did you mean float32?",
+    block("k: 1").replace("m: 64", "m: 13"): "5: m = 13 is unlucky (at m=13 n=64 dtype=float32 k=1)",
+    block(
+        "k: 999999999999999999"
+    ): "5: float32 m=64 n=64 k=999999999999999999 layout=NN eps=0.5 causal=False "
+    "is too large: more than 2^63 FLOP or bytes",
+    # ranges and lists
+    block("k: []"): "5: key 'k' has an empty list",
+    block("k: [[1]]"): "5: k has a list within its list; write one list",
+    block("k: [1,\n    {from: 1, to: 3}]"): "6: 1 stands twice in k",
+    block("k: {from: 9, to: 3}"): "5: empty range: from 9 is above to 3",
+    block("k: {from: 1, to: 3, step: -1}"): "5: step must be at least 1, not -1",
+    block("k: {from: 1, to: 3, step: 0}"): "5: step must be at least 1, not 0",
+    block("k: {from: 1, to: 3, factor: 1}"): "5: factor must be above 1, not 1",
+    block("k: {from: 1, to: 3, factor: 2x}"): "5: factor must be a number, not '2x'",
+    block("k: {from: 0, to: 3, factor: 2}"): "5: a range with a factor begins at 1 or above, not at 0",
+    block("k: {from: 1, to: 3, factor: 2, step: 1}"): "5: a range has a step or a factor, not both",
+    block(
+        "k: {form: 1, to: 3}"
+    ): "5: a range has no key 'form'; it has from, to, step, factor; did you mean from?",
+    block("k: {to: 3}"): "5: a range needs the key 'from'",
+    block("k: {}"): "5: k has a mapping that is none of {from, to, step}, {from, to, factor} and {per_sm}",
+    block("k: {per_sm: 0}"): "5: per_sm must be at least 1, not 0",
+    block("k: {per_sm: 900000000000000000}"): "5: 118800000000000000000 (132 SMs) is too large: "
+    "it has over 18 digits",
+    block("k: {from: 1, to: 1000000000}"): "5: 2000000000 cases up to here; a sweep has at most 100000",
+    block(
+        "k: {from: 1, to: 1000000000, factor: 1.0000001}"
+    ): "5: factor 1.0000001 is too near 1: 207232669 steps",
+    # scalars that YAML reads as something else than they look like
+    block("k: 1e3"): "5: `1e3` is text to YAML: write 1000 or 1.0e+3, or quote it",
+    block("k: 3.35e12"): "5: `3.35e12` is text to YAML: write 3350000000000 or 3.35e+12, or quote it",
+    block("k: 2.5e-7"): "5: k must be a whole number, not 2.5e-07",
+    block("k: 1, layout: no"): "5: `no` is true or false to YAML: write true or false, or quote it",
+    head("on: 1"): "4: `on` is true or false to YAML: write true or false, or quote it",
+    head("5: 1"): "4: a key is a name, not 5",
+    block("k: null"): "5: key 'k' has no value",
+    block("k: [1, ~]"): "5: an item of this list has no value",
+    block("k: .nan"): "5: `.nan` is no number that can be used here: write one, or quote it",
+    block("k: -.inf"): "5: `-.inf` is no number that can be used here: write one, or quote it",
+    block("k: 1.0e+999"): "5: `1.0e+999` is too large for a number",
+    block("k: 0100"): "5: `0100` is not decimal to YAML: write a plain number, or quote it",
+    block("k: 1:30"): "5: `1:30` is not decimal to YAML: write a plain number, or quote it",
+    block("k: " + "9" * 5000): f"5: a number has at most 18 digits; `{'9' * 24}...` does not",
+    # the blocks
+    block("k: 1")
+    + "  - {m=n: 64, k: [2, 1], dtype: float32}\n": "6: float32 m=64 n=64 k=1 layout=NN eps=0.5 "
+    "causal=False stands here again; first in the block of line 5",
+    HEAD: "1: a sweep needs the key 'cases'",
+    HEAD + "cases: []": "4: key 'cases' has an empty list",
+    HEAD + "cases: {m: 1}": "4: cases must be a list, not a mapping",
+    HEAD + "cases:\n  - 5": "5: a block of cases must be a mapping, not 5",
+    # the top
+    head("titel: x"): f"4: a sweep has no key 'titel'; it has {TOP}; did you mean title?",
+    head("title: x"): "4: key 'title' is given twice, first on line 1",
+    head("x: 1").replace(
+        "title", "titel"
+    ): f"1: a sweep has no key 'titel'; it has {TOP}; did you mean title?",
+    head("cache: cold").replace("A sweep", "5"): "1: title must be text, not 5: quote it",
+    head("cache: cold").replace("A sweep", "' '"): "1: title must be visible text, not ' '",
+    head("cache: hot"): "4: cache is one of cold, warm, not 'hot'",
+    head("cache: [cold,\n  cold]"): "5: cache has 'cold' twice",
+    head("cache: cold").replace(
+        "{document: A guide}", "A guide"
+    ): "2: source must be a mapping, not 'A guide'",
+    head("cache: cold").replace(
+        "document", "documnt"
+    ): "2: source has no key 'documnt'; it has document, section, "
+    "figure, table, gpu, library, range, note; did you mean document?",
+    head("cache: cold").replace(
+        "guide", "guide, library: 11.0"
+    ): "2: library must be text, not 11.0: quote it",
+    head("cache: cold").replace("toy", "tyo"): "3: no operator 'tyo'; kernels/ has toy",
+    head("cache: cold").replace("toy", "[toy]"): "3: operator must be text, not a list",
+    head(
+        "implementations: [one,\n  twoo]"
+    ): "5: toy has no implementation 'twoo'; it has one, two; did you mean two?",
+    head("implementations: [one, one]"): "4: implementations has 'one' twice",
+    head("plot: {y: rate}"): "4: plot needs the key 'x'",
+    head("plot: {x: q}"): f"4: toy has no parameter 'q'; it has {FIELDS}",
+    head("plot: {x: k, y: speed}"): "4: y is one of median_s, rate, not 'speed'",
+    head("plot:\n  - {x: k}\n  - x: k\n    lines: [m, foo]"): "7: a plot of toy has no column 'foo'; "
+    f"it has implementation, cache, device, {FIELDS}",
+    head(
+        "claims: [{id: MM-1, says: x}]"
+    ): "4: id must be two capitals, a dash and two digits, as MM-01, not 'MM-1'",
+    head("claims:\n  - {id: MM-01}"): "5: a claim needs the key 'says'",
+    head("claims: [MM-01]"): "4: a claim must be a mapping, not 'MM-01'",
+    # what is hardly a sweep at all
+    "": "1: this file is empty; a sweep begins with `title:`",
+    "# only\n# words\n": "1: this file is empty; a sweep begins with `title:`",
+    "- title: x\n": "1: a sweep is a mapping that begins with `title:`, not a list",
+    "just text": "1: a sweep is a mapping that begins with `title:`, not 'just text'",
+    HEAD + "cases: [\n": "5: this is not YAML: while parsing a flow node, did not find expected node content",
+    HEAD + "a: b: c\n": "4: this is not YAML: mapping values are not allowed in this context",
+    HEAD + "cases:\n\t- {m: 1}\n": "5: this is not YAML: indent with spaces, not with a tab",
+    HEAD + "---\ntitle: y\n": "4: a second document begins here; one file holds one sweep",
+    HEAD + "cases: &a [*a]": "4: anchors (&name) and aliases (*name) are not used here: write the value out",
+    HEAD + "cases: [*a]": "4: anchors (&name) and aliases (*name) are not used here: write the value out",
+    HEAD + "<<: {a: 1}": "4: merge keys (<<) are not used here: write the values out",
+    HEAD
+    + "cases: !!python/name:os.system []": "4: tags (!name) are not used here: quote what is meant as text",
+    HEAD + "cases: " + "[" * 100_000: "4: nested more than 8 deep; no sweep is",
+    HEAD + "\x00": "4: a sweep is plain text: control character '\\x00' here",
+    b"title: x\n\x89PNG\xff": "2: this is no UTF-8 text: byte 0x89 here",
+}
+
+
+@pytest.mark.parametrize(("text", "says"), MISTAKES.items(), ids=[m[:60] for m in MISTAKES.values()])
+def test_every_mistake_is_one_line_with_its_place(tmp_path: Path, text: str | bytes, says: str) -> None:
+    with pytest.raises(SweepError) as refused:
+        read(tmp_path, text, "gemm/x.yaml")
+    assert str(refused.value) == f"{tmp_path.name}/gemm/x.yaml:{says}"
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder.yaml").mkdir()
+    Path("long.yaml").write_bytes(b"#" * (yaml_lines.MAX_BYTE + 1))
+    Path("a b.yaml").write_text(block("k: 1"))
+    for path, says in {
+        "none.yaml": "there is no such file",
+        "no\0ne.yaml": "'no\\x00ne' is no name for a sweep: use letters, digits and _ . + -",
+        "folder.yaml": "this is a folder; a sweep is a YAML file",
+        "/dev/null": "this is no regular file; a sweep is a YAML file",
+        "long.yaml": "this file is longer than 1000000 bytes: no sweep is",
+        "a b.yaml": "'a b' is no name for a sweep: use letters, digits and _ . + -",
+    }.items():
+        with pytest.raises(SweepError) as refused:
+            sweep.load(Path(path), find, 1)
+        assert str(refused.value) == f"{path}: {says}"
+
+
+def test_nothing_but_a_sweep_error_escapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Valid files with characters and lines changed at random: each loads or is refused in one line."""
+    monkeypatch.setattr(sweep, "MAX_CASES", 1_000)
+    monkeypatch.setattr(sweep_blocks, "MAX_CASES", 1_000)
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    good = [path.read_text() for path in sorted(SWEEPS.rglob("*.yaml"))]
+    pieces = [
+        *"[]{}:,-=&*!|>'\"%@`#~?<\t\n 09.eE+\0\x85\ud7ff\u2028",
+        "no",
+        "null",
+        "1e9",
+        ": ",
+        "- ",
+        "per_sm",
+        ".inf",
+    ]
+    loaded = refused = 0
+    for _ in range(2_000):
+        text = draw.choice(good)
+        for _ in range(draw.choice((1, 1, 1, 2, 5))):
+            at = draw.randrange(len(text) + 1)
+            lines = text.splitlines(keepends=True) or [""]
+            line = draw.randrange(len(lines))
+            text = draw.choice(
+                [
+                    text[:at] + draw.choice(pieces) + text[at:],
+                    text[:at] + text[at + draw.randrange(1, 8) :],
+                    text[:at] + draw.choice(pieces) + text[at + 1 :],
+                    text[:at],
+                    "".join(lines[:line] + lines[line + 1 :]),
+                    "".join([*lines[:line], draw.choice(lines), *lines[line:]]),
+                ]
+            )
+        path = tmp_path / "x.yaml"
+        path.write_bytes(text.encode())
+        try:
+            sweep.load(path, kernels.problem, 132, root=tmp_path)
+            loaded += 1
+        except SweepError as error:
+            assert str(error).startswith(f"{tmp_path.name}/x.yaml:") and len(str(error).splitlines()) == 1, (
+                text
+            )
+            refused += 1
+    assert loaded > 100 and refused > 500
+
+
+# Which sweeps there are
+
+
+def test_which_sweep_a_name_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, here = tmp_path / "sweeps", tmp_path / "here"
+    for name in (
+        "gemm/square",
+        "gemm/tall",
+        "ceilings/gemm",
+        "ceilings/launch",
+        "ceilings/own",
+        "pool/small",
+    ):
+        read(root, block("k: 1"), f"{name}.yaml")
+    read(here, block("k: 1"), "mine.yaml")
+    (root / "gemm/.square.yaml").write_text("left by an editor")
+    monkeypatch.chdir(here)
+    there = "ceilings/launch, ceilings/gemm, ceilings/own, gemm/square, gemm/tall, pool/small"
+    assert ", ".join(sweep.names(root)) == there
+    for name, means in {
+        "gemm": ["gemm/square", "gemm/tall"],
+        "gemm/": ["gemm/square", "gemm/tall"],
+        "gemm/square": ["gemm/square"],
+        "gemm/square.yaml": ["gemm/square"],
+        "square": ["gemm/square"],
+        "square.yaml": ["gemm/square"],
+        "ceilings": ["ceilings/launch", "ceilings/gemm", "ceilings/own"],
+        "ceilings/gemm": ["ceilings/gemm"],
+        str(root / "pool"): ["pool/small"],
+        "../sweeps/gemm/tall.yaml": ["gemm/tall"],
+        "mine.yaml": ["mine"],
+        ".": ["mine"],
+    }.items():
+        loaded = sweep.load_all(sweep.select(name, root), find, 1, root)
+        assert [one.name for one in loaded] == means, name
+    for name, hint in {
+        "sqare": "; did you mean gemm/square?",
+        "soft": "",
+        "gemm/sqare": "; did you mean gemm/square?",
+        "": "",
+        "a\0b": "",
+        "x" * 999: "",
+    }.items():
+        with pytest.raises(SweepError) as refused:
+            sweep.select(name, root)
+        assert str(refused.value) == f"sweeps/ has no sweep {yaml_lines.shown(name)}; it has {there}{hint}"
+
+
+def test_all_of_a_folder(tmp_path: Path) -> None:
+    root = tmp_path / "sweeps"
+    root.mkdir()
+    with pytest.raises(SweepError, match=r"^sweeps: there is no sweep in this folder$"):
+        sweep.load_all(root, find, 1, root)
+    read(root, block("k: 1"), "b.yaml")
+    read(root, block("k: 1"), "ceilings/z.yaml")
+    assert [one.name for one in sweep.load_all(root, find, 1, root)] == ["ceilings/z", "b"]
+    assert [one.name for one in sweep.load_all(root / "b.yaml", find, 1, root)] == ["b"]
+    read(tmp_path, block("k: 1"), "b.yaml")
+    with pytest.raises(SweepError, match=r"b\.yaml: its rows would mix with those of .*b\.yaml; rename"):
+        sweep.load_all([root / "b.yaml", tmp_path / "b.yaml"], find, 1, root)
+
+
+# The sweeps of this checkout, and the schema for editors
+
+OURS = sorted(SWEEPS.rglob("*.yaml"))
+PROBLEMS = [kernels.problem(name) for name in kernels.names()]
+
+
+def test_our_sweeps_load_with_unique_cases() -> None:
+    loaded = sweep.load_all(SWEEPS, kernels.problem, sm_count=132)
+    cases: list[Case] = [case for one in loaded for case in one.cases]
+    assert [one.name for one in loaded][:3] == ["ceilings/launch", "ceilings/stream", "ceilings/gemm"]
+    assert len({c.id for c in cases}) == len({c.key for c in cases}) == len(cases)
+    assert not [c.id for c in cases if set(c.id) & set("[]| ")]
+
+
+def test_our_sweeps_suffice_for_a_small_cpu() -> None:
+    """A run on a CPU within two minutes should have over a hundred rows to show."""
+    flop_per_s = {"float32": 390e9, "float64": 190e9, "bfloat16": 1500e9}
+    cases = [c for one in sweep.load_all(SWEEPS, kernels.problem, sm_count=2) for c in one.cases]
+    cheap = [
+        c
+        for c in cases
+        if c.implementation == "onednn"
+        and c.problem.flop < 0.1 * flop_per_s.get(c.problem.dtype, 0)
+        and c.problem.byte < 0.1 * 27e9
+    ]
+    assert len(cheap) > 150
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.relative_to(SWEEPS).as_posix())
+def test_our_sweeps_fit_the_schema_they_name(path: Path) -> None:
+    comment = path.read_text().splitlines()[0]
+    assert comment == "# yaml-language-server: $schema=../schema.json"
+    named = json.loads((path.parent / "../schema.json").read_text())
+    jsonschema.validate(yaml.safe_load(path.read_text()), named)
+
+
+def test_the_schema_is_current() -> None:
+    assert (SWEEPS / "schema.json").read_text() == schema_text(PROBLEMS), "run: python -m bench schema"
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (block("k: 1"), block("k: 0")),
+        (block("k: [1, {from: 2, to: 3}]"), block("k: [1, {from: 2, too: 3}]")),
+        (block("k: {per_sm: 2}"), block("layout: {per_sm: 2}, k: 1")),
+        (block("k=layout: [1]").replace("k=layout: [1]", "k: [1]"), block("k: []")),
+        (block("k: 1"), block("o: 1, k: 1")),
+        (block("k: 1"), block("layout: NN")),
+        (block("k: 1").replace("m: 64, n: 64", "m=n: 64"), block("k: 1").replace("m: 64, n: 64", "m=o: 64")),
+        (block("k: 1").replace("m: 64, n: 64", "n=m: 64"), block("k: 1").replace("m: 64, n: 64", "m=n: NN")),
+        (head("implementations: one"), head("implementations: three")),
+        (head("cache: [cold, warm]"), head("cache: []")),
+        (head("plot: [{x: k, lines: m}]"), head("plot: [{x: k, lines: q}]")),
+        (head("plot: {x: k}"), head("plot: {x: q}")),
+        (head("claims: [{id: MM-01, says: x, bar: 1}]"), head("claims: [{id: MM-1, says: x}]")),
+        (head("cache: cold"), head("cache: cold").replace("toy", "tyo")),
+        (head("cache: cold"), head("titel: x")),
+    ],
+)
+def test_the_schema_tells_good_from_bad(tmp_path: Path, good: str, bad: str) -> None:
+    of_toy = schema([Toy, kernels.problem(kernels.names()[0])])
+    read(tmp_path, good)
+    jsonschema.validate(yaml.safe_load(good), of_toy)
+    with pytest.raises(SweepError):
+        read(tmp_path, bad)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load(bad), of_toy)
+
+
+# Nobody should have to wait for it
+
+
+def test_five_thousand_cases_are_collected_in_a_second(tmp_path: Path) -> None:
+    start = time.perf_counter()
+    loaded = read(tmp_path, block("k: {from: 1, to: 2500}"))
+    assert len({case.id for case in loaded.cases}) == 5_000
+    assert time.perf_counter() - start < 1
+
+
+def test_reading_sweeps_needs_neither_torch_nor_pyarrow() -> None:
+    code = "import sys, bench.sweep, bench.sweep_schema; print({'torch', 'pyarrow'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=SWEEPS.parent)
+    assert ran.stdout == "set()\n", ran.stderr

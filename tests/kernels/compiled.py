@@ -1,0 +1,118 @@
+"""Compile a Triton kernel for any NVIDIA GPU on a machine without one, and read what came out.
+
+Registers, spills, shared memory and instructions are facts of the compiled program, so a tuning list can
+be held to them before it ever meets a device. Must run without TRITON_INTERPRET.
+"""
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+SHARED_LIMIT_BYTE: Mapping[int, int] = {
+    70: 96 * 1024,
+    75: 64 * 1024,
+    80: 163 * 1024,
+    90: 227 * 1024,
+    100: 227 * 1024,
+}
+"""Most shared memory of one block, by compute capability (CUDA C++ Programming Guide, "Technical
+Specifications per Compute Capability")."""
+
+_TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+_TRITON_TYPE = {"float16": "fp16", "bfloat16": "bf16", "tf32": "fp32", "float32": "fp32", "float64": "fp64"}
+
+
+@dataclass(frozen=True)
+class Built:
+    """What the compiler made of one kernel for one architecture."""
+
+    registers: int
+    """Of one thread."""
+    stack_byte: int
+    """Of one thread; more than 0 means that registers were spilled or an array is indexed."""
+    shared_byte: int
+    """Of one block."""
+    instructions: Counter[str]
+    """SASS instructions by full name (`LDG.E.128`), as they stand in the program, not as executed.
+
+    Empty below compute capability 7.5, which CUDA 13's disassembler (Triton 3.7) no longer reads.
+    """
+    ptx: str
+    """The virtual assembly that they were made from; there for every architecture."""
+
+    def count(self, *prefixes: str) -> int:
+        """How many instructions have a name that begins with any of these."""
+        return sum(n for name, n in self.instructions.items() if name.startswith(prefixes))
+
+    @property
+    def spills(self) -> int:
+        """Loads and stores of local memory, where spilled registers live."""
+        return self.count("LDL", "STL")
+
+
+def pointer(dtype: str) -> str:
+    """Triton's name of a pointer to this data type of ours."""
+    return f"*{_TRITON_TYPE[dtype]}"
+
+
+def build(
+    kernel: Any,
+    arguments: Mapping[str, str],
+    constants: Mapping[str, Any],
+    capability: int,
+    *,
+    warps: int,
+    stages: int,
+) -> Built:
+    """Compile for compute capability `capability` (90 means 9.0) and read the result.
+
+    `arguments` are the run-time arguments with their Triton types; pointers are taken to be 16-byte
+    aligned, as torch's allocations are. `constants` are the compile-time ones. Raises what Triton's
+    compiler raises.
+    """
+    signature = {name: arguments.get(name, "constexpr") for name in kernel.arg_names}
+    aligned = {
+        (place,): [["tt.divisibility", 16]]
+        for place, kind in enumerate(signature.values())
+        if kind.startswith("*")
+    }
+    compiled = triton.compile(
+        ASTSource(fn=kernel, signature=signature, constexprs=dict(constants), attrs=aligned),
+        target=GPUTarget("cuda", capability, 32),
+        options={"num_warps": warps, "num_stages": stages},
+    )
+    usage, listing = _disassemble(compiled.asm["cubin"], capability)
+    return Built(
+        registers=int(usage["REG"]),
+        stack_byte=int(usage["STACK"]),
+        shared_byte=compiled.metadata.shared,
+        instructions=_instructions(listing),
+        ptx=compiled.asm["ptx"],
+    )
+
+
+def _disassemble(cubin: bytes, capability: int) -> tuple[dict[str, str], str]:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        text = subprocess.run(
+            [_TOOLS / "cuobjdump", *(["-sass"] if capability >= 75 else []), "-res-usage", file.name],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+    return dict(re.findall(r"\b(REG|STACK|SHARED|LOCAL):(\d+)", text)), text
+
+
+def _instructions(listing: str) -> Counter[str]:
+    # A line of the listing: "/*0010*/    @!P0 LDG.E.128 R4, [R2.64] ;    /* 0x... */"
+    return Counter(re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", listing, re.M))

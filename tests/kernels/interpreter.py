@@ -1,0 +1,130 @@
+"""Triton's interpreter, repaired where it silently computes something else than the GPU.
+
+Needs a process started with TRITON_INTERPRET=1. What is mended (Triton 3.6 and 3.7):
+
+* bfloat16 is kept as bit patterns in uint16 arrays, and dot, arithmetic and comparisons work on the
+  patterns. Here they are widened to float32, computed, and rounded back.
+* float32 -> bfloat16 drops the low bits, or rounds halves up; the GPU rounds to nearest even.
+* Other casts from and to bfloat16 (float16, float64, integers) convert the pattern, not the value.
+* `input_precision="tf32"` is ignored; here it truncates the operands to 10 bits, as the tensor cores do.
+* Counting a loop with a run-time value fails with numpy >= 2.4 in Triton 3.6.
+
+A reduction of bfloat16 is refused: cast to float32 first, as our kernels do.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, TensorHandle
+
+_COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+_BITWISE = (np.bitwise_and, np.bitwise_or, np.bitwise_xor)
+
+
+@contextmanager
+def repaired() -> Iterator[None]:
+    """While entered, interpreted kernels compute what compiled ones would, up to the order of sums."""
+    with ExitStack() as stack:
+        for owner, name, mended in (
+            (InterpreterBuilder, "cast_impl", _cast(InterpreterBuilder.cast_impl)),
+            (InterpreterBuilder, "create_fp_to_fp", _round_to(InterpreterBuilder.create_fp_to_fp)),
+            (InterpreterBuilder, "binary_op", _binary(InterpreterBuilder.binary_op)),
+            (InterpreterBuilder, "unary_op", _unary(InterpreterBuilder.unary_op)),
+            (InterpreterBuilder, "create_dot", _dot),
+            (ReduceOps, "apply_impl", _reduce(ReduceOps.apply_impl)),
+            (interpreter, "_patch_lang_tensor", _index(interpreter._patch_lang_tensor)),
+        ):
+            stack.enter_context(patch.object(owner, name, mended))
+        yield
+
+
+def _is_bfloat16(handle: Any) -> bool:
+    return bool(handle.dtype.scalar == tl.bfloat16)
+
+
+def _value(handle: Any) -> Any:
+    """The numbers in a handle: float32 for bfloat16, else as they are."""
+    if not _is_bfloat16(handle):
+        return handle.data
+    return (handle.data.astype(np.uint32) << 16).view(np.float32)
+
+
+def _bfloat16(value: Any) -> Any:
+    """A handle of these numbers rounded to bfloat16; torch rounds to nearest even."""
+    number = torch.from_numpy(np.ascontiguousarray(value)).to(torch.bfloat16)
+    return TensorHandle(number.view(torch.int16).numpy().view(np.uint16), tl.bfloat16)
+
+
+def _cast(original: Callable[..., Any]) -> Callable[..., Any]:
+    def cast(self: Any, source: Any, target: Any) -> Any:
+        if target.scalar == tl.bfloat16:
+            return source if _is_bfloat16(source) else _bfloat16(source.data)
+        if _is_bfloat16(source):
+            return TensorHandle(_value(source).astype(interpreter._get_np_dtype(target)), target.scalar)
+        return original(self, source, target)
+
+    return cast
+
+
+def _round_to(original: Callable[..., Any]) -> Callable[..., Any]:
+    def round_to(self: Any, source: Any, target: Any, rounding: Any) -> Any:
+        if target.scalar == tl.bfloat16 or _is_bfloat16(source):
+            return self.cast_impl(source, target)
+        return original(self, source, target, rounding)
+
+    return round_to
+
+
+def _binary(original: Callable[..., Any]) -> Callable[..., Any]:
+    def binary(self: Any, left: Any, right: Any, operation: Any) -> Any:
+        if not _is_bfloat16(left) or operation in _BITWISE:
+            return original(self, left, right, operation)
+        result = operation(_value(left), _value(right))
+        return TensorHandle(result, tl.int1) if operation in _COMPARISONS else _bfloat16(result)
+
+    return binary
+
+
+def _unary(original: Callable[..., Any]) -> Callable[..., Any]:
+    def unary(self: Any, argument: Any, operation: Any) -> Any:
+        if _is_bfloat16(argument):
+            return _bfloat16(operation(_value(argument)))
+        return original(self, argument, operation)
+
+    return unary
+
+
+def _dot(self: Any, a: Any, b: Any, total: Any, precision: Any, imprecise: Any) -> Any:
+    left, right = _value(a), _value(b)
+    if a.dtype.scalar == tl.float32 and str(precision).upper().endswith("TF32"):
+        left, right = _tf32(left), _tf32(right)
+    product = np.matmul(left, right, dtype=total.data.dtype)
+    return TensorHandle(product + total.data, total.dtype.scalar)
+
+
+def _tf32(value: Any) -> Any:
+    kept = np.ascontiguousarray(value).view(np.uint32) & np.uint32(0xFFFFE000)
+    return kept.view(np.float32)
+
+
+def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
+    def reduce(self: Any, inputs: Any) -> Any:
+        if any(_is_bfloat16(one.handle) for one in inputs):
+            raise TypeError("a bfloat16 reduction cannot be interpreted; cast to float32 first")
+        return original(self, inputs)
+
+    return reduce
+
+
+def _index(original: Callable[..., Any]) -> Callable[..., Any]:
+    def index(tensor: Any, scope: Any) -> None:
+        original(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    return index

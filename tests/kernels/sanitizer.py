@@ -1,0 +1,114 @@
+"""Watches every load and store of an interpreted kernel: in bounds, how many bytes, how often each.
+
+Needs a process started with TRITON_INTERPRET=1. Addresses are checked against the tensors that the kernel
+was given, before they are touched. Values that were never written are found by filling outputs with NaN.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from triton.runtime.interpreter import GridExecutor, InterpreterBuilder
+
+
+@dataclass
+class Access:
+    """All unmasked accesses of one kind: parallel arrays of byte addresses, and the size of each."""
+
+    addresses: list[Any] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+
+    @property
+    def byte(self) -> int:
+        """Bytes accessed, repeats included."""
+        return sum(one.size * size for one, size in zip(self.addresses, self.sizes, strict=True))
+
+    @property
+    def repeated(self) -> int:
+        """Accesses beyond the first to the same address."""
+        if not self.addresses:
+            return 0
+        everything = np.concatenate(self.addresses)
+        return int(everything.size - np.unique(everything).size)
+
+
+@dataclass
+class Watch:
+    """What the kernels launched while watching have done."""
+
+    loads: Access = field(default_factory=Access)
+    stores: Access = field(default_factory=Access)
+    atomics: Access = field(default_factory=Access)
+    extents: list[tuple[int, int]] = field(default_factory=list)
+    """First byte and end of every tensor given to a kernel."""
+
+    def admit(self, tensor: Any) -> None:
+        """Make this tensor's own extent (not its whole storage) a place that kernels may touch."""
+        if tensor.numel():
+            reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+            start = tensor.data_ptr()
+            self.extents.append((start, start + (reach + 1) * tensor.element_size()))
+
+    def note(self, access: Access, what: str, program: Any, pointers: Any, mask: Any) -> None:
+        """Record one access; IndexError if any of its addresses lies outside every tensor."""
+        chosen = True if mask is None else mask.data
+        addresses = pointers.data[np.broadcast_to(chosen, pointers.data.shape)]
+        size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
+        inside = np.zeros(addresses.shape, dtype=bool)
+        for start, end in self.extents:
+            inside |= (addresses >= start) & (addresses + np.uint64(size) <= end)
+        if not inside.all():
+            outside = int((~inside).sum())
+            raise IndexError(f"{what} out of bounds: {outside} of {inside.size} in program {program}")
+        access.addresses.append(addresses)
+        access.sizes.append(size)
+
+
+@contextmanager
+def watched() -> Iterator[Watch]:
+    """While entered, every interpreted kernel is watched; an access out of bounds stops it.
+
+    Triton wraps the IndexError in its own InterpreterError.
+    """
+    watch = Watch()
+    load, store, atomic = (
+        InterpreterBuilder.create_masked_load,
+        InterpreterBuilder.create_masked_store,
+        InterpreterBuilder.create_atomic_rmw,
+    )
+    admit = GridExecutor._init_args_hst
+
+    def watched_load(self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+        watch.note(watch.loads, "load", self.grid_idx, pointers, mask)
+        return load(self, pointers, mask, *rest, **named)
+
+    def watched_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        watch.note(watch.stores, "store", self.grid_idx, pointers, mask)
+        return store(self, pointers, value, mask, *rest)
+
+    def watched_atomic(self: Any, operation: Any, pointer: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        watch.note(watch.atomics, "atomic", self.grid_idx, pointer, mask)
+        return atomic(self, operation, pointer, value, mask, *rest)
+
+    def watched_arguments(self: Any, arguments: Any, named: Any) -> Any:
+        # The interpreter works on CPU copies of device tensors; those are what it may touch.
+        on_host, named_on_host = admit(self, arguments, named)
+        for one in (*on_host, *named_on_host.values()):
+            tensor = getattr(one, "base", one) if not hasattr(one, "untyped_storage") else one
+            if hasattr(tensor, "untyped_storage"):
+                watch.admit(tensor)
+        return on_host, named_on_host
+
+    with (
+        patch.multiple(
+            InterpreterBuilder,
+            create_masked_load=watched_load,
+            create_masked_store=watched_store,
+            create_atomic_rmw=watched_atomic,
+        ),
+        patch.object(GridExecutor, "_init_args_hst", watched_arguments),
+    ):
+        yield watch
