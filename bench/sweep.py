@@ -215,9 +215,11 @@ def _check_plot(plot: Plot, node: Node, kind: type[Problem]) -> None:
 def _blocks(file: Node, kind: type[Problem], sm_count: int, ways: int) -> list[Block]:
     """Counted before a single case exists: a range can name more than memory holds."""
     blocks: list[Block] = []
+    count = 0
     for node in file.under(["cases"]).items:
         blocks.append(block(node, kind, sm_count))
-        if (count := ways * sum(b.count for b in blocks)) > MAX_CASES:
+        count += ways * blocks[-1].count
+        if count > MAX_CASES:
             raise Mistake(node.line, f"{count} cases up to here; a sweep has at most {MAX_CASES}")
     return blocks
 

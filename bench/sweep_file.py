@@ -178,10 +178,11 @@ def contents(tree: Node) -> Sweep:
     except ValidationError as errors:
         raise earliest(errors, tree, "a sweep", Sweep) from errors
     for key in ("implementations", "cache"):
-        items = tree.under([key]).items if key in tree.mapping else []
-        for number, item in enumerate(items):
-            if item.value in (before.value for before in items[:number]):
+        seen: set[str] = set()
+        for item in tree.mapping[key].items if key in tree.mapping else []:
+            if str(item.value) in seen:
                 raise Mistake(item.line, f"{key} has {shown(item.value)} twice")
+            seen.add(str(item.value))
     return sweep
 
 
@@ -245,8 +246,9 @@ def worded(error: ErrorDetails, name: str) -> str:
         hint = nearest(given, possible) if isinstance(given, str) else ""
         return f"{name} is one of {', '.join(possible)}, not {shown(given)}{hint}"
     if kind in _BOUND:
-        words, bound = _BOUND[kind]
-        return f"{name} must be {words} {context[bound]}, not {shown(given)}"
+        words, key = _BOUND[kind]
+        bound = int(context[key]) if context[key] == int(context[key]) else context[key]
+        return f"{name} must be {words} {bound}, not {shown(given)}"
     if kind in _TYPE:
         return f"{name} must be {_TYPE[kind]}, not {shown(given)}{_repair(kind, given)}"
     if kind == "string_pattern_mismatch":

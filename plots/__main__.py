@@ -19,7 +19,7 @@ SWEEPS = Path(__file__).resolve().parent.parent / "sweeps"
 """Where the checkout keeps the sweeps, for what they want drawn."""
 FIGURES = Path("figures")
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.command()
@@ -48,7 +48,8 @@ def main(
                 typer.echo(f"{run.device} {run.run_id}: no row has a time; nothing drawn", err=True)
                 continue
             drawn = save(run, folder, SWEEPS)
-            typer.echo(f"{folder}: {len(drawn) // 2} figures of {run.measured} measured rows, PNG and SVG")
+            rows = f"{run.measured} of {len(run.rows)} rows measured"
+            typer.echo(f"{folder}: {len(drawn) // 2} figures, PNG and SVG ({rows})")
     except (StoreError, PlotError, DeviceError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error

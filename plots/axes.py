@@ -54,7 +54,7 @@ def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
     if whole and distinct.size >= 8 and float(np.diff(distinct).min()) == 1 and np.ptp(distinct) <= 8 * most:
         axis.set_major_locator(MultipleLocator(8))
         axis.set_minor_locator(MultipleLocator(1))
-    elif 1 < distinct.size <= most:
+    elif distinct.size <= most:
         axis.set_major_locator(FixedLocator([float(v) for v in distinct]))
     else:
         axis.set_major_locator(MaxNLocator(most, integer=whole))
@@ -67,7 +67,7 @@ def measured(axis: Axis, values: np.ndarray, log: bool) -> None:
         _set_log(axis)
         _decades(axis, values[np.isfinite(values)], 6)
     else:
-        axis.set_major_locator(MaxNLocator(5))
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
         axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
 
 

@@ -26,7 +26,7 @@ class Page:
         self.width_in = width_in
         columns = int((width_in - 0.3) * 16.4)
         self._title = textwrap.wrap(title, int(columns * 0.62)) or [""]
-        self._below = textwrap.wrap(below, columns)
+        self._below = [line.strip(" ·") for line in textwrap.wrap(below, columns)]
         self._caption = textwrap.wrap(caption, columns)
         self._area_in = height_in
         self._legend: list[list[Artist]] = []
@@ -36,7 +36,7 @@ class Page:
         """Lay the handles in rows that fit the width."""
         row_in = math.inf
         for handle in handles:
-            need_in = 0.52 + 0.068 * len(str(handle.get_label()))
+            need_in = 0.47 + 0.062 * len(str(handle.get_label()))
             if row_in + need_in > self.width_in - 0.3:
                 self._legend.append([])
                 row_in = 0.0
@@ -71,8 +71,15 @@ class Page:
                 handletextpad=0.5,
             )
             y_in -= 0.2
-        for i, line in enumerate(reversed(self._caption)):
-            figure.text(at_x, (0.08 + 0.14 * i) / height_in, line, size=7, color="#555555", va="bottom")
+        for i, line in enumerate(self._caption, 1):
+            figure.text(
+                at_x,
+                (0.08 + 0.14 * (len(self._caption) - i)) / height_in,
+                line,
+                size=7,
+                color="#555555",
+                va="bottom",
+            )
         return figure.add_gridspec(
             rows,
             columns,

@@ -207,17 +207,14 @@ def _letter_extremes(axes: Axes, points: pd.DataFrame, factor: float) -> None:
     for letter, (_, row) in _extremes(points).items():
         x, y = float(row["intensity"]), float(row["flop_per_s"]) * factor
         axes.plot(x, y, "o", mfc="none", mec=style.BLACK, ms=9, mew=0.8, zorder=6, label="_extreme")
-        axes.annotate(
-            letter,
-            (x, y),
-            (0, 6),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            size=8,
-            weight="bold",
-            zorder=6,
-        )
+        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
+        below: dict[str, Any] = {
+            "xytext": (0, -7),
+            "textcoords": "offset points",
+            "ha": "center",
+            "va": "top",
+        }
+        axes.annotate(letter, (x, y), size=8, weight="bold", zorder=6, bbox=box, **below)
 
 
 def _case(row: pd.Series) -> str:
@@ -238,11 +235,7 @@ def _handles(points: pd.DataFrame, roofs: list[_Roof]) -> list[Artist]:
     if any(not solid for solid, *_ in roofs):
         handles.append(Line2D([], [], color=style.GREY, lw=0.9, label="datasheet"))
     if points["suspect"].any():
-        handles.append(
-            Line2D(
-                [], [], color="#444444", marker="o", mfc="white", ls="", ms=5, label="flagged (noisy, ...)"
-            )
-        )
+        handles.append(style.flagged(5))
     return handles
 
 

@@ -33,6 +33,9 @@ def sections(rows: pd.DataFrame, sweep: str, sweeps: Path) -> list[Section]:
     Empty if no numeric column differs, i.e. nothing was swept. A section gets the columns it does not
     name but that its rows differ in: a line must pass each x once.
     """
+    # An implementation that does not exist here would otherwise ask for a legend of implementations.
+    here = rows.groupby("implementation")["median_s"].transform("count") > 0
+    rows = rows[here] if here.any() else rows
     asked = [s for s in _declared(sweeps / f"{sweep}.yaml") if s.x in rows.columns] or _guess(rows)
     merged: dict[Section, frozenset[str]] = {}
     for section in asked:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pandas as pd
 from matplotlib import rc_context
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.lines import Line2D
 
 from plots.frame import Run
 
@@ -40,6 +42,8 @@ IMPLEMENTATIONS: Mapping[str, Look] = {
     "inductor": Look(ORANGE, "v"),
     "onednn": Look(GREEN, "D"),
     "triton": Look(BLUE, "P"),
+    "triton-persistent": Look(SKY, "X"),
+    "triton-stream-k": Look(GREY, "*"),
 }
 DASHES: Mapping[str, str | tuple[float, tuple[float, ...]]] = {
     "float32": "-",
@@ -49,6 +53,7 @@ DASHES: Mapping[str, str | tuple[float, tuple[float, ...]]] = {
     "float64": (0, (8, 2)),
 }
 _COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
+_OTHERS = ("#7F5A2E", "#B09A00", "#6B4E9B", "#C23B80")  # of implementations that are not named above
 _MARKERS = ("X", "*", "<", ">", "h", "p", "d", "8")
 _PARAMETERS: Mapping[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -84,15 +89,15 @@ def of_implementation(name: str) -> Look:
         return IMPLEMENTATIONS[name]
     # Not `hash`, which differs from process to process.
     pick = zlib.crc32(name.encode())
-    return Look(_COLORS[pick % len(_COLORS)], _MARKERS[pick // len(_COLORS) % len(_MARKERS)])
+    return Look(_OTHERS[pick % len(_OTHERS)], _MARKERS[pick // len(_OTHERS) % len(_MARKERS)])
 
 
 def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], Look]:
     """A look for each line of a figure; `keys` are the lines' values in `columns`.
 
     The implementation gives its colour and, where nothing else tells lines apart, its marker. Other
-    columns give markers and dashes in the order of their values, and colours if the implementation is
-    none of the columns.
+    columns give markers and paler shades of it in the order of their values, or colours if the
+    implementation is none of the columns; the data type gives its dash.
     """
     names = list(columns)
     rest = [i for i, name in enumerate(names) if name != "implementation"]
@@ -104,12 +109,24 @@ def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tu
         color, marker = _COLORS[place % len(_COLORS)], _MARKERS[place % len(_MARKERS)]
         if "implementation" in facts_of:
             base = of_implementation(str(facts_of["implementation"]))
-            color, marker = base.color, marker if len(others) > 1 else base.marker
+            color = _paler(base.color, 0.5 * place / (len(others) - 1)) if place else base.color
+            marker = marker if len(others) > 1 else base.marker
         dash = DASHES.get(str(facts_of.get("dtype")), "-")
-        if "dtype" not in facts_of and "implementation" in facts_of:
-            dash = list(DASHES.values())[place % len(DASHES)]
         looks[key] = Look(color, marker, dash)
     return looks
+
+
+def flagged(size: float) -> Line2D:
+    """The legend's entry for hollow points, whatever their colour and marker."""
+    return Line2D(
+        [], [], color="#444444", marker="o", mfc="white", ls="", ms=size, label="flagged (noisy, ...)"
+    )
+
+
+def _paler(color: str, white: float) -> str:
+    """The colour mixed with this share of white."""
+    red, green, blue = (part + (1 - part) * white for part in to_rgb(color))
+    return to_hex((red, green, blue))
 
 
 # --- text -------------------------------------------------------------------------------------------
@@ -138,7 +155,7 @@ def facts(run: Run, rows: pd.DataFrame) -> str:
     told += [f"{word} {_each(rows[column])}" for column, word in kinds.items() if _each(rows[column])]
     told += [_each(rows["utc"].str[:10]), f"{_each(rows['cache'])} cache, clock {_each(rows['clock'])}"]
     timed = int(rows["median_s"].notna().sum())
-    told.append(f"n = {timed} rows" if timed == len(rows) else f"n = {timed} of {len(rows)} rows measured")
+    told.append(f"n = {timed}" + (" measured" if timed == len(rows) else f" of {len(rows)} measured"))
     # Lines break between the facts, not inside them.
     return " · ".join(one.replace(" ", NO_BREAK) for one in told)
 

@@ -33,6 +33,7 @@ MOST_WITH_STRIPS = 6
 _COLUMNS = (1, 1, 2, 3, 2, 3, 3, 4, 4, 3, 4, 4, 4)
 _WIDTH_IN = (0.0, 6.0, 3.9, 3.3, 3.0)
 _HEIGHT_IN = (0.0, 3.0, 2.2, 1.8)
+_STRIP_IN, _GAP_IN = 0.75, 0.62
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,16 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
     `rows` are those of one sweep; all lines are sorted by x. Rows without a time are ticks at the bottom.
     """
     column = _COLUMN[quantity]
-    rows = rows[rows[section.x].notna()]
-    panels = [
-        (key, some) for key, some in _split(rows, section.panels) if some[column.measured].notna().any()
-    ]
-    if not panels:
-        return
-    shown = pd.concat([some for _, some in panels])
-    keys = [key for key, some in _split(shown, section.lines) if some[column.measured].notna().any()]
-    looks = style.of_lines(section.lines, keys)
-    drawing = _Drawing(run, section, quantity, column, shown, looks, len(rows) - len(shown))
+    # A panel or line without any point (an implementation that does not exist here) has nothing to show.
+    shown = rows[rows[section.x].notna()]
+    for columns in (section.lines, section.panels):
+        parts = [some for _, some in _split(shown, columns) if some[column.measured].notna().any()]
+        if not parts:
+            return
+        shown = pd.concat(parts)
+    looks = style.of_lines(section.lines, [key for key, _ in _split(shown, section.lines)])
+    drawing = _Drawing(run, section, quantity, column, shown, looks, rows.drop(shown.index))
+    panels = _split(shown, section.panels)
     pages = math.ceil(len(panels) / MOST_PANELS)
     for i in range(pages):
         some = panels[i * MOST_PANELS : (i + 1) * MOST_PANELS]
@@ -94,7 +95,7 @@ class _Drawing:
         column: _Column,
         shown: pd.DataFrame,
         looks: dict[_Key, style.Look],
-        hidden: int,
+        hidden: pd.DataFrame,
     ) -> None:
         self.run, self.section, self.column, self.shown, self.looks = run, section, column, shown, looks
         self.quantity, self.hidden = quantity, hidden
@@ -115,21 +116,21 @@ class _Drawing:
         rows = math.ceil(len(panels) / columns)
         strips = self.quantity == "duration" and len(panels) <= MOST_WITH_STRIPS
         strips = strips and bool(self.shown["of_roof"].notna().any())
-        panel_in = _HEIGHT_IN[rows] + (0.75 if strips else 0.0)
+        panel_in = _HEIGHT_IN[rows] + (_STRIP_IN if strips else 0.0)
         sweep = self.shown["sweep"].iloc[0]
         page = Page(
             Page.LEFT + Page.RIGHT + columns * _WIDTH_IN[columns],
-            rows * (panel_in + 0.45),
+            rows * panel_in + (rows - 1) * _GAP_IN,
             f"{sweep}: {self.quantity} against {self.section.x}{which}",
             style.facts(self.run, self.shown),
             self._caption(),
         )
         page.legend(self._handles())
-        grid = page.grid(rows, columns, hspace=0.5 if strips else 0.42, wspace=0.24)
+        grid = page.grid(rows, columns, hspace=_GAP_IN / panel_in, wspace=0.24)
         alike = self._alike(panels)
         first: Axes | None = None
         for i, (key, some) in enumerate(panels):
-            heights = [panel_in - 0.75, 0.75] if strips else [1.0]
+            heights = [panel_in - _STRIP_IN, _STRIP_IN] if strips else [1.0]
             cell = grid[i // columns, i % columns].subgridspec(
                 len(heights), 1, height_ratios=heights, hspace=0.1
             )
@@ -216,7 +217,7 @@ class _Drawing:
             timed[c].to_numpy(dtype=float) * self.factor for c in (self.column.low, self.column.high)
         )
         axes.vlines(x, low, high, color=look.color, lw=1.0, label="_interval", zorder=3)
-        small = 4.2 if x.size <= 24 else 2.6
+        small = 4.4 if x.size <= 24 else 2.8
         for suspect in (False, True):
             some = timed["suspect"].to_numpy(dtype=bool) == suspect
             if some.any():
@@ -240,31 +241,14 @@ class _Drawing:
         handles: list[Artist] = []
         for key, look in self.looks.items():
             words = [style.said(c, v) for c, v in zip(self.section.lines, key, strict=True)]
-            how: dict[str, Any] = {
-                "color": look.color,
-                "ls": look.dash,
-                "marker": look.marker,
-                "lw": 1.3,
-                "ms": 4.2,
-            }
-            handles.append(Line2D([], [], label=" ".join(words) or "measured", **how))
+            how: dict[str, Any] = {"color": look.color, "ls": look.dash, "marker": look.marker}
+            handles.append(Line2D([], [], label=" ".join(words) or "measured", lw=1.3, ms=4.4, **how))
         if self.shown[self.column.predicted].notna().any():
             handles.append(Line2D([], [], color="#444444", ls="--", lw=1.0, label="predicted, calibrated"))
         if self.shown[self.column.datasheet].notna().any():
             handles.append(Line2D([], [], color=style.GREY, ls=":", lw=1.0, label="datasheet"))
         if self.shown["suspect"].any():
-            handles.append(
-                Line2D(
-                    [],
-                    [],
-                    color="#444444",
-                    marker="o",
-                    mfc="white",
-                    ls="",
-                    ms=4.2,
-                    label="flagged (noisy, ...)",
-                )
-            )
+            handles.append(style.flagged(4.4))
         return handles
 
     def _caption(self) -> str:
@@ -279,8 +263,15 @@ class _Drawing:
             told.append("This run lacks a ceiling that these rows need, hence no prediction.")
         lost = self.shown[self.shown["median_s"].isna()]
         if len(lost):
-            why = ", ".join(f"{n} {s}" for s, n in lost["status"].value_counts().items())
-            told.append(f"{len(lost)} of {len(self.shown)} cases have no time ({why}): ticks at the bottom.")
-        if self.hidden:
-            told.append(f"{self.hidden} more cases are in panels without any time, not drawn.")
+            told.append(
+                f"{len(lost)} of {len(self.shown)} cases have no time ({_why(lost)}): ticks at the bottom."
+            )
+        if len(self.hidden):
+            lines = f"{len(self.hidden)} cases of lines or panels without any time"
+            told.append(f"Not drawn: {lines} ({_why(self.hidden)}).")
         return " ".join(told)
+
+
+def _why(rows: pd.DataFrame) -> str:
+    """How many rows have which status."""
+    return ", ".join(f"{n} {status}" for status, n in rows["status"].value_counts().items())

@@ -102,28 +102,31 @@ def interval(
     return median, min(low, median - least), max(high, median + least)
 
 
-def settle(sample: Callable[[], tuple[float, float]], protocol: Protocol, most_s: float) -> bool:
-    """Run until the medians of successive windows agree; False if `most_s` of timed work went by first.
+def settle(
+    sample: Callable[[], tuple[float, float]], protocol: Protocol, most_s: float, now: Callable[[], float]
+) -> bool:
+    """Run until the medians of successive windows agree; False if `most_s` of wall time went by first.
 
-    `sample` returns (seconds per launch, seconds it took). Nothing of this is published.
+    `sample` returns (seconds per launch, seconds it took). Nothing of this is published. At most
+    `most_samples` are taken: a clock that reads 0 must not hang the run.
     """
+    begin = now()
     medians: list[float] = []
-    spent = 0.0
-    while spent < most_s:
+    taken = 0
+    while now() - begin < most_s and taken < protocol.most_samples:
         window: list[float] = []
         window_s = 0.0
-        while window_s < protocol.settle_window_s or len(window) < 3:
+        while window_s < protocol.settle_window_s:
             per_launch, took = sample()
             window.append(per_launch)
             window_s += took
-            if spent + window_s > most_s and len(window) >= 1:
-                break
-        spent += window_s
+            taken += 1
+            if now() - begin >= most_s or taken >= protocol.most_samples:
+                return False
         medians.append(float(np.median(window)))
         last = medians[-protocol.settle_windows :]
-        if len(last) == protocol.settle_windows and max(last) - min(last) <= protocol.settle_span * float(
-            np.median(last)
-        ):
+        agree = max(last) - min(last) <= protocol.settle_span * float(np.median(last))
+        if agree and len(last) == protocol.settle_windows:
             return True
     return False
 
@@ -142,7 +145,7 @@ def collect(
     the budget is spent twice over.
     """
     begin = now()
-    settled = settle(sample, protocol, protocol.settle_share * budget_s)
+    settled = settle(sample, protocol, protocol.settle_share * budget_s, now)
     taken: list[float] = []
     timed = 0.0
     check_at = protocol.least_samples

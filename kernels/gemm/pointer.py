@@ -44,8 +44,10 @@ GROUP = 8
 """Tiles of N that run together: 8 x 256 rows of op(B) and one column of tiles of op(A) share the L2."""
 
 
-@triton.heuristics({"EVEN_K": lambda arguments: arguments["k"] % arguments["BLOCK_K"] == 0})
-@triton.jit(do_not_specialize=["m", "n", "k"])
+@triton.heuristics(  # type: ignore[untyped-decorator]
+    {"EVEN_K": lambda arguments: arguments["k"] % arguments["BLOCK_K"] == 0}
+)
+@triton.jit(do_not_specialize=["m", "n", "k"])  # type: ignore[untyped-decorator]
 def multiply(  # type: ignore[no-untyped-def]
     a_pointer,  # op(A): [k, m] if A_ROWS_ARE_K else [m, k], contiguous
     b_pointer,  # op(B): [k, n] if B_ROWS_ARE_K else [n, k], contiguous
@@ -175,7 +177,7 @@ def launch(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> Launch:
         run(**arguments, **options)
         return c
 
-    return product
+    return Launch(product, outputs=(c,))
 
 
 def configuration(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> str:
@@ -185,7 +187,7 @@ def configuration(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> str:
 
 def _fastest(problem: Gemm, arguments: dict[str, Any]) -> Tile:
     capability = torch.cuda.get_device_capability(arguments["c_pointer"].device)
-    tuner = _tuner(candidates(capability, problem.dtype, wide=has_wide_loads(problem)))
+    tuner = _tuner(candidates(capability, problem.dtype, problem.layout, wide=has_wide_loads(problem)))
 
     def programs(meta: dict[str, Any]) -> tuple[int]:
         return grid(problem, meta["BLOCK_M"], meta["BLOCK_N"])

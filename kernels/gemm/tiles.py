@@ -1,17 +1,18 @@
 """Which tiles the pointer kernel tries: a short list for each architecture, data type and width of load.
 
-A tile is good if its operands are reused often (large), if it fits (no register spilled, shared memory
-within the limit), and if there are enough of it to fill the device (small). The first two are facts of the
-compiled program, so every tile below is one that compiles without a spill, in all four layouts, with and
-without a mask along K; tests/kernels holds the lists to that. The third depends on the problem, so the
-device decides (pointer.py). Large tiles first; the last ones are for matrices with a short side.
+A tile is good if its operands are reused often (large), if it fits (registers, shared memory), and if there
+are enough of it to fill the device (small). Fitting is a fact of the compiled program, so every tile below
+is one that fits, in all four layouts, with and without a mask along K: of the hundreds of instructions in
+the loop at most 3 spill a register, in most forms none. tests/kernels holds the lists to that. What is
+fastest depends on the problem, so the device decides (pointer.py). Large tiles come first; the last ones
+are for matrices with a short side.
 
 *Wide* loads are 16 bytes: all rows start at multiples of 16 bytes. Narrow ones need up to eight times as
 many registers for addresses and masks, so tiles must be smaller.
 
-What the compiler taught: 128 x 256 needs 8 warps; so does anything above 64 x 64 x 32 with narrow loads of
-16-bit types, to be safe. On Blackwell the accumulator lies in tensor memory, yet its way out through registers spills
-128 x 256 in tf32. float64 has no tensor-core path in Triton on Blackwell, float32 nowhere.
+What the compiler taught: 128 x 256 needs 8 warps, and so does, with narrow loads of 16-bit types, whatever
+exceeds 64 x 64 x 32. On Blackwell the accumulator lies in tensor memory, yet leaves through registers, and
+there 128 x 256 of tf32 spills. float64 has no tensor-core path in Triton on Blackwell, float32 nowhere.
 """
 
 from collections.abc import Mapping
@@ -32,8 +33,8 @@ class Tile(NamedTuple):
         return f"{self.m}x{self.n}x{self.k} w{self.warps} s{self.stages}"
 
 
-def candidates(capability: tuple[int, int], dtype: str, *, wide: bool) -> tuple[Tile, ...]:
-    """The tiles to try for this compute capability and data type of ours.
+def candidates(capability: tuple[int, int], dtype: str, layout: str, *, wide: bool) -> tuple[Tile, ...]:
+    """The tiles to try for this compute capability, data type and layout of ours.
 
     A tile that needs more shared memory than a smaller sibling of the architecture has (8.6, 12.0: 99 KiB)
     is passed over by the tuner; every list ends with tiles that fit everywhere.
@@ -41,7 +42,13 @@ def candidates(capability: tuple[int, int], dtype: str, *, wide: bool) -> tuple[
     kind = {"float16": "16-bit", "bfloat16": "16-bit"}.get(dtype, dtype)
     if not wide:
         return _NARROW[kind]
-    return _WIDE[kind].get(_generation(capability)) or _WIDE[kind]["any"]
+    generation = _generation(capability)
+    tiles = _WIDE[kind].get(generation) or _WIDE[kind]["any"]
+    if (kind, generation, layout) == ("tf32", "hopper", "NT"):
+        # Hopper multiplies tf32 only from operands with K contiguous. Here neither is: both are turned on
+        # their way, 4 bytes at a time, and large tiles spill.
+        return tuple(tile for tile in tiles if (tile.m + tile.n) * tile.k <= 256 * 32)
+    return tiles
 
 
 def _generation(capability: tuple[int, int]) -> str:
@@ -142,7 +149,7 @@ _WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
             Tile(64, 128, 16, 8, 3),
             Tile(64, 64, 32, 4, 3),
             Tile(64, 64, 16, 4, 4),
-            Tile(64, 32, 16, 4, 4),
+            Tile(32, 32, 16, 4, 4),
         ),
     },
 }
@@ -170,6 +177,6 @@ _NARROW: Mapping[str, tuple[Tile, ...]] = {
     "float64": (
         Tile(128, 64, 16, 8, 3),
         Tile(64, 64, 16, 4, 3),
-        Tile(64, 32, 16, 4, 4),
+        Tile(32, 32, 16, 4, 4),
     ),
 }

@@ -39,6 +39,10 @@ class Built:
     """Of one thread."""
     stack_byte: int
     """Of one thread; more than 0 means that registers were spilled or an array is indexed."""
+    spills: int
+    """Loads and stores of local memory, where spilled registers live."""
+    spills_in_loops: int
+    """Those of them that are executed again and again; the rest cost a few cycles once."""
     shared_byte: int
     """Of one block."""
     instructions: Counter[str]
@@ -52,11 +56,6 @@ class Built:
     def count(self, *prefixes: str) -> int:
         """How many instructions have a name that begins with any of these."""
         return sum(n for name, n in self.instructions.items() if name.startswith(prefixes))
-
-    @property
-    def spills(self) -> int:
-        """Loads and stores of local memory, where spilled registers live."""
-        return self.count("LDL", "STL")
 
 
 def pointer(dtype: str) -> str:
@@ -90,17 +89,22 @@ def build(
         target=GPUTarget("cuda", capability, 32),
         options={"num_warps": warps, "num_stages": stages},
     )
-    usage, listing = _disassemble(compiled.asm["cubin"], capability)
+    usage, program = _disassemble(compiled.asm["cubin"], capability)
+    spilling = [at for at, name, _ in program if name.startswith(("LDL", "STL"))]
+    loops = [(target, at) for at, name, target in program if name.startswith("BRA") and target < at]
     return Built(
         registers=int(usage["REG"]),
         stack_byte=int(usage["STACK"]),
+        spills=len(spilling),
+        spills_in_loops=sum(any(start <= at <= end for start, end in loops) for at in spilling),
         shared_byte=compiled.metadata.shared,
-        instructions=_instructions(listing),
+        instructions=Counter(name for _, name, _ in program),
         ptx=compiled.asm["ptx"],
     )
 
 
-def _disassemble(cubin: bytes, capability: int) -> tuple[dict[str, str], str]:
+def _disassemble(cubin: bytes, capability: int) -> tuple[dict[str, str], list[tuple[int, str, int]]]:
+    """Resources by name, and the program: address, full name, and the address that a branch goes to."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -110,9 +114,11 @@ def _disassemble(cubin: bytes, capability: int) -> tuple[dict[str, str], str]:
             capture_output=True,
             text=True,
         ).stdout
-    return dict(re.findall(r"\b(REG|STACK|SHARED|LOCAL):(\d+)", text)), text
-
-
-def _instructions(listing: str) -> Counter[str]:
-    # A line of the listing: "/*0010*/    @!P0 LDG.E.128 R4, [R2.64] ;    /* 0x... */"
-    return Counter(re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", listing, re.M))
+    # A line of the listing: "/*0b10*/    @!P0 BRA 0x890 ;    /* 0x... */"
+    line = r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*);"
+    program = []
+    for address, name, operands in re.findall(line, text, re.M):
+        target = re.search(r"\b0x([0-9a-f]+)\s*$", operands) if name.startswith("BRA") else None
+        at = int(address, 16)
+        program.append((at, name, int(target[1], 16) if target else at))
+    return dict(re.findall(r"\b(REG|STACK|SHARED|LOCAL):(\d+)", text)), program

@@ -30,7 +30,14 @@ REAL = Tile(128, 64, 64, warps=4, stages=4)
 STRADDLING = [
     Gemm(m=m, n=n, k=k, layout=layout, dtype=dtype)
     # On, one short of and one past SMALL's edges; more tiles of N than a group; k even, ragged, short.
-    for m, n, k in [(32, 16, 32), (31, 15, 31), (33, 17, 33), (65, 16 * 9 + 1, 64), (64, 150, 7), (127, 131, 97)]
+    for m, n, k in (
+        (32, 16, 32),
+        (31, 15, 31),
+        (33, 17, 33),
+        (65, 16 * 9 + 1, 64),
+        (64, 150, 7),
+        (95, 61, 97),
+    )
     for layout in ("NN", "NT", "TN", "TT")
     for dtype in ("bfloat16", "float32")
 ]
@@ -63,6 +70,7 @@ def multiply(problem: Gemm, tile: Tile, seed: int, programs: int | None = None) 
 @pytest.mark.parametrize("tile", [SMALL, REAL], ids=str)
 @pytest.mark.parametrize("problem", [*OPERATOR.examples, *STRADDLING], ids=str)
 def test_right_in_bounds_and_each_element_written_once(problem: Gemm, tile: Tile, seed: int) -> None:
+    """At every example, with a tile of a few elements and with one of the tuner's."""
     wrong, watch = multiply(problem, tile, seed)
 
     assert wrong <= tolerance(problem, "triton")  # and so not NaN: every element was written
@@ -74,21 +82,22 @@ def test_right_in_bounds_and_each_element_written_once(problem: Gemm, tile: Tile
 
 
 def test_an_element_never_written_is_found(seed: int) -> None:
+    """One program too few leaves NaN."""
     problem = Gemm(m=64, n=64, k=8, dtype="float32")
     all_programs = pointer.grid(problem, SMALL.m, SMALL.n)[0]
     wrong, _ = multiply(problem, SMALL, seed, programs=all_programs - 1)
     assert math.isnan(wrong)
 
 
-@triton.jit
-def copy(x, y, n, SKIP: tl.constexpr, BLOCK: tl.constexpr):
+@triton.jit  # type: ignore[untyped-decorator]
+def copy(x, y, n, SKIP: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """y[0..n) = x[0..n) in blocks of BLOCK that advance by SKIP, without a mask."""
     i = tl.program_id(0) * SKIP + tl.arange(0, BLOCK)
     tl.store(y + i, tl.load(x + i))
 
 
 def run_copy(n_x: int, n_y: int, *, skip: int) -> Watch:
-    # Both tensors are cut from larger ones, so that only their own extent can tell what is out of bounds.
+    """Copy between the beginnings of larger tensors: only their extent tells what is out of bounds."""
     x, y = torch.zeros(64)[:n_x], torch.zeros(64)[:n_y]
     with repaired(), watched() as watch:
         copy[(2,)](x, y, n_x, SKIP=skip, BLOCK=16)
@@ -96,22 +105,25 @@ def run_copy(n_x: int, n_y: int, *, skip: int) -> Watch:
 
 
 def test_a_load_out_of_bounds_is_found() -> None:
+    """One element past the end of what is read."""
     with pytest.raises(InterpreterError, match="load out of bounds: 1 of 16"):
         run_copy(31, 32, skip=16)
 
 
 def test_a_store_out_of_bounds_is_found() -> None:
+    """Two elements past the end of what is written."""
     with pytest.raises(InterpreterError, match="store out of bounds: 2 of 16"):
         run_copy(32, 30, skip=16)
 
 
 def test_an_element_written_twice_is_found() -> None:
+    """Two programs that overlap by half a block."""
     assert run_copy(32, 32, skip=16).stores.repeated == 0
     assert run_copy(32, 32, skip=8).stores.repeated == 8
 
 
-@triton.jit
-def bfloat16_arithmetic(x, y, rounded, product, small, BLOCK: tl.constexpr):
+@triton.jit  # type: ignore[untyped-decorator]
+def bfloat16_arithmetic(x, y, rounded, product, small, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """rounded = bfloat16(x); product = rounded * bfloat16(y); small = rounded < bfloat16(y)."""
     i = tl.arange(0, BLOCK)
     a = tl.load(x + i).to(tl.bfloat16)
@@ -123,6 +135,7 @@ def bfloat16_arithmetic(x, y, rounded, product, small, BLOCK: tl.constexpr):
 
 @pytest.mark.parametrize("source", [torch.float16, torch.float32, torch.float64])
 def test_bfloat16_is_computed_as_torch_computes_it(source: torch.dtype, seed: int) -> None:
+    """The interpreter's repairs: bit for bit."""
     generator = torch.Generator().manual_seed(seed)
     x, y = (torch.randn(4096, generator=generator, dtype=torch.float64).to(source) for _ in range(2))
     rounded, product = torch.zeros(2, 4096, dtype=torch.bfloat16)

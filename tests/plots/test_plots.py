@@ -1,129 +1,29 @@
-"""Figures of made-up but realistic runs: each row is drawn, and awkward results are survived or refused."""
+"""What is drawn is what was measured: every row a point, every prediction the model's, nothing made up."""
 
 import dataclasses
 import itertools
 import math
-import random
 import re
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from typer.testing import CliRunner
 
 from bench.datasheet import find_datasheet
-from bench.spec import Problem
-from bench.store import Measurement, parameters_text, write
+from bench.store import Measurement, write
 from kernels.gemm.problem import Gemm
-from kernels.launch.problem import LaunchFloor
 from kernels.stream.problem import Stream
 from plots import axes as scale
 from plots import roofline, style, sweep
-from plots.__main__ import app, pages, save
-from plots.frame import PlotError, Run, load
+from plots.__main__ import SWEEPS, pages
+from plots.frame import Run, load
 from plots.section import Section, sections
+from tests.plots.synthetic import CPU, H100, ceilings, gemms, row, small
 
-CHECKOUT = Path(__file__).parents[2]
 NO_SWEEPS = Path("nowhere")
-
-
-@dataclasses.dataclass(frozen=True)
-class Machine:
-    """What a made-up device reaches."""
-
-    facts: dict[str, Any]
-    flop_per_s: dict[str, float]
-    byte_per_s: dict[str, float]
-    launch_s: float
-    libraries: tuple[str, ...]
-
-
-COMMON = {"commit": "4f2a91c", "torch": "2.13.0", "fill": "uniform", "seed": 0, "protocol": "p1", "threads": 1}
-CPU = Machine(
-    COMMON
-    | {"device": "amd-epyc-9r14", "device_name": "AMD EPYC 9R14", "device_kind": "cpu", "device_id": "a"}
-    | {"sm_count": 2, "cache_byte": 2**25, "driver": "6.8.0", "triton": "", "libraries": "MKL", "clock": "host"},
-    {"float32": 390e9, "float64": 190e9, "bfloat16": 2000e9},
-    {"copy": 27e9, "triad": 28e9, "read": 32e9, "write": 17e9},
-    1.5e-6,
-    ("onednn",),
-)
-H100 = Machine(
-    COMMON
-    | {"device": "h100-sxm", "device_name": "NVIDIA H100 80GB HBM3", "device_kind": "cuda", "device_id": "b"}
-    | {"sm_count": 132, "cache_byte": 5 * 10**7, "driver": "570.86", "triton": "3.7.1", "libraries": "CUDA 13"}
-    | {"clock": "graph"},
-    {"float32": 52e12, "float16": 760e12, "bfloat16": 780e12, "tf32": 400e12, "float64": 60e12},
-    {"copy": 2.97e12, "triad": 3.0e12, "read": 3.15e12, "write": 2.8e12},
-    1.3e-6,
-    ("cublas", "triton"),
-)
-
-
-def row(machine: Machine, where: str, problem: Problem, implementation: str, **facts: Any) -> Measurement:
-    """A row as the roofline would have it, 2 % noise and a ramp for small problems."""
-    chance = random.Random(f"{where} {problem} {implementation}")
-    peak = machine.flop_per_s.get(problem.dtype, 1e9) if problem.flop else math.inf
-    stream = machine.byte_per_s[getattr(problem, "kind", "copy")]
-    sizes = [getattr(problem, s) for s in ("m", "n", "k") if hasattr(problem, s)]
-    ramp = min(sizes) / (min(sizes) + 300) if sizes else 1.0
-    ramp *= 0.93 if any(s % 8 for s in sizes) else 1.0
-    ramp *= 0.8 if implementation.startswith("triton") else 1.0
-    ideal_s = machine.launch_s + max(problem.flop / (peak * ramp), problem.byte / stream)
-    median_s = ideal_s * chance.gauss(1, 0.01)
-    half = abs(chance.gauss(0.008, 0.006)) * median_s
-    base: dict[str, Any] = {"run_id": "2026-11-21T10-00-00Z-4f2a91c", "utc": "2026-11-21T10:00:00Z"}
-    base |= {"sweep": where, "operator": problem.operator, "implementation": implementation, "cache": "cold"}
-    base |= {"arithmetic": problem.arithmetic, "rate": problem.rate, "dtype": problem.dtype, "status": "ok"}
-    base |= {"parameters": parameters_text(problem.parameters()), "flop": problem.flop, "byte": problem.byte}
-    base |= {"byte_written": problem.byte_written, "byte_moved": problem.byte_moved(implementation)}
-    base |= {"median_s": median_s, "low_s": median_s - half, "high_s": median_s + half, "stop": "converged"}
-    return Measurement(**(machine.facts | base | {"settled": True} | facts))
-
-
-NO_TIME = {"status": "skipped", "median_s": None, "low_s": None, "high_s": None, "stop": None, "settled": None}
-
-
-def ceilings(machine: Machine) -> Iterator[Measurement]:
-    for name in ("aten", "triton") if "triton" in machine.libraries else ("aten",):
-        yield row(machine, "ceilings/launch", LaunchFloor(dtype="float32"), name)
-    for kind, size in itertools.product(("copy", "triad", "read", "write"), (2**26, 2**28)):
-        yield row(machine, "ceilings/stream", Stream(kind=kind, size=size, dtype="float32"), "aten")
-    for dtype, s in itertools.product(machine.flop_per_s, (1024, 2048, 4096, 8192)):
-        problem = Gemm(m=s, n=s, k=s, dtype=dtype)
-        yield row(machine, "ceilings/gemm", problem, machine.libraries[0])
-
-
-def every(machine: Machine, where: str, problems: Iterator[Gemm], skip: float = 0.2) -> Iterator[Measurement]:
-    for problem in problems:
-        for name in machine.libraries:
-            if problem.dtype not in machine.flop_per_s or random.Random(str(problem)).random() < skip:
-                yield row(machine, where, problem, name, **NO_TIME, reason="outside the budget")
-            else:
-                yield row(machine, where, problem, name)
-
-
-def gemms(machine: Machine) -> Iterator[Measurement]:
-    dtypes = [*machine.flop_per_s]
-    square = (Gemm(m=s, n=s, k=s, dtype=d) for d in dtypes for s in (64, 128, 256, 512, 1024, 2048, 4096, 8192))
-    yield from every(machine, "gemm/square", square)
-    sizes = ((1024, range(1008, 1025)), (4096, range(4088, 4105)), (8192, range(4088, 4105)))
-    aligned = (Gemm(m=m, n=m, k=k, dtype=d) for d in dtypes for m, ks in sizes for k in ks)
-    yield from every(machine, "gemm/aligned_k", aligned)
-    growing = (Gemm(m=m, n=m, k=k, dtype=d) for d in dtypes for m in (1024, 4096) for k in range(64, 8192, 448))
-    yield from every(machine, "gemm/growing_k", growing)
-    narrow = (Gemm(m=4096, n=2**i, k=4096, dtype=d) for d in dtypes for i in range(14))
-    yield from every(machine, "gemm/intensity_n", narrow)
 
 
 def loaded(folder: Path, rows: list[Measurement]) -> Run:
@@ -139,3 +39,282 @@ def h100(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def cpu(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return loaded(tmp_path_factory.mktemp("cpu"), [*ceilings(CPU), *gemms(CPU)])
+
+
+@pytest.fixture(scope="module")
+def h100_figures(h100: Run) -> dict[str, Figure]:
+    return figures(h100)
+
+
+@pytest.fixture(scope="module")
+def cpu_figures(cpu: Run) -> dict[str, Figure]:
+    return figures(cpu)
+
+
+def figures(run: Run) -> dict[str, Figure]:
+    with style.look():
+        return {stem: page.figure for stem, page in pages(run, SWEEPS)}
+
+
+def lines(figure: Figure, label: str) -> list[Any]:
+    return [line for axes in figure.axes for line in axes.get_lines() if line.get_label() == label]
+
+
+def count(figure: Figure, label: str) -> int:
+    return sum(len(line.get_xdata()) for line in lines(figure, label))
+
+
+def said(figure: Figure) -> str:
+    return " ".join(text.get_text() for text in figure.texts).replace(style.NO_BREAK, " ")
+
+
+# --- the numbers ------------------------------------------------------------------------------------
+
+
+def test_derived_columns_by_hand(tmp_path: Path) -> None:
+    problem = Gemm(m=100, n=200, k=300, dtype="float32")
+    one = row(CPU, "gemm/x", problem, "onednn", median_s=2e-3, low_s=1e-3, high_s=4e-3)
+    copy = Stream(kind="copy", size=1000, dtype="float32")
+    rows = loaded(tmp_path, [one, row(CPU, "x", copy, "aten", median_s=1e-6)]).rows
+    flop, byte = 2 * 100 * 200 * 300, 4 * (100 * 300 + 300 * 200 + 100 * 200)
+    first, second = rows.iloc[0], rows.iloc[1]
+    assert first["rate_per_s"] == first["flop_per_s"] == pytest.approx(flop / 2e-3)
+    assert (first["rate_low_per_s"], first["rate_high_per_s"]) == pytest.approx((flop / 4e-3, flop / 1e-3))
+    assert first["intensity"] == pytest.approx(flop / byte)
+    assert second["rate_per_s"] == pytest.approx(8000 / 1e-6) and math.isnan(second["flop_per_s"])
+    assert first["flags"] == "noisy" and first["suspect"]
+
+
+def test_predictions_come_from_the_same_run(tmp_path: Path) -> None:
+    run = loaded(tmp_path, small())
+    gemm = run.rows[run.rows["sweep"] == "gemm/some"].iloc[-1]
+    roof = run.roof("cold")
+    assert roof.launch_s is not None
+    assert gemm["predicted_s"] == pytest.approx(roof.launch_s + gemm["flop"] / roof.peak("matrix", "float32"))
+    assert gemm["of_roof"] == pytest.approx(gemm["predicted_s"] / gemm["median_s"])
+    assert gemm["limiter"] == "compute" and math.isnan(gemm["datasheet_s"])
+
+
+def test_a_wrong_row_is_not_drawn_even_with_a_time(tmp_path: Path) -> None:
+    rows = small()
+    run = loaded(tmp_path, [*rows[:-1], dataclasses.replace(rows[-1], status="wrong")])
+    assert run.measured == len(rows) - 1
+
+
+# --- nothing is lost between rows and picture -------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["cpu", "h100"])
+def test_every_measured_row_is_a_point(which: str, request: pytest.FixtureRequest) -> None:
+    run: Run = request.getfixturevalue(which)
+    drawn: dict[str, Figure] = request.getfixturevalue(f"{which}_figures")
+    timed = run.rows[run.rows["median_s"].notna()]
+    roofs = [figure for stem, figure in drawn.items() if stem.startswith("roofline")]
+    assert sum(count(figure, "_measured") for figure in roofs) == int((timed["flop"] > 0).sum())
+    for path in set(timed["sweep"]) - {"ceilings/launch"}:
+        rows = int((timed["sweep"] == path).sum())
+        for quantity in sweep.QUANTITIES:
+            here = [f for stem, f in drawn.items() if stem.startswith(f"{path}-{quantity}")]
+            assert sum(count(figure, "_measured") for figure in here) == rows, (path, quantity)
+
+
+def test_no_panel_is_blank_and_nothing_is_infinite(h100_figures: dict[str, Figure]) -> None:
+    for stem, figure in h100_figures.items():
+        for axes in figure.axes:
+            assert axes.get_lines(), stem
+            assert np.isfinite([*axes.get_xlim(), *axes.get_ylim()]).all(), stem
+            for line in axes.get_lines():
+                assert np.isfinite(np.asarray(line.get_ydata(), dtype=float)).all(), stem
+
+
+def test_labels_carry_units_and_titles_say_what_ran(h100_figures: dict[str, Figure]) -> None:
+    for stem, figure in h100_figures.items():
+        y = figure.axes[0].get_ylabel()
+        assert re.search(r"^(duration \((s|ms|µs|ns)\)|rate \([GT]?(FLOP|B)/s\)|[GT]FLOP/s)$", y), stem
+        if stem.startswith("roofline"):
+            assert figure.axes[0].get_xlabel() == "arithmetic intensity (FLOP/byte)"
+        for fact in ("NVIDIA H100 80GB HBM3", "driver 570.86", "torch 2.13.0", "Triton 3.7.1", "2026-11-21"):
+            assert fact in said(figure), stem
+        assert "commit 4f2a91c" in said(figure) and "n = " in said(figure)
+
+
+def test_skipped_cases_are_ticks_and_counted(h100: Run, h100_figures: dict[str, Figure]) -> None:
+    figure = h100_figures["gemm/square-duration"]
+    rows = h100.rows[h100.rows["sweep"] == "gemm/square"]
+    lost = rows[rows["median_s"].isna()]
+    assert len(lost) and count(figure, "_unmeasured") == len(lost.groupby(["dtype", "m"]))
+    assert f"{len(lost)} of {len(rows)} cases have no time ({len(lost)} skipped)" in said(figure)
+
+
+def test_the_prediction_is_drawn_at_unmeasured_sizes_too(cpu: Run, cpu_figures: dict[str, Figure]) -> None:
+    rows = cpu.rows[(cpu.rows["sweep"] == "gemm/square") & (cpu.rows["implementation"] == "onednn")]
+    figure = cpu_figures["gemm/square-duration"]
+    assert count(figure, "_predicted") == len(rows) > count(figure, "_measured")
+    assert all(line.get_linestyle() == "--" for line in lines(figure, "_predicted"))
+    assert not lines(figure, "_datasheet")
+    wanted = sorted(rows["predicted_s"] * 1e3)
+    drawn = sorted(y for line in lines(figure, "_predicted") for y in line.get_ydata())
+    assert drawn == pytest.approx(wanted)
+
+
+def test_what_does_not_exist_here_is_counted_not_marked(cpu: Run, cpu_figures: dict[str, Figure]) -> None:
+    rows = cpu.rows[cpu.rows["sweep"] == "gemm/square"]
+    figure = cpu_figures["gemm/square-rate"]
+    skipped, unsupported = (int((rows["status"] == s).sum()) for s in ("skipped", "unsupported"))
+    assert unsupported and count(figure, "_unmeasured") == skipped
+    assert f"Not drawn: {unsupported} cases" in said(figure)
+
+
+def test_intervals_span_low_to_high(tmp_path: Path) -> None:
+    figure = figures(loaded(tmp_path, small()))["gemm/some-duration"]
+    (bars,) = [c for c in figure.axes[0].collections if c.get_label() == "_interval"]
+    factor = 1e3 if "ms" in figure.axes[0].get_ylabel() else 1e6
+    spans = sorted((low[1], high[1]) for low, high in bars.get_segments())  # type: ignore[attr-defined]
+    some = [r for r in small() if r.sweep == "gemm/some"]
+    wanted = sorted((r.low_s * factor, r.high_s * factor) for r in some if r.low_s and r.high_s)
+    assert np.ravel(spans) == pytest.approx(np.ravel(wanted))
+
+
+def test_flagged_points_are_hollow(tmp_path: Path) -> None:
+    rows = [dataclasses.replace(r, low_s=r.median_s, high_s=r.median_s) for r in small()]
+    rows[-1] = dataclasses.replace(rows[-1], pressure=0.5)
+    drawn = figures(loaded(tmp_path, rows))
+    for stem in ("gemm/some-duration", "gemm/some-rate", "roofline-float32"):
+        hollow = [x for x in lines(drawn[stem], "_measured") if x.get_markerfacecolor() == "white"]
+        assert [len(x.get_xdata()) for x in hollow] == [1], stem
+
+
+def test_the_roofline_has_its_roofs_and_ridge(
+    h100: Run, h100_figures: dict[str, Figure], cpu_figures: dict[str, Figure]
+) -> None:
+    figure = h100_figures["roofline-float16"]
+    assert len(lines(figure, "_roof")) == len(lines(figure, "_ridge")) == 2
+    (ridge,) = [r for r in lines(figure, "_ridge") if r.get_markersize() == 5]
+    roof = h100.roof("cold")
+    peak, bandwidth = roof.peak("matrix", "float16"), roof.copy_byte_per_s
+    assert peak and bandwidth and ridge.get_xdata()[0] == pytest.approx(peak / bandwidth)
+    assert [c for c in figure.axes[0].collections if c.get_label() == "_band"]
+    assert len(lines(cpu_figures["roofline-float32"], "_roof")) == 1
+
+
+def test_neighbouring_integers_are_ticked_at_multiples_of_eight() -> None:
+    axes = Figure().add_subplot()
+    axes.set_xlim(1007, 1025)
+    scale.swept(axes.xaxis, np.arange(1008.0, 1025.0), log=False, width_in=3)
+    assert [t for t in axes.get_xticks() if 1008 <= t <= 1024] == [1008, 1016, 1024]
+    assert len([t for t in axes.get_xticks(minor=True) if 1008 <= t <= 1024]) >= 14
+
+
+@pytest.mark.parametrize(("last", "log"), [(16 * 64, False), (17 * 64, True)])
+def test_x_is_logarithmic_beyond_a_span_of_sixteen(last: int, log: bool, tmp_path: Path) -> None:
+    rows = [row(CPU, "gemm/x", Gemm(m=8, n=8, k=k, dtype="float32"), "onednn") for k in (64, 128, last)]
+    assert (figures(loaded(tmp_path, rows))["gemm/x-rate"].axes[0].get_xscale() == "log") is log
+
+
+# --- sections ---------------------------------------------------------------------------------------
+
+
+def test_the_sweeps_own_section_is_taken(cpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "gemm").mkdir()
+    text = "plot:\n- {x: k, y: rate, lines: dtype, panels: m, log: x}\n- {x: k, lines: [dtype], panels: m}\n"
+    (tmp_path / "gemm" / "growing_k.yaml").write_text(text)
+    rows = cpu.rows[cpu.rows["sweep"] == "gemm/growing_k"]
+    wanted = Section("k", ("dtype",), ("m",), frozenset({"x"}))
+    assert sections(rows, "gemm/growing_k", tmp_path) == [wanted]
+
+
+@pytest.mark.parametrize("text", ["", "plot: 3", "plot: {x: nothing}", "plot: [", "[]", "plot: {lines: k}"])
+def test_without_a_usable_section_the_most_varied_parameter_is_x(cpu: Run, text: str, tmp_path: Path) -> None:
+    (tmp_path / "gemm").mkdir()
+    (tmp_path / "gemm" / "growing_k.yaml").write_text(text)
+    rows = cpu.rows[cpu.rows["sweep"] == "gemm/growing_k"]
+    wanted = Section("k", ("implementation",), ("m", "dtype"))
+    assert (
+        sections(rows, "gemm/growing_k", tmp_path) == sections(rows, "gemm/growing_k", NO_SWEEPS) == [wanted]
+    )
+
+
+def test_a_section_that_forgets_a_column_never_zigzags(h100: Run, tmp_path: Path) -> None:
+    (tmp_path / "gemm").mkdir()
+    (tmp_path / "gemm" / "growing_k.yaml").write_text("plot: {x: k, lines: dtype}")
+    rows = h100.rows[h100.rows["sweep"] == "gemm/growing_k"]
+    (section,) = sections(rows, "gemm/growing_k", tmp_path)
+    assert (section.lines, section.panels) == (("implementation", "dtype"), ("m",))
+    with style.look():
+        for page in sweep.draw(h100, rows, section, "duration"):
+            for line in lines(page.figure, "_line"):
+                assert (np.diff(line.get_xdata()) > 0).all()
+
+
+def test_words_can_be_swept(cpu: Run) -> None:
+    rows = cpu.rows[(cpu.rows["sweep"] == "ceilings/stream") & (cpu.rows["size"] == 2**26)]
+    with style.look():
+        (page,) = sweep.draw(cpu, rows, Section("kind"), "rate")
+    assert [t.get_text() for t in page.figure.axes[-1].get_xticklabels()] == [
+        "copy",
+        "triad",
+        "read",
+        "write",
+    ]
+
+
+# --- looks ------------------------------------------------------------------------------------------
+
+
+def test_an_implementation_looks_the_same_everywhere() -> None:
+    known = [style.of_implementation(name) for name in style.IMPLEMENTATIONS]
+    assert len({(k.color, k.marker) for k in known}) == len(known)
+    stranger = style.of_implementation("mine")
+    assert stranger == style.Look("#C23B80", "h")  # and in every process
+    assert stranger.color not in {k.color for k in known}
+    alone = style.of_lines(["implementation"], [("triton",)])
+    together = style.of_lines(["implementation"], [("aten",), ("cublas",), ("triton",)])
+    assert alone[("triton",)] == together[("triton",)] == style.of_implementation("triton")
+
+
+def test_lines_of_one_figure_differ() -> None:
+    keys = list(itertools.product(("cublas", "triton"), ("float16", "float32"), ("NN", "NT", "TN")))
+    looks = style.of_lines(["implementation", "dtype", "layout"], keys)
+    assert len(set(looks.values())) == len(keys)
+
+
+# --- awkward runs -----------------------------------------------------------------------------------
+
+
+def test_a_single_row_is_drawn(tmp_path: Path) -> None:
+    one = row(CPU, "gemm/one", Gemm(m=64, n=64, k=64, dtype="float32"), "onednn")
+    drawn = figures(loaded(tmp_path, [one]))
+    assert {stem: count(f, "_measured") for stem, f in drawn.items()} == {
+        "roofline-float32": 1,
+        "gemm/one-duration": 1,
+        "gemm/one-rate": 1,
+    }
+
+
+def test_without_ceilings_nothing_is_predicted_and_it_says_so(tmp_path: Path) -> None:
+    rows = [r for r in small() if not r.sweep.startswith("ceilings")]
+    run = loaded(tmp_path, rows)
+    for stem, figure in figures(run).items():
+        assert not lines(figure, "_predicted") and not lines(figure, "_roof"), stem
+        assert "No ceilings in this run" in said(figure), stem
+
+
+def test_a_missing_ceiling_is_named_as_such(tmp_path: Path) -> None:
+    rows = [r for r in small() if r.sweep != "ceilings/gemm"]
+    figure = figures(loaded(tmp_path, rows))["gemm/some-rate"]
+    assert not lines(figure, "_predicted") and "lacks a ceiling" in said(figure)
+
+
+def test_warm_rows_have_a_roofline_of_their_own(tmp_path: Path) -> None:
+    rows = small()
+    warm = [dataclasses.replace(r, cache="warm") for r in rows if r.sweep == "gemm/some"]
+    drawn = figures(loaded(tmp_path, [*rows, *warm]))
+    assert count(drawn["roofline-float32-warm"], "_measured") == len(warm)
+    assert "cold cache's" in said(drawn["roofline-float32-warm"])
+
+
+def test_roofline_of_a_run_without_arithmetic_is_none(tmp_path: Path) -> None:
+    rows = [r for r in ceilings(CPU) if r.operator != "gemm"]
+    run = loaded(tmp_path, rows)
+    assert not list(roofline.draw(run))
+    assert isinstance(figures(run)["ceilings/stream-rate"].axes[0], Axes)

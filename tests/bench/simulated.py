@@ -1,0 +1,263 @@
+"""A simulated CUDA device with the interface of torch.cuda that the clocks use.
+
+The host queues, the device runs what is queued in order, both on one simulated time axis. Kernels take
+longer when their slot is not in the simulated cache (least recently used, by bytes). Nothing sleeps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from bench.measure.clock import GraphClock, StreamClock
+from bench.measure.run import Bench
+from bench.measure.sampling import Protocol
+from bench.spec import Implementation, Launch, Operator, Problem
+
+QUEUE_S = 4e-6
+"""Host time to queue one operation."""
+REPLAY_S = 20e-6
+"""Host time to queue a graph that has been uploaded."""
+UPLOAD_S = 5e-3
+"""Host time of a graph's first replay."""
+CLOCK_HZ = 1.5e9
+
+
+class Event:
+    def __init__(self, cuda: SimulatedCuda) -> None:
+        self.cuda, self.at_s = cuda, 0.0
+
+    def record(self) -> None:
+        self.at_s = self.cuda.run(0.0)
+
+    def synchronize(self) -> None:
+        self.cuda.host_s = max(self.cuda.host_s, self.at_s)
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds, in steps of half a microsecond."""
+        return round((end.at_s - self.at_s) / 0.5e-6) * 0.5e-3
+
+
+class Graph:
+    def __init__(self, cuda: SimulatedCuda) -> None:
+        self.cuda, self.uploaded = cuda, False
+        self.operations: list[Callable[[], float]] = []
+
+    def replay(self) -> None:
+        self.cuda.host_s += REPLAY_S if self.uploaded else UPLOAD_S
+        self.uploaded = True
+        for operation in self.operations:
+            self.cuda.device_s = max(self.cuda.device_s, self.cuda.host_s) + operation()
+
+
+class SimulatedCuda:
+    def __init__(self, cache_byte: int = 1 << 14) -> None:
+        self.host_s = self.device_s = 0.0
+        self.cache_byte = cache_byte
+        self.cached: OrderedDict[object, int] = OrderedDict()
+        self.capturing: Graph | None = None
+        self.cached_byte = 0
+        self.slow_after_s = float("inf")
+        self.flushes = 0
+
+    # ---- what the clocks call
+
+    def host_now(self) -> float:
+        return self.host_s
+
+    def Event(self, enable_timing: bool) -> Event:
+        assert enable_timing
+        return Event(self)
+
+    def CUDAGraph(self) -> Graph:
+        return Graph(self)
+
+    @contextlib.contextmanager
+    def graph(self, graph: Graph) -> Iterator[None]:
+        self.capturing = graph
+        try:
+            yield
+        finally:
+            self.capturing = None
+
+    def _sleep(self, cycles: int) -> None:
+        self.run(cycles / CLOCK_HZ)
+
+    def synchronize(self) -> None:
+        self.host_s = max(self.host_s, self.device_s)
+
+    # ---- what kernels do
+
+    def run(self, seconds: float) -> float:
+        """Queue one operation of this length; the time at which it will have ended."""
+        self.host_s += QUEUE_S
+        self.device_s = max(self.device_s, self.host_s) + seconds
+        return self.device_s
+
+    def launch(self, operation: Callable[[], float]) -> None:
+        """Queue a kernel, or capture it. `operation` does its work and says how long it takes."""
+        if self.capturing is not None:
+            self.capturing.operations.append(operation)
+        else:
+            self.run(operation())
+
+    def touch(self, slot: object, byte: int) -> bool:
+        """Whether the slot was cached; it is now."""
+        found = slot in self.cached
+        self.cached_byte += 0 if found else byte
+        self.cached[slot] = byte
+        self.cached.move_to_end(slot)
+        while self.cached_byte > self.cache_byte and len(self.cached) > 1:
+            self.cached_byte -= self.cached.popitem(last=False)[1]
+        return found
+
+    def flush(self) -> None:
+        def evict() -> float:
+            self.cached.clear()
+            self.cached_byte = 0
+            self.flushes += 1
+            return 50e-6
+
+        self.launch(evict)
+
+
+class Doubling(Problem):
+    """y = 2 x: a kernel for the simulated device."""
+
+    operator = "doubling"
+    implementations = (
+        Implementation("good", "", ("cuda",), {"float32": (0, 0)}),
+        Implementation("escaping", "", ("cuda",), {"float32": (0, 0)}),
+        Implementation("uncapturable", "", ("cuda",), {"float32": (0, 0)}),
+        Implementation("wrong", "", ("cuda",), {"float32": (0, 0)}),
+        Implementation("breaking", "", ("cuda",), {"float32": (0, 0)}),
+        Implementation("allocating", "", ("cuda",), {"float32": (0, 0)}),
+    )
+    size: int
+
+    @property
+    def flop(self) -> int:
+        return self.size
+
+    @property
+    def byte_read(self) -> int:
+        return 4 * self.size
+
+    @property
+    def byte_written(self) -> int:
+        return 4 * self.size
+
+
+def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -> Operator:
+    """The operator, its kernels on this simulated device."""
+    runs: dict[str, int] = {}
+
+    def kernel(x: torch.Tensor, y: torch.Tensor, factor: float = 2.0) -> Callable[[], float]:
+        def operation() -> float:
+            torch.mul(x, factor, out=y)
+            slow = 1.3 if cuda.device_s > cuda.slow_after_s else 1.0
+            return slow * (warm_s if cuda.touch(x.data_ptr(), 2 * x.nbytes) else cold_s)
+
+        return operation
+
+    def good(problem: Doubling, x: torch.Tensor) -> Launch:
+        y = torch.empty_like(x)
+
+        def call() -> torch.Tensor:
+            cuda.launch(kernel(x, y))
+            return y
+
+        return Launch(call, (y,))
+
+    def escaping(problem: Doubling, x: torch.Tensor) -> Launch:
+        """Runs on another stream, which a capture does not see."""
+        y = torch.empty_like(x)
+
+        def call() -> torch.Tensor:
+            if cuda.capturing is None:
+                cuda.launch(kernel(x, y))
+            return y
+
+        return Launch(call, (y,))
+
+    def uncapturable(problem: Doubling, x: torch.Tensor) -> Launch:
+        y = torch.empty_like(x)
+
+        def call() -> torch.Tensor:
+            if cuda.capturing is not None:
+                raise RuntimeError("operation not permitted when stream is capturing")
+            cuda.launch(kernel(x, y))
+            return y
+
+        return Launch(call, (y,))
+
+    def wrong(problem: Doubling, x: torch.Tensor) -> Launch:
+        y = torch.empty_like(x)
+
+        def call() -> torch.Tensor:
+            cuda.launch(kernel(x, y, 2.001))
+            return y
+
+        return Launch(call, (y,))
+
+    def breaking(problem: Doubling, x: torch.Tensor) -> Launch:
+        """Right at first, wrong once it has run a while."""
+        y = torch.empty_like(x)
+
+        def call() -> torch.Tensor:
+            def operation() -> float:
+                runs["breaking"] = runs.get("breaking", 0) + 1
+                return kernel(x, y, 2.0 if runs["breaking"] < 50 else 3.0)()
+
+            cuda.launch(operation)
+            return y
+
+        return Launch(call, (y,))
+
+    def allocating(problem: Doubling, x: torch.Tensor) -> Launch:
+        """Each call writes memory of its own."""
+
+        def call() -> torch.Tensor:
+            y = torch.empty_like(x)
+            cuda.launch(kernel(x, y))
+            return y
+
+        return Launch(call)
+
+    return Operator(
+        problem=Doubling,
+        inputs=lambda problem, uniform: (uniform(problem.size),),
+        reference=lambda problem, x: 2 * x.double(),
+        implementations={
+            f.__name__: f for f in (good, escaping, uncapturable, wrong, breaking, allocating)
+        },
+        tolerance=lambda problem, implementation: 1e-6,
+        examples=[],
+    )
+
+
+class NoTelemetry:
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> dict[str, Any]:
+        return {}
+
+
+def simulated_bench(cuda: SimulatedCuda, protocol: Protocol | None = None) -> Bench:
+    return Bench(
+        device=torch.device("cpu"),
+        cache_byte=cuda.cache_byte,
+        protocol=protocol or Protocol(),
+        clock=GraphClock(cuda, cuda.flush),
+        spare_clock=StreamClock(cuda, cuda.flush),
+        telemetry=NoTelemetry(),
+        synchronize=cuda.synchronize,
+        free_byte=lambda: 1 << 30,
+        seed=1,
+        now=cuda.host_now,
+    )

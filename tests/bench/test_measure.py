@@ -1,0 +1,168 @@
+"""One case end to end on a simulated device: cold means cold, wrong has no time, nothing escapes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
+
+from bench.measure import ring
+from bench.measure.clock import HostClock
+from bench.measure.ring import Arena, Plan, Turns, plan
+from bench.measure.run import Limits, measure
+from bench.measure.sampling import Protocol
+
+COLD_S, WARM_S = 20e-6, 5e-6
+LIMITS = Limits(budget_s=0.5, launch_s=1.0)
+
+
+def run(implementation: str, size: int, cold: bool = True, cache_byte: int = 1 << 14, **protocol: float):  # type: ignore[no-untyped-def]
+    cuda = SimulatedCuda(cache_byte)
+    bench = simulated_bench(cuda, Protocol(**protocol))  # type: ignore[arg-type]
+    problem = Doubling(dtype="float32", size=size)
+    return cuda, measure(bench, doubling(cuda, COLD_S, WARM_S), implementation, problem, cold, LIMITS)
+
+
+@pytest.mark.parametrize("size", [1, 64, 1031, 4099, 1 << 14])
+def test_cold_is_cold_at_every_size(size: int) -> None:
+    """From a footprint that no ring of 4096 slots can blow up to the cache, to one larger than the cache."""
+    cuda, facts = run("good", size)
+    assert facts["status"] == "ok", facts
+    assert facts["median_s"] == pytest.approx(COLD_S, rel=0.01)
+    assert facts["clock"] == "graph"
+    assert facts["low_s"] <= facts["median_s"] <= facts["high_s"]
+
+
+def test_warm_is_warm() -> None:
+    _, facts = run("good", 4096, cold=False)
+    assert facts["median_s"] == pytest.approx(WARM_S, rel=0.01)
+    assert facts["ring_slots"] == 1
+
+
+def test_a_short_ring_would_be_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cold test can fail: half the slots and no flush, and the second turn hits the cache."""
+    monkeypatch.setattr("bench.measure.run.plan", lambda *_: Plan(8, False))
+    _, facts = run("good", 64)
+    assert facts["median_s"] == pytest.approx(WARM_S, rel=0.01)
+
+
+def test_every_slot_is_visited_and_the_place_is_kept() -> None:
+    """Samples of 3 launches go on through a ring of 10; none starts again at slot 0."""
+    seen: list[int] = []
+    calls = [lambda i=i: seen.append(i) for i in range(10)]
+    turns = Turns(HostClock(lambda: None), calls, 3, False)
+    for _ in range(len(turns.batches)):
+        turns()
+    assert sorted(seen) == list(range(10))
+    assert seen == list(range(10))
+    assert turns.visited == 10
+    turns()
+    assert seen[10] == 0 and turns.visited == 10
+
+
+def test_the_last_slot_is_named() -> None:
+    calls = [lambda i=i: i for i in range(7)]
+    turns = Turns(HostClock(lambda: None), calls, 2, False)
+    for _ in range(2 * len(turns.batches)):
+        turns()
+        slot, written = turns.last
+        assert slot == written
+
+
+def test_an_escaping_kernel_has_no_time() -> None:
+    _, facts = run("escaping", 4096)
+    assert facts["status"] == "wrong"
+    assert "escaped the graph clock" in facts["reason"]
+    assert "median_s" not in facts
+
+
+def test_what_cannot_be_captured_is_timed_by_the_stream_and_says_so() -> None:
+    _, facts = run("uncapturable", 1 << 12)
+    assert facts["status"] == "ok"
+    assert facts["clock"] == "stream"
+    assert facts["median_s"] == pytest.approx(COLD_S, rel=0.1)
+
+
+@pytest.mark.parametrize(("implementation", "when"), [("wrong", "before timing"), ("breaking", "after timing")])
+def test_a_wrong_result_has_no_time(implementation: str, when: str) -> None:
+    _, facts = run(implementation, 4096)
+    assert facts["status"] == "wrong"
+    assert when in facts["reason"]
+    assert "median_s" not in facts and "samples_s" not in facts
+
+
+def test_outputs_allocated_by_each_call_are_checked_too() -> None:
+    _, facts = run("allocating", 4096)
+    assert facts["status"] == "ok", facts
+    assert facts["median_s"] == pytest.approx(COLD_S, rel=0.01)
+
+
+def test_a_launch_too_slow_is_skipped_with_its_time() -> None:
+    cuda = SimulatedCuda()
+    problem = Doubling(dtype="float32", size=64)
+    facts = measure(
+        simulated_bench(cuda), doubling(cuda, 3.0, 3.0), "good", problem, True, Limits(0.5, 1.0)
+    )
+    assert facts["status"] == "skipped"
+    assert "one launch takes 3 s" in facts["reason"]
+
+
+def test_a_slower_clock_halfway_is_not_called_converged_at_the_first_value() -> None:
+    """The clock drops by 30 % while sampling: the interval must reach the new value or say unconverged."""
+    cuda = SimulatedCuda()
+    bench = simulated_bench(cuda, Protocol(least_timed_s=0.4))
+    cuda.slow_after_s = 0.3
+    facts = measure(
+        bench, doubling(cuda), "good", Doubling(dtype="float32", size=1 << 12), True, LIMITS
+    )
+    assert facts["status"] == "ok"
+    covered = facts["low_s"] <= 1.3 * COLD_S <= facts["high_s"] * 1.01
+    assert covered or facts["stop"] != "converged"
+
+
+@pytest.mark.parametrize("byte", [1, 100, 10_000, 1 << 20, 1 << 24, 1 << 28])
+def test_a_cold_ring_never_meets_its_own_data(byte: int) -> None:
+    protocol = Protocol()
+    cache = 50 << 20
+    found = plan(byte, cache, True, 100 << 30, protocol)
+    between = (found.slots - 1) * byte
+    assert found.flushed or between >= protocol.ring_factor * cache or byte >= protocol.ring_factor * cache
+    assert found.slots <= protocol.most_slots
+    assert found.slots * byte <= 50 << 30
+
+
+def test_a_ring_stays_within_half_of_the_memory() -> None:
+    assert plan(1 << 20, 50 << 20, True, 20 << 20, Protocol()) == Plan(10, True)
+    with pytest.raises(MemoryError, match=r"needs 0\.9 GB of the 1\.0 GB that are free"):
+        plan(900_000_000, 50 << 20, True, 1_000_000_000, Protocol())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_the_arena_hands_out_uniform_values_never_twice_in_one_reservation(dtype: torch.dtype) -> None:
+    arena = Arena(torch.device("cpu"), random.randrange(1 << 30), 0)
+    arena.reserve(dtype, 1 << 20)
+    first, second = arena.view((100, 33), dtype), arena.view((7, 3), dtype)
+    assert first.shape == (100, 33) and first.is_contiguous()
+    assert second.data_ptr() >= first.data_ptr() + first.nbytes
+    assert second.data_ptr() % ring.ALIGN_BYTE == first.data_ptr() % ring.ALIGN_BYTE
+    values = first.double()
+    assert -1 <= values.min() < -0.9 and 0.9 < values.max() <= 1
+    assert abs(values.mean()) < 0.05
+    assert (values == 0).double().mean() < 0.01
+
+
+def test_the_arena_refuses_what_was_not_reserved() -> None:
+    arena = Arena(torch.device("cpu"), 1, 0)
+    arena.reserve(torch.float32, 4096)
+    with pytest.raises(MemoryError, match="elements asked for"):
+        arena.view((2000,), torch.float32)
+
+
+def test_the_arena_is_filled_anew_for_another_type() -> None:
+    arena = Arena(torch.device("cpu"), 1, 1 << 16)
+    for dtype in (torch.float32, torch.float16, torch.float64, torch.float32):
+        arena.reserve(dtype, 1 << 12)
+        values = arena.view((256,), dtype).double()
+        assert values.abs().max() <= 1 and values.std() > 0.4

@@ -1,0 +1,147 @@
+"""Rows of made-up but realistic machines: a roofline, a ramp for small problems, 2 % noise, some skipped."""
+
+import dataclasses
+import itertools
+import math
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from bench.spec import Problem
+from bench.store import Measurement, parameters_text
+from kernels.gemm.problem import Gemm
+from kernels.launch.problem import LaunchFloor
+from kernels.stream.problem import Stream
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """What a made-up device reaches."""
+
+    facts: dict[str, Any]
+    flop_per_s: dict[str, float]
+    byte_per_s: dict[str, float]
+    launch_s: float
+    libraries: tuple[str, ...]
+
+
+COMMON = {
+    "commit": "4f2a91c",
+    "torch": "2.13.0",
+    "fill": "uniform",
+    "seed": 0,
+    "protocol": "p1",
+    "threads": 1,
+}
+CPU = Machine(
+    COMMON
+    | {"device": "amd-epyc-9r14", "device_name": "AMD EPYC 9R14", "device_kind": "cpu", "device_id": "a"}
+    | {
+        "sm_count": 2,
+        "cache_byte": 2**25,
+        "driver": "6.8.0",
+        "triton": "",
+        "libraries": "MKL",
+        "clock": "host",
+    },
+    {"float32": 390e9, "float64": 190e9, "bfloat16": 2000e9},
+    {"copy": 27e9, "triad": 28e9, "read": 32e9, "write": 17e9},
+    1.5e-6,
+    ("onednn",),
+)
+H100 = Machine(
+    COMMON
+    | {"device": "h100-sxm", "device_name": "NVIDIA H100 80GB HBM3", "device_kind": "cuda", "device_id": "b"}
+    | {
+        "sm_count": 132,
+        "cache_byte": 5 * 10**7,
+        "driver": "570.86",
+        "triton": "3.7.1",
+        "libraries": "CUDA 13",
+    }
+    | {"clock": "graph"},
+    {"float32": 52e12, "float16": 760e12, "bfloat16": 780e12, "tf32": 400e12, "float64": 60e12},
+    {"copy": 2.97e12, "triad": 3.0e12, "read": 3.15e12, "write": 2.8e12},
+    1.3e-6,
+    ("cublas", "triton"),
+)
+
+
+def row(machine: Machine, where: str, problem: Problem, implementation: str, **facts: Any) -> Measurement:
+    """A row as the roofline would have it, 2 % noise and a ramp for small problems."""
+    chance = random.Random(f"{where} {problem} {implementation}")
+    peak = machine.flop_per_s.get(problem.dtype, 1e9) if problem.flop else math.inf
+    stream = machine.byte_per_s[getattr(problem, "kind", "copy")]
+    sizes = [getattr(problem, s) for s in ("m", "n", "k") if hasattr(problem, s)]
+    ramp = min(sizes) / (min(sizes) + 300) if sizes else 1.0
+    ramp *= 0.93 if any(s % 8 for s in sizes) else 1.0
+    ramp *= 0.8 if implementation.startswith("triton") else 1.0
+    ideal_s = machine.launch_s + max(problem.flop / (peak * ramp), problem.byte / stream)
+    median_s = ideal_s * chance.gauss(1, 0.01)
+    half = abs(chance.gauss(0.008, 0.006)) * median_s
+    base: dict[str, Any] = {"run_id": "2026-11-21T10-00-00Z-4f2a91c", "utc": "2026-11-21T10:00:00Z"}
+    base |= {"sweep": where, "operator": problem.operator, "implementation": implementation, "cache": "cold"}
+    base |= {"arithmetic": problem.arithmetic, "rate": problem.rate, "dtype": problem.dtype, "status": "ok"}
+    base |= {"parameters": parameters_text(problem.parameters()), "flop": problem.flop, "byte": problem.byte}
+    base |= {"byte_written": problem.byte_written, "byte_moved": problem.byte_moved(implementation)}
+    base |= {"median_s": median_s, "low_s": median_s - half, "high_s": median_s + half, "stop": "converged"}
+    return Measurement(**(machine.facts | base | {"settled": True} | facts))
+
+
+NO_TIME = {
+    "status": "skipped",
+    "median_s": None,
+    "low_s": None,
+    "high_s": None,
+    "stop": None,
+    "settled": None,
+}
+
+
+def ceilings(machine: Machine) -> Iterator[Measurement]:
+    """Launch floor, the four passes over memory, and square GEMMs of every dtype."""
+    for name in ("aten", "triton") if "triton" in machine.libraries else ("aten",):
+        yield row(machine, "ceilings/launch", LaunchFloor(dtype="float32"), name)
+    for kind, size in itertools.product(("copy", "triad", "read", "write"), (2**26, 2**28)):
+        yield row(machine, "ceilings/stream", Stream(kind=kind, size=size, dtype="float32"), "aten")
+    for dtype, s in itertools.product(machine.flop_per_s, (1024, 2048, 4096, 8192)):
+        problem = Gemm(m=s, n=s, k=s, dtype=dtype)
+        yield row(machine, "ceilings/gemm", problem, machine.libraries[0])
+
+
+def every(machine: Machine, where: str, problems: Iterator[Gemm], skip: float = 0.2) -> Iterator[Measurement]:
+    """A row for each problem and library; that share of the problems skipped, as other dtypes are."""
+    for problem in problems:
+        for name in sorted({"cublas", "triton"} - {*machine.libraries}):
+            yield row(machine, where, problem, name, **(NO_TIME | {"status": "unsupported"}))
+        for name in machine.libraries:
+            if problem.dtype not in machine.flop_per_s or random.Random(str(problem)).random() < skip:
+                yield row(machine, where, problem, name, **NO_TIME, reason="outside the budget")
+            else:
+                yield row(machine, where, problem, name)
+
+
+def gemms(machine: Machine) -> Iterator[Measurement]:
+    """Four sweeps as the checkout has them: square, aligned K, growing K, and a narrowing N."""
+    dtypes = [*machine.flop_per_s]
+    square = (
+        Gemm(m=s, n=s, k=s, dtype=d) for d in dtypes for s in (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+    )
+    yield from every(machine, "gemm/square", square)
+    sizes = ((1024, range(1008, 1025)), (4096, range(4088, 4105)), (8192, range(4088, 4105)))
+    aligned = (Gemm(m=m, n=m, k=k, dtype=d) for d in dtypes for m, ks in sizes for k in ks)
+    yield from every(machine, "gemm/aligned_k", aligned)
+    growing = (
+        Gemm(m=m, n=m, k=k, dtype=d) for d in dtypes for m in (1024, 4096) for k in range(64, 8192, 448)
+    )
+    yield from every(machine, "gemm/growing_k", growing)
+    narrow = (Gemm(m=4096, n=2**i, k=4096, dtype=d) for d in dtypes for i in range(14))
+    yield from every(machine, "gemm/intensity_n", narrow)
+
+
+def small(machine: Machine = CPU) -> list[Measurement]:
+    """Ten rows: the ceilings that a float32 GEMM needs, and three of those."""
+    some = [r for r in ceilings(machine) if r.dtype == "float32"]
+    keep = [r for r in some if r.operator != "gemm"][:5] + [r for r in some if r.operator == "gemm"][-1:]
+    sizes = (Gemm(m=s, n=s, k=s, dtype="float32") for s in (256, 512, 1024, 4096))
+    return keep + [row(machine, "gemm/some", problem, machine.libraries[0]) for problem in sizes]
