@@ -18,8 +18,8 @@ from bench.measure.process import Worker, WorkerDied
 from bench.model.ceilings import Ceilings, is_ceiling
 from bench.model.roofline import calibrated
 from bench.schedule import Job, Schedule, launch_limit_s, schedule
-from bench.spec import Problem
-from bench.store import Journal, Measurement, finish, parameters_text, recover, unfinished
+from bench.spec import Problem, parameters_text
+from bench.store import Journal, Measurement, finish, recover, unfinished
 from bench.sweep import Case
 
 ROOT = Path(__file__).parents[1]

@@ -6,6 +6,7 @@ without it. An *Operator* is the functions that solve such a problem on tensors.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -172,3 +173,13 @@ class Operator:
     """
     configuration: Mapping[str, Callable[..., str]] = field(default_factory=dict)
     """implementation -> function of (problem, *inputs) saying what it chose (a tile, an algorithm)."""
+
+
+def case_key(sweep: str, operator: str, implementation: str, parameters: str, cache: str) -> str:
+    """The identity of a case, as text."""
+    return "|".join((sweep, operator, implementation, parameters, cache))
+
+
+def parameters_text(parameters: dict[str, Any]) -> str:
+    """Canonical text of a problem's parameters."""
+    return json.dumps(parameters, sort_keys=True, separators=(",", ":"))

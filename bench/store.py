@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
+from bench.spec import case_key
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -116,16 +118,6 @@ class Measurement:
     def case(self) -> str:
         """What was measured, apart from when and on what: equal for the same case of any two runs."""
         return case_key(self.sweep, self.operator, self.implementation, self.parameters, self.cache)
-
-
-def case_key(sweep: str, operator: str, implementation: str, parameters: str, cache: str) -> str:
-    """The identity of a case, as text."""
-    return "|".join((sweep, operator, implementation, parameters, cache))
-
-
-def parameters_text(parameters: dict[str, Any]) -> str:
-    """Canonical text of a problem's parameters."""
-    return json.dumps(parameters, sort_keys=True, separators=(",", ":"))
 
 
 FIELDS = {f.name: f for f in dataclasses.fields(Measurement)}
@@ -285,3 +277,10 @@ def columns_markdown() -> str:
         says = f.metadata["says"].replace("|", "or")
         lines.append(f"| `{name}` | {kind}{null} | {says} |")
     return "\n".join(lines) + "\n"
+
+
+def readme_with_columns(text: str) -> str:
+    """results/README.md with its table of columns made anew."""
+    begin, end = "<!-- columns -->\n", "<!-- /columns -->"
+    head, rest = text.split(begin, 1)
+    return head + begin + columns_markdown() + rest[rest.index(end) :]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.spec import Problem
+from bench.spec import Problem, case_key, parameters_text
 from bench.sweep_blocks import MAX_CASES, Block, block
 from bench.sweep_file import COLUMNS, Cache, Plot, Sweep, contents, unknown
 from bench.yaml_lines import MAX_BYTE, Mistake, Node, tree
@@ -61,9 +61,6 @@ class Case:
     @property
     def key(self) -> str:
         """What its rows call it, equal in every run: see Measurement.case."""
-        # Here and not above: listing sweeps should not wait for pyarrow.
-        from bench.store import case_key, parameters_text
-
         parameters = parameters_text(self.problem.parameters())
         return case_key(self.sweep, self.problem.operator, self.implementation, parameters, self.cache)
 

@@ -72,7 +72,7 @@ def _above_roof(row: Measurement, ceilings: Ceilings) -> bool:
         return False
     share = row.byte_written / row.byte if row.byte else 0.0
     roof = calibrated(row.flop, row.byte_moved, share, row.arithmetic, row.dtype, ceilings)
-    return _above(of_roof(row.median_s, roof.seconds if roof else None), ABOVE_ROOF)
+    return _above(of_roof(row.median_s, roof.bound_s if roof else None), ABOVE_ROOF)
 
 
 def _launch_bound(row: Measurement, ceilings: Ceilings) -> bool:

@@ -45,6 +45,8 @@ class Prediction:
 
     seconds: float
     limiter: Limiter
+    bound_s: float
+    """Without t0: no launch should take less, while t0 + max(...) is what one is expected to take."""
 
 
 def intensity(flop: float, byte: float) -> float | None:
@@ -96,7 +98,8 @@ def calibrated(
     terms = _terms(flops, moved, share, arithmetic, dtype, ceilings)
     if not np.isfinite(terms).all():
         return None
-    return Prediction(float(_seconds(terms)), LIMITERS[int(terms.argmax(axis=0))])
+    bound_s = float(np.maximum(terms[1], terms[2]))
+    return Prediction(float(_seconds(terms)), LIMITERS[int(terms.argmax(axis=0))], bound_s)
 
 
 def calibrated_columns(

@@ -171,7 +171,7 @@ _NARROW: Mapping[str, tuple[Tile, ...]] = {
     ),
     "float32": (
         Tile(128, 64, 32, 8, 3),
-        Tile(64, 64, 32, 4, 3),
+        Tile(64, 64, 32, 8, 3),
         Tile(64, 64, 16, 4, 3),
     ),
     "float64": (

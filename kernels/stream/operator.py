@@ -20,13 +20,13 @@ CONSTANT = 0.75
 
 
 def inputs(problem: Stream, uniform: Uniform) -> Tensors:
-    """x `[size]`, and z `[size]` for triad; write takes its dtype and device from an empty x."""
+    """x `[length]`, and z `[length]` for triad; write takes its dtype and device from an empty x."""
     count = {"copy": 1, "triad": 2, "read": 1, "write": 0}[problem.kind]
-    return tuple(uniform(problem.size) for _ in range(count)) or (uniform(0),)
+    return tuple(uniform(problem.length) for _ in range(count)) or (uniform(0),)
 
 
 def reference(problem: Stream, x: torch.Tensor, z: torch.Tensor | None = None) -> torch.Tensor:
-    """y `[size]` in float64; for read the sum, `[1]`."""
+    """y `[length]` in float64; for read the sum, `[1]`."""
     match problem.kind:
         case "copy":
             return x.double()
@@ -36,12 +36,12 @@ def reference(problem: Stream, x: torch.Tensor, z: torch.Tensor | None = None) -
         case "read":
             return x.double().sum(dim=0, keepdim=True)
         case "write":
-            return torch.full((problem.size,), CONSTANT, dtype=torch.float64, device=x.device)
+            return torch.full((problem.length,), CONSTANT, dtype=torch.float64, device=x.device)
 
 
 def aten(problem: Stream, x: torch.Tensor, z: torch.Tensor | None = None) -> Launch:
-    """One call of torch, writing y `[size]` (read: `[1]`) allocated here."""
-    y = x.new_empty(1 if problem.kind == "read" else problem.size)
+    """One call of torch, writing y `[length]` (read: `[1]`) allocated here."""
+    y = x.new_empty(1 if problem.kind == "read" else problem.length)
     match problem.kind:
         case "copy":
             return Launch(lambda: y.copy_(x), (y,))
@@ -69,17 +69,17 @@ def tolerance(problem: Stream, implementation: str) -> float:
             return 2 * unit[problem.dtype]
         case "read":
             accumulated = min(unit["float32"], unit[problem.dtype])
-            return 2 * unit[problem.dtype] + 200 * accumulated * math.log2(problem.size + 1)
+            return 2 * unit[problem.dtype] + 200 * accumulated * math.log2(problem.length + 1)
 
 
 def excerpt(problem: Stream, tensors: Tensors, outputs: Tensors) -> tuple[Problem, Tensors, Tensors]:
     """About a million evenly spread elements of a long pass; a sum is always checked whole."""
-    if problem.kind == "read" or problem.size <= 1 << 20:
+    if problem.kind == "read" or problem.length <= 1 << 20:
         return problem, tensors, outputs
-    step = problem.size >> 20
+    step = problem.length >> 20
     (y,) = outputs
     part = y[::step]
-    smaller = problem.model_copy(update={"size": part.numel()})
+    smaller = problem.model_copy(update={"length": part.numel()})
     return smaller, tuple(x[::step] if x.numel() else x for x in tensors), (part,)
 
 
@@ -91,9 +91,9 @@ OPERATOR = Operator(
     tolerance=tolerance,
     excerpt=excerpt,
     examples=[
-        Stream(dtype=dtype, kind=kind, size=size)
+        Stream(dtype=dtype, kind=kind, length=length)
         for dtype in ("float16", "bfloat16", "float32", "float64")
         for kind in ("copy", "triad", "read", "write")
-        for size in (1, 7, 4099)
+        for length in (1, 7, 4099)
     ],
 )

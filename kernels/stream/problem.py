@@ -1,4 +1,4 @@
-"""Memory bandwidth, after McCalpin's STREAM: four passes over arrays of `size` elements.
+"""Memory bandwidth, after McCalpin's STREAM: four passes over arrays of `length` elements.
 
     read   s = sum x            every byte read, next to nothing written
     write  y = constant         every byte written
@@ -23,7 +23,7 @@ _ANY = (0, 0)
 
 
 class Stream(Problem):
-    """One pass over memory: `kind`, `size` (elements of each array), `dtype`."""
+    """One pass over memory: `kind`, `length` (elements of each array), `dtype`."""
 
     operator: ClassVar[str] = "stream"
     implementations: ClassVar[tuple[Implementation, ...]] = (
@@ -36,7 +36,7 @@ class Stream(Problem):
     )
 
     kind: Kind
-    size: Annotated[int, Field(ge=1)]
+    length: Annotated[int, Field(ge=1)]
 
     @property
     def flop(self) -> int:
@@ -45,13 +45,13 @@ class Stream(Problem):
 
     @property
     def byte_read(self) -> int:
-        """`size` elements of x (copy, read), of x and z (triad), of nothing (write)."""
-        return _READ[self.kind] * self.size * self.item_byte
+        """`length` elements of x (copy, read), of x and z (triad), of nothing (write)."""
+        return _READ[self.kind] * self.length * self.item_byte
 
     @property
     def byte_written(self) -> int:
-        """`size` elements of y; read writes a single sum, not counted."""
-        return _WRITTEN[self.kind] * self.size * self.item_byte
+        """`length` elements of y; read writes a single sum, not counted."""
+        return _WRITTEN[self.kind] * self.length * self.item_byte
 
 
 PROBLEM = Stream

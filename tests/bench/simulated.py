@@ -232,9 +232,7 @@ def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -
         problem=Doubling,
         inputs=lambda problem, uniform: (uniform(problem.size),),
         reference=lambda problem, x: 2 * x.double(),
-        implementations={
-            f.__name__: f for f in (good, escaping, uncapturable, wrong, breaking, allocating)
-        },
+        implementations={f.__name__: f for f in (good, escaping, uncapturable, wrong, breaking, allocating)},
         tolerance=lambda problem, implementation: 1e-6,
         examples=[],
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.bench.simulated import QUEUE_S, SimulatedCuda
 
 from bench.measure.clock import CaptureError, GraphClock, HostClock, StreamClock
+from tests.bench.simulated import QUEUE_S, SimulatedCuda
 
 Kernel = Callable[[], None]
 

@@ -3,14 +3,13 @@
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pynvml
 import pytest
 
 from bench import device
-from bench.device import DeviceError, datasheets, detect, find_datasheet
+from bench.device import DeviceError, detect, find_datasheet
 
 # ---- GPUs: a CUDA driver of our own
 
@@ -220,14 +219,7 @@ def test_the_cpu_of_this_machine() -> None:
     assert found == detect("cpu")
 
 
-def test_detection_is_quick_and_needs_no_torch() -> None:
-    def seconds() -> float:
-        start = time.perf_counter()
-        detect("cpu")
-        datasheets()
-        return time.perf_counter() - start
-
-    assert min(seconds() for _ in range(5)) < 0.05
+def test_detection_needs_no_torch() -> None:
     code = "import sys, bench.device; sys.exit(any(m in sys.modules for m in ('torch', 'triton', 'pynvml')))"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(device.__file__).parents[1]).returncode == 0
 

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import torch
-from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
 
 from bench.measure import ring
 from bench.measure.clock import HostClock
 from bench.measure.ring import Arena, Plan, Turns, plan
 from bench.measure.run import Limits, measure
 from bench.measure.sampling import Protocol
+from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
 
 COLD_S, WARM_S = 20e-6, 5e-6
 LIMITS = Limits(budget_s=0.5, launch_s=1.0)
 
 
-def run(implementation: str, size: int, cold: bool = True, cache_byte: int = 1 << 14, **protocol: float):  # type: ignore[no-untyped-def]
+def run(implementation: str, size: int, cold: bool = True, cache_byte: int = 1 << 14) -> dict[str, Any]:
     cuda = SimulatedCuda(cache_byte)
-    bench = simulated_bench(cuda, Protocol(**protocol))  # type: ignore[arg-type]
+    bench = simulated_bench(cuda)
     problem = Doubling(dtype="float32", size=size)
-    return cuda, measure(bench, doubling(cuda, COLD_S, WARM_S), implementation, problem, cold, LIMITS)
+    return measure(bench, doubling(cuda, COLD_S, WARM_S), implementation, problem, cold, LIMITS)
 
 
 @pytest.mark.parametrize("size", [1, 64, 1031, 4099, 1 << 14])
 def test_cold_is_cold_at_every_size(size: int) -> None:
     """From a footprint that no ring of 4096 slots can blow up to the cache, to one larger than the cache."""
-    cuda, facts = run("good", size)
+    facts = run("good", size)
     assert facts["status"] == "ok", facts
     assert facts["median_s"] == pytest.approx(COLD_S, rel=0.01)
     assert facts["clock"] == "graph"
@@ -36,7 +37,7 @@ def test_cold_is_cold_at_every_size(size: int) -> None:
 
 
 def test_warm_is_warm() -> None:
-    _, facts = run("good", 4096, cold=False)
+    facts = run("good", 4096, cold=False)
     assert facts["median_s"] == pytest.approx(WARM_S, rel=0.01)
     assert facts["ring_slots"] == 1
 
@@ -44,7 +45,7 @@ def test_warm_is_warm() -> None:
 def test_a_short_ring_would_be_warm(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cold test can fail: half the slots and no flush, and the second turn hits the cache."""
     monkeypatch.setattr("bench.measure.run.plan", lambda *_: Plan(8, False))
-    _, facts = run("good", 64)
+    facts = run("good", 64)
     assert facts["median_s"] == pytest.approx(WARM_S, rel=0.01)
 
 
@@ -72,29 +73,31 @@ def test_the_last_slot_is_named() -> None:
 
 
 def test_an_escaping_kernel_has_no_time() -> None:
-    _, facts = run("escaping", 4096)
+    facts = run("escaping", 4096)
     assert facts["status"] == "wrong"
     assert "escaped the graph clock" in facts["reason"]
     assert "median_s" not in facts
 
 
 def test_what_cannot_be_captured_is_timed_by_the_stream_and_says_so() -> None:
-    _, facts = run("uncapturable", 1 << 12)
+    facts = run("uncapturable", 1 << 12)
     assert facts["status"] == "ok"
     assert facts["clock"] == "stream"
     assert facts["median_s"] == pytest.approx(COLD_S, rel=0.1)
 
 
-@pytest.mark.parametrize(("implementation", "when"), [("wrong", "before timing"), ("breaking", "after timing")])
+@pytest.mark.parametrize(
+    ("implementation", "when"), [("wrong", "before timing"), ("breaking", "after timing")]
+)
 def test_a_wrong_result_has_no_time(implementation: str, when: str) -> None:
-    _, facts = run(implementation, 4096)
+    facts = run(implementation, 4096)
     assert facts["status"] == "wrong"
     assert when in facts["reason"]
     assert "median_s" not in facts and "samples_s" not in facts
 
 
 def test_outputs_allocated_by_each_call_are_checked_too() -> None:
-    _, facts = run("allocating", 4096)
+    facts = run("allocating", 4096)
     assert facts["status"] == "ok", facts
     assert facts["median_s"] == pytest.approx(COLD_S, rel=0.01)
 
@@ -102,9 +105,7 @@ def test_outputs_allocated_by_each_call_are_checked_too() -> None:
 def test_a_launch_too_slow_is_skipped_with_its_time() -> None:
     cuda = SimulatedCuda()
     problem = Doubling(dtype="float32", size=64)
-    facts = measure(
-        simulated_bench(cuda), doubling(cuda, 3.0, 3.0), "good", problem, True, Limits(0.5, 1.0)
-    )
+    facts = measure(simulated_bench(cuda), doubling(cuda, 3.0, 3.0), "good", problem, True, Limits(0.5, 1.0))
     assert facts["status"] == "skipped"
     assert "one launch takes 3 s" in facts["reason"]
 
@@ -114,9 +115,7 @@ def test_a_slower_clock_halfway_is_not_called_converged_at_the_first_value() -> 
     cuda = SimulatedCuda()
     bench = simulated_bench(cuda, Protocol(least_timed_s=0.4))
     cuda.slow_after_s = 0.3
-    facts = measure(
-        bench, doubling(cuda), "good", Doubling(dtype="float32", size=1 << 12), True, LIMITS
-    )
+    facts = measure(bench, doubling(cuda), "good", Doubling(dtype="float32", size=1 << 12), True, LIMITS)
     assert facts["status"] == "ok"
     covered = facts["low_s"] <= 1.3 * COLD_S <= facts["high_s"] * 1.01
     assert covered or facts["stop"] != "converged"

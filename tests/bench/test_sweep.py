@@ -7,8 +7,7 @@ import pytest
 from pydantic import Field, model_validator
 
 from bench import sweep, yaml_lines
-from bench.spec import Implementation, Problem
-from bench.store import parameters_text
+from bench.spec import Implementation, Problem, parameters_text
 from bench.sweep import Loaded, SweepError
 
 Size = Annotated[int, Field(ge=1)]

@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from bench.spec import Problem
-from bench.store import Measurement, parameters_text
+from bench.spec import Problem, parameters_text
+from bench.store import Measurement
 from kernels.gemm.problem import Gemm
 from kernels.launch.problem import LaunchFloor
 from kernels.stream.problem import Stream
@@ -102,8 +102,8 @@ def ceilings(machine: Machine) -> Iterator[Measurement]:
     """Launch floor, the four passes over memory, and square GEMMs of every dtype."""
     for name in ("aten", "triton") if "triton" in machine.libraries else ("aten",):
         yield row(machine, "ceilings/launch", LaunchFloor(dtype="float32"), name)
-    for kind, size in itertools.product(("copy", "triad", "read", "write"), (2**26, 2**28)):
-        yield row(machine, "ceilings/stream", Stream(kind=kind, size=size, dtype="float32"), "aten")
+    for kind, length in itertools.product(("copy", "triad", "read", "write"), (2**26, 2**28)):
+        yield row(machine, "ceilings/stream", Stream(kind=kind, length=length, dtype="float32"), "aten")
     for dtype, s in itertools.product(machine.flop_per_s, (1024, 2048, 4096, 8192)):
         problem = Gemm(m=s, n=s, k=s, dtype=dtype)
         yield row(machine, "ceilings/gemm", problem, machine.libraries[0])

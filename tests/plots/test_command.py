@@ -3,7 +3,6 @@
 import dataclasses
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,12 @@ from matplotlib.image import imread
 from typer.testing import CliRunner
 
 from bench.datasheet import find_datasheet
-from bench.store import parameters_text, write
+from bench.spec import parameters_text
+from bench.store import write
 from kernels.stream.problem import Stream
 from plots.__main__ import SWEEPS, app, save
 from plots.frame import PlotError, load
-from tests.plots.synthetic import CPU, H100, NO_TIME, ceilings, gemms, row, small
+from tests.plots.synthetic import CPU, H100, NO_TIME, row, small
 
 
 def invoke(*arguments: object) -> Any:
@@ -85,7 +85,7 @@ def test_refusals_are_one_sentence(tmp_path: Path) -> None:
 
 
 def test_columns_that_disagree_are_refused(tmp_path: Path) -> None:
-    other = row(CPU, "x", Stream(kind="copy", size=9, dtype="float32"), "aten")
+    other = row(CPU, "x", Stream(kind="copy", length=9, dtype="float32"), "aten")
     other = dataclasses.replace(other, parameters=parameters_text({"m": "a word"}))
     files = [write(tmp_path / "a.parquet", small()), write(tmp_path / "b.parquet", [other])]
     with pytest.raises(PlotError, match="different types"):
@@ -99,12 +99,3 @@ def test_drawing_imports_neither_torch_nor_operators() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=SWEEPS.parent, capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
-
-
-def test_a_figure_takes_little_over_a_second(tmp_path: Path) -> None:
-    # Nine panels a page: as slow as they come.
-    aligned = [r for r in gemms(CPU) if r.sweep == "gemm/aligned_k"]
-    (cpu,) = load([write(tmp_path / "run.parquet", [*ceilings(CPU), *aligned])], find_datasheet)
-    began = time.process_time()
-    made = save(cpu, tmp_path, SWEEPS)
-    assert (time.process_time() - began) / (len(made) / 2) < 1.2

@@ -74,7 +74,7 @@ def said(figure: Figure) -> str:
 def test_derived_columns_by_hand(tmp_path: Path) -> None:
     problem = Gemm(m=100, n=200, k=300, dtype="float32")
     one = row(CPU, "gemm/x", problem, "onednn", median_s=2e-3, low_s=1e-3, high_s=4e-3)
-    copy = Stream(kind="copy", size=1000, dtype="float32")
+    copy = Stream(kind="copy", length=1000, dtype="float32")
     rows = loaded(tmp_path, [one, row(CPU, "x", copy, "aten", median_s=1e-6)]).rows
     flop, byte = 2 * 100 * 200 * 300, 4 * (100 * 300 + 300 * 200 + 100 * 200)
     first, second = rows.iloc[0], rows.iloc[1]
@@ -247,7 +247,7 @@ def test_a_section_that_forgets_a_column_never_zigzags(h100: Run, tmp_path: Path
 
 
 def test_words_can_be_swept(cpu: Run) -> None:
-    rows = cpu.rows[(cpu.rows["sweep"] == "ceilings/stream") & (cpu.rows["size"] == 2**26)]
+    rows = cpu.rows[(cpu.rows["sweep"] == "ceilings/stream") & (cpu.rows["length"] == 2**26)]
     with style.look():
         (page,) = sweep.draw(cpu, rows, Section("kind"), "rate")
     assert [t.get_text() for t in page.figure.axes[-1].get_xticklabels()] == [

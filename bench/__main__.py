@@ -1,0 +1,114 @@
+"""`python -m bench`: everything about a run but the run itself, which is `pytest bench/ --benchmark`."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+import kernels
+from bench import sweep
+from bench.device import Device, DeviceError, detect
+from bench.sweep import Loaded, SweepError
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+
+DeviceOption = Annotated[
+    str, typer.Option("--bench-device", help="cpu, cuda or cuda:N; default: what is here.")
+]
+
+
+def refuse(sentence: str) -> NoReturn:
+    """One sentence on standard error, exit code 2."""
+    typer.echo(f"error: {sentence}", err=True)
+    raise typer.Exit(2)
+
+
+def _loaded(names: list[str], device: str) -> tuple[Device, list[Loaded]]:
+    try:
+        found = detect(device)
+        paths = [path for name in names for path in sweep.select(name)] or sweep.SWEEPS
+        return found, sweep.load_all(paths, kernels.problem, found.sm_count)
+    except (DeviceError, SweepError) as error:
+        refuse(str(error))
+
+
+@app.command("list")
+def list_cases(
+    sweeps: Annotated[list[str] | None, typer.Argument(help="Sweeps, folders of sweeps, YAML files.")] = None,
+    bench_device: DeviceOption = "auto",
+    cases: Annotated[bool, typer.Option("--cases", help="Every case, not only every sweep.")] = False,
+) -> None:
+    """The sweeps and their cases, with the least time that the device's datasheet allows."""
+    from bench.listing import listing
+
+    device, loaded = _loaded(sweeps or [], bench_device)
+    for line in listing(device, loaded, cases=cases or bool(sweeps)):
+        typer.echo(line)
+
+
+@app.command()
+def schema() -> None:
+    """Write sweeps/schema.json, which gives editors completion, from the operators as they are."""
+    from bench.sweep_schema import schema_text
+
+    path = sweep.SWEEPS / "schema.json"
+    path.write_text(schema_text([kernels.problem(name) for name in kernels.names()]))
+    typer.echo(path)
+
+
+@app.command()
+def columns() -> None:
+    """Write the columns into results/README.md."""
+    from bench.session import RESULTS
+    from bench.store import readme_with_columns
+
+    path = RESULTS / "README.md"
+    path.write_text(readme_with_columns(path.read_text()))
+    typer.echo(path)
+
+
+@app.command()
+def instruments() -> None:
+    """Our clock beside torch.utils.benchmark and a plain loop, same launches, same process."""
+    finished = subprocess.run(
+        [sys.executable, "-m", "bench.measure.instruments"], cwd=Path(__file__).parents[1]
+    )
+    raise typer.Exit(finished.returncode)
+
+
+@app.command("self")
+def self_measurement() -> None:
+    """What the harness itself costs: listing, collecting 5,000 cases, memory of the parent."""
+    root = Path(__file__).parents[1]
+    begin = time.perf_counter()
+    listed = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "bench", "list"], cwd=root, capture_output=True, text=True
+    )
+    torch = "imports" if " torch\n" in listed.stderr else "never imports"
+    typer.echo(f"python -m bench list: {time.perf_counter() - begin:.2f} s; it {torch} torch")
+    from bench.listing import five_thousand_cases
+
+    begin = time.perf_counter()
+    collected = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "bench/", "--benchmark", "--collect-only", "-q"),
+            *("--bench-sweep", str(five_thousand_cases())),
+        ],
+        cwd=root,
+        capture_output=True,
+        text=True,
+    )
+    said = collected.stdout.strip().splitlines()[-1]
+    typer.echo(f"pytest collecting 5,000 cases: {time.perf_counter() - begin:.2f} s ({said})")
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    typer.echo(f"largest memory of the two: {peak:.0f} MB")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,62 @@
+"""What `python -m bench list` prints."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from bench.device import Device
+from bench.model.roofline import datasheet_s
+from bench.report import duration_text, seconds_text
+from bench.sweep import Case, Loaded
+
+
+def listing(device: Device, loaded: Iterable[Loaded], cases: bool) -> Iterator[str]:
+    """A line a sweep, or a line a case, then the sum."""
+    sheet = device.datasheet
+    known = "no datasheet: a CPU's ceilings are measured" if sheet is None else f"datasheet {sheet.name}"
+    yield f"{device}: {known}"
+    total_s, count, runnable = 0.0, 0, 0
+    for sweep, listed in loaded:
+        here = [case for case in listed if not _missing(case, device)]
+        least = [_least_s(case, device) for case in here]
+        least_s = sum(s for s in least if s is not None)
+        count, runnable, total_s = count + len(listed), runnable + len(here), total_s + least_s
+        text = f"  one launch each: {seconds_text(least_s)}" if least_s else ""
+        yield f"{listed[0].sweep:<24} {len(here):>5} of {len(listed):>5} cases run here{text}   {sweep.title}"
+        if cases:
+            for case in listed:
+                yield _line(case, device)
+    text = f"; one launch of each takes at least {duration_text(total_s)}" if total_s else ""
+    yield f"{runnable} of {count} cases run here{text}"
+
+
+def _missing(case: Case, device: Device) -> str:
+    found = case.problem.implementation(case.implementation)
+    return found.missing(case.problem.dtype, device.kind, device.capability)
+
+
+def _least_s(case: Case, device: Device) -> float | None:
+    problem = case.problem
+    return datasheet_s(problem.flop, problem.byte, problem.arithmetic, problem.dtype, device.datasheet)
+
+
+def _line(case: Case, device: Device) -> str:
+    least_s = _least_s(case, device)
+    said = _missing(case, device) or ("" if least_s is None else f"at least {seconds_text(least_s)}")
+    return f"    {case.implementation} {case.cache} {case.problem}   {said}".rstrip()
+
+
+def five_thousand_cases() -> Path:
+    """A sweep of 5,000 cases in a temporary folder, for measuring how long collecting takes."""
+    path = Path(tempfile.mkdtemp()) / "five_thousand.yaml"
+    path.write_text(
+        "title: Five thousand cases\n"
+        "source: {document: none, range: ours}\n"
+        "operator: gemm\n"
+        "implementations: onednn\n"
+        "cases:\n"
+        "  - {m: {from: 1, to: 50}, n: {from: 1, to: 50}, k: 64, dtype: [float32, float64], layout: NN}\n"
+    )
+    return path

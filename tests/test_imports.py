@@ -1,0 +1,134 @@
+"""Who may import whom: data flows one way, and only the worker needs torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+EDGES = {"conftest.py", "bench/__main__.py", "bench/test_benchmark.py", "bench/measure/worker.py"}
+"""May import everything."""
+
+ALLOWED = {
+    "bench/spec.py": set[str](),
+    "bench/yaml_lines.py": set[str](),
+    "bench/sweep": {"bench.spec", "bench.yaml_lines", "bench.sweep"},
+    "bench/store.py": {"bench.spec"},
+    "bench/datasheet.py": {"bench.spec"},
+    "bench/device.py": {"bench.spec", "bench.datasheet"},
+    "bench/measure/instruments.py": {"bench.measure", "bench.device"},
+    "bench/measure": {"bench.spec", "bench.measure"},
+    "bench/model": {"bench.store", "bench.device", "bench.model"},
+    "bench/judge": {"bench.store", "bench.device", "bench.model", "bench.judge"},
+    "bench/schedule.py": set[str](),
+    "bench/listing.py": {"bench.device", "bench.model", "bench.report", "bench.sweep"},
+    "bench/report.py": {"bench.judge", "bench.model", "bench.spec", "bench.store"},
+    "bench/session.py": {
+        *("bench.device", "bench.measure.process", "bench.model", "bench.schedule"),
+        *("bench.spec", "bench.store", "bench.sweep"),
+    },
+    "bench/plugin.py": {
+        *("bench.sweep", "bench.device", "bench.judge", "bench.report", "bench.session"),
+        *("bench.spec", "bench.store", "bench.sweep"),
+    },
+    "kernels": {"bench.spec", "kernels"},
+    "plots": {"bench.store", "bench.device", "bench.datasheet", "bench.model", "bench.judge", "plots"},
+}
+"""File or folder -> what of ours it may import; the longest match counts."""
+
+NO_TORCH = [
+    *("bench.spec", "bench.sweep", "bench.store", "bench.device", "bench.session", "bench.plugin"),
+    *("bench.report", "bench.listing", "bench.model.ceilings", "bench.model.roofline", "bench.judge.flags"),
+    *("bench.measure.process", "bench.__main__", "plots.__main__", "conftest"),
+    *(f"kernels.{p.parent.name}.problem" for p in sorted((ROOT / "kernels").glob("*/problem.py"))),
+]
+
+
+def files() -> list[str]:
+    return sorted(
+        str(p.relative_to(ROOT))
+        for folder in ("bench", "kernels", "plots")
+        for p in (ROOT / folder).rglob("*.py")
+        if str(p.relative_to(ROOT)) not in EDGES
+    )
+
+
+def imported(source: str) -> set[str]:
+    """Modules of ours that a source text imports at run time, wherever in the file."""
+    found = set()
+    tree = ast.parse(source)
+    checking = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for child in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in checking:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative import"
+            module = node.module or ""
+            named = {f"{module}.{alias.name}" for alias in node.names}
+            found |= {name if is_module(name) else module for name in named}
+    return {name for name in found if name.split(".")[0] in ("bench", "kernels", "plots", "tests")}
+
+
+def is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or path.is_dir()
+
+
+def rule(path: str) -> set[str]:
+    return ALLOWED[max((key for key in ALLOWED if path.startswith(key)), key=len)]
+
+
+def breaches(path: str, source: str) -> set[str]:
+    if path in ("bench/__init__.py", "kernels/__init__.py"):
+        return {name for name in imported(source) if name != "bench.spec"}
+    allowed = rule(path)
+    return {
+        n for n in imported(source) if not any(n == a or n.startswith((f"{a}.", f"{a}_")) for a in allowed)
+    }
+
+
+@pytest.mark.parametrize("path", files())
+def test_imports_only_what_it_may(path: str) -> None:
+    assert not breaches(path, (ROOT / path).read_text())
+
+
+def test_the_rule_can_be_broken() -> None:
+    assert breaches("kernels/gemm/operator.py", "from bench.store import read") == {"bench.store"}
+    assert breaches("bench/model/roofline.py", "def f():\n    import kernels.gemm") == {"kernels.gemm"}
+    assert breaches("bench/session.py", "from kernels import names") == {"kernels"}
+    with pytest.raises(AssertionError):
+        breaches("bench/store.py", "from . import spec")
+
+
+def brings(module: str, other: str) -> bool:
+    """Whether importing a module in a fresh interpreter imports another package."""
+    code = f"import sys, {module}; sys.exit(any(m.split('.')[0] == {other!r} for m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode in (0, 1) and not done.stderr, done.stderr
+    return done.returncode == 1
+
+
+@pytest.mark.parametrize("module", NO_TORCH)
+def test_needs_no_torch(module: str) -> None:
+    assert not brings(module, "torch")
+
+
+def test_the_worker_does_need_torch() -> None:
+    """So the test above can fail."""
+    assert brings("bench.measure.worker", "torch")
+
+
+def test_plots_need_no_operator() -> None:
+    assert not brings("plots.__main__", "kernels")
