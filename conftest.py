@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -112,7 +111,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     run = _run(config)
     if run is not None:
         other = "test_correct" if run.timing else "test_measure"
-        items[:] = [item for item in items if getattr(item, "originalname", "") != other]
+        left_out = [item for item in items if getattr(item, "originalname", "") == other]
+        if left_out:
+            items[:] = [item for item in items if item not in left_out]
+            config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -123,17 +125,27 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     run.plan(item.callspec.params["case"] for item in session.items if hasattr(item, "callspec"))
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
-        run.write = _line_writer(reporter)
         for line in run.opening():
-            run.write(line)
+            reporter.write_line(line)
+    session.config.pluginmanager.register(Progress(run, reporter))
 
 
-def _line_writer(reporter: Any) -> Callable[[str], None]:
-    def write(line: str) -> None:
-        reporter.ensure_newline()
-        reporter.write_line(line)
+class Progress:
+    """Shows a line a case below the name of the file, which pytest prints once."""
 
-    return write
+    def __init__(self, run: Run, reporter: Any) -> None:
+        """`reporter` is pytest's, or None where it has none."""
+        self.run, self.reporter, self.begun = run, reporter, False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """After a test, when output is not captured."""
+        line, self.run.news = self.run.news, ""
+        if self.reporter is None or not line:
+            return
+        if not self.begun and self.reporter.currentfspath:
+            self.begun = True
+            self.reporter.write("\n")
+        self.reporter.write(line + "\n", flush=True)
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:

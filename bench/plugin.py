@@ -58,7 +58,8 @@ class Run:
         self._examples: dict[str, tuple[str, Problem]] = {}
         self._number = 0
         self._total = 0
-        self.write: Callable[[str], None] = print
+        self.news = ""
+        """A line about the case that has just ended, to be shown once pytest no longer captures output."""
 
     def _load(self, names: Iterable[str]) -> Iterable[Case]:
         paths = [path for name in names for path in sweep.select(name)] if names else sweep.SWEEPS
@@ -85,7 +86,7 @@ class Run:
         row = self.session.run(case)
         if row.status != "unsupported":
             left_s = self.session.left_s(case)
-            self.write(report.progress_line(self._number, self._total, row, case.problem, left_s))
+            self.news = report.progress_line(self._number, self._total, row, case.problem, left_s)
         return row
 
     def extra_info(self, row: Measurement) -> dict[str, Any]:

@@ -124,10 +124,10 @@ class Session:
 
     def run(self, case: Case) -> Measurement:
         """Measure one case and write its row before returning it. Never raises for what a case does."""
-        facts = self._refusal(case) or self._ask(case)
-        row = self._row(case, facts)
+        refused = self._refusal(case)
+        row = self._row(case, refused or self._ask(case))
         assert self._journal is not None
-        self._journal.append(row)
+        self._journal.append(row, sync=refused is None)  # a refusal costs nothing to find again
         self.rows.append(row)
         self._done.add(case.key)
         return row

@@ -153,13 +153,14 @@ class Journal:
         fcntl.flock(self._file, fcntl.LOCK_EX)  # held until closed or dead: not another run's to recover
         self._writer = pa.ipc.new_stream(self._file, ARROW)
 
-    def append(self, *rows: Measurement) -> None:
-        """Write rows through to the disk."""
+    def append(self, *rows: Measurement, sync: bool = True) -> None:
+        """Write rows; with `sync` they are on the disk, else safe from the process's death alone."""
         if rows:
             records = [dataclasses.asdict(row) for row in rows]
             self._writer.write_batch(pa.RecordBatch.from_pylist(records, schema=ARROW))
         self._file.flush()
-        os.fsync(self._file.fileno())
+        if sync:
+            os.fsync(self._file.fileno())
 
     def replace(self, path: Path) -> None:
         """Take the place of an older journal, whose rows this one has copied."""

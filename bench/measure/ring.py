@@ -52,76 +52,58 @@ def plan(byte: int, cache_byte: int, cold: bool, free_byte: int, protocol: Proto
 
 
 class Arena:
-    """Random memory on the device, handed out as views: one allocation serves every slot and case.
+    """Random memory of one data type, handed out as views: filled once, it serves every slot and case.
 
-    Filled once per data type, as far as it is asked for, and kept: a CPU would spend more time on fresh
-    pages than on the kernels.
+    Filled as far as it is asked for, and kept: a CPU would spend more time on fresh pages than on kernels.
     """
 
     period = 16_777_213
     """Elements of the random pattern: a prime, so that no two slots of one size hold the same values."""
 
-    def __init__(self, device: torch.device, seed: int, first_byte: int) -> None:
+    def __init__(self, device: torch.device, dtype: torch.dtype, seed: int, first_byte: int) -> None:
         """At least `first_byte` bytes are taken when memory is first needed."""
-        self.device, self.seed, self.first_byte = device, seed, first_byte
-        self._pattern: torch.Tensor | None = None
-        self._memory = torch.empty(0, dtype=torch.uint8, device=device)
-        self._dtype: torch.dtype | None = None
+        self.device, self.dtype, self.seed, self.first_byte = device, dtype, seed, first_byte
+        self._memory = torch.empty(0, dtype=dtype, device=device)
         self._filled = 0
         self._used = 0
 
     @property
     def byte(self) -> int:
         """Bytes it holds."""
-        return self._memory.numel()
+        return self._memory.nbytes
 
-    def reserve(self, dtype: torch.dtype, byte: int) -> None:
-        """Make room for `byte` bytes of this type; what was handed out before may be overwritten."""
-        byte = -(-byte // ALIGN_BYTE) * ALIGN_BYTE
-        if byte > self.byte:
-            self._memory = torch.empty(0, dtype=torch.uint8, device=self.device)  # give back, then take
-            size = max(byte, self.first_byte)
-            self._memory = torch.empty(size, dtype=torch.uint8, device=self.device)
+    def reserve(self, byte: int) -> None:
+        """Make room for `byte` bytes; what was handed out before will be handed out again."""
+        elements = -(-byte // self.dtype.itemsize)
+        if elements > self._memory.numel():
+            self._memory = torch.empty(0, dtype=self.dtype, device=self.device)  # give back, then take
+            count = max(elements, self.first_byte // self.dtype.itemsize)
+            self._memory = torch.empty(count, dtype=self.dtype, device=self.device)
             self._filled = 0
-        if dtype != self._dtype:
-            self._dtype, self._filled = dtype, 0
-        self._fill(byte // dtype.itemsize)
+        self._fill(elements)
         self._used = 0
 
     def _fill(self, elements: int) -> None:
-        """Continue the pattern up to this many elements."""
-        assert self._dtype is not None
-        memory = self._memory[: self.byte // 64 * 64].view(self._dtype)
-        pattern = self._random()
+        """Random numbers for the first period, copies of it from there on, up to this many elements."""
         while self._filled < elements:
-            offset = self._filled % self.period
-            count = min(elements - self._filled, self.period - offset)
-            memory[self._filled : self._filled + count].copy_(pattern[offset : offset + count])
+            count = min(elements - self._filled, self.period - self._filled % self.period)
+            part = self._memory[self._filled : self._filled + count]
+            if self._filled < self.period:
+                generator = torch.Generator(self.device).manual_seed(self.seed + self._filled)
+                part.uniform_(-1.0, 1.0, generator=generator)
+            else:
+                offset = self._filled % self.period
+                part.copy_(self._memory[offset : offset + count])
             self._filled += count
 
-    def _random(self) -> torch.Tensor:
-        if self._pattern is None:
-            generator = torch.Generator(self.device).manual_seed(self.seed)
-            self._pattern = torch.empty(self.period, dtype=torch.float32, device=self.device)
-            self._pattern.uniform_(-1.0, 1.0, generator=generator)
-        return self._pattern
-
-    def view(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """The next contiguous tensor of this shape, uniform in [-1, 1]; MemoryError past what is reserved.
-
-        A type other than the reserved one (a scale beside 16-bit data) gets memory of its own.
-        """
-        count = math.prod(shape)
-        if dtype != self._dtype:
-            turns = self._random()[: min(count, self.period)].to(dtype)
-            return turns.repeat(-(-count // max(1, turns.numel())))[:count].view(*shape)
-        begin = self._used
+    def view(self, shape: Sequence[int]) -> torch.Tensor:
+        """The next contiguous tensor of this shape, uniform in [-1, 1]; MemoryError past what is reserved."""
+        count, begin = math.prod(shape), self._used
         if begin + count > self._filled:
             raise MemoryError(f"{begin + count} elements asked for, {self._filled} reserved")
-        step = ALIGN_BYTE // dtype.itemsize
+        step = ALIGN_BYTE // self.dtype.itemsize
         self._used = -(-(begin + count) // step) * step
-        memory = self._memory[: self.byte // 64 * 64].view(dtype)
-        return memory[begin : begin + count].view(*shape)
+        return self._memory[begin : begin + count].view(*shape)
 
 
 class Turns:

@@ -67,8 +67,23 @@ class Bench:
     """(operator, implementation, dtype) -> rate of its small probe."""
 
     def __post_init__(self) -> None:
+        self._arenas: dict[torch.dtype, Arena] = {}
+
+    @property
+    def usable_byte(self) -> int:
+        """Memory that is free, or would be if the arenas were given back."""
+        return self.free_byte() + sum(arena.byte for arena in self._arenas.values())
+
+    def arena(self, dtype: torch.dtype, byte: int) -> Arena:
+        """Random memory of this type with room for `byte` bytes; others are given back if space is short."""
         ring_byte = int(self.protocol.ring_factor * self.cache_byte)
-        self.arena = Arena(self.device, self.seed, ring_byte + ring_byte // 4)
+        if dtype not in self._arenas:
+            self._arenas[dtype] = Arena(self.device, dtype, self.seed, ring_byte + ring_byte // 4)
+        found = self._arenas[dtype]
+        if byte > found.byte and self.free_byte() < 3 * max(byte, found.first_byte):
+            self._arenas = {dtype: found}
+        found.reserve(byte)
+        return found
 
 
 @dataclass(frozen=True)
@@ -140,8 +155,7 @@ def _measure(
     tolerance = operator.tolerance(problem, implementation)
     facts: dict[str, Any] = {"tolerance": tolerance}
     with watch("setup_s"):
-        free_byte = bench.free_byte() + bench.arena.byte
-        ring = plan(problem.byte, bench.cache_byte, cold, free_byte, bench.protocol)
+        ring = plan(problem.byte, bench.cache_byte, cold, bench.usable_byte, bench.protocol)
         probe(bench, slots, implementation, problem, limits)
         one = slots(problem, 1)
         first_s = one.warm_launch_s()
@@ -257,10 +271,15 @@ class Slots:
         """Build the inputs and launches of `count` slots."""
         self.bench, self.operator, self.problem = bench, operator, problem
         stored = stored_dtype(problem.dtype)
-        bench.arena.reserve(stored, count * (problem.byte_read + 8 * ALIGN_BYTE))
+        arenas = {stored: bench.arena(stored, count * (problem.byte_read + 8 * ALIGN_BYTE))}
 
         def uniform(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-            return bench.arena.view(shape, dtype or stored)
+            arena = arenas.get(dtype or stored)
+            if arena is None:  # a scale beside 16-bit data: small, so memory of its own
+                made = torch.empty(shape, dtype=dtype, device=bench.device)
+                generator = torch.Generator(bench.device).manual_seed(bench.seed)
+                return made.uniform_(-1.0, 1.0, generator=generator)
+            return arena.view(shape)
 
         build = operator.implementations[implementation]
         self.inputs = [tuple(operator.inputs(problem, uniform)) for _ in range(count)]

@@ -140,9 +140,9 @@ def test_a_ring_stays_within_half_of_the_memory() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_the_arena_hands_out_uniform_values_never_twice_in_one_reservation(dtype: torch.dtype) -> None:
-    arena = Arena(torch.device("cpu"), random.randrange(1 << 30), 0)
-    arena.reserve(dtype, 1 << 20)
-    first, second = arena.view((100, 33), dtype), arena.view((7, 3), dtype)
+    arena = Arena(torch.device("cpu"), dtype, random.randrange(1 << 30), 0)
+    arena.reserve(1 << 20)
+    first, second = arena.view((100, 33)), arena.view((7, 3))
     assert first.shape == (100, 33) and first.is_contiguous()
     assert second.data_ptr() >= first.data_ptr() + first.nbytes
     assert second.data_ptr() % ring.ALIGN_BYTE == first.data_ptr() % ring.ALIGN_BYTE
@@ -152,16 +152,29 @@ def test_the_arena_hands_out_uniform_values_never_twice_in_one_reservation(dtype
     assert (values == 0).double().mean() < 0.01
 
 
-def test_the_arena_refuses_what_was_not_reserved() -> None:
-    arena = Arena(torch.device("cpu"), 1, 0)
-    arena.reserve(torch.float32, 4096)
-    with pytest.raises(MemoryError, match="elements asked for"):
-        arena.view((2000,), torch.float32)
-
-
-def test_the_arena_is_filled_anew_for_another_type() -> None:
-    arena = Arena(torch.device("cpu"), 1, 1 << 16)
-    for dtype in (torch.float32, torch.float16, torch.float64, torch.float32):
-        arena.reserve(dtype, 1 << 12)
-        values = arena.view((256,), dtype).double()
+def test_the_arena_goes_on_past_its_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Arena, "period", 101)
+    arena = Arena(torch.device("cpu"), torch.float32, 1, 0)
+    for elements in (50, 101, 330, 1000):
+        arena.reserve(4 * elements)
+        values = arena.view((elements,))
         assert values.abs().max() <= 1 and values.std() > 0.4
+        if elements > 101:
+            assert torch.equal(values[101:], values[:-101])
+
+
+def test_the_arena_refuses_what_was_not_reserved() -> None:
+    arena = Arena(torch.device("cpu"), torch.float32, 1, 0)
+    arena.reserve(4096)
+    with pytest.raises(MemoryError, match="elements asked for"):
+        arena.view((2000,))
+
+
+def test_arenas_of_other_types_are_given_back_when_memory_is_short() -> None:
+    bench = simulated_bench(SimulatedCuda())
+    bench.arena(torch.float32, 1 << 12)
+    assert bench.arena(torch.float64, 1 << 12).byte >= 1 << 12
+    assert len(bench._arenas) == 2
+    bench.free_byte = lambda: 1 << 12
+    bench.arena(torch.float16, 1 << 12)
+    assert list(bench._arenas) == [torch.float16]
