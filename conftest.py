@@ -109,12 +109,21 @@ def _run(config: pytest.Config) -> Run | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of bench/, keep what this invocation is for: cases under --benchmark, else examples."""
     run = _run(config)
-    if run is not None:
-        other = "test_correct" if run.timing else "test_measure"
-        left_out = [item for item in items if getattr(item, "originalname", "") == other]
-        if left_out:
-            items[:] = [item for item in items if item not in left_out]
-            config.hook.pytest_deselected(items=left_out)
+    if run is None:
+        return
+    by_test: dict[str, list[Any]] = {"test_measure": [], "test_correct": []}
+    others: list[Any] = []
+    for item in items:
+        by_test.get(getattr(item, "originalname", ""), others).append(item)
+    cases, examples = by_test["test_measure"], by_test["test_correct"]
+    left_out = examples if run.timing else cases
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+    if run.timing:
+        order = run.order([case.callspec.params["case"] for case in cases])
+        items[:] = [*others, *(cases[index] for index in order)]
+    else:
+        items[:] = [*others, *examples]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -16,6 +16,8 @@ import pytest
 from bench import report, sweep
 from bench.device import DeviceError, detect
 from bench.judge.flags import flags
+from bench.model.ceilings import is_ceiling
+from bench.schedule import rounds
 from bench.session import RESULTS, Session, measured_s
 from bench.spec import Problem
 from bench.store import Measurement, StoreError
@@ -69,6 +71,15 @@ class Run:
         for loaded in sweep.load_all(paths, self._find, self.device.sm_count):
             yield from loaded.cases
 
+    def order(self, identifiers: list[str]) -> list[int]:
+        """The order in which cases run, as indices: ceilings first, then in rounds if there is a budget."""
+        cases = [self.cases[identifier] for identifier in identifiers]
+        turns = [0] * len(cases)
+        if self.session.budget_s is not None:
+            turns = rounds([(case.sweep, case.series) for case in cases])
+        turns = [-1 if is_ceiling(case.sweep) else turn for case, turn in zip(cases, turns, strict=True)]
+        return sorted(range(len(cases)), key=turns.__getitem__)
+
     def plan(self, identifiers: Iterable[str]) -> None:
         """The cases that pytest has left after -k and the like, in the order they will run."""
         chosen = [self.cases[i] for i in identifiers if i in self.cases]
@@ -85,7 +96,7 @@ class Run:
             return None
         row = self.session.run(case)
         if row.status != "unsupported":
-            left_s = self.session.left_s(case)
+            left_s = self.session.left_s()
             self.news = report.progress_line(self._number, self._total, row, case.problem, left_s)
         return row
 
@@ -142,7 +153,8 @@ class Run:
     def closing(self) -> list[str]:
         """The table, the account, and where everything is."""
         session = self.session
-        rows = session.rows
+        place = {case.key: place for place, case in enumerate(self.cases.values())}
+        rows = sorted(session.rows, key=lambda row: place.get(row.case, len(place)))
         if not rows:
             return ["no case was measured"]
         problems = [self._find(row.operator).model_validate_json(row.parameters) for row in rows]

@@ -1,26 +1,26 @@
-"""What a run can afford: which cases are worth starting, and how long each may take.
+"""What a run can afford: in which order cases run, how long each may take, which are left out.
 
-A budget of wall seconds is shared out before measuring: cases whose one launch is predicted to take too
-long are refused, and if the rest do not fit, each line of each plot keeps an even spread with its ends.
-Pure arithmetic.
+A budget of wall seconds is shared out as the run goes. Cases whose one launch is predicted to take too long
+are refused. The rest run in rounds, the ends of every line of every plot first, then its middle, then the
+widest gaps: whenever time runs out, each line has an even spread with its ends. Pure arithmetic.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-LEAST_CASE_S = 0.2
+LEAST_CASE_S = 0.4
 """Wall seconds of sampling below which a median is not worth having."""
 MOST_CASE_S = 2.0
 """Above this more samples no longer narrow the interval: the machine's own drift remains."""
 OVERHEAD_S = 0.2
-"""Building, checking and reporting a small case."""
+"""Building, checking and reporting a small case, before the run has shown how long that takes."""
 LAUNCHES = 16
-"""Launches that a case needs: some to build, check and settle, a dozen to sample."""
-LAUNCH_SHARE = 1 / 600
-"""Largest share of the run's budget that one launch may take: 0.2 s of 120 s."""
+"""Launches that sampling needs, settling included, for an interval to be known."""
+LAUNCH_SHARE = 1 / 1200
+"""Largest share of the run's budget that one launch may take: 0.1 s of 120 s."""
 
 
 @dataclass(frozen=True)
@@ -28,27 +28,25 @@ class Job:
     """One case as far as scheduling is concerned."""
 
     key: str
-    sweep: str
-    series: str
     launch_s: float | None
     """Predicted seconds of one launch; None where nothing is known."""
 
-    def cost_s(self, base_s: float) -> float:
-        """Wall seconds it takes if sampling may last `base_s`."""
-        launch_s = self.launch_s or 0.0
-        return OVERHEAD_S + 4 * launch_s + self.budget_s(base_s)
+    def cost_s(self, base_s: float, overhead_s: float) -> float:
+        """Wall seconds it takes if sampling may last `base_s`: building and checking launch it too."""
+        return overhead_s + 4 * (self.launch_s or 0.0) + self.sampling_s(base_s)
 
-    def budget_s(self, base_s: float) -> float:
-        """Seconds of sampling: at least a dozen launches."""
-        return max(base_s, (LAUNCHES - 4) * (self.launch_s or 0.0))
+    def sampling_s(self, base_s: float) -> float:
+        """Seconds of sampling: at least as many launches as an interval needs."""
+        return max(base_s, LAUNCHES * (self.launch_s or 0.0))
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The outcome: seconds of sampling by key for those to run, a reason by key for the others."""
+    """Seconds of sampling by key for those that run, a reason by key for the others, seconds in all."""
 
-    budget_s: dict[str, float]
+    sampling_s: dict[str, float]
     skipped: dict[str, str]
+    total_s: float
 
 
 def launch_limit_s(budget_s: float | None) -> float:
@@ -56,75 +54,71 @@ def launch_limit_s(budget_s: float | None) -> float:
     return 10.0 if budget_s is None else budget_s * LAUNCH_SHARE
 
 
-def schedule(jobs: Sequence[Job], left_s: float | None, budget_s: float | None) -> Schedule:
-    """Share `left_s` seconds (None: no limit) among the jobs of a run whose whole budget is `budget_s`."""
-    limit_s = launch_limit_s(budget_s)
-    skipped = {
-        job.key: f"one launch is predicted to take {job.launch_s:.2g} s; "
-        f"a budget of {budget_s:g} s allows {limit_s:.2g} s"
-        for job in jobs
-        if job.launch_s is not None and budget_s is not None and job.launch_s > limit_s
-    }
-    affordable = [job for job in jobs if job.key not in skipped]
-    if left_s is None:
-        return Schedule({job.key: job.budget_s(MOST_CASE_S) for job in affordable}, skipped)
-    chosen = affordable
-    if _total(affordable, LEAST_CASE_S) > left_s:
-        chosen = _spread(affordable, left_s)
-        kept = {job.key for job in chosen}
-        reason = f"left out: a budget of {budget_s:g} s has room for {len(kept)} of {len(affordable)} cases"
-        skipped |= {job.key: reason for job in affordable if job.key not in kept}
-    base_s = _largest_base(chosen, left_s)
-    return Schedule({job.key: job.budget_s(base_s) for job in chosen}, skipped)
+def schedule(
+    jobs: Sequence[Job], left_s: float | None, budget_s: float | None, overhead_s: float = OVERHEAD_S
+) -> Schedule:
+    """Share `left_s` seconds (None: no limit) among jobs in the order they will run.
+
+    `budget_s` is the whole run's; `overhead_s` what a case costs beside its sampling.
+    """
+    skipped: dict[str, str] = {}
+    if budget_s is not None:
+        limit_s = launch_limit_s(budget_s)
+        for job in jobs:
+            if job.launch_s is not None and job.launch_s > limit_s:
+                skipped[job.key] = (
+                    f"one launch is predicted to take {job.launch_s:.2g} s; "
+                    f"a budget of {budget_s:g} s allows {limit_s:.2g} s"
+                )
+    chosen = [job for job in jobs if job.key not in skipped]
+    base_s = MOST_CASE_S
+    if left_s is not None:
+        kept, spent_s = [], 0.0
+        for job in chosen:
+            cost_s = job.cost_s(LEAST_CASE_S, overhead_s)
+            if spent_s + cost_s <= left_s:  # a cheaper one may still fit after one that does not
+                spent_s += cost_s
+                kept.append(job)
+            else:
+                skipped[job.key] = f"left out: the budget of {budget_s:g} s has no room for it"
+        chosen = kept
+        base_s = _largest_base(chosen, left_s, overhead_s)
+    total_s = sum(job.cost_s(base_s, overhead_s) for job in chosen)
+    return Schedule({job.key: job.sampling_s(base_s) for job in chosen}, skipped, total_s)
 
 
-def _total(jobs: Iterable[Job], base_s: float) -> float:
-    return sum(job.cost_s(base_s) for job in jobs)
-
-
-def _largest_base(jobs: Sequence[Job], left_s: float) -> float:
+def _largest_base(jobs: Iterable[Job], left_s: float, overhead_s: float) -> float:
     """The longest sampling time that still fits, by bisection."""
+    jobs = list(jobs)
     low, high = LEAST_CASE_S, MOST_CASE_S
-    if _total(jobs, high) <= left_s:
+    if sum(job.cost_s(high, overhead_s) for job in jobs) <= left_s:
         return high
-    for _ in range(30):
+    for _ in range(12):
         middle = (low + high) / 2
-        low, high = (middle, high) if _total(jobs, middle) <= left_s else (low, middle)
+        fits = sum(job.cost_s(middle, overhead_s) for job in jobs) <= left_s
+        low, high = (middle, high) if fits else (low, middle)
     return low
 
 
-def _spread(jobs: Sequence[Job], left_s: float) -> list[Job]:
-    """As many points of every series as fit, evenly spread, the ends first."""
-    series: dict[tuple[str, str], list[Job]] = {}
-    for job in jobs:
-        series.setdefault((job.sweep, job.series), []).append(job)
-    ranked = [
-        (order, position, job)
-        for line in series.values()
-        for position, (order, job) in enumerate(zip(_orders(len(line)), line, strict=True))
-    ]
-    chosen: set[str] = set()
-    spent = 0.0
-    for _, _, job in sorted(ranked, key=lambda entry: entry[0]):
-        cost = job.cost_s(LEAST_CASE_S)
-        if spent + cost > left_s:
-            continue  # a cheaper one may still fit
-        spent += cost
-        chosen.add(job.key)
-    return [job for job in jobs if job.key in chosen]
+def rounds(lines: Sequence[Hashable]) -> list[int]:
+    """For each case, given the line it belongs to: in which round it runs."""
+    members: dict[Hashable, list[int]] = {}
+    for index, line in enumerate(lines):
+        members.setdefault(line, []).append(index)
+    found = [0] * len(lines)
+    for indices in members.values():
+        for index, turn in zip(indices, _turns(len(indices)), strict=True):
+            found[index] = turn
+    return found
 
 
-def _orders(count: int) -> list[int]:
+def _turns(count: int) -> list[int]:
     """For each of `count` points, how late it is chosen: ends, then middles of the widest gaps."""
-    order = [0] * count
+    turns = [0] * count
     chosen = sorted({0, count - 1}) if count else []
-    for rank, point in enumerate(chosen):
-        order[point] = rank
-    rank = len(chosen)
-    while rank < count:
+    for turn in range(len(chosen), count):
         gap, left = max((b - a, -a) for a, b in itertools.pairwise(chosen))
         middle = -left + gap // 2
-        order[middle] = rank
-        rank += 1
+        turns[middle] = turn - 1  # both ends run in round 0
         chosen = sorted([*chosen, middle])
-    return order
+    return turns

@@ -17,7 +17,7 @@ from bench.device import Device
 from bench.measure.process import Worker, WorkerDied
 from bench.model.ceilings import Ceilings, is_ceiling
 from bench.model.roofline import calibrated
-from bench.schedule import Job, Schedule, launch_limit_s, schedule
+from bench.schedule import OVERHEAD_S, Job, Schedule, launch_limit_s, schedule
 from bench.spec import Problem, parameters_text
 from bench.store import Journal, Measurement, finish, recover, unfinished
 from bench.sweep import Case
@@ -28,6 +28,8 @@ SEED = 20_231_115
 CEILING_CASE_S = 0.4
 """Sampling time of a ceiling, before anything is known to share a budget by."""
 START_DEADLINE_S = 120.0
+REPLAN = 8
+"""Cases measured between two looks at the time that is left."""
 GRACE_S = {"cpu": 60.0, "cuda": 600.0}
 """Beyond its sampling time a case may build, compile and tune for this long before it counts as hung."""
 
@@ -80,8 +82,11 @@ class Session:
         self._worker: Worker | None = None
         self._hello: dict[str, Any] = {}
         self._journal: Journal | None = None
-        self._cases: list[Case] = []
+        self._jobs: dict[str, Case] = {}
         self._schedule: Schedule | None = None
+        self._planned_at_s = 0.0
+        self._until_replan = 0
+        self._overheads_s = [OVERHEAD_S] * 5
         self._done: set[str] = set()
 
     # ---- before the first case
@@ -114,7 +119,7 @@ class Session:
 
     def plan(self, cases: Iterable[Case]) -> None:
         """The cases that will be asked for, in order."""
-        self._cases = list(cases)
+        self._jobs = {case.key: case for case in cases if not self.missing(case.implementation, case.problem)}
 
     def done_before(self, case: Case) -> bool:
         """Whether the resumed run has this case's row already."""
@@ -124,12 +129,18 @@ class Session:
 
     def run(self, case: Case) -> Measurement:
         """Measure one case and write its row before returning it. Never raises for what a case does."""
+        begin = time.perf_counter()
         refused = self._refusal(case)
         row = self._row(case, refused or self._ask(case))
         assert self._journal is not None
         self._journal.append(row, sync=refused is None)  # a refusal costs nothing to find again
         self.rows.append(row)
         self._done.add(case.key)
+        self._jobs.pop(case.key, None)
+        if refused is None and not is_ceiling(case.sweep):
+            launches_s = 4 * (row.median_s or 0.0)
+            self._overheads_s.append(time.perf_counter() - begin - (row.measure_s or 0.0) - launches_s)
+            self._until_replan -= 1
         return row
 
     def check(self, implementation: str, problem: Problem) -> dict[str, Any]:
@@ -171,19 +182,15 @@ class Session:
         roof = calibrated(problem.flop, problem.byte, share, problem.arithmetic, problem.dtype, ceilings)
         return roof.seconds if roof else None
 
-    def left_s(self, case: Case) -> float:
-        """About how many seconds the cases after this one will take."""
-        at = self._cases.index(case) + 1 if case in self._cases else len(self._cases)
-        if self._schedule is None:
-            return sum(CEILING_CASE_S * 2 for c in self._cases[at:] if not self._unsupported(c))
-        return sum(self._schedule.budget_s.get(c.key, 0.0) + 0.15 for c in self._cases[at:])
-
-    def _unsupported(self, case: Case) -> str:
-        return self.missing(case.implementation, case.problem)
+    def left_s(self) -> float | None:
+        """About how many seconds the run will go on; None while nothing is known."""
+        if self._schedule is not None:
+            return max(0.0, self._schedule.total_s - (self.elapsed_s - self._planned_at_s))
+        return None if self.budget_s is None else max(0.0, self.budget_s - self.elapsed_s)
 
     def _refusal(self, case: Case) -> dict[str, Any] | None:
         """Status and reason of a case that is not worth asking the worker for."""
-        if reason := self._unsupported(case):
+        if reason := self.missing(case.implementation, case.problem):
             return {"status": "unsupported", "reason": reason}
         if case.problem.byte > self.device.memory_byte:
             need, have = case.problem.byte / 1e9, self.device.memory_byte / 1e9
@@ -199,28 +206,29 @@ class Session:
             return None
         if reason := self.schedule.skipped.get(case.key, ""):
             return {"status": "skipped", "reason": reason}
-        if self.budget_s is not None and self.elapsed_s > 1.1 * self.budget_s:
-            return {"status": "skipped", "reason": f"the budget of {self.budget_s:g} s was spent before it"}
         return None
 
     @property
     def schedule(self) -> Schedule:
-        """Who may run for how long, decided once the ceilings are known."""
-        if self._schedule is None:
+        """Who may run for how long; looked at again as the run goes, from when the ceilings are known."""
+        if self._schedule is None or self._until_replan <= 0:
             ceilings = self.ceilings
             jobs = [
-                Job(case.key, case.sweep, case.series, self.predicted_s(case.problem, ceilings))
-                for case in self._cases
-                if not (is_ceiling(case.sweep) or self._unsupported(case) or case.key in self._done)
+                Job(key, self.predicted_s(case.problem, ceilings))
+                for key, case in self._jobs.items()
+                if key not in self._done and not is_ceiling(case.sweep)
             ]
             left_s = None if self.budget_s is None else max(0.0, self.budget_s - self.elapsed_s)
-            self._schedule = schedule(jobs, left_s, self.budget_s)
+            overhead_s = max(0.0, sum(self._overheads_s) / len(self._overheads_s))
+            self._schedule = schedule(jobs, left_s, self.budget_s, overhead_s)
+            self._planned_at_s = self.elapsed_s
+            self._until_replan = REPLAN
         return self._schedule
 
     def _ask(self, case: Case) -> dict[str, Any]:
         sampling_s = CEILING_CASE_S
         if not is_ceiling(case.sweep):
-            sampling_s = self.schedule.budget_s.get(case.key, CEILING_CASE_S)
+            sampling_s = self.schedule.sampling_s.get(case.key, CEILING_CASE_S)
         request = {
             "do": "measure",
             "operator": case.problem.operator,

@@ -33,7 +33,8 @@ ALLOWED = {
         *("bench.spec", "bench.store", "bench.sweep"),
     },
     "bench/plugin.py": {
-        *("bench.sweep", "bench.device", "bench.judge", "bench.report", "bench.session"),
+        *("bench.sweep", "bench.device", "bench.judge", "bench.model", "bench.report"),
+        *("bench.schedule", "bench.session"),
         *("bench.spec", "bench.store", "bench.sweep"),
     },
     "kernels": {"bench.spec", "kernels"},

@@ -57,7 +57,7 @@ class Arena:
     Filled as far as it is asked for, and kept: a CPU would spend more time on fresh pages than on kernels.
     """
 
-    period = 16_777_213
+    period = 4_194_301
     """Elements of the random pattern: a prime, so that no two slots of one size hold the same values."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype, seed: int, first_byte: int) -> None:

@@ -78,7 +78,7 @@ class Bench:
         """Random memory of this type with room for `byte` bytes; others are given back if space is short."""
         ring_byte = int(self.protocol.ring_factor * self.cache_byte)
         if dtype not in self._arenas:
-            self._arenas[dtype] = Arena(self.device, dtype, self.seed, ring_byte + ring_byte // 4)
+            self._arenas[dtype] = Arena(self.device, dtype, self.seed, ring_byte + ring_byte // 2)
         found = self._arenas[dtype]
         if byte > found.byte and self.free_byte() < 3 * max(byte, found.first_byte):
             self._arenas = {dtype: found}

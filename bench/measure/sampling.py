@@ -30,7 +30,7 @@ class Protocol:
     """No interval is narrower than this share: batching alone moves a median with stragglers by ~0.25 %."""
     blocks: int = 5
     """Samples are also cut into this many blocks in time order; slow drift widens the interval."""
-    least_samples: int = 20
+    least_samples: int = 12
     most_samples: int = 2000
     least_timed_s: float = 0.1
     """Timed work before a stop counts: long enough to see a neighbour come and go."""

@@ -114,8 +114,8 @@ def tolerance(problem: Gemm, implementation: str) -> float:
     * Summing in float32 (float64), u' = 2^-24 (2^-53): each of k additions is off by up to u' of the
       partial sum, evenly spread. Where C is q s, the sum grows to q s, and the errors add up to one of
       standard deviation u' sqrt(k)/3 q s. q times another normal variable, largest of m n: ln(m n 10^4).
-      A CPU's library sums blocks of a few hundred terms, then their sums, so that k counts for less. For
-      float64 the reference errs as much: sqrt(2) more.
+      That is one running sum; libraries sum in blocks and stay well below. For float64 the reference errs
+      as much: sqrt(2) more.
     * Tensor cores cut off instead of rounding, once in every 16 terms (8 of tf32), up to 2 u' of the
       partial sum and always towards zero: at most u' k/16 (k/8) of the largest |C|.
     * tf32 cuts each operand to 10 bits, by up to 2^-10 of it: a product by up to 2^-9. Over a random sum
@@ -129,9 +129,8 @@ def tolerance(problem: Gemm, implementation: str) -> float:
     if problem.k == 1:  # one product, no sum
         return error + (2.0**-9 if problem.dtype == "tf32" else 0)
     of_sum = _UNIT_ROUNDOFF["float64" if problem.dtype == "float64" else "float32"]
-    terms = min(problem.k, 512 + problem.k / 512) if implementation == "onednn" else problem.k
     sums = 2 if problem.dtype == "float64" else 1
-    error += of_sum * math.sqrt(sums * terms) / 3 * math.log(elements / unlikely) / low
+    error += of_sum * math.sqrt(sums * problem.k) / 3 * math.log(elements / unlikely) / low
     if implementation != "onednn" and problem.dtype in ("float16", "bfloat16", "tf32"):
         error += of_sum * problem.k / (8 if problem.dtype == "tf32" else 16)
     if problem.dtype == "tf32":

@@ -7,48 +7,45 @@ import random
 
 import pytest
 
-from bench.schedule import LEAST_CASE_S, MOST_CASE_S, Job, schedule
+from bench.schedule import LEAST_CASE_S, MOST_CASE_S, Job, rounds, schedule
 
 
-def jobs(lines: int, points: int, launch_s: float | None = 1e-3) -> list[Job]:
-    return [Job(f"{a}.{b}", "s", str(a), launch_s) for a in range(lines) for b in range(points)]
+def jobs(count: int, launch_s: float | None = 1e-3) -> list[Job]:
+    return [Job(str(i), launch_s) for i in range(count)]
 
 
 def test_without_a_budget_everything_runs_at_full_length() -> None:
-    found = schedule(jobs(3, 10, 5.0), None, None)
-    assert len(found.budget_s) == 30 and not found.skipped
-    assert min(found.budget_s.values()) >= MOST_CASE_S
+    found = schedule(jobs(30, 5.0), None, None)
+    assert len(found.sampling_s) == 30 and not found.skipped
+    assert min(found.sampling_s.values()) >= MOST_CASE_S
 
 
 def test_time_left_over_is_shared_out() -> None:
-    few, many = schedule(jobs(1, 10), 60, 60), schedule(jobs(10, 10), 60, 60)
-    assert min(few.budget_s.values()) > min(many.budget_s.values()) > LEAST_CASE_S
-    assert sum(many.budget_s.values()) <= 60
+    few, many = schedule(jobs(10), 60, 60), schedule(jobs(100), 60, 60)
+    assert min(few.sampling_s.values()) > min(many.sampling_s.values()) >= LEAST_CASE_S
+    assert few.total_s <= 60 and many.total_s <= 60
 
 
 def test_too_slow_a_launch_is_refused_with_both_numbers() -> None:
-    found = schedule([Job("slow", "s", "l", 3.0), Job("quick", "s", "l", 1e-3)], 100, 120)
-    assert list(found.budget_s) == ["quick"]
-    assert found.skipped["slow"] == ("one launch is predicted to take 3 s; a budget of 120 s allows 0.2 s")
+    found = schedule([Job("slow", 3.0), Job("quick", 1e-3)], 100, 120)
+    assert list(found.sampling_s) == ["quick"]
+    assert found.skipped["slow"] == "one launch is predicted to take 3 s; a budget of 120 s allows 0.1 s"
 
 
 def test_nothing_known_is_no_reason_to_refuse() -> None:
-    assert len(schedule(jobs(1, 3, None), 100, 120).budget_s) == 3
+    assert len(schedule(jobs(3, None), 100, 120).sampling_s) == 3
 
 
-@pytest.mark.parametrize("left_s", [1.0, 3.0, 10.0, 19.0])
-def test_a_small_budget_keeps_an_even_spread_and_the_ends(left_s: float) -> None:
-    found = schedule(jobs(4, 17), left_s, 120)
-    kept = [[b for b in range(17) if f"{a}.{b}" in found.budget_s] for a in range(4)]
-    assert len(found.budget_s) + len(found.skipped) == 68
-    counts = [len(line) for line in kept]
-    assert max(counts) - min(counts) <= 1
-    for line in kept:
-        if len(line) >= 2:
-            assert line[0] == 0 and line[-1] == 16
-            gaps = [b - a for a, b in itertools.pairwise(line)]
-            assert max(gaps) <= 2 * min(gaps) + 1
-    assert "room for" in next(iter(found.skipped.values()))
+def test_what_does_not_fit_is_left_out_from_the_end() -> None:
+    found = schedule(jobs(50), 10, 120, overhead_s=0.2)
+    assert list(found.sampling_s) == [str(i) for i in range(len(found.sampling_s))]
+    assert 10 / (LEAST_CASE_S + 0.3) < len(found.sampling_s) < 10 / LEAST_CASE_S
+    assert set(found.skipped.values()) == {"left out: the budget of 120 s has no room for it"}
+
+
+def test_nothing_left_leaves_everything_out() -> None:
+    assert schedule(jobs(3), 0.0, 120).sampling_s == {}
+    assert schedule([], 10, 10).total_s == 0
 
 
 def test_the_shares_never_exceed_what_is_left() -> None:
@@ -56,10 +53,22 @@ def test_the_shares_never_exceed_what_is_left() -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
     for _ in range(50):
-        some = [Job(str(i), "s", str(i % 5), 10 ** chance.uniform(-6, -0.8)) for i in range(100)]
-        left_s = chance.uniform(0, 200)
-        assert sum(schedule(some, left_s, 120).budget_s.values()) <= left_s + 1e-6
+        some = [Job(str(i), 10 ** chance.uniform(-6, -0.8)) for i in range(100)]
+        left_s, overhead_s = chance.uniform(0, 200), chance.uniform(0, 1)
+        assert schedule(some, left_s, 120, overhead_s).total_s <= left_s + 1e-6
 
 
-def test_no_jobs_no_schedule() -> None:
-    assert schedule([], 10, 10).budget_s == {}
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 17, 100])
+def test_any_prefix_of_the_rounds_is_an_even_spread_with_both_ends(count: int) -> None:
+    found = rounds(["line"] * count)
+    assert found[0] == found[-1] == 0
+    assert sorted(found)[2:] == list(range(1, count - 1))
+    for last in range(count):
+        kept = [i for i in range(count) if found[i] <= last]
+        gaps = [b - a for a, b in itertools.pairwise(kept)]
+        assert not gaps or max(gaps) <= 2 * min(gaps) + 1
+
+
+def test_lines_take_turns() -> None:
+    assert rounds(["a", "b", "a", "b", "a"]) == [0, 0, 1, 0, 0]
+    assert rounds([]) == []
