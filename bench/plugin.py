@@ -6,7 +6,6 @@ The root conftest.py hands pytest's hooks on to here.
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -159,7 +158,7 @@ class Run:
             return ["no case was measured"]
         problems = [self._find(row.operator).model_validate_json(row.parameters) for row in rows]
         lines = []
-        if drawn := report.table(rows, problems, shutil.get_terminal_size((report.LEAST_WIDTH, 24)).columns):
+        if drawn := report.table(rows, problems):
             lines += [drawn, ""]
         lines += report.account(rows, session.elapsed_s, measured_s(rows), session.spent["worker"])
         if self.interrupted:

@@ -17,8 +17,8 @@ from bench.spec import Problem
 from bench.store import Measurement
 
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-LEAST_WIDTH = 110
-"""Narrower than this the table is unreadable anyhow; a terminal can scroll."""
+WIDTH = 250
+"""Wide enough for any row: the table takes what it needs, and a flag cut off would be a flag not shown."""
 
 
 def seconds_text(seconds: float) -> str:
@@ -69,7 +69,7 @@ def progress_line(number: int, total: int, row: Measurement, problem: Problem, l
     return f"{head:<78} {tail}{left}"
 
 
-def table(rows: Sequence[Measurement], problems: Sequence[Problem], width: int) -> str:
+def table(rows: Sequence[Measurement], problems: Sequence[Problem]) -> str:
     """Every measured case: median, interval, rate, share of the calibrated roof, limiter, flags."""
     ceilings = _ceilings(rows)
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -77,7 +77,7 @@ def table(rows: Sequence[Measurement], problems: Sequence[Problem], width: int) 
     for name in ("median", "95 %", "rate", "of roof"):
         shown.add_column(name, justify="right", no_wrap=True)
     shown.add_column("limiter", no_wrap=True)
-    shown.add_column("flags")
+    shown.add_column("flags", no_wrap=True)
     sweep = None
     for row, problem in zip(rows, problems, strict=True):
         if row.status in ("unsupported", "skipped"):
@@ -89,8 +89,8 @@ def table(rows: Sequence[Measurement], problems: Sequence[Problem], width: int) 
     if not shown.row_count:
         return ""
     out = StringIO()
-    Console(file=out, width=max(width, LEAST_WIDTH), highlight=False).print(shown)
-    return out.getvalue().rstrip()
+    Console(file=out, width=WIDTH, highlight=False).print(shown)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def _ceilings(rows: Sequence[Measurement]) -> Ceilings:
@@ -100,7 +100,7 @@ def _ceilings(rows: Sequence[Measurement]) -> Ceilings:
 def _cells(row: Measurement, problem: Problem, ceilings: Ceilings) -> list[str]:
     name = f"  {row.implementation} {problem}" + (f" {row.cache}" if row.cache != "cold" else "")
     if row.status != "ok" or row.median_s is None:
-        return [name, f"{row.status}", "", "", "", "", row.reason]
+        return [name, row.status, "", "", "", "", row.reason]
     share = row.byte_written / row.byte if row.byte else 0.0
     roof = calibrated(row.flop, row.byte_moved, share, row.arithmetic, row.dtype, ceilings)
     reached = of_roof(row.median_s, roof.seconds if roof else None)

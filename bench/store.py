@@ -109,6 +109,11 @@ class Measurement:
         "share of the time in which a task waited for a processor (CPU)", default=None
     )
     steal: float | None = column("share of processor time the hypervisor took (CPU)", default=None)
+    sentinel_before_s: float | None = column(
+        "seconds of a fixed 256^3 float32 GEMM just before timing: the machine's speed then (CPU)",
+        default=None,
+    )
+    sentinel_after_s: float | None = column("the same just after timing (CPU)", default=None)
     # where the wall time went
     setup_s: float | None = column("building inputs and launches, compiling, tuning", default=None)
     check_s: float | None = column("checking before and after", default=None)

@@ -23,6 +23,8 @@ LAUNCH_BOUND = 1.1
 """Times the launch floor within which a row times the launch, not the work."""
 CONTENDED = 0.05
 """Largest share of the time in which some task waited for a processor (Linux pressure stall)."""
+CLOCK_MOVED = 0.05
+"""Largest change of a fixed kernel's time from before to after, as a share: its own noise is below."""
 STOLEN = 0.02
 """Largest share of processor time that a hypervisor may take."""
 
@@ -89,6 +91,13 @@ def _stolen(row: Measurement, _: Ceilings) -> bool:
     return _above(row.steal, STOLEN)
 
 
+def _clock_moved(row: Measurement, _: Ceilings) -> bool:
+    before, after = row.sentinel_before_s, row.sentinel_after_s
+    if before is None or after is None:
+        return False
+    return abs(after - before) > CLOCK_MOVED * min(before, after)
+
+
 def _limits(row: Measurement) -> set[str]:
     """What held the clock back, in NVML's words."""
     reasons = row.limit_reasons if isinstance(row.limit_reasons, str) else ""
@@ -111,6 +120,11 @@ FLAGS = (
     Flag("launch_bound", _launch_bound, "within 1.1 x the launch floor: the launch was timed, not the work"),
     Flag("contended", _contended, "tasks waited for a processor over 5 % of the time (CPU): no baseline"),
     Flag("stolen", _stolen, "the hypervisor took over 2 % of the processors (CPU): no baseline"),
+    Flag(
+        "clock_moved",
+        _clock_moved,
+        "a fixed kernel took over 5 % more or less time afterwards (CPU)",
+    ),
     Flag("throttled", _throttled, "heat or hardware held the clock back: no baseline"),
     Flag("power_capped", _power_capped, "the power limit alone held the clock: the card's sustained speed"),
 )

@@ -56,7 +56,8 @@ class Protocol:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-CPU = Protocol()
+CPU = Protocol(settle_span=0.03)
+"""A CPU shared with an operating system scatters by a few percent from window to window, settled or not."""
 CUDA = Protocol(settle_window_s=0.1)
 """A GPU's clock takes longer to settle under load."""
 

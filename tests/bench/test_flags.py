@@ -45,6 +45,10 @@ BARS = {
     ),
     "contended": ({"pressure": 0.05}, {"pressure": 0.051}),
     "stolen": ({"steal": 0.02}, {"steal": 0.021}),
+    "clock_moved": (
+        {"sentinel_before_s": 1.049e-4, "sentinel_after_s": 1e-4},
+        {"sentinel_before_s": 1e-4, "sentinel_after_s": 1.051e-4},
+    ),
     "throttled": (
         {"limit_reasons": "sync boost"},
         {"limit_reasons": "software power cap, hardware slowdown"},
