@@ -118,7 +118,7 @@ def test_settling_waits_for_a_falling_clock() -> None:
         wall += value
         return float(value), float(value)
 
-    found = collect(sample, CPU, 5.0, lambda: wall)
+    found = collect(sample, Protocol(), 5.0, lambda: wall)
     assert found.settled
     assert found.samples_s[0] > 0.98e-3
 
