@@ -94,7 +94,8 @@ def _configure_pytest_benchmark(option: Any, slug: str) -> None:
     if not any(getattr(option, name, None) for name in asked):
         option.benchmark_disable = True
     if option.benchmark_storage == "file://./.benchmarks":
-        option.benchmark_storage += f"/{slug}"  # its own folders do not tell devices apart
+        # Its own folders do not tell devices apart, and would appear wherever the command is typed.
+        option.benchmark_storage = f"file://{ROOT}/.benchmarks/{slug}"
     if option.benchmark_columns is None:
         option.benchmark_columns = ["median", "iqr", "min", "max", "rounds", "iterations"]
 

@@ -28,8 +28,8 @@ from bench.model.ceilings import Ceilings, by_run
 from bench.model.ceilings import rows as ceiling_rows
 from bench.model.roofline import Datasheet, calibrated_columns, datasheet_s
 
-HARMLESS = frozenset({"launch_bound", "power_capped"})
-"""Flags that explain a number without casting doubt on it."""
+HARMLESS = frozenset({"launch_bound", "power_capped", "unconverged"})
+"""Flags that explain a number without casting doubt on it, or say no more than its interval shows."""
 
 
 class PlotError(ValueError):

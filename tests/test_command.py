@@ -1,0 +1,197 @@
+"""The commands a person types, as that person meets them: one line, an exit code, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench import store
+
+ROOT = Path(__file__).parents[1]
+
+HEAD = "title: t\nsource: {document: d, range: ours}\noperator: gemm\nimplementations: onednn\n"
+SMALL = HEAD + "cases:\n  - {m=n=k: [8, 16], dtype: [float32, float64]}\nplot: {x: m}\n"
+
+
+def command(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-m", *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def bench(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return command("pytest", str(ROOT / "bench"), "-p", "no:cacheprovider", *words, cwd=cwd)
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (HEAD + "cases:\n  - {m=n=k: 0, dtype: float32}\n", ":6: "),
+        (HEAD + "cases:\n  - {m=n=k: 1e3, dtype: float32}\n", ":6: "),
+        (HEAD + "cases:\n  - {m=n=k: {from: 5, to: 1}, dtype: float32}\n", ":6: "),
+        (HEAD + "cases:\n  - {m=n=k: 8, dtype: float33}\n", ":6: "),
+        (HEAD.replace("gemm", "gem") + "cases:\n  - {m=n=k: 8, dtype: float32}\n", ":3: "),
+        (
+            HEAD + "cases:\n  - {m=n: {from: 1, to: 100000}, k: {from: 1, to: 10000}, dtype: float32}\n",
+            ":6: ",
+        ),
+        ("", "empty"),
+        ("a: [", "this is not YAML"),
+    ],
+)
+@pytest.mark.parametrize("by", ["pytest", "list"])
+def test_a_bad_sweep_is_one_line_and_exit_code_2(tmp_path: Path, text: str, says: str, by: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    done = (
+        bench("--benchmark", "--bench-sweep", str(path))
+        if by == "pytest"
+        else command("bench", "list", str(path))
+    )
+    assert done.returncode == 2
+    said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    assert len([line for line in said if str(path) in line]) == 1 and len(said) <= 2, said
+    assert says in "\n".join(said)
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--bench-sweep", "nonsense"], "sweeps/ has no sweep 'nonsense'; it has"),
+        (["--bench-device", "cuda:7"], "--bench-device cuda:7:"),
+        (["--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda or cuda:N"),
+        (["--bench-budget", "soon"], "--bench-budget soon: give seconds, more than 0, or inf"),
+        (["--bench-budget", "0"], "--bench-budget 0: give seconds"),
+        (["--bench-results", "/proc/nowhere"], "results cannot be written here"),
+        (["-p", "no:benchmark"], "--benchmark needs the plugin pytest-benchmark"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_sentence(words: list[str], says: str) -> None:
+    done = bench("--benchmark", *words)
+    assert done.returncode == 2
+    assert says in done.stdout + done.stderr and "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: Path, tmp_path: Path) -> None:
+    results, report = tmp_path / "results", tmp_path / "report.json"
+    words = (
+        "--benchmark",
+        "--bench-sweep",
+        str(sweep),
+        "--bench-results",
+        str(results),
+        "--bench-budget",
+        "8",
+    )
+    done = bench(*words, "-k", "small", f"--benchmark-json={report}", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert (
+        "4 rows: 4 ok" in done.stdout
+        and "measuring" in done.stdout
+        and "figures: python -m plots" in done.stdout
+    )
+    (path,) = results.rglob("*.parquet")
+    frame = store.read([path]).set_index("parameters")
+    saved = json.loads(report.read_text())
+    assert saved["machine_info"]["device"]["slug"] == frame["device"].iloc[0]
+    assert len(saved["benchmarks"]) == 4
+    for one in saved["benchmarks"]:
+        (row,) = (r for _, r in frame.iterrows() if abs(r.median_s / one["stats"]["median"] - 1) < 1e-9)
+        assert one["stats"]["rounds"] == len(row.samples_s) and one["stats"]["iterations"] == row.launches
+        assert isinstance(one["params"]["case"], str)
+
+
+def test_without_the_flag_nothing_is_timed(tmp_path: Path) -> None:
+    done = bench("-k", "launch", "-q", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout and "median" not in done.stdout.lower()
+
+
+def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, tmp_path: Path) -> None:
+    """Interrupted once the first row is on disk; resumed, every case is there once."""
+    results = tmp_path / "results"
+    words = [
+        "--benchmark",
+        "--bench-sweep",
+        str(sweep),
+        "--bench-results",
+        str(results),
+        "--bench-budget",
+        "20",
+    ]
+    running = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            str(ROOT / "bench"),
+            "-p",
+            "no:cacheprovider",
+            "-k",
+            "small",
+            *words,
+        ],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout is not None
+    said = ""
+    for line in running.stdout:
+        said += line
+        if "[1/4]" in line:
+            running.send_signal(signal.SIGINT)
+            break
+    said += running.stdout.read()
+    assert running.wait(60) == 2, said
+    assert "these rows are safe in" in said and "--bench-resume" in said
+    (journal,) = results.rglob("*.journal")
+    kept = store.recover(journal)
+    assert 1 <= len(kept) < 4
+    done = bench(*words, "--bench-resume")
+    assert done.returncode == 0 and f"going on with an unfinished run: {len(kept)} rows" in done.stdout
+    (path,) = results.rglob("*.parquet")
+    frame = store.read([path])
+    assert len(frame) == 4 and frame["parameters"].is_unique and not list(results.rglob("*.journal"))
+
+
+def test_it_runs_from_anywhere_and_leaves_nothing_there(sweep: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    done = bench("--benchmark", "--collect-only", "-q", "--bench-sweep", str(sweep), cwd=elsewhere)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_list_names_every_sweep_and_says_what_runs_here() -> None:
+    done = command("bench", "list")
+    assert done.returncode == 0
+    for path in (ROOT / "sweeps").rglob("*.yaml"):
+        assert str(path.relative_to(ROOT / "sweeps").with_suffix("")) in done.stdout
+    assert "cases run here" in done.stdout.splitlines()[-1]
+
+
+def test_a_plot_follows_from_the_results_alone(sweep: Path, tmp_path: Path) -> None:
+    began = time.time()
+    words = ("--benchmark", "--bench-sweep", str(sweep), "--bench-results", str(tmp_path / "r"))
+    assert bench(*words, "-k", "small", "--bench-budget", "6").returncode == 0
+    done = command("plots", str(tmp_path / "r"), "-o", str(tmp_path / "f"))
+    assert done.returncode == 0, done.stderr
+    made = list((tmp_path / "f").rglob("*.png"))
+    assert len(made) >= 3 and all(p.stat().st_mtime >= began - 1 for p in made)
