@@ -161,6 +161,8 @@ class Run:
         if drawn := report.table(rows, problems):
             lines += [drawn, ""]
         lines += report.account(rows, session.elapsed_s, measured_s(rows), session.spent["worker"])
+        if not any(is_ceiling(row.sweep) for row in rows):
+            lines.append('no ceilings among these cases, so no roof: give -k "ceilings or (...)"')
         if self.interrupted:
             lines.append(f"interrupted: these rows are safe in {self.journal}")
             lines.append("the next run turns them into a result file; --bench-resume goes on from there")

@@ -126,30 +126,10 @@ def test_without_the_flag_nothing_is_timed(tmp_path: Path) -> None:
 def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, tmp_path: Path) -> None:
     """Interrupted once the first row is on disk; resumed, every case is there once."""
     results = tmp_path / "results"
-    words = [
-        "--benchmark",
-        "--bench-sweep",
-        str(sweep),
-        "--bench-results",
-        str(results),
-        "--bench-budget",
-        "20",
-    ]
+    words = [str(ROOT / "bench"), "-p", "no:cacheprovider", "-k", "small", "--benchmark"]
+    words += ["--bench-sweep", str(sweep), "--bench-results", str(results), "--bench-budget", "20"]
     running = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            str(ROOT / "bench"),
-            "-p",
-            "no:cacheprovider",
-            "-k",
-            "small",
-            *words,
-        ],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-m", "pytest", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert running.stdout is not None
     said = ""
@@ -164,7 +144,7 @@ def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, tmp_path: P
     (journal,) = results.rglob("*.journal")
     kept = store.recover(journal)
     assert 1 <= len(kept) < 4
-    done = bench(*words, "--bench-resume")
+    done = command("pytest", *words, "--bench-resume")
     assert done.returncode == 0 and f"going on with an unfinished run: {len(kept)} rows" in done.stdout
     (path,) = results.rglob("*.parquet")
     frame = store.read([path])
