@@ -94,7 +94,7 @@ class Run:
         if self.session.done_before(case):
             return None
         row = self.session.run(case)
-        if row.status != "unsupported":
+        if row.status not in ("unsupported", "skipped"):
             left_s = self.session.left_s()
             self.news = report.progress_line(self._number, self._total, row, case.problem, left_s)
         return row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from io import StringIO
@@ -139,7 +140,4 @@ def _share(seconds: float, wall_s: float) -> str:
 
 def _general(reason: str) -> str:
     """The reason without its numbers, so that alike ones are counted together."""
-    words = (
-        "#" if any(c.isdigit() for c in word) and not word.isalnum() else word for word in reason.split()
-    )
-    return " ".join(words)
+    return re.sub(r"(?<![\w=.])\d[\d.]*(e[+-]?\d+)?\b", "...", reason)
