@@ -117,7 +117,7 @@ _WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
             Tile(128, 64, 32, 4, 4),
             Tile(64, 128, 32, 4, 4),
             Tile(64, 64, 32, 4, 5),
-            Tile(64, 32, 64, 4, 3),
+            Tile(64, 32, 32, 4, 4),
             Tile(128, 16, 64, 4, 3),
         ),
         "blackwell": (
@@ -137,7 +137,6 @@ _WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
             Tile(128, 64, 16, 4, 3),
             Tile(64, 128, 16, 4, 3),
             Tile(128, 64, 32, 8, 3),
-            Tile(64, 64, 32, 4, 3),
             Tile(64, 64, 16, 4, 3),
             Tile(32, 32, 32, 4, 3),
         ),

@@ -3,15 +3,18 @@
     python -m tests.kernels.gemm_compiled          what the tests compile, as a table; exit code 1 on a fault
     python -m tests.kernels.gemm_compiled --all    every layout, alignment and mask: ten minutes on two cores
 
-Promises: nothing spilled in the walk along K and next to nothing outside it, shared memory within the
-limit, the architecture's matrix instruction used, and 16-byte loads wherever rows allow them. Needs no GPU;
-must run without TRITON_INTERPRET. It says what the compiler made, not that it runs, nor how fast.
+Promises: nothing spilled (Triton 3.6 alone may put a little aside outside the walk along K), shared memory
+within the limit, the architecture's matrix instruction used, and 16-byte loads wherever rows allow them.
+Needs no GPU; must run without TRITON_INTERPRET. It says what the compiler made, not that it runs, nor how
+fast.
 """
 
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
+
+import triton
 
 from bench.spec import ITEM_BYTE, Dtype
 from kernels.gemm import pointer
@@ -24,7 +27,9 @@ CAPABILITIES = (70, 80, 90, 100)
 LAYOUTS = ("NN", "NT", "TN", "TT")
 PARKED_BYTE = 64
 """Of a thread's registers, what may be put aside before the loop and fetched after it: a few addresses of C.
-The compiler does so to fit one more block on a multiprocessor. (Triton 3.6 needs 56, 3.7 at most 24.)"""
+The compiler does so to fit one more block on a multiprocessor. Triton 3.7 needs none for what the tests
+compile; 3.6 up to 56, and some of all the forms."""
+TRITON = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 
 class Specialization(NamedTuple):
@@ -113,7 +118,8 @@ def expected_instruction(case: Specialization) -> str:
 def faults(case: Specialization, built: Built, spills: int = 0) -> list[str]:
     """What breaks a promise, as phrases; empty if nothing does. Up to `spills` in loops are allowed."""
     found = []
-    if built.spills_in_loops > spills or built.stack_byte > PARKED_BYTE:
+    parked_byte = PARKED_BYTE if spills or TRITON < (3, 7) else 0
+    if built.spills_in_loops > spills or built.stack_byte > parked_byte:
         found.append(f"{built.spills_in_loops} spills in a loop, {built.stack_byte} bytes of stack")
     if built.shared_byte > SHARED_LIMIT_BYTE[case.capability]:
         found.append(f"{built.shared_byte} bytes of shared memory")
