@@ -63,6 +63,8 @@ class SimulatedCuda:
         self.cached_byte = 0
         self.slow_after_s = float("inf")
         self.flushes = 0
+        self.largest = 0
+        """Elements of the largest slow kernel that ran."""
 
     # ---- what the clocks call
 
@@ -136,8 +138,14 @@ class Doubling(Problem):
         Implementation("wrong", "", ("cuda",), {"float32": (0, 0)}),
         Implementation("breaking", "", ("cuda",), {"float32": (0, 0)}),
         Implementation("allocating", "", ("cuda",), {"float32": (0, 0)}),
+        Implementation("slow", "", ("cuda",), {"float32": (0, 0)}),
     )
     size: int
+    seconds_each: float = 0.0
+    """Added to the kernel's time for each element: what makes a large one hopeless."""
+
+    def probe(self) -> Doubling:
+        return self.model_copy(update={"size": min(self.size, 64)})
 
     @property
     def flop(self) -> int:
@@ -155,6 +163,21 @@ class Doubling(Problem):
 def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -> Operator:
     """The operator, its kernels on this simulated device."""
     runs: dict[str, int] = {}
+
+    def slow(problem: Doubling, x: torch.Tensor) -> Launch:
+        """A fixed time for each element, as where a type has no fast path."""
+        y = torch.empty_like(x)
+
+        def call() -> torch.Tensor:
+            def operation() -> float:
+                cuda.largest = max(cuda.largest, x.numel())
+                torch.mul(x, 2, out=y)
+                return problem.seconds_each * x.numel()
+
+            cuda.launch(operation)
+            return y
+
+        return Launch(call, (y,))
 
     def kernel(x: torch.Tensor, y: torch.Tensor, factor: float = 2.0) -> Callable[[], float]:
         def operation() -> float:
@@ -232,7 +255,9 @@ def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -
         problem=Doubling,
         inputs=lambda problem, uniform: (uniform(problem.size),),
         reference=lambda problem, x: 2 * x.double(),
-        implementations={f.__name__: f for f in (good, escaping, uncapturable, wrong, breaking, allocating)},
+        implementations={
+            f.__name__: f for f in (good, escaping, uncapturable, wrong, breaking, allocating, slow)
+        },
         tolerance=lambda problem, implementation: 1e-6,
         examples=[],
     )

@@ -110,6 +110,22 @@ def test_a_launch_too_slow_is_skipped_with_its_time() -> None:
     assert "one launch takes 3 s" in facts["reason"]
 
 
+def test_what_a_small_probe_shows_to_be_hopeless_is_never_launched() -> None:
+    """1 ms an element: 64 take 64 ms, a million would take a quarter of an hour."""
+    cuda = SimulatedCuda()
+    bench, operator = simulated_bench(cuda), doubling(cuda)
+    problem = Doubling(dtype="float32", size=1 << 20, seconds_each=1e-3)
+    for _ in range(2):
+        facts = measure(bench, operator, "slow", problem, True, Limits(0.5, 1.0))
+        assert facts["status"] == "skipped", facts
+        assert "would take about 1e+03 s; the budget allows 1 s" in facts["reason"]
+    assert cuda.largest == 64
+    bearable = Doubling(dtype="float32", size=1 << 10, seconds_each=1e-7)
+    assert (
+        measure(simulated_bench(cuda), operator, "slow", bearable, True, Limits(0.5, 1.0))["status"] == "ok"
+    )
+
+
 def test_a_slower_clock_halfway_is_not_called_converged_at_the_first_value() -> None:
     """The clock drops by 30 % while sampling: the interval must reach the new value or say unconverged."""
     cuda = SimulatedCuda()
