@@ -26,10 +26,14 @@ def run(implementation: str, size: int, cold: bool = True, cache_byte: int = 1 <
     return measure(bench, doubling(cuda, COLD_S, WARM_S), implementation, problem, cold, LIMITS)
 
 
-@pytest.mark.parametrize("size", [1, 64, 1031, 4099, 1 << 14])
-def test_cold_is_cold_at_every_size(size: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "cache_byte"),
+    [(1, 1 << 20), (16, 1 << 20), (64, 1 << 14), (1031, 1 << 14), (4099, 1 << 14), (1 << 14, 1 << 14)],
+)
+def test_cold_is_cold_at_every_size(size: int, cache_byte: int) -> None:
     """From a footprint that no ring of 4096 slots can blow up to the cache, to one larger than the cache."""
-    facts = run("good", size)
+    facts = run("good", size, cache_byte=cache_byte)
+    assert facts["flushed"] == (size < 64)
     assert facts["status"] == "ok", facts
     assert facts["median_s"] == pytest.approx(COLD_S, rel=0.01)
     assert facts["clock"] == "graph"
@@ -61,6 +65,15 @@ def test_every_slot_is_visited_and_the_place_is_kept() -> None:
     assert turns.visited == 10
     turns()
     assert seen[10] == 0 and turns.visited == 10
+
+
+def test_a_short_ring_is_flushed_once_a_turn_and_before_it() -> None:
+    said: list[object] = []
+    calls = [lambda i=i: said.append(i) for i in range(6)]
+    turns = Turns(HostClock(lambda: said.append("flush")), calls, 2, True)
+    for _ in range(2 * len(turns.batches)):
+        turns()
+    assert said == ["flush", 0, 1, 2, 3, 4, 5] * 2
 
 
 def test_the_last_slot_is_named() -> None:

@@ -52,6 +52,18 @@ def test_the_interval_covers_the_median_as_often_as_it_says(seed: int) -> None:
     assert covered / 400 > 0.95 - 3 * (0.95 * 0.05 / 400) ** 0.5
 
 
+@pytest.mark.parametrize(("count", "rank"), [(12, 3), (20, 6), (100, 40)])
+def test_the_interval_is_that_of_the_order_statistics(count: int, rank: int) -> None:
+    """Ranks from tables of the sign test; blocks that are alike add nothing."""
+    values = [1.0 + 0.01 * i for i in range(count)]
+    blocks = [values[i::5] for i in range(5)]
+    mixed = [value for block in blocks for value in block]
+    _, low, high = interval(mixed, Protocol(floor=0.0))
+    if count == 100:
+        assert (low, high) == (values[rank - 1], values[-rank])
+    assert low <= values[rank - 1] and high >= values[-rank]
+
+
 def test_drift_widens_the_interval() -> None:
     steady = [1.0 + 1e-4 * (i % 7) for i in range(100)]
     drifting = [1.0 + 0.05 * i / 100 for i in range(100)]
