@@ -94,6 +94,8 @@ class Limits:
     """Wall seconds of settling and sampling."""
     launch_s: float
     """A launch that takes longer is not worth measuring here."""
+    least_timed_s: float = 0.0
+    """Timed work before sampling may stop, where that is more than the protocol's."""
 
 
 class TooSlow(Exception):
@@ -181,7 +183,8 @@ def _measure(
     with watch("measure_s"), _no_collector():
         bench.telemetry.start()
         step_s = clock.resolution_s / turns.per_sample
-        samples = collect(turns, bench.protocol, limits.budget_s, bench.now, step_s)
+        least_s = limits.least_timed_s
+        samples = collect(turns, bench.protocol, limits.budget_s, bench.now, step_s, least_s)
         facts |= bench.telemetry.stop()
     with watch("check_s"):
         if left := several.escaped(turns):

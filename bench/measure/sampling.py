@@ -138,13 +138,15 @@ def collect(
     budget_s: float,
     now: Callable[[], float],
     step_s: float = 0.0,
+    least_timed_s: float = 0.0,
 ) -> Samples:
     """Settle, then sample until the interval is narrow enough or `budget_s` of wall time is spent.
 
     `sample` returns (seconds per launch, seconds it took); `now` is the wall clock; `step_s` is the
     clock's resolution divided by the launches of a sample. At least `least_samples` are taken unless
-    the budget is spent twice over.
+    the budget is spent twice over; `least_timed_s` can only raise the protocol's.
     """
+    least_timed_s = max(least_timed_s, protocol.least_timed_s)
     begin = now()
     settled = settle(sample, protocol, protocol.settle_share * budget_s, now)
     taken: list[float] = []
@@ -155,7 +157,7 @@ def collect(
         taken.append(per_launch)
         timed += took
         stop: Stop | None = None
-        if len(taken) >= check_at and timed >= protocol.least_timed_s:
+        if len(taken) >= check_at and timed >= least_timed_s:
             median, low, high = interval(taken, protocol, step_s)
             if max(high - median, median - low) <= protocol.half_width * median:
                 stop = "converged"

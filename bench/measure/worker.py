@@ -155,7 +155,7 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     problem = operator.problem(**request["parameters"])
     if request["do"] == "check":
         return check(bench, operator, request["implementation"], problem)
-    limits = Limits(budget_s=request["budget_s"], launch_s=request["launch_s"])
+    limits = Limits(request["budget_s"], request["launch_s"], request["least_timed_s"])
     cold = request["cache"] == "cold"
     return measure(bench, operator, request["implementation"], problem, cold, limits)
 

@@ -100,6 +100,12 @@ def test_converged_means_within_one_percent(seed: int) -> None:
     assert found.median_s == pytest.approx(1e-3, rel=0.02)
 
 
+def test_a_case_can_be_watched_for_longer_than_it_needs(seed: int) -> None:
+    stream = Stream(noisy(1e-3, 0.001, seed))
+    found = collect(stream.sample, CPU, 10.0, stream.now, least_timed_s=1.0)
+    assert found.stop == "converged" and 1.0 <= sum(found.samples_s) < 1.2
+
+
 def test_the_budget_ends_a_case_that_does_not_converge(seed: int) -> None:
     found = collect((stream := Stream(noisy(1e-3, 0.5, seed))).sample, CPU, 0.5, stream.now)
     assert found.stop == "budget"
