@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,10 @@ class Run:
         if isinstance(paths, list):
             ceilings = [path for path in sweep.select("ceilings") if path not in paths]
             paths = [*ceilings, *dict.fromkeys(paths)]  # nothing is read without its roof
-        for loaded in sweep.load_all(paths, self._find, self.device.sm_count):
-            yield from loaded.cases
+        cases = [c for one in sweep.load_all(paths, self._find, self.device.sm_count) for c in one.cases]
+        yield from cases
+        # Clocks move while a run lasts: its roof is what was reached at either end.
+        yield from (replace(case, visit=1) for case in cases if is_ceiling(case.sweep))
 
     def order(self, identifiers: list[str]) -> list[int]:
         """The order in which cases run, as indices: ceilings first, then in rounds if there is a budget."""
@@ -76,7 +79,11 @@ class Run:
         turns = [0] * len(cases)
         if self.session.budget_s is not None:
             turns = rounds([(case.sweep, case.series) for case in cases])
-        turns = [-1 if is_ceiling(case.sweep) else turn for case, turn in zip(cases, turns, strict=True)]
+        last = len(cases)
+        turns = [
+            (last if case.visit else -1) if is_ceiling(case.sweep) else turn
+            for case, turn in zip(cases, turns, strict=True)
+        ]
         return sorted(range(len(cases)), key=turns.__getitem__)
 
     def plan(self, identifiers: Iterable[str]) -> None:

@@ -60,8 +60,7 @@ def interval_text(row: Measurement) -> str:
 def progress_line(number: int, total: int, row: Measurement, problem: Problem, left_s: float | None) -> str:
     """One case, done: `[ 12/210] gemm/square onednn float32 m=64 ...   4.2 us ±0.4 %   1 min 05 s left`."""
     head = f"[{number:{len(str(total))}}/{total}] {row.sweep} {row.implementation} {problem}"
-    if row.cache != "cold":
-        head += f" {row.cache}"
+    head += _manner(row)
     if row.status == "ok" and row.median_s is not None:
         tail = f"{seconds_text(row.median_s):>8} {interval_text(row):>8} {rate_text(row):>14}"
     else:
@@ -94,12 +93,17 @@ def table(rows: Sequence[Measurement], problems: Sequence[Problem]) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
+def _manner(row: Measurement) -> str:
+    """What is unusual about how it was measured."""
+    return (f" {row.cache}" if row.cache != "cold" else "") + (" again" if row.visit else "")
+
+
 def _ceilings(rows: Sequence[Measurement]) -> Ceilings:
     return Ceilings.of(row for row in rows if row.cache == "cold")
 
 
 def _cells(row: Measurement, problem: Problem, ceilings: Ceilings) -> list[str]:
-    name = f"  {row.implementation} {problem}" + (f" {row.cache}" if row.cache != "cold" else "")
+    name = f"  {row.implementation} {problem}{_manner(row)}"
     if row.status != "ok" or row.median_s is None:
         return [name, row.status, "", "", "", "", row.reason]
     share = row.byte_written / row.byte if row.byte else 0.0

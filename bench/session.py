@@ -27,6 +27,8 @@ RESULTS = ROOT / "results"
 SEED = 20_231_115
 CEILING_CASE_S = 0.6
 """Sampling time of a ceiling, before anything is known to share a budget by."""
+AGAIN = 0.7
+"""Time that measuring the ceilings again takes: their memory has been touched by then."""
 START_DEADLINE_S = 120.0
 REPLAN = 8
 """Cases measured between two looks at the time that is left."""
@@ -86,6 +88,7 @@ class Session:
         self._schedule: Schedule | None = None
         self._planned_at_s = 0.0
         self._until_replan = 0
+        self._ceilings_s = 0.0
         self._overheads_s = [OVERHEAD_S] * 5
         self._done: set[str] = set()
 
@@ -218,7 +221,11 @@ class Session:
                 for key, case in self._jobs.items()
                 if key not in self._done and not is_ceiling(case.sweep)
             ]
-            left_s = None if self.budget_s is None else max(0.0, self.budget_s - self.elapsed_s)
+            if self._schedule is None:
+                self._ceilings_s = self.elapsed_s - self.spent["worker"]
+            again = any(is_ceiling(case.sweep) for case in self._jobs.values())
+            reserved_s = self.elapsed_s + (AGAIN * self._ceilings_s if again else 0.0)
+            left_s = None if self.budget_s is None else max(0.0, self.budget_s - reserved_s)
             overhead_s = max(0.0, sum(self._overheads_s) / len(self._overheads_s))
             self._schedule = schedule(jobs, left_s, self.budget_s, overhead_s)
             self._planned_at_s = self.elapsed_s
@@ -298,6 +305,7 @@ class Session:
             dtype=problem.dtype,
             parameters=parameters_text(problem.parameters()),
             cache=case.cache,
+            visit=case.visit,
             flop=problem.flop,
             byte=problem.byte,
             byte_written=problem.byte_written,

@@ -175,9 +175,12 @@ class Operator:
     """implementation -> function of (problem, *inputs) saying what it chose (a tile, an algorithm)."""
 
 
-def case_key(sweep: str, operator: str, implementation: str, parameters: str, cache: str) -> str:
-    """The identity of a case, as text."""
-    return "|".join((sweep, operator, implementation, parameters, cache))
+def case_key(
+    sweep: str, operator: str, implementation: str, parameters: str, cache: str, visit: int = 0
+) -> str:
+    """The identity of a case, as text; a case visited again in the same run is another one."""
+    again = (f"visit {visit}",) if visit else ()
+    return "|".join((sweep, operator, implementation, parameters, cache, *again))
 
 
 def parameters_text(parameters: dict[str, Any]) -> str:

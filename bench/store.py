@@ -70,6 +70,7 @@ class Measurement:
     # protocol
     protocol: str = column("hash of every setting that can change a time")
     clock: str = column("graph | stream | host | simulated")
+    visit: int = column("0; 1 where a ceiling was measured again at the end of the run", default=0)
     cache: str = column("cold: each launch finds its data in memory; warm: in cache if they fit")
     fill: str = column("distribution of the inputs")
     seed: int = column("seed of the inputs")
@@ -122,7 +123,9 @@ class Measurement:
     @property
     def case(self) -> str:
         """What was measured, apart from when and on what: equal for the same case of any two runs."""
-        return case_key(self.sweep, self.operator, self.implementation, self.parameters, self.cache)
+        return case_key(
+            self.sweep, self.operator, self.implementation, self.parameters, self.cache, self.visit
+        )
 
 
 FIELDS = {f.name: f for f in dataclasses.fields(Measurement)}

@@ -51,18 +51,22 @@ class Case:
     cache: Cache
     series: str
     """All that tells it apart but the swept axis: cases of one series are one line of the plot."""
+    visit: int = 0
+    """1 for a second look at the same thing later in the run."""
 
     @property
     def id(self) -> str:
         """Unique in a run, and readable: `gemm/square-onednn-cold-float32-m=64-n=64-k=64-layout=NN`."""
         problem = str(self.problem).replace(" ", "-")
-        return f"{self.sweep}-{self.implementation}-{self.cache}-{problem}"
+        again = f"-visit={self.visit}" if self.visit else ""
+        return f"{self.sweep}-{self.implementation}-{self.cache}-{problem}{again}"
 
     @property
     def key(self) -> str:
         """What its rows call it, equal in every run: see Measurement.case."""
         parameters = parameters_text(self.problem.parameters())
-        return case_key(self.sweep, self.problem.operator, self.implementation, parameters, self.cache)
+        operator = self.problem.operator
+        return case_key(self.sweep, operator, self.implementation, parameters, self.cache, self.visit)
 
 
 class Loaded(NamedTuple):

@@ -71,7 +71,8 @@ def pages(run: Run, sweeps: Path) -> Iterator[tuple[str, Page]]:
     """(path without ending, page) of every figure of a run: the rooflines, then its sweeps by name."""
     for name, page in roofline.draw(run):
         yield f"roofline-{name}", page
-    for path, rows in run.rows.groupby("sweep", sort=True):
+    once = run.rows[run.rows["visit"] == 0]
+    for path, rows in once.groupby("sweep", sort=True):
         wanted = sections(rows, str(path), sweeps)
         for i, section in enumerate(wanted):
             which = f"-{i + 1}" if len(wanted) > 1 else ""
