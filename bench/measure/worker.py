@@ -67,7 +67,7 @@ def _cuda_bench(cache_byte: int, seed: int) -> Bench:
         spare_clock=StreamClock(torch.cuda, flush),
         telemetry=CudaTelemetry(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"),
         synchronize=torch.cuda.synchronize,
-        free_byte=lambda: torch.cuda.mem_get_info(device)[0],
+        free_byte=lambda: _free_cuda_byte(device),
         seed=seed,
     )
 
@@ -92,6 +92,12 @@ class Flusher:
                 pages.madvise(mmap.MADV_HUGEPAGE)  # 500 times fewer page faults; no kernel uses these
             self.memory = torch.frombuffer(pages, dtype=torch.float32).fill_(1.0)
         self.memory.sum()
+
+
+def _free_cuda_byte(device: torch.device) -> int:
+    """Memory that can still be taken: what the driver has left, and what torch's allocator keeps unused."""
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept
 
 
 def _free_host_byte() -> int:
