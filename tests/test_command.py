@@ -117,6 +117,23 @@ def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: 
         assert isinstance(one["params"]["case"], str)
 
 
+def test_pytest_benchmark_compares_device_times(sweep: Path, tmp_path: Path) -> None:
+    words = [
+        "--benchmark",
+        "--bench-sweep",
+        str(sweep),
+        "--bench-results",
+        str(tmp_path / "r"),
+        "-k",
+        "small",
+    ]
+    words += ["--bench-budget", "6", f"--benchmark-storage=file://{tmp_path}/saved"]
+    assert bench(*words, "--benchmark-save=before").returncode == 0
+    done = bench(*words, "--benchmark-compare=0001")
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("(NOW)") == done.stdout.count("(0001_before)") == 4
+
+
 def test_without_the_flag_nothing_is_timed(tmp_path: Path) -> None:
     done = bench("-k", "launch", "-q", cwd=tmp_path)
     assert done.returncode == 0, done.stdout

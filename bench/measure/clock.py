@@ -108,10 +108,11 @@ class _CudaClock:
     resolution_s = 0.5e-6  # cudaEventElapsedTime's documented resolution
     spin_factor = 1.5
 
-    def __init__(self, cuda: Any, flush: Callable[[], None]) -> None:
-        self.cuda = cuda
-        self.flush = flush
-        self.now = time.perf_counter if not hasattr(cuda, "host_now") else cuda.host_now
+    def __init__(
+        self, cuda: Any, flush: Callable[[], None], now: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """`now` is the host's clock, by which queueing is timed."""
+        self.cuda, self.flush, self.now = cuda, flush, now
         self.cycles_per_s = self._cycles_per_s()
 
     def _cycles_per_s(self) -> float:

@@ -24,7 +24,7 @@ def test_measures_the_kernels_and_not_the_host(
 ) -> None:
     """1 us kernels are queued at 4 us each: only work queued behind the spin is timed rightly."""
     cuda = SimulatedCuda()
-    batch = make(cuda, cuda.flush).batch(kernels(cuda, count, seconds), False)
+    batch = make(cuda, cuda.flush, cuda.host_now).batch(kernels(cuda, count, seconds), False)
     for _ in range(3):
         assert batch() == pytest.approx(count * seconds, abs=1.1e-6)
 
@@ -42,7 +42,7 @@ def test_without_the_spin_the_host_would_be_timed(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("make", [StreamClock, GraphClock])
 def test_the_flush_is_not_in_the_time(make: type[StreamClock] | type[GraphClock]) -> None:
     cuda = SimulatedCuda()
-    batch = make(cuda, cuda.flush).batch(kernels(cuda, 10, 10e-6), True)
+    batch = make(cuda, cuda.flush, cuda.host_now).batch(kernels(cuda, 10, 10e-6), True)
     assert batch() == pytest.approx(100e-6, abs=1.1e-6)
     before = cuda.flushes
     batch()
@@ -52,7 +52,7 @@ def test_the_flush_is_not_in_the_time(make: type[StreamClock] | type[GraphClock]
 def test_the_first_replay_is_not_in_the_time() -> None:
     """It uploads the graph, milliseconds for a large one."""
     cuda = SimulatedCuda()
-    batch = GraphClock(cuda, cuda.flush).batch(kernels(cuda, 10, 10e-6), False)
+    batch = GraphClock(cuda, cuda.flush, cuda.host_now).batch(kernels(cuda, 10, 10e-6), False)
     before = cuda.device_s
     assert batch() == pytest.approx(100e-6, abs=1.1e-6)
     assert cuda.device_s - before < UPLOAD_S / 5  # nor does the spin of every sample last as long
@@ -61,7 +61,7 @@ def test_the_first_replay_is_not_in_the_time() -> None:
 def test_a_queue_too_long_is_refused() -> None:
     cuda = SimulatedCuda()
     with pytest.raises(ValueError, match="1001 launches do not fit the queue of 1000"):
-        StreamClock(cuda, cuda.flush).batch(kernels(cuda, 1001, 1e-6), False)
+        StreamClock(cuda, cuda.flush, cuda.host_now).batch(kernels(cuda, 1001, 1e-6), False)
 
 
 def test_what_cannot_be_captured_says_so() -> None:
@@ -70,18 +70,18 @@ def test_what_cannot_be_captured_says_so() -> None:
 
     cuda = SimulatedCuda()
     with pytest.raises(CaptureError, match=r"^operation not permitted when stream is capturing$"):
-        GraphClock(cuda, cuda.flush).batch([refuse], False)
+        GraphClock(cuda, cuda.flush, cuda.host_now).batch([refuse], False)
 
 
 def test_enqueue_time_is_the_hosts() -> None:
     cuda = SimulatedCuda()
     (kernel,) = kernels(cuda, 1, 1e-3)
-    assert StreamClock(cuda, cuda.flush).enqueue_s(kernel) == pytest.approx(QUEUE_S, rel=0.01)
+    assert StreamClock(cuda, cuda.flush, cuda.host_now).enqueue_s(kernel) == pytest.approx(QUEUE_S, rel=0.01)
 
 
 def test_the_spin_rate_is_measured() -> None:
     cuda = SimulatedCuda()
-    assert GraphClock(cuda, cuda.flush).cycles_per_s == pytest.approx(1.5e9, rel=0.01)
+    assert GraphClock(cuda, cuda.flush, cuda.host_now).cycles_per_s == pytest.approx(1.5e9, rel=0.01)
 
 
 def test_host_clock_runs_every_call_in_order_and_keeps_the_last_result() -> None:
