@@ -87,6 +87,15 @@ def detect(wanted: str = "auto", libcuda: str = "libcuda.so.1") -> Device:
     return _cuda_device(gpus[index])
 
 
+def unusable_gpu(libcuda: str = "libcuda.so.1") -> str:
+    """Why a CUDA driver that is installed gives no GPU, as a clause; empty if there is none or it does.
+
+    For those who let `auto` choose: a CPU measured because a driver failed must not pass for a choice.
+    """
+    gpus, why = _gpus(libcuda)
+    return "" if gpus else why.strip(" ()")
+
+
 # ---- GPUs
 
 

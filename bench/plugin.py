@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bench import report, sweep
-from bench.device import DeviceError, detect
+from bench.device import DeviceError, detect, unusable_gpu
 from bench.judge.flags import flags
 from bench.model.ceilings import is_ceiling
 from bench.schedule import rounds
@@ -46,6 +46,8 @@ class Run:
         self._names, self._find = names, find
         try:
             self.device = detect(option.bench_device)
+            chosen = self.device.kind == "cpu" and option.bench_device == "auto"
+            self._unusable = unusable_gpu() if chosen else ""
             budget_s = _budget_s(option.bench_budget, self.device.kind)
             results = Path(option.bench_results) if option.bench_results else RESULTS
             self.session = Session(self.device, results, budget_s, option.bench_resume)
@@ -148,6 +150,8 @@ class Run:
             f"{self.device.name}, {self.device.sm_count} {'SMs' if self.device.kind == 'cuda' else 'cores'}"
         )
         lines = [f"roofbench: {where}; {session.libraries}"]
+        if self._unusable:
+            lines.append(f"no GPU is measured: {self._unusable}")
         if self.timing:
             limit = "no limit" if session.budget_s is None else report.duration_text(session.budget_s)
             lines.append(f"budget: {limit}; results: {session.folder}")

@@ -145,6 +145,9 @@ def test_a_driver_that_fails_leaves_the_cpu_and_says_why_if_a_gpu_was_wanted(dri
     assert detect("auto", library).kind == "cpu"
     with pytest.raises(DeviceError, match=r"has no CUDA GPU \(.*cuInit with error 803\); there is cpu$"):
         detect("cuda", library)
+    assert device.unusable_gpu(library) == "its CUDA driver answers cuInit with error 803"
+    assert device.unusable_gpu(driver()) == ""
+    assert device.unusable_gpu("no-such-library.so") == ""
 
 
 def test_without_a_driver() -> None:
