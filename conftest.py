@@ -134,8 +134,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     run.plan(item.callspec.params["case"] for item in session.items if hasattr(item, "callspec"))
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    from bench.plugin import Refusal
+
+    try:
+        opening = run.opening()
+    except Refusal as refusal:
+        _refuse(str(refusal))
     if reporter is not None:
-        for line in run.opening():
+        for line in opening:
             reporter.write_line(line)
     session.config.pluginmanager.register(Progress(run, reporter))
 

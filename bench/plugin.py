@@ -16,6 +16,7 @@ import pytest
 from bench import report, sweep
 from bench.device import DeviceError, detect, unusable_gpu
 from bench.judge.flags import flags
+from bench.measure.process import WorkerDied
 from bench.model.ceilings import is_ceiling
 from bench.schedule import rounds
 from bench.session import RESULTS, Session, measured_s
@@ -144,12 +145,16 @@ class Run:
             self.session.close()
 
     def opening(self) -> list[str]:
-        """What is said before the first case."""
+        """What is said before the first case. Refusal if the worker does not start."""
         session = self.session
+        try:
+            libraries = session.libraries
+        except WorkerDied as death:
+            raise Refusal(f"{self.device} cannot be measured: {death}") from death
         where = (
             f"{self.device.name}, {self.device.sm_count} {'SMs' if self.device.kind == 'cuda' else 'cores'}"
         )
-        lines = [f"roofbench: {where}; {session.libraries}"]
+        lines = [f"roofbench: {where}; {libraries}"]
         if self._unusable:
             lines.append(f"no GPU is measured: {self._unusable}")
         if self.timing:
@@ -171,7 +176,7 @@ class Run:
         lines = []
         if drawn := report.table(rows, problems):
             lines += [drawn, ""]
-        lines += report.account(rows, session.elapsed_s, measured_s(rows), session.spent["worker"])
+        lines += report.account(rows, session.elapsed_s, measured_s(rows), session.starting_s)
         if not any(is_ceiling(row.sweep) for row in rows):
             lines.append('no ceilings among these cases, so no roof: give -k "ceilings or (...)"')
         if self.interrupted:

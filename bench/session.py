@@ -71,8 +71,8 @@ class Session:
     resume: bool = False
     rows: list[Measurement] = field(default_factory=list)
     recovered: list[Recovered] = field(default_factory=list)
-    spent: dict[str, float] = field(default_factory=lambda: {"worker": 0.0, "measure": 0.0})
-    """Wall seconds: starting workers; waiting for them."""
+    starting_s: float = 0.0
+    """Wall seconds spent starting workers."""
     path: Path | None = None
     """The parquet file, once closed."""
 
@@ -222,7 +222,7 @@ class Session:
                 if key not in self._done and not is_ceiling(case.sweep)
             ]
             if self._schedule is None:
-                self._ceilings_s = self.elapsed_s - self.spent["worker"]
+                self._ceilings_s = self.elapsed_s - self.starting_s
             again = any(is_ceiling(case.sweep) for case in self._jobs.values())
             reserved_s = self.elapsed_s + (AGAIN * self._ceilings_s if again else 0.0)
             left_s = None if self.budget_s is None else max(0.0, self.budget_s - reserved_s)
@@ -253,10 +253,7 @@ class Session:
         """The worker's answer; its death is one too, and the next case gets a new worker."""
         try:
             worker = self._started()
-            begin = time.perf_counter()
-            answer = worker.ask(request, deadline_s)
-            self.spent["measure"] += time.perf_counter() - begin
-            return answer
+            return worker.ask(request, deadline_s)
         except WorkerDied as death:
             self._stop_worker()
             return {"status": death.status, "reason": str(death)}
@@ -267,7 +264,7 @@ class Session:
             uuid = self.device.uuid or None
             self._worker = Worker(self.device.kind, self.device.cache_byte, SEED, uuid, self._threads)
             self._hello = self._worker.ask({"do": "hello"}, START_DEADLINE_S)
-            self.spent["worker"] += time.perf_counter() - begin
+            self.starting_s += time.perf_counter() - begin
         return self._worker
 
     @property
@@ -276,7 +273,7 @@ class Session:
 
     @property
     def libraries(self) -> str:
-        """What computes, with versions; starts the worker if it has not been asked yet."""
+        """What computes, with versions; starts the worker if need be. WorkerDied if it does not start."""
         self._started()
         return f"torch {self._hello['torch']}, {self._hello['libraries']}"
 

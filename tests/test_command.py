@@ -88,6 +88,21 @@ def test_what_cannot_work_is_refused_in_one_sentence(words: list[str], says: str
     assert says in done.stdout + done.stderr and "Traceback" not in done.stdout + done.stderr
 
 
+def test_a_worker_that_does_not_start_is_one_sentence(sweep: Path, tmp_path: Path) -> None:
+    """Started in a folder without the harness: the parent lives and says so."""
+    words = ["pytest", str(ROOT / "bench"), "-p", "no:cacheprovider", "--benchmark", "-k", "small"]
+    words += ["--bench-sweep", str(sweep), "--bench-results", str(tmp_path / "r")]
+    code = (
+        "import bench.measure.process as p, sys, pytest;"
+        f"p.ROOT = p.Path({str(tmp_path)!r});"
+        f"sys.exit(pytest.main({words[1:]!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    said = done.stdout + done.stderr
+    assert done.returncode == 2, said
+    assert "cpu cannot be measured: the worker ended with exit code 1" in said and "Traceback" not in said
+
+
 def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: Path, tmp_path: Path) -> None:
     results, report = tmp_path / "results", tmp_path / "report.json"
     words = (

@@ -34,7 +34,7 @@ ALLOWED = {
     },
     "bench/plugin.py": {
         *("bench.sweep", "bench.device", "bench.judge", "bench.model", "bench.report"),
-        *("bench.schedule", "bench.session"),
+        *("bench.measure.process", "bench.schedule", "bench.session"),
         *("bench.spec", "bench.store", "bench.sweep"),
     },
     "kernels": {"bench.spec", "kernels"},
