@@ -33,8 +33,7 @@ def listing(device: Device, loaded: Iterable[Loaded], cases: bool) -> Iterator[s
 
 
 def _missing(case: Case, device: Device) -> str:
-    found = case.problem.implementation(case.implementation)
-    return found.missing(case.problem.dtype, device.kind, device.capability)
+    return case.problem.missing(case.implementation, device.kind, device.capability)
 
 
 def _least_s(case: Case, device: Device) -> float | None:

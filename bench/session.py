@@ -166,8 +166,7 @@ class Session:
 
     def missing(self, implementation: str, problem: Problem) -> str:
         """Why this implementation cannot solve the problem on this device; empty if it can."""
-        found = problem.implementation(implementation)
-        return found.missing(problem.dtype, self.device.kind, self.device.capability)
+        return problem.missing(implementation, self.device.kind, self.device.capability)
 
     @property
     def elapsed_s(self) -> float:
@@ -179,10 +178,12 @@ class Session:
         """Those measured so far in this run, with a cold cache."""
         return Ceilings.of(row for row in self.rows if row.cache == "cold")
 
-    def predicted_s(self, problem: Problem, ceilings: Ceilings) -> float | None:
+    def predicted_s(self, case: Case, ceilings: Ceilings) -> float | None:
         """Calibrated least seconds of one launch; None where a ceiling is missing."""
+        problem = case.problem
         share = problem.byte_written / problem.byte if problem.byte else 0.0
-        roof = calibrated(problem.flop, problem.byte, share, problem.arithmetic, problem.dtype, ceilings)
+        moved = problem.byte_moved(case.implementation)
+        roof = calibrated(problem.flop, moved, share, problem.arithmetic, problem.dtype, ceilings)
         return roof.seconds if roof else None
 
     def left_s(self) -> float | None:
@@ -200,7 +201,7 @@ class Session:
             return {"status": "skipped", "reason": f"needs {need:.0f} GB; {self.device} has {have:.0f} GB"}
         if is_ceiling(case.sweep):
             limit_s = launch_limit_s(self.budget_s)
-            predicted_s = self.predicted_s(case.problem, self.ceilings)
+            predicted_s = self.predicted_s(case, self.ceilings)
             if predicted_s is not None and predicted_s > 1.5 * limit_s:
                 reason = (
                     f"one launch is predicted to take {predicted_s:.2g} s; the budget allows {limit_s:.2g} s"
@@ -217,7 +218,7 @@ class Session:
         if self._schedule is None or self._until_replan <= 0:
             ceilings = self.ceilings
             jobs = [
-                Job(key, self.predicted_s(case.problem, ceilings))
+                Job(key, self.predicted_s(case, ceilings))
                 for key, case in self._jobs.items()
                 if key not in self._done and not is_ceiling(case.sweep)
             ]

@@ -32,6 +32,13 @@ ITEM_BYTE: Mapping[Dtype, int] = {
 }
 
 
+class Unsupported(Exception):
+    """Raised while a launch is built: this implementation cannot solve this problem here; says why.
+
+    For what shows only on the device (a library that declines). What the numbers tell is a `refusal`.
+    """
+
+
 @dataclass(frozen=True)
 class Launch:
     """A kernel made ready to run: everything it needs is allocated, compiled and tuned."""
@@ -115,6 +122,15 @@ class Problem(BaseModel, ABC):
     def byte_moved(self, implementation: str) -> int:
         """What this implementation must move where that is more than `byte` (a two-pass algorithm)."""
         return self.byte
+
+    def refusal(self, implementation: str) -> str:
+        """Why this implementation cannot solve this problem anywhere, as a sentence; empty if it can."""
+        return ""
+
+    def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
+        """Why this implementation cannot solve this problem on this kind of device; empty if it can."""
+        found = self.implementation(implementation)
+        return found.missing(self.dtype, device, capability) or self.refusal(implementation)
 
     def probe(self) -> Problem:
         """A small problem of the same kind, timed first to learn whether this one is affordable."""

@@ -18,7 +18,7 @@ from bench.measure.clock import Calls, CaptureError, Clock
 from bench.measure.ring import ALIGN_BYTE, Arena, Turns, launches_per_sample, plan
 from bench.measure.sampling import Protocol as SamplingProtocol
 from bench.measure.sampling import Samples, collect
-from bench.spec import Launch, Operator, Problem
+from bench.spec import Launch, Operator, Problem, Unsupported
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -128,6 +128,8 @@ def measure(
         facts |= _measure(bench, operator, implementation, problem, cold, limits, watch)
     except TooSlow as reason:
         facts |= {"status": "skipped", "reason": str(reason)}
+    except Unsupported as reason:
+        facts |= {"status": "unsupported", "reason": str(reason)}
     except (MemoryError, torch.OutOfMemoryError) as error:
         facts |= {"status": "out_of_memory", "reason": _first_line(error)}
     except Exception as error:
@@ -327,6 +329,8 @@ def check(bench: Bench, operator: Operator, implementation: str, problem: Proble
     """Columns status, reason, relative_error, tolerance of one untimed, poisoned launch."""
     try:
         error = Slots(bench, operator, implementation, problem, 1).error_when_poisoned()
+    except Unsupported as reason:
+        return {"status": "unsupported", "reason": str(reason)}
     except Exception as raised:
         return {"status": "error", "reason": f"{type(raised).__name__}: {_first_line(raised)}"}
     tolerance = operator.tolerance(problem, implementation)

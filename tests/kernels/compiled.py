@@ -8,7 +8,7 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,18 +71,20 @@ def build(
     *,
     warps: int,
     stages: int,
+    divisible: Collection[str] = (),
 ) -> Built:
     """Compile for compute capability `capability` (90 means 9.0) and read the result.
 
     `arguments` are the run-time arguments with their Triton types; pointers are taken to be 16-byte
-    aligned, as torch's allocations are. `constants` are the compile-time ones. Raises what Triton's
-    compiler raises.
+    aligned, as torch's allocations are, and the arguments named `divisible` to be multiples of 16, as
+    Triton specialises when they are. `constants` are the compile-time ones. Raises what Triton's compiler
+    raises.
     """
     signature = {name: arguments.get(name, "constexpr") for name in kernel.arg_names}
     aligned = {
         (place,): [["tt.divisibility", 16]]
-        for place, kind in enumerate(signature.values())
-        if kind.startswith("*")
+        for place, (name, kind) in enumerate(signature.items())
+        if kind.startswith("*") or name in divisible
     }
     compiled = triton.compile(
         ASTSource(fn=kernel, signature=signature, constexprs=dict(constants), attrs=aligned),

@@ -8,7 +8,6 @@ test_gemm.py starts it; its name keeps it out of an ordinary run.
 """
 
 import math
-import os
 
 import pytest
 import torch
@@ -20,9 +19,10 @@ from kernels.gemm import pointer
 from kernels.gemm.operator import OPERATOR, tolerance
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
-from tests.kernels.gemm_cases import error, uniform
+from tests.kernels.gemm_cases import error
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, watched
+from tests.kernels.tensors import uniform
 
 SMALL = Tile(32, 16, 32, warps=4, stages=1)
 REAL = Tile(128, 64, 64, warps=4, stages=4)
@@ -41,14 +41,6 @@ STRADDLING = [
     for layout in ("NN", "NT", "TN", "TT")
     for dtype in ("bfloat16", "float32")
 ]
-
-
-@pytest.fixture
-def seed() -> int:
-    """New for every test; printed, so shown when it fails. ROOFBENCH_SEED repeats one."""
-    chosen = int(os.environ.get("ROOFBENCH_SEED", torch.seed() % 2**32))
-    print(f"ROOFBENCH_SEED={chosen}")
-    return chosen
 
 
 def multiply(problem: Gemm, tile: Tile, seed: int, programs: int | None = None) -> tuple[float, Watch]:

@@ -4,7 +4,7 @@ Needs a process started with TRITON_INTERPRET=1. Addresses are checked against t
 was given, before they are touched. Values that were never written are found by filling outputs with NaN.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +25,29 @@ class Access:
     def byte(self) -> int:
         """Bytes accessed, repeats included."""
         return sum(one.size * size for one, size in zip(self.addresses, self.sizes, strict=True))
+
+    @property
+    def distinct_byte(self) -> int:
+        """Bytes accessed, each address counted once: what must come from memory if the cache is kind.
+
+        Meaningful where all accesses to an address have one size.
+        """
+        if not self.addresses:
+            return 0
+        sizes = np.concatenate(
+            [np.full(one.size, size) for one, size in zip(self.addresses, self.sizes, strict=True)]
+        )
+        _, first = np.unique(np.concatenate(self.addresses), return_index=True)
+        return int(sizes[first].sum())
+
+    def within(self, tensor: Any) -> "Access":
+        """Those of them that fall into this tensor's extent."""
+        start, end = _extent(tensor)
+        found = Access()
+        for one, size in zip(self.addresses, self.sizes, strict=True):
+            found.addresses.append(one[(one >= start) & (one < end)])
+            found.sizes.append(size)
+        return found
 
     @property
     def repeated(self) -> int:
@@ -48,9 +71,7 @@ class Watch:
     def admit(self, tensor: Any) -> None:
         """Make this tensor's own extent (not its whole storage) a place that kernels may touch."""
         if tensor.numel():
-            reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-            start = tensor.data_ptr()
-            self.extents.append((start, start + (reach + 1) * tensor.element_size()))
+            self.extents.append(_extent(tensor))
 
     def note(self, access: Access, what: str, program: Any, pointers: Any, mask: Any) -> None:
         """Record one access; IndexError if any of its addresses lies outside every tensor."""
@@ -65,6 +86,32 @@ class Watch:
             raise IndexError(f"{what} out of bounds: {outside} of {inside.size} in program {program}")
         access.addresses.append(addresses)
         access.sizes.append(size)
+
+
+def _extent(tensor: Any) -> tuple[int, int]:
+    """Address of the first byte, and one past the last: its own reach, not its whole storage."""
+    reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    start = tensor.data_ptr()
+    return start, start + (reach + 1) * tensor.element_size()
+
+
+@contextmanager
+def placed(program: Sequence[int], grid: Sequence[int]) -> Iterator[None]:
+    """While entered, a kernel launched with a grid of (1,) runs as this one program of this larger grid.
+
+    So the far end of a tensor beyond 2^31 elements is reached without running the millions of programs
+    before it; pages of a `torch.empty` that nobody touches cost no memory.
+    """
+    at, of = (tuple(one) + (fill,) * (3 - len(one)) for one, fill in ((program, 0), (grid, 1)))
+
+    def set_index(self: Any, *_: int) -> None:
+        self.grid_idx = at
+
+    def set_dimensions(self: Any, *_: int) -> None:
+        self.grid_dim = of
+
+    with patch.multiple(InterpreterBuilder, set_grid_idx=set_index, set_grid_dim=set_dimensions):
+        yield
 
 
 @contextmanager

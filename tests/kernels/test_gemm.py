@@ -1,7 +1,3 @@
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -11,42 +7,19 @@ from bench.spec import Dtype
 from kernels import operator
 from kernels.gemm.operator import OPERATOR, excerpt, factors, tolerance
 from kernels.gemm.problem import Gemm, Layout
-from tests.kernels.gemm_cases import TORCH_TYPE, error, uniform
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def seed() -> int:
-    """New for every test; printed, so shown when it fails. ROOFBENCH_SEED repeats one."""
-    chosen = int(os.environ.get("ROOFBENCH_SEED", torch.seed() % 2**32))
-    print(f"ROOFBENCH_SEED={chosen}")
-    return chosen
-
-
-def run(command: list[str], **environment: str) -> None:
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env={k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout[-20_000:]}"
+from tests.kernels.gemm_cases import error
+from tests.kernels.processes import compiled, interpreted
+from tests.kernels.tensors import TORCH_TYPE, uniform
 
 
 def test_triton_kernel_interpreted() -> None:
     pytest.importorskip("triton")
-    run(
-        ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kernels/gemm_interpreted.py"],
-        TRITON_INTERPRET="1",
-    )
+    interpreted("tests/kernels/gemm_interpreted.py")
 
 
 def test_triton_kernel_compiled_for_every_architecture() -> None:
     pytest.importorskip("triton")
-    run(["-m", "tests.kernels.gemm_compiled"])
+    compiled("tests.kernels.gemm_compiled")
 
 
 def test_operator_binds_every_declared_name() -> None:

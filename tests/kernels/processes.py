@@ -1,0 +1,30 @@
+"""Interpreting and compiling Triton exclude each other in one process, so each test of them has its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def interpreted(path: str) -> None:
+    """Run a test file of ours with Triton's interpreter; AssertionError with its output if it fails."""
+    _run(["-m", "pytest", "-q", "-p", "no:cacheprovider", path], TRITON_INTERPRET="1")
+
+
+def compiled(module: str) -> None:
+    """Run a module of ours that compiles kernels; AssertionError with its output if it fails."""
+    _run(["-m", module])
+
+
+def _run(command: list[str], **environment: str) -> None:
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout[-20_000:]}"

@@ -1,0 +1,24 @@
+"""Seeded inputs, as the harness hands them to an operator."""
+
+import torch
+
+from bench.spec import Problem, Uniform
+
+TORCH_TYPE = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "tf32": torch.float32,
+    "float32": torch.float32,
+    "float64": torch.float64,
+}
+
+
+def uniform(problem: Problem, seed: int) -> Uniform:
+    """CPU tensors uniform in [-1, 1] in the problem's type, the same for the same seed."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def make(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        random = torch.rand(shape, generator=generator, dtype=torch.float64) * 2 - 1
+        return random.to(dtype or TORCH_TYPE[problem.dtype])
+
+    return make
