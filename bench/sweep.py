@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.spec import Problem, case_key, parameters_text
 from bench.sweep_blocks import MAX_CASES, Block, block
@@ -205,12 +205,20 @@ def _check_plot(plot: Plot, node: Node, kind: type[Problem]) -> None:
     parameters = list(kind.model_fields)
     if plot.x not in parameters:
         raise Mistake(node.under(["x"]).line, unknown("parameter", plot.x, kind.operator, parameters))
+    whole = [name for name, field in kind.model_json_schema()["properties"].items() if _is_whole(field)]
+    for number, name in enumerate(plot.per):
+        if name not in whole:
+            raise Mistake(node.under(["per", number]).line, unknown("number", name, kind.operator, whole))
     columns = [*COLUMNS, *parameters]
     for key, given in (("lines", plot.lines), ("panels", plot.panels)):
         for number, column in enumerate(given):
             if column not in columns:
                 line = node.under([key, number]).line
                 raise Mistake(line, unknown("column", column, f"a plot of {kind.operator}", columns))
+
+
+def _is_whole(field: dict[str, Any]) -> bool:
+    return field.get("type") == "integer"
 
 
 def _blocks(file: Node, kind: type[Problem], sm_count: int, ways: int) -> list[Block]:

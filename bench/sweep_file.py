@@ -107,6 +107,15 @@ class Plot(Strict):
     lines: OneOrList[Text] = Field(("implementation",), description="Columns that tell the lines apart")
     panels: OneOrList[Text] = Field((), description="Columns that tell the panels apart")
     log: OneOrList[Literal["x", "y"]] = Field((), description="Axes drawn logarithmically")
+    per: OneOrList[Text] = Field(
+        (), description="Parameters whose product the duration is divided by: [n, c, h, w] for each element"
+    )
+
+    @model_validator(mode="after")
+    def _one_normalisation(self) -> Plot:
+        if self.per and self.y == "rate":
+            raise ValueError("per divides a duration; a rate is for each second already")
+        return self
 
 
 class Claim(BaseModel):

@@ -42,12 +42,15 @@ def schema(problems: Sequence[type[Problem]]) -> Schema:
 def _of_operator(kind: type[Problem]) -> Schema:
     """What only the operator can say about a sweep's top-level keys."""
     parameters = list(kind.model_fields)
+    fields = kind.model_json_schema()["properties"]
+    whole = [name for name, field in fields.items() if field.get("type") == "integer"]
     columns = {"enum": [*COLUMNS, *parameters]}
     plot = {
         "properties": {
             "x": {"enum": parameters},
             "lines": _one_or_list(columns),
             "panels": _one_or_list(columns),
+            "per": _one_or_list({"enum": whole}),
         }
     }
     return {

@@ -151,7 +151,7 @@ def scaled(values: pd.Series, unit: str) -> tuple[float, str]:
 
 
 _UNITS: Mapping[str, Sequence[tuple[float, float, str]]] = {
-    "s": ((2.0, 1.0, "s"), (2e-3, 1e3, "ms"), (2e-6, 1e6, "µs"), (0.0, 1e9, "ns")),
+    "s": ((2.0, 1.0, "s"), (2e-3, 1e3, "ms"), (2e-6, 1e6, "µs"), (2e-9, 1e9, "ns"), (0.0, 1e12, "ps")),
     "flop/s": ((2e12, 1e-12, "TFLOP/s"), (1e9, 1e-9, "GFLOP/s"), (0.0, 1e-6, "MFLOP/s")),
     "byte/s": ((1e9, 1e-9, "GB/s"), (0.0, 1e-6, "MB/s")),
 }

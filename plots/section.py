@@ -25,6 +25,8 @@ class Section:
     panels: tuple[str, ...] = ()
     log: frozenset[str] = frozenset()
     """Which of x and y must be logarithmic; others are where their values span far."""
+    per: tuple[str, ...] = ()
+    """Numeric columns whose product durations are divided by; such a section has no rates."""
 
 
 def sections(rows: pd.DataFrame, sweep: str, sweeps: Path) -> list[Section]:
@@ -55,7 +57,7 @@ def _declared(path: Path) -> list[Section]:
         if isinstance(one, dict) and isinstance(one.get("x"), str):
             lines = _names(one.get("lines")) or ("implementation",)
             log = frozenset(_names(one.get("log")))
-            found.append(Section(one["x"], lines, _names(one.get("panels")), log))
+            found.append(Section(one["x"], lines, _names(one.get("panels")), log, _names(one.get("per"))))
     return found
 
 
@@ -89,7 +91,9 @@ def _complete(section: Section, rows: pd.DataFrame) -> Section:
                 lines = (name, *lines)
             else:
                 panels = (*panels, name)
-    return replace(section, lines=lines, panels=panels)
+    known = [n for n in section.per if n in rows.columns and is_numeric_dtype(rows[n])]
+    per = section.per if len(known) == len(section.per) else ()
+    return replace(section, lines=lines, panels=panels, per=per)
 
 
 def _tells_apart(rows: pd.DataFrame, name: str, by: Sequence[str]) -> bool:

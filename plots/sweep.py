@@ -61,6 +61,10 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
     `rows` are those of one sweep; all lines are sorted by x. Rows without a time are ticks at the bottom.
     """
     column = _COLUMN[quantity]
+    if section.per:
+        if quantity == "rate":
+            return
+        rows = _normalised(rows, section.per, column)
     # A panel or line without any point (an implementation that does not exist here) has nothing to show.
     shown = rows[rows[section.x].notna()]
     for columns in (section.lines, section.panels):
@@ -75,6 +79,13 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
     for i in range(pages):
         some = panels[i * MOST_PANELS : (i + 1) * MOST_PANELS]
         yield drawing.page(some, f" (page {i + 1} of {pages})" if pages > 1 else "")
+
+
+def _normalised(rows: pd.DataFrame, per: tuple[str, ...], column: _Column) -> pd.DataFrame:
+    """The rows with their durations divided by the product of these columns."""
+    product = rows[list(per)].prod(axis=1).astype(float)
+    names = [column.measured, column.low, column.high, column.predicted, column.datasheet]
+    return rows.assign(**{name: rows[name] / product for name in names})
 
 
 def _split(rows: pd.DataFrame, columns: tuple[str, ...]) -> list[tuple[_Key, pd.DataFrame]]:
@@ -99,6 +110,7 @@ class _Drawing:
     ) -> None:
         self.run, self.section, self.column, self.shown, self.looks = run, section, column, shown, looks
         self.quantity, self.hidden = quantity, hidden
+        self.said = f"duration / ({' '.join(section.per)})" if section.per else quantity
         counted = shown["rate"].mode().iloc[0] if quantity == "rate" else ""
         self.factor, self.unit = scaled(shown[column.measured], f"{counted}/s" if counted else "s")
         # A column of words is drawn at 0, 1, 2 in the order in which they occur.
@@ -121,7 +133,7 @@ class _Drawing:
         page = Page(
             Page.LEFT + Page.RIGHT + columns * _WIDTH_IN[columns],
             rows * panel_in + (rows - 1) * _GAP_IN,
-            f"{sweep}: {self.quantity} against {self.section.x}{which}",
+            f"{sweep}: {self.said} against {self.section.x}{which}",
             style.facts(self.run, self.shown),
             self._caption(),
         )
@@ -148,7 +160,7 @@ class _Drawing:
             if i + columns >= len(panels):
                 lowest.set_xlabel(self.section.x)
             if i % columns == 0:
-                axes.set_ylabel(f"{self.quantity} ({self.unit})")
+                axes.set_ylabel(f"{self.said} ({self.unit})")
                 if strips:
                     lowest.set_ylabel("predicted /\nmeasured")
         return page

@@ -16,7 +16,7 @@ import torch
 from bench.measure.clock import GraphClock, StreamClock
 from bench.measure.run import Bench
 from bench.measure.sampling import Protocol
-from bench.spec import Implementation, Launch, Operator, Problem
+from bench.spec import Implementation, Launch, Operator, Problem, Unsupported
 
 QUEUE_S = 4e-6
 """Host time to queue one operation."""
@@ -251,12 +251,16 @@ def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -
 
         return Launch(call)
 
+    def declining(problem: Doubling, x: torch.Tensor) -> Launch:
+        raise Unsupported(f"the library takes no {problem.size} elements")
+
     return Operator(
         problem=Doubling,
         inputs=lambda problem, uniform: (uniform(problem.size),),
         reference=lambda problem, x: 2 * x.double(),
         implementations={
-            f.__name__: f for f in (good, escaping, uncapturable, wrong, breaking, allocating, slow)
+            f.__name__: f
+            for f in (good, escaping, uncapturable, wrong, breaking, allocating, slow, declining)
         },
         tolerance=lambda problem, implementation: 1e-6,
         examples=[],

@@ -11,7 +11,7 @@ import torch
 from bench.measure import ring
 from bench.measure.clock import HostClock
 from bench.measure.ring import Arena, Plan, Turns, plan
-from bench.measure.run import Limits, measure
+from bench.measure.run import Limits, check, measure
 from bench.measure.sampling import Protocol
 from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
 
@@ -113,6 +113,15 @@ def test_outputs_allocated_by_each_call_are_checked_too() -> None:
     facts = run("allocating", 4096)
     assert facts["status"] == "ok", facts
     assert facts["median_s"] == pytest.approx(COLD_S, rel=0.01)
+
+
+def test_a_library_that_declines_is_unsupported_with_its_reason() -> None:
+    said = {"status": "unsupported", "reason": "the library takes no 64 elements"}
+    facts = run("declining", 64)
+    assert said.items() <= facts.items() and "median_s" not in facts
+    cuda = SimulatedCuda()
+    problem = Doubling(dtype="float32", size=64)
+    assert check(simulated_bench(cuda), doubling(cuda), "declining", problem) == said
 
 
 def test_a_launch_too_slow_is_skipped_with_its_time() -> None:

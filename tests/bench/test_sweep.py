@@ -266,6 +266,9 @@ MISTAKES = {
     head("implementations: [one, one]"): "4: implementations has 'one' twice",
     head("plot: {y: rate}"): "4: plot needs the key 'x'",
     head("plot: {x: q}"): f"4: toy has no parameter 'q'; it has {FIELDS}",
+    head("plot: {x: k, per: layout}"): "4: toy has no number 'layout'; it has m, n, k",
+    head("plot: {x: k, per: [m, q]}"): "4: toy has no number 'q'; it has m, n, k",
+    head("plot: {x: k, y: rate, per: m}"): "4: per divides a duration; a rate is for each second already",
     head("plot: {x: k, y: speed}"): "4: y is one of median_s, rate, not 'speed'",
     head("plot:\n  - {x: k}\n  - x: k\n    lines: [m, foo]"): "7: a plot of toy has no column 'foo'; "
     f"it has implementation, cache, device, {FIELDS}",

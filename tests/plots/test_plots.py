@@ -19,7 +19,7 @@ from kernels.stream.problem import Stream
 from plots import axes as scale
 from plots import roofline, style, sweep
 from plots.__main__ import SWEEPS, pages
-from plots.frame import Run, load
+from plots.frame import Run, load, scaled
 from plots.section import Section, sections
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, row, small
 
@@ -244,6 +244,25 @@ def test_a_section_that_forgets_a_column_never_zigzags(h100: Run, tmp_path: Path
         for page in sweep.draw(h100, rows, section, "duration"):
             for line in lines(page.figure, "_line"):
                 assert (np.diff(line.get_xdata()) > 0).all()
+
+
+def test_a_duration_per_element_is_the_duration_divided(h100: Run, tmp_path: Path) -> None:
+    (tmp_path / "gemm").mkdir()
+    (tmp_path / "gemm" / "growing_k.yaml").write_text("plot: {x: k, per: [m, n]}")
+    rows = h100.rows[h100.rows["sweep"] == "gemm/growing_k"]
+    (section,) = sections(rows, "gemm/growing_k", tmp_path)
+    with style.look():
+        assert not list(sweep.draw(h100, rows, section, "rate"))
+        drawn = list(sweep.draw(h100, rows, section, "duration"))
+        plain = list(sweep.draw(h100, rows, dataclasses.replace(section, per=()), "duration"))
+    timed = rows[rows["median_s"].notna()]
+    each = timed["median_s"] / (timed["m"] * timed["n"])
+    for some, seconds in ((drawn, each), (plain, timed["median_s"])):
+        factor, unit = scaled(seconds, "s")
+        shown = [y for page in some for line in lines(page.figure, "_measured") for y in line.get_ydata()]
+        assert sorted(shown) == pytest.approx(sorted(seconds * factor))
+        assert any(f"({unit})" in axes.get_ylabel() for axes in some[0].figure.axes)
+    assert "duration / (m n) (" in drawn[0].figure.axes[0].get_ylabel()
 
 
 def test_words_can_be_swept(cpu: Run) -> None:
