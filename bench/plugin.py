@@ -5,6 +5,7 @@ The root conftest.py hands pytest's hooks on to here.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -18,7 +19,7 @@ from bench.device import DeviceError, detect, unusable_gpu
 from bench.judge.flags import flags
 from bench.measure.process import WorkerDied
 from bench.model.ceilings import is_ceiling
-from bench.schedule import rounds
+from bench.schedule import Place, rounds
 from bench.session import RESULTS, Session, measured_s
 from bench.spec import Problem
 from bench.store import Measurement, StoreError
@@ -81,7 +82,9 @@ class Run:
         cases = [self.cases[identifier] for identifier in identifiers]
         turns = [0] * len(cases)
         if self.session.budget_s is not None:
-            turns = rounds([(case.sweep, case.series) for case in cases])
+            here = [not self.session.missing(case.implementation, case.problem) for case in cases]
+            running = iter(rounds([_place(case) for case in itertools.compress(cases, here)]))
+            turns = [next(running) if runs else 0 for runs in here]
         last = len(cases)
         turns = [
             (last if case.visit else -1) if is_ceiling(case.sweep) else turn
@@ -186,6 +189,12 @@ class Run:
             lines.append(f"results: {session.path}")
             lines.append(f"figures: python -m plots {session.path}")
         return lines
+
+
+def _place(case: Case) -> Place:
+    words = {k: v for k, v in case.problem.parameters().items() if isinstance(v, str | bool)}
+    kind = (case.problem.operator, case.implementation, case.cache, tuple(words.items()))
+    return Place(case.sweep, kind, case.series)
 
 
 def _budget_s(given: str | None, kind: str) -> float | None:

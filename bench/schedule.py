@@ -1,15 +1,17 @@
 """What a run can afford: in which order cases run, how long each may take, which are left out.
 
 A budget of wall seconds is shared out as the run goes. Cases whose one launch is predicted to take too long
-are refused. The rest run in rounds, the ends of every line of every plot first, then its middle, then the
-widest gaps: whenever time runs out, each line has an even spread with its ends. Pure arithmetic.
+are refused. The rest run in rounds: something of every sweep and of every kind of case first, then more lines
+and more points of each line. Whenever time runs out, an even spread has been measured. Pure arithmetic.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 LEAST_CASE_S = 0.4
 """Wall seconds of sampling below which a median is not worth having."""
@@ -100,25 +102,46 @@ def _largest_base(jobs: Iterable[Job], left_s: float, overhead_s: float) -> floa
     return low
 
 
-def rounds(lines: Sequence[Hashable]) -> list[int]:
-    """For each case, given the line it belongs to: in which round it runs."""
-    members: dict[Hashable, list[int]] = {}
-    for index, line in enumerate(lines):
-        members.setdefault(line, []).append(index)
-    found = [0] * len(lines)
+class Place(NamedTuple):
+    """Where a case belongs, as far as choosing an even spread goes."""
+
+    sweep: str
+    kind: Hashable
+    """What it computes but for the numbers: operator, implementation, data type, layout, direction."""
+    line: Hashable
+    """The line of its sweep's plot."""
+
+
+def rounds(places: Sequence[Place]) -> list[int]:
+    """For each case in which round it runs.
+
+    A line gives one case a round: its middle, then both ends, then the middles of its widest gaps. The first
+    line of each kind and of each sweep begins in round 0; the next of the same kind a round later, and so on.
+    """
+    members: dict[tuple[str, Hashable], list[int]] = {}
+    for index, place in enumerate(places):
+        members.setdefault((place.sweep, place.line), []).append(index)
+    found = [0] * len(places)
+    lines_of_kind: Counter[Hashable] = Counter()
+    seen: set[str] = set()
     for indices in members.values():
+        place = places[indices[0]]
+        late = lines_of_kind[place.kind] if place.sweep in seen else 0
+        lines_of_kind[place.kind] += 1
+        seen.add(place.sweep)
         for index, turn in zip(indices, _turns(len(indices)), strict=True):
-            found[index] = turn
+            found[index] = late + turn
     return found
 
 
 def _turns(count: int) -> list[int]:
-    """For each of `count` points, how late it is chosen: ends, then middles of the widest gaps."""
-    turns = [0] * count
-    chosen = sorted({0, count - 1}) if count else []
+    """For each of `count` points, how late it is chosen: the middle, the ends, middles of the widest gaps."""
+    turns = [1] * count
+    turns[count // 2] = 0
+    chosen = sorted({0, count // 2, count - 1})
     for turn in range(len(chosen), count):
         gap, left = max((b - a, -a) for a, b in itertools.pairwise(chosen))
         middle = -left + gap // 2
-        turns[middle] = turn - 1  # both ends run in round 0
+        turns[middle] = turn - 1  # middle and ends took rounds 0 and 1
         chosen = sorted([*chosen, middle])
     return turns

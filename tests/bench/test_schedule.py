@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from bench.schedule import LEAST_CASE_S, MOST_CASE_S, Job, rounds, schedule
+from bench.schedule import LEAST_CASE_S, MOST_CASE_S, Job, Place, rounds, schedule
 
 
 def jobs(count: int, launch_s: float | None = 1e-3) -> list[Job]:
@@ -58,17 +58,32 @@ def test_the_shares_never_exceed_what_is_left() -> None:
         assert schedule(some, left_s, 120, overhead_s).total_s <= left_s + 1e-6
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 17, 100])
-def test_any_prefix_of_the_rounds_is_an_even_spread_with_both_ends(count: int) -> None:
-    found = rounds(["line"] * count)
-    assert found[0] == found[-1] == 0
-    assert sorted(found)[2:] == list(range(1, count - 1))
-    for last in range(count):
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 17, 100])
+def test_any_prefix_of_the_rounds_is_an_even_spread(count: int) -> None:
+    """The middle, then both ends, then the widest gap each time."""
+    found = rounds([Place("sweep", "kind", "line")] * count)
+    assert found[count // 2] == 0
+    assert all(found[end] == 1 for end in {0, count - 1} - {count // 2})
+    assert sorted(found)[3:] == list(range(2, count - 1))
+    for last in range(1, count):
         kept = [i for i in range(count) if found[i] <= last]
         gaps = [b - a for a, b in itertools.pairwise(kept)]
         assert not gaps or max(gaps) <= 2 * min(gaps) + 1
 
 
-def test_lines_take_turns() -> None:
-    assert rounds(["a", "b", "a", "b", "a"]) == [0, 0, 1, 0, 0]
+def test_every_kind_and_every_sweep_comes_before_a_second_line_of_either() -> None:
+    places = [
+        Place("gemm/square", "float32", "float32 n=1"),
+        Place("gemm/square", "float32", "float32 n=2"),  # a second line of the same kind
+        Place("gemm/square", "float64", "float64 n=1"),
+        Place("gemm/square", "float32", "float32 n=3"),
+        Place("gemm/wide", "float32", "float32 n=9"),  # a kind there is already, but a new sweep
+        Place("gemm/wide", "float64", "float64 n=9"),
+    ]
+    assert rounds(places) == [0, 1, 0, 2, 0, 1]
     assert rounds([]) == []
+
+
+def test_lines_take_turns() -> None:
+    first, second = (Place("sweep", kind, kind) for kind in ("float32", "float64"))
+    assert rounds([first, second, first, second, first]) == [1, 1, 0, 0, 1]
