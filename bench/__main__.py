@@ -74,6 +74,21 @@ def columns() -> None:
 
 
 @app.command()
+def efficiency(
+    results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders.")],
+) -> None:
+    """Of memory-bound operators: the share of a copy's bandwidth, and ours against the best library."""
+    from bench.report import efficiency_table
+    from bench.store import StoreError, read
+
+    try:
+        for line in efficiency_table(read(results)):
+            typer.echo(line)
+    except (StoreError, ValueError) as error:
+        refuse(str(error))
+
+
+@app.command()
 def instruments() -> None:
     """Our clock beside torch.utils.benchmark and a plain loop, same launches, same process."""
     finished = subprocess.run(

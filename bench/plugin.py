@@ -62,6 +62,7 @@ class Run:
         self.timing = bool(option.bench_run)
         self.interrupted = False
         self._examples: dict[str, tuple[str, Problem]] = {}
+        self._broken: dict[str, str] = {}
         self._number = 0
         self._total = 0
         self.news = ""
@@ -124,17 +125,23 @@ class Run:
         """Identifiers of every (implementation, example) that this device can run."""
         if not self._examples:
             for name in self._names():
-                problem = self._find(name)
-                for parameters in self.session.examples(name):
+                try:
+                    problem, found = self._find(name), self.session.examples(name)
+                except RuntimeError as error:  # one broken operator must not hide what the others show
+                    self._broken[f"{name}-cannot-be-tested"] = str(error)
+                    continue
+                for parameters in found:
                     example = problem(**parameters)
                     for one in problem.implementations:
                         if not self.session.missing(one.name, example):
                             identifier = f"{name}-{one.name}-{example}".replace(" ", "-")
                             self._examples[identifier] = (one.name, example)
-        return self._examples
+        return [*self._examples, *self._broken]
 
     def check(self, identifier: str) -> dict[str, Any]:
         """Whether an implementation is right at an example."""
+        if identifier in self._broken:
+            return {"status": "error", "reason": self._broken[identifier]}
         return self.session.check(*self._examples[identifier])
 
     # ---- the end

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import StringIO
+from typing import TYPE_CHECKING, cast
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from bench.judge.efficiency import efficiencies
 from bench.judge.flags import flags
-from bench.model.ceilings import Ceilings
+from bench.model.ceilings import Ceilings, by_run
+from bench.model.ceilings import rows as ceiling_rows
 from bench.model.roofline import calibrated, of_roof
 from bench.spec import Problem
 from bench.store import Measurement
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 WIDTH = 250
@@ -88,9 +95,50 @@ def table(rows: Sequence[Measurement], problems: Sequence[Problem]) -> str:
         shown.add_row(*_cells(row, problem, ceilings))
     if not shown.row_count:
         return ""
+    return "\n".join(_lines(shown))
+
+
+def efficiency_table(frame: pd.DataFrame) -> Iterator[str]:
+    """For each device and run: every implementation of every memory-bound operator, by region.
+
+    ValueError if a run has no copy to be held against.
+    """
+    roofs = by_run(ceiling_rows(frame))
+    for (device, run_id), some in frame.groupby(["device", "run_id"], sort=True):
+        ceilings = roofs.get((str(device), str(run_id), "cold"), Ceilings())
+        rows = cast("Iterator[Measurement]", some.itertuples(index=False, name="Row"))
+        found = list(efficiencies(rows, ceilings))
+        cache = some["cache_byte"].iloc[0] / 2**20
+        yield f"{device} {run_id}: regions by the bytes of a launch, last-level cache {cache:.4g} MiB"
+        if not found:
+            yield "no memory-bound operator has a time in this run"
+            continue
+        shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for name in ("operator", "kind", "region", "implementation"):
+            shown.add_column(name, no_wrap=True)
+        for name in ("cases", "of copy", "lowest to highest", "best other / ours", "lowest to highest"):
+            shown.add_column(name, justify="right", no_wrap=True)
+        for one in found:
+            shown.add_row(
+                *(one.operator, one.kind, one.region, one.implementation, str(len(one.of_copy))),
+                *_spread(one.of_copy),
+                *_spread(one.versus_best),
+            )
+        yield from _lines(shown)
+
+
+def _spread(values: Sequence[float]) -> tuple[str, str]:
+    """Median, and both ends where there are several."""
+    if not values:
+        return "", ""
+    ends = f"{values[0]:.2f} to {values[-1]:.2f}" if len(values) > 1 else ""
+    return f"{statistics.median(values):.2f}", ends
+
+
+def _lines(shown: Table) -> list[str]:
     out = StringIO()
     Console(file=out, width=WIDTH, highlight=False).print(shown)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
 def _manner(row: Measurement) -> str:

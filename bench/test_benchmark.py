@@ -75,4 +75,5 @@ def test_correct(example: str, request: pytest.FixtureRequest) -> None:
     answer = request.config.stash[Run.KEY].check(example)
     if answer["status"] == "unsupported":
         pytest.skip(answer["reason"])
-    assert answer["status"] == "ok", answer["reason"]
+    if answer["status"] != "ok":
+        pytest.fail(f"{answer['status']}: {answer['reason']}", pytrace=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,8 +21,8 @@ HEAD = "title: t\nsource: {document: d, range: ours}\noperator: gemm\nimplementa
 SMALL = HEAD + "cases:\n  - {m=n=k: [8, 16], dtype: [float32, float64]}\nplot: {x: m}\n"
 
 
-def command(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+def command(*words: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"} | environment
     return subprocess.run(
         [sys.executable, "-m", *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
     )
@@ -153,6 +154,21 @@ def test_without_the_flag_nothing_is_timed(tmp_path: Path) -> None:
     done = bench("-k", "launch", "-q", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout and "median" not in done.stdout.lower()
+
+
+def test_an_operator_that_cannot_be_imported_is_one_failure(tmp_path: Path) -> None:
+    """In a copy of the checkout; the other operators are tested all the same."""
+    for name in ("bench", "kernels", "plots", "conftest.py", "pyproject.toml"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / name)
+    shutil.copytree(tmp_path / "kernels" / "launch", tmp_path / "kernels" / "broken")
+    problem = tmp_path / "kernels" / "broken" / "problem.py"
+    problem.write_text(problem.read_text().replace('= "launch"', '= "broken"'))
+    (tmp_path / "kernels" / "broken" / "operator.py").write_text("import nonesuch\n")
+    words = ["pytest", "bench", "-p", "no:cacheprovider", "-q", "-k", "launch or broken"]
+    done = command(*words, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "1 failed, 1 passed" in done.stdout and "No module named 'nonesuch'" in done.stdout
 
 
 def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""How near each implementation comes to memory's speed, and how ours compare with the best of the others.
+
+For operators that are quoted in bytes/s. Of copy = (bytes that any implementation must move / time) /
+bandwidth of a copy in the same run: below 1 where an implementation moves more than it must, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from bench.judge.flags import flags
+from bench.model.ceilings import Ceilings, is_ceiling
+from bench.store import Measurement
+
+Region = Literal["<= 1/2 cache", "<= 4 x cache", "> 4 x cache"]
+"""The bytes of a launch against the last-level cache."""
+
+OURS = "triton"
+"""What the names of our implementations begin with."""
+DOUBTFUL = {"unsettled", "above_roof", "contended", "stolen", "clock_moved", "throttled"}
+"""Flags of a row that no comparison may rest on."""
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """One implementation, in one region, over the cases of one kind."""
+
+    operator: str
+    kind: str
+    """What the cases have in common but for the numbers: `forward NHWC float16`."""
+    region: Region
+    implementation: str
+    of_copy: tuple[float, ...]
+    """One value a case, ascending."""
+    versus_best: tuple[float, ...]
+    """Time of the quickest implementation that is not ours / time of this one, ascending; ours only."""
+
+
+def region(byte: int, cache_byte: int) -> Region:
+    """Where a launch's bytes stand against the last-level cache."""
+    if byte <= cache_byte / 2:
+        return "<= 1/2 cache"
+    return "<= 4 x cache" if byte <= 4 * cache_byte else "> 4 x cache"
+
+
+def efficiencies(rows: Iterable[Measurement], ceilings: Ceilings) -> Iterator[Efficiency]:
+    """For every operator, kind, region and implementation that has a time; in order of their names.
+
+    `ceilings` and rows are of one run, with a cold cache. Rows that raise a doubtful flag are left out.
+    ValueError if the run measured no copy.
+    """
+    copy_byte_per_s = ceilings.copy_byte_per_s
+    if copy_byte_per_s is None:
+        raise ValueError("this run measured no bandwidth of a copy, so nothing can be held against it")
+    problems: dict[tuple[str, str], dict[str, Measurement]] = defaultdict(dict)
+    for row in rows:
+        if row.rate != "byte" or is_ceiling(row.sweep) or row.cache != "cold" or not row.byte:
+            continue
+        if row.status == "ok" and row.median_s and not DOUBTFUL & set(flags(row, ceilings)):
+            # The same problem in two sweeps is one problem; the later row stands.
+            problems[row.operator, row.parameters][row.implementation] = row
+    of_copy: dict[tuple[str, str, Region, str], list[float]] = defaultdict(list)
+    versus: dict[tuple[str, str, Region, str], list[float]] = defaultdict(list)
+    for (operator, parameters), by_implementation in problems.items():
+        others = [r.median_s for n, r in by_implementation.items() if not n.startswith(OURS) and r.median_s]
+        for name, row in by_implementation.items():
+            assert row.median_s is not None
+            key = (operator, _kind(parameters), region(row.byte, row.cache_byte), name)
+            of_copy[key].append(row.byte / row.median_s / copy_byte_per_s)
+            if name.startswith(OURS) and others:
+                versus[key].append(min(others) / row.median_s)
+    regions = get_args(Region)
+    for key in sorted(of_copy, key=lambda k: (k[0], k[1], regions.index(k[2]), k[3])):
+        yield Efficiency(*key, tuple(sorted(of_copy[key])), tuple(sorted(versus[key])))
+
+
+def _kind(parameters: str) -> str:
+    return " ".join(str(v) for v in json.loads(parameters).values() if isinstance(v, str))
