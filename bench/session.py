@@ -181,8 +181,8 @@ class Session:
     def predicted_s(self, case: Case, ceilings: Ceilings) -> float | None:
         """Calibrated least seconds of one launch; None where a ceiling is missing."""
         problem = case.problem
-        share = problem.byte_written / problem.byte if problem.byte else 0.0
         moved = problem.byte_moved(case.implementation)
+        share = problem.moved_written(case.implementation) / moved if moved else 0.0
         roof = calibrated(problem.flop, moved, share, problem.arithmetic, problem.dtype, ceilings)
         return roof.seconds if roof else None
 
@@ -308,6 +308,7 @@ class Session:
             byte=problem.byte,
             byte_written=problem.byte_written,
             byte_moved=problem.byte_moved(case.implementation),
+            moved_written=problem.moved_written(case.implementation),
             **(defaults | facts),
         )
 

@@ -123,6 +123,10 @@ class Problem(BaseModel, ABC):
         """What this implementation must move where that is more than `byte` (a two-pass algorithm)."""
         return self.byte
 
+    def moved_written(self, implementation: str) -> int:
+        """The written part of `byte_moved`: more than `byte_written` if something in between is written."""
+        return self.byte_written
+
     def refusal(self, implementation: str) -> str:
         """Why this implementation cannot solve this problem anywhere, as a sentence; empty if it can."""
         return ""

@@ -100,6 +100,7 @@ class Measurement:
     byte: int = column("bytes if each input is read and each output written once")
     byte_written: int = column("the written part of byte")
     byte_moved: int = column("bytes this implementation must move")
+    moved_written: int | None = column("the written part of byte_moved", default=None)
     # state of the machine while timing
     sm_clock_hz: float | None = column("SM clock after timing (GPU)", default=None)
     memory_clock_hz: float | None = column("memory clock after timing (GPU)", default=None)
@@ -274,6 +275,9 @@ def _read_one(path: Path) -> pa.Table:
     if schema != str(SCHEMA):
         given = f"schema {schema}" if schema else "no roofbench schema"
         raise StoreError(f"{path}: has {given}; this checkout reads schema {SCHEMA}")
+    for column in ARROW:
+        if column.nullable and column.name not in table.column_names:  # added since the file was written
+            table = table.append_column(column, pa.nulls(len(table), column.type))
     return table
 
 

@@ -119,7 +119,8 @@ def _derive(run: Run) -> None:
     rows["intensity"] = flop / byte
 
     rows["predicted_s"], rows["limiter"] = np.nan, ""
-    share = (rows["byte_written"] / byte).fillna(0.0)
+    moved = rows["byte_moved"].where(rows["byte_moved"] > 0).astype(float)
+    share = (rows["moved_written"].astype(float).fillna(rows["byte_written"]) / moved).fillna(0.0)
     for cache in rows["cache"].unique():
         here = rows["cache"] == cache
         some = rows[here]

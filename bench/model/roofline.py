@@ -78,6 +78,35 @@ def datasheet_s(
     return max(flop / peak if peak else 0.0, byte / bandwidth if bandwidth else 0.0)
 
 
+class Counted(Protocol):
+    """The counts of a row that say what it moves; missing is None, or NaN in a row of a DataFrame."""
+
+    @property
+    def byte_written(self) -> int:
+        """Bytes of all outputs, each written once."""
+        ...
+
+    @property
+    def byte_moved(self) -> int:
+        """Bytes that the implementation moves."""
+        ...
+
+    @property
+    def moved_written(self) -> int | None:
+        """The written part of those."""
+        ...
+
+
+def write_share(row: Counted) -> float:
+    """Share of the bytes moved that are written, 0 to 1; 0 where nothing moves.
+
+    A file from before this was counted has only byte_written, which most implementations move once.
+    """
+    known = row.moved_written is not None and row.moved_written == row.moved_written
+    written = row.moved_written if known else row.byte_written
+    return float(written or 0) / row.byte_moved if row.byte_moved else 0.0
+
+
 def calibrated(
     flop: float,
     byte_moved: float,
@@ -88,7 +117,7 @@ def calibrated(
 ) -> Prediction | None:
     """Seconds = t0 + max(flop / peak, byte_moved / bandwidth(write_share)) and what bounds them.
 
-    `write_share` is byte_written / byte. None if a ceiling that the launch needs was not measured;
+    `write_share` is that of the bytes moved. None if a ceiling that the launch needs was not measured;
     only vector arithmetic may go without a peak of its own and then has no compute term (its kernels
     are bound by memory).
     """

@@ -12,7 +12,7 @@ import pytest
 
 from bench.model import ceilings as ceilings_module
 from bench.model.ceilings import Ceilings, by_run, rows
-from bench.model.roofline import calibrated, calibrated_columns, datasheet_s, intensity, of_roof
+from bench.model.roofline import calibrated, calibrated_columns, datasheet_s, intensity, of_roof, write_share
 from bench.spec import parameters_text
 from bench.store import Measurement
 
@@ -196,6 +196,17 @@ def test_a_missing_ceiling_means_no_prediction(missing: str) -> None:
     some = Ceilings.of([one for name, one in there.items() if name != missing])
     assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", some) is None
     assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", Ceilings.of(there.values())) is not None
+
+
+@pytest.mark.parametrize("unknown", [None, math.nan])
+def test_the_written_share_is_of_what_is_moved(unknown: Any) -> None:
+    """Reading twice and writing once is a third; a file that never counted it wrote what it had to."""
+    twice = row(byte=200, byte_written=100, byte_moved=300, moved_written=100)
+    assert write_share(twice) == pytest.approx(1 / 3)
+    assert write_share(dataclasses.replace(twice, moved_written=200)) == pytest.approx(2 / 3)
+    assert write_share(dataclasses.replace(twice, moved_written=unknown)) == pytest.approx(1 / 3)
+    assert write_share(dataclasses.replace(twice, moved_written=0)) == 0
+    assert write_share(row(byte=0, byte_written=0, byte_moved=0)) == 0
 
 
 def test_columns_say_what_single_predictions_say(measured: Ceilings) -> None:

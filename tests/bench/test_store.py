@@ -118,6 +118,14 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, make: Any, says
     assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
 
 
+def test_a_file_from_before_a_column_was_added_reads_it_as_null(tmp_path: Path) -> None:
+    path = store.write(tmp_path / "old.parquet", [row()])
+    table = pq.read_table(path)
+    pq.write_table(table.drop_columns(["moved_written"]), path)
+    frame = store.read([path])
+    assert frame["moved_written"].isna().all() and list(frame["byte"]) == [row().byte]
+
+
 def test_a_file_of_another_schema_is_refused(tmp_path: Path) -> None:
     store.write(tmp_path / "r.parquet", [row()])
     table = pq.read_table(tmp_path / "r.parquet")
