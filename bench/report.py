@@ -17,7 +17,7 @@ from bench.judge.efficiency import efficiencies
 from bench.judge.flags import flags
 from bench.model.ceilings import Ceilings, by_run
 from bench.model.ceilings import rows as ceiling_rows
-from bench.model.roofline import calibrated, of_roof, write_share
+from bench.model.roofline import calibrated, of_roof, row_traffic
 from bench.spec import Problem
 from bench.store import Measurement
 
@@ -154,7 +154,7 @@ def _cells(row: Measurement, problem: Problem, ceilings: Ceilings) -> list[str]:
     name = f"  {row.implementation} {problem}{_manner(row)}"
     if row.status != "ok" or row.median_s is None:
         return [name, row.status, "", "", "", "", row.reason]
-    roof = calibrated(row.flop, row.byte_moved, write_share(row), row.arithmetic, row.dtype, ceilings)
+    roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
     reached = of_roof(row.median_s, roof.seconds if roof else None)
     return [
         name,

@@ -16,7 +16,7 @@ from typing import Any
 from bench.device import Device
 from bench.measure.process import Worker, WorkerDied
 from bench.model.ceilings import Ceilings, is_ceiling
-from bench.model.roofline import calibrated
+from bench.model.roofline import calibrated, traffic
 from bench.schedule import OVERHEAD_S, Job, Schedule, launch_limit_s, schedule
 from bench.spec import Problem, parameters_text
 from bench.store import Journal, Measurement, finish, recover, unfinished
@@ -180,10 +180,12 @@ class Session:
 
     def predicted_s(self, case: Case, ceilings: Ceilings) -> float | None:
         """Calibrated least seconds of one launch; None where a ceiling is missing."""
-        problem = case.problem
-        moved = problem.byte_moved(case.implementation)
-        share = problem.moved_written(case.implementation) / moved if moved else 0.0
-        roof = calibrated(problem.flop, moved, share, problem.arithmetic, problem.dtype, ceilings)
+        problem, name = case.problem, case.implementation
+        moved, again = problem.byte_moved(name), problem.byte_again(name)
+        byte, share = traffic(moved, again, problem.moved_written(name), self.device.cache_byte)
+        roof = calibrated(
+            problem.flop, float(byte), float(share), problem.arithmetic, problem.dtype, ceilings
+        )
         return roof.seconds if roof else None
 
     def left_s(self) -> float | None:
@@ -308,6 +310,7 @@ class Session:
             byte=problem.byte,
             byte_written=problem.byte_written,
             byte_moved=problem.byte_moved(case.implementation),
+            byte_again=problem.byte_again(case.implementation),
             moved_written=problem.moved_written(case.implementation),
             **(defaults | facts),
         )

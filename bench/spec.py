@@ -123,6 +123,10 @@ class Problem(BaseModel, ABC):
         """What this implementation must move where that is more than `byte` (a two-pass algorithm)."""
         return self.byte
 
+    def byte_again(self, implementation: str) -> int:
+        """Of `byte_moved`, what is read a second time: a cache serves it as far as it holds that much."""
+        return 0
+
     def moved_written(self, implementation: str) -> int:
         """The written part of `byte_moved`: more than `byte_written` if something in between is written."""
         return self.byte_written

@@ -100,6 +100,9 @@ class Measurement:
     byte: int = column("bytes if each input is read and each output written once")
     byte_written: int = column("the written part of byte")
     byte_moved: int = column("bytes this implementation must move")
+    byte_again: int | None = column(
+        "the part of byte_moved that is read a second time, so perhaps from cache", default=None
+    )
     moved_written: int | None = column("the written part of byte_moved", default=None)
     # state of the machine while timing
     sm_clock_hz: float | None = column("SM clock after timing (GPU)", default=None)

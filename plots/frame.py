@@ -26,7 +26,7 @@ from bench import store
 from bench.judge.flags import flags
 from bench.model.ceilings import Ceilings, by_run
 from bench.model.ceilings import rows as ceiling_rows
-from bench.model.roofline import Datasheet, calibrated_columns, datasheet_s
+from bench.model.roofline import Datasheet, calibrated_columns, datasheet_s, traffic
 
 HARMLESS = frozenset({"launch_bound", "power_capped", "unconverged"})
 """Flags that explain a number without casting doubt on it, or say no more than its interval shows."""
@@ -119,12 +119,13 @@ def _derive(run: Run) -> None:
     rows["intensity"] = flop / byte
 
     rows["predicted_s"], rows["limiter"] = np.nan, ""
-    moved = rows["byte_moved"].where(rows["byte_moved"] > 0).astype(float)
-    share = (rows["moved_written"].astype(float).fillna(rows["byte_written"]) / moved).fillna(0.0)
+    again = rows["byte_again"].astype(float).fillna(0.0)
+    written = rows["moved_written"].astype(float).fillna(rows["byte_written"])
+    moved, share = traffic(rows["byte_moved"], again, written, rows["cache_byte"])
     for cache in rows["cache"].unique():
         here = rows["cache"] == cache
-        some = rows[here]
-        columns = (some["flop"], some["byte_moved"], share[here], some["arithmetic"], some["dtype"])
+        some, at = rows[here], here.to_numpy()
+        columns = (some["flop"], moved[at], share[at], some["arithmetic"], some["dtype"])
         seconds, limiters = calibrated_columns(*columns, run.roof(str(cache)))
         rows.loc[here, "predicted_s"], rows.loc[here, "limiter"] = seconds, limiters
     stated = zip(rows["flop"], rows["byte"], rows["arithmetic"], rows["dtype"], strict=True)

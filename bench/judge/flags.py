@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.model.ceilings import Ceilings
-from bench.model.roofline import calibrated, of_roof, write_share
+from bench.model.roofline import calibrated, of_roof, row_traffic
 
 if TYPE_CHECKING:
     from bench.store import Measurement
@@ -72,7 +72,7 @@ def _unsettled(row: Measurement, _: Ceilings) -> bool:
 def _above_roof(row: Measurement, ceilings: Ceilings) -> bool:
     if row.cache != "cold":  # from a warm cache, beating the memory roof is what is expected
         return False
-    roof = calibrated(row.flop, row.byte_moved, write_share(row), row.arithmetic, row.dtype, ceilings)
+    roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
     return _above(of_roof(row.median_s, roof.bound_s if roof else None), ABOVE_ROOF)
 
 

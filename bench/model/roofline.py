@@ -1,7 +1,7 @@
 """What the roofline predicts for one launch: from the datasheet, and from the ceilings of the same run.
 
     datasheet    t = max(flop / peak, byte / bandwidth)
-    calibrated   t = t0 + max(flop / peak, byte_moved / bandwidth(write share))
+    calibrated   t = t0 + max(flop / peak, traffic / bandwidth(write share))
 
 Seconds, FLOP, bytes. The launch floor t0 is added, not max-ed: replaying about 150,000 public GEMM
 timings on five GPUs with the same ceilings, adding t0 beat max-ing it (mean error 12-25 % against
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from bench.model.ceilings import Ceilings
 
 Limiter = Literal["launch", "memory", "compute"]
-"""The largest of the three terms t0, byte_moved / bandwidth and flop / peak, a tie in this order."""
+"""The largest of the three terms t0, traffic / bandwidth and flop / peak, a tie in this order."""
 
 LIMITERS: tuple[Limiter, ...] = ("launch", "memory", "compute")
 
@@ -82,6 +82,11 @@ class Counted(Protocol):
     """The counts of a row that say what it moves; missing is None, or NaN in a row of a DataFrame."""
 
     @property
+    def cache_byte(self) -> int:
+        """The last-level cache."""
+        ...
+
+    @property
     def byte_written(self) -> int:
         """Bytes of all outputs, each written once."""
         ...
@@ -92,38 +97,63 @@ class Counted(Protocol):
         ...
 
     @property
+    def byte_again(self) -> int | None:
+        """The part of those that is read a second time."""
+        ...
+
+    @property
     def moved_written(self) -> int | None:
-        """The written part of those."""
+        """The part of those that is written."""
         ...
 
 
-def write_share(row: Counted) -> float:
-    """Share of the bytes moved that are written, 0 to 1; 0 where nothing moves.
+def traffic(
+    byte_moved: npt.ArrayLike,
+    byte_again: npt.ArrayLike,
+    moved_written: npt.ArrayLike,
+    cache_byte: npt.ArrayLike,
+) -> tuple[Floats, Floats]:
+    """(bytes that reach memory at least, share of them that are written, 0 to 1) of one launch or of many.
 
-    A file from before this was counted has only byte_written, which most implementations move once.
+    What is read again comes from the cache as far as that can hold what was moved until then. A cache may
+    keep less, so this is a bound; the rest is moved whatever the cache.
     """
-    known = row.moved_written is not None and row.moved_written == row.moved_written
-    written = row.moved_written if known else row.byte_written
-    return float(written or 0) / row.byte_moved if row.byte_moved else 0.0
+    moved, again, written, cache = (
+        np.asarray(a, dtype=np.float64) for a in (byte_moved, byte_again, moved_written, cache_byte)
+    )
+    once = moved - again
+    held = np.minimum(1.0, np.divide(cache, once, out=np.zeros_like(once), where=once > 0))
+    byte = moved - again * held
+    return byte, np.divide(written, byte, out=np.zeros_like(byte), where=byte > 0)
+
+
+def row_traffic(row: Counted) -> tuple[float, float]:
+    """`traffic` of a row; one from before these parts were counted reads nothing again."""
+    again, written = (
+        known if known is not None and known == known else unknown
+        for known, unknown in ((row.byte_again, 0), (row.moved_written, row.byte_written))
+    )
+    byte, share = traffic(row.byte_moved, again, written, row.cache_byte)
+    return float(byte), float(share)
 
 
 def calibrated(
     flop: float,
-    byte_moved: float,
+    byte: float,
     write_share: float,
     arithmetic: str,
     dtype: str,
     ceilings: Ceilings | None,
 ) -> Prediction | None:
-    """Seconds = t0 + max(flop / peak, byte_moved / bandwidth(write_share)) and what bounds them.
+    """Seconds = t0 + max(flop / peak, byte / bandwidth(write_share)) and what bounds them.
 
-    `write_share` is that of the bytes moved. None if a ceiling that the launch needs was not measured;
-    only vector arithmetic may go without a peak of its own and then has no compute term (its kernels
-    are bound by memory).
+    `byte` reach memory, `write_share` of them written (see `traffic`). None if a ceiling that the launch
+    needs was not measured; only vector arithmetic may go without a peak of its own and then has no compute
+    term (its kernels are bound by memory).
     """
     if ceilings is None:
         return None
-    flops, moved, share = (np.asarray(count, dtype=np.float64) for count in (flop, byte_moved, write_share))
+    flops, moved, share = (np.asarray(count, dtype=np.float64) for count in (flop, byte, write_share))
     terms = _terms(flops, moved, share, arithmetic, dtype, ceilings)
     if not np.isfinite(terms).all():
         return None
@@ -133,7 +163,7 @@ def calibrated(
 
 def calibrated_columns(
     flop: npt.ArrayLike,
-    byte_moved: npt.ArrayLike,
+    byte: npt.ArrayLike,
     write_share: npt.ArrayLike,
     arithmetic: npt.ArrayLike,
     dtype: npt.ArrayLike,
@@ -143,7 +173,7 @@ def calibrated_columns(
 
     All arguments are of one length n. About a million predictions a second on one core.
     """
-    flops, moved, shares = (np.asarray(a, dtype=np.float64) for a in (flop, byte_moved, write_share))
+    flops, moved, shares = (np.asarray(a, dtype=np.float64) for a in (flop, byte, write_share))
     arithmetics, dtypes = np.asarray(arithmetic, dtype=np.str_), np.asarray(dtype, dtype=np.str_)
     terms = np.full((3, flops.size), np.nan)
     if ceilings is not None:
@@ -156,7 +186,7 @@ def calibrated_columns(
 
 
 def _terms(
-    flop: Floats, byte_moved: Floats, write_share: Floats, arithmetic: str, dtype: str, ceilings: Ceilings
+    flop: Floats, byte: Floats, write_share: Floats, arithmetic: str, dtype: str, ceilings: Ceilings
 ) -> Floats:
     """Seconds [3, n] of launch, memory and compute; NaN where a ceiling that is needed is missing."""
     t0 = ceilings.launch_s
@@ -164,9 +194,9 @@ def _terms(
     second_per_byte = ceilings.second_per_byte(write_share)
     without_peak = 0.0 if arithmetic == "vector" else np.nan
     launch = np.full_like(flop, np.nan if t0 is None else t0)
-    memory = np.nan if second_per_byte is None else byte_moved * second_per_byte
+    memory = np.nan if second_per_byte is None else byte * second_per_byte
     compute = without_peak if peak is None else flop / peak
-    return np.stack([launch, np.where(byte_moved == 0, 0.0, memory), np.where(flop == 0, 0.0, compute)])
+    return np.stack([launch, np.where(byte == 0, 0.0, memory), np.where(flop == 0, 0.0, compute)])
 
 
 def _seconds(terms: Floats) -> Floats:

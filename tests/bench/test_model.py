@@ -12,7 +12,15 @@ import pytest
 
 from bench.model import ceilings as ceilings_module
 from bench.model.ceilings import Ceilings, by_run, rows
-from bench.model.roofline import calibrated, calibrated_columns, datasheet_s, intensity, of_roof, write_share
+from bench.model.roofline import (
+    calibrated,
+    calibrated_columns,
+    datasheet_s,
+    intensity,
+    of_roof,
+    row_traffic,
+    traffic,
+)
 from bench.spec import parameters_text
 from bench.store import Measurement
 
@@ -198,15 +206,24 @@ def test_a_missing_ceiling_means_no_prediction(missing: str) -> None:
     assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", Ceilings.of(there.values())) is not None
 
 
+S = 100 * MIB
+"""A tensor, as a normalisation in two passes reads it twice and writes another."""
+
+
+@pytest.mark.parametrize(("cache_byte", "byte"), [(0, 3 * S), (S, 2.5 * S), (2 * S, 2 * S), (20 * S, 2 * S)])
+def test_what_is_read_again_comes_from_the_cache_as_far_as_that_goes(cache_byte: int, byte: float) -> None:
+    assert traffic(3 * S, S, S, cache_byte) == pytest.approx((byte, S / byte))
+    assert traffic(3 * S, 0, S, cache_byte) == pytest.approx((3 * S, 1 / 3))
+    assert traffic(0, 0, 0, cache_byte) == (0, 0)
+
+
 @pytest.mark.parametrize("unknown", [None, math.nan])
-def test_the_written_share_is_of_what_is_moved(unknown: Any) -> None:
-    """Reading twice and writing once is a third; a file that never counted it wrote what it had to."""
-    twice = row(byte=200, byte_written=100, byte_moved=300, moved_written=100)
-    assert write_share(twice) == pytest.approx(1 / 3)
-    assert write_share(dataclasses.replace(twice, moved_written=200)) == pytest.approx(2 / 3)
-    assert write_share(dataclasses.replace(twice, moved_written=unknown)) == pytest.approx(1 / 3)
-    assert write_share(dataclasses.replace(twice, moved_written=0)) == 0
-    assert write_share(row(byte=0, byte_written=0, byte_moved=0)) == 0
+def test_a_row_that_never_counted_its_parts_reads_nothing_again(unknown: Any) -> None:
+    counts = {"byte": 2 * S, "byte_written": S, "byte_moved": 3 * S, "cache_byte": S}
+    twice = row(**counts, byte_again=S, moved_written=S)
+    assert row_traffic(twice) == pytest.approx((2.5 * S, 0.4))
+    old = dataclasses.replace(twice, byte_again=unknown, moved_written=unknown)
+    assert row_traffic(old) == pytest.approx((3 * S, 1 / 3))
 
 
 def test_columns_say_what_single_predictions_say(measured: Ceilings) -> None:

@@ -84,6 +84,7 @@ def row(machine: Machine, where: str, problem: Problem, implementation: str, **f
     base |= {"arithmetic": problem.arithmetic, "rate": problem.rate, "dtype": problem.dtype, "status": "ok"}
     base |= {"parameters": parameters_text(problem.parameters()), "flop": problem.flop, "byte": problem.byte}
     base |= {"byte_written": problem.byte_written, "byte_moved": problem.byte_moved(implementation)}
+    base |= {"byte_again": problem.byte_again(implementation)}
     base |= {"moved_written": problem.moved_written(implementation)}
     base |= {"median_s": median_s, "low_s": median_s - half, "high_s": median_s + half, "stop": "converged"}
     return Measurement(**(machine.facts | base | {"settled": True} | facts))
