@@ -277,12 +277,12 @@ class Slots:
         self.bench, self.operator, self.problem = bench, operator, problem
         stored = stored_dtype(problem.dtype)
         arenas = {stored: bench.arena(stored, count * (problem.byte_read + 8 * ALIGN_BYTE))}
+        generator = torch.Generator(bench.device).manual_seed(bench.seed)
 
         def uniform(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
             arena = arenas.get(dtype or stored)
             if arena is None:  # a scale beside 16-bit data: small, so memory of its own
                 made = torch.empty(shape, dtype=dtype, device=bench.device)
-                generator = torch.Generator(bench.device).manual_seed(bench.seed)
                 return made.uniform_(-1.0, 1.0, generator=generator)
             return arena.view(shape)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ import torch
 from bench.measure import ring
 from bench.measure.clock import HostClock
 from bench.measure.ring import Arena, Plan, Turns, plan
-from bench.measure.run import Limits, check, measure
+from bench.measure.run import Limits, Slots, check, measure
 from bench.measure.sampling import Protocol
+from bench.spec import Uniform
 from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
 
 COLD_S, WARM_S = 20e-6, 5e-6
@@ -206,6 +208,21 @@ def test_the_arena_refuses_what_was_not_reserved() -> None:
     arena.reserve(4096)
     with pytest.raises(MemoryError, match="elements asked for"):
         arena.view((2000,))
+
+
+def test_tensors_of_another_type_differ_from_each_other() -> None:
+    """Else a weight and a bias would be one, and a kernel that takes one for the other would be right."""
+    bench = simulated_bench(cuda := SimulatedCuda())
+    operator = doubling(cuda)
+    given: list[torch.Tensor] = []
+
+    def inputs(problem: Doubling, uniform: Uniform) -> tuple[torch.Tensor, ...]:
+        given.extend(uniform(64, dtype=torch.float64) for _ in range(2))
+        return (uniform(problem.size),)
+
+    Slots(bench, replace(operator, inputs=inputs), "good", Doubling(dtype="float32", size=8), 2)
+    assert len({tuple(tensor.tolist()) for tensor in given}) == 4
+    assert all(-1 <= float(tensor.min()) < -0.5 < 0.5 < float(tensor.max()) <= 1 for tensor in given)
 
 
 def test_arenas_of_other_types_are_given_back_when_memory_is_short() -> None:
