@@ -1,0 +1,1 @@
+"""Chains of element-wise operators after a GEMM, one kernel a step or fused."""

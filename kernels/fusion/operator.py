@@ -1,0 +1,171 @@
+"""Chains of element-wise operators on tensors: a kernel a step, fused by Inductor, fused by us."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, get_args
+
+import torch
+from torch.nn import functional
+
+from bench.spec import Dtype, Launch, Operator, Uniform
+from kernels.fusion.operands import operands
+from kernels.fusion.problem import EPSILON, Chain, Fusion
+from kernels.fusion.rounding import tolerance
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+_CHECKED = 1 << 20
+"""Elements of x above which only some rows are checked."""
+
+
+def inputs(problem: Fusion, uniform: Uniform) -> Tensors:
+    """x [rows, length], then what the chain uses of: b [length], r [rows, length], weight, shift [length]."""
+    rows, length, steps = problem.rows, problem.length, problem.steps
+    x = uniform(rows, length)
+    bias = [uniform(length)] if "bias" in steps else []
+    residual = [uniform(rows, length)] if "residual" in steps else []
+    affine = [uniform(length), uniform(length)] if problem.normalized else []
+    return (x, *bias, *residual, *affine)
+
+
+def chain(problem: Fusion, *tensors: torch.Tensor) -> torch.Tensor | Tensors:
+    """y [rows, length], or y and h with layernorm, in the type of the inputs, as a model would write it."""
+    of = operands(problem, *tensors)
+    value = of.x
+    if of.bias is not None:
+        value = value + of.bias
+    if of.residual is not None:
+        value = value + of.residual
+    if problem.normalized:
+        return functional.layer_norm(value, (problem.length,), of.weight, of.shift, EPSILON), value
+    return functional.gelu(value, approximate="tanh") if "gelu" in problem.steps else value
+
+
+def reference(problem: Fusion, *tensors: torch.Tensor) -> torch.Tensor | Tensors:
+    """y [rows, length] in float64; with layernorm y and h."""
+    return chain(problem, *(tensor.double() for tensor in tensors))
+
+
+def aten(problem: Fusion, *tensors: torch.Tensor) -> Launch:
+    """One kernel of torch a step: y [rows, length], or y and h.
+
+    Each launch has its own buffer for what passes from step to step, so that a cold ring leaves it cold.
+    """
+    of = operands(problem, *tensors)
+    addends = [one for one in (of.bias, of.residual) if one is not None]
+    result = torch.empty_like(of.x)
+    steps: list[Callable[[], object]] = []
+    value = of.x
+    if len(addends) == 2 or "gelu" in problem.steps:
+        between = torch.empty_like(of.x)
+        steps.append(partial(torch.add, value, addends[0], out=between))
+        value = between
+    if "gelu" in problem.steps:
+        gelu: Callable[..., torch.Tensor] = functional.gelu  # whose type stub forgets out=
+        steps.append(partial(gelu, value, approximate="tanh", out=result))
+    else:
+        steps.append(partial(torch.add, value, addends[-1], out=result))
+
+    def pointwise() -> torch.Tensor:
+        for step in steps:
+            step()
+        return result
+
+    if not problem.normalized:
+        return Launch(pointwise, (result,))
+    shape = (problem.length,)
+
+    def normalized() -> Tensors:
+        # Its variant with out= is made by torchgen: it calls this one, then copies all of y.
+        h = pointwise()
+        y, _, _ = torch.native_layer_norm(h, shape, of.weight, of.shift, EPSILON)
+        return y, h
+
+    return Launch(normalized)
+
+
+def inductor(problem: Fusion, *tensors: torch.Tensor) -> Launch:
+    """The chain compiled into one kernel: y [rows, length], or y and h."""
+    from kernels.inductor import compiled
+
+    run = compiled(chain, problem)
+    return Launch(lambda: run(*tensors))
+
+
+def triton(problem: Fusion, *tensors: torch.Tensor) -> Launch:
+    """Our fused kernel: y [rows, length], or y and h; tuned for this problem when first asked."""
+    of = operands(problem, *tensors)
+    # Triton is not everywhere, and a run on a CPU needs none.
+    if problem.normalized:
+        from kernels.fusion import norm
+
+        return norm.launch(problem, of)
+    from kernels.fusion import stream
+
+    return stream.launch(problem, of)
+
+
+def triton_configuration(problem: Fusion, *tensors: torch.Tensor) -> str:
+    """What `triton` chose: elements (or rows) of a block, and warps, as `2048 w4`."""
+    of = operands(problem, *tensors)
+    if problem.normalized:
+        from kernels.fusion import norm
+
+        return norm.configuration(problem, of)
+    from kernels.fusion import stream
+
+    return stream.configuration(problem, of)
+
+
+def excerpt(problem: Fusion, tensors: Tensors, outputs: Tensors) -> tuple[Fusion, Tensors, Tensors]:
+    """Some whole rows of a large problem, about a million elements; a small one whole.
+
+    The first row, the last, and a random one of every block of rows between, chosen by torch's own
+    generator on the CPU, so a seeded run repeats its choice.
+    """
+    if problem.elements <= _CHECKED:
+        return problem, tensors, outputs
+    block = math.ceil(problem.rows / max(1, _CHECKED // problem.length))
+    starts = torch.arange(0, problem.rows, block)
+    last = torch.tensor(problem.rows - 1)
+    inside = torch.minimum(starts + torch.randint(block, starts.shape), last)
+    rows = torch.unique(torch.cat([torch.tensor([0]), inside, last[None]]))
+    smaller = problem.model_copy(update={"rows": len(rows)})
+    rows = rows.to(tensors[0].device)
+
+    def some(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.index_select(0, rows) if tensor.ndim == 2 else tensor
+
+    return smaller, tuple(map(some, tensors)), tuple(map(some, outputs))
+
+
+def _examples() -> list[Fusion]:
+    # Nothing to speak of, one row, one column, primes, a row that is aligned and ends within a block.
+    sizes = ((1, 1), (1, 37), (131, 1), (13, 997), (5, 1032))
+    rows_of_norm = ((1, 256), (7, 257), (3, 1000))
+    chains: tuple[Chain, ...] = get_args(Chain)
+    dtypes: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
+    return [
+        Fusion(chain=chain, rows=rows, length=length, dtype=dtype)
+        for chain in chains
+        for rows, length in (rows_of_norm if "layernorm" in chain else sizes)
+        for dtype in dtypes
+        # One sum of three numbers may be as small as its own rounding: no relative error bounds it.
+        if not (chain == "bias-residual" and rows == length == 1)
+    ]
+
+
+OPERATOR = Operator(
+    problem=Fusion,
+    inputs=inputs,
+    reference=reference,
+    implementations={"aten": aten, "inductor": inductor, "triton": triton},
+    tolerance=tolerance,
+    examples=_examples(),
+    excerpt=excerpt,
+    configuration={"triton": triton_configuration},
+)

@@ -1,0 +1,171 @@
+"""Chains of element-wise operators, as they follow the GEMMs of a Transformer: unfused and fused.
+
+x, a GEMM's result, is [rows, length]: `rows` tokens of `length` features. Row-major, contiguous. The name
+of a chain lists its steps in order:
+
+    bias        + b, b [length], the same for every row
+    residual    + r, r [rows, length]
+    gelu        0.5 s (1 + tanh(sqrt(2/pi) (s + 0.044715 s^3))), the form of GPT-2 and Megatron
+    layernorm   (h - mean) / sqrt(variance + 1e-5) * weight + shift over each row, both [length]
+
+    bias                        y = x + b                       after any linear layer
+    residual                    y = x + r                       around attention, around the MLP
+    bias-gelu                   y = gelu(x + b)                 after the first GEMM of an MLP
+    bias-residual               y = x + b + r                   after a block's last GEMM
+    residual-layernorm          h = x + r,     y = layernorm(h)
+    bias-residual-layernorm     h = x + b + r, y = layernorm(h)
+
+A chain with layernorm writes h as well as y, [rows, length] each: the next residual is h. All tensors have
+one data type; arithmetic is float32.
+
+**Traffic.** With n = rows length elements, and rows of one element a feature left out of the table:
+
+    chain                       fused: compulsory   one kernel a step          unfused / fused
+    bias                        2 n                 2 n                        1
+    residual                    3 n                 3 n                        1
+    bias-gelu                   2 n                 2 + 2 = 4 n                2
+    bias-residual               3 n                 2 + 3 = 5 n                1.67
+    residual-layernorm          4 n                 3 + 2 = 5 n                1.25
+    bias-residual-layernorm     4 n                 2 + 3 + 2 = 7 n            1.75
+
+Dropout, which often stands before the residual, is left out: its random numbers have no float64
+reference to be held against. So is working in place. It destroys its input, so a launch could not be
+repeated; and it saves memory, not traffic: x += r reads x and r and writes x, the same 3 n.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from bench.spec import Implementation, Problem
+
+Chain = Literal[
+    "bias",
+    "residual",
+    "bias-gelu",
+    "bias-residual",
+    "residual-layernorm",
+    "bias-residual-layernorm",
+]
+
+LONGEST = 1 << 20
+"""Most features of a row: whole rows are checked, and a check must stay short."""
+SHORTEST_NORM = 256
+"""Fewest features that layernorm takes here."""
+EPSILON = 1e-5
+"""What layernorm adds to the variance, torch's default."""
+LONGEST_ON_CHIP = 16384
+"""Most features of a row that stay in the registers of one block: 32 a thread of 512."""
+STATISTICS_BYTE = 8
+"""A row's mean and reciprocal standard deviation, float32 each."""
+
+_FLOP = {"bias": 1, "residual": 1, "gelu": 12, "layernorm": 8}
+_ANY = (0, 0)
+
+
+class Fusion(Problem):
+    """One chain: `chain`, `rows`, `length` (features of a row), `dtype`."""
+
+    operator: ClassVar[str] = "fusion"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation(
+            "aten",
+            "unfused: one kernel of torch a step, intermediate results in memory",
+            devices=("cpu", "cuda"),
+            dtypes={"float16": _ANY, "bfloat16": _ANY, "float32": _ANY},
+        ),
+        Implementation(
+            "inductor",
+            "fused by torch.compile; not on a CPU, where compiling each shape takes seconds of a short run",
+            devices=("cuda",),
+            dtypes={"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)},
+        ),
+        Implementation(
+            "triton",
+            "fused, our kernels: one stream (stream.py), or whole rows on chip (norm.py)",
+            devices=("cuda",),
+            # Arithmetic is float32, and Triton itself converts bfloat16 where the hardware cannot.
+            dtypes={"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)},
+        ),
+    )
+
+    chain: Chain
+    rows: Annotated[int, Field(ge=1)]
+    length: Annotated[int, Field(ge=1, le=LONGEST)]
+
+    @model_validator(mode="after")
+    def _row_has_a_variance(self) -> "Fusion":
+        if self.normalized and self.length < SHORTEST_NORM:
+            raise ValueError(
+                f"layernorm needs rows of at least {SHORTEST_NORM} features, not {self.length}: the variance "
+                "of a shorter row may be so small that rounding explains any result"
+            )
+        return self
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The chain's steps in order: of bias, residual, gelu, layernorm."""
+        return tuple(self.chain.split("-"))
+
+    @property
+    def normalized(self) -> bool:
+        """Whether the chain ends in layernorm, and so writes h beside y."""
+        return "layernorm" in self.steps
+
+    @property
+    def elements(self) -> int:
+        """rows length: the elements of x."""
+        return self.rows * self.length
+
+    @property
+    def flop(self) -> int:
+        """By convention, for each element: 1 for bias, 1 for residual, 12 for gelu, 8 for layernorm."""
+        return sum(_FLOP[step] for step in self.steps) * self.elements
+
+    @property
+    def byte_read(self) -> int:
+        """x, and whatever each step adds: b, r, layernorm's weight and shift; each once."""
+        return (self.elements + sum(map(self._operands, self.steps))) * self.item_byte
+
+    @property
+    def byte_written(self) -> int:
+        """y once; h once too, if the chain ends in layernorm."""
+        return (2 if self.normalized else 1) * self.elements * self.item_byte
+
+    def byte_moved(self, implementation: str) -> int:
+        """For `aten` the sum over its kernels, each of which reads what the one before has written.
+
+        A step reads [rows, length] and what it adds, and writes [rows, length]; layernorm's kernel also
+        writes each row's statistics in float32. The others are fused: `byte`.
+        """
+        if implementation != "aten":
+            return self.byte
+        read = sum(self.elements + self._operands(step) for step in self.steps)
+        return read * self.item_byte + self.moved_written(implementation)
+
+    def byte_again(self, implementation: str) -> int:
+        """For `aten` the value that each step but the first reads back: a cache may still hold it."""
+        return (len(self.steps) - 1) * self.elements * self.item_byte if implementation == "aten" else 0
+
+    def moved_written(self, implementation: str) -> int:
+        """For `aten` what every step writes, and layernorm's statistics."""
+        if implementation != "aten":
+            return self.byte_written
+        statistics = STATISTICS_BYTE * self.rows if self.normalized else 0
+        return len(self.steps) * self.elements * self.item_byte + statistics
+
+    def _operands(self, step: str) -> int:
+        """Elements that a step reads beside its running value."""
+        return {"residual": self.elements, "bias": self.length, "layernorm": 2 * self.length}.get(step, 0)
+
+    def refusal(self, implementation: str) -> str:
+        """Our layernorm keeps a row in registers: 16,384 features at most."""
+        if implementation == "triton" and self.normalized and self.length > LONGEST_ON_CHIP:
+            return (
+                f"triton keeps a row of layernorm in registers, {LONGEST_ON_CHIP} features at most, "
+                f"not {self.length}"
+            )
+        return ""
+
+
+PROBLEM = Fusion

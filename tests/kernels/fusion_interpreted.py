@@ -1,0 +1,254 @@
+"""The fused kernels, run by the repaired interpreter under the sanitizer: right, in bounds, each once.
+
+Needs its own process, because interpreting and compiling exclude each other:
+
+    TRITON_INTERPRET=1 python -m pytest tests/kernels/fusion_interpreted.py
+
+test_fusion.py starts it; its name keeps it out of an ordinary run.
+"""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+from bench.spec import Problem
+from kernels.fusion import norm, stream
+from kernels.fusion.operands import Operands, operands
+from kernels.fusion.operator import OPERATOR, chain, tolerance
+from kernels.fusion.problem import EPSILON, Fusion
+from kernels.fusion.stream import Block
+from tests.kernels.interpreter import repaired
+from tests.kernels.sanitizer import Watch, placed, watched
+from tests.kernels.tensors import uniform
+
+overflowing = pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value encountered")
+"""What NumPy, which interprets, warns of and a GPU does not."""
+TINY = Block(16, 1)
+STREAMS = [p for p in OPERATOR.examples if isinstance(p, Fusion) and not p.normalized]
+NORMS = [p for p in OPERATOR.examples if isinstance(p, Fusion) and p.normalized]
+
+# Rows on, one short of and one past TINY's block; n on, one short of and one past several; sizes that 2 or 4
+# divide, and not what 16 bytes hold; n that this divides, and rows that it does not.
+STRADDLING_SIZES = (
+    *((3, 16), (5, 15), (7, 17), (3, 7), (1, 47), (1, 48), (1, 49), (8, 49), (2, 24), (4, 40)),
+    *((3, 18), (5, 20), (6, 12), (3, 6)),
+)
+STRADDLING = [
+    Fusion(chain=chain, rows=rows, length=length, dtype=dtype)
+    for rows, length in STRADDLING_SIZES
+    for chain, dtype in (("bias-gelu", "bfloat16"), ("bias-residual", "float32"), ("residual", "float16"))
+]
+
+
+def run(
+    problem: Fusion, configuration: Block | norm.Rows, *tensors: torch.Tensor
+) -> tuple[tuple[torch.Tensor, ...], Watch]:
+    """What one launch writes, into outputs filled with NaN before, and what it touches."""
+    of = operands(problem, *tensors)
+    with repaired(), watched() as watch:
+        if problem.normalized:
+            assert isinstance(configuration, norm.Rows)
+            launch = norm.launch(problem, of, configuration)
+        else:
+            assert isinstance(configuration, Block)
+            launch = stream.launch(problem, of, configuration)
+        for output in launch.outputs:
+            output.fill_(math.nan)
+        launch.call()
+    return launch.outputs, watch
+
+
+def error(problem: Fusion, tensors: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...]) -> float:
+    """Largest error of any output against the reference, as a fraction of that output's largest value."""
+    want = OPERATOR.reference(problem, *tensors)
+    wanted = (want,) if isinstance(want, torch.Tensor) else want
+    errors = [
+        float((got.double() - right).abs().max() / right.abs().max())
+        for got, right in zip(outputs, wanted, strict=True)
+    ]
+    return math.nan if any(map(math.isnan, errors)) else max(errors)
+
+
+def check(problem: Fusion, configuration: Block | norm.Rows, seed: int, programs: int) -> None:
+    """Right, every element written once, and exactly the loads that the essays promise."""
+    tensors = OPERATOR.inputs(problem, uniform(problem, seed))
+    outputs, watch = run(problem, configuration, *tensors)
+
+    assert error(problem, tensors, outputs) <= tolerance(problem, "triton")  # and so not NaN
+    for output in outputs:
+        stored = watch.stores.within(output)
+        assert stored.byte == output.nbytes and stored.repeated == 0
+    assert watch.stores.byte == problem.byte_written
+    assert watch.atomics.byte == 0
+    for tensor in tensors:
+        loaded = watch.loads.within(tensor)
+        assert loaded.distinct_byte == tensor.nbytes
+        whole = tensor.ndim == 2
+        per_row = programs * tensor.nbytes if problem.normalized else problem.elements * problem.item_byte
+        assert loaded.byte == (tensor.nbytes if whole else per_row)
+    distinct = watch.loads.distinct_byte + watch.stores.distinct_byte
+    assert distinct == problem.byte == problem.byte_moved("triton")
+
+    again, _ = run(problem, configuration, *tensors)
+    assert all(torch.equal(one, other) for one, other in zip(outputs, again, strict=True))
+
+
+@pytest.mark.parametrize("problem", [*STREAMS, *STRADDLING], ids=str)
+def test_stream_is_right_in_bounds_and_writes_each_element_once(problem: Fusion, seed: int) -> None:
+    """At every example, with a block of the tuner's; small ones in many tiny blocks too."""
+    check(problem, stream.CANDIDATES[0], seed, programs=0)
+    if problem.elements <= 400:
+        check(problem, TINY, seed, programs=0)
+
+
+@pytest.mark.parametrize("block", stream.CANDIDATES, ids=str)
+def test_stream_of_several_blocks(block: Block, seed: int) -> None:
+    """Each of the tuner's blocks, in problems of several of them: aligned, and with a ragged end."""
+    for rows, length in ((5, 2056), (5, 1999)):
+        check(Fusion(chain="bias-residual", rows=rows, length=length, dtype="float16"), block, seed, 0)
+
+
+@pytest.mark.parametrize("problem", NORMS, ids=str)
+def test_norm_is_right_in_bounds_and_writes_each_element_once(problem: Fusion, seed: int) -> None:
+    """At every example, with one row a program and with more rows a program than there are."""
+    for rows in norm.candidates(problem.length):
+        check(problem, rows, seed, programs=-(-problem.rows // rows.rows))
+
+
+def test_norm_of_the_longest_row(seed: int) -> None:
+    """A row that fills what is on chip."""
+    problem = Fusion(chain="bias-residual-layernorm", rows=2, length=16384, dtype="float16")
+    check(problem, norm.candidates(problem.length)[0], seed, programs=2)
+
+
+def test_a_block_never_run_is_found(seed: int) -> None:
+    """A grid one block short leaves NaN."""
+    problem = Fusion(chain="bias", rows=1, length=48, dtype="float32")
+    (x, bias) = OPERATOR.inputs(problem, uniform(problem, seed))
+    y = torch.full_like(x, math.nan)
+    with repaired():
+        stream.chain[(2,)](**stream.operands(problem, Operands(x, bias), y), **stream.meta(problem, TINY))
+    assert math.isnan(error(problem, (x, bias), (y,)))
+
+
+def test_columns_of_16_bytes_are_contiguous() -> None:
+    """What the kernel tells the compiler of the bias's columns, which the interpreter takes no notice of."""
+    for problem in [*STREAMS, *STRADDLING]:
+        align = stream.operands(problem, Operands(torch.empty(0)), torch.empty(0))["ALIGN_LENGTH"]
+        column = torch.arange(-(-problem.elements // align) * align).reshape(-1, align) % problem.length
+        assert (column[:, 0] % align == 0).all() and (column.diff(dim=1) == 1).all()
+        assert all(block.elements % align == 0 for block in stream.CANDIDATES)
+
+
+@overflowing
+def test_gelu_is_the_tanh_form_over_its_whole_range() -> None:
+    """Within a millionth of the argument; from -12 to 12 it falls to zero and rises to the argument."""
+    x = torch.linspace(-12, 12, 4096)
+    problem = Fusion(chain="bias-gelu", rows=4096, length=1, dtype="float32")
+    (y,), _ = run(problem, stream.CANDIDATES[0], x[:, None], torch.zeros(1))
+    right = functional.gelu(x.double(), approximate="tanh")
+    assert ((y[:, 0].double() - right).abs() <= 1e-6 * x.abs()).all()
+    assert (y[:, 0].double() - functional.gelu(x.double())).abs().max() > 1e-4  # the erf form is another
+
+
+def agree(got: torch.Tensor, want: torch.Tensor) -> None:
+    """Infinite and NaN at the same places, with the same sign, and close elsewhere."""
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+@overflowing
+@pytest.mark.parametrize("name", ["bias", "residual", "bias-gelu", "bias-residual"])
+def test_stream_of_special_values_is_as_torch_computes_it(name: str) -> None:
+    """NaN stays NaN, infinities stay or cancel to NaN, and gelu of large numbers does not overflow."""
+    special = torch.tensor([math.nan, math.inf, -math.inf, 0.0, 1.0, -100.0, 1e20, -1e20, 3e38, -3e38])
+    x, residual = (one.contiguous() for one in torch.broadcast_tensors(special[:, None], special[None, :]))
+    problem = Fusion.model_validate({"chain": name, "rows": 10, "length": 10, "dtype": "float32"})
+    bias = special.flip(0).contiguous()
+    tensors = [x, *([bias] if "bias" in problem.steps else []), *([residual] if "residual" in name else [])]
+    want = chain(problem, *tensors)
+    assert isinstance(want, torch.Tensor)
+    (y,), _ = run(problem, TINY, *tensors)
+    agree(y, want)
+
+
+@overflowing
+def test_norm_keeps_special_values_in_their_row(seed: int) -> None:
+    """A row with NaN or an infinity becomes NaN, as in torch; its neighbours in the program do not."""
+    problem = Fusion(chain="residual-layernorm", rows=4, length=256, dtype="float32")
+    x, *rest = OPERATOR.inputs(problem, uniform(problem, seed))
+    x[1, 3], x[2, 255] = math.nan, -math.inf
+    outputs, _ = run(problem, norm.candidates(256)[-1], x, *rest)
+    want = chain(problem, x, *rest)
+    for got, right in zip(outputs, want, strict=True):
+        agree(got, right)
+    assert outputs[0][1:3].isnan().all() and outputs[0][[0, 3]].isfinite().all()
+
+
+def test_norm_subtracts_no_large_numbers(seed: int) -> None:
+    """A mean a thousand times the deviation costs three digits, not six as with the mean of squares."""
+    problem = Fusion(chain="residual-layernorm", rows=3, length=1000, dtype="float32")
+    x, *rest = OPERATOR.inputs(problem, uniform(problem, seed))
+    tensors = (x + 1000.0, *rest)
+    (y, _), _ = run(problem, norm.candidates(1000)[-1], *tensors)
+    want, _ = OPERATOR.reference(problem, *tensors)
+    assert (y.double() - want).abs().max() < 1e-3
+
+
+def test_norm_of_a_constant_row_is_the_shift() -> None:
+    """No variance: epsilon stands in for it, and 0 is not divided by 0."""
+    problem = Fusion(chain="residual-layernorm", rows=1, length=256, dtype="float32")
+    shift = torch.linspace(-1, 1, 256)
+    x = torch.full((1, 256), 0.75)
+    (y, h), _ = run(problem, norm.candidates(256)[0], x, x, torch.ones(256), shift)
+    assert torch.equal(y[0], shift) and (h == 1.5).all()
+    x = 1e-3 * torch.linspace(-1, 1, 256)[None]  # a variance that epsilon, 1e-5, outweighs
+    (y, h), _ = run(problem, norm.candidates(256)[0], x, torch.zeros_like(x), torch.ones(256), shift)
+    agree(y, functional.layer_norm(h, (256,), torch.ones(256), shift, EPSILON))
+
+
+@pytest.mark.parametrize(
+    "rows, length",
+    # Beyond 2^31 elements, aligned and not; 2^31 - 8, which 32 bits still hold.
+    [(32769, 65536), (65537, 65537), (16383, 131080)],
+)
+def test_stream_at_the_far_end_of_a_large_tensor(rows: int, length: int, seed: int) -> None:
+    """The last two blocks, of which one ends with the tensor; what lies before is never touched."""
+    problem = Fusion(chain="bias-residual", rows=rows, length=length, dtype="float16")
+    n, block = problem.elements, stream.CANDIDATES[1]
+    x, y = torch.empty(n, dtype=torch.float16), torch.empty(n, dtype=torch.float16)
+    programs = -(-n // block.elements)
+    begin = (programs - 2) * block.elements
+    fresh = uniform(problem, seed)
+    bias = fresh(length)
+    x[begin:] = fresh(n - begin)
+    y[begin:] = math.nan
+    with repaired(), watched() as watch:
+        for program in (programs - 2, programs - 1):
+            with placed((program,), (programs,)):
+                stream.chain[(1,)](
+                    **stream.operands(problem, Operands(x, bias, x), y), **stream.meta(problem, block)
+                )
+    column = (torch.arange(begin, n) % length).long()
+    right = 2 * x[begin:].double() + bias[column].double()
+    assert (y[begin:].double() - right).abs().max() <= 2 * tolerance(problem, "triton") * right.abs().max()
+    assert watch.stores.byte == 2 * (n - begin) and watch.stores.repeated == 0
+
+
+def test_norm_at_the_far_end_of_a_large_tensor(seed: int) -> None:
+    """The last program, of which half the rows exist, beyond 2^31 elements."""
+    problem = Fusion(chain="residual-layernorm", rows=(1 << 20) + 3, length=2048, dtype="float16")
+    chosen = norm.Rows(2, 4)
+    x, y, h = (torch.empty(problem.rows, problem.length, dtype=torch.float16) for _ in range(3))
+    fresh = uniform(problem, seed)
+    x[-1], weight, shift = fresh(2048), fresh(2048), fresh(2048)
+    y[-1] = h[-1] = math.nan
+    of = Operands(x, residual=x, weight=weight, shift=shift)
+    programs = -(-problem.rows // chosen.rows)
+    with repaired(), watched() as watch, placed((programs - 1,), (programs,)):
+        norm.chain[(1,)](**norm.operands(problem, of, y, h), **norm.meta(problem, chosen))
+    one: Problem = problem.model_copy(update={"rows": 1})
+    assert isinstance(one, Fusion)
+    assert error(one, (x[-1:], x[-1:], weight, shift), (y[-1:], h[-1:])) <= tolerance(problem, "aten")
+    assert watch.stores.byte == 2 * 2 * 2048

@@ -1,0 +1,309 @@
+import math
+from typing import get_args
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch.nn import functional
+
+from bench.spec import Dtype
+from kernels import operator
+from kernels.fusion.operands import operands
+from kernels.fusion.operator import OPERATOR, excerpt
+from kernels.fusion.problem import EPSILON, Chain, Fusion
+from kernels.fusion.rounding import tolerance
+from tests.kernels.processes import compiled, interpreted
+from tests.kernels.tensors import TORCH_TYPE, uniform
+
+CHAINS: tuple[Chain, ...] = get_args(Chain)
+DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
+LARGER = [Fusion(chain=chain, rows=300, length=1024, dtype=dtype) for chain in CHAINS for dtype in DTYPES]
+Tensors = tuple[torch.Tensor, ...]
+
+
+def together(written: torch.Tensor | Tensors) -> Tensors:
+    return (written,) if isinstance(written, torch.Tensor) else tuple(written)
+
+
+def made(problem: Fusion, seed: int) -> Tensors:
+    return OPERATOR.inputs(problem, uniform(problem, seed))
+
+
+def error(problem: Fusion, inputs: Tensors, outputs: torch.Tensor | Tensors) -> float:
+    """Largest error of any output as a fraction of that output's largest value."""
+    want = together(OPERATOR.reference(problem, *inputs))
+    got = together(outputs)
+    assert [one.shape for one in got] == [one.shape for one in want]
+    return max(
+        float((one.double() - right).abs().max() / right.abs().max())
+        for one, right in zip(got, want, strict=True)
+    )
+
+
+def test_triton_kernels_interpreted() -> None:
+    pytest.importorskip("triton")
+    interpreted("tests/kernels/fusion_interpreted.py")
+
+
+def test_triton_kernels_compiled_for_every_architecture() -> None:
+    pytest.importorskip("triton")
+    compiled("tests.kernels.fusion_compiled")
+
+
+def test_operator_binds_every_declared_name() -> None:
+    assert operator("fusion") is OPERATOR
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_reference_is_the_chain_step_by_step(chain: Chain, seed: int) -> None:
+    problem = Fusion(chain=chain, rows=3, length=300, dtype="float64")
+    inputs = made(problem, seed)
+    rest = list(inputs)
+    value = rest.pop(0)
+    for step in chain.split("-"):
+        match step:
+            case "bias":
+                value = value + rest.pop(0)[None, :]
+            case "residual":
+                value = value + rest.pop(0)
+            case "gelu":
+                value = value / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (value + 0.044715 * value**3)))
+            case "layernorm":
+                h = value
+                centred = h - h.mean(dim=1, keepdim=True)
+                variance = centred.square().mean(dim=1, keepdim=True)
+                value = centred / torch.sqrt(variance + EPSILON) * rest.pop(0) + rest.pop(0)
+    assert not rest
+    outputs = together(OPERATOR.reference(problem, *inputs))
+    torch.testing.assert_close(outputs[0], value)
+    if problem.normalized:
+        torch.testing.assert_close(outputs[1], h)
+    assert len(outputs) == 1 + problem.normalized
+
+
+@pytest.mark.parametrize("problem", [*OPERATOR.examples, *LARGER], ids=str)
+def test_bytes_are_those_of_the_tensors(problem: Fusion, seed: int) -> None:
+    inputs = made(problem, seed)
+    outputs = together(OPERATOR.implementations["aten"](problem, *inputs).call())
+    assert all(tensor.is_contiguous() for tensor in (*inputs, *outputs))
+    assert problem.byte_read == sum(tensor.nbytes for tensor in inputs)
+    assert problem.byte_written == sum(tensor.nbytes for tensor in outputs)
+    for fused in ("triton", "inductor"):
+        assert problem.byte_moved(fused) == problem.byte and problem.byte_again(fused) == 0
+        assert problem.moved_written(fused) == problem.byte_written
+
+
+class Kernels(torch.utils._python_dispatch.TorchDispatchMode):
+    """Counts what each of torch's operators reads and writes, as `aten` promises one kernel a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.byte_read: list[int] = []
+        self.byte_written: list[int] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        kwargs = kwargs or {}
+        written = function(*args, **kwargs)
+        read = [one for one in args if isinstance(one, torch.Tensor)]
+        self.byte_read.append(sum(one.nbytes for one in read))
+        self.byte_written.append(sum(one.nbytes for one in together(written)))
+        return written
+
+
+class Written(torch.utils._python_dispatch.TorchDispatchMode):
+    """Where torch's operators have written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: list[int] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        written = function(*args, **(kwargs or {}))
+        self.places += [one.data_ptr() for one in together(written)]
+        return written
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_aten_moves_what_its_kernels_read_and_write(chain: Chain, seed: int) -> None:
+    problem = Fusion(chain=chain, rows=5, length=999, dtype="float32")
+    launch = OPERATOR.implementations["aten"](problem, *made(problem, seed))
+    with Kernels() as kernels:
+        launch.call()
+    assert len(kernels.byte_read) == len(problem.steps)
+    assert sum(kernels.byte_read) + sum(kernels.byte_written) == problem.byte_moved("aten")
+    assert sum(kernels.byte_written) == problem.moved_written("aten")
+    assert sum(kernels.byte_read) - problem.byte_read == problem.byte_again("aten")
+
+
+@pytest.mark.parametrize(
+    "chain, ratio",
+    [*zip(CHAINS, (1, 1, 2, 5 / 3, 5 / 4, 7 / 4), strict=True)],
+)
+def test_ratio_of_bytes_is_the_documented_one(chain: Chain, ratio: float) -> None:
+    problem = Fusion(chain=chain, rows=100_000, length=4096, dtype="float16")
+    assert problem.byte_moved("aten") / problem.byte == pytest.approx(ratio, rel=1e-3)
+
+
+def test_flop_is_the_convention() -> None:
+    flop = [Fusion(chain=chain, rows=2, length=1000, dtype="float32").flop for chain in CHAINS]
+    assert flop == [2000, 2000, 26_000, 4000, 18_000, 20_000]
+
+
+@pytest.mark.parametrize("problem", [*OPERATOR.examples, *LARGER], ids=str)
+def test_aten_against_the_reference(problem: Fusion, seed: int) -> None:
+    inputs = made(problem, seed)
+    before = [tensor.clone() for tensor in inputs]
+    launch = OPERATOR.implementations["aten"](problem, *inputs)
+    for output in launch.outputs:
+        output.fill_(math.nan)
+    outputs = together(launch.call())
+    assert all(output.dtype == TORCH_TYPE[problem.dtype] for output in outputs)
+    assert error(problem, inputs, outputs) <= tolerance(problem, "aten")
+    first = [output.clone() for output in outputs]
+    assert all(torch.equal(*pair) for pair in zip(first, together(launch.call()), strict=True))
+    assert all(torch.equal(*pair) for pair in zip(before, inputs, strict=True))
+    if not problem.normalized:
+        assert launch.outputs == outputs  # preallocated: a launch allocates nothing
+
+
+def test_launches_share_no_memory(seed: int) -> None:
+    problem = Fusion(chain="bias-gelu", rows=2, length=64, dtype="float32")
+    inputs = made(problem, seed)
+    one, other = (OPERATOR.implementations["aten"](problem, *inputs) for _ in range(2))
+    with Written() as written:
+        one.call()
+        other.call()
+    assert len(written.places) == 4 == len(set(written.places))
+
+
+def fused(problem: Fusion, *inputs: torch.Tensor) -> Tensors:
+    """The chain in float32, rounded once: what a fused kernel computes."""
+    wider = problem.model_copy(update={"dtype": "float32"})
+    launch = OPERATOR.implementations["aten"](wider, *(tensor.float() for tensor in inputs))
+    return tuple(output.to(inputs[0].dtype) for output in together(launch.call()))
+
+
+@pytest.mark.parametrize("problem", LARGER, ids=str)
+def test_tolerance_is_what_each_way_explains_and_little_more(problem: Fusion, seed: int) -> None:
+    inputs = made(problem, seed)
+    unfused = together(OPERATOR.implementations["aten"](problem, *inputs).call())
+    share = error(problem, inputs, unfused) / tolerance(problem, "aten")
+    assert (0.05 if problem.dtype == "float32" else 0.1) < share <= 1
+    if problem.dtype != "float32":
+        share = error(problem, inputs, fused(problem, *inputs)) / tolerance(problem, "triton")
+        assert 0.3 < share <= 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("chain", ["bias-gelu", "bias-residual", "bias-residual-layernorm"])
+def test_a_fused_chain_may_not_round_between_its_steps(chain: Chain, dtype: Dtype, seed: int) -> None:
+    problem = Fusion(chain=chain, rows=300, length=1024, dtype=dtype)
+    inputs = made(problem, seed)
+    unfused = OPERATOR.implementations["aten"](problem, *inputs).call()
+    assert error(problem, inputs, unfused) > tolerance(problem, "triton")
+
+
+@pytest.mark.parametrize("implementation", ["aten", "triton"])
+@pytest.mark.parametrize("problem", LARGER, ids=str)
+def test_a_missing_operand_or_step_is_noticed(problem: Fusion, implementation: str, seed: int) -> None:
+    inputs = made(problem, seed)
+    for place in range(1, len(inputs)):
+        without = [torch.zeros_like(one) if i == place else one for i, one in enumerate(inputs)]
+        wrong = OPERATOR.implementations["aten"](problem, *without).call()
+        assert error(problem, inputs, wrong) > 0.1 > tolerance(problem, implementation)
+
+
+def test_the_other_gelu_is_noticed_in_float32(seed: int) -> None:
+    problem = Fusion(chain="bias-gelu", rows=300, length=1024, dtype="float32")
+    x, bias = made(problem, seed)
+    assert error(problem, (x, bias), functional.gelu(x + bias)) > tolerance(problem, "triton")
+
+
+def test_16_bit_statistics_are_noticed(seed: int) -> None:
+    problem = Fusion(chain="residual-layernorm", rows=300, length=1024, dtype="float16")
+    x, residual, weight, shift = made(problem, seed)
+    h = x + residual
+    mean, square = torch.zeros(300, 1).half(), torch.zeros(300, 1).half()
+    for i in range(1024):
+        mean += h[:, i : i + 1] / 1024
+        square += h[:, i : i + 1] ** 2 / 1024
+    y = (h.float() - mean) / torch.sqrt(square.float() - mean.float() ** 2 + EPSILON) * weight + shift
+    wrong = (y.half(), h)
+    assert error(problem, (x, residual, weight, shift), wrong) > tolerance(problem, "aten")
+
+
+def test_a_small_problem_is_checked_whole(seed: int) -> None:
+    problem = Fusion(chain="bias", rows=1024, length=1024, dtype="float16")
+    inputs = made(problem, seed)
+    assert excerpt(problem, inputs, (inputs[0],)) == (problem, inputs, (inputs[0],))
+
+
+@pytest.mark.parametrize("chain", ["residual", "bias-residual-layernorm"])
+@pytest.mark.parametrize("rows, length", [(9001, 300), (70, 40_001)])
+def test_excerpt_is_part_of_the_problem_and_meets_every_block(
+    chain: Chain, rows: int, length: int, seed: int
+) -> None:
+    problem = Fusion(chain=chain, rows=rows, length=length, dtype="float32")
+    inputs = made(problem, seed)
+    outputs = together(OPERATOR.implementations["aten"](problem, *inputs).call())
+    smaller, some, parts = excerpt(problem, inputs, outputs)
+    assert smaller.elements <= (1 << 20) + 3 * length and smaller.length == length
+    assert error(smaller, some, parts) <= tolerance(problem, "aten")
+    for tensor, part in zip((inputs[0], *outputs), (some[0], *parts), strict=True):
+        assert torch.equal(part[0], tensor[0]) and torch.equal(part[-1], tensor[-1])
+
+    torch.manual_seed(seed)
+    block = math.ceil(rows / max(1, (1 << 20) // length))
+    first = int(torch.randint(rows // block, ())) * block
+    for place in range(len(outputs)):
+        wrong = [output.clone() for output in outputs]
+        wrong[place][first : first + block, 7] += 0.01
+        assert (
+            error(smaller, *excerpt(problem, inputs, tuple(wrong))[1:]) > 0.001 > tolerance(problem, "aten")
+        )
+
+
+def test_excerpt_of_one_long_row() -> None:
+    problem = Fusion(chain="bias", rows=3, length=1 << 20, dtype="float16")
+    x = torch.zeros(3, 1 << 20, dtype=torch.float16)
+    smaller, (some, _), (part,) = excerpt(problem, (x, x[0]), (x,))
+    assert 2 <= smaller.rows == len(some) == len(part) <= 3
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_inputs_are_named_as_they_are_made(chain: Chain, seed: int) -> None:
+    problem = Fusion(chain=chain, rows=2, length=256, dtype="float32")
+    inputs = made(problem, seed)
+    named = operands(problem, *inputs)
+    there = [one for one in named if one is not None]
+    assert all(one is other for one, other in zip(there, inputs, strict=True))
+    assert (named.bias is not None) == ("bias" in problem.steps)
+    assert (named.residual is not None) == ("residual" in problem.steps)
+    assert (named.weight is not None) == (named.shift is not None) == problem.normalized
+
+
+def test_layernorm_of_a_short_row_is_impossible() -> None:
+    with pytest.raises(ValidationError, match="rows of at least 256 features, not 255"):
+        Fusion(chain="residual-layernorm", rows=1, length=255, dtype="float32")
+    Fusion(chain="bias-residual", rows=1, length=1, dtype="float32")
+
+
+@pytest.mark.parametrize("length, refused", [(16384, False), (16385, True)])
+def test_triton_refuses_rows_that_leave_the_chip(length: int, refused: bool) -> None:
+    problem = Fusion(chain="bias-residual-layernorm", rows=1, length=length, dtype="float32")
+    assert bool(problem.missing("triton", "cuda", (9, 0))) == refused
+    assert "16384 features at most" in problem.refusal("triton") or not refused
+    assert not problem.refusal("aten") and not problem.refusal("inductor")
+    pointwise = problem.model_copy(update={"chain": "bias"})
+    assert not pointwise.refusal("triton")
+
+
+def test_every_row_that_is_not_refused_has_candidates() -> None:
+    pytest.importorskip("triton")
+    from kernels.fusion import norm
+
+    for length in (256, 257, 511, 1000, 1024, 2049, 4096, 8192, 8193, 16384):
+        found = norm.candidates(length)
+        assert 1 <= len(found) <= 8
+        padded = 1 << (length - 1).bit_length()
+        assert all(8 <= one.rows * padded // (32 * one.warps) <= 32 for one in found)
