@@ -1,0 +1,325 @@
+"""Activation functions on tensors: inputs, the float64 reference, and who computes them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, get_args
+
+import torch
+from torch.nn import functional
+
+from bench.spec import Launch, Operator, Uniform
+from kernels.activations.problem import Activation, Direction, Function
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench.spec import Dtype, Tensors
+
+aten_ops = torch.ops.aten
+
+_UNIT_ROUNDOFF = {
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+    "float32": 2.0**-24,
+    "float64": 2.0**-53,
+}
+"""Half the distance from 1 to the next number of the type that a result is rounded to."""
+
+_ROUNDINGS: Mapping[tuple[Function, Direction], int] = {
+    ("relu", "forward"): 0,
+    ("sigmoid", "forward"): 8,
+    ("tanh", "forward"): 18,
+    ("gelu", "forward"): 8,
+    ("gelu-tanh", "forward"): 10,
+    ("silu", "forward"): 9,
+    ("relu", "backward"): 0,
+    ("sigmoid", "backward"): 3,
+    ("tanh", "backward"): 3,
+    ("gelu", "backward"): 9,
+    ("gelu-tanh", "backward"): 15,
+    ("silu", "backward"): 12,
+}
+"""Largest error of a result computed in float32, in units of 2^-24 of the largest result (`tolerance`)."""
+
+_EXCERPT = 1 << 18
+"""Elements that are checked of a larger problem."""
+
+
+def inputs(problem: Activation, uniform: Uniform) -> Tensors:
+    """Forward x, backward (saved, dy), all `[n, c, h, w]`.
+
+    Saved is y of relu, sigmoid and tanh, though for relu and sigmoid none that f can return: the formulas
+    of their derivatives hold for any number, and take as long.
+    """
+    shape = (problem.n, problem.c, problem.h, problem.w)
+    return tuple(uniform(*shape) for _ in range(1 if problem.direction == "forward" else 2))
+
+
+def reference(problem: Activation, *tensors: torch.Tensor) -> torch.Tensor:
+    """y or dx `[n, c, h, w]`, by the formulas of `kernels.activations.problem` in float64."""
+    wide = [tensor.double() for tensor in tensors]
+    return _value(problem, *wide) if problem.direction == "forward" else _derivative(problem, *wide)
+
+
+def _value(problem: Activation, x: torch.Tensor) -> torch.Tensor:
+    match problem.function:
+        case "relu":
+            return x.relu()
+        case "sigmoid":
+            return x.sigmoid()
+        case "tanh":
+            return x.tanh()
+        case "gelu":
+            below: torch.Tensor = torch.special.ndtr(x)
+            return x * below
+        case "gelu-tanh":
+            return x / 2 * (1 + _inner(x).tanh())
+        case "silu":
+            return x * x.sigmoid()
+
+
+def _derivative(problem: Activation, saved: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    match problem.function:
+        case "relu":
+            return torch.where(saved <= 0, torch.zeros_like(dy), dy)
+        case "sigmoid":
+            return dy * saved * (1 - saved)
+        case "tanh":
+            return dy * (1 - saved * saved)
+        case "gelu":
+            density = torch.exp(-saved * saved / 2) / math.sqrt(2 * math.pi)
+            below: torch.Tensor = torch.special.ndtr(saved)
+            return dy * (below + saved * density)
+        case "gelu-tanh":
+            t = _inner(saved).tanh()
+            slope = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * saved * saved)
+            return dy * ((1 + t) / 2 + saved / 2 * (1 - t * t) * slope)
+        case "silu":
+            s = saved.sigmoid()
+            return dy * s * (1 + saved * (1 - s))
+
+
+def _inner(x: torch.Tensor) -> torch.Tensor:
+    """u of gelu-tanh = x/2 (1 + tanh u)."""
+    return math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+
+
+def aten(problem: Activation, *tensors: torch.Tensor) -> Launch:
+    """torch's kernel, writing y (dx) allocated here. relu is clamp_min, which is what torch.relu calls."""
+    result = torch.empty_like(tensors[0])
+    if problem.direction == "forward":
+        (x,) = tensors
+        match problem.function:
+            case "relu":
+                return Launch(lambda: torch.clamp_min(x, 0, out=result), (result,))
+            case "sigmoid":
+                return Launch(lambda: torch.sigmoid(x, out=result), (result,))
+            case "tanh":
+                return Launch(lambda: torch.tanh(x, out=result), (result,))
+            case "gelu":
+                return Launch(lambda: aten_ops.gelu.out(x, out=result), (result,))
+            case "gelu-tanh":
+                return Launch(lambda: aten_ops.gelu.out(x, approximate="tanh", out=result), (result,))
+            case "silu":
+                return Launch(lambda: aten_ops.silu.out(x, out=result), (result,))
+    saved, dy = tensors
+    match problem.function:
+        case "relu":
+            relu = aten_ops.threshold_backward.grad_input
+            return Launch(lambda: relu(dy, saved, 0, grad_input=result), (result,))
+        case "sigmoid":
+            sigmoid = aten_ops.sigmoid_backward.grad_input
+            return Launch(lambda: sigmoid(dy, saved, grad_input=result), (result,))
+        case "tanh":
+            tanh = aten_ops.tanh_backward.grad_input
+            return Launch(lambda: tanh(dy, saved, grad_input=result), (result,))
+        case "gelu" | "gelu-tanh":
+            gelu = aten_ops.gelu_backward.grad_input
+            form = "tanh" if problem.function == "gelu-tanh" else "none"
+            return Launch(lambda: gelu(dy, saved, approximate=form, grad_input=result), (result,))
+        case "silu":
+            silu = aten_ops.silu_backward.grad_input
+            return Launch(lambda: silu(dy, saved, grad_input=result), (result,))
+
+
+def inductor(problem: Activation, *tensors: torch.Tensor) -> Launch:
+    """The kernel that Inductor generates for the one function; each call allocates y (dx)."""
+    from kernels.inductor import compiled  # Dynamo takes a second to import, and a run on a CPU needs none.
+
+    function = compiled(functional_form, problem)
+    return Launch(lambda: function(*tensors))
+
+
+def functional_form(problem: Activation, *tensors: torch.Tensor) -> torch.Tensor:
+    """y or dx, as a model calls it: what Inductor compiles."""
+    found: torch.Tensor
+    if problem.direction == "forward":
+        (x,) = tensors
+        match problem.function:
+            case "relu":
+                found = torch.relu(x)
+            case "sigmoid":
+                found = torch.sigmoid(x)
+            case "tanh":
+                found = torch.tanh(x)
+            case "gelu":
+                found = functional.gelu(x)
+            case "gelu-tanh":
+                found = functional.gelu(x, approximate="tanh")
+            case "silu":
+                found = functional.silu(x)
+        return found
+    saved, dy = tensors
+    match problem.function:
+        case "relu":
+            found = aten_ops.threshold_backward(dy, saved, 0)
+        case "sigmoid":
+            found = aten_ops.sigmoid_backward(dy, saved)
+        case "tanh":
+            found = aten_ops.tanh_backward(dy, saved)
+        case "gelu":
+            found = aten_ops.gelu_backward(dy, saved)
+        case "gelu-tanh":
+            found = aten_ops.gelu_backward(dy, saved, approximate="tanh")
+        case "silu":
+            found = aten_ops.silu_backward(dy, saved)
+    return found
+
+
+def triton(problem: Activation, *tensors: torch.Tensor) -> Launch:
+    """Our streaming kernel, tuned for this problem when first asked (elementwise.py)."""
+    from kernels.activations import elementwise  # Triton is not everywhere, and a CPU run needs none.
+
+    return elementwise.launch(problem, *tensors)
+
+
+def triton_configuration(problem: Activation, *tensors: torch.Tensor) -> str:
+    """The tile that `triton` chose, as `2048 w4`: elements and warps of a program."""
+    from kernels.activations import elementwise
+
+    return elementwise.configuration(problem, *tensors)
+
+
+def tolerance(problem: Activation, implementation: str) -> float:
+    """The largest |error| that rounding explains, as a fraction of the largest |result|.
+
+    * Rounding the result to its type: at most u 2^e, where the largest has exponent e and u is the unit
+      roundoff, and in float16 at most 2^-25 where a result is subnormal. relu rounds nothing: 0.
+    * Computing it in float32 (float64), u' = 2^-24 (2^-53), for inputs in [-1, 1]: `_ROUNDINGS`, worst over
+      all x and all rounding the same way. Its terms, by PTX ISA's bounds: 2^x 2.8 u' and |x| ln 2 u' for
+      each rounding of x; 1/x as rsqrt(x)^2 4.3 u'; every sum and product u'. So sigmoid(1) is off by
+      0.27 x 4.8 u' from the exponential, and 1 + 4.3 + 1: 7.6 u'. tanh(-1) = 1 - 2 x 0.88 is off by
+      6.1 u' of 1.76, of 0.76 that is 16. gelu has Phi's polynomial with 1.6 u' of 1, the power of two,
+      and two roundings. Division, erf and tanh of the libraries are right to 1 or 2 ulp and stay below.
+      In float64 the reference errs as much: twice.
+    * aten computes the backward pass of sigmoid and tanh in a 16-bit type itself on a GPU, and some of it on
+      a CPU: three operations, each rounded, 3 u in all. Everything else is computed in float32.
+
+    The largest of few random results may be small while errors are not: `_likely_largest`, of an excerpt
+    where that is what is checked. And 16-bit inputs are multiples of 2 u, so the largest is 1 - 2 u, of which
+    f, or f' and dy, fall short of their largest by up to 2.5 times as much.
+    """
+    roundings = _ROUNDINGS[problem.function, problem.direction]
+    if not roundings:
+        return 0.0
+    unit = _UNIT_ROUNDOFF[problem.dtype]
+    top = _likely_largest(problem.function, problem.direction, None)
+    largest = _likely_largest(problem.function, problem.direction, min(problem.elements, _EXCERPT))
+    if problem.item_byte == 2:
+        largest *= 1 - 5 * unit
+    few = top / largest
+    if problem.dtype == "float64":
+        return 2 * (roundings + 1) * unit * few
+    if problem.dtype == "float32":
+        return roundings * unit * few
+    in_steps = (
+        implementation == "aten"
+        and problem.direction == "backward"
+        and problem.function in ("sigmoid", "tanh")
+    )
+    error = 3 * unit * few if in_steps else min(unit, unit * 2.0 ** math.floor(math.log2(top)) / largest)
+    if problem.dtype == "float16":
+        error += (3 if in_steps else 1) * 2.0**-25 / largest
+    return error + roundings * _UNIT_ROUNDOFF["float32"] * few
+
+
+@functools.lru_cache(maxsize=1024)
+def _likely_largest(function: Function, direction: Direction, elements: int | None) -> float:
+    """What the largest |result| of so many elements exceeds but once in 10,000 runs; None: the bound of all.
+
+    Inputs are uniform in [-1, 1]. The chance that one |f(x)| is below t is the share of x where it is, and
+    that one |f'(x) dy| is below t the mean over x of t / |f'(x)|, 1 at most; of so many, its power.
+    """
+    problem = Activation(function=function, direction=direction, n=1, dtype="float64")
+    grid = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 10_000 - 1
+    ones = () if direction == "forward" else (torch.ones_like(grid),)
+    slopes = reference(problem, grid, *ones).abs()
+    largest = float(slopes.max())
+    if elements is None:
+        return largest
+    chance = 1e-4 ** (1 / elements)
+    if direction == "forward":
+        return float(slopes.sort().values[int(chance * len(grid))])
+    low, high = 0.0, largest
+    for _ in range(40):
+        middle = (low + high) / 2
+        below = float((middle / slopes).clamp(max=1).mean())
+        low, high = (middle, high) if below < chance else (low, middle)
+    return low
+
+
+def excerpt(problem: Activation, tensors: Tensors, outputs: Tensors) -> tuple[Activation, Tensors, Tensors]:
+    """The first element, the last, and a random one of every stretch: some 260,000 of a large problem.
+
+    Chosen by torch's own generator on the CPU, so a seeded run repeats its choice.
+    """
+    width = math.ceil(problem.elements / _EXCERPT)
+    if width == 1:
+        return problem, tensors, outputs
+    starts = torch.arange(0, problem.elements, width)
+    inside = starts + torch.randint(width, starts.shape)
+    last = torch.tensor([problem.elements - 1])
+    chosen = torch.cat([torch.tensor([0]), inside.clamp(max=problem.elements - 1), last])
+    chosen = chosen.to(outputs[0].device)
+    smaller = problem.model_copy(update={"n": chosen.numel(), "c": 1, "h": 1, "w": 1})
+
+    def some(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.flatten().index_select(0, chosen).view(-1, 1, 1, 1)
+
+    return smaller, tuple(some(one) for one in tensors), tuple(some(one) for one in outputs)
+
+
+def _examples() -> list[Activation]:
+    types: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
+    # One, an odd few, one short of and one past a block, full blocks; and who computes float64.
+    awkward: tuple[tuple[tuple[int, int, int, int], Function, Dtype], ...] = (
+        ((1, 1, 1, 1), "tanh", "float16"),
+        ((1, 1, 1, 1), "relu", "bfloat16"),
+        ((7, 1, 1, 1), "gelu", "bfloat16"),
+        ((1, 1, 1, 31), "silu", "float16"),
+        ((4095, 1, 1, 1), "gelu", "float16"),
+        ((1, 1, 17, 241), "sigmoid", "float32"),
+        ((2, 64, 8, 8), "gelu-tanh", "bfloat16"),
+        ((3, 5, 7, 7), "silu", "float64"),
+        ((3, 5, 7, 7), "gelu", "float64"),
+    )
+    every = (((3, 5, 7, 7), f, dtype) for f in get_args(Function) for dtype in types)
+    return [
+        Activation(function=function, direction=direction, n=n, c=c, h=h, w=w, dtype=dtype)
+        for (n, c, h, w), function, dtype in (*every, *awkward)
+        for direction in get_args(Direction)
+    ]
+
+
+OPERATOR = Operator(
+    problem=Activation,
+    inputs=inputs,
+    reference=reference,
+    implementations={"aten": aten, "inductor": inductor, "triton": triton},
+    tolerance=tolerance,
+    examples=_examples(),
+    excerpt=excerpt,
+    configuration={"triton": triton_configuration},
+)

@@ -1,0 +1,103 @@
+"""Activation functions: y = f(x) of every element, and dx = f' dy.
+
+Element-wise, so only n c h w counts, not how it is split. What the backward pass reads beside dy is what
+PyTorch's autograd saves: the output y of relu, sigmoid and tanh, whose derivatives are functions of y,
+and the input x of gelu and silu.
+
+    relu       max(x, 0)                                     dx = dy where y > 0, else 0
+    sigmoid    1 / (1 + e^-x)                                dx = dy (1 - y) y
+    tanh       tanh x                                        dx = dy (1 - y^2)
+    gelu       x Phi(x), Phi the normal distribution         dx = dy (Phi(x) + x phi(x))
+    gelu-tanh  x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) its derivative
+    silu       x sigmoid(x)                                  dx = dy s (1 + x (1 - s)), s = sigmoid(x)
+
+Sources: Hendrycks and Gimpel, "Gaussian Error Linear Units" (gelu, both forms, and silu).
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from bench.spec import Implementation, Problem
+
+Size = Annotated[int, Field(ge=1)]
+Function = Literal["relu", "sigmoid", "tanh", "gelu", "gelu-tanh", "silu"]
+Direction = Literal["forward", "backward"]
+
+_FLOP = {
+    ("relu", "forward"): 1,
+    ("sigmoid", "forward"): 4,
+    ("tanh", "forward"): 6,
+    ("gelu", "forward"): 12,
+    ("gelu-tanh", "forward"): 12,
+    ("silu", "forward"): 5,
+    ("relu", "backward"): 2,
+    ("sigmoid", "backward"): 3,
+    ("tanh", "backward"): 3,
+    ("gelu", "backward"): 15,
+    ("gelu-tanh", "backward"): 15,
+    ("silu", "backward"): 9,
+}
+_ANY = (0, 0)
+_OURS = (7, 0)
+
+
+class Activation(Problem):
+    """One activation function of a tensor `[n, c, h, w]`, forward or backward."""
+
+    operator: ClassVar[str] = "activations"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation(
+            "aten",
+            "torch's own element-wise kernels, forward and backward, with out= or grad_input=",
+            devices=("cpu", "cuda"),
+            dtypes={"float16": _ANY, "bfloat16": _ANY, "float32": _ANY, "float64": _ANY},
+        ),
+        Implementation(
+            "inductor",
+            "torch.compile of the one function; not on a CPU, where compiling each size takes seconds",
+            devices=("cuda",),
+            dtypes={"float16": _OURS, "bfloat16": _OURS, "float32": _OURS},
+        ),
+        Implementation(
+            "triton",
+            "our streaming kernel, few instructions an element, tuned on the device (elementwise.py)",
+            devices=("cuda",),
+            dtypes={"float16": _OURS, "bfloat16": _OURS, "float32": _OURS},
+        ),
+    )
+
+    function: Function
+    direction: Direction = "forward"
+    n: Size
+    c: Size = 1
+    h: Size = 1
+    w: Size = 1
+
+    @property
+    def elements(self) -> int:
+        """n c h w."""
+        return self.n * self.c * self.h * self.w
+
+    @property
+    def flop(self) -> int:
+        """Elements times a nominal count, since an exponential has no agreed number of operations.
+
+        Forward: relu 1, sigmoid 4, silu 5, tanh 6, gelu 12 in both forms. Backward: relu 2, sigmoid and
+        tanh 3 (the formula above), silu 9, gelu 15. They never bind.
+        """
+        return self.elements * _FLOP[self.function, self.direction]
+
+    @property
+    def byte_read(self) -> int:
+        """Forward x; backward what was saved (x or y) and dy."""
+        tensors = 1 if self.direction == "forward" else 2
+        return tensors * self.elements * self.item_byte
+
+    @property
+    def byte_written(self) -> int:
+        """Forward y, backward dx."""
+        return self.elements * self.item_byte
+
+
+PROBLEM = Activation

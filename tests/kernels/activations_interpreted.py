@@ -1,0 +1,234 @@
+"""The activation kernels, run by the repaired interpreter under the sanitizer: right, in bounds, each once.
+
+Needs its own process, because interpreting and compiling exclude each other:
+
+    TRITON_INTERPRET=1 python -m pytest tests/kernels/activations_interpreted.py
+
+test_activations.py starts it; its name keeps it out of an ordinary run.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, get_args
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+from bench.spec import Dtype
+from kernels.activations import elementwise
+from kernels.activations.elementwise import CANDIDATES, Tile, launch_with
+from kernels.activations.operator import OPERATOR, aten, inputs, reference, tolerance
+from kernels.activations.problem import Activation, Direction, Function
+from tests.kernels.interpreter import repaired
+from tests.kernels.sanitizer import Watch, placed, watched
+from tests.kernels.tensors import TORCH_TYPE, uniform
+
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+FUNCTIONS: tuple[Function, ...] = get_args(Function)
+TYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
+OURS = [
+    p for p in OPERATOR.examples if not Activation.implementation("triton").missing(p.dtype, "cuda", None)
+]
+
+SMALL = Tile(64, 1)
+# Of SMALL: one short of a block, a block, one past, several even and ragged.
+STRADDLING = [
+    Activation(function=function, direction=direction, n=n, dtype=dtype)
+    for n, (function, dtype) in zip(
+        (63, 64, 65, 128, 191, 257),
+        zip(FUNCTIONS, itertools.cycle(TYPES), strict=False),
+        strict=True,
+    )
+    for direction in DIRECTIONS
+]
+
+
+def run(problem: Activation, tensors: tuple[torch.Tensor, ...], tile: Tile) -> tuple[torch.Tensor, Watch]:
+    """The result, computed into a tensor of NaN, and what the kernel touched."""
+    with repaired(), watched() as watch:
+        launch = launch_with(tile, problem, *tensors)
+        launch.outputs[0].fill_(math.nan)
+        result = launch.call()
+    assert isinstance(result, torch.Tensor)
+    return result, watch
+
+
+def error(problem: Activation, tensors: tuple[torch.Tensor, ...], result: torch.Tensor) -> float:
+    """As the harness reckons it."""
+    want = reference(problem, *tensors)
+    scale = float(want.abs().max())
+    wrong = float((result.double() - want).abs().max())
+    return wrong / scale if scale else wrong
+
+
+@pytest.mark.parametrize("tile", [SMALL, Tile(2048, 4)], ids=str)
+@pytest.mark.parametrize("problem", [*OURS, *STRADDLING], ids=str)
+def test_right_in_bounds_and_each_element_once(problem: Activation, tile: Tile, seed: int) -> None:
+    """At every example, with tiny blocks and with real ones; NaN means an element never written."""
+    tensors = inputs(problem, uniform(problem, seed))
+    result, watch = run(problem, tensors, tile)
+
+    assert result.shape == tensors[0].shape and result.dtype == tensors[0].dtype
+    assert error(problem, tensors, result) <= tolerance(problem, "triton")
+    for tensor in tensors:
+        assert watch.loads.within(tensor).byte == tensor.nbytes
+    assert watch.loads.byte == problem.byte_read and watch.loads.repeated == 0
+    assert watch.stores.byte == watch.stores.within(result).byte == problem.byte_written
+    assert watch.stores.repeated == 0
+    assert watch.loads.byte + watch.stores.byte == problem.byte_moved("triton")
+    assert watch.atomics.byte == 0
+
+
+@pytest.mark.parametrize("tile", CANDIDATES, ids=str)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_every_candidate(direction: Direction, tile: Tile, seed: int) -> None:
+    """Two full blocks and a ragged one; twice, with the same bits."""
+    problem = Activation(function="gelu", direction=direction, n=2 * tile.block + 9, dtype="float16")
+    tensors = inputs(problem, uniform(problem, seed))
+    result, _ = run(problem, tensors, tile)
+    assert error(problem, tensors, result) <= tolerance(problem, "triton")
+    again, _ = run(problem, tensors, tile)
+    assert torch.equal(result, again)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_the_last_block_of_a_tensor_beyond_32_bits(direction: Direction) -> None:
+    """2^31 + 5 elements: pages that nobody touches cost nothing."""
+    elements, tile = 2**31 + 5, SMALL
+    problem = Activation(function="relu", direction=direction, n=elements, dtype="float16")
+    tensors = [
+        torch.empty(elements, dtype=torch.float16)
+        for _ in inputs(problem, lambda *_, dtype=None: torch.empty(0))
+    ]
+    result = torch.empty(elements, dtype=torch.float16)
+    for tensor in tensors:
+        tensor[-5:] = torch.arange(1.0, 6.0)
+    result[-70:] = math.nan
+    blocks = -(-elements // tile.block)
+    kernel = elementwise.forward if direction == "forward" else elementwise.backward
+    with repaired(), watched() as watch, placed((blocks - 1,), (blocks,)):
+        kernel[(1,)](*tensors, result, elements, FUNCTION="relu", EVEN=False, BLOCK=tile.block)
+    assert result[-5:].tolist() == [1, 2, 3, 4, 5] and bool(result[-70:-5].isnan().all())
+    assert watch.stores.byte == 10
+
+    # The last full block: 2^31 - 64 elements before it, so its offset is the largest that fits in 32 bits.
+    for tensor in tensors:
+        tensor[-69:-5] = 2.0
+    with repaired(), watched() as watch, placed((blocks - 2,), (blocks,)):
+        kernel[(1,)](*tensors, result, elements, FUNCTION="relu", EVEN=False, BLOCK=tile.block)
+    assert result[-69:-5].tolist() == [2.0] * 64 and watch.stores.byte == 128
+
+
+SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 88.0, -88.0, 1000.0, -1000.0, 1.0, -1.0)
+
+
+def special(dtype: Dtype) -> torch.Tensor:
+    """NaN, infinities, zeros, the largest and the smallest number of the type, and where exp overflows."""
+    kind = torch.finfo(TORCH_TYPE[dtype])
+    smallest = kind.smallest_normal * kind.eps
+    numbers = [*SPECIAL, kind.max, kind.min, smallest, -smallest]
+    return torch.tensor(numbers, dtype=torch.float64).to(TORCH_TYPE[dtype])
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_special_values_as_torch_has_them(function: Function, direction: Direction, dtype: Dtype) -> None:
+    """NaN, infinities, extremes and subnormal numbers, against torch in float32, rounded once.
+
+    Two differences are deliberate. gelu(inf) is inf: torch's vectorized CPU kernel returns NaN. And where
+    gelu's derivative multiplies 0 by a square that overflows, torch returns NaN or not depending on the order
+    of its factors; ours is right or NaN.
+    """
+    numbers = special(dtype)
+    problem = Activation(function=function, direction=direction, n=numbers.numel(), dtype=dtype)
+    tensors = (numbers,) if direction == "forward" else (numbers, torch.full_like(numbers, 0.5))
+    wide = problem.model_copy(update={"dtype": "float32"})
+    want = aten(wide, *(tensor.float() for tensor in tensors)).call()
+    assert isinstance(want, torch.Tensor)
+    want = want.to(numbers.dtype)
+    if function == "gelu" and direction == "forward":
+        want[numbers == math.inf] = math.inf
+    with np.errstate(all="ignore"):
+        result, _ = run(problem, tensors, SMALL)
+    agree = (result == want) | (result.isnan() & want.isnan())
+    apart = (result.double() - want.double()).abs()
+    close = apart <= 1e-6 * want.double().abs() + 1e-35
+    if dtype != "float32":  # both are rounded, and may lie on two sides of a half
+        kind = torch.finfo(numbers.dtype)
+        close |= apart <= kind.eps * want.double().abs() + kind.smallest_normal * kind.eps
+    if function.startswith("gelu") and direction == "backward":
+        agree |= want.isnan() & ((result == 0.5) | (result == 0.0) | result.isnan())
+    wrong = ~(agree | close)
+    assert not wrong.any(), list(zip(numbers[wrong], result[wrong], want[wrong], strict=True))
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_all_magnitudes(function: Function, direction: Direction) -> None:
+    """Beyond [-1, 1], against float64: each value right by itself to 1e-4 or, of 1, by a few float32 ulp."""
+    magnitudes = torch.logspace(-6, 4, 2500, dtype=torch.float64).float()
+    x = torch.cat([magnitudes, -magnitudes, torch.linspace(-12, 12, 5000)])
+    problem = Activation(function=function, direction=direction, n=x.numel(), dtype="float32")
+    tensors = (x,) if direction == "forward" else (x, torch.ones_like(x))
+    result, _ = run(problem, tensors, Tile(2048, 4))
+    want = reference(problem, *tensors)
+    wrong = (result.double() - want).abs()
+    largest = want.abs().clamp(min=1)
+    assert float((wrong / largest).max()) < 16 * 2.0**-24
+    if function == "tanh" and direction == "forward":  # PyTorch's is right to the last bits near 0, too
+        assert float((wrong / want.abs()).max()) < 4e-6
+    if direction == "forward" and function != "relu":
+        tail = (x < -1) & (x > -5.5) & (want != 0)
+        assert float((wrong / want.abs())[tail].max()) < 3e-4
+        assert bool((result[x < 0] <= 0).all()) or function == "sigmoid"  # the tail never turns
+
+
+@contextmanager
+def as_inexact_as_allowed(seed: int) -> Iterator[None]:
+    """While entered, 2^x and 1/sqrt(x) are off by what PTX allows: at its bound, up or down at random."""
+    random = np.random.default_rng(seed)
+
+    def inexact(exact: Callable[[Any], Any], bound: float) -> Callable[[Any, Any], Any]:
+        def unary(self: Any, argument: Any) -> Any:
+            signs = random.choice((-1.0, 1.0), size=argument.data.shape)
+            # The result is a float32, so its own rounding is part of the bound.
+            off = exact(argument.data.astype(np.float64)) * (1 + signs * (bound - 2.0**-24))
+            return TensorHandle(off.astype(np.float32), argument.dtype.scalar)
+
+        return unary
+
+    with patch.multiple(
+        InterpreterBuilder,
+        create_exp2=inexact(np.exp2, 2.0**-22.5),
+        create_rsqrt=inexact(lambda x: 1 / np.sqrt(x), 2.0**-22.9),
+    ):
+        yield
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_tolerance_covers_what_the_gpu_may_do(function: Function, direction: Direction, seed: int) -> None:
+    """At the bounds of PTX ISA (ex2.approx, rsqrt.approx), and it is not ten times too wide."""
+    problem = Activation(function=function, direction=direction, n=1 << 16, dtype="float32")
+    tensors = inputs(problem, uniform(problem, seed))
+    with as_inexact_as_allowed(seed):
+        result, _ = run(problem, tensors, Tile(4096, 8))
+    found, allowed = error(problem, tensors, result), tolerance(problem, "triton")
+    assert found <= allowed
+    assert found >= 0.1 * allowed
+
+
+@pytest.mark.parametrize("function", ["silu", "gelu-tanh", "gelu"])
+def test_slopes_of_large_numbers_do_not_multiply_rounding(function: Function, seed: int) -> None:
+    """However inexact the hardware, the derivative at +-10^4 is 1 or 0."""
+    x = torch.tensor([30.0, 1e2, 1e4, -30.0, -1e2, -1e4])
+    problem = Activation(function=function, direction="backward", n=6, dtype="float32")
+    with as_inexact_as_allowed(seed):
+        result, _ = run(problem, (x, torch.ones(6)), SMALL)
+    assert torch.allclose(result, torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]), rtol=1e-6, atol=1e-6)

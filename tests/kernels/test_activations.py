@@ -1,0 +1,277 @@
+import math
+import sys
+from collections.abc import Callable
+from typing import get_args
+from unittest.mock import patch
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from bench.measure.check import outputs_of, relative_error
+from bench.spec import Dtype
+from kernels import operator
+from kernels.activations.operator import (
+    OPERATOR,
+    aten,
+    excerpt,
+    functional_form,
+    inputs,
+    reference,
+    tolerance,
+)
+from kernels.activations.problem import Activation, Direction, Function
+from tests.kernels.processes import compiled, interpreted
+from tests.kernels.tensors import TORCH_TYPE, uniform
+
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+FUNCTIONS: tuple[Function, ...] = get_args(Function)
+TYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32", "float64")
+
+IN_TORCH: dict[Function, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "gelu": torch.nn.functional.gelu,
+    "gelu-tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+}
+
+
+def test_triton_kernels_interpreted() -> None:
+    pytest.importorskip("triton")
+    interpreted("tests/kernels/activations_interpreted.py")
+
+
+def test_triton_kernels_compiled_for_every_architecture() -> None:
+    pytest.importorskip("triton")
+    compiled("tests.kernels.activations_compiled")
+
+
+def test_operator_binds_every_declared_name() -> None:
+    assert operator("activations") is OPERATOR
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_reference_is_what_torch_defines(function: Function, seed: int) -> None:
+    problem = Activation(function=function, n=2, c=3, h=5, w=7, dtype="float64")
+    (x,) = inputs(problem, uniform(problem, seed))
+    x = 4 * x
+    torch.testing.assert_close(reference(problem, x), IN_TORCH[function](x))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_reference_backward_is_autograds(function: Function, seed: int) -> None:
+    """And what it takes beside dy is what autograd saves."""
+    problem = Activation(function=function, direction="backward", n=2, c=3, h=5, w=7, dtype="float64")
+    random = uniform(problem, seed)
+    x, dy = (4 * random(2, 3, 5, 7)).requires_grad_(), random(2, 3, 5, 7)
+    y = IN_TORCH[function](x)
+    (want,) = torch.autograd.grad(y, x, dy, retain_graph=True)
+    node = y.grad_fn
+    assert node is not None
+    saved = node._saved_result if function in ("relu", "sigmoid", "tanh") else node._saved_self  # type: ignore[attr-defined]
+    torch.testing.assert_close(reference(problem, saved.detach(), dy), want)
+    torch.testing.assert_close(aten(problem, saved.detach(), dy).call(), want)
+
+
+@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
+def test_bytes_are_those_of_the_tensors(problem: Activation, seed: int) -> None:
+    tensors = inputs(problem, uniform(problem, seed))
+    assert all(tensor.is_contiguous() for tensor in tensors)
+    assert sum(tensor.nbytes for tensor in tensors) == problem.byte_read
+    assert aten(problem, *tensors).outputs[0].nbytes == problem.byte_written
+    assert problem.byte_moved("triton") == problem.byte_moved("aten") == problem.byte
+
+
+def test_relu_does_a_quarter_operation_for_each_byte_in_float16() -> None:
+    """The figure that "GPU Performance Background User's Guide", table 1, prints."""
+    problem = Activation(function="relu", n=32, c=64, h=16, w=16, dtype="float16")
+    assert problem.flop / problem.byte == 0.25
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        *OPERATOR.examples,
+        *(
+            Activation(function=function, direction=direction, n=50_000, dtype=dtype)
+            for function in FUNCTIONS
+            for direction in DIRECTIONS
+            for dtype in TYPES
+        ),
+    ],
+    ids=str,
+)
+def test_aten_against_the_reference(problem: Activation, seed: int) -> None:
+    tensors = inputs(problem, uniform(problem, seed))
+    launch = aten(problem, *tensors)
+    launch.outputs[0].fill_(math.nan)
+    result = launch.call()
+    assert isinstance(result, torch.Tensor) and result.dtype == tensors[0].dtype
+    assert relative_error(OPERATOR, problem, tensors, (result,)) <= tolerance(problem, "aten")
+    # Writes what was allocated beforehand, in place: no launch pays for an allocation or a copy.
+    assert result.data_ptr() == launch.outputs[0].data_ptr()
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_aten_launches_one_kernel(function: Function, direction: Direction, seed: int) -> None:
+    problem = Activation(function=function, direction=direction, n=64, dtype="float32")
+    launch = aten(problem, *inputs(problem, uniform(problem, seed)))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        launch.call()
+    assert len([event for event in profile.events() if event.name.startswith("aten::")]) == 1
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("dtype", TYPES[:3])
+def test_what_inductor_compiles(function: Function, direction: Direction, dtype: Dtype, seed: int) -> None:
+    """The same problem, uncompiled: Inductor itself has no CPU form here."""
+    problem = Activation(function=function, direction=direction, n=1000, dtype=dtype)
+    tensors = inputs(problem, uniform(problem, seed))
+    result = functional_form(problem, *tensors)
+    assert relative_error(OPERATOR, problem, tensors, (result,)) <= tolerance(problem, "aten")
+
+
+def test_inductor_launches_what_it_compiled(seed: int) -> None:
+    problem = Activation(function="silu", direction="backward", n=9, dtype="float32")
+    tensors = inputs(problem, uniform(problem, seed))
+    with patch("torch.compile", lambda function, **_: function):
+        launch = OPERATOR.implementations["inductor"](problem, *tensors)
+    (result,) = outputs_of(launch.call())
+    assert launch.outputs == ()  # each call allocates
+    assert relative_error(OPERATOR, problem, tensors, (result,)) <= tolerance(problem, "inductor")
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("function", FUNCTIONS[1:])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_tolerance_is_one_rounding_of_the_result(
+    function: Function, direction: Direction, dtype: Dtype, seed: int
+) -> None:
+    """The exact result, rounded, takes up most of it; cut off instead of rounded, it breaks it."""
+    problem = Activation(function=function, direction=direction, n=1 << 17, dtype=dtype)
+    random = torch.Generator().manual_seed(seed)
+
+    def as_in_a_run(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        # On a coarser grid than the type's, which ends short of 1.
+        return torch.empty(shape, dtype=TORCH_TYPE[problem.dtype]).uniform_(-1, 1, generator=random)
+
+    tensors = inputs(problem, as_in_a_run)
+    exact = reference(problem, *tensors)
+    rounded = exact.to(TORCH_TYPE[dtype])
+    share = relative_error(OPERATOR, problem, tensors, (rounded,)) / tolerance(problem, "triton")
+    assert 0.9 < share <= 1
+    truncated = (exact.float().view(torch.int32) & (-1 << (16 if dtype == "bfloat16" else 13))).view(
+        torch.float32
+    )
+    wrong = truncated.to(TORCH_TYPE[dtype])
+    assert relative_error(OPERATOR, problem, tensors, (wrong,)) > tolerance(problem, "triton")
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_the_other_gelu_is_noticed(direction: Direction, dtype: Dtype, seed: int) -> None:
+    """They differ by a thousandth; in 16 bits it shows where that carries a result past a half."""
+    problem = Activation(function="gelu", direction=direction, n=1 << 16, dtype=dtype)
+    tensors = inputs(problem, uniform(problem, seed))
+    other = aten(problem.model_copy(update={"function": "gelu-tanh"}), *tensors).call()
+    assert relative_error(OPERATOR, problem, tensors, outputs_of(other)) > tolerance(problem, "aten")
+
+
+@pytest.mark.parametrize(
+    "function, wrong",
+    [
+        ("relu", lambda saved, dy: torch.where(saved < 0, 0.0, 1.0) * dy.abs()),
+        ("sigmoid", lambda saved, dy: dy * saved),
+        ("tanh", lambda saved, dy: dy * (1 - saved.abs())),
+        ("gelu", lambda saved, dy: dy * torch.special.ndtr(saved)),
+        ("gelu-tanh", lambda saved, dy: dy * (1 + torch.tanh(0.79788456 * saved)) / 2),
+        ("silu", lambda saved, dy: dy * saved.sigmoid()),
+    ],
+)
+def test_a_missing_term_is_noticed(
+    function: Function, wrong: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], seed: int
+) -> None:
+    problem = Activation(function=function, direction="backward", n=4096, dtype="bfloat16")
+    saved, dy = inputs(problem, uniform(problem, seed))
+    result = wrong(saved.double(), dy.double()).to(saved.dtype)
+    assert relative_error(OPERATOR, problem, (saved, dy), (result,)) > 2 * tolerance(problem, "aten")
+
+
+def test_tolerance_of_one_element_is_wide_and_of_many_is_not() -> None:
+    """One random x may lie next to a zero of f, where a float32 has an error and no value."""
+    one, many = (Activation(function="tanh", n=n, dtype="float32") for n in (1, 10**6))
+    assert tolerance(many, "triton") == pytest.approx(18 * 2.0**-24, rel=1e-3)
+    assert tolerance(one, "triton") > 1000 * tolerance(many, "triton")
+    assert tolerance(Activation(function="relu", n=1, dtype="float16"), "triton") == 0
+
+
+def test_only_aten_is_forgiven_its_steps_in_16_bits() -> None:
+    for function in FUNCTIONS[1:]:
+        for direction in DIRECTIONS:
+            problem = Activation(function=function, direction=direction, n=4096, dtype="bfloat16")
+            more = tolerance(problem, "aten") > tolerance(problem, "triton")
+            assert more == (function in ("sigmoid", "tanh") and direction == "backward")
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_excerpt_is_part_of_the_problem_and_meets_every_stretch(direction: Direction, seed: int) -> None:
+    torch.manual_seed(seed)
+    problem = Activation(function="silu", direction=direction, n=61, c=17, h=32, w=33, dtype="float32")
+    tensors = inputs(problem, uniform(problem, seed))
+    result = reference(problem, *tensors)
+    smaller, some, (part,) = excerpt(problem, tensors, (result,))
+    assert smaller.elements == part.numel() <= (1 << 18) + 2
+    assert all(tensor.shape == part.shape == (smaller.n, 1, 1, 1) for tensor in some)
+    torch.testing.assert_close(reference(smaller, *some), part, rtol=1e-14, atol=0)
+
+    wrong = result.clone()
+    start = int(torch.randint(problem.elements - 64, ()))
+    wrong.view(-1)[start : start + 64] += 0.01
+    assert relative_error(OPERATOR, problem, tensors, (wrong,)) > 0.005 > tolerance(problem, "aten")
+
+
+def test_a_small_problem_is_checked_whole() -> None:
+    problem = Activation(function="relu", n=1 << 18, dtype="float32")
+    tensors = (torch.zeros(1 << 18, 1, 1, 1),)
+    assert excerpt(problem, tensors, tensors) == (problem, tensors, tensors)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_every_element_may_be_chosen_for_an_excerpt(direction: Direction, seed: int) -> None:
+    """Two elements for each that is chosen: both have their turn, and the ends every time."""
+    torch.manual_seed(seed)
+    problem = Activation(function="relu", direction=direction, n=1 << 19, dtype="float32")
+    numbered = torch.arange(float(1 << 19)).view(-1, 1, 1, 1)
+    tensors = (numbered,) if direction == "forward" else (numbered, numbered)
+    met = torch.zeros(1 << 19, dtype=torch.bool)
+    for _ in range(12):
+        _, _, (part,) = excerpt(problem, tensors, (numbered,))
+        met[part.flatten().long()] = True
+        assert part.flatten()[0] == 0 and part.flatten()[-1] == (1 << 19) - 1
+    assert float(met.double().mean()) > 0.999
+
+
+def test_what_cannot_be() -> None:
+    with pytest.raises(ValidationError, match="greater than or equal to 1"):
+        Activation(function="relu", n=0, dtype="float32")
+    with pytest.raises(ValidationError, match="'relu', 'sigmoid', 'tanh', 'gelu', 'gelu-tanh' or 'silu'"):
+        Activation(function="mish", n=1, dtype="float32")  # type: ignore[arg-type]
+
+
+def test_who_computes_what() -> None:
+    problem = Activation(function="tanh", n=1, dtype="float64")
+    assert problem.missing("aten", "cpu", None) == ""
+    assert problem.missing("triton", "cuda", (9, 0)) == "triton does float16, bfloat16, float32, not float64"
+    assert problem.missing("inductor", "cpu", None) == "inductor runs on cuda, not on cpu"
+
+
+def test_a_cpu_run_needs_no_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "kernels.activations.operator")
+    fresh = operator("activations")
+    problem = Activation(function="gelu", n=5, dtype="float32")
+    assert fresh.implementations["aten"](problem, torch.zeros(5, 1, 1, 1)).call() is not None
