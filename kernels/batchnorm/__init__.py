@@ -1,0 +1,1 @@
+"""Batch normalization: forward in training, in inference, and backward."""

@@ -1,0 +1,125 @@
+"""What the kernels of both layouts do for a channel, once its sums are known.
+
+**Sums about a shift.** The forward sums are of d = x - shift and of d^2, where the shift is the channel's
+first element: like any value of the channel it is near the mean, as the deviation measures it, so that
+
+    mean = shift + sum d / m        variance = sum d^2 / m - (sum d / m)^2
+
+subtracts numbers of the size of the variance. About 0 they would be of the size of mean^2, and a mean of 1000
+with a deviation of 2 would leave a float32 variance without a correct digit.
+
+**The last program finishes.** Programs that share a channel write their sums into `partials` and count
+themselves on the channel's counter. Whoever arrives last adds up the partials, always in the same order: no
+third launch, no program waits for another, no atomic addition of data, and the same bits every time. It also
+sets the counter back to 0, so that the next launch finds it so.
+"""
+
+import triton
+import triton.language as tl
+
+TAKEN = tl.constexpr(128)
+"""Partials of a channel added up at once."""
+
+
+@triton.jit
+def arrives_last(counter, programs):  # type: ignore[no-untyped-def]
+    """Whether this is the last of `programs` programs to come here; the counter is then 0 again.
+
+    What the others stored before they came is then visible past the first-level cache.
+    """
+    tl.debug_barrier()  # the atomic publishes what all threads of this program have stored
+    last = tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1
+    if last:
+        tl.store(counter, 0)
+    return last
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def finish_statistics(  # type: ignore[no-untyped-def]
+    channel,  # scalar or block: which channels
+    inside,  # which of them exist
+    shift,
+    sum_d,
+    sum_dd,
+    count,  # m, elements of a channel
+    mean_pointer,  # [c]
+    rstd_pointer,  # [c]
+    running_mean_pointer,  # [c], read and written
+    running_variance_pointer,  # [c], read and written
+    EPSILON: tl.constexpr,
+    MOMENTUM: tl.constexpr,
+):
+    """Store mean and 1/deviation, move the running statistics. Returns mean and 1/deviation."""
+    m = tl.cast(count, tl.float32)
+    delta = sum_d / m
+    mean = shift + delta
+    variance = sum_dd / m - delta * delta
+    variance = tl.where(variance < 0.0, 0.0, variance)  # a maximum would hide NaN
+    rstd = 1.0 / tl.sqrt_rn(variance + EPSILON)
+    tl.store(mean_pointer + channel, mean, mask=inside)
+    tl.store(rstd_pointer + channel, rstd, mask=inside)
+    running = tl.load(running_mean_pointer + channel, mask=inside, other=0.0)
+    tl.store(running_mean_pointer + channel, running + MOMENTUM * (mean - running), mask=inside)
+    running = tl.load(running_variance_pointer + channel, mask=inside, other=0.0)
+    unbiased = variance * (m / (m - 1.0))
+    tl.store(running_variance_pointer + channel, running + MOMENTUM * (unbiased - running), mask=inside)
+    return mean, rstd
+
+
+@triton.jit
+def finish_gradients(  # type: ignore[no-untyped-def]
+    channel,
+    inside,
+    sum_dy,
+    sum_dyx,  # of dy (x - mean)
+    rstd,
+    dweight_pointer,  # [c]
+    dbias_pointer,  # [c]
+):
+    """Store dweight and dbias."""
+    tl.store(dweight_pointer + channel, sum_dyx * rstd, mask=inside)
+    tl.store(dbias_pointer + channel, sum_dy, mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def scale_and_bias(  # type: ignore[no-untyped-def]
+    channel,
+    inside,
+    mean_pointer,  # [c]
+    spread_pointer,  # [c]: variance if FROM_VARIANCE, else 1/deviation
+    weight_pointer,  # [c]
+    bias_pointer,  # [c]
+    EPSILON: tl.constexpr,
+    FROM_VARIANCE: tl.constexpr,
+):
+    """mean, a and b of y = (x - mean) a + b.
+
+    Not a x + (b - a mean), which is one addition less and loses the digits that mean and x have in common.
+    """
+    mean = tl.load(mean_pointer + channel, mask=inside, other=0.0)
+    spread = tl.load(spread_pointer + channel, mask=inside, other=1.0)
+    if FROM_VARIANCE:
+        spread = 1.0 / tl.sqrt_rn(spread + EPSILON)
+    a = spread * tl.load(weight_pointer + channel, mask=inside, other=0.0)
+    return mean, a, tl.load(bias_pointer + channel, mask=inside, other=0.0)
+
+
+@triton.jit
+def slopes(  # type: ignore[no-untyped-def]
+    channel,
+    inside,
+    count,
+    mean_pointer,  # [c]
+    rstd_pointer,  # [c]
+    weight_pointer,  # [c]
+    dweight_pointer,  # [c]
+    dbias_pointer,  # [c]
+):
+    """mean, a, dy's mean and k of dx = a (dy - dy's mean - (x - mean) k), all from what is stored already."""
+    m = tl.cast(count, tl.float32)
+    mean = tl.load(mean_pointer + channel, mask=inside, other=0.0)
+    rstd = tl.load(rstd_pointer + channel, mask=inside, other=0.0)
+    a = rstd * tl.load(weight_pointer + channel, mask=inside, other=0.0)
+    mean_dy = tl.load(dbias_pointer + channel, mask=inside, other=0.0) / m
+    k = tl.load(dweight_pointer + channel, mask=inside, other=0.0) * rstd / m
+    return mean, a, mean_dy, k

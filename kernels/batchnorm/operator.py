@@ -1,0 +1,321 @@
+"""Batch normalization on tensors: inputs, the float64 reference, the libraries' kernels and ours.
+
+Tensors are [n, c, h, w] for torch whatever the layout; NHWC ones are torch's channels_last.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import TYPE_CHECKING, get_args
+
+import torch
+
+from bench.spec import Launch, Operator, Uniform
+from kernels import inductor as torch_compile
+from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm, Direction, Layout
+from kernels.batchnorm.running import running_statistics
+
+if TYPE_CHECKING:
+    from bench.spec import Dtype, Tensors
+
+_UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
+"""Half the distance from 1 to the next number of the type that y and dx are rounded to."""
+
+_CHECKED_ELEMENTS = 1 << 19
+_CHECKED_CHANNELS = 8
+"""An excerpt has as many channels as make half a million elements, but eight at least: of the sums of a few
+channels even the largest may happen to be near 0, and would be held to nothing."""
+
+
+def inputs(problem: BatchNorm, uniform: Uniform) -> Tensors:
+    """forward: x, weight, bias; inference: and mean, variance; backward: x, dy, weight, mean, 1/deviation.
+
+    x and dy [n, c, h, w] in the problem's type, the others [c] in float32. Statistics that are given are near
+    those of uniform values (0 and 1/3) and differ from channel to channel; no formula needs them to be x's
+    own.
+    """
+    count = {"forward": 2, "inference": 4, "backward": 3}[problem.direction]
+    # One allocation, in rows of whole 256 bytes: tensors of their own would all hold the same numbers.
+    pitch = -(-problem.c // 64) * 64
+    of_channel = uniform(count, pitch, dtype=torch.float32)[:, : problem.c].unbind()
+    x = _image(problem, uniform)
+    if problem.direction == "forward":
+        return (x, *of_channel)
+    if problem.direction == "inference":
+        weight, bias, mean, variance = of_channel
+        return x, weight, bias, 0.1 * mean, (1 + 0.1 * variance) / 3
+    weight, mean, rstd = of_channel
+    return x, _image(problem, uniform), weight, 0.1 * mean, math.sqrt(3) * (1 + 0.1 * rstd)
+
+
+def _image(problem: BatchNorm, uniform: Uniform) -> torch.Tensor:
+    if problem.layout == "NCHW":
+        return uniform(problem.n, problem.c, problem.h, problem.w)
+    return uniform(problem.n, problem.h, problem.w, problem.c).permute(0, 3, 1, 2)
+
+
+def reference(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
+    """forward: y, mean, rstd; inference: y; backward: dx, dweight, dbias. All in float64."""
+    doubled = [tensor.double() for tensor in tensors]
+    if problem.direction == "backward":
+        return _gradients(problem, *doubled)
+    x, weight, bias = doubled[:3]
+    if problem.direction == "inference":
+        mean, variance = doubled[3:]
+    else:
+        variance, mean = torch.var_mean(x, dim=(0, 2, 3), correction=0)
+    rstd = (variance + EPSILON).rsqrt()
+    y = (x - _wide(mean)) * _wide(rstd * weight) + _wide(bias)
+    return (y,) if problem.direction == "inference" else (y, mean, rstd)
+
+
+def _gradients(
+    problem: BatchNorm,
+    x: torch.Tensor,
+    dy: torch.Tensor,
+    weight: torch.Tensor,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+) -> Tensors:
+    """dx, dweight, dbias in the type of the arguments."""
+    centred = x - _wide(mean)
+    dbias = dy.sum(dim=(0, 2, 3))
+    dweight = (dy * centred).sum(dim=(0, 2, 3)) * rstd
+    m = problem.channel_elements
+    dx = _wide(weight * rstd) * (dy - _wide(dbias / m) - centred * _wide(dweight * rstd / m))
+    return dx, dweight, dbias
+
+
+def _wide(of_channel: torch.Tensor) -> torch.Tensor:
+    """[c] as [1, c, 1, 1]."""
+    return of_channel.view(1, -1, 1, 1)
+
+
+def aten(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
+    """torch's own kernels. native_batch_norm writes into tensors given; its backward pass allocates anew.
+
+    The backward pass has an overload with `out` too, but one that calls the other and copies.
+    """
+    if problem.direction == "backward":
+        x, dy, weight, mean, rstd = tensors
+        gradients = torch.ops.aten.native_batch_norm_backward
+        return Launch(
+            lambda: gradients(dy, x, weight, None, None, mean, rstd, True, EPSILON, [True, True, True])
+        )
+    x, weight, bias = tensors[:3]
+    y, run = torch.empty_like(x), torch.ops.aten.native_batch_norm.out
+    if problem.direction == "inference":
+        # On a GPU it stores mean and 1/deviation here as well; on a CPU it insists on nothing.
+        saved = torch.empty(2, problem.c if x.is_cuda else 0, device=x.device).unbind()
+        mean, variance = tensors[3:]
+        return Launch(
+            lambda: run(
+                *(x, weight, bias, mean, variance, False, MOMENTUM, EPSILON),
+                out=y,
+                save_mean=saved[0],
+                save_invstd=saved[1],
+            )[:1],
+            (y,),
+        )
+    outputs = (y, torch.empty_like(weight), torch.empty_like(weight))
+    running = running_statistics(problem.c, x.device)
+    return Launch(
+        lambda: run(
+            *(x, weight, bias, *running, True, MOMENTUM, EPSILON),
+            out=outputs[0],
+            save_mean=outputs[1],
+            save_invstd=outputs[2],
+        ),
+        outputs,
+    )
+
+
+def cudnn(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
+    """torch's call of cuDNN, bfloat16 included, for which torch by itself takes its own kernels.
+
+    Each call allocates its results: the overload with `out` replaces one of the tensors that it is given
+    (`reserve`), so that it cannot be called twice.
+    """
+    normalize = torch.ops.aten.cudnn_batch_norm
+    if problem.direction == "inference":
+        x, weight, bias, mean, variance = tensors
+        return Launch(lambda: normalize(x, weight, bias, mean, variance, False, MOMENTUM, EPSILON)[:1])
+    running = running_statistics(problem.c, tensors[0].device)
+    if problem.direction == "forward":
+        x, weight, bias = tensors
+        return Launch(lambda: normalize(x, weight, bias, *running, True, MOMENTUM, EPSILON)[:3])
+    x, dy, weight, mean, rstd = tensors
+    reserve = normalize(x, weight, weight, *running, True, MOMENTUM, EPSILON)[3]
+    gradients = torch.ops.aten.cudnn_batch_norm_backward
+    return Launch(lambda: gradients(x, dy, weight, *running, mean, rstd, EPSILON, reserve))
+
+
+def cudnn_spatial(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
+    """cuDNN's own function, CUDNN_BATCHNORM_SPATIAL (cudnn.py)."""
+    from kernels.batchnorm import cudnn as library
+
+    return library.launch(problem, tensors, library.SPATIAL)
+
+
+def cudnn_persistent(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
+    """cuDNN's own function, CUDNN_BATCHNORM_SPATIAL_PERSISTENT (cudnn.py)."""
+    from kernels.batchnorm import cudnn as library
+
+    return library.launch(problem, tensors, library.SPATIAL_PERSISTENT)
+
+
+def inductor(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
+    """torch.compile of the formulas in float32, running statistics included. Allocates its results."""
+    if problem.direction == "forward":
+        tensors = (*tensors, *running_statistics(problem.c, tensors[0].device))
+    run = torch_compile.compiled(formulas, problem)
+    return Launch(lambda: run(*tensors))
+
+
+def formulas(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
+    """The outputs in float32 arithmetic, y and dx rounded; forward also moves its last two tensors."""
+    x = tensors[0]
+    single = [tensor.float() for tensor in tensors]
+    if problem.direction == "backward":
+        dx, dweight, dbias = _gradients(problem, *single)
+        return dx.to(x.dtype), dweight, dbias
+    if problem.direction == "inference":
+        _, weight, bias, mean, variance = single
+    else:
+        _, weight, bias = single[:3]
+        running_mean, running_variance = tensors[3:]
+        variance, mean = torch.var_mean(single[0], dim=(0, 2, 3), correction=0)
+        m = problem.channel_elements
+        running_mean.lerp_(mean, MOMENTUM)
+        running_variance.lerp_(variance * (m / (m - 1)), MOMENTUM)
+    rstd = (variance + EPSILON).rsqrt()
+    y = ((single[0] - _wide(mean)) * _wide(rstd * weight) + _wide(bias)).to(x.dtype)
+    return (y,) if problem.direction == "inference" else (y, mean, rstd)
+
+
+def triton(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
+    """Our two kernels; tuned for this problem when first asked (two_pass.py)."""
+    from kernels.batchnorm import two_pass  # Triton is not everywhere, and a run on a CPU needs none.
+
+    return two_pass.launch(problem, tensors)
+
+
+def triton_configuration(problem: BatchNorm, *tensors: torch.Tensor) -> str:
+    """The tile that `triton` chose, as `32x64 w4 x8`: rows x columns, warps, programs on a multiprocessor."""
+    from kernels.batchnorm import two_pass
+
+    return str(two_pass.chosen(problem, tensors))
+
+
+def triton_persistent(
+    problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+) -> Launch:
+    """Our single kernel; tuned for this problem when first asked (persistent.py)."""
+    from kernels.batchnorm import persistent
+
+    return persistent.launch(problem, x, weight, bias)
+
+
+def triton_persistent_configuration(
+    problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+) -> str:
+    """What one program of `triton-persistent` holds, and its warps, as `4096x1 w8`."""
+    from kernels.batchnorm import persistent
+
+    return str(persistent.chosen(problem, x, weight, bias))
+
+
+def tolerance(problem: BatchNorm, implementation: str) -> float:
+    """The largest |error| that rounding explains, as a fraction of the largest |value|; of the worst output.
+
+    x and dy are uniform in [-1, 1], of variance 1/3; a channel has m of each, k channels are checked.
+    Arithmetic is float32, v = 2^-24; u is the unit roundoff of what is stored. Bounds hold but once in 10,000
+    runs.
+
+    * y and dx are rounded once, by u of their size. Before that come some 16 operations, each off by v of
+      their operands. These may be larger than the result: where the few values of a small problem are all
+      within a share q of their range, which happens with probability q^(freedom), errors grow by 1/q.
+    * A float32 sum of m positive terms, at worst added one by one, errs in each addition by up to v of the
+      partial sum, evenly spread: sqrt(m)/3 v of the variance and half of that of 1/deviation, a standard
+      deviation. The largest of k normal variables is at most `high`.
+    * A mean errs by 2 v, of the size of the elements (its shift), and by v/4 `high` for its sum. It is itself
+      only of the size of 1/sqrt(3 m), normally distributed; the largest of k is at least `low` times that.
+    * A sum of m terms of either sign errs by v of its partial sums, which wander: v m/sqrt(18), a standard
+      deviation. It is itself sqrt(m/3) in size, and again `low` is the least that the largest can be.
+    """
+    m, k, unlikely = problem.channel_elements, checked_channels(problem), 1e-4
+    u, v = _UNIT_ROUNDOFF[problem.dtype], 2.0**-24
+    low = NormalDist().inv_cdf((1 + unlikely ** (1 / k)) / 2)
+    high = NormalDist().inv_cdf(1 - unlikely / (2 * k))
+    match problem.direction:
+        case "inference":
+            return float(u + 16 * v / unlikely ** (1 / (m * k)))
+        case "forward":
+            # Each channel is divided by its own deviation, so each may be the unlucky one.
+            statistics = 16 * v / (unlikely / k) ** (1 / (m - 1)) + v * math.sqrt(m) / 6 * high
+            return float(max(u + statistics, v * (2 + high / 4) * math.sqrt(3 * m) / low))
+        case "backward":
+            gradient = u + 16 * v / unlikely ** (1 / ((m - 1) * k))
+            return float(max(gradient, v * (4 + math.sqrt(m / 6) * high) / low))
+
+
+def checked_channels(problem: BatchNorm) -> int:
+    """How many channels an excerpt has."""
+    return min(problem.c, max(_CHECKED_CHANNELS, _CHECKED_ELEMENTS // problem.channel_elements))
+
+
+def excerpt(problem: BatchNorm, tensors: Tensors, outputs: Tensors) -> tuple[BatchNorm, Tensors, Tensors]:
+    """The same problem for some channels only, whole ones; a small problem whole.
+
+    The first channel, the last, and random ones between: channels are independent of each other. Chosen by
+    torch's own generator on the CPU, so a seeded run repeats its choice.
+    """
+    count = checked_channels(problem)
+    if count == problem.c:
+        return problem, tensors, outputs
+    between = 1 + torch.randperm(problem.c - 2)[: count - 2].sort().values
+    picked = torch.cat([torch.tensor([0]), between, torch.tensor([problem.c - 1])]).to(tensors[0].device)
+
+    def of_channels(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.index_select(1 if tensor.dim() == 4 else 0, picked)
+
+    smaller = problem.model_copy(update={"c": count})
+    return smaller, tuple(map(of_channels, tensors)), tuple(map(of_channels, outputs))
+
+
+def _examples() -> list[BatchNorm]:
+    # (n, c, h, w): two values, one channel, odd and prime, 7 x 7, unaligned and aligned rows, one past a
+    # tile, more than one column block, several blocks of a channel.
+    sizes = [(2, 1, 1, 1), (3, 5, 1, 1), (2, 13, 7, 7), (3, 65, 5, 3), (5, 8, 16, 16), (2, 136, 9, 8)]
+    sizes += [(1, 3, 37, 59), (4, 32, 14, 14), (1, 1, 1, 4097)]
+    dtypes: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
+    found = [
+        # A type for each, so turned that every direction and layout meets all three.
+        BatchNorm(direction=direction, n=n, c=c, h=h, w=w, layout=layout, dtype=dtypes[(i + j + k) % 3])
+        for i, (n, c, h, w) in enumerate(sizes)
+        for j, layout in enumerate(get_args(Layout))
+        for k, direction in enumerate(get_args(Direction))
+    ]
+    # A single value, which only inference can have.
+    return [*found, BatchNorm(direction="inference", n=1, c=1, h=1, w=1, dtype="float32")]
+
+
+OPERATOR = Operator(
+    problem=BatchNorm,
+    inputs=inputs,
+    reference=reference,
+    implementations={
+        "cudnn": cudnn,
+        "cudnn-spatial": cudnn_spatial,
+        "cudnn-persistent": cudnn_persistent,
+        "aten": aten,
+        "inductor": inductor,
+        "triton": triton,
+        "triton-persistent": triton_persistent,
+    },
+    tolerance=tolerance,
+    examples=_examples(),
+    excerpt=excerpt,
+    configuration={"triton": triton_configuration, "triton-persistent": triton_persistent_configuration},
+)

@@ -1,0 +1,201 @@
+"""Batch normalization in one read: a program holds all elements of its channels in registers.
+
+**Why this algorithm.** Mean and variance need all of x before the first y can be written, so x is read twice,
+unless it stays on chip. Here it stays in the registers of one program: 32,768 float32 values are 64 registers
+of each of 512 threads, what fits without spilling. NCHW: one channel a program, its planes strung together as
+in nchw.py. NHWC: a few columns a program, all rows of them, at least 16 bytes of each row; half as many
+values, since their addresses and masks take registers too. Whatever is this small has fewer than 2^31
+elements (or is refused), so offsets are 32-bit.
+
+**Bytes moved**: x once, y once: 2 S where two kernels move 3 S. One launch instead of two, no partial sums,
+no counters. The price is parallelism: a program for each channel (NHWC: for each group of 4 or more), so that
+a tensor of few channels leaves most of the device idle.
+
+**Arithmetic**: float32; sums about the first element, as channel.py says.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from bench.spec import Launch
+from kernels.batchnorm.channel import finish_statistics
+from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
+from kernels.batchnorm.running import running_statistics
+from kernels.tuning import fastest
+
+_THREADS = 32
+_HELD = {"NCHW": 64, "NHWC": 32}
+"""Most elements of a thread: more would spill."""
+
+
+@triton.jit(do_not_specialize=["images", "channels"])  # type: ignore[untyped-decorator]
+def normalize_nchw(  # type: ignore[no-untyped-def]
+    x_pointer,  # [images, channels, PLANE], contiguous; images * PLANE <= BLOCK
+    y_pointer,  # the same; every element is written once
+    weight_pointer,  # [channels]
+    bias_pointer,  # [channels]
+    mean_pointer,  # [channels], written
+    rstd_pointer,  # [channels], written
+    running_mean_pointer,  # [channels], updated
+    running_variance_pointer,  # [channels], updated
+    images,
+    channels,
+    EPSILON: tl.constexpr,
+    MOMENTUM: tl.constexpr,
+    PLANE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One channel. Grid: channels."""
+    channel = tl.program_id(0)
+    count = images * PLANE
+    j = tl.arange(0, BLOCK)
+    offset = (j // PLANE * channels + channel) * PLANE + j % PLANE
+    inside = j < count
+    shift = tl.load(x_pointer + channel * PLANE).to(tl.float32)
+    x = tl.load(x_pointer + offset, mask=inside, other=0.0).to(tl.float32)
+    d = tl.where(inside, x - shift, 0.0)
+    _, rstd = finish_statistics(
+        channel,
+        channel < channels,
+        shift,
+        tl.sum(d, axis=0),
+        tl.sum(d * d, axis=0),
+        count,
+        mean_pointer,
+        rstd_pointer,
+        running_mean_pointer,
+        running_variance_pointer,
+        EPSILON,
+        MOMENTUM,
+    )
+    a = rstd * tl.load(weight_pointer + channel)
+    y = (d - tl.sum(d, axis=0) / tl.cast(count, tl.float32)) * a + tl.load(bias_pointer + channel)
+    tl.store(y_pointer + offset, y.to(y_pointer.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["rows", "channels"])  # type: ignore[untyped-decorator]
+def normalize_nhwc(  # type: ignore[no-untyped-def]
+    x_pointer,  # [rows, channels], contiguous; rows <= ROWS
+    y_pointer,  # the same; every element is written once
+    weight_pointer,  # [channels]
+    bias_pointer,  # [channels]
+    mean_pointer,  # [channels], written
+    rstd_pointer,  # [channels], written
+    running_mean_pointer,  # [channels], updated
+    running_variance_pointer,  # [channels], updated
+    rows,
+    channels,
+    EPSILON: tl.constexpr,
+    MOMENTUM: tl.constexpr,
+    ALIGN: tl.constexpr,  # power of two that divides channels; at most 16 bytes' worth
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """COLUMNS channels. Grid: as many as cover all."""
+    channels = channels // ALIGN * ALIGN
+    row = tl.arange(0, ROWS)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    exists = column < channels
+    offset = row[:, None] * channels + column[None, :]
+    inside = (row < rows)[:, None] & exists[None, :]
+    shift = tl.load(x_pointer + column, mask=exists, other=0.0).to(tl.float32)
+    x = tl.load(x_pointer + offset, mask=inside, other=0.0).to(tl.float32)
+    d = tl.where(inside, x - shift[None, :], 0.0)
+    _, rstd = finish_statistics(
+        column,
+        exists,
+        shift,
+        tl.sum(d, axis=0),
+        tl.sum(d * d, axis=0),
+        rows,
+        mean_pointer,
+        rstd_pointer,
+        running_mean_pointer,
+        running_variance_pointer,
+        EPSILON,
+        MOMENTUM,
+    )
+    a = rstd * tl.load(weight_pointer + column, mask=exists, other=0.0)
+    delta = tl.sum(d, axis=0) / tl.cast(rows, tl.float32)
+    b = tl.load(bias_pointer + column, mask=exists, other=0.0)
+    y = (d - delta[None, :]) * a[None, :] + b[None, :]
+    tl.store(y_pointer + offset, y.to(y_pointer.dtype.element_ty), mask=inside)
+
+
+class Held(NamedTuple):
+    """What one program holds: `rows` x `columns` (NCHW: elements of one channel), and its warps."""
+
+    rows: int
+    columns: int
+    warps: int
+
+    def __str__(self) -> str:
+        """`4096x1 w8`."""
+        return f"{self.rows}x{self.columns} w{self.warps}"
+
+
+def candidates(problem: BatchNorm) -> list[Held]:
+    """What may be tried: the smallest power of two that holds a channel, NHWC with 16 to 128 bytes of a row.
+
+    Of each the warps that hold it at 16 elements a thread, and at the most that a thread can hold.
+    """
+    rows = triton.next_power_of_2(problem.channel_elements)
+    wide = 16 // problem.item_byte
+    columns = [1] if problem.layout == "NCHW" else [wide, 2 * wide, 4 * wide, 8 * wide]
+    most = _HELD[problem.layout]
+    found: list[Held] = []
+    for held in (Held(rows, each, 0) for each in columns):
+        elements = held.rows * held.columns
+        for a_thread in (16, most):
+            warps = min(16, max(1, elements // (_THREADS * a_thread)))
+            one = held._replace(warps=warps)
+            if elements <= most * _THREADS * warps and one not in found:
+                found.append(one)
+    return found
+
+
+def operands(problem: BatchNorm, held: Held) -> dict[str, Any]:
+    """Sizes and compile-time constants of either kernel; EPSILON and MOMENTUM as problem.py has them."""
+    shared = {"channels": problem.c, "EPSILON": EPSILON, "MOMENTUM": MOMENTUM}
+    if problem.layout == "NCHW":
+        return {"images": problem.n, **shared, "PLANE": problem.h * problem.w, "BLOCK": held.rows}
+    align = math.gcd(problem.c, 16 // problem.item_byte)
+    return {
+        "rows": problem.channel_elements,
+        **shared,
+        "ALIGN": align,
+        "ROWS": held.rows,
+        "COLUMNS": held.columns,
+    }
+
+
+def launch(
+    problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, held: Held | None = None
+) -> Launch:
+    """(y, mean, 1/deviation), with the fastest of the candidates unless one is given."""
+    if held is None:
+        held = chosen(problem, x, weight, bias)
+    y = torch.empty_like(x)
+    mean, rstd = torch.empty_like(weight), torch.empty_like(weight)
+    kernel = normalize_nchw if problem.layout == "NCHW" else normalize_nhwc
+    run = kernel[(-(-problem.c // held.columns),)]
+    tensors = (x, y, weight, bias, mean, rstd, *running_statistics(problem.c, x.device))
+    options = operands(problem, held) | {"num_warps": held.warps}
+
+    def call() -> tuple[torch.Tensor, ...]:
+        run(*tensors, **options)
+        return y, mean, rstd
+
+    return Launch(call, (y, mean, rstd))
+
+
+def chosen(problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> Held:
+    """The candidate that was fastest for this problem on this device."""
+    key = ("batchnorm triton-persistent", problem)
+    return fastest(key, candidates(problem), lambda held: launch(problem, x, weight, bias, held))

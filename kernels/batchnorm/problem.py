@@ -1,0 +1,207 @@
+"""Batch normalization of a 4-D tensor: each channel is normalized over its batch, rows and columns.
+
+x is [n, c, h, w]; a channel has m = n h w elements. `layout` says how x, y and their gradients lie in memory:
+NCHW (each plane of h w elements contiguous) or NHWC (the c channels of a pixel contiguous, torch's
+channels_last). What belongs to a channel (weight, bias, mean, variance, 1/deviation) is float32, [c].
+
+    forward    training: mean and variance of x itself; y, and both statistics for the backward pass; the
+               running statistics move towards them by MOMENTUM (the variance by m/(m - 1) times itself).
+    inference  y from a mean and a variance that are given.
+    backward   dx, dweight and dbias of the training pass, from x, dy, weight and the saved statistics.
+
+A CPU's oneDNN also has a batch normalization, but torch reaches it only through tensors in its own opaque
+layout, allocated anew by every call; that would time conversions and allocations, so it is left out.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from bench.spec import DeviceKind, Dtype, Implementation, Problem
+
+Extent = Annotated[int, Field(ge=1)]
+Layout = Literal["NCHW", "NHWC"]
+Direction = Literal["forward", "inference", "backward"]
+
+EPSILON = 1e-5
+"""Added to the variance, as torch does by default."""
+MOMENTUM = 0.1
+"""Share of the new statistics in the running ones, as torch does by default."""
+
+PERSISTENT_ELEMENTS = {"NCHW": 32768, "NHWC": 16384}
+"""Elements that one program of triton-persistent keeps in registers: 64 or 32 of each of 512 threads."""
+PERSISTENT_RAGGED_ELEMENTS = 8192
+"""The same where accesses cannot be 16 bytes wide: each element then needs an address of its own."""
+
+_ANY = (0, 0)
+_GPU: tuple[DeviceKind, ...] = ("cuda",)
+_ALL_TYPES: dict[Dtype, tuple[int, int]] = {"float16": _ANY, "bfloat16": _ANY, "float32": _ANY}
+_TRITON_TYPES: dict[Dtype, tuple[int, int]] = {"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)}
+
+_READ_AGAIN = {"forward": 1, "inference": 0, "backward": 2}
+"""Tensors of x's size that are read a second time, where statistics are a kernel of their own."""
+_ONE_READ = ("cudnn-persistent", "triton-persistent")
+
+
+class BatchNorm(Problem):
+    """One batch normalization: `direction`, `n`, `c`, `h`, `w`, `layout`, `dtype` of x, y and gradients."""
+
+    operator: ClassVar[str] = "batchnorm"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation(
+            "cudnn",
+            "torch's cudnn_batch_norm, in the mode that torch chooses: persistent for NHWC but in inference",
+            devices=_GPU,
+            dtypes=_ALL_TYPES,
+        ),
+        Implementation(
+            "cudnn-spatial",
+            "cuDNN itself, asked for CUDNN_BATCHNORM_SPATIAL: reads x at least twice (cudnn.py)",
+            devices=_GPU,
+            dtypes=_ALL_TYPES,
+        ),
+        Implementation(
+            "cudnn-persistent",
+            "cuDNN itself, asked for CUDNN_BATCHNORM_SPATIAL_PERSISTENT: keeps x on chip (cudnn.py)",
+            devices=_GPU,
+            dtypes=_ALL_TYPES,
+        ),
+        Implementation(
+            "aten",
+            "torch's own kernels (native_batch_norm and its backward), never cuDNN's",
+            devices=("cpu", "cuda"),
+            dtypes=_ALL_TYPES,
+        ),
+        Implementation(
+            "inductor",
+            "torch.compile of the formulas; not on a CPU, where each shape costs seconds of C++ compiling",
+            devices=_GPU,
+            dtypes=_TRITON_TYPES,
+        ),
+        Implementation(
+            "triton",
+            "our two kernels: sums with a finish by the last program, then one pass back (nchw.py, nhwc.py)",
+            devices=_GPU,
+            dtypes=_TRITON_TYPES,
+        ),
+        Implementation(
+            "triton-persistent",
+            "our single kernel: one program holds all of its channels in registers (persistent.py)",
+            devices=_GPU,
+            dtypes=_TRITON_TYPES,
+        ),
+    )
+
+    direction: Direction = "forward"
+    n: Extent
+    c: Extent
+    h: Extent
+    w: Extent
+    layout: Layout = "NCHW"
+
+    @model_validator(mode="after")
+    def _has_a_variance(self) -> "BatchNorm":
+        if self.direction != "inference" and self.channel_elements == 1:
+            raise ValueError(
+                f"{self.direction} needs more than 1 value per channel: n h w is 1, so there is no variance"
+            )
+        return self
+
+    @property
+    def channel_elements(self) -> int:
+        """m = n h w: what is averaged over."""
+        return self.n * self.h * self.w
+
+    @property
+    def elements(self) -> int:
+        """Of x."""
+        return self.channel_elements * self.c
+
+    @property
+    def flop(self) -> int:
+        """Nominal, an element: forward 5 (two sums, subtract, scale, add), inference 2, backward 9.
+
+        A convention: operations of a channel are left out, and none of them ever binds.
+        """
+        return {"forward": 5, "inference": 2, "backward": 9}[self.direction] * self.elements
+
+    @property
+    def byte_read(self) -> int:
+        """x (backward: and dy) once, and of each channel 4 bytes for each of:
+
+        forward: weight, bias, running mean, running variance; inference: weight, bias, mean, variance;
+        backward: weight, mean, 1/deviation.
+        """
+        if self.direction == "backward":
+            return 2 * self.elements * self.item_byte + 12 * self.c
+        return self.elements * self.item_byte + 16 * self.c
+
+    @property
+    def byte_written(self) -> int:
+        """y (backward: dx) once, and of each channel 4 bytes for each of:
+
+        forward: mean, 1/deviation, running mean, running variance; inference: nothing;
+        backward: dweight, dbias.
+        """
+        of_channel = {"forward": 16, "inference": 0, "backward": 8}[self.direction]
+        return self.elements * self.item_byte + of_channel * self.c
+
+    def byte_moved(self, implementation: str) -> int:
+        """`byte`, and what two passes read again: forward 3 S in all, backward 5 S, S being the bytes of x.
+
+        A mean is not known before all of x is read, and y needs the mean: forward reads x twice and writes y.
+        The two sums of the backward pass likewise need all of x and dy, and dx needs the sums. That holds for
+        aten, triton and inductor by their kernels, for cudnn and cudnn-spatial by the guide's model ("reads
+        at least twice"). The persistent ones keep x on chip and move `byte`, as inference does.
+        """
+        return self.byte + self.byte_again(implementation)
+
+    def byte_again(self, implementation: str) -> int:
+        """The second reading of x, backward of x and dy: what a cache may save."""
+        if implementation in _ONE_READ or (implementation == "cudnn" and self._is_persistent_in_torch):
+            return 0
+        return _READ_AGAIN[self.direction] * self.elements * self.item_byte
+
+    @property
+    def _is_persistent_in_torch(self) -> bool:
+        # torch asks cuDNN for the persistent mode for channels_last tensors, forward and backward.
+        return self.layout == "NHWC" and self.direction != "inference"
+
+    def refusal(self, implementation: str) -> str:
+        """triton's two kernels count a channel in 32 bits; triton-persistent has to hold it in registers."""
+        if implementation not in ("triton", "triton-persistent"):
+            return ""
+        if self.channel_elements > 2**31 - 2**20:
+            return f"{implementation} counts the {self.channel_elements} elements of a channel in 32 bits"
+        if implementation == "triton":
+            return ""
+        if self.direction != "forward":
+            return f"triton-persistent does forward, not {self.direction}"
+        if self.elements > 2**31 - 2**20:
+            return f"triton-persistent counts the {self.elements} elements of x in 32 bits"
+        most = self.persistent_limit
+        if self.channel_elements > most:
+            return (
+                f"triton-persistent holds such {self.layout} channels of up to {most} elements in registers; "
+                f"these have {self.channel_elements}"
+            )
+        return ""
+
+    @property
+    def persistent_limit(self) -> int:
+        """Most elements of a channel that triton-persistent can hold.
+
+        NCHW: one channel a program. NHWC: as many channels as make 16 bytes, else rows are read in part.
+        """
+        wide = 16 // self.item_byte
+        contiguous = self.h * self.w if self.layout == "NCHW" else self.c
+        most = PERSISTENT_ELEMENTS[self.layout] if contiguous % wide == 0 else PERSISTENT_RAGGED_ELEMENTS
+        return most if self.layout == "NCHW" else most // wide
+
+    def probe(self) -> "BatchNorm":
+        """At most 8 images of 64 channels of 32 x 32."""
+        most = {"n": 8, "c": 64, "h": 32, "w": 32}
+        return self.model_copy(update={name: min(limit, getattr(self, name)) for name, limit in most.items()})
+
+
+PROBLEM = BatchNorm

@@ -1,0 +1,137 @@
+"""The batch normalization kernels with every configuration they may try, compiled and held to their promises.
+
+    python -m tests.kernels.batchnorm_compiled          what the tests compile; exit code 1 on a fault
+    python -m tests.kernels.batchnorm_compiled --all    every type, form and architecture: some minutes
+
+The promises are those of streaming.py. Kernels that write nothing in bulk, or read one element of x beside
+the bulk (the shift), are held to 16-byte loads here.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from bench.spec import Dtype
+from kernels.batchnorm import persistent, two_pass
+from kernels.batchnorm.problem import BatchNorm, Layout
+from tests.kernels.compiled import pointer
+from tests.kernels.streaming import CAPABILITIES, Variant, compile_one, main
+
+SIZES = ("images", "rows", "channels", "parts")
+LAYOUTS: tuple[Layout, ...] = ("NCHW", "NHWC")
+DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
+BULK = ("x_pointer", "y_pointer", "dy_pointer", "dx_pointer")
+
+
+def variant(name: str, kernel: Any, dtype: Dtype, constants: dict[str, Any], warps: int) -> Variant:
+    """One compilation; what is no constant is a pointer or a size."""
+    arguments = {
+        argument: "i32"
+        if argument in SIZES
+        else "*i32"
+        if argument == "counter_pointer"
+        else pointer(dtype if argument in BULK else "float32")
+        for argument in kernel.arg_names
+        if argument not in constants
+    }
+    return Variant(name, kernel, arguments, constants, warps)
+
+
+def constants(kernel: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Of the options, and of those that the launch adds, what this kernel compiles in."""
+    known = options | {"EPSILON": 1e-5, "MOMENTUM": 0.1, "FROM_VARIANCE": False}
+    return {name: known[name] for name in kernel.arg_names if name.isupper()}
+
+
+def two_passes(layout: Layout, dtype: Dtype, aligned: bool) -> Iterator[Variant]:
+    """The four kernels of a layout with each candidate."""
+    c, side = (256, 56) if aligned else (255, 7)
+    problem = BatchNorm(n=32, c=c, h=side, w=side, layout=layout, dtype=dtype)
+    module = two_pass.kernels(problem)
+    for tile in two_pass.candidates(problem):
+        for kernel in (module.statistics, module.normalize, module.gradient_sums, module.input_gradient):
+            options = constants(kernel, two_pass.sizes(problem, tile, 4))
+            name = f"{layout} {kernel.__name__} {dtype} {tile}{'' if aligned else ' unaligned'}"
+            writes = "y_pointer" in kernel.arg_names or "dx_pointer" in kernel.arg_names
+            yield replace(variant(name, kernel, dtype, options, tile.warps), wide=aligned and writes)
+
+
+def held(layout: Layout, dtype: Dtype, aligned: bool) -> Iterator[Variant]:
+    """The persistent kernel with as much as it may hold, and each candidate for that."""
+    c, side = (256, 8) if aligned else (255, 7)
+    most = BatchNorm(n=1, c=c, h=side, w=side, layout=layout, dtype=dtype).persistent_limit
+    problem = BatchNorm(n=most // side**2, c=c, h=side, w=side, layout=layout, dtype=dtype)
+    kernel = persistent.normalize_nchw if layout == "NCHW" else persistent.normalize_nhwc
+    for one in persistent.candidates(problem):
+        options = constants(kernel, persistent.operands(problem, one))
+        name = f"{layout} {kernel.__name__} {dtype} {one}{'' if aligned else ' unaligned'}"
+        yield replace(variant(name, kernel, dtype, options, one.warps), wide=False)
+
+
+def every() -> Iterator[Variant]:
+    """All of them, for every type on every architecture."""
+    for layout in LAYOUTS:
+        for dtype in DTYPES:
+            for aligned in (True, False):
+                yield from two_passes(layout, dtype, aligned)
+                yield from held(layout, dtype, aligned)
+
+
+def variants() -> Iterator[Variant]:
+    """Every configuration of every kernel in float16 and float32, the rest in turns.
+
+    Each is compiled for one architecture, so that each kernel and each configuration meets all of them.
+    """
+    for i, layout in enumerate(LAYOUTS):
+        for j, dtype in enumerate(DTYPES):
+            for place, one in enumerate(two_passes(layout, dtype, aligned=dtype != "bfloat16")):
+                configuration, kernel = divmod(place, 4)
+                turn = (configuration + kernel + i + 2 * j) % 4
+                if dtype != "bfloat16" or kernel == (configuration + i) % 4:
+                    yield replace(one, capabilities=(CAPABILITIES[turn],))
+            for place, one in enumerate(held(layout, dtype, aligned=dtype != "bfloat16")):
+                yield replace(one, capabilities=(CAPABILITIES[(i + j + place) % 4],))
+
+
+def broken_promises() -> list[str]:
+    """Readers of aligned data without 16-byte loads on sm_90, and maxima, which would hide NaN.
+
+    A maximum on the GPU returns the other operand for NaN, while the interpreter's returns NaN.
+    """
+    found = []
+    for layout in LAYOUTS:
+        for dtype in ("float16", "float32"):
+            aligned = (*two_passes(layout, dtype, True), *held(layout, dtype, True))
+            for kernel in ("statistics", "gradient_sums", "normalize_"):
+                one = next(each for each in aligned if f" {kernel}" in each.name)
+                built = compile_one(one, 90)
+                wide = sum(
+                    n for name, n in built.instructions.items() if is_load(name) and "128" in name.split(".")
+                )
+                narrow = built.count("LDG.E.U16", "LDG.E.S16", "LDG.E.U8")
+                # The shift of an NCHW channel is a single element; those of NHWC columns are vectors too.
+                if not wide or narrow > (
+                    layout == "NCHW" and dtype == "float16" and kernel != "gradient_sums"
+                ):
+                    found.append(f"{one.name}: {wide} loads of 16 bytes, {narrow} of 1 or 2")
+                if "max.f32" in built.ptx or "max.NaN.f32" in built.ptx:
+                    found.append(f"{one.name}: a maximum of float32")
+    return found
+
+
+def is_load(name: str) -> bool:
+    """A load from global memory."""
+    return name.startswith("LDG")
+
+
+def check(everything: bool) -> int:
+    """Print the table and what is narrow; the number of faults."""
+    faults = main(every() if everything else variants())
+    broken = broken_promises()
+    print("\n".join(broken) or "every reader reads 16 bytes at a time, and none hides NaN")
+    return faults + len(broken)
+
+
+if __name__ == "__main__":
+    sys.exit(1 if check("--all" in sys.argv[1:]) else 0)

@@ -1,0 +1,262 @@
+"""The batch normalization kernels, run by the repaired interpreter under the sanitizer.
+
+    TRITON_INTERPRET=1 python -m pytest tests/kernels/batchnorm_interpreted.py
+
+test_batchnorm.py starts it; its name keeps it out of an ordinary run.
+"""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from bench.measure.check import poison, relative_error
+from bench.spec import Launch
+from kernels.batchnorm import nchw, nhwc, persistent, two_pass
+from kernels.batchnorm.operator import OPERATOR, tolerance
+from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
+from kernels.batchnorm.two_pass import Tile
+from tests.kernels.interpreter import repaired
+from tests.kernels.sanitizer import Watch, placed, watched
+from tests.kernels.tensors import uniform
+
+Tensors = tuple[torch.Tensor, ...]
+
+SMALL = {"NCHW": Tile(64, 1, 4, 2), "NHWC": Tile(16, 8, 4, 2)}
+"""Blocks of which the examples hold several, the last one ragged."""
+FEW = 3
+"""Multiprocessors: with two programs on each, channels of several blocks are shared."""
+
+SIZES = [(2, 1, 1, 1), (3, 5, 1, 1), (2, 13, 7, 7), (3, 17, 5, 3), (4, 8, 4, 8), (1, 1, 1, 641)]
+LAYOUTS = ("NCHW", "NHWC")
+DTYPES = ("float16", "bfloat16", "float32")
+
+
+def problems(*directions: str) -> list[BatchNorm]:
+    """Every size in both layouts and these directions, types taking turns."""
+    return [
+        BatchNorm.model_validate(
+            dict(direction=way, n=n, c=c, h=h, w=w, layout=layout, dtype=DTYPES[(i + j + k) % 3])
+        )
+        for i, (n, c, h, w) in enumerate(SIZES)
+        for j, layout in enumerate(LAYOUTS)
+        for k, way in enumerate(directions)
+    ]
+
+
+@dataclass
+class Run:
+    """One launch, interpreted."""
+
+    tensors: Tensors
+    outputs: Tensors
+    running: Tensors
+    watch: Watch
+    launch: Launch
+
+
+def run(problem: BatchNorm, tensors: Tensors, monkeypatch: pytest.MonkeyPatch, held: bool = False) -> Run:
+    """Launch into poisoned outputs, once; `held`: by the persistent kernel."""
+    running = (torch.zeros(problem.c), torch.ones(problem.c))
+    for module in (two_pass, persistent):
+        monkeypatch.setattr(module, "running_statistics", lambda c, device: running)
+    if held:
+        x, weight, bias = tensors
+        launch = persistent.launch(problem, x, weight, bias, persistent.candidates(problem)[0])
+    else:
+        launch = two_pass.launch(problem, tensors, SMALL[problem.layout], FEW)
+    poison(launch.outputs)
+    with repaired(), watched() as watch:
+        outputs = launch.call()
+    assert isinstance(outputs, tuple)
+    return Run(tensors, outputs, running, watch, launch)
+
+
+def wrong(problem: BatchNorm, one: Run) -> float:
+    """Largest error as a share of the tolerance; infinite if anything was left unwritten."""
+    return relative_error(OPERATOR, problem, one.tensors, one.outputs) / tolerance(problem, "triton")
+
+
+@pytest.mark.parametrize("problem", problems("forward", "inference", "backward"), ids=str)
+def test_two_passes_right_in_bounds_and_each_byte_as_often_as_said(
+    problem: BatchNorm, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values, and traffic of every tensor: bulk as in byte_moved, channels once for each program."""
+    one = run(problem, OPERATOR.inputs(problem, uniform(problem, seed)), monkeypatch)
+    assert wrong(problem, one) <= 1
+    tile = SMALL[problem.layout]
+    parts = two_pass.parts(problem, tile, FEW)
+    loads, stores = one.watch.loads, one.watch.stores
+    bulk = problem.elements * problem.item_byte
+    passes = 1 if problem.direction == "inference" else 2
+    # The shift is one more element of each channel, loaded by each program.
+    shift = parts * problem.c * problem.item_byte if problem.direction == "forward" else 0
+    images = one.tensors[: 2 if problem.direction == "backward" else 1]
+    for tensor in images:
+        assert loads.within(tensor).distinct_byte == bulk
+    assert sum(loads.within(tensor).byte for tensor in images) == passes * len(images) * bulk + shift
+    for output in one.outputs:
+        assert stores.within(output).byte == output.nbytes
+        assert stores.within(output).repeated == 0
+    moved = (passes * len(images) + 1) * bulk
+    compulsory = problem.byte - (len(images) + 1) * bulk
+    assert moved + compulsory == problem.byte_moved("triton")
+    groups = two_pass.groups(problem, tile)
+    assert one.watch.atomics.byte == (0 if passes == 1 else 4 * groups * parts)
+    # All that is no bulk: at most 6 loads and 4 stores a channel by each program, partials and counters
+    # included.
+    rest = loads.byte + stores.byte - moved - shift
+    assert rest <= 4 * problem.c * parts * 12 + 16 * problem.c + 4 * groups
+
+
+@pytest.mark.parametrize("problem", problems("forward"), ids=str)
+def test_persistent_reads_once(problem: BatchNorm, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The traffic of `byte`, and one element more of each channel: the shift."""
+    one = run(problem, OPERATOR.inputs(problem, uniform(problem, seed)), monkeypatch, held=True)
+    assert wrong(problem, one) <= 1
+    assert one.watch.loads.byte == problem.byte_read + problem.c * problem.item_byte
+    assert (
+        one.watch.stores.byte
+        == problem.byte_written
+        == problem.byte_moved("triton-persistent") - problem.byte_read
+    )
+    assert one.watch.stores.repeated == 0 and one.watch.atomics.byte == 0
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_running_statistics(layout: str, held: bool, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After one launch from 0 and 1, and after two: the variance is the unbiased one."""
+    problem = BatchNorm.model_validate(dict(n=3, c=5, h=4, w=7, layout=layout, dtype="float32"))
+    tensors = OPERATOR.inputs(problem, uniform(problem, seed))
+    one = run(problem, tensors, monkeypatch, held)
+    variance, mean = torch.var_mean(tensors[0].double(), dim=(0, 2, 3), correction=1)
+    for _ in range(2):
+        share = 1 - (1 - MOMENTUM) ** (1 if _ == 0 else 2)
+        torch.testing.assert_close(one.running[0].double(), share * mean, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(one.running[1].double(), 1 - share + share * variance, rtol=1e-6, atol=0)
+        with repaired():
+            one.launch.call()
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_launched_again_it_writes_the_same_bits(
+    layout: str, direction: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counters are back at 0, and nothing depends on what was there."""
+    problem = BatchNorm.model_validate(
+        dict(direction=direction, n=3, c=2, h=5, w=11, layout=layout, dtype="float16")
+    )
+    assert two_pass.parts(problem, SMALL[problem.layout], FEW) > 1
+    one = run(problem, OPERATOR.inputs(problem, uniform(problem, seed)), monkeypatch)
+    first = [output.clone() for output in one.outputs]
+    poison(one.outputs)
+    with repaired():
+        one.launch.call()
+    assert all(torch.equal(a, b) for a, b in zip(first, one.outputs, strict=True))
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_mean_of_1000_costs_no_digits(
+    layout: str, held: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deviation 2 about 1000: 1/deviation as good as about 0, y as good as a float32 mean allows."""
+    problem = BatchNorm.model_validate(dict(n=4, c=3, h=8, w=16, layout=layout, dtype="float32"))
+    x, weight, bias = OPERATOR.inputs(problem, uniform(problem, seed))
+    x = 1000 + 2 * math.sqrt(3) * x
+    one = run(problem, (x, weight, bias), monkeypatch, held)
+    y, mean, rstd = OPERATOR.reference(problem, x, weight, bias)
+    assert float((one.outputs[2] / rstd - 1).abs().max()) < 1e-6
+    half_step = 1000 * 2.0**-24
+    assert float((one.outputs[1] - mean).abs().max()) <= 2 * half_step
+    assert float((one.outputs[0] - y).abs().max()) <= 2 * half_step / 2 + 1e-6
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_nan_and_infinity_spoil_their_channel_only(
+    layout: str, held: bool, value: float, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in torch: all of the channel's y is NaN, the others are untouched."""
+    problem = BatchNorm.model_validate(dict(n=2, c=3, h=4, w=5, layout=layout, dtype="float32"))
+    x, weight, bias = OPERATOR.inputs(problem, uniform(problem, seed))
+    x = x.clone(memory_format=torch.preserve_format)
+    x[1, 1, 2, 3] = value
+    one = run(problem, (x, weight, bias), monkeypatch, held)
+    y = torch.nn.functional.batch_norm(x, None, None, weight, bias, True, MOMENTUM, EPSILON)
+    assert y[:, 1].isnan().all() and torch.equal(y.isnan(), one.outputs[0].isnan())
+    torch.testing.assert_close(one.outputs[0][:, ::2], y[:, ::2], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", ["normalize", "input_gradient", "statistics", "gradient_sums"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_offsets_beyond_32_bits(layout: str, kernel: str, seed: int) -> None:
+    """The last block of a tensor of 2^31 + 2^21 elements: only its pages are ever touched."""
+    c, plane, images = 2**17 + 2**7, 16, 1024
+    half = torch.float16
+    x, dy, out = (torch.empty(images * plane * c, dtype=half) for _ in range(3))
+    assert x.numel() > 2**31
+    tile = Tile(64, 1, 4, 1) if layout == "NCHW" else Tile(4, 64, 4, 1)
+    problem = BatchNorm.model_validate(dict(n=images, c=c, h=4, w=4, layout=layout, dtype="float16"))
+    module = nchw if layout == "NCHW" else nhwc
+    blocks = (
+        problem.channel_elements // tile.rows
+    )  # each is one part, so the last program takes the last block
+    options = two_pass.sizes(problem, tile, blocks)
+    total = two_pass.groups(problem, tile) * blocks
+    generator = torch.Generator().manual_seed(seed)
+    image = slice(images - tile.rows // plane, images)
+    if layout == "NCHW":
+        place = x.view(images, c, plane)[image, c - 1], out.view(images, c, plane)[image, c - 1]
+        also = dy.view(images, c, plane)[image, c - 1]
+        shift = x.view(images, c, plane)[0, c - 1, :1]
+    else:
+        place = tuple(t.view(-1, c)[-tile.rows :, -tile.columns :] for t in (x, out))
+        also = dy.view(-1, c)[-tile.rows :, -tile.columns :]
+        shift = x.view(-1, c)[0, -tile.columns :]
+    for tensor in (place[0], also, shift):
+        tensor.copy_(torch.rand(tensor.shape, generator=generator) - 0.5)
+    of_channel = torch.rand(6, c, generator=generator) + 0.5
+    mean, rstd, weight, bias, dweight, dbias = of_channel
+    partials = torch.empty(2 * blocks * c)
+    counters = torch.zeros(c, dtype=torch.int32)
+    first = kernel in ("statistics", "gradient_sums")
+    # The second kernel of a pair runs backwards: its first program takes the last block.
+    with repaired(), placed((total - 1 if first else 0,), (total,)):
+        run_one = getattr(module, kernel)[(1,)]
+        if kernel == "normalize":
+            run_one(x, out, mean, rstd, weight, bias, **options, EPSILON=EPSILON, FROM_VARIANCE=False)
+        elif kernel == "input_gradient":
+            run_one(x, dy, out, mean, rstd, weight, dweight, dbias, **options)
+        elif kernel == "statistics":
+            run_one(
+                *(x, partials, counters, mean, rstd, weight, bias),
+                **options,
+                EPSILON=EPSILON,
+                MOMENTUM=MOMENTUM,
+            )
+        else:
+            run_one(x, dy, partials, counters, mean, rstd, dweight, dbias, **options)
+    got, g = place[0].double(), also.double()
+    last = slice(c - 1, c) if layout == "NCHW" else slice(c - tile.columns, c)
+    m, s, w, b, dw, db = (row[last].double() for row in of_channel)
+    if first:
+        d = got - shift.double() if kernel == "statistics" else g
+        e = d * d if kernel == "statistics" else g * (got - m)
+        axes = (0, 1) if layout == "NCHW" else (0,)
+        sums = (
+            partials.view(2, c, blocks)[:, -1, -1]
+            if layout == "NCHW"
+            else partials.view(2, blocks, c)[:, -1, last]
+        )
+        want = torch.stack([d.sum(axes), e.sum(axes)])
+        torch.testing.assert_close(sums.double(), want, rtol=1e-4, atol=1e-5)
+        return
+    count = problem.channel_elements
+    y = (got - m) * s * w + b
+    dx = w * s * (g - db / count - (got - m) * dw * s / count)
+    torch.testing.assert_close(place[1].double(), y if kernel == "normalize" else dx, rtol=2e-3, atol=1e-3)

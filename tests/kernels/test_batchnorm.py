@@ -1,0 +1,292 @@
+import pytest
+import torch
+from pydantic import ValidationError
+
+from bench.measure.check import poison, relative_error
+from kernels import operator
+from kernels.batchnorm import operator as batchnorm
+from kernels.batchnorm.operator import OPERATOR, checked_channels, excerpt, tolerance
+from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
+from tests.kernels.batchnorm_cases import DIRECTIONS, LAYOUTS, as_tuple, given, make
+from tests.kernels.processes import compiled, interpreted
+
+LARGER = [
+    BatchNorm.model_validate(dict(direction=way, n=8, c=96, h=28, w=28, layout=layout, dtype=dtype))
+    for way in DIRECTIONS
+    for layout in LAYOUTS
+    for dtype in ("float16", "bfloat16", "float32")
+]
+
+
+def test_triton_kernels_interpreted() -> None:
+    pytest.importorskip("triton")
+    interpreted("tests/kernels/batchnorm_interpreted.py")
+
+
+def test_triton_kernels_compiled_for_every_architecture() -> None:
+    pytest.importorskip("triton")
+    compiled("tests.kernels.batchnorm_compiled")
+
+
+def test_operator_binds_every_declared_name() -> None:
+    assert operator("batchnorm") is OPERATOR
+
+
+@pytest.mark.parametrize("problem", [*OPERATOR.examples, *LARGER], ids=str)
+@torch.no_grad()
+def test_aten_against_the_reference(problem: BatchNorm, seed: int) -> None:
+    tensors = given(problem, seed)
+    before = [tensor.clone() for tensor in tensors]
+    launch = OPERATOR.implementations["aten"](problem, *tensors)
+    for _ in range(2):
+        poison(launch.outputs)
+        outputs = as_tuple(launch.call())
+        assert relative_error(OPERATOR, problem, tensors, outputs) <= tolerance(problem, "aten")
+    if launch.outputs:
+        assert all(got is own for got, own in zip(outputs, launch.outputs, strict=True))
+    assert outputs[0].stride() == tensors[0].stride() or problem.layout == "NHWC"
+    assert all(torch.equal(a, b) for a, b in zip(before, tensors, strict=True))
+
+
+@pytest.mark.parametrize("problem", [*OPERATOR.examples, *LARGER], ids=str)
+def test_formulas_given_to_inductor_against_the_reference(problem: BatchNorm, seed: int) -> None:
+    tensors = given(problem, seed)
+    running = batchnorm.running_statistics(problem.c, tensors[0].device)
+    state = running if problem.direction == "forward" else ()
+    outputs = batchnorm.formulas(problem, *tensors, *state)
+    assert relative_error(OPERATOR, problem, tensors, outputs) <= tolerance(problem, "inductor")
+
+
+@pytest.mark.parametrize("implementation", ["aten", "formulas"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@torch.no_grad()
+def test_running_statistics_move_to_the_unbiased_variance(
+    implementation: str, layout: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = make(layout=layout)
+    tensors = given(problem, seed)
+    running = batchnorm.running_statistics(problem.c, tensors[0].device)
+    if implementation == "aten":
+        monkeypatch.setattr(batchnorm, "running_statistics", lambda c, device: running)
+        batchnorm.aten(problem, *tensors).call()
+    else:
+        batchnorm.formulas(problem, *tensors, *running)
+    variance, mean = torch.var_mean(tensors[0].double(), dim=(0, 2, 3), correction=1)
+    torch.testing.assert_close(running[0].double(), MOMENTUM * mean, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(running[1].double(), 1 - MOMENTUM + MOMENTUM * variance, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_reference_is_torchs_batch_norm_and_its_gradient(layout: str, seed: int) -> None:
+    """In float64: forward, inference, and backward by autograd, which uses x's true statistics."""
+    forward, inference, backward = (make(direction=way, layout=layout) for way in DIRECTIONS)
+    x, weight, bias = (tensor.double().requires_grad_() for tensor in given(forward, seed))
+    y = torch.nn.functional.batch_norm(x, None, None, weight, bias, True, MOMENTUM, EPSILON)
+    got_y, mean, rstd = as_tuple(OPERATOR.reference(forward, x, weight, bias))
+    torch.testing.assert_close(got_y, y)
+    dy = torch.randn(y.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    wanted = torch.autograd.grad(y, (x, weight, bias), dy)
+    got = as_tuple(OPERATOR.reference(backward, x, dy, weight, mean, rstd))
+    for one, want in zip(got, wanted, strict=True):
+        torch.testing.assert_close(one, want)
+
+    tensors = tuple(tensor.double() for tensor in given(inference, seed))
+    x, weight, bias, mean, variance = tensors
+    want = torch.nn.functional.batch_norm(x, mean, variance, weight, bias, False, MOMENTUM, EPSILON)
+    torch.testing.assert_close(as_tuple(OPERATOR.reference(inference, *tensors))[0], want)
+    assert (variance > 0.2).all()
+
+
+@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
+def test_bytes_are_those_of_the_tensors(problem: BatchNorm, seed: int) -> None:
+    tensors = given(problem, seed)
+    outputs = as_tuple(OPERATOR.implementations["aten"](problem, *tensors).call())
+    running = 2 * 4 * problem.c if problem.direction == "forward" else 0
+    assert sum(tensor.nbytes for tensor in tensors) + running == problem.byte_read
+    assert sum(tensor.nbytes for tensor in outputs) + running == problem.byte_written
+    bulk, of_channel = tensors[0], tensors[-1]
+    assert bulk.shape == (problem.n, problem.c, problem.h, problem.w)
+    contiguous = torch.contiguous_format if problem.layout == "NCHW" else torch.channels_last
+    assert bulk.is_contiguous(memory_format=contiguous)
+    assert of_channel.dtype == torch.float32 and of_channel.is_contiguous()
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_tensors_of_a_channel_differ(direction: str, seed: int) -> None:
+    """Equal ones, as from equal seeds, would hide that a kernel takes one for another."""
+    of_channel = [tensor for tensor in given(make(direction=direction), seed) if tensor.dim() == 1]
+    assert len(of_channel) in (2, 3, 4)
+    for i, one in enumerate(of_channel):
+        assert all(not torch.allclose(one, other) for other in of_channel[:i])
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_inputs_fit_into_what_a_slot_reserves(direction: str) -> None:
+    """Elements asked for in the stored type: byte_read and 2 KB more at most."""
+    problem = make(direction=direction, c=65)
+    asked = 0
+
+    def make_one(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        nonlocal asked
+        made = torch.zeros(shape, dtype=dtype or torch.float32)
+        asked += made.nbytes
+        return made
+
+    OPERATOR.inputs(problem, make_one)
+    assert asked <= problem.byte_read + 2048
+
+
+def test_bytes_moved_in_passes() -> None:
+    problem = make(direction="forward", dtype="float16")
+    bulk = problem.elements * 2
+    for name in ("aten", "triton", "inductor", "cudnn", "cudnn-spatial"):
+        assert problem.byte_moved(name) == 3 * bulk + 32 * problem.c
+        assert problem.byte_again(name) == bulk
+    for name in ("triton-persistent", "cudnn-persistent"):
+        assert problem.byte_moved(name) == problem.byte == 2 * bulk + 32 * problem.c
+    assert make(layout="NHWC").byte_moved("cudnn") == make().byte  # torch asks for the persistent mode there
+    backward = make(direction="backward", dtype="float16")
+    assert backward.byte_moved("triton") == 5 * bulk + 20 * problem.c
+    assert backward.byte_again("triton") == 2 * bulk
+    assert backward.byte == 3 * bulk + 20 * problem.c
+    inference = make(direction="inference", dtype="float16")
+    assert inference.byte_moved("triton") == inference.byte == 2 * bulk + 16 * problem.c
+    assert (problem.flop, backward.flop, inference.flop) == tuple(k * problem.elements for k in (5, 9, 2))
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_a_single_value_has_no_variance(direction: str) -> None:
+    with pytest.raises(ValidationError, match="more than 1 value per channel"):
+        make(direction=direction, n=1, h=1, w=1)
+    assert make(direction="inference", n=1, h=1, w=1).elements == 6
+
+
+def test_refusals() -> None:
+    ours = "triton-persistent"
+    assert not make(n=32, h=32, w=32).refusal(ours)
+    assert "up to 32768 elements" in make(n=33, h=32, w=32).refusal(ours)
+    assert "up to 8192 elements" in make(n=168, h=7, w=7).refusal(ours)
+    assert "up to 4096 elements" in make(n=5, c=8, h=32, w=32, layout="NHWC").refusal(ours)
+    assert "up to 2048 elements" in make(n=3, c=9, h=32, w=32, layout="NHWC").refusal(ours)
+    assert "not backward" in make(direction="backward").refusal(ours)
+    assert not make(n=2**16, h=2**7, w=2**7).refusal("triton")
+    assert "32 bits" in make(n=2**17, h=2**7, w=2**7).refusal("triton")
+    assert "32 bits" in make(n=2, h=2, w=2, c=2**29).refusal(ours)
+    assert not make(n=2, h=2, w=2, c=2**29).refusal("triton")
+    assert not make(n=2**17, h=2**7, w=2**7).refusal("aten")
+
+
+def test_whatever_is_not_refused_can_be_held() -> None:
+    pytest.importorskip("triton")
+    from kernels.batchnorm import persistent
+
+    for layout in LAYOUTS:
+        for c, h in ((8, 8), (9, 7), (1, 1)):
+            for dtype in ("float16", "float32"):
+                most = make(n=2, c=c, h=h, w=h, layout=layout, dtype=dtype).persistent_limit // h**2
+                problem = make(n=most, c=c, h=h, w=h, layout=layout, dtype=dtype)
+                assert not problem.refusal("triton-persistent")
+                for held in persistent.candidates(problem):
+                    assert held.rows >= problem.channel_elements
+                    assert held.warps <= 16 and held.rows * held.columns <= 64 * 32 * held.warps
+                assert persistent.candidates(problem)
+
+
+def test_parts_fill_the_device_and_never_idle() -> None:
+    pytest.importorskip("triton")
+    from kernels.batchnorm import two_pass
+
+    few, many, tiny = make(n=64, c=3, h=64, w=64), make(n=64, c=4096, h=8, w=8), make(n=1)
+    for problem in (few, many, tiny):
+        for tile in two_pass.candidates(problem):
+            parts = two_pass.parts(problem, tile, 132)
+            assert 1 <= parts <= -(-problem.channel_elements // tile.rows)
+            full = parts * two_pass.groups(problem, tile) >= 132 * tile.programs
+            assert full or parts == -(-problem.channel_elements // tile.rows)
+    assert two_pass.parts(many, two_pass.candidates(many)[0], 132) == 1
+
+
+def test_a_missing_epsilon_and_16_bit_sums_would_be_noticed(seed: int) -> None:
+    problem = make(n=8, c=32, h=14, w=14)
+    x, weight, bias = given(problem, seed)
+    y, mean, _ = as_tuple(OPERATOR.reference(problem, x, weight, bias))
+    bare = torch.var(x.double(), dim=(0, 2, 3), correction=0).rsqrt()
+    wrong = relative_error(OPERATOR, problem, (x, weight, bias), (y, mean, bare))
+    assert wrong > tolerance(problem, "triton")
+
+    half = problem.model_copy(update={"dtype": "float16"})
+    tensors = given(half, seed)
+    y, mean, _ = as_tuple(OPERATOR.reference(half, *tensors))
+    summed = torch.zeros(half.c, dtype=torch.float16)
+    for row in (tensors[0] ** 2).permute(0, 2, 3, 1).reshape(-1, half.c):
+        summed += row
+    coarse = (summed.double() / half.channel_elements - mean**2 + EPSILON).rsqrt()
+    assert relative_error(OPERATOR, half, tensors, (y, mean, coarse)) > tolerance(half, "triton")
+
+
+@pytest.mark.parametrize("term", ["dy's mean", "projection", "biased"])
+def test_a_missing_term_of_the_gradient_would_be_noticed(term: str, seed: int) -> None:
+    problem = make(direction="backward", n=8, c=32, h=14, w=14, dtype="bfloat16")
+    tensors = given(problem, seed)
+    x, dy, weight, mean, rstd = (tensor.double() for tensor in tensors)
+    dy = dy + 0.1 * x + 0.1  # as gradients are: with a mean, and correlated with x
+    tensors = (tensors[0], dy.bfloat16(), *tensors[2:])
+    dx, dweight, dbias = as_tuple(OPERATOR.reference(problem, *tensors))
+    scale, m = (weight * rstd).view(1, -1, 1, 1), problem.channel_elements
+    if term == "dy's mean":
+        dx = dx + scale * (dbias / m).view(1, -1, 1, 1)
+    elif term == "projection":
+        dx = dx + scale * (x - mean.view(1, -1, 1, 1)) * (dweight * rstd / m).view(1, -1, 1, 1)
+    else:
+        dweight = dweight * m / (m - 1) * 1.01
+    assert relative_error(OPERATOR, problem, tensors, (dx, dweight, dbias)) > tolerance(problem, "triton")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@torch.no_grad()
+def test_tolerance_of_16_bits_is_within_twice_what_rounding_does(
+    direction: str, dtype: str, seed: int
+) -> None:
+    problem = make(direction=direction, dtype=dtype, n=8, c=64, h=14, w=14)
+    tensors = given(problem, seed)
+    outputs = as_tuple(OPERATOR.implementations["aten"](problem, *tensors).call())
+    assert 0.4 < relative_error(OPERATOR, problem, tensors, outputs) / tolerance(problem, "aten") <= 1
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_excerpt_is_part_of_the_problem_and_notices_a_wrong_channel(
+    layout: str, direction: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batchnorm, "_CHECKED_ELEMENTS", 1000)
+    problem = make(direction=direction, layout=layout, n=4, c=40, h=3, w=5)
+    assert checked_channels(problem) == 16
+    tensors = given(problem, seed)
+    outputs = as_tuple(OPERATOR.reference(problem, *tensors))
+    smaller, some, part = excerpt(problem, tensors, outputs)
+    assert smaller == problem.model_copy(update={"c": 16})
+    for whole, got in zip((*tensors, *outputs), (*some, *part), strict=True):
+        axis = 1 if whole.dim() == 4 else 0
+        assert got.shape[axis] == 16
+        for end in (0, -1):
+            assert torch.equal(got.select(axis, end), whole.select(axis, end))
+    assert relative_error(OPERATOR, problem, tensors, outputs) < 1e-12
+
+    torch.manual_seed(seed)
+    met = set()
+    for channel in range(problem.c):
+        wrong = (outputs[0].clone(), *outputs[1:])
+        wrong[0][0, channel, 2, 4] += 0.1
+        if any(relative_error(OPERATOR, problem, tensors, wrong) > 1e-3 for _ in range(30)):
+            met.add(channel)
+    assert len(met) == problem.c  # chance leaves one out once in a million
+
+
+def test_a_small_problem_is_checked_whole(seed: int) -> None:
+    problem = make()
+    tensors = given(problem, seed)
+    outputs = as_tuple(OPERATOR.reference(problem, *tensors))
+    assert excerpt(problem, tensors, outputs)[0] is problem
+    assert checked_channels(make(n=1024, c=256, h=56, w=56)) == 8
+    assert checked_channels(make(n=1024, c=5, h=56, w=56)) == 5

@@ -1,0 +1,153 @@
+"""Both ways to cuDNN, held to its prototypes and to torch's signatures by stand-ins that record calls."""
+
+import ctypes
+from typing import Any
+
+import pytest
+import torch
+
+from bench.spec import Unsupported
+from kernels.batchnorm import cudnn
+from kernels.batchnorm.operator import OPERATOR
+from kernels.batchnorm.problem import EPSILON, MOMENTUM
+from tests.kernels.batchnorm_cases import DIRECTIONS, LAYOUTS, Tensors, as_tuple, given, make
+
+
+class FakeLibrary:
+    """Stands for the shared library: records calls, answers as it is told."""
+
+    def __init__(self, status: dict[str, int] | None = None) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.status = status or {}
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cudnn"):
+            raise AttributeError(name)
+
+        def function(*arguments: Any) -> Any:
+            self.calls.append((name, arguments))
+            if name == "cudnnGetErrorString":
+                return b"CUDNN_STATUS_NOT_SUPPORTED"
+            if name.endswith("Size"):
+                ctypes.cast(arguments[-1], ctypes.POINTER(ctypes.c_size_t))[0] = (
+                    48 if "Reserve" in name else 96
+                )
+            return self.status.get(name, 0)
+
+        function.restype = None  # type: ignore[attr-defined]
+        self.__dict__[name] = function
+        return function
+
+    def named(self, name: str) -> list[tuple[Any, ...]]:
+        return [arguments for called, arguments in self.calls if called == name]
+
+
+FUNCTION = {
+    "forward": "cudnnBatchNormalizationForwardTrainingEx",
+    "inference": "cudnnBatchNormalizationForwardInference",
+    "backward": "cudnnBatchNormalizationBackwardEx",
+}
+POINTERS = {
+    # Where cuDNN's prototypes have the addresses of inputs, then of outputs.
+    "forward": ((6, 12, 13), (10, 18, 19)),
+    "inference": ((5, 9, 10, 11, 12), (7,)),
+    "backward": ((8, 12, 18, 23, 24), (16, 20, 21)),
+}
+
+
+@pytest.mark.parametrize("mode", [cudnn.SPATIAL, cudnn.SPATIAL_PERSISTENT])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_cudnn_is_called_as_its_header_says(
+    direction: str, layout: str, mode: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = iter(range(100, 200))
+    monkeypatch.setattr(cudnn, "_stream", lambda device: ctypes.c_void_p(next(streams)))
+    problem = make(direction=direction, layout=layout, dtype="float16")
+    tensors = given(problem, seed)
+    fake = FakeLibrary()
+    launch = cudnn.launch(problem, tensors, mode, cudnn.Library(fake))
+    (described,) = fake.named("cudnnSetTensor4dDescriptorEx")
+    assert described[1:] == (2, 4, 6, 5, 7, *tensors[0].stride())
+    assert fake.named("cudnnDeriveBNTensorDescriptor")[0][2] == mode
+
+    fake.calls.clear()
+    assert launch.call() is launch.outputs
+    assert [name for name, _ in fake.calls] == ["cudnnSetStream", FUNCTION[direction]]
+    assert fake.calls[0][1][1].value == 101  # the second call's own stream
+    arguments = fake.calls[1][1]
+    assert arguments[1] == mode
+    reads, writes = POINTERS[direction]
+    assert [arguments[at].value for at in reads] == [tensor.data_ptr() for tensor in tensors]
+    assert [arguments[at].value for at in writes] == [output.data_ptr() for output in launch.outputs]
+    assert len(arguments) == {"forward": 25, "inference": 14, "backward": 30}[direction]
+    if direction != "inference":
+        assert [arguments[at].value for at in (-3, -1)] == [96, 48]
+    if direction == "forward":
+        assert arguments[14].value == MOMENTUM and arguments[17].value == EPSILON
+
+
+def test_what_cudnn_declines_is_unsupported(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cudnn, "_stream", lambda device: ctypes.c_void_p(0))
+    problem = make()
+    fake = FakeLibrary({FUNCTION["forward"]: 3000})
+    with pytest.raises(Unsupported, match="ForwardTrainingEx: CUDNN_STATUS_NOT_SUPPORTED"):
+        cudnn.launch(problem, given(problem, seed), cudnn.SPATIAL, cudnn.Library(fake))
+
+
+def test_descriptors_are_destroyed_with_their_launch(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cudnn, "_stream", lambda device: ctypes.c_void_p(0))
+    problem = make()
+    fake = FakeLibrary()
+    launch = cudnn.launch(problem, given(problem, seed), cudnn.SPATIAL, cudnn.Library(fake))
+    launch.call()
+    assert not fake.named("cudnnDestroyTensorDescriptor")
+    del launch
+    assert (
+        len(fake.named("cudnnDestroyTensorDescriptor")) == len(fake.named("cudnnCreateTensorDescriptor")) == 2
+    )
+
+
+def test_a_torch_without_cudnn_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: None)
+    with pytest.raises(Unsupported, match="without cuDNN"):
+        cudnn.loaded(1234)
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 990_000)
+    with pytest.raises(Unsupported, match=r"libcudnn\.so\.99 cannot be loaded"):
+        cudnn.loaded(1234)
+
+
+class FakeOperators:
+    """Stands for torch.ops.aten on a GPU: records what `cudnn` asks for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, tuple[Any, ...]]] = []
+
+    def cudnn_batch_norm(self, *arguments: Any) -> Tensors:
+        self.asked.append(("forward", arguments))
+        return tuple(torch.full((1,), float(i)) for i in range(4))
+
+    def cudnn_batch_norm_backward(self, *arguments: Any) -> Tensors:
+        self.asked.append(("backward", arguments))
+        return tuple(torch.zeros(1) for _ in range(3))
+
+
+@pytest.mark.parametrize("direction, count", [("forward", 3), ("inference", 1), ("backward", 3)])
+def test_torchs_cudnn_is_asked_for_the_right_thing(
+    direction: str, count: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeOperators()
+    monkeypatch.setattr(torch.ops, "aten", fake)
+    problem = make(direction=direction)
+    tensors = given(problem, seed)
+    launch = OPERATOR.implementations["cudnn"](problem, *tensors)
+    prepared = len(fake.asked)
+    assert prepared == (1 if direction == "backward" else 0)
+    assert len(as_tuple(launch.call())) == count and launch.outputs == ()
+    kind, arguments = fake.asked[-1]
+    if direction == "backward":
+        assert kind == "backward" and arguments[-2] == EPSILON and arguments[-1].item() == 3.0
+        assert all(a is b for a, b in zip((*arguments[:3], *arguments[5:7]), tensors, strict=True))
+    else:
+        assert arguments[5:] == (direction == "forward", MOMENTUM, EPSILON)
+        assert all(given is asked for given, asked in zip(tensors, arguments[: len(tensors)], strict=True))
