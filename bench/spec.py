@@ -185,9 +185,9 @@ class Operator:
     """(problem, *inputs) -> the right answer in float64, shaped as the launch's outputs."""
     implementations: Mapping[str, Callable[..., Launch]]
     """(problem, *inputs) -> Launch. May allocate, compile and tune: none of it is timed."""
-    tolerance: Callable[[Any, str], float]
+    tolerance: Callable[[Any, str], float | Sequence[float]]
     """(problem, implementation) -> the largest error its arithmetic can explain, as a fraction of the
-    largest |value| of the reference (each output against its own)."""
+    largest |value| of the reference, each output against its own: one for all outputs, or one for each."""
     examples: Sequence[Problem]
     """Small awkward sizes, at which the tests hold every implementation to the reference."""
     excerpt: Callable[[Any, Tensors, Tensors], tuple[Problem, Tensors, Tensors]] | None = None

@@ -42,12 +42,16 @@ TIMER = ReplayTimer()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Cases for test_measure under --benchmark, examples for test_correct without."""
+    """Cases for test_measure under --benchmark, examples for test_correct without.
+
+    Under their own names: pytest would number those that it thinks too long, and -k not find them.
+    """
     run = metafunc.config.stash[Run.KEY]
     if "case" in metafunc.fixturenames:
-        metafunc.parametrize("case", list(run.cases))
+        metafunc.parametrize("case", list(run.cases), ids=list(run.cases))
     if "example" in metafunc.fixturenames:  # asking for them starts the worker
-        metafunc.parametrize("example", [] if run.timing else list(run.examples()))
+        examples = [] if run.timing else list(run.examples())
+        metafunc.parametrize("example", examples, ids=examples)
 
 
 @pytest.mark.benchmark(timer=TIMER)

@@ -44,31 +44,58 @@ def escaped(outputs: Sequence[Tensors]) -> int:
     return left
 
 
+def judged(
+    operator: Operator, implementation: str, problem: Problem, inputs: Tensors, outputs: Tensors
+) -> tuple[float, float]:
+    """(relative error, tolerance) of the output that uses most of its tolerance: right up to all of it."""
+    errors = relative_errors(operator, problem, inputs, outputs)
+    allowed = operator.tolerance(problem, implementation)
+    each = [allowed] * len(errors) if isinstance(allowed, float | int) else list(allowed)
+    if len(each) != len(errors):
+        raise ValueError(f"{len(each)} tolerances for {len(errors)} outputs")
+    return max(zip(errors, each, strict=True), key=_share)
+
+
+def _share(one: tuple[float, float]) -> float:
+    error, tolerance = one
+    if tolerance == 0:
+        return 0.0 if error == 0 else float("inf")
+    return error / tolerance
+
+
 def relative_error(operator: Operator, problem: Problem, inputs: Tensors, outputs: Tensors) -> float:
-    """Largest |output - reference| / largest |reference|, over all outputs; inf where a value is not finite.
+    """The largest of `relative_errors`."""
+    return max(relative_errors(operator, problem, inputs, outputs))
+
+
+def relative_errors(operator: Operator, problem: Problem, inputs: Tensors, outputs: Tensors) -> list[float]:
+    """Of each output largest |output - reference| / largest |reference|; inf where a value is not finite.
 
     The reference is in float64. Where the operator offers an excerpt, the excerpt is compared, and all
     of the output is searched for values that are not finite. A problem that writes nothing is right.
     """
     if not outputs and problem.byte_written == 0:
-        return 0.0
-    for output in outputs:
-        # the extremes propagate NaN and need no copy of the output
-        if output.is_floating_point() and output.numel():
-            if not bool(torch.isfinite(torch.stack(torch.aminmax(output))).all()):
-                return float("inf")
+        return [0.0]
+    finite = [_is_finite(output) for output in outputs]
+    if not all(finite):
+        return [0.0 if one else float("inf") for one in finite]
     if operator.excerpt is not None:
         problem, inputs, outputs = operator.excerpt(problem, inputs, outputs)
     expected = outputs_of(operator.reference(problem, *inputs))
     if len(expected) != len(outputs):
         raise ValueError(f"{len(outputs)} outputs for a reference of {len(expected)}")
-    worst = 0.0
+    errors = []
     for got, want in zip(outputs, expected, strict=True):
         if got.shape != want.shape:
             raise ValueError(f"output {tuple(got.shape)} for a reference of {tuple(want.shape)}")
-        if want.numel() == 0:
-            continue
-        error = float((got.double() - want).abs().max())
-        scale = float(want.abs().max())
-        worst = max(worst, error / scale if scale > 0 else error)
-    return worst
+        error = float((got.double() - want).abs().max()) if want.numel() else 0.0
+        scale = float(want.abs().max()) if want.numel() else 0.0
+        errors.append(error / scale if scale > 0 else error)
+    return errors
+
+
+def _is_finite(output: torch.Tensor) -> bool:
+    if not output.is_floating_point() or not output.numel():
+        return True
+    # The extremes propagate NaN and need no copy of the output.
+    return bool(torch.isfinite(torch.stack(torch.aminmax(output))).all())

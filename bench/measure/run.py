@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from bench.measure.check import escaped, outputs_of, poison, relative_error
+from bench.measure.check import escaped, judged, outputs_of, poison
 from bench.measure.clock import Calls, CaptureError, Clock
 from bench.measure.ring import ALIGN_BYTE, Arena, Turns, launches_per_sample, plan
 from bench.measure.sampling import Protocol as SamplingProtocol
@@ -156,8 +156,7 @@ def _measure(
     watch: Stopwatch,
 ) -> dict[str, Any]:
     slots = partial(Slots, bench, operator, implementation)
-    tolerance = operator.tolerance(problem, implementation)
-    facts: dict[str, Any] = {"tolerance": tolerance}
+    facts: dict[str, Any] = {}
     with watch("setup_s"):
         ring = plan(problem.byte, bench.cache_byte, cold, bench.usable_byte, bench.protocol)
         probe(bench, slots, implementation, problem, limits)
@@ -168,7 +167,8 @@ def _measure(
         if tell := operator.configuration.get(implementation):
             facts["configuration"] = tell(problem, *one.inputs[0])
     with watch("check_s"):
-        facts["relative_error"] = error = one.error_when_poisoned()
+        error, tolerance = one.judged_when_poisoned()
+    facts |= {"relative_error": error, "tolerance": tolerance}
     if error > tolerance:
         return facts | _wrong(error, tolerance, "before timing")
 
@@ -193,8 +193,11 @@ def _measure(
             reason = f"{left} timed launches wrote nothing: they escaped the {clock.name} clock"
             return facts | {"status": "wrong", "reason": reason}
         slot, written = turns.last
-        last = relative_error(operator, problem, several.inputs[slot], outputs_of(written))
-        facts["relative_error"] = error = max(error, last)
+        inputs = several.inputs[slot]
+        later, allowed = judged(operator, implementation, problem, inputs, outputs_of(written))
+    if later * tolerance > error * allowed or later > allowed:  # the worse of before and after
+        error, tolerance = later, allowed
+        facts |= {"relative_error": error, "tolerance": tolerance}
     if error > tolerance:
         return facts | _wrong(error, tolerance, "after timing")
     with watch("setup_s"):
@@ -275,6 +278,7 @@ class Slots:
     ) -> None:
         """Build the inputs and launches of `count` slots."""
         self.bench, self.operator, self.problem = bench, operator, problem
+        self.implementation = implementation
         stored = stored_dtype(problem.dtype)
         arenas = {stored: bench.arena(stored, count * (problem.byte_read + 8 * ALIGN_BYTE))}
         generator = torch.Generator(bench.device).manual_seed(bench.seed)
@@ -300,12 +304,12 @@ class Slots:
         self.bench.synchronize()
         return self.bench.now() - begin
 
-    def error_when_poisoned(self) -> float:
-        """Relative error of slot 0, its outputs poisoned before."""
+    def judged_when_poisoned(self) -> tuple[float, float]:
+        """(relative error, tolerance) of slot 0, its outputs poisoned before."""
         poison(self.launches[0].outputs)
         written = outputs_of(self.calls[0]())
         self.bench.synchronize()
-        return relative_error(self.operator, self.problem, self.inputs[0], written)
+        return judged(self.operator, self.implementation, self.problem, self.inputs[0], written)
 
     def poison(self, turns: Turns) -> None:
         """Poison every output there is, which also touches its pages: no sample pays for a page fault."""
@@ -328,12 +332,11 @@ class Slots:
 def check(bench: Bench, operator: Operator, implementation: str, problem: Problem) -> dict[str, Any]:
     """Columns status, reason, relative_error, tolerance of one untimed, poisoned launch."""
     try:
-        error = Slots(bench, operator, implementation, problem, 1).error_when_poisoned()
+        error, tolerance = Slots(bench, operator, implementation, problem, 1).judged_when_poisoned()
     except Unsupported as reason:
         return {"status": "unsupported", "reason": str(reason)}
     except Exception as raised:
         return {"status": "error", "reason": f"{type(raised).__name__}: {_first_line(raised)}"}
-    tolerance = operator.tolerance(problem, implementation)
     facts: dict[str, Any] = {"relative_error": error, "tolerance": tolerance}
     if error > tolerance:
         return facts | _wrong(error, tolerance, "of an untimed launch")

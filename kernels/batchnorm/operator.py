@@ -226,23 +226,22 @@ def triton_persistent_configuration(
     return str(persistent.chosen(problem, x, weight, bias))
 
 
-def tolerance(problem: BatchNorm, implementation: str) -> float:
-    """The largest |error| that rounding explains, as a fraction of the largest |value|; of the worst output.
+def tolerance(problem: BatchNorm, implementation: str) -> tuple[float, ...]:
+    """For each output the largest |error| that rounding explains, as a fraction of its largest |value|.
 
-    x and dy are uniform in [-1, 1], of variance 1/3; a channel has m of each, k channels are checked.
-    Arithmetic is float32, v = 2^-24; u is the unit roundoff of what is stored. Bounds hold but once in 10,000
-    runs.
+    x and dy are uniform in [-1, 1], of variance 1/3; a channel has m of each, k channels are checked. Arithmetic
+    is float32, v = 2^-24; u is the unit roundoff of what is stored. Bounds hold but once in 10,000 runs.
 
-    * y and dx are rounded once, by u of their size. Before that come some 16 operations, each off by v of
-      their operands. These may be larger than the result: where the few values of a small problem are all
-      within a share q of their range, which happens with probability q^(freedom), errors grow by 1/q.
-    * A float32 sum of m positive terms, at worst added one by one, errs in each addition by up to v of the
-      partial sum, evenly spread: sqrt(m)/3 v of the variance and half of that of 1/deviation, a standard
-      deviation. The largest of k normal variables is at most `high`.
-    * A mean errs by 2 v, of the size of the elements (its shift), and by v/4 `high` for its sum. It is itself
-      only of the size of 1/sqrt(3 m), normally distributed; the largest of k is at least `low` times that.
-    * A sum of m terms of either sign errs by v of its partial sums, which wander: v m/sqrt(18), a standard
-      deviation. It is itself sqrt(m/3) in size, and again `low` is the least that the largest can be.
+    * y and dx are rounded once, by u of their size. Before that come some 16 operations, each off by v of their
+      operands. These may be larger than the result: where the few values of a small problem are all within a
+      share q of their range, which happens with probability q^(freedom), errors grow by 1/q.
+    * A float32 running sum of m positive terms, the longest that anyone adds one by one, errs in each addition by
+      up to v of the partial sum, evenly spread: sqrt(m)/6 v of the variance's half, normally distributed. So
+      much 1/deviation may be off, and y with it.
+    * A mean errs by some 4 v, of the size of the elements, but is itself only of the size of 1/sqrt(3 m).
+    * dweight and dbias, sums of m terms of either sign, wander like their partial sums: sqrt(m/6) v of their size
+      in addition, normally distributed, and are themselves of the size of sqrt(m/3).
+    Both of these are times normal variables, and the largest of k channels is what is divided by: at least `low`.
     """
     m, k, unlikely = problem.channel_elements, checked_channels(problem), 1e-4
     u, v = _UNIT_ROUNDOFF[problem.dtype], 2.0**-24
@@ -250,14 +249,14 @@ def tolerance(problem: BatchNorm, implementation: str) -> float:
     high = NormalDist().inv_cdf(1 - unlikely / (2 * k))
     match problem.direction:
         case "inference":
-            return float(u + 16 * v / unlikely ** (1 / (m * k)))
+            return (u + 16 * v / unlikely ** (1 / (m * k)),)
         case "forward":
             # Each channel is divided by its own deviation, so each may be the unlucky one.
-            statistics = 16 * v / (unlikely / k) ** (1 / (m - 1)) + v * math.sqrt(m) / 6 * high
-            return float(max(u + statistics, v * (2 + high / 4) * math.sqrt(3 * m) / low))
+            deviation = 16 * v / (unlikely / k) ** (1 / (m - 1)) + v * math.sqrt(m) / 6 * high
+            return u + deviation, v * (4 + high / 4) * math.sqrt(3 * m) / low, deviation
         case "backward":
-            gradient = u + 16 * v / unlikely ** (1 / ((m - 1) * k))
-            return float(max(gradient, v * (4 + math.sqrt(m / 6) * high) / low))
+            of_sum = v * (4 + math.sqrt(m / 6) * high) / low
+            return u + 16 * v / unlikely ** (1 / ((m - 1) * k)), of_sum, of_sum
 
 
 def checked_channels(problem: BatchNorm) -> int:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 
 import kernels
-from bench.measure.check import escaped, outputs_of, poison, relative_error
+from bench.measure.check import escaped, judged, outputs_of, poison, relative_error
 from bench.spec import Problem
 from kernels.gemm.problem import Gemm
+from tests.bench.simulated import Doubling, SimulatedCuda, doubling
 
 
 @pytest.fixture
@@ -63,6 +65,32 @@ def test_the_wrong_shape_or_number_of_outputs_is_no_comparison(seed: int) -> Non
         relative_error(operator, small, inputs, (c.t(),))
     with pytest.raises(ValueError, match="2 outputs for a reference of 1"):
         relative_error(operator, small, inputs, (c, c))
+
+
+def test_each_output_is_held_to_its_own_tolerance() -> None:
+    """A loose one, of a sum near 0, does not make room for an error of another output."""
+    problem = Doubling(dtype="float32", size=3)
+    inputs, allowed = (torch.tensor([1.0, 2.0, -4.0]),), [1e-2, 1e-5]
+    operator = replace(
+        doubling(SimulatedCuda()),
+        reference=lambda problem, x: (2 * x.double(), x.double()),
+        tolerance=lambda problem, implementation: allowed,
+    )
+    x = inputs[0]
+    assert judged(operator, "good", problem, inputs, (2 * x * 1.001, x)) == pytest.approx(
+        (1e-3, 1e-2), rel=1e-3
+    )
+    assert judged(operator, "good", problem, inputs, (2 * x, x * 1.001)) == pytest.approx(
+        (1e-3, 1e-5), rel=1e-3
+    )
+    assert judged(operator, "good", problem, inputs, (2 * x, x))[0] == 0
+    error, _ = judged(operator, "good", problem, inputs, (2 * x, x * math.nan))
+    assert error == math.inf
+    allowed[1] = 0.0
+    assert judged(operator, "good", problem, inputs, (2 * x * 1.001, x * 1.000001))[1] == 0
+    allowed.append(1.0)
+    with pytest.raises(ValueError, match="3 tolerances for 2 outputs"):
+        judged(operator, "good", problem, inputs, (2 * x, x))
 
 
 def test_only_a_problem_that_writes_nothing_may_return_nothing() -> None:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from bench.measure.check import poison, relative_error
+from bench.measure.check import poison
 from bench.spec import Launch
 from kernels.batchnorm import nchw, nhwc, persistent, two_pass
-from kernels.batchnorm.operator import OPERATOR, tolerance
+from kernels.batchnorm.operator import OPERATOR
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.two_pass import Tile
+from tests.kernels.batchnorm_cases import used
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import uniform
@@ -75,7 +76,7 @@ def run(problem: BatchNorm, tensors: Tensors, monkeypatch: pytest.MonkeyPatch, h
 
 def wrong(problem: BatchNorm, one: Run) -> float:
     """Largest error as a share of the tolerance; infinite if anything was left unwritten."""
-    return relative_error(OPERATOR, problem, one.tensors, one.outputs) / tolerance(problem, "triton")
+    return used("triton", problem, one.tensors, one.outputs)
 
 
 @pytest.mark.parametrize("problem", problems("forward", "inference", "backward"), ids=str)
@@ -169,7 +170,8 @@ def test_a_mean_of_1000_costs_no_digits(
     x = 1000 + 2 * math.sqrt(3) * x
     one = run(problem, (x, weight, bias), monkeypatch, held)
     y, mean, rstd = OPERATOR.reference(problem, x, weight, bias)
-    assert float((one.outputs[2] / rstd - 1).abs().max()) < 1e-6
+    # The shift may lie sqrt(3) deviations off: squares about it are up to 4 times the variance they leave.
+    assert float((one.outputs[2] / rstd - 1).abs().max()) < 4 * 8 * 2.0**-24
     half_step = 1000 * 2.0**-24
     assert float((one.outputs[1] - mean).abs().max()) <= 2 * half_step
     assert float((one.outputs[0] - y).abs().max()) <= 2 * half_step / 2 + 1e-6
