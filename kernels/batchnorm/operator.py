@@ -229,19 +229,21 @@ def triton_persistent_configuration(
 def tolerance(problem: BatchNorm, implementation: str) -> tuple[float, ...]:
     """For each output the largest |error| that rounding explains, as a fraction of its largest |value|.
 
-    x and dy are uniform in [-1, 1], of variance 1/3; a channel has m of each, k channels are checked. Arithmetic
-    is float32, v = 2^-24; u is the unit roundoff of what is stored. Bounds hold but once in 10,000 runs.
+    x and dy are uniform in [-1, 1], of variance 1/3; a channel has m of each, k channels are checked.
+    Arithmetic is float32, v = 2^-24; u is the unit roundoff of what is stored. Bounds hold but once in 10,000
+    runs.
 
-    * y and dx are rounded once, by u of their size. Before that come some 16 operations, each off by v of their
-      operands. These may be larger than the result: where the few values of a small problem are all within a
-      share q of their range, which happens with probability q^(freedom), errors grow by 1/q.
-    * A float32 running sum of m positive terms, the longest that anyone adds one by one, errs in each addition by
-      up to v of the partial sum, evenly spread: sqrt(m)/6 v of the variance's half, normally distributed. So
-      much 1/deviation may be off, and y with it.
+    * y and dx are rounded once, by u of their size. Before that come some 16 operations, each off by v of
+      their operands. These may be larger than the result: where the few values of a small problem are all
+      within a share q of their range, which happens with probability q^(freedom), errors grow by 1/q.
+    * A float32 running sum of m positive terms, the longest that anyone adds one by one, errs in each
+      addition by up to v of the partial sum, evenly spread: sqrt(m)/6 v of the variance's half, normally
+      distributed. So much 1/deviation may be off, and y with it.
     * A mean errs by some 4 v, of the size of the elements, but is itself only of the size of 1/sqrt(3 m).
-    * dweight and dbias, sums of m terms of either sign, wander like their partial sums: sqrt(m/6) v of their size
-      in addition, normally distributed, and are themselves of the size of sqrt(m/3).
-    Both of these are times normal variables, and the largest of k channels is what is divided by: at least `low`.
+    * dweight and dbias, sums of m terms of either sign, wander like their partial sums: sqrt(m/6) v of their
+      size in addition, normally distributed, and are themselves of the size of sqrt(m/3).
+    Both of these are times normal variables, and the largest of k channels is what is divided by: at least
+    `low`.
     """
     m, k, unlikely = problem.channel_elements, checked_channels(problem), 1e-4
     u, v = _UNIT_ROUNDOFF[problem.dtype], 2.0**-24

@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 
-from bench.measure.check import judged
 from kernels.batchnorm.operator import OPERATOR
 from kernels.batchnorm.problem import BatchNorm
 from tests.kernels.tensors import uniform
@@ -28,9 +27,3 @@ def given(problem: BatchNorm, seed: int) -> Tensors:
 def as_tuple(written: torch.Tensor | Tensors) -> Tensors:
     """What a launch or a reference returned."""
     return (written,) if isinstance(written, torch.Tensor) else tuple(written)
-
-
-def used(implementation: str, problem: BatchNorm, tensors: Tensors, outputs: Tensors) -> float:
-    """The share of its tolerance that an output uses, of the one that uses most; right up to 1."""
-    error, allowed = judged(OPERATOR, implementation, problem, tensors, outputs)
-    return error / allowed

@@ -17,10 +17,9 @@ from kernels.batchnorm import nchw, nhwc, persistent, two_pass
 from kernels.batchnorm.operator import OPERATOR
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.two_pass import Tile
-from tests.kernels.batchnorm_cases import used
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
-from tests.kernels.tensors import uniform
+from tests.kernels.tensors import uniform, used
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -76,7 +75,7 @@ def run(problem: BatchNorm, tensors: Tensors, monkeypatch: pytest.MonkeyPatch, h
 
 def wrong(problem: BatchNorm, one: Run) -> float:
     """Largest error as a share of the tolerance; infinite if anything was left unwritten."""
-    return used("triton", problem, one.tensors, one.outputs)
+    return used(OPERATOR, "triton", problem, one.tensors, one.outputs)
 
 
 @pytest.mark.parametrize("problem", problems("forward", "inference", "backward"), ids=str)

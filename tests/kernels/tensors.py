@@ -1,8 +1,9 @@
-"""Seeded inputs, as the harness hands them to an operator."""
+"""Seeded inputs, as the harness hands them to an operator, and its judgement of what came of them."""
 
 import torch
 
-from bench.spec import Problem, Uniform
+from bench.measure.check import judged
+from bench.spec import Operator, Problem, Uniform
 
 TORCH_TYPE = {
     "float16": torch.float16,
@@ -22,3 +23,15 @@ def uniform(problem: Problem, seed: int) -> Uniform:
         return random.to(dtype or TORCH_TYPE[problem.dtype])
 
     return make
+
+
+def used(
+    operator: Operator,
+    implementation: str,
+    problem: Problem,
+    inputs: tuple[torch.Tensor, ...],
+    outputs: tuple[torch.Tensor, ...],
+) -> float:
+    """The share of its tolerance that an output uses, of the one that uses most; right up to 1."""
+    error, allowed = judged(operator, implementation, problem, inputs, outputs)
+    return error / allowed if allowed else float("inf") if error else 0.0

@@ -7,8 +7,9 @@ from kernels import operator
 from kernels.batchnorm import operator as batchnorm
 from kernels.batchnorm.operator import OPERATOR, checked_channels, excerpt
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
-from tests.kernels.batchnorm_cases import DIRECTIONS, LAYOUTS, as_tuple, given, make, used
+from tests.kernels.batchnorm_cases import DIRECTIONS, LAYOUTS, as_tuple, given, make
 from tests.kernels.processes import compiled, interpreted
+from tests.kernels.tensors import used
 
 LARGER = [
     BatchNorm.model_validate(dict(direction=way, n=8, c=96, h=28, w=28, layout=layout, dtype=dtype))
@@ -41,7 +42,7 @@ def test_aten_against_the_reference(problem: BatchNorm, seed: int) -> None:
     for _ in range(2):
         poison(launch.outputs)
         outputs = as_tuple(launch.call())
-        assert used("aten", problem, tensors, outputs) <= 1
+        assert used(OPERATOR, "aten", problem, tensors, outputs) <= 1
     if launch.outputs:
         assert all(got is own for got, own in zip(outputs, launch.outputs, strict=True))
     assert outputs[0].stride() == tensors[0].stride() or problem.layout == "NHWC"
@@ -54,7 +55,7 @@ def test_formulas_given_to_inductor_against_the_reference(problem: BatchNorm, se
     running = batchnorm.running_statistics(problem.c, tensors[0].device)
     state = running if problem.direction == "forward" else ()
     outputs = batchnorm.formulas(problem, *tensors, *state)
-    assert used("inductor", problem, tensors, outputs) <= 1
+    assert used(OPERATOR, "inductor", problem, tensors, outputs) <= 1
 
 
 @pytest.mark.parametrize("implementation", ["aten", "formulas"])
@@ -211,7 +212,7 @@ def test_a_missing_epsilon_and_16_bit_sums_would_be_noticed(seed: int) -> None:
     x, weight, bias = given(problem, seed)
     y, mean, _ = as_tuple(OPERATOR.reference(problem, x, weight, bias))
     bare = torch.var(x.double(), dim=(0, 2, 3), correction=0).rsqrt()
-    assert used("triton", problem, (x, weight, bias), (y, mean, bare)) > 1
+    assert used(OPERATOR, "triton", problem, (x, weight, bias), (y, mean, bare)) > 1
 
     half = problem.model_copy(update={"dtype": "float16"})
     tensors = given(half, seed)
@@ -220,7 +221,7 @@ def test_a_missing_epsilon_and_16_bit_sums_would_be_noticed(seed: int) -> None:
     for row in (tensors[0] ** 2).permute(0, 2, 3, 1).reshape(-1, half.c):
         summed += row
     coarse = (summed.double() / half.channel_elements - mean**2 + EPSILON).rsqrt()
-    assert used("triton", half, tensors, (y, mean, coarse)) > 1
+    assert used(OPERATOR, "triton", half, tensors, (y, mean, coarse)) > 1
 
 
 @pytest.mark.parametrize("term", ["dy's mean", "projection", "biased"])
@@ -238,7 +239,7 @@ def test_a_missing_term_of_the_gradient_would_be_noticed(term: str, seed: int) -
         dx = dx + scale * (x - mean.view(1, -1, 1, 1)) * (dweight * rstd / m).view(1, -1, 1, 1)
     else:
         dweight = dweight * m / (m - 1) * 1.01
-    assert used("triton", problem, tensors, (dx, dweight, dbias)) > 1
+    assert used(OPERATOR, "triton", problem, tensors, (dx, dweight, dbias)) > 1
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -250,7 +251,7 @@ def test_tolerance_of_16_bits_is_within_twice_what_rounding_does(
     problem = make(direction=direction, dtype=dtype, n=8, c=64, h=14, w=14)
     tensors = given(problem, seed)
     outputs = as_tuple(OPERATOR.implementations["aten"](problem, *tensors).call())
-    assert 0.4 < used("aten", problem, tensors, outputs) <= 1
+    assert 0.4 < used(OPERATOR, "aten", problem, tensors, outputs) <= 1
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

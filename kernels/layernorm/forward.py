@@ -1,0 +1,106 @@
+"""Layer normalization, rows up to 16384: one program holds whole rows in registers and reads them once.
+
+**Why this algorithm.** Mean, variance and the result all need the row. Held in registers it is read from
+memory once and the sums cost shuffles, not bandwidth. 16384 elements are 32 a thread of 16 warps, the most
+that any supported architecture holds without spilling. Rows shorter than 1024 share a program.
+
+**Bytes moved.** x once, y once, 8 bytes of statistics a row: the least there is. Every program also reads
+weight and bias, which stay in cache: `2 length ceil(rows / ROWS)` elements from there.
+
+**Arithmetic.** float32. The variance is the mean of squares of x - mean, never a difference of large sums.
+The float32 mean of numbers near 1000 is itself off by 3e-5; the mean of what remains says by how much, and
+is taken off: right to the last digits of float32 however large the mean.
+
+**Alignment.** A row whose length is a multiple of 16 bytes is read and written 16 bytes at a time; any
+other length is right but narrower, down to one element at a time for odd ones.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from bench.spec import Launch
+from kernels.layernorm.problem import EPSILON, LayerNorm
+from kernels.layernorm.tiles import Tile, alignment, whole_rows
+
+
+@triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
+def normalize(  # type: ignore[no-untyped-def]
+    x_pointer,  # [rows, length], contiguous
+    weight_pointer,  # [length]
+    bias_pointer,  # [length]
+    y_pointer,  # [rows, length], contiguous; every element is written once
+    mean_pointer,  # [rows], float32; written once
+    rstd_pointer,  # [rows], float32; written once
+    rows,
+    length,
+    EPSILON: tl.constexpr,
+    ALIGN: tl.constexpr,  # a power of two that divides length; at most 16 bytes' worth of elements
+    EVEN: tl.constexpr,  # length is BLOCK: columns need no mask
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,  # at least length
+):
+    """The rows from ROWS x program on."""
+    # Changes no value: it is how the compiler learns what divides it.
+    length = BLOCK if EVEN else length // ALIGN * ALIGN
+    program = tl.program_id(0)
+    row = program * ROWS + tl.arange(0, ROWS)
+    along = tl.arange(0, BLOCK)
+    here = along < length
+    inside = (row < rows)[:, None]
+    if not EVEN:
+        inside = inside & here[None, :]
+    start = program.to(tl.int64) * ROWS * length
+    at = tl.arange(0, ROWS)[:, None] * length + along[None, :]
+
+    x = tl.load(x_pointer + start + at, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
+    mean = tl.sum(x, 1) / length
+    centred = x - mean[:, None]
+    if not EVEN:
+        centred = tl.where(here[None, :], centred, 0.0)
+    missed = tl.sum(centred, 1) / length  # of the mean, by its own rounding
+    variance = tl.sum(centred * centred, 1) / length - missed * missed
+    rstd = tl.rsqrt(variance + EPSILON)
+    tl.store(mean_pointer + row, mean + missed, mask=row < rows)
+    tl.store(rstd_pointer + row, rstd, mask=row < rows)
+
+    weight = tl.load(weight_pointer + along, mask=here, other=0.0).to(tl.float32)
+    bias = tl.load(bias_pointer + along, mask=here, other=0.0).to(tl.float32)
+    y = (centred - missed[:, None]) * rstd[:, None] * weight[None, :] + bias[None, :]
+    tl.store(y_pointer + start + at, y.to(y_pointer.dtype.element_ty), mask=inside)
+
+
+def candidates(problem: LayerNorm) -> list[Tile]:
+    """Tiles worth trying, up to 32 elements a thread."""
+    return whole_rows(problem.length, most=32)
+
+
+def launch(
+    problem: LayerNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, tile: Tile
+) -> Launch:
+    """y, mean and rstd of rows within 16384 elements; all contiguous, shapes as `problem.py` says."""
+    y = torch.empty_like(x)
+    mean, rstd = (x.new_empty(problem.rows, 1, dtype=torch.float32) for _ in range(2))
+    run = normalize[(-(-problem.rows // tile.rows),)]
+
+    def call() -> tuple[torch.Tensor, ...]:
+        run(
+            x,
+            weight,
+            bias,
+            y,
+            mean,
+            rstd,
+            problem.rows,
+            problem.length,
+            EPSILON=EPSILON,
+            ALIGN=alignment(problem.length, problem.item_byte),
+            EVEN=problem.length == tile.block,
+            ROWS=tile.rows,
+            BLOCK=tile.block,
+            num_warps=tile.warps,
+            num_stages=1,
+        )
+        return y, mean, rstd
+
+    return Launch(call, outputs=(y, mean, rstd))

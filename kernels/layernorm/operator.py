@@ -1,0 +1,249 @@
+"""Layer normalization on tensors: inputs, the float64 reference, torch's kernels and ours.
+
+x, dy, y, dx are `[rows, length]`, contiguous; weight, bias and their gradients `[length]`; mean and rstd
+`[rows, 1]`. See problem.py for the formulas.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from bench.spec import Dtype, Launch, Operator, Uniform, Unsupported
+from kernels.layernorm.problem import EPSILON, LayerNorm
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+_UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
+_UNLIKELY = 1e-4
+"""How often a bound that is derived from random inputs may fail."""
+_CHECKED = 1 << 19
+"""About how many elements an excerpt keeps; a result up to four times as large is checked whole."""
+_LEAST_ROWS = 16
+"""Fewest rows of an excerpt: of fewer, the largest mean, to which errors relate, may be next to nothing."""
+_MOST_ERROR = 0.25
+"""Beyond this share of the largest value, a gradient summed in 16 bits is no gradient."""
+
+
+def inputs(problem: LayerNorm, uniform: Uniform) -> Tensors:
+    """Forward: x, weight, bias. Backward: x, dy, weight, and mean and rstd.
+
+    The gradient's formula is exact for any mean and rstd, so they are random, in the problem's type (which
+    every implementation can hold), and need no pass over x.
+    """
+    if problem.direction == "forward":
+        return uniform(problem.rows, problem.length), uniform(problem.length), uniform(problem.length)
+    x, dy = (uniform(problem.rows, problem.length) for _ in range(2))
+    return x, dy, uniform(problem.length), uniform(problem.rows, 1), uniform(problem.rows, 1)
+
+
+def reference(problem: LayerNorm, x: torch.Tensor, *rest: torch.Tensor) -> Tensors:
+    """y, mean and rstd, or dx, dweight and dbias, in float64.
+
+    An excerpt of a gradient (see there) has four more inputs: dweight and dbias are then of its columns.
+    """
+    if problem.direction == "forward":
+        weight, bias = rest
+        mean = x.double().mean(1, keepdim=True)
+        centred = x.double() - mean
+        rstd = (centred.square().mean(1, keepdim=True) + EPSILON).rsqrt()
+        return centred * rstd * weight.double() + bias.double(), mean, rstd
+    dy, weight, mean, rstd = (one.double() for one in rest[:4])
+    standard = (x.double() - mean) * rstd
+    scaled = dy * weight
+    slope = (scaled * standard).mean(1, keepdim=True)
+    dx = rstd * (scaled - scaled.mean(1, keepdim=True) - standard * slope)
+    if len(rest) > 4:
+        some_x, dy, mean, rstd = (one.double() for one in rest[4:])
+        standard = (some_x - mean) * rstd
+    return dx, (dy * standard).sum(0), dy.sum(0)
+
+
+def _functional(problem: LayerNorm, *inputs: torch.Tensor) -> Tensors:
+    """torch's own operators; both allocate what they return (their out= forms compute, then copy)."""
+    shape = [problem.length]
+    if problem.direction == "forward":
+        x, weight, bias = inputs
+        return torch.native_layer_norm(x, shape, weight, bias, EPSILON)
+    x, dy, weight, mean, rstd = inputs
+    # The bias is not read: only its being there, its type and shape count.
+    gradient: Any = torch.ops.aten.native_layer_norm_backward.default
+    found: Tensors = gradient(dy, x, shape, mean, rstd, weight, weight, [True, True, True])
+    return found
+
+
+def aten(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
+    """torch's kernels; each call allocates its results, which on a CPU costs page faults beyond 32 MB.
+
+    torch keeps mean and rstd of 16-bit data in float32 on a GPU, in 16 bits on a CPU. There it also sums
+    dweight and dbias in 16 bits: Unsupported where so many rows leave nothing right.
+    """
+    kept = inputs
+    if problem.direction == "backward":
+        on_cpu = inputs[0].device.type == "cpu"
+        if on_cpu and _sums_error(problem, problem.dtype) > _MOST_ERROR and problem.item_byte == 2:
+            raise Unsupported(
+                f"torch on a CPU sums dweight and dbias in {problem.dtype}: over {problem.rows} rows the "
+                f"rounding errors may exceed {_MOST_ERROR:.0%} of the result"
+            )
+        kept = (*inputs[:3], *_statistics(inputs, in_16_bits=on_cpu))
+    return Launch(lambda: _functional(problem, *kept))
+
+
+def inductor(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
+    """What torch.compile makes of the same operators; GPU only, where compiling takes a second a size."""
+    from kernels.inductor import compiled
+
+    kept = inputs
+    if problem.direction == "backward":
+        kept = (*inputs[:3], *_statistics(inputs, in_16_bits=False))
+    run = compiled(_functional, problem)
+    run(*kept)  # compiles
+    return Launch(lambda: run(*kept))
+
+
+def triton(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
+    """Our kernels, tuned for this problem when first asked; outputs preallocated."""
+    from kernels.layernorm import launch  # Triton is not everywhere, and a run on a CPU needs none.
+
+    return launch.launch(problem, *inputs)
+
+
+def triton_configuration(problem: LayerNorm, *inputs: torch.Tensor) -> str:
+    """The tile that `triton` chose, as `4x1024 w4`: rows x elements, warps."""
+    from kernels.layernorm import launch
+
+    return str(launch.chosen(problem, *inputs))
+
+
+def _statistics(inputs: Tensors, in_16_bits: bool) -> Tensors:
+    """mean and rstd as the kernel wants them; their values are exact in either type."""
+    mean, rstd = inputs[3:]
+    return (mean, rstd) if in_16_bits or mean.dtype == torch.float64 else (mean.float(), rstd.float())
+
+
+def tolerance(problem: LayerNorm, implementation: str) -> tuple[float, float, float]:
+    """For each output the largest |error| that rounding explains, as a fraction of its largest |value|.
+
+    u is the unit roundoff of the problem's type, u' that of the arithmetic, float32 (float64 for float64,
+    where the reference errs as much: twice). Inputs are uniform in [-1, 1]. `low` (n) is what the largest
+    of n standard normal variables exceeds in all but 1 of 10,000 runs.
+
+    * Every output is rounded to its type: u of the largest. So are mean and rstd of aten, on a CPU.
+    * y and rstd: a dozen operations, and a sum of squares in at least 128 lanes: 8 + log2(length) u'. Errors
+      relate to the row's deviation, which in a short row may be small: all of its elements within a share q
+      of their range, which happens in one of the rows with probability rows q^(length - 1). So they grow by
+      1/q, but by 316 at most, since 1e-5 is added to the variance.
+    * mean is a sum near zero, of rows whose largest is `low` of its standard deviation s. Running sums of
+      K = length / 128 elements err by u' sqrt(K / 3) s, plus their merging by some u' s.
+    * dx: terms up to 1, a dozen operations, against a standard deviation of 0.19: 16 u' / (0.19 low).
+    * dweight, dbias: sums of `rows` terms, as in gemm: u' sqrt(rows) / 3 times ln(length 10^4) / low. For
+      aten and 16-bit data u instead of u', for that is how torch sums on a CPU (where it can be compared).
+    """
+    unit = _UNIT_ROUNDOFF[problem.dtype]
+    accumulated, times = _arithmetic(problem)
+    if problem.direction == "forward":
+        rows = min(problem.rows, _excerpt_rows(problem))
+        chain = 2 + math.sqrt(problem.length / 128 / 3)
+        of_mean = chain * math.log(rows / _UNLIKELY) / _low(rows)
+        narrow = (_UNLIKELY / rows) ** (1 / (problem.length - 1)) if problem.length > 1 else 1.0
+        of_y = (8 + math.log2(problem.length)) * min(1 / narrow, EPSILON**-0.5)
+        stored = unit if implementation == "aten" else accumulated
+        return (
+            unit + times * accumulated * of_y,
+            stored + times * accumulated * of_mean,
+            stored + times * accumulated * of_y,
+        )
+    elements = _excerpt_rows(problem) * problem.length
+    sums = _sums_error(problem, "float64" if problem.dtype == "float64" else "float32")
+    if implementation == "aten" and problem.item_byte == 2:
+        in_16_bits = _sums_error(problem, problem.dtype)
+        sums = in_16_bits if in_16_bits <= _MOST_ERROR else sums
+    of_sums = unit + times * (4 * accumulated + sums)
+    return unit + times * 16 * accumulated / (0.19 * _low(elements)), of_sums, of_sums
+
+
+def _arithmetic(problem: LayerNorm) -> tuple[float, int]:
+    return (2.0**-53, 2) if problem.dtype == "float64" else (2.0**-24, 1)
+
+
+def _sums_error(problem: LayerNorm, summed_in: Dtype | Literal["float32"]) -> float:
+    """Of dweight and dbias, by their running sums in this type, as a share of the largest."""
+    columns = _excerpt_columns(problem)
+    scatter = math.log(columns / _UNLIKELY) / _low(columns)
+    return _UNIT_ROUNDOFF[summed_in] * math.sqrt(problem.rows) / 3 * scatter
+
+
+def _low(count: int) -> float:
+    return NormalDist().inv_cdf((1 + _UNLIKELY ** (1 / count)) / 2)
+
+
+def _excerpt_rows(problem: LayerNorm) -> int:
+    """Rows that an excerpt keeps; all of a small problem."""
+    if problem.elements <= 4 * _CHECKED:
+        return problem.rows
+    return min(problem.rows, max(_LEAST_ROWS, _CHECKED // problem.length))
+
+
+def _excerpt_columns(problem: LayerNorm) -> int:
+    """Columns of a gradient that an excerpt keeps."""
+    if problem.elements <= 4 * _CHECKED:
+        return problem.length
+    return min(problem.length, max(4, _CHECKED // problem.rows))
+
+
+def excerpt(problem: LayerNorm, inputs: Tensors, outputs: Tensors) -> tuple[LayerNorm, Tensors, Tensors]:
+    """The same problem for some rows only; of a gradient, dweight and dbias of some columns.
+
+    Rows and columns are random, one of every equal part, and the last ones. dweight and dbias need every
+    row of their columns: so a gradient's excerpt has, after its five inputs, x and dy `[all rows, columns]`
+    and mean and rstd `[all rows, 1]`, which `reference` takes. A small problem is left whole.
+    """
+    if problem.elements <= 4 * _CHECKED:
+        return problem, inputs, outputs
+    rows = _spread(problem.rows, _excerpt_rows(problem)).to(inputs[0].device)
+    smaller = problem.model_copy(update={"rows": len(rows)})
+    if problem.direction == "forward":
+        x, weight, bias = inputs
+        return smaller, (x[rows], weight, bias), tuple(one[rows] for one in outputs)
+    x, dy, weight, mean, rstd = inputs
+    dx, dweight, dbias = outputs
+    columns = _spread(problem.length, _excerpt_columns(problem)).to(x.device)
+    some = (x[rows], dy[rows], weight, mean[rows], rstd[rows], x[:, columns], dy[:, columns], mean, rstd)
+    return smaller, some, (dx[rows], dweight[columns], dbias[columns])
+
+
+def _spread(size: int, count: int) -> torch.Tensor:
+    """`count` ascending indices in [0, size): a random one of every equal part, but of the last its end."""
+    edges = torch.arange(count + 1) * size // count
+    chosen = edges[:-1] + (torch.rand(count, dtype=torch.float64) * edges.diff()).long()
+    chosen[-1] = size - 1
+    return chosen
+
+
+def _examples() -> list[LayerNorm]:
+    # (rows, length): primes, odd, 7 x 7, on, one short of and one past blocks, and past a row in registers.
+    sizes = [(13, 1), (5, 7), (49, 49), (131, 64), (17, 1000), (33, 1025), (9, 4096), (8, 16385)]
+    return [
+        LayerNorm(direction=direction, rows=rows, length=length, dtype=dtype)
+        for rows, length in sizes
+        for direction in ("forward", "backward")
+        for dtype in ("float16", "bfloat16", "float32", "float64")
+        if dtype != "float64" or length < 1000
+    ]
+
+
+OPERATOR = Operator(
+    problem=LayerNorm,
+    inputs=inputs,
+    reference=reference,
+    implementations={"aten": aten, "inductor": inductor, "triton": triton},
+    tolerance=tolerance,
+    examples=_examples(),
+    excerpt=excerpt,
+    configuration={"triton": triton_configuration},
+)

@@ -1,0 +1,123 @@
+"""Layer normalization of `rows` rows of `length` elements each, as a training step computes it.
+
+    mean, variance of each row (variance: divided by length, as torch does)
+    rstd     = 1 / sqrt(variance + 1e-5)
+    y        = (x - mean) rstd weight + bias
+    backward: with h = (x - mean) rstd and g = dy weight,
+    dx       = rstd (g - mean of g - h mean of (g h)), means over the row
+    dweight  = sum over rows of dy h,  dbias = sum over rows of dy
+
+x, dy, y, dx are [rows, length]; weight, bias and their gradients [length], all in the problem's data type,
+as nn.LayerNorm of that type holds them. mean and rstd, [rows, 1], are float32 as on a GPU; float64 counts
+them 8 bytes each. (torch on a CPU keeps them in 16 bits where x has 16: four bytes a row fewer.)
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from bench.spec import Implementation, Problem
+
+EPSILON = 1e-5
+"""Added to the variance: torch's default."""
+LONGEST_IN_REGISTERS = {"forward": 16384, "backward": 8192}
+"""Longest row that our kernels hold in registers, by direction; twice as much spills. Half of it for
+a gradient whose rows are no multiple of 16 bytes: narrow loads take more registers."""
+MOST = 2**30
+"""Most rows, and the longest row, that our kernels address."""
+
+_ANY = (0, 0)
+
+
+class LayerNorm(Problem):
+    """One layer normalization or its gradient: `direction`, `rows`, `length` of a row, `dtype`."""
+
+    operator: ClassVar[str] = "layernorm"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation(
+            "aten",
+            "torch's own kernels; on a GPU the backward pass is two, and reads x and dy twice",
+            devices=("cpu", "cuda"),
+            dtypes={"float16": _ANY, "bfloat16": _ANY, "float32": _ANY, "float64": _ANY},
+        ),
+        Implementation(
+            "inductor",
+            "what torch.compile makes of it, on a GPU; on a CPU compiling every size would take the run",
+            devices=("cuda",),
+            dtypes={"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)},
+        ),
+        Implementation(
+            "triton",
+            "ours: rows in registers; longer ones in two passes",
+            devices=("cuda",),
+            dtypes={"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)},
+        ),
+    )
+
+    direction: Literal["forward", "backward"]
+    rows: Annotated[int, Field(ge=1)]
+    length: Annotated[int, Field(ge=1)]
+
+    @property
+    def elements(self) -> int:
+        """rows x length."""
+        return self.rows * self.length
+
+    @property
+    def in_registers(self) -> bool:
+        """Whether our kernels hold a row in registers and so read it once."""
+        narrow = self.direction == "backward" and self.length * self.item_byte % 16 != 0
+        return self.length <= LONGEST_IN_REGISTERS[self.direction] // (2 if narrow else 1)
+
+    @property
+    def flop(self) -> int:
+        """By convention 8 an element forward and 14 backward; no device is bound by them.
+
+        Forward: mean 1, centring 1, the mean's correction 1, variance 2, scaling 1, weight and bias 2.
+        Backward: h 2, g 1, its two means 3, dx 4, dweight 2, dbias 1, and 1 for the row's own numbers.
+        """
+        return {"forward": 8, "backward": 14}[self.direction] * self.elements
+
+    @property
+    def byte_read(self) -> int:
+        """Forward: x, and weight and bias. Backward: x, dy, weight, and mean and rstd."""
+        if self.direction == "forward":
+            return (self.elements + 2 * self.length) * self.item_byte
+        return (2 * self.elements + self.length) * self.item_byte + self._statistics_byte
+
+    @property
+    def byte_written(self) -> int:
+        """Forward: y, and mean and rstd. Backward: dx, dweight, dbias."""
+        if self.direction == "forward":
+            return self.elements * self.item_byte + self._statistics_byte
+        return (self.elements + 2 * self.length) * self.item_byte
+
+    @property
+    def _statistics_byte(self) -> int:
+        return 2 * self.rows * max(4, self.item_byte)
+
+    def byte_moved(self, implementation: str) -> int:
+        """More than `byte` for our gradient of long rows: it reads x and dy once for dx's sums, and again.
+
+        Our forward pass over rows beyond 16384 reads each row twice as well, but the second time at once,
+        from L2. And aten's gradient reads x and dy twice on a GPU but once on a CPU. Neither is counted, for
+        a roof that can be beaten is none.
+        """
+        return self.byte + self.byte_again(implementation)
+
+    def byte_again(self, implementation: str) -> int:
+        """The second reading of x and dy in our gradient of long rows."""
+        if implementation == "triton" and self.direction == "backward" and not self.in_registers:
+            return 2 * self.elements * self.item_byte
+        return 0
+
+    def refusal(self, implementation: str) -> str:
+        """Our kernels number rows and places in a row in 32 bits: up to 2^30 of each."""
+        if implementation == "triton":
+            for name, count in (("rows", self.rows), ("elements in a row", self.length)):
+                if count > MOST:
+                    return f"triton takes up to {MOST} {name}, not {count}"
+        return ""
+
+
+PROBLEM = LayerNorm

@@ -1,0 +1,1 @@
+"""Softmax over rows, and its gradient."""

@@ -1,0 +1,158 @@
+"""Softmax on tensors: inputs, the float64 reference, torch's kernels and ours.
+
+Every tensor is `[rows, length]`, contiguous, in the problem's type.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bench.spec import Launch, Operator, Uniform
+from kernels.softmax.problem import Softmax
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+_UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
+_UNLIKELY = 1e-4
+"""How often a bound that is derived from random inputs may fail."""
+_CHECKED = 1 << 20
+"""About how many elements an excerpt keeps; a result up to twice as large is checked whole."""
+
+
+def inputs(problem: Softmax, uniform: Uniform) -> Tensors:
+    """Forward: x. Backward: y and dy.
+
+    The gradient's formula is exact for any y, so y is random too: a softmax of its own would need a pass,
+    and in 16 bits would make dx of a long row next to nothing.
+    """
+    count = {"forward": 1, "backward": 2}[problem.direction]
+    return tuple(uniform(problem.rows, problem.length) for _ in range(count))
+
+
+def reference(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None = None) -> torch.Tensor:
+    """y `[rows, length]` of x, or dx of y and dy, in float64."""
+    if dy is None:
+        return first.double().softmax(1)
+    y, dy = first.double(), dy.double()
+    return y * (dy - (y * dy).sum(1, keepdim=True))
+
+
+def aten(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None = None) -> Launch:
+    """torch's kernel, result preallocated: its out= forms are the kernels, not copies."""
+    result = torch.empty_like(first)
+    if dy is None:
+        forward: Any = torch.ops.aten._softmax.out
+        return Launch(lambda: forward(first, 1, False, out=result), outputs=(result,))
+    backward: Any = torch.ops.aten._softmax_backward_data.out
+    return Launch(lambda: backward(dy, first, 1, first.dtype, grad_input=result), outputs=(result,))
+
+
+def _functional(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None = None) -> torch.Tensor:
+    if dy is None:
+        return torch.softmax(first, 1)
+    backward: Any = torch.ops.aten._softmax_backward_data.default
+    found: torch.Tensor = backward(dy, first, 1, first.dtype)
+    return found
+
+
+def inductor(problem: Softmax, *inputs: torch.Tensor) -> Launch:
+    """What torch.compile makes of the same operators, its result allocated by each call; GPU only.
+
+    Compiling takes a second a size there; on a CPU, several, of a run of two minutes.
+    """
+    from kernels.inductor import compiled
+
+    run = compiled(_functional, problem)
+    run(*inputs)  # compiles
+    return Launch(lambda: run(*inputs))
+
+
+def triton(problem: Softmax, *inputs: torch.Tensor) -> Launch:
+    """Our kernels, tuned for this problem when first asked; result preallocated."""
+    from kernels.softmax import launch  # Triton is not everywhere, and a run on a CPU needs none.
+
+    return launch.launch(problem, *inputs)
+
+
+def triton_configuration(problem: Softmax, *inputs: torch.Tensor) -> str:
+    """The tile that `triton` chose, as `4x1024 w4`: rows x elements, warps."""
+    from kernels.softmax import launch
+
+    return str(launch.chosen(problem, *inputs))
+
+
+def tolerance(problem: Softmax, implementation: str) -> float:
+    """The largest |error| that rounding explains, as a fraction of the largest |value|.
+
+    u is the unit roundoff of the problem's type, u' that of the arithmetic, float32 (float64 for float64,
+    where the reference errs as much: twice). Inputs are uniform in [-1, 1]. No implementation sums in fewer
+    than 8 lanes: running sums are K = length / 8 long.
+
+    * The result is rounded to its type: u of the largest. But a float16 below 2^-14 is off by up to 2^-25
+      however small it is, and the largest y is at least 1 / length: 2^-25 length.
+    * y: exponential (2 units and the rounding of its argument, up to 2 log2(e)), division, and the
+      sum, whose terms are positive: 8 u' + u' sqrt(K) / 3 for a normal error of 4 standard deviations.
+    * dx: s = sum of y dy is sqrt(length) / 3 times a normal variable; its running sums err by u' sqrt(K) / 3
+      times that, times another: ln(rows 10^4), the largest of `rows`. It is relative to the largest |dx|,
+      which is at least `low` times the deviation of s (see gemm), or half where s is small.
+    """
+    accumulated, times = (2.0**-53, 2) if problem.dtype == "float64" else (2.0**-24, 1)
+    unit = _UNIT_ROUNDOFF[problem.dtype]
+    chain = math.sqrt(problem.length / 8) / 3
+    if problem.direction == "forward":
+        smallest = 2.0**-25 * problem.length if problem.dtype == "float16" else 0.0
+        return max(unit, smallest) + times * accumulated * (8 + 4 * chain)
+    rows = _excerpt_rows(problem)
+    deviation = math.sqrt(problem.length) / 3
+    low = NormalDist().inv_cdf((1 + _UNLIKELY ** (1 / rows)) / 2)
+    of_sum = (1 + chain) * deviation * math.log(rows / _UNLIKELY) / max(0.5, low * deviation)
+    return unit + times * accumulated * (8 + of_sum)
+
+
+def _excerpt_rows(problem: Softmax) -> int:
+    """Rows that an excerpt keeps; all of a small problem."""
+    if problem.elements <= 2 * _CHECKED:
+        return problem.rows
+    return min(problem.rows, max(4, _CHECKED // problem.length))
+
+
+def excerpt(problem: Softmax, inputs: Tensors, outputs: Tensors) -> tuple[Softmax, Tensors, Tensors]:
+    """The same problem for some rows only: a random one of every equal part, and the last row."""
+    count = _excerpt_rows(problem)
+    if count == problem.rows:
+        return problem, inputs, outputs
+    edges = torch.arange(count + 1) * problem.rows // count
+    rows = edges[:-1] + (torch.rand(count, dtype=torch.float64) * edges.diff()).long()
+    rows[-1] = problem.rows - 1
+    rows = rows.to(outputs[0].device)
+    smaller = problem.model_copy(update={"rows": count})
+    return smaller, tuple(one[rows] for one in inputs), tuple(one[rows] for one in outputs)
+
+
+def _examples() -> list[Softmax]:
+    # (rows, length): primes, odd, 7 x 7, on, one short of and one past blocks, and past a row in registers.
+    sizes = [(13, 1), (5, 7), (49, 49), (131, 64), (17, 1000), (33, 1025), (9, 4096), (8, 16385)]
+    return [
+        Softmax(direction=direction, rows=rows, length=length, dtype=dtype)
+        for rows, length in sizes
+        for direction in ("forward", "backward")
+        for dtype in ("float16", "bfloat16", "float32", "float64")
+        if dtype != "float64" or length < 1000
+    ]
+
+
+OPERATOR = Operator(
+    problem=Softmax,
+    inputs=inputs,
+    reference=reference,
+    implementations={"aten": aten, "inductor": inductor, "triton": triton},
+    tolerance=tolerance,
+    examples=_examples(),
+    excerpt=excerpt,
+    configuration={"triton": triton_configuration},
+)

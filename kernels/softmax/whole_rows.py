@@ -1,0 +1,107 @@
+"""Softmax and its gradient, rows up to 16384: one program holds whole rows in registers, read once.
+
+**Why this algorithm.** Every element of the result needs a sum over its row. Held in registers the row is
+read from memory once and the sums cost shuffles, not bandwidth. 16384 elements are 32 a thread of 16 warps,
+the most that any supported architecture holds without spilling. Rows shorter than 1024 share a program, so
+that each thread has several 16-byte loads under way.
+
+**Bytes moved.** Forward: x once, y once. Backward: y and dy once, dx once. The least there is.
+
+**Arithmetic.** float32. The largest of the row is taken off before the exponential, so nothing overflows.
+As in torch, a row with a NaN, with +inf, or of nothing but -inf becomes NaN: the first in its sum, the others
+as inf - inf.
+
+**Alignment.** A row whose length is a multiple of 16 bytes is read and written 16 bytes at a time; any
+other length is right but narrower, down to one element at a time for odd ones.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from bench.spec import Launch
+from kernels.layernorm.tiles import Tile, alignment, whole_rows
+from kernels.softmax.problem import Softmax
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def places(rows, length, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Where this program's rows start, where their elements are from there, and which of them exist."""
+    program = tl.program_id(0)
+    row = program * ROWS + tl.arange(0, ROWS)
+    along = tl.arange(0, BLOCK)
+    inside = (row < rows)[:, None]
+    if not EVEN:
+        inside = inside & (along < length)[None, :]
+    start = program.to(tl.int64) * ROWS * length
+    return start, tl.arange(0, ROWS)[:, None] * length + along[None, :], inside
+
+
+@triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
+def forward(  # type: ignore[no-untyped-def]
+    x_pointer,  # [rows, length], contiguous
+    y_pointer,  # [rows, length], contiguous; every element is written once
+    rows,
+    length,
+    ALIGN: tl.constexpr,  # a power of two that divides length; at most 16 bytes' worth of elements
+    EVEN: tl.constexpr,  # length is BLOCK: columns need no mask
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,  # at least length
+):
+    """y of the rows from ROWS x program on."""
+    # Changes no value: it is how the compiler learns what divides it.
+    length = BLOCK if EVEN else length // ALIGN * ALIGN
+    start, at, inside = places(rows, length, EVEN, ROWS, BLOCK)
+    x = tl.load(x_pointer + start + at, mask=inside, other=float("-inf")).to(tl.float32)
+    raised = tl.exp(x - tl.max(x, 1)[:, None])
+    y = raised * (1.0 / tl.sum(raised, 1))[:, None]
+    tl.store(y_pointer + start + at, y.to(y_pointer.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
+def backward(  # type: ignore[no-untyped-def]
+    y_pointer,  # [rows, length], contiguous
+    dy_pointer,  # [rows, length], contiguous
+    dx_pointer,  # [rows, length], contiguous; every element is written once
+    rows,
+    length,
+    ALIGN: tl.constexpr,  # as above
+    EVEN: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """dx of the rows from ROWS x program on."""
+    length = BLOCK if EVEN else length // ALIGN * ALIGN
+    start, at, inside = places(rows, length, EVEN, ROWS, BLOCK)
+    y = tl.load(y_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
+    dy = tl.load(dy_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
+    dx = y * (dy - tl.sum(y * dy, 1)[:, None])
+    tl.store(dx_pointer + start + at, dx.to(dx_pointer.dtype.element_ty), mask=inside)
+
+
+def candidates(problem: Softmax) -> list[Tile]:
+    """Tiles worth trying, up to 32 elements a thread."""
+    return whole_rows(problem.length, most=32)
+
+
+def launch(problem: Softmax, inputs: tuple[torch.Tensor, ...], tile: Tile) -> Launch:
+    """y of x, or dx of y and dy: rows within 16384 elements, all contiguous."""
+    result = torch.empty_like(inputs[0])
+    run = (forward if problem.direction == "forward" else backward)[(-(-problem.rows // tile.rows),)]
+
+    def call() -> torch.Tensor:
+        run(
+            *inputs,
+            result,
+            problem.rows,
+            problem.length,
+            ALIGN=alignment(problem.length, problem.item_byte),
+            EVEN=problem.length == tile.block,
+            ROWS=tile.rows,
+            BLOCK=tile.block,
+            num_warps=tile.warps,
+            num_stages=1,
+        )
+        return result
+
+    return Launch(call, outputs=(result,))

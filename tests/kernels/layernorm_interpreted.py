@@ -1,0 +1,274 @@
+"""Layer normalization's kernels, run by the repaired interpreter under the sanitizer.
+
+    TRITON_INTERPRET=1 python -m pytest tests/kernels/layernorm_interpreted.py
+
+test_layernorm.py starts it; its name keeps it out of an ordinary run.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from bench.measure.check import relative_error
+from bench.spec import Launch
+from kernels.layernorm import backward, backward_long, forward, forward_long, launch
+from kernels.layernorm.operator import OPERATOR
+from kernels.layernorm.problem import EPSILON, LayerNorm
+from kernels.layernorm.tiles import Tile, alignment
+from tests.kernels.interpreter import repaired
+from tests.kernels.sanitizer import Watch, placed, watched
+from tests.kernels.tensors import uniform, used
+
+MULTIPROCESSORS = 3
+Solve = Callable[[LayerNorm, tuple[torch.Tensor, ...], Tile], Launch]
+
+
+class Ran(NamedTuple):
+    inputs: tuple[torch.Tensor, ...]
+    outputs: tuple[torch.Tensor, ...]
+    watch: Watch
+
+
+def chosen(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile) -> Launch:
+    return launch.with_tile(problem, inputs, tile, MULTIPROCESSORS)
+
+
+def long(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile) -> Launch:
+    """By the kernels for rows that no register file holds, whatever the length."""
+    if problem.direction == "forward":
+        x, weight, bias = inputs
+        return forward_long.launch(problem, x, weight, bias, tile)
+    x, dy, weight, mean, rstd = inputs
+    return backward_long.launch(problem, x, dy, weight, mean.float(), rstd.float(), tile, MULTIPROCESSORS)
+
+
+def ran(
+    problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile, solve: Solve = chosen, times: int = 1
+) -> Ran:
+    """What the kernels wrote into outputs of NaN, and what they touched."""
+    ready = solve(problem, inputs, tile)
+    for output in ready.outputs:
+        output.fill_(math.nan)
+    with repaired(), watched() as watch:
+        for _ in range(times):
+            outputs = ready.call()
+    assert isinstance(outputs, tuple)
+    assert all(a is b for a, b in zip(outputs, ready.outputs, strict=True))
+    return Ran(inputs, outputs, watch)
+
+
+def drawn(problem: LayerNorm, seed: int) -> tuple[torch.Tensor, ...]:
+    return OPERATOR.inputs(problem, uniform(problem, seed))
+
+
+def partial_byte(problem: LayerNorm, count: int) -> int:
+    return 2 * count * problem.length * 4
+
+
+def traffic(problem: LayerNorm, tile: Tile, solve: Solve) -> tuple[int, int]:
+    """Bytes loaded and stored, exactly: the least there is, and what the docstrings name beside it."""
+    weight, data = problem.length * problem.item_byte, problem.elements * problem.item_byte
+    tiles = math.ceil(problem.rows / tile.rows)
+    whole = problem.in_registers and solve is chosen
+    if problem.direction == "forward":
+        again = 0 if whole else data + problem.rows * tile.block * problem.item_byte
+        programs = tiles if whole else problem.rows
+        return problem.byte_read + again + (programs - 1) * 2 * weight, problem.byte_written
+    if whole:
+        count = min(MULTIPROCESSORS * tile.per_sm, tiles)
+        partial = partial_byte(problem, count)
+        return problem.byte_read + (count - 1) * weight + partial, problem.byte_written + partial
+    count = backward_long.slices(problem, tile, MULTIPROCESSORS)
+    blocks, partial = math.ceil(problem.length / tile.block), partial_byte(problem, count)
+    statistics = 8 * problem.rows
+    return (
+        problem.byte_read
+        + 2 * data
+        + (problem.rows + count - 1) * weight
+        + 2 * blocks * statistics
+        + partial,
+        problem.byte_written + statistics + partial,
+    )
+
+
+def check(problem: LayerNorm, tile: Tile, seed: int, solve: Solve = chosen) -> None:
+    """Right, in bounds, every byte as the docstrings count them, each output once, no atomics."""
+    done = ran(problem, drawn(problem, seed), tile, solve)
+    assert used(OPERATOR, "triton", problem, done.inputs, done.outputs) <= 1
+    assert (done.watch.loads.byte, done.watch.stores.byte) == traffic(problem, tile, solve)
+    assert done.watch.stores.repeated == 0
+    assert sum(done.watch.stores.within(one).byte for one in done.outputs) == sum(
+        one.nbytes for one in done.outputs
+    )
+    if problem.in_registers and solve is chosen:
+        x = done.watch.loads.within(done.inputs[0])
+        assert x.byte == x.distinct_byte == done.inputs[0].nbytes
+    assert done.watch.atomics.byte == 0
+
+
+TRITON = [
+    p
+    for p in OPERATOR.examples
+    if not LayerNorm.implementation("triton").missing(p.dtype, "cuda", (9, 0))
+    and not (p.dtype != "bfloat16" and p.length > 1025)  # the interpreter is slow
+]
+
+
+@pytest.mark.parametrize("problem", TRITON, ids=str)
+def test_right_in_bounds_and_each_element_written_once(problem: LayerNorm, seed: int) -> None:
+    tiles = launch.candidates(problem)
+    check(problem, tiles[0], seed)
+    if problem.length < 1025:
+        check(problem, tiles[-1], seed)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("rows, length", [(1, 64), (7, 65), (23, 200), (10, 127), (3, 192)])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_long_rows_with_chunks_of_a_few_elements(
+    direction: str, rows: int, length: int, dtype: str, seed: int
+) -> None:
+    """On, one past and one short of chunks; more tiles of rows than slices."""
+    problem = LayerNorm(direction=direction, rows=rows, length=length, dtype=dtype)  # type: ignore[arg-type]
+    check(problem, Tile(1 if direction == "forward" else 4, 64, 1), seed, long)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 6, 7, 24, 25])
+def test_every_share_of_the_rows(rows: int, seed: int) -> None:
+    """Fewer, as many and more tiles than programs, ragged or not."""
+    problem = LayerNorm(direction="backward", rows=rows, length=24, dtype="float32")
+    check(problem, Tile(2, 32, 1), seed)
+
+
+@pytest.mark.parametrize("solve", [chosen, long])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_again_is_the_same_bits(direction: str, solve: Solve, seed: int) -> None:
+    problem = LayerNorm(direction=direction, rows=9, length=100, dtype="float32")  # type: ignore[arg-type]
+    inputs, tile = drawn(problem, seed), Tile(2 if solve is chosen else 1, 128 if solve is chosen else 32, 1)
+    once, twice = ran(problem, inputs, tile, solve), ran(problem, inputs, tile, solve, times=2)
+    for a, b in zip(once.outputs, twice.outputs, strict=True):
+        assert torch.equal(a, b)
+    for before, after in zip(drawn(problem, seed), inputs, strict=True):
+        assert torch.equal(before, after)  # inputs are not written
+
+
+@pytest.mark.parametrize("first", [None, 0.0, 5000.0])
+@pytest.mark.parametrize("solve, tile", [(chosen, Tile(2, 1024, 1)), (long, Tile(1, 128, 1))])
+def test_a_large_mean_costs_no_digits(solve: Solve, tile: Tile, first: float | None, seed: int) -> None:
+    """Mean 1000, standard deviation 2, in float32; an outlier in front must not matter either."""
+    problem = LayerNorm(direction="forward", rows=6, length=1000, dtype="float32")
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(6, 1000, generator=generator) * 2 + 1000
+    if first is not None:
+        x[:, 0] = first
+    inputs = (x, *drawn(problem, seed)[1:])
+    assert relative_error(OPERATOR, problem, inputs, ran(problem, inputs, tile, solve).outputs) < 6 * 2.0**-24
+
+
+@pytest.mark.parametrize("solve, tile", [(chosen, Tile(4, 256, 1)), (long, Tile(1, 64, 1))])
+def test_nan_and_infinity_spoil_what_they_spoil_in_torch(solve: Solve, tile: Tile, seed: int) -> None:
+    forward_problem = LayerNorm(direction="forward", rows=6, length=200, dtype="float32")
+    x, weight, bias = drawn(forward_problem, seed)
+    for row, value in enumerate((math.nan, math.inf, -math.inf)):
+        x[row, 77] = value
+    y, mean, rstd = ran(forward_problem, (x, weight, bias), tile, solve).outputs
+    want = torch.native_layer_norm(x, [200], weight, bias, EPSILON)
+    assert torch.equal(y.isnan(), want[0].isnan()) and bool(y[:3].isnan().all())
+    assert bool(rstd[:3].isnan().all()) and bool(mean[0].isnan()) and bool(mean[3:].isfinite().all())
+
+    problem = LayerNorm(direction="backward", rows=6, length=200, dtype="float32")
+    x, dy, weight, mean, rstd = drawn(problem, seed)
+    dy[1, 5], x[3, 7] = math.nan, math.nan
+    tile = tile if solve is chosen else Tile(4, 64, 1)
+    outputs = ran(problem, (x, dy, weight, mean, rstd), tile, solve).outputs
+    expected = OPERATOR.reference(problem, x, dy, weight, mean, rstd)
+    for got, one in zip(outputs, expected, strict=True):
+        assert torch.equal(got.isnan(), one.isnan())
+
+
+FAR = 2**31 + 2**20
+"""Elements: the last tiles start beyond 2^31."""
+
+
+def test_forward_beyond_two_to_the_31(seed: int) -> None:
+    """The last rows of 2^31 elements, into an otherwise untouched y."""
+    length = 1000
+    problem = LayerNorm(direction="forward", rows=FAR // length + 1, length=length, dtype="float16")
+    x, y = (torch.empty(problem.rows, length, dtype=torch.float16) for _ in range(2))
+    mean, rstd = (torch.empty(problem.rows, 1) for _ in range(2))
+    few = problem.model_copy(update={"rows": (problem.rows - 1) % 4 + 1})
+    last = slice(problem.rows - few.rows, problem.rows)
+    x[last], weight, bias = drawn(few, seed)
+    programs = math.ceil(problem.rows / 4)
+    constants = {"EPSILON": EPSILON, "ALIGN": 8, "BLOCK": 1024}
+    with repaired(), watched(), placed((programs - 1,), (programs,)):
+        forward.normalize[(1,)](
+            x, weight, bias, y, mean, rstd, problem.rows, length, EVEN=False, ROWS=4, **constants
+        )
+    found = (y[last], mean[last], rstd[last])
+    assert used(OPERATOR, "triton", few, (x[last], weight, bias), found) <= 1
+
+    y[-1] = math.nan
+    with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
+        forward_long.normalize_long[(1,)](
+            x, weight, bias, y, mean, rstd, length, EPSILON=EPSILON, ALIGN=8, BLOCK=256
+        )
+    one = problem.model_copy(update={"rows": 1})
+    found = (y[-1:], mean[-1:], rstd[-1:])
+    assert used(OPERATOR, "triton", one, (x[-1:], weight, bias), found) <= 1
+
+
+def test_backward_beyond_two_to_the_31(seed: int) -> None:
+    """The last tile of 2^31 elements, and its partial sums, which lie beyond 2^31 as well."""
+    length = 1000
+    problem = LayerNorm(direction="backward", rows=FAR // length + 1, length=length, dtype="float16")
+    x, dy, dx = (torch.empty(problem.rows, length, dtype=torch.float16) for _ in range(3))
+    mean, rstd = (torch.empty(problem.rows, 1) for _ in range(2))
+    few = problem.model_copy(update={"rows": 1})
+    x[-1:], dy[-1:], weight, mean[-1:], rstd[-1:] = drawn(few, seed)
+    inputs = (x[-1:], dy[-1:], weight, mean[-1:], rstd[-1:])
+    partial = torch.empty(2, problem.rows, length)
+    assert partial[1].data_ptr() - partial.data_ptr() > 2**31 * 4
+    with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
+        backward.gradient[(1,)](
+            *(x, dy, weight, mean, rstd, dx, partial, problem.rows, length),
+            **{"ALIGN": 8, "EVEN": False, "ROWS": 1, "BLOCK": 1024, "STAGES": 2},
+        )
+    found = (dx[-1:], partial[0, -1], partial[1, -1])
+    assert used(OPERATOR, "triton", few, inputs, found) <= 1
+
+    sums = torch.empty(2, problem.rows)
+    dx[-1] = math.nan
+    with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
+        backward_long.row_sums[(1,)](*(x, dy, weight, mean, rstd, sums, length), **{"ALIGN": 8, "BLOCK": 256})
+    # With a slice for every row, the first slice is the last row.
+    columns = backward_long.columns
+    grid = (math.ceil(length / 256), problem.rows)
+    for block in range(grid[0]):
+        with repaired(), watched(), placed((block, 0), grid):
+            columns[(1,)](
+                *(x, dy, weight, mean, rstd, sums, dx, partial, problem.rows, length),
+                **{"ALIGN": 8, "ROWS": 1, "BLOCK": 256},
+            )
+    found = (dx[-1:], partial[0, 0], partial[1, 0])
+    assert used(OPERATOR, "triton", few, inputs, found) <= 1
+
+
+def test_partial_sums_beyond_two_to_the_31(seed: int) -> None:
+    """dbias from partial sums that begin beyond 2^31 elements, all but the last rows zero."""
+    length, count = 2**26, 33
+    partial = torch.empty(2, count, length)
+    generator = torch.Generator().manual_seed(seed)
+    last = torch.rand(count, 32, generator=generator)
+    partial[1, :, -32:] = last
+    dweight, dbias = torch.empty(length, dtype=torch.float16), torch.empty(length, dtype=torch.float16)
+    blocks = length // 32
+    with repaired(), watched(), placed((blocks - 1, 1), (blocks, 2)):
+        backward.add_partial_sums[(1,)](
+            *(partial, dweight, dbias, count, length),
+            **{"ALIGN": alignment(length, 4), "ROWS": 32, "BLOCK": 32},
+        )
+    torch.testing.assert_close(dbias[-32:], last.sum(0).half())

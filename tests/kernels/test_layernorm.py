@@ -1,0 +1,294 @@
+import math
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from bench.measure.check import outputs_of, relative_error
+from bench.spec import Dtype, Unsupported
+from kernels import operator
+from kernels.layernorm.operator import OPERATOR, aten, excerpt, tolerance
+from kernels.layernorm.problem import EPSILON, LayerNorm
+from kernels.layernorm.tiles import alignment, whole_rows
+from tests.kernels.processes import compiled, interpreted
+from tests.kernels.tensors import TORCH_TYPE, uniform, used
+
+
+def test_triton_kernels_interpreted() -> None:
+    pytest.importorskip("triton")
+    interpreted("tests/kernels/layernorm_interpreted.py")
+
+
+def test_triton_kernels_compiled_for_every_architecture() -> None:
+    pytest.importorskip("triton")
+    compiled("tests.kernels.layernorm_compiled")
+
+
+def test_operator_binds_every_declared_name() -> None:
+    assert operator("layernorm") is OPERATOR
+
+
+def drawn(problem: LayerNorm, seed: int) -> tuple[torch.Tensor, ...]:
+    return OPERATOR.inputs(problem, uniform(problem, seed))
+
+
+def large(direction: str, dtype: str, rows: int = 1499, length: int = 3000) -> LayerNorm:
+    return LayerNorm(direction=direction, rows=rows, length=length, dtype=dtype)  # type: ignore[arg-type]
+
+
+def test_reference_is_torchs_layer_norm_and_its_gradient(seed: int) -> None:
+    problem = large("forward", "float64", 5, 37)
+    x, weight, bias = (one.requires_grad_() for one in drawn(problem, seed))
+    y = torch.nn.functional.layer_norm(x, [37], weight, bias)
+    expected = OPERATOR.reference(problem, x.detach(), weight.detach(), bias.detach())
+    torch.testing.assert_close(expected[0], y.detach())
+    torch.testing.assert_close(expected[1], x.detach().mean(1, keepdim=True))
+    rstd = 1 / (x.detach().var(1, keepdim=True, unbiased=False) + EPSILON).sqrt()
+    torch.testing.assert_close(expected[2], rstd)
+
+    dy = uniform(problem, seed + 1)(5, 37)
+    wanted = torch.autograd.grad(y, (x, weight, bias), dy)
+    backward = problem.model_copy(update={"direction": "backward"})
+    found = OPERATOR.reference(backward, x.detach(), dy, weight.detach(), expected[1], expected[2])
+    for got, want in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_the_gradient_is_one_for_any_mean_and_rstd(seed: int) -> None:
+    """torch and the reference agree where mean and rstd are not x's own, as in every timed run."""
+    problem = large("backward", "float64", 6, 50)
+    inputs = drawn(problem, seed)
+    assert bool((inputs[4] < 0).any())
+    found = outputs_of(aten(problem, *inputs).call())
+    for got, want in zip(found, OPERATOR.reference(problem, *inputs), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
+def test_bytes_are_those_of_the_tensors(problem: LayerNorm, seed: int) -> None:
+    inputs = drawn(problem, seed)
+    assert all(one.is_contiguous() for one in inputs)
+    kept = max(4, problem.item_byte)
+
+    def byte(tensors: tuple[torch.Tensor, ...]) -> int:
+        """mean and rstd, [rows, 1], count as float32 at least."""
+        return sum(
+            one.numel() * (kept if one.dim() == 2 and one.shape != inputs[0].shape else problem.item_byte)
+            for one in tensors
+        )
+
+    expected = OPERATOR.reference(problem, *inputs)
+    if problem.length > 1:  # else x is as [rows, 1] as mean is
+        assert byte(inputs) == problem.byte_read
+        assert byte(outputs_of(expected)) == problem.byte_written
+    assert problem.byte == problem.byte_read + problem.byte_written
+
+
+def test_only_our_gradient_of_long_rows_reads_again() -> None:
+    for length, rows in ((8192, 65536), (4096, 64)):
+        problem = large("backward", "float16", rows, length)
+        assert {problem.byte_moved(i.name) for i in LayerNorm.implementations} == {problem.byte}
+    problem = large("backward", "float16", 32768, 16384)
+    again = 2 * 32768 * 16384 * 2
+    assert problem.byte_moved("triton") == problem.byte + again
+    assert problem.byte_again("triton") == again and problem.byte_again("aten") == 0
+    assert problem.byte_moved("aten") == problem.byte
+    assert (
+        large("forward", "float16", 32768, 16384).byte_moved("triton")
+        == large("forward", "float16", 32768, 16384).byte
+    )
+
+
+@pytest.mark.parametrize(
+    "direction, dtype, length, fits",
+    [
+        ("forward", "float32", 16384, True),
+        ("forward", "float16", 16383, True),
+        ("forward", "float32", 16385, False),
+        ("backward", "float16", 8192, True),
+        ("backward", "float16", 8193, False),
+        ("backward", "float16", 8184, True),
+        ("backward", "float16", 8188, False),
+        ("backward", "float32", 8188, True),
+        ("backward", "float16", 4095, True),
+        ("backward", "float16", 4097, False),
+    ],
+)
+def test_rows_in_registers(direction: str, dtype: str, length: int, fits: bool) -> None:
+    assert large(direction, dtype, 1, length).in_registers is fits
+
+
+def test_layer_norm_is_far_below_ten_flops_a_byte() -> None:
+    """What GB-05 says of float16."""
+    for direction in ("forward", "backward"):
+        problem = large(direction, "float16")
+        assert 1 < problem.flop / problem.byte < 10
+
+
+def test_impossible_problems_are_refused() -> None:
+    for wrong in ({"rows": 0}, {"length": 0}, {"direction": "sideways"}, {"dtype": "int8"}):
+        with pytest.raises(ValidationError):
+            LayerNorm(**{"direction": "forward", "rows": 1, "length": 1, "dtype": "float32", **wrong})  # type: ignore[arg-type]
+
+
+def test_refusals_name_what_is_too_much() -> None:
+    many = large("forward", "float16", 2**30 + 1, 2)
+    assert many.refusal("triton") == "triton takes up to 1073741824 rows, not 1073741825"
+    long = large("forward", "float16", 2, 2**30 + 1)
+    assert long.refusal("triton") == "triton takes up to 1073741824 elements in a row, not 1073741825"
+    assert not many.refusal("aten") and not large("forward", "float16", 2**30, 2).refusal("triton")
+
+
+@pytest.mark.parametrize("length", [1, 7, 64, 1000, 1024, 1025, 8192, 16384])
+@pytest.mark.parametrize("most", [16, 32])
+def test_tiles_hold_a_row_within_the_registers(length: int, most: int) -> None:
+    if length > 512 * most:
+        return
+    tiles = whole_rows(length, most)
+    assert 1 <= len(tiles) <= 8 and len(set(map(str, tiles))) == len(tiles)
+    for tile in tiles:
+        assert tile.block >= length and tile.block & (tile.block - 1) == 0
+        assert 8 <= tile.rows * tile.block / (32 * tile.warps) <= most
+
+
+def test_alignment_divides_the_length_up_to_16_bytes() -> None:
+    lengths = (1, 2, 12, 24, 1000, 4096)
+    assert [alignment(n, 2) for n in lengths] == [1, 2, 4, 8, 8, 8]
+    assert [alignment(n, 4) for n in lengths] == [1, 2, 4, 4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        *OPERATOR.examples,
+        *(large(d, t, 200, 5000) for d in ("forward", "backward") for t in TORCH_TYPE if t != "tf32"),
+    ],
+    ids=str,
+)
+def test_aten_against_the_reference(problem: LayerNorm, seed: int) -> None:
+    inputs = drawn(problem, seed)
+    try:
+        launch = aten(problem, *inputs)
+    except Unsupported:
+        assert problem.length == 1 and problem.item_byte == 2 and problem.direction == "backward"
+        return
+    outputs = outputs_of(launch.call())
+    shapes = [(problem.rows, problem.length), *[(problem.rows, 1)] * 2]
+    if problem.direction == "backward":
+        shapes = [(problem.rows, problem.length), *[(problem.length,)] * 2]
+    assert [tuple(one.shape) for one in outputs] == shapes
+    assert used(OPERATOR, "aten", problem, inputs, outputs) <= 1
+
+
+def test_torch_on_a_cpu_sums_16_bit_gradients_in_16_bits(seed: int) -> None:
+    """Hence aten's own tolerance and its refusal beyond some rows; if this fails, torch is mended."""
+    problem = large("backward", "float16", 4096, 64)
+    inputs = drawn(problem, seed)
+    outputs = outputs_of(aten(problem, *inputs).call())
+    assert used(OPERATOR, "aten", problem, inputs, outputs) <= 1
+    assert used(OPERATOR, "triton", problem, inputs, outputs) > 1
+    assert max(tolerance(problem, "aten")) <= 0.25
+    assert tolerance(problem, "aten")[0] == tolerance(problem, "triton")[0]  # dx is as good as ours
+
+    far = large("backward", "bfloat16", 2**18, 64)
+    few = large("backward", "bfloat16", 2, 64)
+    with pytest.raises(Unsupported, match="sums dweight and dbias in bfloat16: over 262144 rows"):
+        aten(far, *drawn(few, seed))
+    assert tolerance(far, "aten") == tolerance(far, "triton")
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_tolerance_is_within_twenty_times_of_what_float32_does(
+    direction: str, dtype: Dtype, seed: int
+) -> None:
+    problem = large(direction, dtype, 512, 768)
+    inputs = drawn(problem, seed)
+    wide = problem.model_copy(update={"dtype": "float32"})
+    plain = outputs_of(aten(wide, *(one.float() for one in inputs)).call())
+    rounded = tuple(one if tuple(one.shape) == (512, 1) else one.to(TORCH_TYPE[dtype]) for one in plain)
+    share = used(OPERATOR, "triton", problem, inputs, rounded)
+    assert 0.05 < share <= 1
+
+
+def in_16_bits(terms: torch.Tensor) -> torch.Tensor:
+    """The sum over the first dimension, rounded to 16 bits after each step."""
+    total = torch.zeros_like(terms[0])
+    for term in terms:
+        total += term
+    return total
+
+
+def test_plausible_bugs_would_be_noticed(seed: int) -> None:
+    """Each is beyond the tolerance of the data type in which it is hardest to see."""
+    problem = large("forward", "float16", 64, 1000)
+    x, weight, bias = inputs = drawn(problem, seed)
+    y, mean, rstd = OPERATOR.reference(problem, *inputs)
+    sum_in_16_bits = in_16_bits(x.t())[:, None] / 1000
+    unbiased = rstd * math.sqrt(999 / 1000)
+    wrongs = {
+        "mean summed in 16 bits": (y, sum_in_16_bits, rstd),
+        "bias left out": (y - bias, mean, rstd),
+        "one element of a row missed": (y, mean - x[:, -1:] / 1000, rstd),
+        "variance over length - 1": (y, mean, unbiased),
+        "weight of the neighbour": ((x - mean) * rstd * weight.roll(1) + bias, mean, rstd),
+    }
+    for name, wrong in wrongs.items():
+        assert used(OPERATOR, "triton", problem, inputs, wrong) > 1, name
+
+    single = large("forward", "float32", 64, 1000)
+    inputs = drawn(single, seed)
+    y, mean, rstd = OPERATOR.reference(single, *inputs)
+    without_epsilon = (y, mean, (rstd**-2 - EPSILON) ** -0.5)
+    assert used(OPERATOR, "triton", single, inputs, without_epsilon) > 1
+
+    gradient = large("backward", "float16", 512, 200)
+    inputs = drawn(gradient, seed)
+    x, dy, weight, mean, rstd = inputs
+    dx, dweight, dbias = OPERATOR.reference(gradient, *inputs)
+    standard, scaled = (x.double() - mean) * rstd, (dy * weight).double()
+    slope = (scaled * standard).mean(1, keepdim=True)
+    wrongs = {
+        "mean of g left out": (rstd * (scaled - standard * slope), dweight, dbias),
+        "slope left out": (rstd * (scaled - scaled.mean(1, keepdim=True)), dweight, dbias),
+        "last row left out of dbias": (dx, dweight, dbias - dy[-1]),
+        "last row left out of dweight": (dx, dweight - dy[-1] * standard[-1], dbias),
+        "dbias summed in 16 bits": (dx, dweight, in_16_bits(dy)),
+    }
+    for name, wrong in wrongs.items():
+        assert used(OPERATOR, "triton", gradient, inputs, wrong) > 1, name
+
+
+def test_a_small_problem_is_checked_whole(seed: int) -> None:
+    problem = large("backward", "float32", 100, 100)
+    inputs = drawn(problem, seed)
+    assert excerpt(problem, inputs, inputs[:3])[0] is problem
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("rows, length", [(1499, 3000), (70_000, 70), (40, 130_001)])
+def test_excerpt_is_part_of_the_problem(direction: str, rows: int, length: int, seed: int) -> None:
+    problem = large(direction, "float32", rows, length)
+    inputs = drawn(problem, seed)
+    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
+    smaller, some, part = excerpt(problem, inputs, outputs)
+    assert smaller.elements <= max(problem.elements / 2, 17 * length) and smaller.length == length
+    for got, want in zip(part, outputs_of(OPERATOR.reference(smaller, *some)), strict=True):
+        assert got.shape == want.shape
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+    assert torch.equal(part[0][-1], outputs[0][-1])
+    if direction == "backward":
+        assert part[1].numel() < length and part[1][-1] == outputs[1][-1]
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_excerpt_notices_an_error_in_any_output(direction: str, seed: int) -> None:
+    """In every 40th row, or column, of an output: some of them are met."""
+    problem = large(direction, "float32")
+    inputs = drawn(problem, seed)
+    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
+    assert relative_error(OPERATOR, problem, inputs, outputs) < 1e-14
+    for place in range(3):
+        wrong = [one.clone() for one in outputs]
+        wrong[place][::40] += 0.1 * wrong[place].abs().max()
+        assert relative_error(OPERATOR, problem, inputs, tuple(wrong)) > 0.05
