@@ -1,0 +1,110 @@
+"""Pooling forward: each program computes a tile of outputs, visiting the taps of all its windows together.
+
+**Why this algorithm.** A tap at a time, a program loads what all its windows hold there: independent loads,
+all in flight at once up to 3 x 3 (unrolled) and seven at a time above, where a row of taps is unrolled.
+Nothing is shared between threads but the L1 cache, which serves the overlap of windows. `windows.py` says how
+tiles lie.
+
+**Bytes moved.** Every tap of every output is loaded once and every output stored once:
+
+    loads  = e n c (taps of all windows that lie in the image)   k^2 / stride^2 of x, mostly from L1 and L2
+    stores = (e + 8 for indices, e + 1 for codes, or e) n c high wide
+
+From DRAM each element of x must come once: `Problem.byte_moved`. In NHWC all accesses are 16 bytes wide if c
+is a multiple of 16 bytes. In NCHW a tap's loads are `stride` elements apart and rarely aligned, so 2 or 4
+bytes wide, coalesced over a warp; stores are wide if a plane of y is a multiple of 16 bytes.
+
+**Arithmetic.** Values are compared and added in float32, exactly and nearly so; rounded once. Of equal maxima
+the first is kept, and a NaN beats all; the place starts at the first tap in the image, which an image of
+minus infinity keeps. All as PyTorch does, bit for bit.
+"""
+
+import triton
+import triton.language as tl
+
+from kernels.pooling.windows import divisor, first, tile
+
+
+@triton.jit(  # type: ignore[untyped-decorator]
+    do_not_specialize=["h", "w", "high", "wide", "area_in", "area_out", "c", "planes"]
+)
+def pool(  # type: ignore[no-untyped-def]
+    x_pointer,  # [n, c, h, w] in its layout, read only
+    y_pointer,  # [n, c, high, wide], laid out as x; every element is written once
+    place_pointer,  # as y: int64 indices or uint8 codes, every element written once; average: not touched
+    h,
+    w,
+    high,
+    wide,
+    area_in,  # h w
+    area_out,  # high wide
+    c,
+    planes,  # n c
+    KIND: tl.constexpr,  # "average", "indices" or "codes"
+    WINDOW: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PADDING: tl.constexpr,
+    INCLUDE_PADDING: tl.constexpr,
+    WHOLE_WINDOWS: tl.constexpr,  # every divisor is WINDOW^2
+    CHANNELS_LAST: tl.constexpr,
+    ALIGN: tl.constexpr,  # power of two that divides c (NHWC) or area_out (NCHW); at most 16 bytes' worth
+    HIGH: tl.constexpr,
+    WIDE: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """y, and for max where the maxima were, of one tile of outputs."""
+    # Changes no value: it is how the compiler learns what divides it (a hint on an argument is lost).
+    if CHANNELS_LAST:
+        c = c // ALIGN * ALIGN
+    else:
+        area_out = area_out // ALIGN * ALIGN
+    row, column, lane, image, inside = tile(high, wide, c, planes, CHANNELS_LAST, HIGH, WIDE, LANES)
+    pitch = c if CHANNELS_LAST else 1
+    x = first(x_pointer, image, lane, area_in, c, CHANNELS_LAST)
+    top = row * STRIDE - PADDING
+    left = column * STRIDE - PADDING
+
+    if CHANNELS_LAST:
+        SHAPE: tl.constexpr = (HIGH * WIDE, LANES)
+    else:
+        SHAPE: tl.constexpr = (LANES, HIGH * WIDE)  # type: ignore[no-redef]
+    best = tl.full(SHAPE, 0.0 if KIND == "average" else float("-inf"), tl.float32)
+    code = tl.broadcast_to(tl.maximum(-top, 0) * WINDOW + tl.maximum(-left, 0), SHAPE)
+    for i in tl.range(0, WINDOW, loop_unroll_factor=WINDOW if WINDOW <= 3 else 1):
+        for j in tl.range(0, WINDOW, loop_unroll_factor=WINDOW if WINDOW <= 7 else 1):
+            best, code = visit(best, code, x, i, j, top, left, h, w, pitch, inside, KIND, WINDOW)
+
+    at = (row * wide + column) * pitch if CHANNELS_LAST else row * wide + column
+    y = first(y_pointer, image, lane, area_out, c, CHANNELS_LAST)
+    if KIND == "average":
+        if WHOLE_WINDOWS:
+            best = best / (WINDOW * WINDOW)
+        else:
+            best = best / divisor(top, left, h, w, WINDOW, PADDING, INCLUDE_PADDING)
+    else:
+        place = first(place_pointer, image, lane, area_out, c, CHANNELS_LAST)
+        if KIND == "indices":
+            index = (top + code // WINDOW) * w + left + code % WINDOW
+            tl.store(place + at, index.to(tl.int64), mask=inside)
+        else:
+            tl.store(place + at, code.to(tl.uint8), mask=inside)
+    tl.store(y + at, best.to(y_pointer.dtype.element_ty), mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def visit(  # type: ignore[no-untyped-def]
+    best, code, x, i, j, top, left, h, w, pitch, inside, KIND: tl.constexpr, WINDOW: tl.constexpr
+):
+    """The sum or maximum so far, and the tap it is of, with tap (i, j) of every window taken in."""
+    row = top + i
+    column = left + j
+    held = inside & (row >= 0) & (row < h) & (column >= 0) & (column < w)
+    at = x + (row * w + column) * pitch
+    if KIND == "average":
+        best += tl.load(at, mask=held, other=0.0).to(tl.float32)
+    else:
+        value = tl.load(at, mask=held, other=float("-inf")).to(tl.float32)
+        better = (value > best) | (value != value)
+        best = tl.where(better, value, best)
+        code = tl.where(better, i * WINDOW + j, code)
+    return best, code

@@ -1,0 +1,364 @@
+"""Pooling on tensors: inputs, the float64 reference, torch's kernels, Inductor's and ours.
+
+Tensors are as problem.py says. Max forward returns y and the indices (int64, h x w flattened, PyTorch's),
+which max backward takes; `triton-codes` returns codes (uint8, tap of the window, row by row) in their stead,
+and `excerpt` turns them into indices. Indices and codes lie in memory as y does.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, get_args
+
+import torch
+
+from bench.spec import Dtype, Launch, Operator, Uniform
+from kernels.pooling.problem import Direction, Kind, Layout, Pooling
+from kernels.pooling.rounding import tolerance
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+_DRAWN = 1 << 22
+"""Indices drawn at random; more images repeat them."""
+_CHECKED = 1 << 23
+"""Taps, inputs and outputs that an excerpt holds, about."""
+
+
+def inputs(problem: Pooling, uniform: Uniform) -> Tensors:
+    """Forward: x. Backward: dy, and for max the indices: a random tap of every window, within the image.
+
+    Uniform over the taps, as the maximum of random data lies, but without computing it from an x.
+    """
+    forward = problem.direction == "forward"
+    h, w = (problem.h, problem.w) if forward else (problem.high, problem.wide)
+    if problem.layout == "NHWC":
+        x = uniform(problem.n, h, w, problem.c).permute(0, 3, 1, 2)
+    else:
+        x = uniform(problem.n, problem.c, h, w)
+    if forward or problem.kind == "average":
+        return (x,)
+    return x, _random_indices(problem, x.device)
+
+
+def _random_indices(problem: Pooling, device: torch.device) -> torch.Tensor:
+    """int64 `[n, c, high, wide]` in memory of its own, from a pattern that is drawn once for a problem."""
+    pattern = _pattern(problem, device)
+    images = pattern.shape[0]
+    indices = _empty(problem, problem.high, problem.wide, torch.int64, device)
+    for first in range(0, problem.n, images):
+        part = indices[first : first + images]
+        part.copy_(pattern[: part.shape[0]])
+    return indices
+
+
+@functools.lru_cache(maxsize=1)
+def _pattern(problem: Pooling, device: torch.device) -> torch.Tensor:
+    image = problem.c * problem.high * problem.wide
+    some = problem.model_copy(update={"n": max(1, min(problem.n, _DRAWN // image))})
+    generator = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
+    along: list[torch.Tensor] = []
+    for size in (problem.h, problem.w):
+        counts = torch.tensor(problem.taps(size), device=device)
+        starts = (torch.arange(len(counts), device=device) * problem.stride - problem.padding).clamp(min=0)
+        random = _empty(some, problem.high, problem.wide, torch.float64, device).uniform_(generator=generator)
+        if not along:
+            counts, starts = counts[:, None], starts[:, None]
+        along.append((random * counts).long() + starts)
+    row, column = along
+    return row.mul_(problem.w).add_(column)
+
+
+def reference(problem: Pooling, *tensors: torch.Tensor) -> torch.Tensor | Tensors:
+    """Forward: y, and for max the indices. Backward: dx. Float64, tap by tap, no pooling of torch's."""
+    if problem.direction == "forward":
+        (x,) = tensors
+        return _maximum(problem, x.double()) if problem.kind == "max" else _average(problem, x.double())
+    dy = tensors[0].double()
+    if problem.kind == "average":
+        return _average_backward(problem, dy)
+    dx = dy.new_zeros(problem.n, problem.c, problem.h * problem.w)
+    dx.scatter_add_(2, tensors[1].flatten(2), dy.flatten(2))
+    return dx.view(problem.n, problem.c, problem.h, problem.w)
+
+
+def _maximum(problem: Pooling, x: torch.Tensor) -> Tensors:
+    # The first tap of a window is the answer until one is larger, or NaN; float64 holds all integers here.
+    place = torch.arange(problem.h * problem.w, dtype=torch.float64, device=x.device)
+    place = place.view(1, 1, problem.h, problem.w)
+    best = index = None
+    for value, at in zip(_taps(problem, x, -torch.inf), _taps(problem, place, -1.0), strict=True):
+        if best is None or index is None:
+            best, index = value.clone(), at.expand_as(value).clone()
+            continue
+        better = (at >= 0) & ((index < 0) | (value > best) | value.isnan())
+        best = torch.where(better, value, best)
+        index = torch.where(better, at, index)
+    assert best is not None and index is not None
+    return best, index
+
+
+def _average(problem: Pooling, x: torch.Tensor) -> torch.Tensor:
+    total = x.new_zeros(problem.n, problem.c, problem.high, problem.wide)
+    for value in _taps(problem, x, 0.0):
+        total += value
+    return total / _divisors(problem, x.device)
+
+
+def _average_backward(problem: Pooling, dy: torch.Tensor) -> torch.Tensor:
+    share = dy / _divisors(problem, dy.device)
+    padded = _padded(problem, dy.new_zeros(problem.n, problem.c, problem.h, problem.w), 0.0)
+    for rows, columns in _tap_slices(problem):
+        padded[:, :, rows, columns] += share
+    p = problem.padding
+    return padded[:, :, p : p + problem.h, p : p + problem.w]
+
+
+def _divisors(problem: Pooling, device: torch.device) -> torch.Tensor:
+    rows, columns = (
+        torch.tensor(problem.extents(size), dtype=torch.float64, device=device)
+        for size in (problem.h, problem.w)
+    )
+    return rows[:, None] * columns
+
+
+def _taps(problem: Pooling, x: torch.Tensor, fill: float) -> list[torch.Tensor]:
+    """For each tap of the window, row by row, what all windows hold there: views `[n, c, high, wide]`."""
+    padded = _padded(problem, x, fill)
+    return [padded[:, :, rows, columns] for rows, columns in _tap_slices(problem)]
+
+
+def _tap_slices(problem: Pooling) -> list[tuple[slice, slice]]:
+    down, across = ((count - 1) * problem.stride + 1 for count in (problem.high, problem.wide))
+    step = problem.stride
+    return [
+        (slice(i, i + down, step), slice(j, j + across, step))
+        for i in range(problem.window)
+        for j in range(problem.window)
+    ]
+
+
+def _padded(problem: Pooling, x: torch.Tensor, fill: float) -> torch.Tensor:
+    """With padding on all sides, and at the end room for an overhanging window."""
+    sides = [problem.padding, 0, problem.padding, 0]
+    for place, (size, count) in enumerate(((problem.w, problem.wide), (problem.h, problem.high))):
+        reach = (count - 1) * problem.stride + problem.window - problem.padding - size
+        sides[2 * place + 1] = max(problem.padding, reach)
+    return torch.nn.functional.pad(x, sides, value=fill)
+
+
+def aten(problem: Pooling, *tensors: torch.Tensor) -> Launch:
+    """torch's kernel, by the overload that writes into what is allocated here."""
+    op, window = torch.ops.aten, _window(problem)
+    device, dtype = tensors[0].device, tensors[0].dtype
+    if problem.direction == "forward":
+        (x,) = tensors
+        y = _empty(problem, problem.high, problem.wide, dtype, device)
+        if problem.kind == "average":
+            average = op.avg_pool2d.out
+            flags = (problem.ceil_mode, problem.count_include_pad, None)
+            return Launch(lambda: average(x, *window, *flags, out=y), (y,))
+        indices = _empty(problem, problem.high, problem.wide, torch.int64, device)
+        maximum, ceil = op.max_pool2d_with_indices.out, problem.ceil_mode
+        return Launch(lambda: maximum(x, *window, (1, 1), ceil, out=y, indices=indices), (y, indices))
+
+    dy, dx = tensors[0], _empty(problem, problem.h, problem.w, dtype, device)
+    # Backward asks for x only to learn its shape and layout, which dx has too.
+    if problem.kind == "average":
+        average_backward = op.avg_pool2d_backward.grad_input
+        flags = (problem.ceil_mode, problem.count_include_pad, None)
+        return Launch(lambda: average_backward(dy, dx, *window, *flags, grad_input=dx), (dx,))
+    indices, ceil = tensors[1], problem.ceil_mode
+    backward = op.max_pool2d_with_indices_backward.grad_input
+    return Launch(lambda: backward(dy, dx, *window, (1, 1), ceil, indices, grad_input=dx), (dx,))
+
+
+def inductor(problem: Pooling, *tensors: torch.Tensor) -> Launch:
+    """The same function compiled for this problem's shapes; it allocates what it returns."""
+    from kernels.inductor import compiled
+
+    if problem.direction == "forward":
+        run = compiled(_forward, problem)
+        return Launch(lambda: run(*tensors))
+    # Never read: it lends its shape and layout.
+    x = _empty(problem, problem.h, problem.w, tensors[0].dtype, tensors[0].device)
+    run = compiled(_backward, problem)
+    return Launch(lambda: run(x, *tensors))
+
+
+def _forward(problem: Pooling, x: torch.Tensor) -> torch.Tensor | Tensors:
+    op, window = torch.ops.aten, _window(problem)
+    y: torch.Tensor | Tensors
+    if problem.kind == "average":
+        y = op.avg_pool2d(x, *window, problem.ceil_mode, problem.count_include_pad)
+    else:
+        y = op.max_pool2d_with_indices(x, *window, (1, 1), problem.ceil_mode)
+    return y
+
+
+def _backward(problem: Pooling, x: torch.Tensor, dy: torch.Tensor, *indices: torch.Tensor) -> torch.Tensor:
+    op, window = torch.ops.aten, _window(problem)
+    dx: torch.Tensor
+    if problem.kind == "average":
+        flags = (problem.ceil_mode, problem.count_include_pad, None)
+        dx = op.avg_pool2d_backward(dy, x, *window, *flags)
+    else:
+        dx = op.max_pool2d_with_indices_backward(dy, x, *window, (1, 1), problem.ceil_mode, *indices)
+    return dx
+
+
+def triton(problem: Pooling, *tensors: torch.Tensor) -> Launch:
+    """Our kernel for this direction, tuned when first asked; indices as PyTorch's."""
+    from kernels.pooling import launching  # Triton is not everywhere, and a run on a CPU needs none.
+
+    return launching.launch(problem, *tensors)
+
+
+def triton_codes(problem: Pooling, *tensors: torch.Tensor) -> Launch:
+    """Our kernel with codes in place of indices; backward converts the indices given here, untimed."""
+    from kernels.pooling import launching
+
+    if problem.direction == "backward":
+        dy, indices = tensors
+        return launching.launch(problem, dy, codes(problem, indices))
+    return launching.launch(problem, *tensors, as_codes=True)
+
+
+def triton_configuration(problem: Pooling, *tensors: torch.Tensor) -> str:
+    """The tile that `triton` chose: `4x8x64 w4`, rows x columns of points x channels (or planes), warps."""
+    from kernels.pooling import launching
+
+    return launching.configuration(problem, as_codes=False)
+
+
+def triton_codes_configuration(problem: Pooling, *tensors: torch.Tensor) -> str:
+    """The tile that `triton-codes` chose."""
+    from kernels.pooling import launching
+
+    return launching.configuration(problem, as_codes=True)
+
+
+def codes(problem: Pooling, indices: torch.Tensor) -> torch.Tensor:
+    """Taps as uint8, window x row + column within the window, of PyTorch's indices; same shape and layout."""
+    row, column = _corners(problem, indices.device)
+    tap = (indices // problem.w - row).mul_(problem.window).add_(indices % problem.w - column)
+    return tap.to(torch.uint8)
+
+
+def indices_of(problem: Pooling, codes: torch.Tensor) -> torch.Tensor:
+    """PyTorch's indices of codes: the inverse of `codes`."""
+    row, column = _corners(problem, codes.device)
+    tap = codes.long()
+    return (tap // problem.window + row) * problem.w + (tap % problem.window + column)
+
+
+def _corners(problem: Pooling, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows [high, 1] and columns [wide] at which windows start, padding included: from -padding on."""
+    row, column = (
+        torch.arange(count, device=device) * problem.stride - problem.padding
+        for count in (problem.high, problem.wide)
+    )
+    return row[:, None], column
+
+
+def _window(problem: Pooling) -> tuple[tuple[int, int], ...]:
+    return tuple((size, size) for size in (problem.window, problem.stride, problem.padding))
+
+
+def _empty(problem: Pooling, h: int, w: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """`[n, c, h, w]` in the problem's layout: torch's kernels copy what is laid out otherwise."""
+    layout = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
+    return torch.empty(problem.n, problem.c, h, w, dtype=dtype, device=device, memory_format=layout)
+
+
+def excerpt(problem: Pooling, inputs: Tensors, outputs: Tensors) -> tuple[Pooling, Tensors, Tensors]:
+    """Some images and some channels, whole planes; a small problem whole. Codes become indices.
+
+    Planes are independent of each other. Chosen at random, the first and the last among them, by torch's own
+    generator on the CPU, so a seeded run repeats its choice.
+    """
+    plane = problem.h * problem.w + problem.high * problem.wide * problem.window**2
+    planes = max(1, _CHECKED // plane)
+    if problem.n * problem.c > planes:
+        c = min(problem.c, max(1, math.isqrt(planes)))
+        n = min(problem.n, max(1, planes // c))
+        c = min(problem.c, max(1, planes // n))
+        images, channels = _some(problem.n, n), _some(problem.c, c)
+        inputs = tuple(_part(one, images, channels) for one in inputs)
+        outputs = tuple(_part(one, images, channels) for one in outputs)
+        problem = problem.model_copy(update={"n": n, "c": c})
+    return (
+        problem,
+        inputs,
+        tuple(indices_of(problem, one) if one.dtype == torch.uint8 else one for one in outputs),
+    )
+
+
+def _part(tensor: torch.Tensor, images: torch.Tensor, channels: torch.Tensor) -> torch.Tensor:
+    return tensor[images.to(tensor.device)[:, None], channels.to(tensor.device)]
+
+
+def _some(total: int, count: int) -> torch.Tensor:
+    """`count` different numbers below `total`, ascending, the ends among them if there is room for both."""
+    if count == 1:
+        return torch.randint(total, (1,))
+    inner = torch.randperm(total - 2)[: count - 2] + 1
+    chosen: torch.Tensor = torch.cat([torch.tensor([0]), inner.sort().values, torch.tensor([total - 1])])
+    return chosen
+
+
+def _examples() -> list[Pooling]:
+    # (h, w, window, stride, padding, ceil_mode): one point, primes, remainders never read, overlap, gaps
+    # between windows, an overhanging window, a window that is the whole image, and one wider than our kernels
+    # unroll.
+    shapes = [
+        (1, 1, 1, 1, 0, False),
+        (7, 7, 2, 2, 0, False),
+        (13, 11, 3, 2, 1, False),
+        (9, 17, 3, 1, 1, False),
+        (8, 6, 3, 2, 1, True),
+        (10, 7, 2, 3, 0, True),
+        (7, 7, 7, 1, 0, False),
+        (12, 15, 5, 3, 2, False),
+    ]
+    sizes = [(2, 3), (1, 64), (3, 17)]
+    dtypes: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
+    found = []
+    for place, (h, w, window, stride, padding, ceil_mode) in enumerate(shapes):
+        for turn, (kind, direction, layout) in enumerate(
+            (k, d, m) for k in get_args(Kind) for d in get_args(Direction) for m in get_args(Layout)
+        ):
+            if window == 1 and (kind, direction) != ("max", "forward"):
+                continue
+            n, c = sizes[(place + turn // 2) % 3]
+            found.append(
+                Pooling(
+                    dtype=dtypes[(place + turn + turn // 3) % 3],
+                    kind=kind,
+                    direction=direction,
+                    n=n,
+                    c=c,
+                    h=h,
+                    w=w,
+                    window=window,
+                    stride=stride,
+                    padding=padding,
+                    ceil_mode=ceil_mode,
+                    count_include_pad=kind == "max" or place % 2 == 0,
+                    layout=layout,
+                )
+            )
+    return found
+
+
+OPERATOR = Operator(
+    problem=Pooling,
+    inputs=inputs,
+    reference=reference,
+    implementations={"aten": aten, "inductor": inductor, "triton": triton, "triton-codes": triton_codes},
+    tolerance=tolerance,
+    examples=_examples(),
+    excerpt=excerpt,
+    configuration={"triton": triton_configuration, "triton-codes": triton_codes_configuration},
+)

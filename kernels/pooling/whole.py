@@ -1,0 +1,87 @@
+"""Pooling forward where one window is the whole image: global pooling, a reduction over h w points.
+
+**Why this algorithm.** A plane has one output, so the tiles of `forward.py` would have one point, and one
+thread would walk through a plane alone, a load at a time. Here the points of the window are an axis of the
+tile: TAPS of them are loaded together, each thread keeps its own sum or maximum over the steps, and one
+reduction across the threads ends it. A plane is one program's, whose loop covers it, so there is nothing to
+combine between programs and the order of additions is always the same.
+
+**Bytes moved.** Every point of x is loaded once and every output stored once, which is `Problem.byte_moved`.
+Accesses are 16 bytes wide along c (NHWC) or along the plane (NCHW), where a row of those is a multiple of
+that.
+
+**Ties and NaN.** A thread sees its points in ascending order and keeps the first of equal maxima, and the
+last NaN. Across threads, the last NaN wins if there is any; else the lowest place among those that hold the
+maximum. As the window is the image, the tap's code is the index.
+"""
+
+import triton
+import triton.language as tl
+
+from kernels.pooling.windows import first
+
+
+@triton.jit(do_not_specialize=["area", "c", "planes"])  # type: ignore[untyped-decorator]
+def pool_whole(  # type: ignore[no-untyped-def]
+    x_pointer,  # [n, c, h, w] in its layout, read only
+    y_pointer,  # [n, c, 1, 1]; every element is written once
+    place_pointer,  # as y: int64 indices or uint8 codes, every element written once; average: not touched
+    area,  # h w
+    c,
+    planes,  # n c
+    KIND: tl.constexpr,  # "average", "indices" or "codes"
+    CHANNELS_LAST: tl.constexpr,
+    ALIGN: tl.constexpr,  # power of two that divides c (NHWC) or area (NCHW); at most 16 bytes' worth
+    TAPS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """y, and for max where the maxima were, of LANES channels of an image (NHWC) or LANES planes (NCHW)."""
+    program = tl.program_id(0)
+    if CHANNELS_LAST:
+        c = c // ALIGN * ALIGN  # as in forward.py
+        blocks = tl.cdiv(c, LANES)
+        image = (program // blocks).to(tl.int64)
+        lane = (program % blocks * LANES + tl.arange(0, LANES))[None, :]
+        inside = lane < c
+        number = tl.arange(0, TAPS)[:, None]
+        pitch = c
+        AXIS: tl.constexpr = 0
+        SHAPE: tl.constexpr = (TAPS, LANES)
+    else:
+        area = area // ALIGN * ALIGN
+        image = tl.zeros((), tl.int64)
+        lane = (program.to(tl.int64) * LANES + tl.arange(0, LANES))[:, None]
+        inside = lane < planes
+        number = tl.arange(0, TAPS)[None, :]
+        pitch = 1
+        AXIS: tl.constexpr = 1  # type: ignore[no-redef]
+        SHAPE: tl.constexpr = (LANES, TAPS)  # type: ignore[no-redef]
+    x = first(x_pointer, image, lane, area, c, CHANNELS_LAST)
+
+    best = tl.full(SHAPE, 0.0 if KIND == "average" else float("-inf"), tl.float32)
+    code = tl.broadcast_to(number, SHAPE)
+    for start in range(0, area, TAPS):
+        tap = start + number
+        held = inside & (tap < area)
+        if KIND == "average":
+            best += tl.load(x + tap * pitch, mask=held, other=0.0).to(tl.float32)
+        else:
+            value = tl.load(x + tap * pitch, mask=held, other=float("-inf")).to(tl.float32)
+            better = (value > best) | (value != value)
+            best = tl.where(better, value, best)
+            code = tl.where(better, tap, code)
+
+    y = first(y_pointer, image, lane, 1, c, CHANNELS_LAST)
+    if KIND == "average":
+        result = tl.sum(best, axis=AXIS, keep_dims=True) / tl.cast(area, tl.float32)
+    else:
+        nan = tl.max(tl.where(best != best, code, -1), axis=AXIS, keep_dims=True)
+        number_best = tl.where(best != best, float("-inf"), best)
+        result = tl.max(number_best, axis=AXIS, keep_dims=True)
+        # A place beyond the image holds minus infinity, and is above every place within.
+        index = tl.min(tl.where(number_best == result, code, 2147483647), axis=AXIS, keep_dims=True)
+        result = tl.where(nan >= 0, float("nan"), result)
+        index = tl.where(nan >= 0, nan, index)
+        place = first(place_pointer, image, lane, 1, c, CHANNELS_LAST)
+        tl.store(place, index.to(place_pointer.dtype.element_ty), mask=inside)
+    tl.store(y, result.to(y_pointer.dtype.element_ty), mask=inside)

@@ -1,0 +1,31 @@
+"""What the tests of pooling have in common: launches into poison, and the error of what they wrote."""
+
+import math
+
+import torch
+
+from bench.measure.check import outputs_of, poison, relative_error
+from bench.spec import Launch
+from kernels.pooling.operator import OPERATOR
+from kernels.pooling.problem import Pooling
+
+
+def error(problem: Pooling, inputs: tuple[torch.Tensor, ...], launch: Launch) -> float:
+    """The harness's own: poisons what is allocated beforehand, launches, compares; codes become indices."""
+    poison(launch.outputs)
+    return relative_error(OPERATOR, problem, inputs, outputs_of(launch.call()))
+
+
+def visits(problem: Pooling) -> int:
+    """Loads of a window's dy by `gather_cells`: every cell visits the windows that exist of its few."""
+    total = problem.n * problem.c
+    for size, windows in ((problem.h, problem.high), (problem.w, problem.wide)):
+        cells = math.ceil((size + problem.padding) / problem.stride)
+        each_way = math.ceil(problem.window / problem.stride)
+        total *= sum(0 <= cell - i < windows for cell in range(cells) for i in range(each_way))
+    return total
+
+
+def taps(problem: Pooling) -> int:
+    """Loads that visiting every tap of every window takes, padding left out."""
+    return problem.n * problem.c * sum(problem.taps(problem.h)) * sum(problem.taps(problem.w))

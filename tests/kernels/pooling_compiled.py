@@ -1,0 +1,101 @@
+"""The tiles that our pooling kernels may try, compiled and held to the promises of streaming.py.
+
+    python -m tests.kernels.pooling_compiled          what the tests compile, as a table; exit code 1 on a
+    fault python -m tests.kernels.pooling_compiled --all    every combination: several minutes on two cores
+
+Needs no GPU; must run without TRITON_INTERPRET.
+"""
+
+import itertools
+import sys
+from collections.abc import Iterator
+
+from bench.spec import Dtype
+from kernels.pooling import launching
+from kernels.pooling.launching import Tile
+from kernels.pooling.problem import Direction, Kind, Layout, Pooling
+from tests.kernels.compiled import pointer
+from tests.kernels.streaming import CAPABILITIES, Variant, main
+
+DTYPES: tuple[Dtype, ...] = ("float16", "float32")
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
+LAYOUTS: tuple[Layout, ...] = ("NHWC", "NCHW")
+KINDS: tuple[tuple[Kind, bool], ...] = (("max", False), ("max", True), ("average", False))
+"""kind, and whether places are codes."""
+WINDOWS = ((2, 2, 0, 56), (3, 2, 1, 56), (3, 1, 1, 56), (7, 1, 3, 56), (9, 1, 4, 56), (7, 1, 0, 7))
+"""window, stride, padding, h and w; the last is global."""
+
+
+def pooling(
+    window: int, stride: int, padding: int, size: int, direction: Direction, layout: Layout, dtype: Dtype
+) -> Pooling:
+    """Max pooling of 8 images of 256 channels."""
+    return Pooling(
+        kind="max", direction=direction, n=8, c=256, h=size, w=size, window=window, stride=stride,
+        padding=padding, layout=layout, dtype=dtype,
+    )  # fmt: skip
+
+
+def variant(problem: Pooling, as_codes: bool, tile: Tile, capabilities: tuple[int, ...]) -> Variant:
+    """One compilation of what `launching.launch` would run."""
+    place = {True: "*u8", False: "*i64"}[as_codes] if problem.kind == "max" else pointer(problem.dtype)
+    names = ("dy_pointer", "dx_pointer") if problem.direction == "backward" else ("x_pointer", "y_pointer")
+    pointers = dict.fromkeys(names, pointer(problem.dtype)) | {"place_pointer": place}
+    whole = launching.is_whole(problem)
+    kind = launching.kind(problem, as_codes)
+    window = "whole" if whole else f"{problem.window}x{problem.window}/{problem.stride}"
+    size = f"{problem.layout} c={problem.c:<3} {problem.dtype:8}"
+    elements = tile.high * tile.wide * tile.lanes // (32 * tile.warps)
+    return Variant(
+        name=f"{problem.direction:8} {kind:7} {window:5} {size} {tile!s}",
+        kernel=launching.kernel(problem),
+        arguments=pointers | dict.fromkeys(launching.sizes(problem), "i32"),
+        constants=launching.constants(problem, as_codes, tile),
+        warps=tile.warps,
+        # Unaligned rows allow no wide access, nor do the windows of NCHW, which start anywhere; and global
+        # pooling writes next to nothing.
+        wide=problem.layout == "NHWC" and problem.c % 8 == 0 and not whole,
+        element=elements if problem.window <= 3 else 0,
+        capabilities=capabilities,
+    )
+
+
+def chosen() -> Iterator[Variant]:
+    """Every tile in either direction, layout and two data types, with kinds and architectures in turn.
+
+    Beside them what is hardest on registers or decides the width of accesses: the unrolled and the looping
+    windows with indices, global pooling, bfloat16 and channels that are no multiple of 16 bytes.
+    """
+    capabilities = itertools.cycle(CAPABILITIES)
+    for layout, direction, dtype in itertools.product(LAYOUTS, DIRECTIONS, DTYPES):
+        problem = pooling(3, 2, 1, 56, direction, layout, dtype)
+        for place, tile in enumerate(launching.candidates(problem)):
+            kind, as_codes = KINDS[(place + (dtype == "float32")) % 3]
+            yield variant(problem.model_copy(update={"kind": kind}), as_codes, tile, (next(capabilities),))
+            if dtype == "float32":  # five steps of a cycle of four and tiles of eight: no tile keeps its own
+                next(capabilities)
+    for layout, direction in itertools.product(LAYOUTS, DIRECTIONS):
+        for window, padding in ((3, 1), (7, 3)):
+            problem = pooling(window, 1, padding, 56, direction, layout, "float16")
+            widest = max(launching.candidates(problem), key=lambda t: t.high * t.wide * t.lanes / t.warps)
+            yield variant(problem, False, widest, (70, 90))
+    for layout in LAYOUTS:
+        problem = pooling(7, 1, 0, 7, "forward", layout, "float16")
+        yield variant(problem, False, launching.candidates(problem)[-1], (70, 100))
+    for direction in DIRECTIONS:
+        for dtype, c in (("bfloat16", 256), ("float16", 100)):
+            problem = pooling(3, 2, 1, 56, direction, "NHWC", dtype).model_copy(update={"c": c})
+            yield variant(problem, True, launching.candidates(problem)[-1], (80,))
+
+
+def every() -> Iterator[Variant]:
+    """All tiles of all kernels, windows, kinds, layouts and two data types, for every architecture."""
+    for layout, direction, dtype, (kind, as_codes) in itertools.product(LAYOUTS, DIRECTIONS, DTYPES, KINDS):
+        for window, stride, padding, size in WINDOWS:
+            problem = pooling(window, stride, padding, size, direction, layout, dtype)
+            for tile in launching.candidates(problem):
+                yield variant(problem.model_copy(update={"kind": kind}), as_codes, tile, CAPABILITIES)
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main(every() if "--all" in sys.argv[1:] else chosen()) else 0)

@@ -1,0 +1,224 @@
+"""Our pooling kernels, run by the repaired interpreter under the sanitizer: right, in bounds, each once.
+
+Needs its own process, because interpreting and compiling exclude each other:
+
+    TRITON_INTERPRET=1 python -m pytest tests/kernels/pooling_interpreted.py
+
+test_pooling.py starts it; its name keeps it out of an ordinary run.
+"""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from bench.measure.check import outputs_of, poison
+from bench.spec import Launch
+from kernels.pooling import launching
+from kernels.pooling.launching import Tile
+from kernels.pooling.operator import OPERATOR, codes, indices_of
+from kernels.pooling.problem import Direction, Kind, Layout, Pooling
+from kernels.pooling.rounding import tolerance
+from tests.kernels.interpreter import repaired
+from tests.kernels.pooling_cases import error, taps, visits
+from tests.kernels.sanitizer import placed, watched
+from tests.kernels.tensors import uniform
+
+LAYOUTS: tuple[Layout, ...] = ("NHWC", "NCHW")
+
+
+def launched(
+    problem: Pooling, inputs: tuple[torch.Tensor, ...], as_codes: bool, tile: Tile | None = None
+) -> Launch:
+    """What `triton` or `triton-codes` would launch, with this tile or the first to be tried."""
+    if as_codes and problem.direction == "backward":
+        inputs = (inputs[0], codes(problem, inputs[1]))
+    tile = tile or launching.candidates(problem)[0]
+    return launching.launch(problem, *inputs, as_codes=as_codes, tile=tile)
+
+
+def cases() -> list[tuple[Pooling, bool, Tile]]:
+    """Half of the examples, as indices and codes in turn, over the tiles in turn; several blocks of lanes."""
+    found = []
+    for place, problem in enumerate(OPERATOR.examples):
+        if (place + place // 8) % 2:
+            continue
+        tiles = launching.candidates(problem)
+        found.append(
+            (problem, problem.kind == "max" and place // 4 % 2 == 0, tiles[-1 - place % 3 % len(tiles)])
+        )
+    for layout, direction in itertools.product(LAYOUTS, ("forward", "backward")):
+        # Nine in the window: loops in which nothing is unrolled. Six: forward a reduction of a whole image.
+        for kind, window, padding, h, w in (
+            ("max", 3, 1, 9, 6),
+            ("max", 6, 0, 6, 6),
+            ("average", 9, 4, 2, 5),
+        ):
+            problem = Pooling(
+                kind=kind, direction=direction, n=2 if window == 3 else 1, c=5,
+                h=h, w=w, window=window, stride=2, padding=padding,
+                layout=layout, dtype="float32", ceil_mode=True, count_include_pad=kind == "max",
+            )  # fmt: skip
+            found.append((problem, direction == "backward" and kind == "max", Tile(2, 4, 4, 4)))
+    return found
+
+
+@pytest.mark.parametrize(("problem", "as_codes", "tile"), cases(), ids=str)
+def test_right_in_bounds_and_each_element_written_once(
+    problem: Pooling, as_codes: bool, tile: Tile, seed: int
+) -> None:
+    """Errors within the tolerance, bytes as the formulas say."""
+    torch.manual_seed(seed)
+    name = "triton-codes" if as_codes else "triton"
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    launch = launched(problem, inputs, as_codes, tile)
+    with repaired(), watched() as watch:
+        wrong = error(problem, inputs, launch)
+    assert wrong <= tolerance(problem, name)  # and so no poison is left: every element was written
+
+    assert watch.atomics.byte == 0
+    stored = sum(one.nbytes for one in launch.outputs)
+    assert watch.stores.byte == stored
+    assert all(watch.stores.within(one).repeated == 0 for one in launch.outputs)
+    assert sum(watch.stores.within(one).byte for one in launch.outputs) == stored
+    place = 0 if problem.kind == "average" or problem.direction == "forward" else 1 if as_codes else 8
+    loads = visits(problem) if launching.has_cells(problem) else taps(problem)
+    assert watch.loads.byte == loads * (problem.item_byte + place)
+    assert watch.loads.distinct_byte + stored == problem.byte_moved(name)
+
+
+@pytest.mark.parametrize(("problem", "as_codes", "tile"), cases()[:-12:7], ids=str)
+def test_a_second_launch_writes_the_same(problem: Pooling, as_codes: bool, tile: Tile, seed: int) -> None:
+    """Bit for bit, over the poison of the first."""
+    launch = launched(problem, OPERATOR.inputs(problem, uniform(problem, seed)), as_codes, tile)
+    with repaired():
+        before = [one.clone() for one in outputs_of(launch.call())]
+        poison(launch.outputs)
+        again = outputs_of(launch.call())
+    assert all(torch.equal(one, other) for one, other in zip(before, again, strict=True))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("h", "w", "window", "padding"), [(5, 9, 3, 1), (7, 7, 7, 0)])
+@pytest.mark.parametrize("as_codes", [False, True])
+def test_ties_nan_and_infinities_as_pytorch(
+    layout: Layout, h: int, w: int, window: int, padding: int, as_codes: bool, seed: int
+) -> None:
+    """Bit for bit, the indices too: few different values, several NaN, whole windows of minus infinity."""
+    problem = Pooling(
+        kind="max", direction="forward", n=4, c=8, h=h, w=w, window=window, stride=2, padding=padding,
+        layout=layout, dtype="float32",
+    )  # fmt: skip
+    (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
+    x = (x * 1.5).round()
+    x[0] = -math.inf
+    chance = torch.rand(x[1:3].shape, generator=torch.Generator().manual_seed(seed))
+    x[1:3] = torch.where(chance < 0.05, math.nan, x[1:3])
+    x[2:3] = torch.where(chance[1:] > 0.8, math.inf, x[2:3])
+    launch = launched(problem, (x,), as_codes)
+    with repaired():
+        y, places = outputs_of(launch.call())
+    want, indices = torch.nn.functional.max_pool2d(x, window, 2, padding, return_indices=True)
+    torch.testing.assert_close(y, want, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(indices_of(problem, places) if as_codes else places, indices)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("kind", "direction"), [("average", "forward"), ("average", "backward"), ("max", "backward")]
+)
+def test_nan_and_infinity_spread_no_further_than_in_pytorch(
+    layout: Layout, kind: Kind, direction: Direction, seed: int
+) -> None:
+    """Into the averages of their windows, and back into the points that those came from."""
+    torch.manual_seed(seed)
+    problem = Pooling(
+        kind=kind, direction=direction, n=2, c=5, h=9, w=7, window=3, stride=2, padding=1,
+        layout=layout, dtype="float32", count_include_pad=kind == "max",
+    )  # fmt: skip
+    first, *rest = OPERATOR.inputs(problem, uniform(problem, seed))
+    chance = torch.rand(first.shape, generator=torch.Generator().manual_seed(seed))
+    first[chance < 0.05], first[chance > 0.95] = math.nan, math.inf
+    first[0, 0, 1, 1], first[1, 4, 0, 0] = math.nan, math.inf
+    inputs = (first, *rest)
+    with repaired():
+        (got,) = outputs_of(launched(problem, inputs, False).call())
+    (want,) = outputs_of(OPERATOR.implementations["aten"](problem, *inputs).call())
+    assert want.isnan().any() and want.isinf().any() and want.isfinite().any()
+    torch.testing.assert_close(got, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("kind", "direction", "window", "size"),
+    [
+        ("max", "forward", 3, 16),
+        ("max", "backward", 3, 16),
+        ("average", "backward", 2, 16),
+        ("max", "forward", 7, 7),
+    ],
+)
+def test_the_far_end_beyond_32_bits(
+    layout: Layout, kind: Kind, direction: Direction, window: int, size: int, seed: int
+) -> None:
+    """The last program of tensors of more than 2^31 elements: its offsets need 64 bits."""
+    torch.manual_seed(seed)
+    c = 32
+    n = 2**31 // (c * size * size) + 3
+    problem = Pooling(
+        kind=kind, direction=direction, n=n, c=c, h=size, w=size, window=window, stride=1,
+        padding=window // 2 if size > window else 0, layout=layout, dtype="float16",
+    )  # fmt: skip
+    assert problem.input_elements > 2**31
+    last = problem.model_copy(update={"n": 1})
+    some = OPERATOR.inputs(last, uniform(last, seed))
+    if kind == "max" and direction == "backward":
+        some = (some[0], codes(last, some[1]))
+    order = torch.channels_last if layout == "NHWC" else torch.contiguous_format
+    inputs = []
+    for one in some:
+        large = torch.empty((n, *one.shape[1:]), dtype=one.dtype, memory_format=order)  # pages not touched
+        large[-1:] = one
+        inputs.append(large)
+
+    tile = Tile(4, 8, 16, 4)
+    arguments, outputs = launching.allocated(problem, tuple(inputs), as_codes=True)
+    grid = launching.grid(problem, tile)
+    with repaired(), watched() as watch, placed((grid[0] - 1,), grid):
+        launching.kernel(problem)[(1,)](**arguments, **launching.constants(problem, True, tile))
+    with repaired():
+        want = outputs_of(launching.launch(last, *some, as_codes=True, tile=tile).call())
+    for large, small in zip(outputs, want, strict=True):
+        written = watch.stores.within(large).addresses
+        offsets = torch.cat([torch.from_numpy(one.astype("int64")) for one in written]) - large.data_ptr()
+        at = offsets // large.element_size()
+        assert at.max() == large.numel() - 1
+        rest = at - (large.numel() - small.numel())
+        flat = [one.permute(0, 2, 3, 1) if layout == "NHWC" else one for one in (large, small)]
+        assert (rest >= 0).all()
+        assert torch.equal(flat[0].reshape(-1)[at], flat[1].reshape(-1)[rest])
+
+
+def test_a_tile_left_out_is_found(seed: int) -> None:
+    """One program too few leaves poison."""
+    problem = Pooling(
+        kind="average",
+        direction="backward",
+        n=2,
+        c=8,
+        h=9,
+        w=9,
+        window=3,
+        stride=2,
+        layout="NHWC",
+        dtype="float32",
+    )
+    tile = Tile(4, 4, 8, 4)
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    arguments, outputs = launching.allocated(problem, inputs, as_codes=False)
+    outputs[0].fill_(math.nan)
+    with repaired():
+        programs = launching.grid(problem, tile)[0] - 1
+        launching.kernel(problem)[(programs,)](**arguments, **launching.constants(problem, False, tile))
+    assert outputs[0].isnan().any()

@@ -1,0 +1,380 @@
+import itertools
+import random
+from typing import get_args
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from bench.measure.check import outputs_of, relative_error
+from bench.spec import Dtype
+from kernels import operator
+from kernels.pooling.operator import OPERATOR, codes, excerpt, indices_of
+from kernels.pooling.problem import Direction, Kind, Layout, Pooling
+from kernels.pooling.rounding import tolerance
+from tests.kernels.pooling_cases import error, taps
+from tests.kernels.processes import compiled, interpreted
+from tests.kernels.tensors import uniform
+
+
+def test_triton_kernels_interpreted() -> None:
+    pytest.importorskip("triton")
+    interpreted("tests/kernels/pooling_interpreted.py")
+
+
+def test_triton_kernels_compiled_for_every_architecture() -> None:
+    pytest.importorskip("triton")
+    compiled("tests.kernels.pooling_compiled")
+
+
+def test_operator_binds_every_declared_name() -> None:
+    assert operator("pooling") is OPERATOR
+
+
+def pooling(**given: object) -> Pooling:
+    """Max forward of float32, 3x3 at stride 2, but for what is given."""
+    usual: dict[str, object] = {
+        **{"kind": "max", "direction": "forward", "n": 2, "c": 3, "h": 13, "w": 11},
+        **{"window": 3, "stride": 2, "padding": 1, "layout": "NCHW", "dtype": "float32"},
+    }
+    return Pooling.model_validate(usual | given)
+
+
+def geometries() -> list[dict[str, object]]:
+    """Every window, stride, padding and rounding that PyTorch allows, on odd, prime and tiny images."""
+    found = []
+    for window, stride, ceil_mode in itertools.product((1, 2, 3, 5, 7), (1, 2, 3), (False, True)):
+        for padding in range(window // 2 + 1):
+            for h, w in ((7, 7), (13, 10), (1, 6)):
+                given: dict[str, object] = {
+                    "window": window,
+                    "stride": stride,
+                    "padding": padding,
+                    "h": h,
+                    "w": w,
+                }
+                given |= {"ceil_mode": ceil_mode}
+                try:
+                    pooling(**given)
+                except ValidationError:
+                    continue
+                found.append(given)
+    return found
+
+
+def test_sizes_are_pytorchs_and_what_is_refused_pytorch_refuses() -> None:
+    tried = refused = 0
+    sizes = itertools.product(range(1, 6), range(1, 5), (0, 1, 2), (1, 2, 3, 8), (1, 7), (False, True))
+    for window, stride, padding, h, w, ceil_mode in sizes:
+        tried += 1
+        given = {
+            "window": window,
+            "stride": stride,
+            "padding": padding,
+            "h": h,
+            "w": w,
+            "ceil_mode": ceil_mode,
+        }
+        x = torch.empty(1, 1, h, w, device="meta")
+        try:
+            want = torch.nn.functional.max_pool2d(x, window, stride, padding, ceil_mode=ceil_mode).shape[2:]
+        except RuntimeError:
+            refused += 1
+            with pytest.raises(ValidationError):
+                pooling(**given)
+            continue
+        problem = pooling(**given)
+        assert (problem.high, problem.wide) == tuple(want)
+    assert 0.1 * tried < refused < 0.9 * tried
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"padding": 2}, "padding 2 is more than half of window 3; 1 is the most"),
+        ({"window": 9, "h": 5, "padding": 1}, "no window of 9 fits into the padded input of 7 x 13"),
+        ({"count_include_pad": False}, "count_include_pad: false is for kind: average"),
+    ],
+)
+def test_what_is_impossible_is_said_in_a_sentence(given: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        pooling(**given)
+
+
+def test_refusals() -> None:
+    assert "an average has none" in pooling(kind="average").refusal("triton-codes")
+    wide = {"h": 40, "w": 40, "window": 17, "padding": 8}
+    assert "up to 16 x 16 taps" in pooling(**wide).refusal("triton-codes")
+    assert not pooling(**wide | {"window": 16}).refusal("triton-codes")
+    assert not pooling(**wide).refusal("triton")
+    large = {"c": 1 << 11, "h": 1 << 10, "w": 1 << 10, "layout": "NHWC"}
+    assert "addresses an image with 32 bits" in pooling(**large).refusal("triton")
+    assert not pooling(**large | {"layout": "NCHW"}).refusal("triton")
+    assert "addresses a plane" in pooling(h=1 << 16, w=1 << 15).refusal("triton-codes")
+    assert not pooling(**large).refusal("aten") and not pooling(**large).refusal("inductor")
+
+
+def test_str_is_short_and_unique() -> None:
+    texts = [str(problem) for problem in OPERATOR.examples]
+    assert len(set(texts)) == len(texts)
+    assert str(pooling(layout="NHWC")) == (
+        "float32 max forward n=2 c=3 h=13 w=11 window=3 stride=2 padding=1 layout=NHWC"
+    )
+    assert str(pooling(kind="average", ceil_mode=True, count_include_pad=False)).endswith(
+        "layout=NCHW ceil_mode=True count_include_pad=False"
+    )
+
+
+def test_the_documents_intensity() -> None:
+    """GB-03: nine operations for four bytes."""
+    problem = pooling(stride=1, dtype="float16", h=56, w=56)
+    assert problem.flop / problem.byte == 2.25
+
+
+@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
+def test_inputs_and_outputs_are_what_the_problem_counts(problem: Pooling, seed: int) -> None:
+    first, *places = OPERATOR.inputs(problem, uniform(problem, seed))
+    launch = OPERATOR.implementations["aten"](problem, first, *places)
+    order = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
+    assert all(one.is_contiguous(memory_format=order) for one in (first, *places, *launch.outputs))
+    assert first.nbytes == problem.byte_read and launch.outputs[0].nbytes == problem.byte_written
+    moved = sum(one.nbytes for one in (first, *places, *launch.outputs))
+    unread = 0
+    if problem.direction == "forward":
+        held = torch.zeros(problem.h, problem.w, dtype=torch.bool)
+        for top, left in itertools.product(range(problem.high), range(problem.wide)):
+            row, column = (at * problem.stride - problem.padding for at in (top, left))
+            end = (row + problem.window, column + problem.window)
+            held[max(row, 0) : end[0], max(column, 0) : end[1]] = True
+        unread = int((~held).sum()) * problem.n * problem.c * problem.item_byte
+    assert problem.byte_moved("aten") == moved - unread == problem.byte_moved("triton")
+    fewer = 7 * problem.output_elements if problem.kind == "max" else 0
+    assert problem.byte_moved("triton-codes") == moved - unread - fewer
+    outputs = sum(one.nbytes for one in launch.outputs)
+    assert problem.moved_written("aten") == outputs
+    less = fewer if problem.direction == "forward" else 0
+    assert problem.moved_written("triton-codes") == outputs - less
+
+
+@pytest.mark.parametrize("problem", [p for p in OPERATOR.examples if p.kind == "max"], ids=str)
+def test_indices_are_drawn_from_all_taps_of_their_windows(problem: Pooling, seed: int) -> None:
+    torch.manual_seed(seed)
+    many = problem.model_copy(update={"n": 40 * problem.window**2, "c": 8, "direction": "backward"})
+    _, indices = OPERATOR.inputs(many, uniform(many, seed))
+    row, column = indices // problem.w, indices % problem.w
+    for place, (at, size) in enumerate(((row, problem.h), (column, problem.w))):
+        count = torch.tensor(problem.taps(size))
+        start = (torch.arange(len(count)) * problem.stride - problem.padding).clamp(min=0)
+        inside = at.amin((0, 1, 3 - place)), at.amax((0, 1, 3 - place))
+        assert torch.equal(inside[0], start) and torch.equal(inside[1], start + count - 1)
+    assert torch.equal(indices_of(many, codes(many, indices)), indices)
+    assert codes(many, indices).max() < problem.window**2
+
+
+def test_images_beyond_the_pattern_have_indices_too(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr("kernels.pooling.operator._DRAWN", 3 * 3 * 7 * 6)
+    problem = pooling(direction="backward", n=7)
+    _, indices = OPERATOR.inputs(problem, uniform(problem, seed))
+    assert torch.equal(indices[:3], indices[3:6]) and torch.equal(indices[6], indices[0])
+    assert not torch.equal(indices[0], indices[1])
+
+
+@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
+def test_aten_against_the_reference(problem: Pooling, seed: int) -> None:
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    launch = OPERATOR.implementations["aten"](problem, *inputs)
+    assert error(problem, inputs, launch) <= tolerance(problem, "aten")
+    written = outputs_of(launch.call())
+    assert all(one.data_ptr() == other.data_ptr() for one, other in zip(written, launch.outputs, strict=True))
+
+
+@pytest.mark.parametrize("layout", get_args(Layout))
+@pytest.mark.parametrize("direction", get_args(Direction))
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_aten_launches_copy_nothing(kind: Kind, direction: Direction, layout: Layout, seed: int) -> None:
+    """Outputs laid out otherwise than torch's kernel wants would be written twice."""
+    for c, h, w in ((1, 6, 7), (4, 6, 7), (4, 1, 3), (1, 1, 1)):
+        problem = pooling(kind=kind, direction=direction, layout=layout, c=c, h=h, w=w)
+        launch = OPERATOR.implementations["aten"](problem, *OPERATOR.inputs(problem, uniform(problem, seed)))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            launch.call()
+        ran = {event.key for event in profile.key_averages()}
+        assert any("pool2d" in name for name in ran)
+        assert not {"aten::copy_", "aten::clone", "aten::contiguous"} & ran, (str(problem), ran)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_reference_is_pytorchs_in_float64_for_every_geometry(place: int, seed: int) -> None:
+    """Forward, indices, backward by autograd; ties everywhere."""
+    for given in geometries()[place::4]:
+        x = (uniform(pooling(**given), seed)(2, 3, int(str(given["h"])), int(str(given["w"]))) * 2).round()
+        x = x.double().requires_grad_()
+        window = [given[name] for name in ("window", "stride", "padding")]
+        y, indices = torch.ops.aten.max_pool2d_with_indices(
+            x, *([v, v] for v in window), [1, 1], given["ceil_mode"]
+        )
+        forward = pooling(**given)
+        got = OPERATOR.reference(forward, x.detach())
+        assert torch.equal(got[0], y) and torch.equal(got[1], indices), str(forward)
+        dy = torch.rand_like(y) - 0.5
+        (dx,) = torch.autograd.grad(y, x, dy)
+        torch.testing.assert_close(
+            OPERATOR.reference(pooling(**given, direction="backward"), dy, indices), dx
+        )
+        for include in (True, False):
+            y = torch.nn.functional.avg_pool2d(x, *window, given["ceil_mode"], include)
+            average = {**given, "kind": "average", "count_include_pad": include}
+            torch.testing.assert_close(OPERATOR.reference(pooling(**average), x.detach()), y)
+            (dx,) = torch.autograd.grad(y, x, dy)
+            torch.testing.assert_close(OPERATOR.reference(pooling(**average, direction="backward"), dy), dx)
+
+
+def test_reference_prefers_the_last_nan_and_keeps_the_first_of_minus_infinity() -> None:
+    x = torch.full((1, 2, 3, 3), -torch.inf, dtype=torch.float64)
+    x[0, 1, 0, 1] = x[0, 1, 1, 0] = torch.nan
+    problem = pooling(n=1, c=2, h=3, w=3, window=3, stride=1, padding=1)
+    want = torch.nn.functional.max_pool2d(x, 3, 1, 1, return_indices=True)
+    for got, right in zip(OPERATOR.reference(problem, x), want, strict=True):
+        torch.testing.assert_close(got, right.double(), equal_nan=True)
+
+
+SUMS = [
+    {"kind": "average", "direction": "forward", "window": 3, "stride": 1, "h": 40, "w": 40},
+    {
+        "kind": "average",
+        "direction": "forward",
+        "window": 28,
+        "stride": 1,
+        "padding": 0,
+        "h": 28,
+        "w": 28,
+        "c": 96,
+    },
+    {"kind": "average", "direction": "backward", "window": 3, "stride": 1, "h": 40, "w": 40},
+    {"kind": "average", "direction": "backward", "window": 7, "stride": 2, "padding": 3, "h": 40, "w": 40},
+    {"kind": "max", "direction": "backward", "window": 3, "stride": 1, "h": 40, "w": 40},
+    {"kind": "max", "direction": "backward", "window": 3, "stride": 2, "h": 80, "w": 80},
+]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("given", SUMS, ids=str)
+def test_tolerance_is_within_ten_times_of_what_torch_does(
+    given: dict[str, object], dtype: Dtype, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    problem = pooling(**given, dtype=dtype)
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    wrong = error(problem, inputs, OPERATOR.implementations["aten"](problem, *inputs))
+    assert 0.05 < wrong / tolerance(problem, "aten") <= 1
+
+
+@pytest.mark.parametrize("given", SUMS[:-1], ids=str)  # of the last, few sums have three terms
+def test_a_16_bit_sum_would_be_noticed(given: dict[str, object], seed: int) -> None:
+    """In a kernel of ours: torch's own backward does just that on a CPU."""
+    torch.manual_seed(seed)
+    problem = pooling(**given, dtype="float16")
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    launch = OPERATOR.implementations["aten"](problem, *inputs)
+    if problem.direction == "backward":
+        assert error(problem, inputs, launch) > tolerance(problem, "triton")
+        return
+    (x,) = inputs
+    padded = torch.nn.functional.pad(x, [problem.padding] * 4)
+    total = torch.zeros(2, problem.c, problem.high, problem.wide, dtype=torch.float16)
+    for i, j in itertools.product(range(problem.window), repeat=2):
+        down, across = ((n - 1) * problem.stride + 1 for n in (problem.high, problem.wide))
+        total += padded[:, :, i : i + down : problem.stride, j : j + across : problem.stride]
+    y = (total.float() / problem.window**2).half()
+    assert relative_error(OPERATOR, problem, inputs, (y,)) > tolerance(problem, "aten")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("given", SUMS, ids=str)
+def test_a_missing_tap_or_a_wrong_divisor_would_be_noticed(
+    given: dict[str, object], dtype: Dtype, seed: int
+) -> None:
+    """One of all terms left out, or one point of the window too many in the divisor."""
+    torch.manual_seed(seed)
+    problem = pooling(**given, dtype=dtype)
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    (right,) = outputs_of(OPERATOR.reference(problem, *inputs))
+    allowed = tolerance(problem, "triton")
+    if problem.kind == "average":
+        divided = right * problem.window**2 / (problem.window**2 + 1)
+        if problem.window < 10:
+            assert relative_error(OPERATOR, problem, inputs, (divided,)) > allowed
+    first = inputs[0].clone()
+    first.view(-1)[first.abs().argmax()] = 0
+    (missing,) = outputs_of(OPERATOR.reference(problem, first, *inputs[1:]))
+    assert float((missing - right).abs().max() / right.abs().max()) > allowed
+
+
+def test_a_small_problem_is_checked_whole(seed: int) -> None:
+    problem = OPERATOR.examples[-1]
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
+    smaller, some, part = excerpt(problem, inputs, outputs)
+    assert smaller is problem and all(
+        a is b for a, b in zip((*inputs, *outputs), (*some, *part), strict=True)
+    )
+
+
+@pytest.mark.parametrize("layout", get_args(Layout))
+@pytest.mark.parametrize("direction", get_args(Direction))
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_excerpt_is_part_of_the_problem(
+    kind: Kind, direction: Direction, layout: Layout, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right parts have no error, an image swapped or a channel wrong shows over time; the ends always do."""
+    torch.manual_seed(seed)
+    monkeypatch.setattr("kernels.pooling.operator._CHECKED", 20_000)
+    problem = pooling(kind=kind, direction=direction, layout=layout, n=9, c=40)
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    right = outputs_of(OPERATOR.reference(problem, *inputs))
+    smaller, some, part = excerpt(problem, inputs, right)
+    assert 1 < smaller.n < 9 and 1 < smaller.c < 40
+    assert some[0].shape[:2] == part[0].shape[:2] == (smaller.n, smaller.c)
+    assert relative_error(OPERATOR, problem, inputs, right) < 1e-14
+
+    for image, channel in ((0, 0), (8, 39)):
+        wrong = [one.clone() for one in right]
+        wrong[-1][image, channel, -1, -1] += 0.5
+        assert relative_error(OPERATOR, problem, inputs, tuple(wrong)) > 1e-4
+    wrong = [one.clone() for one in right]
+    wrong[0][4] += 0.5
+    found = sum(relative_error(OPERATOR, problem, inputs, tuple(wrong)) > 1e-4 for _ in range(60))
+    assert 0 < found < 60
+
+
+def test_excerpt_of_huge_planes_is_one_of_them(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(seed)
+    monkeypatch.setattr("kernels.pooling.operator._CHECKED", 1)
+    problem = pooling(n=2, c=2)
+    (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
+    seen = set()
+    for _ in range(100):
+        smaller, (part,), _ = excerpt(problem, (x,), (x, x))
+        assert (smaller.n, smaller.c) == (1, 1)
+        seen.add(next(i for i in range(4) if torch.equal(part[0, 0], x.flatten(0, 1)[i])))
+    assert seen == {0, 1, 2, 3}
+
+
+def test_excerpt_turns_codes_into_indices_and_sees_a_wrong_one(seed: int) -> None:
+    problem = pooling(dtype="float16", layout="NHWC")
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    y, indices = outputs_of(OPERATOR.reference(problem, *inputs))
+    places = codes(problem, indices.long())
+    assert relative_error(OPERATOR, problem, inputs, (y, places)) == 0 == tolerance(problem, "triton-codes")
+    at = random.Random(seed).randrange(places.numel())
+    places.view(-1)[at] = (int(places.view(-1)[at]) + 1) % 9
+    assert relative_error(OPERATOR, problem, inputs, (y, places)) > 0
+
+
+def test_taps_count_every_pair_of_window_and_point() -> None:
+    """The loads that both directions promise, by counting."""
+    for problem in OPERATOR.examples:
+        ones = torch.ones(problem.n, problem.c, problem.h, problem.w)
+        window = (problem.window, problem.stride, problem.padding, problem.ceil_mode)
+        counted = torch.nn.functional.avg_pool2d(ones, *window, divisor_override=1).sum()
+        assert taps(problem) == int(counted)
