@@ -121,7 +121,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
     if run.timing:
-        order = run.order([case.callspec.params["case"] for case in cases])
+        order, elsewhere = run.order([case.callspec.params["case"] for case in cases])
+        if elsewhere:  # they get their rows, but thousands of skipped tests would cost a small run its time
+            config.hook.pytest_deselected(items=[cases[index] for index in elsewhere])
         items[:] = [*others, *(cases[index] for index in order)]
     else:
         items[:] = [*others, *examples]

@@ -5,7 +5,6 @@ The root conftest.py hands pytest's hooks on to here.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -63,6 +62,7 @@ class Run:
         self.interrupted = False
         self._examples: dict[str, tuple[str, Problem]] = {}
         self._broken: dict[str, str] = {}
+        self._elsewhere: list[Case] = []
         self._number = 0
         self._total = 0
         self.news = ""
@@ -78,20 +78,26 @@ class Run:
         # Clocks move while a run lasts: its roof is what was reached at either end.
         yield from (replace(case, visit=1) for case in cases if is_ceiling(case.sweep))
 
-    def order(self, identifiers: list[str]) -> list[int]:
-        """The order in which cases run, as indices: ceilings first, then in rounds if there is a budget."""
+    def order(self, identifiers: list[str]) -> tuple[list[int], list[int]]:
+        """Of these cases, as indices, those that run, in order, and those that this device cannot run.
+
+        Ceilings first, then in rounds if there is a budget. If it can run none, all count as running: each
+        is then shown with its reason.
+        """
         cases = [self.cases[identifier] for identifier in identifiers]
-        turns = [0] * len(cases)
+        missing = [self.session.missing(case.implementation, case.problem) for case in cases]
+        here = [i for i, reason in enumerate(missing) if not reason] or list(range(len(cases)))
+        turns = [0] * len(here)
         if self.session.budget_s is not None:
-            here = [not self.session.missing(case.implementation, case.problem) for case in cases]
-            running = iter(rounds([_place(case) for case in itertools.compress(cases, here)]))
-            turns = [next(running) if runs else 0 for runs in here]
+            turns = rounds([_place(cases[i]) for i in here])
         last = len(cases)
-        turns = [
-            (last if case.visit else -1) if is_ceiling(case.sweep) else turn
-            for case, turn in zip(cases, turns, strict=True)
-        ]
-        return sorted(range(len(cases)), key=turns.__getitem__)
+        turn = {
+            i: (last if cases[i].visit else -1) if is_ceiling(cases[i].sweep) else turn
+            for i, turn in zip(here, turns, strict=True)
+        }
+        elsewhere = [i for i in range(len(cases)) if i not in turn]
+        self._elsewhere = [cases[i] for i in elsewhere]
+        return sorted(here, key=turn.__getitem__), elsewhere
 
     def plan(self, identifiers: Iterable[str]) -> None:
         """The cases that pytest has left after -k and the like, in the order they will run."""
@@ -161,6 +167,7 @@ class Run:
             libraries = session.libraries
         except WorkerDied as death:
             raise Refusal(f"{self.device} cannot be measured: {death}") from death
+        session.refuse(self._elsewhere)
         where = (
             f"{self.device.name}, {self.device.sm_count} {'SMs' if self.device.kind == 'cuda' else 'cores'}"
         )

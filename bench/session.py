@@ -146,6 +146,19 @@ class Session:
             self._until_replan -= 1
         return row
 
+    def refuse(self, cases: Iterable[Case]) -> None:
+        """Write the rows of cases that this device cannot run, all at once: without a GPU, thousands."""
+        rows = [
+            self._row(case, {"status": "unsupported", "reason": reason})
+            for case in cases
+            if not self.done_before(case)
+            if (reason := self.missing(case.implementation, case.problem))
+        ]
+        assert self._journal is not None
+        self._journal.append(*rows, sync=False)
+        self.rows += rows
+        self._done |= {row.case for row in rows}
+
     def check(self, implementation: str, problem: Problem) -> dict[str, Any]:
         """Columns status, reason and errors of one untimed launch."""
         request = {
