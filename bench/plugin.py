@@ -18,7 +18,7 @@ from bench.device import DeviceError, detect, unusable_gpu
 from bench.judge.flags import flags
 from bench.measure.process import WorkerDied
 from bench.model.ceilings import is_ceiling
-from bench.schedule import Place, rounds
+from bench.schedule import Place, order
 from bench.session import RESULTS, Session, measured_s
 from bench.spec import Problem
 from bench.store import Measurement, StoreError
@@ -87,17 +87,14 @@ class Run:
         cases = [self.cases[identifier] for identifier in identifiers]
         missing = [self.session.missing(case.implementation, case.problem) for case in cases]
         here = [i for i, reason in enumerate(missing) if not reason] or list(range(len(cases)))
-        turns = [0] * len(here)
+        first = [i for i in here if is_ceiling(cases[i].sweep) and not cases[i].visit]
+        last = [i for i in here if cases[i].visit]
+        between = [i for i in here if not is_ceiling(cases[i].sweep)]
         if self.session.budget_s is not None:
-            turns = rounds([_place(cases[i]) for i in here])
-        last = len(cases)
-        turn = {
-            i: (last if cases[i].visit else -1) if is_ceiling(cases[i].sweep) else turn
-            for i, turn in zip(here, turns, strict=True)
-        }
-        elsewhere = [i for i in range(len(cases)) if i not in turn]
+            between = [between[i] for i in order([_place(cases[j]) for j in between])]
+        elsewhere = sorted(set(range(len(cases))) - set(here))
         self._elsewhere = [cases[i] for i in elsewhere]
-        return sorted(here, key=turn.__getitem__), elsewhere
+        return [*first, *between, *last], elsewhere
 
     def plan(self, identifiers: Iterable[str]) -> None:
         """The cases that pytest has left after -k and the like, in the order they will run."""

@@ -112,15 +112,33 @@ class Place(NamedTuple):
     """The line of its sweep's plot."""
 
 
+def order(places: Sequence[Place]) -> list[int]:
+    """The cases as indices, in the order that leaves an even spread whenever time runs out.
+
+    In rounds (see `rounds`), and within a round the sweeps take turns, one case each.
+    """
+    found = rounds(places)
+    taken: Counter[tuple[int, str]] = Counter()
+    keys = []
+    for turn, place in zip(found, places, strict=True):
+        keys.append((turn, taken[turn, place.sweep]))
+        taken[turn, place.sweep] += 1
+    return sorted(range(len(places)), key=keys.__getitem__)
+
+
 def rounds(places: Sequence[Place]) -> list[int]:
     """For each case in which round it runs.
 
     A line gives one case a round: its middle, then both ends, then the middles of its widest gaps. The first
     line of each kind and of each sweep begins in round 0; the next of the same kind a round later, and so on.
+    Lines of a single case are one line if they are of one kind: its points are blocks of their own, as where
+    rows shrink while columns grow.
     """
+    points = Counter((place.sweep, place.line) for place in places)
     members: dict[tuple[str, Hashable], list[int]] = {}
     for index, place in enumerate(places):
-        members.setdefault((place.sweep, place.line), []).append(index)
+        line = place.line if points[place.sweep, place.line] > 1 else ("points", place.kind)
+        members.setdefault((place.sweep, line), []).append(index)
     found = [0] * len(places)
     lines_of_kind: Counter[Hashable] = Counter()
     seen: set[str] = set()

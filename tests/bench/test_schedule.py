@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 
 import pytest
 
-from bench.schedule import LEAST_CASE_S, MOST_CASE_S, Job, Place, rounds, schedule
+from bench.schedule import LEAST_CASE_S, MOST_CASE_S, Job, Place, order, rounds, schedule
 
 
 def jobs(count: int, launch_s: float | None = 1e-3) -> list[Job]:
@@ -80,8 +81,28 @@ def test_every_kind_and_every_sweep_comes_before_a_second_line_of_either() -> No
         Place("gemm/wide", "float32", "float32 n=9"),  # a kind there is already, but a new sweep
         Place("gemm/wide", "float64", "float64 n=9"),
     ]
-    assert rounds(places) == [0, 1, 0, 2, 0, 1]
+    late = [0, 1, 0, 2, 0, 1]
+    assert rounds(places * 2) == [each + 1 for each in late] + late  # an end, and what counts as the middle
     assert rounds([]) == []
+
+
+def test_sweeps_take_turns_within_a_round() -> None:
+    """Whenever time runs out, no sweep is more than a case ahead of another that has as many left."""
+    places = [Place(sweep, f"{sweep} {k}", f"{sweep} {k}") for sweep in "abc" for k in range(3)] * 3
+    found = order(places)
+    assert sorted(found) == list(range(len(places)))
+    turn = rounds(places)
+    assert [turn[i] for i in found] == sorted(turn)
+    for last in range(1, len(found)):
+        done = Counter(places[i].sweep for i in found[:last])
+        assert max(done[s] for s in "abc") - min(done[s] for s in "abc") <= 1
+    assert order([]) == []
+
+
+def test_points_that_are_blocks_of_their_own_are_one_line() -> None:
+    """Rows shrink while columns grow: nothing moves with x alone."""
+    places = [Place("sweep", kind, f"{kind} rows={64 >> i}") for i in range(5) for kind in ("a", "b")]
+    assert rounds(places) == [1, 1, 2, 2, 0, 0, 3, 3, 1, 1]
 
 
 def test_lines_take_turns() -> None:
