@@ -7,6 +7,7 @@ each element. The masked form must still have them on the path of its full block
 without TRITON_INTERPRET.
 """
 
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import get_args
@@ -16,7 +17,7 @@ from kernels.activations import elementwise
 from kernels.activations.elementwise import CANDIDATES, Tile
 from kernels.activations.problem import Direction, Function
 from tests.kernels.compiled import pointer
-from tests.kernels.streaming import CAPABILITIES, Variant, compile_one, main
+from tests.kernels.streaming import CAPABILITIES, Variant, compile_one, everywhere, main
 
 USUAL = Tile(2048, 4)
 MOST = {
@@ -80,6 +81,15 @@ def variants() -> Iterator[Variant]:
     yield from masked()
 
 
+def every() -> Iterator[Variant]:
+    """All that the tuner may try, in both forms."""
+    for direction, function, dtype, tile in itertools.product(
+        get_args(Direction), get_args(Function), ("float16", "bfloat16", "float32"), CANDIDATES
+    ):
+        yield variant(function, direction, dtype, tile)
+        yield variant(function, direction, dtype, tile, even=False)
+
+
 def masked() -> Iterator[Variant]:
     """With the branch for a ragged last block; the last one takes more registers than any other form."""
     yield variant("gelu", "forward", "float16", USUAL, even=False)
@@ -99,4 +109,5 @@ def narrow() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main(variants()) + narrow() else 0)
+    chosen = everywhere(every()) if "--all" in sys.argv[1:] else variants()
+    sys.exit(1 if main(chosen) + narrow() else 0)

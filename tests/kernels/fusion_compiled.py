@@ -16,7 +16,7 @@ from kernels.fusion import norm, stream
 from kernels.fusion.operands import Operands
 from kernels.fusion.problem import Chain, Fusion
 from tests.kernels.compiled import pointer
-from tests.kernels.streaming import CAPABILITIES, Variant, main
+from tests.kernels.streaming import CAPABILITIES, Variant, everywhere, main
 
 MOST = {"bias": 9.0, "residual": 6.0, "bias-gelu": 22.0, "bias-residual": 14.0}
 """Instructions for each element of a stream. At 4 bytes an element an H100 has issue slots for 40."""
@@ -126,4 +126,4 @@ def variants() -> Iterator[Variant]:
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main(variants()) else 0)
+    sys.exit(1 if main(everywhere(variants()) if "--all" in sys.argv[1:] else variants()) else 0)

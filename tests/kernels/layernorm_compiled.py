@@ -16,7 +16,7 @@ from kernels.layernorm import backward, backward_long, forward, forward_long
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.tiles import CHUNKS, Tile, alignment
 from tests.kernels.compiled import pointer
-from tests.kernels.streaming import CAPABILITIES, Variant, compile_one, main
+from tests.kernels.streaming import CAPABILITIES, Variant, compile_one, everywhere, main
 
 FLOAT32 = ("mean_pointer", "rstd_pointer", "partial_pointer", "sums_pointer")
 SIZES = ("rows", "length", "count")
@@ -105,4 +105,5 @@ def narrow_row_sums() -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main(variants()) or narrow_row_sums() else 0)
+    chosen = everywhere(variants()) if "--all" in sys.argv[1:] else variants()
+    sys.exit(1 if main(chosen) or narrow_row_sums() else 0)

@@ -2,8 +2,9 @@
 
     python -m tests.kernels.memory_limited_compiled
 
-Registers, spills, shared memory, 16-byte loads and stores, instructions an element, for sm_70, 80, 90 and 100.
-Exit code 1 on a fault. One operator's table alone is `python -m tests.kernels.<operator>_compiled`.
+Registers, spills, shared memory, 16-byte loads and stores, instructions an element, for sm_70, 80, 90 and
+100. Exit code 1 on a fault. The tests spread tiles over architectures; with --all each is compiled for every
+one (a quarter of an hour on two cores). `python -m tests.kernels.<operator>_compiled`: one operator alone.
 """
 
 import runpy

@@ -16,7 +16,7 @@ from kernels.layernorm.tiles import CHUNKS, Tile, alignment
 from kernels.softmax import long_rows, whole_rows
 from kernels.softmax.problem import Softmax
 from tests.kernels.compiled import pointer
-from tests.kernels.streaming import CAPABILITIES, Variant, main
+from tests.kernels.streaming import CAPABILITIES, Variant, everywhere, main
 
 BOTH: tuple[Dtype, ...] = ("float16", "float32")
 WHOLE = (whole_rows.forward, whole_rows.backward)
@@ -69,4 +69,4 @@ def variants() -> Iterator[Variant]:
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main(variants()) else 0)
+    sys.exit(1 if main(everywhere(variants()) if "--all" in sys.argv[1:] else variants()) else 0)

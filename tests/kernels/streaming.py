@@ -6,9 +6,9 @@ TRITON_INTERPRET. It says what the compiler made, not that it runs, nor how fast
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.kernels.compiled import SHARED_LIMIT_BYTE, Built, build
@@ -95,6 +95,11 @@ def _count(built: Built, what: str, size: str) -> int:
     return sum(
         n for name, n in built.instructions.items() if name.startswith(what) and size in name.split(".")
     )
+
+
+def everywhere(variants: Iterable[Variant]) -> Iterator[Variant]:
+    """Each of them for every architecture, as `--all` asks; the tests spread them over architectures."""
+    return (replace(variant, capabilities=CAPABILITIES) for variant in variants)
 
 
 def main(variants: Iterable[Variant]) -> int:
