@@ -37,16 +37,25 @@ class Tile(NamedTuple):
         return f"{self.rows}x{self.columns} w{self.warps} x{self.programs}"
 
 
-_NCHW = (Tile(1024, 1, 4, 8), Tile(2048, 1, 4, 8), Tile(4096, 1, 8, 4), Tile(8192, 1, 16, 4))
-_NHWC = (Tile(32, 64, 4, 8), Tile(16, 128, 4, 8), Tile(64, 64, 8, 4), Tile(128, 64, 8, 2))
+_WIDE = {
+    "NCHW": (Tile(1024, 1, 4, 8), Tile(2048, 1, 4, 8), Tile(4096, 1, 8, 4), Tile(8192, 1, 16, 4)),
+    "NHWC": (Tile(32, 64, 4, 8), Tile(16, 128, 4, 8), Tile(64, 64, 8, 4), Tile(128, 64, 8, 2)),
+}
+"""8 to 32 elements a thread, for rows (NHWC) or planes (NCHW) of whole 16 bytes."""
+_NARROW = {
+    "NCHW": (Tile(1024, 1, 4, 8), Tile(2048, 1, 8, 4)),
+    "NHWC": (Tile(32, 64, 4, 8), Tile(16, 128, 4, 8), Tile(64, 64, 8, 4)),
+}
+"""For others, whose elements take an address each: more of them would spill."""
 
 
 def candidates(problem: BatchNorm) -> tuple[Tile, ...]:
-    """What may be tried: 8 to 32 elements a thread.
+    """What may be tried, all of which compiles without spilling.
 
     Many programs keep more loads in flight; few leave fewer partial sums for the last of them to add.
     """
-    return _NCHW if problem.layout == "NCHW" else _NHWC
+    contiguous = problem.h * problem.w if problem.layout == "NCHW" else problem.c
+    return (_NARROW if contiguous * problem.item_byte % 16 else _WIDE)[problem.layout]
 
 
 def kernels(problem: BatchNorm) -> ModuleType:
