@@ -76,13 +76,17 @@ def _roofs(run: Run, points: pd.DataFrame, dtype: str, cache: str) -> list[_Roof
         if sheet is not None:
             roofs.append((False, sheet.peak_flop_per_s(unit, dtype), sheet.bandwidth_byte_per_s))
         roofs.append((True, ceilings.peak(unit, dtype), ceilings.copy_byte_per_s))
+    # A slope without a peak (vector arithmetic, whose peak nobody measures) adds nothing to one that has one.
+    whole = {(solid, bandwidth) for solid, peak, bandwidth in roofs if peak}
+    roofs = [roof for roof in roofs if roof[1] or (roof[0], roof[2]) not in whole]
     return list(dict.fromkeys(roof for roof in roofs if roof[1] or roof[2]))
 
 
 def _limits(axes: Axes, points: pd.DataFrame, roofs: list[_Roof], factor: float) -> None:
     """Room for every point, every ridge and the flat part behind it."""
     x = list(points["intensity"])
-    y = [*points["flop_low_per_s"], *points["flop_high_per_s"]]
+    # By the points, not by their intervals: one that is known to no digit must not flatten the others.
+    y = [*(points["flop_per_s"] / 1.5), *(points["flop_per_s"] * 1.5)]
     for _, peak, bandwidth in roofs:
         if peak and bandwidth:
             x += [peak / bandwidth / 4, peak / bandwidth * 4]
@@ -155,7 +159,7 @@ def _along_slope(axes: Axes, solid: bool, bandwidth: float, factor: float, text:
     """The bandwidth, written along the slope near where it enters the picture."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     start = max(left, bottom / factor / bandwidth)
-    x = start * (right / left) ** 0.03
+    x = start * (right / left) ** (0.03 if solid else 0.2)
     y = x * bandwidth * factor
     if not bottom < y < top:
         return
@@ -165,8 +169,10 @@ def _along_slope(axes: Axes, solid: bool, bandwidth: float, factor: float, text:
     rise = box.height * inches[1] / np.log10(top / bottom)
     run = box.width * inches[0] / np.log10(right / left)
     angle = float(np.degrees(np.arctan2(rise, run)))
-    side, gap = ("top", -3) if solid else ("bottom", 3)
-    axes.annotate(said, (x, y), (0, gap), rotation=angle, rotation_mode="anchor", ha="left", va=side, **text)
+    # Above the line, for the points are below it; the two roofs' one after the other, for they may be close.
+    axes.annotate(
+        said, (x, y), (0, 3), rotation=angle, rotation_mode="anchor", ha="left", va="bottom", **text
+    )
 
 
 def _points(axes: Axes, points: pd.DataFrame, factor: float) -> None:

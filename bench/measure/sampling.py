@@ -99,8 +99,10 @@ def interval(
     medians = [float(np.median(block)) for block in np.array_split(values, protocol.blocks)]
     t = float(stats.t.ppf(0.5 + protocol.confidence / 2, protocol.blocks - 1))
     spread = t * float(np.std(medians, ddof=1)) / protocol.blocks**0.5
-    least = max(spread, step_s, protocol.floor * median)
-    return median, min(low, median - least), max(high, median + least)
+    least = max(step_s, protocol.floor * median)
+    # Student's interval is symmetric, times are not: downwards it ends at the quickest that was seen.
+    slowest, quickest = median + spread, max(median - spread, float(ordered[0]))
+    return median, min(low, quickest, median - least), max(high, slowest, median + least)
 
 
 def settle(

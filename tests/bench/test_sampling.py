@@ -40,6 +40,15 @@ def seed() -> int:
     return chosen
 
 
+def test_no_interval_reaches_below_the_quickest_sample() -> None:
+    """A fifth of the time five times as slow: the spread of the blocks alone would reach below 0."""
+    samples_s = [1.0, 1.01] * 40 + [5.0, 5.01] * 10
+    median, low, high = interval(samples_s, Protocol())
+    assert (median, low) == (1.01, 1.0) and high > 3
+    steady = interval([1.0] * 100, Protocol())
+    assert steady[1] < 1.0 < steady[2]  # but never narrower than the floor
+
+
 def test_the_interval_covers_the_median_as_often_as_it_says(seed: int) -> None:
     """Independent samples of a skewed distribution: 95 % of 400 intervals, within three sigma."""
     protocol = Protocol(floor=0.0)
