@@ -36,12 +36,15 @@ def candidates(problem: Pooling) -> list[Tile]:
     """Tiles worth timing: one to four 16-byte accesses a thread and tap, no larger than the problem.
 
     More in a tile means more loads in flight and fewer halos; fewer means more programs for a small problem.
-    In NCHW every element of a thread is a load of its own, so eight of them are enough, and sixteen spill.
+    In NCHW every element of a thread is a load of its own, so eight of them are enough, and sixteen spill;
+    where three windows or more overlap each way, already four may.
     """
     h, w = (problem.h, problem.w) if is_whole(problem) else computed(problem)
     found: dict[Tile, None] = {}
+    overlap = -(-problem.window // problem.stride)
     if problem.layout == "NHWC":
-        for elements, warps in ((512, 2), (1024, 4), (2048, 4), (2048, 8)):
+        sizes = ((512, 2), (1024, 4), (2048, 4)) + (((2048, 8),) if problem.window <= 3 else ())
+        for elements, warps in sizes:
             for channels in (64, 128):
                 lanes = min(_power(problem.c), channels)
                 points = elements // lanes
@@ -49,8 +52,9 @@ def candidates(problem: Pooling) -> list[Tile]:
                 wide = min(_power(w), 1 << (points.bit_length() // 2))
                 found[Tile(min(_power(h), points // wide), wide, lanes, warps)] = None
     else:
-        for elements, warps in ((512, 2), (512, 4), (1024, 4), (2048, 8)):
-            for run in (elements, elements // 8):
+        many = ((256, 4), (512, 8)) if overlap >= 3 and not is_whole(problem) else ()
+        for elements, warps in many or ((512, 2), (512, 4), (1024, 4), (2048, 8)):
+            for run in (elements, 64 if many else elements // 8):
                 wide = min(_power(h * w), run)
                 lanes = min(_power(problem.n * problem.c), elements // wide)
                 found[Tile(1, wide, lanes, warps)] = None

@@ -79,6 +79,9 @@ def chosen() -> Iterator[Variant]:
             problem = pooling(window, 1, padding, 56, direction, layout, "float16")
             widest = max(launching.candidates(problem), key=lambda t: t.high * t.wide * t.lanes / t.warps)
             yield variant(problem, False, widest, (70, 90))
+    # Where windows overlap most, ptxas is quickest to put registers aside, and not the same on each.
+    for tile in launching.candidates(problem := pooling(3, 1, 1, 56, "backward", "NCHW", "float16")):
+        yield variant(problem.model_copy(update={"kind": "average"}), False, tile, (80, 100))
     for layout in LAYOUTS:
         problem = pooling(7, 1, 0, 7, "forward", layout, "float16")
         yield variant(problem, False, launching.candidates(problem)[-1], (70, 100))
