@@ -63,11 +63,6 @@ def _share(one: tuple[float, float]) -> float:
     return error / tolerance
 
 
-def relative_error(operator: Operator, problem: Problem, inputs: Tensors, outputs: Tensors) -> float:
-    """The largest of `relative_errors`."""
-    return max(relative_errors(operator, problem, inputs, outputs))
-
-
 def relative_errors(operator: Operator, problem: Problem, inputs: Tensors, outputs: Tensors) -> list[float]:
     """Of each output largest |output - reference| / largest |reference|; inf where a value is not finite.
 

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import kernels
-from bench.measure.check import escaped, judged, outputs_of, poison, relative_error
+from bench.measure.check import escaped, judged, outputs_of, poison
 from bench.spec import Problem
 from kernels.gemm.problem import Gemm
 from tests.bench.simulated import Doubling, SimulatedCuda, doubling
+from tests.kernels.tensors import relative_error
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from bench.measure.check import relative_error
 from bench.spec import Launch
 from kernels.layernorm import backward, backward_long, forward, forward_long, launch
 from kernels.layernorm.operator import OPERATOR
@@ -20,7 +19,7 @@ from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.tiles import Tile, alignment
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
-from tests.kernels.tensors import uniform, used
+from tests.kernels.tensors import relative_error, uniform, used
 
 MULTIPROCESSORS = 3
 Solve = Callable[[LayerNorm, tuple[torch.Tensor, ...], Tile], Launch]

@@ -4,10 +4,11 @@ import math
 
 import torch
 
-from bench.measure.check import outputs_of, poison, relative_error
+from bench.measure.check import outputs_of, poison
 from bench.spec import Launch
 from kernels.pooling.operator import OPERATOR
 from kernels.pooling.problem import Pooling
+from tests.kernels.tensors import relative_error
 
 
 def error(problem: Pooling, inputs: tuple[torch.Tensor, ...], launch: Launch) -> float:

@@ -12,14 +12,13 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from bench.measure.check import relative_error
 from kernels.layernorm.tiles import Tile
 from kernels.softmax import launch, long_rows, whole_rows
 from kernels.softmax.operator import OPERATOR, tolerance
 from kernels.softmax.problem import Softmax
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
-from tests.kernels.tensors import uniform
+from tests.kernels.tensors import relative_error, uniform
 
 
 class Ran(NamedTuple):

@@ -2,7 +2,7 @@
 
 import torch
 
-from bench.measure.check import judged
+from bench.measure.check import judged, relative_errors
 from bench.spec import Operator, Problem, Uniform
 
 TORCH_TYPE = {
@@ -23,6 +23,13 @@ def uniform(problem: Problem, seed: int) -> Uniform:
         return random.to(dtype or TORCH_TYPE[problem.dtype])
 
     return make
+
+
+def relative_error(
+    operator: Operator, problem: Problem, inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...]
+) -> float:
+    """The largest error of any output, relative to the largest value that output should have."""
+    return max(relative_errors(operator, problem, inputs, outputs))
 
 
 def used(

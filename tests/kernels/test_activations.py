@@ -8,7 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.measure.check import outputs_of, relative_error
+from bench.measure.check import outputs_of
 from bench.spec import Dtype
 from kernels import operator
 from kernels.activations.operator import (
@@ -22,7 +22,7 @@ from kernels.activations.operator import (
 )
 from kernels.activations.problem import Activation, Direction, Function
 from tests.kernels.processes import compiled, interpreted
-from tests.kernels.tensors import TORCH_TYPE, uniform
+from tests.kernels.tensors import TORCH_TYPE, relative_error, uniform
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 FUNCTIONS: tuple[Function, ...] = get_args(Function)

@@ -2,14 +2,14 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.measure.check import poison, relative_error
+from bench.measure.check import poison
 from kernels import operator
 from kernels.batchnorm import operator as batchnorm
 from kernels.batchnorm.operator import OPERATOR, checked_channels, excerpt
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from tests.kernels.batchnorm_cases import DIRECTIONS, LAYOUTS, as_tuple, given, make
 from tests.kernels.processes import compiled, interpreted
-from tests.kernels.tensors import used
+from tests.kernels.tensors import relative_error, used
 
 LARGER = [
     BatchNorm.model_validate(dict(direction=way, n=8, c=96, h=28, w=28, layout=layout, dtype=dtype))

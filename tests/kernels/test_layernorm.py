@@ -4,14 +4,14 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.measure.check import outputs_of, relative_error
+from bench.measure.check import outputs_of
 from bench.spec import Dtype, Unsupported
 from kernels import operator
 from kernels.layernorm.operator import OPERATOR, aten, excerpt, tolerance
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.tiles import alignment, whole_rows
 from tests.kernels.processes import compiled, interpreted
-from tests.kernels.tensors import TORCH_TYPE, uniform, used
+from tests.kernels.tensors import TORCH_TYPE, relative_error, uniform, used
 
 
 def test_triton_kernels_interpreted() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.measure.check import outputs_of, relative_error
+from bench.measure.check import outputs_of
 from bench.spec import Dtype
 from kernels import operator
 from kernels.pooling.operator import OPERATOR, codes, excerpt, indices_of
@@ -14,7 +14,7 @@ from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from kernels.pooling.rounding import tolerance
 from tests.kernels.pooling_cases import error, taps
 from tests.kernels.processes import compiled, interpreted
-from tests.kernels.tensors import uniform
+from tests.kernels.tensors import relative_error, uniform
 
 
 def test_triton_kernels_interpreted() -> None:

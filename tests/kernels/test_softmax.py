@@ -2,13 +2,13 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.measure.check import outputs_of, relative_error
+from bench.measure.check import outputs_of
 from bench.spec import Dtype
 from kernels import operator
 from kernels.softmax.operator import OPERATOR, aten, excerpt, tolerance
 from kernels.softmax.problem import Softmax
 from tests.kernels.processes import compiled, interpreted
-from tests.kernels.tensors import TORCH_TYPE, uniform
+from tests.kernels.tensors import TORCH_TYPE, relative_error, uniform
 
 
 def test_triton_kernels_interpreted() -> None:
