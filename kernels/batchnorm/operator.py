@@ -240,7 +240,7 @@ def tolerance(problem: BatchNorm, implementation: str) -> tuple[float, ...]:
       spread: sqrt(t)/6 v of the variance's half, normally distributed. So much 1/deviation may be off, and y
       with it. aten adds all m on one thread of a CPU, the others at least 128 at a time.
     * Squares crowd near 0, where half the last place p of a long sum swallows them: such a sum falls short by
-      0.061 p^1.5 a term on average (the integral of the rounding's error over their density, 1/(2 sqrt(term))).
+      0.061 p^1.5 a term on average (the integral of rounding's error over their density, 1/(2 sqrt(term))).
       As p is up to 2 v of the sum, t/3, 1/deviation is off by up to 0.1 (2/3 v t)^1.5.
     * A mean errs by some 4 v, of the size of the elements, but is itself only of the size of 1/sqrt(3 m).
     * dweight and dbias, sums of m terms of either sign, wander like their partial sums: sqrt(m/6) v of their
