@@ -133,9 +133,12 @@ def add(partial: torch.Tensor, dweight: torch.Tensor, dbias: torch.Tensor) -> No
 
 
 def candidates(problem: LayerNorm) -> list[Tile]:
-    """Tiles worth trying, up to 16 elements a thread; 16 warps on a multiprocessor, 32 of few registers."""
+    """Tiles worth trying, up to 16 elements a thread; 16 warps on a multiprocessor, 32 of few registers.
+
+    Up to 8 of short rows, whose sums over many rows of a program take registers too.
+    """
     found = []
-    for tile in whole_rows(problem.length, most=16):
+    for tile in whole_rows(problem.length, most=16 if problem.length > 512 else 8):
         few = tile.rows * tile.block <= 8 * 32 * tile.warps
         found.append(tile._replace(per_sm=(32 if few else 16) // tile.warps))
     return found

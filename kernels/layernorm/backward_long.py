@@ -21,10 +21,12 @@ import triton.language as tl
 from bench.spec import Launch
 from kernels.layernorm.backward import add
 from kernels.layernorm.problem import LayerNorm
-from kernels.layernorm.tiles import Tile, alignment, programs
+from kernels.layernorm.tiles import Tile, alignment, chunks, programs
 
-CHUNK, CHUNK_WARPS = 4096, 8
-"""Elements that one program of `row_sums` reads at a time, and its warps."""
+
+def walking(problem: LayerNorm) -> Tile:
+    """What one program of `row_sums` reads at a time, and its warps."""
+    return chunks(problem.length, problem.item_byte)[1]
 
 
 @triton.jit(do_not_specialize=["length"])  # type: ignore[untyped-decorator]
@@ -139,7 +141,7 @@ def launch(
     dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
     partial = x.new_empty(2, count, problem.length, dtype=torch.float32)
     sums = x.new_empty(2, problem.rows, dtype=torch.float32)
-    align = alignment(problem.length, problem.item_byte)
+    align, chunk = alignment(problem.length, problem.item_byte), walking(problem)
     along_rows = row_sums[(problem.rows,)]
     down_columns = columns[(-(-problem.length // tile.block), count)]
 
@@ -153,8 +155,8 @@ def launch(
             sums,
             problem.length,
             ALIGN=align,
-            BLOCK=CHUNK,
-            num_warps=CHUNK_WARPS,
+            BLOCK=chunk.block,
+            num_warps=chunk.warps,
             num_stages=1,
         )
         down_columns(

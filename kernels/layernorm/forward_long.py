@@ -21,7 +21,7 @@ import triton.language as tl
 
 from bench.spec import Launch
 from kernels.layernorm.problem import EPSILON, LayerNorm
-from kernels.layernorm.tiles import CHUNKS, Tile, alignment
+from kernels.layernorm.tiles import Tile, alignment, chunks
 
 
 @triton.jit(do_not_specialize=["length"])  # type: ignore[untyped-decorator]
@@ -77,7 +77,7 @@ def normalize_long(  # type: ignore[no-untyped-def]
 
 def candidates(problem: LayerNorm) -> Sequence[Tile]:
     """Chunks worth trying."""
-    return CHUNKS
+    return chunks(problem.length, problem.item_byte)
 
 
 def launch(

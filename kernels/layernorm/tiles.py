@@ -51,5 +51,14 @@ def programs(count: int, tiles: int) -> int:
     return min(count, tiles)
 
 
-CHUNKS: Sequence[Tile] = (Tile(1, 2048, 4), Tile(1, 4096, 8), Tile(1, 8192, 16))
-"""Chunks of a long row that one program walks along, 16 elements a thread."""
+def chunks(length: int, item_byte: int) -> Sequence[Tile]:
+    """Chunks of a long row that one program may walk along: 16 elements a thread.
+
+    Eight where a row is no multiple of 16 bytes, since each element then takes an address of its own.
+    """
+    wide = length * item_byte % 16 == 0
+    return (
+        (Tile(1, 2048, 4), Tile(1, 4096, 8), Tile(1, 8192, 16))
+        if wide
+        else (Tile(1, 2048, 8), Tile(1, 4096, 16))
+    )

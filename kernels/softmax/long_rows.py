@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from bench.spec import Launch
-from kernels.layernorm.tiles import CHUNKS, Tile, alignment
+from kernels.layernorm.tiles import Tile, alignment, chunks
 from kernels.softmax.problem import Softmax
 
 
@@ -99,7 +99,7 @@ def backward_long(  # type: ignore[no-untyped-def]
 
 def candidates(problem: Softmax) -> Sequence[Tile]:
     """Chunks worth trying."""
-    return CHUNKS
+    return chunks(problem.length, problem.item_byte)
 
 
 def launch(problem: Softmax, inputs: tuple[torch.Tensor, ...], tile: Tile) -> Launch:

@@ -14,7 +14,7 @@ from typing import Any
 from bench.spec import ITEM_BYTE, Dtype
 from kernels.layernorm import backward, backward_long, forward, forward_long
 from kernels.layernorm.problem import EPSILON, LayerNorm
-from kernels.layernorm.tiles import CHUNKS, Tile, alignment
+from kernels.layernorm.tiles import Tile, alignment, chunks
 from tests.kernels.compiled import pointer
 from tests.kernels.streaming import CAPABILITIES, Variant, compile_one, everywhere, main
 
@@ -74,18 +74,18 @@ def variants() -> Iterator[Variant]:
     for dtype in BOTH:
         yield variant(forward.normalize, dtype, 16384, Tile(1, 16384, 16), most=35)
         yield variant(backward.gradient, dtype, 8192, Tile(1, 8192, 16))
-        yield variant(forward_long.normalize_long, dtype, 32768, CHUNKS[-1])
+        yield variant(forward_long.normalize_long, dtype, 32768, chunks(32768, ITEM_BYTE[dtype])[-1])
     long = LayerNorm(direction="backward", rows=1, length=32768, dtype="float32")
     yield from in_turn(backward_long.columns, 32768, list(backward_long.candidates(long)))
-    yield from in_turn(forward_long.normalize_long, 32768, list(CHUNKS[:-1]))
+    yield from in_turn(forward_long.normalize_long, 32768, list(chunks(32768, 2)[:-1]))
 
     one = {"capabilities": (90,)}
-    walking = Tile(1, backward_long.CHUNK, backward_long.CHUNK_WARPS)
     summing = Tile(backward.SUM_ROWS, backward.SUM_BLOCK, 4)
     for dtype, length in (("bfloat16", 32776), ("float16", 32775)):
-        yield variant(backward_long.row_sums, dtype, length, walking, **one)
+        chunk = chunks(length, ITEM_BYTE[dtype])[1]
+        yield variant(backward_long.row_sums, dtype, length, chunk, **one)
         yield variant(backward.add_partial_sums, dtype, length, summing, **one)
-        yield variant(forward_long.normalize_long, dtype, length, CHUNKS[1], **one)
+        yield variant(forward_long.normalize_long, dtype, length, chunk, **one)
         yield variant(backward_long.columns, dtype, length, Tile(8, 256, 4), **one)
     for dtype, length in (("bfloat16", 1000), ("float32", 1004), ("float16", 1001)):
         yield variant(forward.normalize, dtype, length, Tile(4, 1024, 4), **one)
@@ -97,8 +97,7 @@ def variants() -> Iterator[Variant]:
 
 def narrow_row_sums() -> bool:
     """Whether the sums of aligned rows are not loaded 16 bytes at a time; says so."""
-    walking = Tile(1, backward_long.CHUNK, backward_long.CHUNK_WARPS)
-    built = compile_one(variant(backward_long.row_sums, "float16", 32776, walking), 90)
+    built = compile_one(variant(backward_long.row_sums, "float16", 32776, chunks(32776, 2)[1]), 90)
     wide = sum(n for name, n in built.instructions.items() if name.startswith("LDG") and ".128" in name)
     print(f"row_sums: {wide} loads of 16 bytes, wanted 6; {built.spills} spills")
     return wide != 6 or built.count("LDG.E.U16") > 0

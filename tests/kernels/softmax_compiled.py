@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.spec import ITEM_BYTE, Dtype
-from kernels.layernorm.tiles import CHUNKS, Tile, alignment
+from kernels.layernorm.tiles import Tile, alignment, chunks
 from kernels.softmax import long_rows, whole_rows
 from kernels.softmax.problem import Softmax
 from tests.kernels.compiled import pointer
@@ -60,12 +60,12 @@ def variants() -> Iterator[Variant]:
         # Ragged and odd, as full as can be: narrow loads must not spill either.
         yield variant(kernel, "float16", 16001, Tile(1, 16384, 16), capabilities=(70, 90))
     for kernel in LONG:
-        for tile in CHUNKS:
+        for tile in chunks(32768, 2):
             for dtype in BOTH:
                 yield variant(kernel, dtype, 32768, tile, capabilities=(next(turns),))
             next(turns)
         for dtype, length in (("bfloat16", 32776), ("float16", 32775)):
-            yield variant(kernel, dtype, length, CHUNKS[1], capabilities=(90,))
+            yield variant(kernel, dtype, length, chunks(length, ITEM_BYTE[dtype])[1], capabilities=(90,))
 
 
 if __name__ == "__main__":
