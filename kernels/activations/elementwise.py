@@ -218,6 +218,11 @@ CANDIDATES = (Tile(512, 2), Tile(1024, 4), Tile(2048, 4), Tile(4096, 4), Tile(40
 """8 to 32 elements a thread: one to four 16-byte loads of 16-bit data, two to eight of float32."""
 
 
+def candidates(problem: Activation) -> list[Tile]:
+    """Those of CANDIDATES to try: the largest only where no block is masked, or some function would spill."""
+    return [tile for tile in CANDIDATES if tile.block <= 2048 or problem.elements % tile.block == 0]
+
+
 def launch(problem: Activation, *inputs: torch.Tensor) -> Launch:
     """y (dx), as large as x (dy), with the tile that was fastest for this problem on the current device.
 
@@ -255,4 +260,6 @@ def launch_with(tile: Tile, problem: Activation, *inputs: torch.Tensor) -> Launc
 
 
 def _fastest(problem: Activation, inputs: tuple[torch.Tensor, ...]) -> Tile:
-    return fastest(("activations", problem), CANDIDATES, lambda tile: launch_with(tile, problem, *inputs))
+    return fastest(
+        ("activations", problem), candidates(problem), lambda tile: launch_with(tile, problem, *inputs)
+    )
