@@ -1,7 +1,8 @@
 """How near each implementation comes to memory's speed, and how ours compare with the best of the others.
 
 For operators that are quoted in bytes/s. Of copy = (bytes that any implementation must move / time) /
-bandwidth of a copy in the same run: below 1 where an implementation moves more than it must, too.
+bandwidth of a copy in the same run: below 1 where an implementation moves more than it must, too, and perhaps
+above 1 where it mostly reads, which is quicker than to write.
 """
 
 from __future__ import annotations
