@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Tensors = tuple[torch.Tensor, ...]
 
 DeviceKind = Literal["cpu", "cuda"]
-Dtype = Literal["float16", "bfloat16", "tf32", "float32", "float64"]
+Dtype = Literal["float16", "bfloat16", "tf32", "float32", "float64", "float8_e4m3", "int8"]
 """How operands are stored and multiplied. `tf32` is float32 in memory, multiplied on tensor cores."""
 
 ITEM_BYTE: Mapping[Dtype, int] = {
@@ -29,6 +29,8 @@ ITEM_BYTE: Mapping[Dtype, int] = {
     "tf32": 4,
     "float32": 4,
     "float64": 8,
+    "float8_e4m3": 1,
+    "int8": 1,
 }
 
 
@@ -47,6 +49,8 @@ class Launch:
     """Queues the kernel and returns what it will have written. Only this is timed."""
     outputs: Tensors = ()
     """What `call` writes, where that is allocated beforehand; empty if each call allocates anew."""
+    tuning_s: float = 0.0
+    """Seconds that choosing its configuration took while it was built: reported, never part of a time."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,8 @@ class Problem(BaseModel, ABC):
     """Which units of the device do its work, hence which peak bounds it."""
     rate: ClassVar[Literal["flop", "byte"]] = "byte"
     """What people quote for it: FLOP/s or bytes/s."""
+    unsaid: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that a person is told of only where they differ from their default."""
 
     dtype: Dtype
 
@@ -118,6 +124,11 @@ class Problem(BaseModel, ABC):
     def byte(self) -> int:
         """Compulsory traffic: every input read once, every output written once."""
         return self.byte_read + self.byte_written
+
+    @property
+    def byte_stored(self) -> int:
+        """Memory that the inputs take up: more than `byte_read` where rows have gaps between them."""
+        return self.byte_read
 
     def byte_moved(self, implementation: str) -> int:
         """What this implementation must move where that is more than `byte` (a two-pass algorithm)."""
@@ -159,12 +170,19 @@ class Problem(BaseModel, ABC):
 
     def __str__(self) -> str:
         """Short and unique, for a terminal: `float16 m=64 n=64 k=64 layout=NN`."""
-        rest = " ".join(f"{k}={v}" for k, v in self.parameters().items() if k != "dtype")
+        fields = type(self).model_fields
+        rest = " ".join(
+            f"{name}={value}"
+            for name, value in self.parameters().items()
+            if name != "dtype" and not (name in self.unsaid and value == fields[name].default)
+        )
         return f"{self.dtype} {rest}".strip()
 
 
 class Uniform(Protocol):
     """Gives a new contiguous tensor of this shape, uniform in [-1, 1], on the device.
+
+    Of integers: uniform in -127 to 127.
 
     `dtype` defaults to the problem's. In a timed run the tensors are views of one random allocation.
     """

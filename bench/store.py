@@ -78,6 +78,9 @@ class Measurement:
     status: str = column("ok, or why there is no time: " + ", ".join(typing.get_args(Status)[1:]))
     reason: str = column("one sentence where status is not ok", default="")
     configuration: str = column("what the implementation chose, e.g. its tile", default="")
+    kernels: str | None = column(
+        "the kernels that one launch runs with their grids, as its captured graph says (GPU)", default=None
+    )
     # timing; null without a time
     median_s: float | None = column("median seconds of one launch", default=None)
     low_s: float | None = column("lower end of the 95 % interval of the median", default=None)
@@ -121,6 +124,10 @@ class Measurement:
     sentinel_after_s: float | None = column("the same just after timing (CPU)", default=None)
     # where the wall time went
     setup_s: float | None = column("building inputs and launches, compiling, tuning", default=None)
+    tuning_s: float | None = column(
+        "the part of setup_s in which a configuration was chosen; 0 where an earlier choice was known",
+        default=None,
+    )
     check_s: float | None = column("checking before and after", default=None)
     measure_s: float | None = column("settling and sampling", default=None)
 

@@ -1,9 +1,9 @@
 """Sweeps: YAML files in, cases out. Every mistake in a sweep is found here, with its file and line.
 
 A block of `cases:` sets the operator's parameters. A value is a scalar, `{from, to, step}`,
-`{from, to, factor}` (both ends included), `{per_sm: N}` (N times the device's SM count), or a list of
-these. Lists multiply, the first key varying slowest; names joined as `m=n:` move together; blocks follow
-one another.
+`{from, to, factor}` (both ends included), `{per_sm: N}` (N times the device's SM count; with `plus: P`, P
+more), or a list of these. Lists multiply, the first key varying slowest; names joined as `m=n:` move together;
+blocks follow one another.
 
     for sweep, cases in load_all(select("gemm"), kernels.problem, sm_count=132):
         ...
@@ -205,6 +205,12 @@ def _check_plot(plot: Plot, node: Node, kind: type[Problem]) -> None:
     parameters = list(kind.model_fields)
     if plot.x not in parameters:
         raise Mistake(node.under(["x"]).line, unknown("parameter", plot.x, kind.operator, parameters))
+    if plot.kind == "quantization":
+        if not {"m", "n"} <= set(parameters):
+            line = node.under(["kind"]).line
+            raise Mistake(line, f"{kind.operator} has no m and n, so no tiles to draw quantization of")
+        if plot.x not in ("m", "n"):
+            raise Mistake(node.under(["x"]).line, f"tiles quantize m and n; x: {plot.x} is neither")
     whole = [name for name, field in kind.model_json_schema()["properties"].items() if _is_whole(field)]
     for number, name in enumerate(plot.per):
         if name not in whole:

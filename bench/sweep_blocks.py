@@ -143,9 +143,10 @@ def _part(node: Node, key: str, sm_count: int) -> Part:
 
 def _per_sm(node: Node, sm_count: int) -> int:
     try:
-        number = PerSm.model_validate(node.data()).per_sm * sm_count
+        given = PerSm.model_validate(node.data())
     except ValidationError as errors:
         raise earliest(errors, node, "per_sm", PerSm) from errors
+    number = given.per_sm * sm_count + given.plus
     if number >= 10**MAX_DIGITS:
         raise Mistake(node.line, f"{number} ({sm_count} SMs) is too large: it has over {MAX_DIGITS} digits")
     return number

@@ -100,6 +100,11 @@ class Source(Strict):
 class Plot(Strict):
     """One figure drawn from the sweep's rows."""
 
+    kind: Literal["curve", "quantization"] = Field(
+        "curve",
+        description="quantization: rate and duration over m or n of kernels held to one tile, beside the "
+        "staircase that tiles and waves predict",
+    )
     x: Text = Field(description="The parameter along the horizontal axis")
     y: Literal["median_s", "rate"] = Field(
         "median_s", description="Seconds of one launch, or FLOP/s or bytes/s as the operator is quoted"
@@ -115,6 +120,13 @@ class Plot(Strict):
     def _one_normalisation(self) -> Plot:
         if self.per and self.y == "rate":
             raise ValueError("per divides a duration; a rate is for each second already")
+        return self
+
+    @model_validator(mode="after")
+    def _quantization_is_drawn_one_way(self) -> Plot:
+        given = self.model_fields_set - {"kind", "x"}
+        if self.kind == "quantization" and given:
+            raise ValueError(f"kind: quantization is drawn one way: leave out {', '.join(sorted(given))}")
         return self
 
 
@@ -169,6 +181,7 @@ class PerSm(Strict):
     """A multiple of the device's SM count (on a CPU: of its cores)."""
 
     per_sm: int = Field(ge=1, description="How many for each SM")
+    plus: int = Field(0, description="How many more (fewer, if negative) in all")
 
 
 OWNERS: Mapping[str, tuple[str, type[BaseModel]]] = {

@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 @functools.lru_cache(maxsize=1)
 def compiled(
-    function: Callable[..., torch.Tensor | Tensors], problem: Problem
+    function: Callable[..., torch.Tensor | Tensors],
+    problem: Problem,
+    options: tuple[tuple[str, bool], ...] = (),
 ) -> Callable[..., torch.Tensor | Tensors]:
     """`function(problem, *tensors)` compiled by Inductor for this problem's shapes: takes the tensors.
+
+    `options` are Inductor's, where its defaults are not meant.
 
     Compiles when first called (seconds). Shapes are constants, as a library's own heuristics see them. What
     was compiled for the problem before is forgotten: Dynamo keeps eight variants of a function and would
@@ -26,4 +30,4 @@ def compiled(
     """
     torch._dynamo.reset()
     bound: Callable[..., Any] = functools.partial(function, problem)
-    return torch.compile(bound, fullgraph=True, dynamic=False)
+    return torch.compile(bound, fullgraph=True, dynamic=False, options=dict(options) or None)

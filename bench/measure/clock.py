@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from bench.measure import captured
+
 Calls = Sequence[Callable[[], Any]]
 """The `call`s of some launches, in the order they run."""
 
@@ -56,6 +58,10 @@ class Clock(Protocol):
         """Host seconds to queue one call; None where queueing is the work."""
         ...
 
+    def kernels(self, call: Callable[[], Any]) -> str:
+        """The kernels that one call runs, where that can be known; else empty."""
+        ...
+
 
 class HostClock:
     """`time.perf_counter_ns` around a plain loop.
@@ -96,6 +102,10 @@ class HostClock:
     def enqueue_s(self, call: Callable[[], Any]) -> None:
         """None: on a CPU the call is the work."""
         return None
+
+    def kernels(self, call: Callable[[], Any]) -> str:
+        """Empty: a CPU has none."""
+        return ""
 
 
 class _CudaClock:
@@ -168,6 +178,10 @@ class StreamClock(_CudaClock):
     most_launches = 1000
     """The launch queue is finite (1024 on the devices known): past it the host would wait mid-way."""
 
+    def kernels(self, call: Callable[[], Any]) -> str:
+        """Empty: what cannot be captured cannot be read."""
+        return ""
+
     def batch(self, calls: Calls, flushed: bool) -> Batch:
         """At most `most_launches` between two events; ValueError for more. Keeps the last call's writes."""
         calls = tuple(calls)
@@ -188,6 +202,7 @@ class GraphClock(_CudaClock):
 
     name = "graph"
     whole_turns = True
+    libcuda = "libcuda.so.1"
     most_launches = 16_384
     """Larger graphs take long to build and upload, and some drivers refuse them."""
 
@@ -217,3 +232,13 @@ class GraphClock(_CudaClock):
         batch = self._between_events(replay, flushed)
         batch.written = written
         return batch
+
+    def kernels(self, call: Callable[[], Any]) -> str:
+        """Those of the call's captured graph, with grid and block (bench/measure/captured.py)."""
+        try:
+            graph = self.cuda.CUDAGraph(keep_graph=True)
+            with self.cuda.graph(graph):
+                call()
+            return captured.kernels(graph.raw_cuda_graph(), self.libcuda)
+        except (RuntimeError, TypeError, AttributeError, captured.Unknown):  # an older torch or driver
+            return ""

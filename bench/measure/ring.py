@@ -21,6 +21,8 @@ from bench.measure.sampling import Protocol
 
 ALIGN_BYTE = 256
 """What cudaMalloc aligns to: views must not be worse aligned than allocations of their own."""
+LARGEST_INTEGER = 127
+"""Integers are random from minus this to this."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,13 @@ class Arena:
             part = self._memory[self._filled : self._filled + count]
             if self._filled < self.period:
                 generator = torch.Generator(self.device).manual_seed(self.seed + self._filled)
-                part.uniform_(-1.0, 1.0, generator=generator)
+                if not self.dtype.is_floating_point:
+                    part.random_(-LARGEST_INTEGER, LARGEST_INTEGER + 1, generator=generator)
+                elif self.dtype.itemsize == 1:  # torch draws no 8-bit floats
+                    wide = torch.empty(count, dtype=torch.float32, device=self.device)
+                    part.copy_(wide.uniform_(-1.0, 1.0, generator=generator))
+                else:
+                    part.uniform_(-1.0, 1.0, generator=generator)
             else:
                 offset = self._filled % self.period
                 part.copy_(self._memory[offset : offset + count])

@@ -15,7 +15,7 @@ import torch
 
 from bench.measure.check import escaped, judged, outputs_of, poison
 from bench.measure.clock import Calls, CaptureError, Clock
-from bench.measure.ring import ALIGN_BYTE, Arena, Turns, launches_per_sample, plan
+from bench.measure.ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, Turns, launches_per_sample, plan
 from bench.measure.sampling import Protocol as SamplingProtocol
 from bench.measure.sampling import Samples, collect
 from bench.spec import Launch, Operator, Problem, Unsupported
@@ -23,10 +23,13 @@ from bench.spec import Launch, Operator, Problem, Unsupported
 if TYPE_CHECKING:
     from bench.spec import Tensors
 
-FILL = "uniform[-1,1]"
-
-STORED_AS = {"tf32": torch.float32}
+STORED_AS = {"tf32": torch.float32, "float8_e4m3": torch.float8_e4m3fn}
 """Data types that torch stores under another name."""
+
+
+def fill(dtype: str) -> str:
+    """What the inputs are filled with, in words."""
+    return f"uniform[-{LARGEST_INTEGER},{LARGEST_INTEGER}]" if dtype == "int8" else "uniform[-1,1]"
 
 
 def stored_dtype(dtype: str) -> torch.dtype:
@@ -123,7 +126,7 @@ def measure(
 ) -> dict[str, Any]:
     """Columns of the row: status, reason and, if ok, the times. Never raises for what a kernel does."""
     watch = Stopwatch()
-    facts: dict[str, Any] = {"seed": bench.seed, "fill": FILL, "clock": bench.clock.name}
+    facts: dict[str, Any] = {"seed": bench.seed, "fill": fill(problem.dtype), "clock": bench.clock.name}
     try:
         facts |= _measure(bench, operator, implementation, problem, cold, limits, watch)
     except TooSlow as reason:
@@ -161,6 +164,7 @@ def _measure(
         ring = plan(problem.byte, bench.cache_byte, cold, bench.usable_byte, bench.protocol)
         probe(bench, slots, implementation, problem, limits)
         one = slots(problem, 1)
+        facts["tuning_s"] = one.launches[0].tuning_s
         first_s = one.warm_launch_s()
         if first_s > limits.launch_s:
             raise TooSlow(f"one launch takes {first_s:.2g} s here; the budget allows {limits.launch_s:.2g} s")
@@ -202,6 +206,7 @@ def _measure(
         return facts | _wrong(error, tolerance, "after timing")
     with watch("setup_s"):
         facts["enqueue_s"] = clock.enqueue_s(several.calls[0])
+        facts["kernels"] = clock.kernels(several.calls[0])
     return facts | columns(samples) | {"status": "ok", "reason": "", "launches": turns.per_sample}
 
 
@@ -280,7 +285,7 @@ class Slots:
         self.bench, self.operator, self.problem = bench, operator, problem
         self.implementation = implementation
         stored = stored_dtype(problem.dtype)
-        arenas = {stored: bench.arena(stored, count * (problem.byte_read + 8 * ALIGN_BYTE))}
+        arenas = {stored: bench.arena(stored, count * (problem.byte_stored + 8 * ALIGN_BYTE))}
         generator = torch.Generator(bench.device).manual_seed(bench.seed)
 
         def uniform(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:

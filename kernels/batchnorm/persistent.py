@@ -17,6 +17,7 @@ a tensor of few channels leaves most of the device idle.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -27,7 +28,7 @@ from bench.spec import Launch
 from kernels.batchnorm.channel import finish_statistics
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
-from kernels.tuning import fastest
+from kernels.tuning import fastest, tuned
 
 _THREADS = 32
 _HELD = {"NCHW": 64, "NHWC": 32}
@@ -180,7 +181,7 @@ def launch(
 ) -> Launch:
     """(y, mean, 1/deviation), with the fastest of the candidates unless one is given."""
     if held is None:
-        held = chosen(problem, x, weight, bias)
+        return tuned(*_question(problem, x, weight, bias))
     y = torch.empty_like(x)
     mean, rstd = torch.empty_like(weight), torch.empty_like(weight)
     kernel = normalize_nchw if problem.layout == "NCHW" else normalize_nhwc
@@ -197,5 +198,12 @@ def launch(
 
 def chosen(problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> Held:
     """The candidate that was fastest for this problem on this device."""
-    key = ("batchnorm triton-persistent", problem)
-    return fastest(key, candidates(problem), lambda held: launch(problem, x, weight, bias, held))
+    return fastest(*_question(problem, x, weight, bias))
+
+
+def _question(
+    problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+) -> tuple[tuple[object, ...], Sequence[Held], Callable[[Held], Launch]]:
+    """What the tuner is asked."""
+    question = ("batchnorm", "triton-persistent", problem)
+    return question, candidates(problem), lambda held: launch(problem, x, weight, bias, held)

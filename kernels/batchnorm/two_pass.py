@@ -8,6 +8,7 @@ more than a block; when channels alone do that, it is 1.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ from bench.spec import Launch
 from kernels.batchnorm import nchw, nhwc
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
-from kernels.tuning import fastest
+from kernels.tuning import fastest, tuned
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -102,7 +103,7 @@ def launch(
     `multiprocessors` defaults to those of the tensors' device.
     """
     if tile is None:
-        tile = chosen(problem, tensors)
+        return tuned(*_question(problem, tensors))
     if multiprocessors is None:
         multiprocessors = torch.cuda.get_device_properties(tensors[0].device).multi_processor_count
     of_parts = parts(problem, tile, multiprocessors)
@@ -114,8 +115,15 @@ def launch(
 
 def chosen(problem: BatchNorm, tensors: Tensors) -> Tile:
     """The candidate that was fastest for this problem on this device."""
-    key = ("batchnorm triton", problem)
-    return fastest(key, candidates(problem), lambda tile: launch(problem, tensors, tile))
+    return fastest(*_question(problem, tensors))
+
+
+def _question(
+    problem: BatchNorm, tensors: Tensors
+) -> tuple[tuple[object, ...], Sequence[Tile], Callable[[Tile], Launch]]:
+    """What the tuner is asked."""
+    question = ("batchnorm", "triton", problem)
+    return question, candidates(problem), lambda tile: launch(problem, tensors, tile)
 
 
 def _scratch(problem: BatchNorm, tile: Tile, of_parts: int, tensors: Tensors) -> Tensors:

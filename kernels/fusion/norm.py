@@ -20,7 +20,7 @@ is written. Sums run in a fixed order: results are the same each time.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -136,10 +136,12 @@ def launch(problem: Fusion, of: Operands, chosen: Rows | None = None) -> Launch:
 
     The first launch of a problem in a process compiles and times every candidate; later ones remember.
     """
+    if chosen is None:
+        from kernels.tuning import tuned  # asks a device: not for those who only compile or interpret
+
+        return tuned(*_question(problem, of))
     y, h = torch.empty_like(of.x), torch.empty_like(of.x)
     arguments = operands(problem, of, y, h)
-    if chosen is None:
-        chosen = _fastest(problem, of)
     run = chain[(triton.cdiv(problem.rows, chosen.rows),)]
     options = meta(problem, chosen)
 
@@ -152,10 +154,13 @@ def launch(problem: Fusion, of: Operands, chosen: Rows | None = None) -> Launch:
 
 def configuration(problem: Fusion, of: Operands) -> str:
     """The rows of a program that `launch` chooses: `4 rows w4`."""
-    return str(_fastest(problem, of))
-
-
-def _fastest(problem: Fusion, of: Operands) -> Rows:
     from kernels.tuning import fastest
 
-    return fastest(("fusion", problem), candidates(problem.length), functools.partial(launch, problem, of))
+    return str(fastest(*_question(problem, of)))
+
+
+def _question(
+    problem: Fusion, of: Operands
+) -> tuple[tuple[object, ...], Sequence[Rows], Callable[[Rows], Launch]]:
+    """What the tuner is asked."""
+    return ("fusion", problem), candidates(problem.length), functools.partial(launch, problem, of)

@@ -1,19 +1,22 @@
-"""GEMM on tensors: inputs, the float64 reference, the library's GEMM and ours.
+"""GEMM on tensors: inputs, the float64 reference, the libraries' GEMM and ours.
 
-Every implementation computes the row-major product C [n, m] = op(B) [n, k] op(A) [k, m], which is the
-column-major C = op(A) op(B) of the documents without moving a byte (see problem.py for the layouts).
+Every implementation computes the row-major product D [n, m] = op(B) [n, k] op(A) [k, m] + C, which is the
+column-major D = op(A) op(B) + C of the documents without moving a byte (see problem.py for the layouts).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 
-from bench.spec import Launch, Operator, Uniform
-from kernels.gemm.problem import Gemm
+from bench.spec import Dtype, Launch, Operator, Uniform
+from kernels.gemm import max_autotune
+from kernels.gemm.operands import factors, new_output, operands
+from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -34,29 +37,42 @@ _BLOCKS = 256
 
 
 def inputs(problem: Gemm, uniform: Uniform) -> Tensors:
-    """a, then b, as their letters of the layout say: N -> a [k, m], b [n, k]; T -> a [m, k], b [k, n]."""
+    """a, then b, as their letters of the layout say: N -> a [k, m], b [n, k]; T -> a [m, k], b [k, n].
+
+    Then c [n, m] if beta = 1, or the scales of a and b, float32 [1] in 0.5 to 1.5, of float8_e4m3. Rows lie
+    as far apart as `pitch` says.
+    """
     m, n, k = problem.m, problem.n, problem.k
-    a = uniform(k, m) if problem.layout[0] == "N" else uniform(m, k)
-    b = uniform(n, k) if problem.layout[1] == "N" else uniform(k, n)
+    row_a, row_b, row_d = problem.row_byte()
+    item = problem.item_byte
+    a = _rows(uniform, (k, m) if problem.layout[0] == "N" else (m, k), row_a // item)
+    b = _rows(uniform, (n, k) if problem.layout[1] == "N" else (k, n), row_b // item)
+    if problem.beta:
+        return a, b, _rows(uniform, (n, m), row_d // item)
+    if problem.dtype == "float8_e4m3":
+        return a, b, *(uniform(1, dtype=torch.float32).abs_().add_(0.5) for _ in range(2))
     return a, b
 
 
-def factors(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> Tensors:
-    """op(B) [n, k] and op(A) [k, m], as views: their row-major product is C."""
-    return (b if problem.layout[1] == "N" else b.t(), a if problem.layout[0] == "N" else a.t())
+def _rows(uniform: Uniform, shape: tuple[int, int], pitch: int) -> torch.Tensor:
+    return uniform(shape[0], pitch)[:, : shape[1]]
 
 
-def reference(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """C [n, m] in float64, products and sums too. Takes four to eight bytes per byte of 16-bit input."""
+def reference(problem: Gemm, a: torch.Tensor, b: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+    """D [n, m] in float64, products and sums too. Takes four to eight bytes per byte of 16-bit input."""
     left, right = factors(problem, a, b)
-    return torch.mm(left.double(), right.double())
+    d = torch.mm(left.double(), right.double())
+    for scale in more if problem.dtype == "float8_e4m3" else ():
+        d *= scale.double()
+    return d + more[0].double() if problem.beta else d
 
 
-def cublas(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> Launch:
-    """cuBLAS by torch.mm, C [n, m] preallocated.
+def cublas(problem: Gemm, *inputs: torch.Tensor) -> Launch:
+    """cuBLAS through torch, D [n, m] preallocated.
 
-    Sums are float32 (float64 for float64) to the end: cuBLAS may neither sum in 16 bits nor, when it
-    splits K, reduce the parts in 16 bits. tf32 and float32 are one type to torch, told apart by a global
+    Sums are float32 (float64 for float64, int32 for int8) to the end: cuBLAS may neither sum in 16 bits nor,
+    when it splits K, reduce the parts in 16 bits. Of float8_e4m3 it sums inside Hopper's tensor cores (fast
+    accumulation), as our kernels do. tf32 and float32 are one type to torch, told apart by a global
     flag that counts when cuBLAS is called, which is also when a graph is captured. So the launch itself sets
     it (0.4 us), and whatever else runs in the process, each launch is what it says.
     """
@@ -64,97 +80,137 @@ def cublas(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> Launch:
     matmul.allow_fp16_accumulation = False
     matmul.allow_fp16_reduced_precision_reduction = False
     matmul.allow_bf16_reduced_precision_reduction = False
-    product = _mm(problem, a, b)
+    product = _by_torch(problem, *inputs)
     if problem.dtype not in ("tf32", "float32"):
         return product
 
     def with_precision() -> torch.Tensor | Tensors:
         matmul.fp32_precision = "tf32" if problem.dtype == "tf32" else "ieee"
-        c = product.call()
+        d = product.call()
         # Left at tf32, it would contradict torch's older flags, and reading one of those then raises.
         matmul.fp32_precision = "ieee"
-        return c
+        return d
 
     return Launch(with_precision, outputs=product.outputs)
 
 
-def onednn(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> Launch:
-    """The CPU's GEMM by torch.mm, C [n, m] preallocated; sums of 16-bit types are float32."""
-    return _mm(problem, a, b)
+def onednn(problem: Gemm, *inputs: torch.Tensor) -> Launch:
+    """The CPU's GEMM through torch, D [n, m] preallocated; sums of 16-bit types are float32, int8's int32."""
+    return _by_torch(problem, *inputs)
 
 
-def triton(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> Launch:
-    """Our tiled kernel, C [n, m]; tuned for this problem when first asked (pointer.py)."""
-    from kernels.gemm import pointer  # Triton is not everywhere, and a run on a CPU needs none.
-
-    return pointer.launch(problem, a, b)
-
-
-def triton_configuration(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> str:
-    """The tile that `triton` chose, as `256x128x64 w8 s3`: m x n x k, warps, stages."""
-    from kernels.gemm import pointer
-
-    return pointer.configuration(problem, a, b)
-
-
-def _mm(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> Launch:
+def _by_torch(problem: Gemm, a: torch.Tensor, b: torch.Tensor, *more: torch.Tensor) -> Launch:
     left, right = factors(problem, a, b)
-    c = a.new_empty(problem.n, problem.m)
-    return Launch(lambda: torch.mm(left, right, out=c), outputs=(c,))
+    d = new_output(problem, a)
+    if problem.dtype == "float8_e4m3":
+        b_by, a_by = more[1], more[0]  # left is op(B)
+
+        def scaled() -> torch.Tensor:
+            kind = torch.bfloat16
+            torch._scaled_mm(left, right, b_by, a_by, out_dtype=kind, use_fast_accum=True, out=d)
+            return d
+
+        return Launch(scaled, outputs=(d,))
+    if problem.dtype == "int8":
+        return Launch(lambda: torch._int_mm(left, right, out=d), outputs=(d,))
+    if problem.beta:
+        return Launch(lambda: torch.addmm(more[0], left, right, out=d), outputs=(d,))
+    return Launch(lambda: torch.mm(left, right, out=d), outputs=(d,))
+
+
+def _triton(name: str) -> Callable[..., Launch]:
+    def launch(problem: Gemm, *inputs: torch.Tensor) -> Launch:
+        from kernels.gemm import choosing  # Triton is not everywhere, and a run on a CPU needs none.
+
+        return choosing.launch(problem, operands(problem, *inputs), name)
+
+    return launch
+
+
+def _triton_configuration(name: str) -> Callable[..., str]:
+    def configuration(problem: Gemm, *inputs: torch.Tensor) -> str:
+        from kernels.gemm import choosing
+
+        return choosing.configuration(problem, operands(problem, *inputs), name)
+
+    return configuration
 
 
 def tolerance(problem: Gemm, implementation: str) -> float:
-    """The largest |error| that rounding explains, as a fraction of the largest |C|.
+    """The largest |error| that rounding explains, as a fraction of the largest |D|.
 
-    Operands are uniform in [-1, 1], so a product has variance 1/9, and an element of C is close to a
-    normal variable of standard deviation s = sqrt(k)/3. Of m n such elements the largest is at least
-    `low` s but once in 10,000 runs; the bounds on errors below hold as often.
+    Operands are uniform in [-1, 1], so a product has variance 1/9, and an element of D is close to a
+    normal variable of standard deviation s = sqrt(k)/3, more if C is added. Of m n such elements the largest
+    is at least `low` s but once in 10,000 runs; the bounds on errors below hold as often.
 
-    * Rounding C to its type: at most u |C|, u the unit roundoff.
+    * Rounding D to its type: at most u |D|, u the unit roundoff.
     * Summing in float32 (float64), u' = 2^-24 (2^-53): each of k additions is off by up to u' of the
-      partial sum, evenly spread. Where C is q s, the sum grows to q s, and the errors add up to one of
+      partial sum, evenly spread. Where D is q s, the sum grows to q s, and the errors add up to one of
       standard deviation u' sqrt(k)/3 q s. q times another normal variable, largest of m n: ln(m n 10^4).
       That is one running sum; libraries sum in blocks and stay well below. For float64 the reference errs
       as much: sqrt(2) more.
     * Tensor cores cut off instead of rounding, once in every 16 terms (8 of tf32), up to 2 u' of the
-      partial sum and always towards zero: at most u' k/16 (k/8) of the largest |C|.
+      partial sum and always towards zero: at most u' k/16 (k/8) of the largest |D|.
+    * Of float8_e4m3 Hopper's keep 14 bits of a sum, cut off once in every 32 terms: at most 2^-13 k/32.
     * tf32 cuts each operand to 10 bits, by up to 2^-10 of it: a product by up to 2^-9. Over a random sum
-      the mean of that, 6.3e-4, is a bias of C; what scatters about it, 2.8e-4 s, is normal: `high`.
+      the mean of that, 6.3e-4, is a bias of D; what scatters about it, 2.8e-4 s, is normal: `high`.
+    * Before C is added a library may round the product, at most `high` s, to D's type; ours does not.
+    * int8 is exact.
     """
+    if problem.dtype == "int8":
+        return 0.0
     elements, unlikely = problem.m * problem.n, 1e-4
     low = NormalDist().inv_cdf((1 + unlikely ** (1 / elements)) / 2)
     high = NormalDist().inv_cdf(1 - unlikely / (2 * elements))
 
-    error = _UNIT_ROUNDOFF[problem.dtype]
-    if problem.k == 1:  # one product, no sum
-        return error + (2.0**-9 if problem.dtype == "tf32" else 0)
+    error = _UNIT_ROUNDOFF[problem.output_dtype]
     of_sum = _UNIT_ROUNDOFF["float64" if problem.dtype == "float64" else "float32"]
+    if problem.beta:
+        ours = implementation.startswith("triton")
+        error += (of_sum if ours else error) * high / low
+    if problem.k == 1:  # one product, no sum
+        return error + (2.0**-9 if problem.dtype == "tf32" else 0) + (3 * of_sum if _scaled(problem) else 0)
     sums = 2 if problem.dtype == "float64" else 1
     error += of_sum * math.sqrt(sums * problem.k) / 3 * math.log(elements / unlikely) / low
-    if implementation != "onednn" and problem.dtype in ("float16", "bfloat16", "tf32"):
+    if _scaled(problem):
+        error += 2.0**-13 * problem.k / 32
+    elif implementation != "onednn" and problem.dtype in ("float16", "bfloat16", "tf32"):
         error += of_sum * problem.k / (8 if problem.dtype == "tf32" else 16)
     if problem.dtype == "tf32":
         error += 6.3e-4 + 2.8e-4 * high / low
     return error
 
 
+def _scaled(problem: Gemm) -> bool:
+    return problem.dtype == "float8_e4m3"
+
+
 def excerpt(problem: Gemm, inputs: Tensors, outputs: Tensors) -> tuple[Gemm, Tensors, Tensors]:
-    """The same problem for some rows and columns of C only, at full k; a small problem whole.
+    """The same problem for some rows and columns of D only, at full k; a small problem whole.
 
     One random row and one random column of every block of 32, the first and the last too: every tile of
-    C is met, whichever implementation cut it. Above 8192 a side the blocks widen, to at most 258 rows and
+    D is met, whichever implementation cut it. Above 8192 a side the blocks widen, to at most 258 rows and
     columns. Chosen by torch's own generator on the CPU, so a seeded run repeats its choice.
     """
     if problem.flop < 1e8:
         return problem, inputs, outputs
-    a, b = inputs
-    (c,) = outputs
+    a, b, *more = inputs
+    (d,) = outputs
     rows, columns = _spread(problem.n), _spread(problem.m)
-    smaller = problem.model_copy(update={"m": len(columns), "n": len(rows)})
-    rows, columns = rows.to(c.device), columns.to(c.device)
-    some_a = a.index_select(1 if problem.layout[0] == "N" else 0, columns)
-    some_b = b.index_select(0 if problem.layout[1] == "N" else 1, rows)
-    return smaller, (some_a, some_b), (c.index_select(0, rows).index_select(1, columns),)
+    smaller = problem.model_copy(update={"m": len(columns), "n": len(rows), "pitch": "tight"})
+    rows, columns = rows.to(d.device), columns.to(d.device)
+    some_a = _some(a, 1 if problem.layout[0] == "N" else 0, columns)
+    some_b = _some(b, 0 if problem.layout[1] == "N" else 1, rows)
+    if problem.beta:
+        more = [_some(_some(more[0], 0, rows), 1, columns)]
+    return smaller, (some_a, some_b, *more), (_some(_some(d, 0, rows), 1, columns),)
+
+
+def _some(tensor: torch.Tensor, dim: int, indices: torch.Tensor) -> torch.Tensor:
+    # torch indexes bytes, but not numbers of 8 bits.
+    if tensor.dtype == torch.float8_e4m3fn:
+        return tensor.view(torch.uint8).index_select(dim, indices).view(tensor.dtype)
+    return tensor.index_select(dim, indices)
 
 
 def _spread(size: int) -> torch.Tensor:
@@ -169,23 +225,73 @@ def _spread(size: int) -> torch.Tensor:
 def _examples() -> list[Gemm]:
     # (m, n, k): nothing, vectors, primes, one past and one short of tiles, aligned, and k beyond a stage.
     sizes = [(1, 1, 1), (1, 37, 29), (41, 1, 16), (33, 65, 1), (17, 31, 13), (129, 63, 65), (64, 128, 96)]
-    return [
+    layouts: tuple[Layout, ...] = ("NN", "NT", "TN", "TT")
+    plain = [
         Gemm(m=m, n=n, k=k, layout=layout, dtype=dtype)
         for m, n, k in sizes
-        for layout in ("NN", "NT", "TN", "TT")
-        for dtype in ("float16", "bfloat16", "tf32", "float32", "float64")
-        # One product of two float16 numbers may be too small for float16: no relative error bounds it.
-        if not (m == n == k == 1 and dtype == "float16")
+        for layout in layouts
+        for dtype in get_args(Dtype)
+        # One product of two such numbers may be too small for its type: no relative error bounds it.
+        if not (m == n == k == 1 and dtype in ("float16", "float8_e4m3"))
     ]
+    others: tuple[tuple[Dtype, Literal[0, 1], Literal["tight", "padded"]], ...] = (
+        ("float16", 1, "tight"),
+        ("bfloat16", 1, "padded"),
+        ("tf32", 0, "padded"),
+        ("float32", 1, "padded"),
+        ("float64", 1, "tight"),
+        ("float8_e4m3", 0, "padded"),
+        ("int8", 0, "padded"),
+    )
+    more = [
+        Gemm(m=m, n=n, k=k, layout=layout, dtype=dtype, beta=beta, pitch=pitch)
+        for m, n, k in [(33, 65, 1), (129, 63, 65), (64, 128, 96)]
+        for layout in layouts
+        for dtype, beta, pitch in others
+    ]
+    return plain + more
 
+
+def _cublaslt(which: str) -> Callable[..., Launch]:
+    def launch(problem: Gemm, *inputs: torch.Tensor) -> Launch:
+        from kernels.gemm import cublaslt
+
+        return cublaslt.launch(operands(problem, *inputs), which)
+
+    return launch
+
+
+def _cublaslt_configuration(which: str) -> Callable[..., str]:
+    def configuration(problem: Gemm, *inputs: torch.Tensor) -> str:
+        from kernels.gemm import cublaslt
+
+        return cublaslt.configuration(operands(problem, *inputs), which)
+
+    return configuration
+
+
+OURS = tuple(one.name for one in Gemm.implementations if one.name.startswith("triton"))
+
+CUBLASLT = {"cublaslt": "first", "cublaslt-best": "best"} | {f"cublaslt-{t}": t for t in FORCED_TILES}
+"""What each of them takes of cuBLASLt's answers (cublaslt.py)."""
 
 OPERATOR = Operator(
     problem=Gemm,
     inputs=inputs,
     reference=reference,
-    implementations={"cublas": cublas, "onednn": onednn, "triton": triton},
+    implementations={
+        "cublas": cublas,
+        "onednn": onednn,
+        "inductor": max_autotune.launch,
+        **{name: _cublaslt(which) for name, which in CUBLASLT.items()},
+        **{name: _triton(name) for name in OURS},
+    },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration},
+    configuration={
+        "inductor": max_autotune.configuration,
+        **{name: _cublaslt_configuration(which) for name, which in CUBLASLT.items()},
+        **{name: _triton_configuration(name) for name in OURS},
+    },
 )

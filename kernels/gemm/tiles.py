@@ -33,13 +33,13 @@ class Tile(NamedTuple):
         return f"{self.m}x{self.n}x{self.k} w{self.warps} s{self.stages}"
 
 
-def candidates(capability: tuple[int, int], dtype: str, layout: str, *, wide: bool) -> tuple[Tile, ...]:
+def pointer_tiles(capability: tuple[int, int], dtype: str, layout: str, *, wide: bool) -> tuple[Tile, ...]:
     """The tiles to try for this compute capability, data type and layout of ours.
 
     A tile that needs more shared memory than a smaller sibling of the architecture has (8.6, 12.0: 99 KiB)
     is passed over by the tuner; every list ends with tiles that fit everywhere.
     """
-    kind = {"float16": "16-bit", "bfloat16": "16-bit"}.get(dtype, dtype)
+    kind = _kind(dtype)
     if not wide:
         return _NARROW[kind]
     generation = _generation(capability)
@@ -49,6 +49,32 @@ def candidates(capability: tuple[int, int], dtype: str, layout: str, *, wide: bo
         # their way, 4 bytes at a time, and large tiles spill.
         return tuple(tile for tile in tiles if (tile.m + tile.n) * tile.k <= 256 * 32)
     return tiles
+
+
+def forced(
+    capability: tuple[int, int], dtype: str, layout: str, m: int, n: int, *, wide: bool
+) -> tuple[Tile, ...]:
+    """Tiles of exactly m x n: a few depths and warps, so that it is the tile that is measured; or none.
+
+    How many elements 4 or 8 warps hold without spilling is in `_FORCED`; four stages where they fit.
+    """
+    kind, generation = _kind(dtype), _generation(capability)
+    if not wide:
+        return tuple(tile for tile in _NARROW[kind] if (tile.m, tile.n) == (m, n))
+    found = _FORCED[kind]
+    of = found.get(generation) or found["any"]
+    eight = 128 * 128 if (kind, generation, layout) == ("tf32", "hopper", "NT") else of.eight
+    warps = [4] * (m * n <= of.four) + [8] * (128 * 128 <= m * n <= eight)
+    return tuple(Tile(m, n, of.k, w, stages) for w in warps for stages in (3, 4))
+
+
+def _kind(dtype: str) -> str:
+    return {
+        "float16": "16-bit",
+        "bfloat16": "16-bit",
+        "float8_e4m3": "8-bit",
+        "int8": "8-bit",
+    }.get(dtype, dtype)
 
 
 def _generation(capability: tuple[int, int]) -> str:
@@ -82,7 +108,7 @@ _WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
             Tile(64, 64, 128, 4, 4),
             Tile(64, 64, 64, 4, 6),
             Tile(32, 64, 128, 4, 4),
-            Tile(128, 16, 128, 4, 4),
+            Tile(128, 16, 64, 4, 6),
         ),
         "blackwell": (
             Tile(128, 256, 64, 8, 3),
@@ -96,6 +122,19 @@ _WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
             Tile(64, 64, 64, 4, 6),
             Tile(32, 64, 128, 4, 4),
             Tile(64, 32, 128, 4, 4),
+        ),
+    },
+    "8-bit": {
+        "any": (
+            Tile(128, 256, 128, 8, 3),
+            Tile(256, 128, 128, 8, 3),
+            Tile(128, 128, 128, 8, 4),
+            Tile(128, 128, 128, 8, 3),
+            Tile(128, 64, 128, 4, 4),
+            Tile(64, 128, 128, 4, 4),
+            Tile(64, 64, 128, 4, 4),
+            Tile(64, 32, 128, 4, 4),
+            Tile(128, 16, 128, 4, 4),
         ),
     },
     "tf32": {
@@ -140,6 +179,15 @@ _WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
             Tile(64, 64, 16, 4, 3),
             Tile(32, 32, 32, 4, 3),
         ),
+        "hopper": (
+            Tile(128, 128, 32, 8, 3),
+            Tile(128, 128, 16, 8, 3),
+            Tile(128, 64, 16, 4, 3),
+            Tile(64, 128, 16, 4, 3),
+            Tile(128, 64, 32, 8, 3),
+            Tile(64, 64, 16, 8, 3),
+            Tile(32, 32, 32, 4, 3),
+        ),
     },
     "float64": {
         "any": (
@@ -153,6 +201,33 @@ _WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
     },
 }
 
+
+class _Most(NamedTuple):
+    """BLOCK_K, and the most elements of a tile that 4 and 8 warps hold."""
+
+    k: int
+    four: int
+    eight: int
+
+
+_FORCED: Mapping[str, Mapping[str, _Most]] = {
+    "16-bit": {
+        "ampere": _Most(64, 128 * 64, 256 * 128),
+        "any": _Most(64, 128 * 128, 256 * 128),
+    },
+    "8-bit": {
+        "hopper": _Most(128, 128 * 128, 256 * 128),
+        "any": _Most(128, 128 * 64, 256 * 128),
+    },
+    "tf32": {
+        "ampere": _Most(32, 128 * 128, 256 * 128),
+        "hopper": _Most(32, 128 * 64, 256 * 128),
+        "any": _Most(32, 128 * 64, 128 * 128),
+    },
+    "float32": {"any": _Most(16, 128 * 64, 128 * 128)},
+    "float64": {"any": _Most(16, 128 * 64, 128 * 128)},
+}
+
 _NARROW: Mapping[str, tuple[Tile, ...]] = {
     "16-bit": (
         Tile(128, 128, 32, 8, 3),
@@ -162,8 +237,13 @@ _NARROW: Mapping[str, tuple[Tile, ...]] = {
         Tile(64, 64, 32, 4, 3),
         Tile(64, 32, 64, 4, 3),
     ),
+    "8-bit": (
+        Tile(128, 64, 64, 8, 3),
+        Tile(64, 64, 64, 8, 3),
+        Tile(64, 32, 64, 4, 3),
+    ),
     "tf32": (
-        Tile(128, 128, 32, 8, 4),
+        Tile(128, 128, 16, 8, 4),
         Tile(128, 64, 32, 4, 4),
         Tile(64, 64, 32, 4, 4),
         Tile(64, 32, 64, 4, 3),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +11,7 @@ from bench.spec import Launch
 from kernels.layernorm import backward, backward_long, forward, forward_long
 from kernels.layernorm.problem import LayerNorm
 from kernels.layernorm.tiles import Tile
-from kernels.tuning import fastest
+from kernels.tuning import fastest, tuned
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -38,16 +38,16 @@ def with_tile(problem: LayerNorm, inputs: Tensors, tile: Tile, multiprocessors: 
 
 def launch(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
     """The launch with the tile that is fastest for this problem on the current device."""
-    return with_tile(problem, inputs, chosen(problem, *inputs), _multiprocessors(inputs[0]))
+    return tuned(("layernorm", problem), candidates(problem), _attempt(problem, inputs))
 
 
 def chosen(problem: LayerNorm, *inputs: torch.Tensor) -> Tile:
     """The fastest tile; timed when first asked for this problem."""
+    return fastest(("layernorm", problem), candidates(problem), _attempt(problem, inputs))
 
-    def attempt(tile: Tile) -> Launch:
-        return with_tile(problem, inputs, tile, _multiprocessors(inputs[0]))
 
-    return fastest(("layernorm", problem), candidates(problem), attempt)
+def _attempt(problem: LayerNorm, inputs: tuple[torch.Tensor, ...]) -> Callable[[Tile], Launch]:
+    return lambda tile: with_tile(problem, inputs, tile, _multiprocessors(inputs[0]))
 
 
 def _multiprocessors(x: torch.Tensor) -> int:

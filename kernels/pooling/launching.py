@@ -13,7 +13,7 @@ from kernels.pooling.cells import gather_cells
 from kernels.pooling.forward import pool
 from kernels.pooling.problem import Pooling
 from kernels.pooling.whole import pool_whole
-from kernels.tuning import fastest
+from kernels.tuning import fastest, tuned
 
 
 class Tile(NamedTuple):
@@ -184,7 +184,7 @@ def launch(
 
         return Launch(call, outputs)
 
-    return with_tile(tile or fastest((problem, as_codes), candidates(problem), with_tile))
+    return with_tile(tile) if tile else tuned(_question(problem, as_codes), candidates(problem), with_tile)
 
 
 def configuration(problem: Pooling, as_codes: bool) -> str:
@@ -193,7 +193,11 @@ def configuration(problem: Pooling, as_codes: bool) -> str:
     def unknown(_: Tile) -> Launch:
         raise LookupError(f"{problem} was not launched in this process")
 
-    return str(fastest((problem, as_codes), candidates(problem), unknown))
+    return str(fastest(_question(problem, as_codes), candidates(problem), unknown))
+
+
+def _question(problem: Pooling, as_codes: bool) -> tuple[object, ...]:
+    return ("pooling", "codes" if as_codes else "indices", problem)
 
 
 def allocated(

@@ -11,7 +11,7 @@ from bench.spec import Launch
 from kernels.layernorm.tiles import Tile
 from kernels.softmax import long_rows, whole_rows
 from kernels.softmax.problem import Softmax
-from kernels.tuning import fastest
+from kernels.tuning import fastest, tuned
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -30,7 +30,7 @@ def with_tile(problem: Softmax, inputs: Tensors, tile: Tile) -> Launch:
 
 def launch(problem: Softmax, *inputs: torch.Tensor) -> Launch:
     """The launch with the tile that is fastest for this problem on the current device."""
-    return with_tile(problem, inputs, chosen(problem, *inputs))
+    return tuned(("softmax", problem), candidates(problem), lambda tile: with_tile(problem, inputs, tile))
 
 
 def chosen(problem: Softmax, *inputs: torch.Tensor) -> Tile:

@@ -192,6 +192,19 @@ def test_the_arena_hands_out_uniform_values_never_twice_in_one_reservation(dtype
     assert (values == 0).double().mean() < 0.01
 
 
+def test_the_arena_draws_8_bit_numbers_too() -> None:
+    floats = Arena(torch.device("cpu"), torch.float8_e4m3fn, random.randrange(1 << 30), 0)
+    floats.reserve(1 << 16)
+    values = floats.view((200, 300)).double()
+    assert -1 <= values.min() < -0.9 and 0.9 < values.max() <= 1
+    assert abs(values.mean()) < 0.02 and values.unique().numel() > 100
+    whole = Arena(torch.device("cpu"), torch.int8, random.randrange(1 << 30), 0)
+    whole.reserve(1 << 16)
+    values = whole.view((200, 300)).double()
+    assert values.min() == -127 and values.max() == 127  # as far from 0 either way: no bias
+    assert abs(values.mean()) < 2
+
+
 def test_the_arena_goes_on_past_its_period(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Arena, "period", 101)
     arena = Arena(torch.device("cpu"), torch.float32, 1, 0)

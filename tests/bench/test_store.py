@@ -160,5 +160,5 @@ def test_the_readme_of_results_lists_the_columns_as_they_are() -> None:
 def test_parameters_have_one_text() -> None:
     problem = kernels.problem("gemm")(dtype="float32", m=1, n=2, k=3)
     text = parameters_text(problem.parameters())
-    assert text == '{"dtype":"float32","k":3,"layout":"NN","m":1,"n":2}'
+    assert text == '{"beta":0,"dtype":"float32","k":3,"layout":"NN","m":1,"n":2,"pitch":"tight"}'
     assert kernels.problem("gemm")(**json.loads(text)) == problem

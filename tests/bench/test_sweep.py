@@ -96,6 +96,7 @@ def problems(loaded: Loaded, *fields: str) -> list[Any]:
         ("{from: 64, to: 128, factor: 1.41421356}", [64, 91, 128]),
         ("{from: 5, to: 6, factor: 1.0e+300}", [5]),
         ("{per_sm: 256}", [256 * 132]),
+        ("[{per_sm: 64, plus: -128}, {per_sm: 64, plus: 128}]", [64 * 132 - 128, 64 * 132 + 128]),
         ("[1, {from: 10, to: 12}, {per_sm: 2}, 5]", [1, 10, 11, 12, 264, 5]),
         # What depends on the device may meet another value on one device: once is enough.
         ("[{per_sm: 1}, 132, {per_sm: 1}, 7]", [132, 7]),
@@ -153,6 +154,38 @@ def test_a_series_is_a_line_of_the_plot(tmp_path: Path) -> None:
     ]
 
 
+def test_what_kind_a_plot_is(tmp_path: Path) -> None:
+    text = head("plot: [{x: k}, {kind: quantization, x: n}, {kind: curve, x: m}]")
+    curve, quantization, other = read(tmp_path, text).sweep.plot
+    assert (curve.kind, quantization.kind, other.kind) == ("curve", "quantization", "curve")
+    assert quantization.x == "n"
+
+
+class Row(Problem):
+    """An operator without m and n."""
+
+    operator: ClassVar[str] = "row"
+    implementations: ClassVar[tuple[Implementation, ...]] = Toy.implementations
+    n: Size
+
+    @property
+    def byte_read(self) -> int:
+        return 0
+
+    @property
+    def byte_written(self) -> int:
+        return 0
+
+
+def test_only_what_has_m_and_n_has_tiles(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    cases = "cases:\n  - {n: 1, dtype: float32}\n"
+    path.write_text(HEAD.replace("toy", "row") + "plot:\n  x: n\n  kind: quantization\n" + cases)
+    with pytest.raises(SweepError) as refused:
+        sweep.load(path, lambda _: Row, 1, root=tmp_path)
+    assert str(refused.value).endswith("/x.yaml:6: row has no m and n, so no tiles to draw quantization of")
+
+
 def test_the_top_of_a_sweep(tmp_path: Path) -> None:
     text = head(
         "plot: {x: k, y: rate, lines: [implementation, m], panels: dtype, log: x}\n"
@@ -186,7 +219,7 @@ MISTAKES = {
     block("k: 1, eps: x"): "5: eps must be a number, not 'x'",
     block("k: 1, causal: 1"): "5: causal must be true or false, not 1",
     block("k: 1").replace("32", "23"): "5: dtype is one of float16, bfloat16, tf32, float32, float64, "
-    "not 'float23'; did you mean float32?",
+    "float8_e4m3, int8, not 'float23'; did you mean float32?",
     block("k: 1").replace("m: 64", "m: 13"): "5: m = 13 is unlucky (at m=13 n=64 dtype=float32 k=1)",
     block(
         "k: 999999999999999999"
@@ -209,6 +242,8 @@ MISTAKES = {
     block("k: {to: 3}"): "5: a range needs the key 'from'",
     block("k: {}"): "5: k has a mapping that is none of {from, to, step}, {from, to, factor} and {per_sm}",
     block("k: {per_sm: 0}"): "5: per_sm must be at least 1, not 0",
+    block("k: {per_sm: 1, plus: half}"): "5: plus must be a whole number, not 'half'",
+    block("k: {per_sm: 1, plus: -132}"): "5: k must be at least 1, not 0",
     block("k: {per_sm: 900000000000000000}"): "5: 118800000000000000000 (132 SMs) is too large: "
     "it has over 18 digits",
     block("k: {from: 1, to: 1000000000}"): "5: 2000000000 cases up to here; a sweep has at most 100000",
@@ -270,6 +305,11 @@ MISTAKES = {
     head("plot: {x: k, per: [m, q]}"): "4: toy has no number 'q'; it has m, n, k",
     head("plot: {x: k, y: rate, per: m}"): "4: per divides a duration; a rate is for each second already",
     head("plot: {x: k, y: speed}"): "4: y is one of median_s, rate, not 'speed'",
+    head("plot: {x: n, kind: quantisation}"): "4: kind is one of curve, quantization, not 'quantisation'; "
+    "did you mean quantization?",
+    head("plot:\n  kind: quantization\n  x: k"): "6: tiles quantize m and n; x: k is neither",
+    head("plot: {x: n, kind: quantization, y: rate, panels: m}"): "4: kind: quantization is drawn one "
+    "way: leave out panels, y",
     head("plot:\n  - {x: k}\n  - x: k\n    lines: [m, foo]"): "7: a plot of toy has no column 'foo'; "
     f"it has implementation, cache, device, {FIELDS}",
     head(

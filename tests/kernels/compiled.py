@@ -28,7 +28,16 @@ SHARED_LIMIT_BYTE: Mapping[int, int] = {
 Specifications per Compute Capability")."""
 
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-_TRITON_TYPE = {"float16": "fp16", "bfloat16": "bf16", "tf32": "fp32", "float32": "fp32", "float64": "fp64"}
+_TRITON_TYPE = {
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "tf32": "fp32",
+    "float32": "fp32",
+    "float64": "fp64",
+    "float8_e4m3": "fp8e4nv",
+    "int8": "i8",
+    "int32": "i32",
+}
 
 
 @dataclass(frozen=True)
@@ -72,13 +81,14 @@ def build(
     warps: int,
     stages: int,
     divisible: Collection[str] = (),
+    registers: int | None = None,
 ) -> Built:
     """Compile for compute capability `capability` (90 means 9.0) and read the result.
 
     `arguments` are the run-time arguments with their Triton types; pointers are taken to be 16-byte
     aligned, as torch's allocations are, and the arguments named `divisible` to be multiples of 16, as
-    Triton specialises when they are. `constants` are the compile-time ones. Raises what Triton's compiler
-    raises.
+    Triton specialises when they are. `constants` are the compile-time ones. `registers` is the most that a
+    thread may have, Triton's `maxnreg`. Raises what Triton's compiler raises.
     """
     signature = {name: arguments.get(name, "constexpr") for name in kernel.arg_names}
     aligned = {
@@ -89,7 +99,7 @@ def build(
     compiled = triton.compile(
         ASTSource(fn=kernel, signature=signature, constexprs=dict(constants), attrs=aligned),
         target=GPUTarget("cuda", capability, 32),
-        options={"num_warps": warps, "num_stages": stages},
+        options={"num_warps": warps, "num_stages": stages, "maxnreg": registers},
     )
     usage, program = _disassemble(compiled.asm["cubin"], capability)
     spilling = [at for at, name, _ in program if name.startswith(("LDL", "STL"))]

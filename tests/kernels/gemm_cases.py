@@ -14,3 +14,18 @@ def error(problem: Gemm, inputs: Sequence[torch.Tensor], c: torch.Tensor) -> flo
     assert isinstance(right, torch.Tensor) and right.dtype == torch.float64
     assert c.shape == right.shape == (problem.n, problem.m)
     return float((c.double() - right).abs().max() / right.abs().max())
+
+
+def storage(d: torch.Tensor) -> torch.Tensor:
+    """D with what lies between its rows: [n, elements from one row to the next]."""
+    return torch.as_strided(d, (d.shape[0], d.stride(0)), (d.stride(0), 1), d.storage_offset())
+
+
+def gaps(whole: torch.Tensor, problem: Gemm) -> torch.Tensor:
+    """What lies between the rows of D alone, of its `storage`."""
+    return whole[:, problem.m :]
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The same as bytes, for which NaN equals itself."""
+    return tensor.contiguous().view(torch.uint8)

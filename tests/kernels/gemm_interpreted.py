@@ -8,6 +8,7 @@ test_gemm.py starts it; its name keeps it out of an ordinary run.
 """
 
 import math
+from typing import get_args
 
 import pytest
 import torch
@@ -15,14 +16,18 @@ import triton
 import triton.language as tl
 from triton.runtime.errors import InterpreterError
 
+from bench.measure.check import poison
+from bench.spec import Dtype
 from kernels.gemm import pointer
+from kernels.gemm.blocks import store, walk_pointers
+from kernels.gemm.operands import Operands, new_output, operands
 from kernels.gemm.operator import OPERATOR, tolerance
-from kernels.gemm.problem import Gemm
+from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.tiles import Tile
-from tests.kernels.gemm_cases import error
+from tests.kernels.gemm_cases import bits, gaps, storage
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, watched
-from tests.kernels.tensors import uniform
+from tests.kernels.tensors import uniform, used
 
 SMALL = Tile(32, 16, 32, warps=4, stages=1)
 REAL = Tile(128, 64, 64, warps=4, stages=4)
@@ -38,47 +43,91 @@ STRADDLING = [
         (64, 150, 7),
         (95, 61, 97),
     )
-    for layout in ("NN", "NT", "TN", "TT")
+    for layout in get_args(Layout)
     for dtype in ("bfloat16", "float32")
 ]
 
 
-def multiply(problem: Gemm, tile: Tile, seed: int, programs: int | None = None) -> tuple[float, Watch]:
-    """Error of C, computed into a tensor of NaN, and what the kernel touched."""
-    a, b = OPERATOR.inputs(problem, uniform(problem, seed))
-    c = torch.full((problem.n, problem.m), math.nan, dtype=a.dtype)
-    grid = (programs,) if programs else pointer.grid(problem, tile.m, tile.n)
+def multiplied(problem: Gemm, tile: Tile, seed: int, programs: int | None = None) -> tuple[float, Watch]:
+    """The share of the tolerance that D uses, computed into poison, and what the kernel touched."""
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    of = operands(problem, *inputs)
+    poison((whole := storage(of.d),))
+    before = whole.clone()
     with repaired(), watched() as watch:
-        pointer.multiply[grid](
-            **pointer.operands(problem, a, b, c),
-            BLOCK_M=tile.m,
-            BLOCK_N=tile.n,
-            BLOCK_K=tile.k,
-            GROUP=pointer.GROUP,
-        )
-    return error(problem, (a, b), c), watch
+        if programs is None:
+            pointer.launch(of, tile, sm_count=3).call()
+        else:
+            pointer.multiply[(programs,)](**pointer._arguments(of, tile))
+    assert torch.equal(bits(gaps(whole, problem)), bits(gaps(before, problem)))  # what lies between rows
+    return used(OPERATOR, "triton-pointer", problem, inputs, (of.d,)), watch
 
 
-@pytest.mark.parametrize("tile", [SMALL, REAL], ids=str)
-@pytest.mark.parametrize("problem", [*OPERATOR.examples, *STRADDLING], ids=str)
+@pytest.mark.parametrize(
+    "problem, tile",
+    [
+        *((problem, SMALL) for problem in [*OPERATOR.examples, *STRADDLING]),
+        *((problem, REAL) for problem in OPERATOR.examples if problem.m > 64 or problem.n > 64),
+    ],
+    ids=str,
+)
 def test_right_in_bounds_and_each_element_written_once(problem: Gemm, tile: Tile, seed: int) -> None:
-    """At every example, with a tile of a few elements and with one of the tuner's."""
-    wrong, watch = multiply(problem, tile, seed)
+    """With a tile of a few elements, and with one of the tuner's where there is more than one of it."""
+    share, watch = multiplied(problem, tile, seed)
 
-    assert wrong <= tolerance(problem, "triton")  # and so not NaN: every element was written
+    assert share <= 1  # and so not NaN: every element was written
     assert watch.stores.byte == problem.byte_written
     assert watch.stores.repeated == 0
     tiles = math.ceil(problem.m / tile.m) * math.ceil(problem.n / tile.n)
-    assert watch.loads.byte == tiles * (tile.m + tile.n) * problem.k * problem.item_byte
+    more = problem.beta * problem.byte_written + (8 * tiles if problem.dtype == "float8_e4m3" else 0)
+    assert watch.loads.byte == tiles * (tile.m + tile.n) * problem.k * problem.item_byte + more
     assert watch.atomics.byte == 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "tf32", "float64"])
+def test_a_bias_is_added_to_every_row(dtype: Dtype, seed: int) -> None:
+    """As a linear layer asks: c is one row, read once a tile."""
+    problem = Gemm(m=67, n=45, k=33, layout="TN", dtype=dtype)
+    make = uniform(problem, seed)
+    a, b = OPERATOR.inputs(problem, make)
+    bias = make(problem.m)
+    d = new_output(problem, a).fill_(math.nan)
+    with repaired(), watched() as watch:
+        pointer.launch(Operands(problem, a, b, d, c=bias), SMALL, sm_count=3).call()
+    right = OPERATOR.reference(problem, a, b) + bias.double()
+    assert float((d.double() - right).abs().max() / right.abs().max()) <= 2 * tolerance(problem, "triton")
+    assert watch.loads.within(bias).byte == math.ceil(45 / SMALL.n) * bias.nbytes
 
 
 def test_an_element_never_written_is_found(seed: int) -> None:
     """One program too few leaves NaN."""
     problem = Gemm(m=64, n=64, k=8, dtype="float32")
-    all_programs = pointer.grid(problem, SMALL.m, SMALL.n)[0]
-    wrong, _ = multiply(problem, SMALL, seed, programs=all_programs - 1)
-    assert math.isnan(wrong)
+    share, _ = multiplied(problem, SMALL, seed, programs=pointer.grid(problem, SMALL)[0] - 1)
+    assert math.isinf(share)
+
+
+def test_rows_beyond_2_to_the_31_elements_are_reached(seed: int) -> None:
+    """The last step along K of operands whose offsets pass 2^31; pages nobody touches cost no memory."""
+    k, m, n = 2**25, 70, 80
+    make = uniform(Gemm(m=m, n=n, k=k, dtype="float16"), seed)
+    a, b = torch.empty(k, m, dtype=torch.float16), torch.empty(k, n, dtype=torch.float16)
+    a[-32:], b[-32:] = make(32, m), make(32, n)
+    d = torch.full((n, m), math.nan, dtype=torch.float16)
+    with repaired(), watched():
+        last_step[(1,)](a, b, d, k - 32, k, m, n)
+    right = b[-32:].double().t() @ a[-32:].double()
+    torch.testing.assert_close(d[:16, :32].double(), right[:16, :32], rtol=2**-10, atol=2**-10)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def last_step(a, b, d, first, last, m, n):  # type: ignore[no-untyped-def]
+    """The walk of the first tile, 32 x 16, from `first` to `last` along K alone."""
+    along_m = tl.arange(0, 32)
+    along_n = tl.arange(0, 16)
+    total = walk_pointers(
+        a, b, along_m, along_n, first, last, m, n, m, n, True, True, "ieee", tl.float32, 32, 16, 32, True
+    )
+    store(total, d, along_m, along_n, m, n, m)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -6,12 +6,15 @@ Needs a process started with TRITON_INTERPRET=1. What is mended (Triton 3.6 and 
   patterns. Here they are widened to float32, computed, and rounded back.
 * float32 -> bfloat16 drops the low bits, or rounds halves up; the GPU rounds to nearest even.
 * Other casts from and to bfloat16 (float16, float64, integers) convert the pattern, not the value.
+* float8e4nv is kept as bit patterns in uint8 arrays: casts other than from float32 and float16 convert
+  the pattern, and those to it do not round to nearest even. Values beyond 448 become 448, as on the GPU.
 * `input_precision="tf32"` is ignored; here it truncates the operands to 10 bits, as the tensor cores do.
 * Counting a loop with a run-time value fails with numpy >= 2.4 in Triton 3.6.
 
-A reduction of bfloat16 is refused: cast to float32 first, as our kernels do.
+A reduction of either type is refused: cast to float32 first, as our kernels do.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -25,6 +28,12 @@ from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, TensorHand
 
 _COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 _BITWISE = (np.bitwise_and, np.bitwise_or, np.bitwise_xor)
+
+_PATTERNS = {
+    tl.bfloat16: (torch.bfloat16, np.int16, math.inf),
+    tl.float8e4nv: (torch.float8_e4m3fn, np.uint8, 448.0),
+}
+"""Types that numpy lacks, kept as bit patterns: torch's type, an integer as wide, what overflow becomes."""
 
 
 @contextmanager
@@ -44,28 +53,36 @@ def repaired() -> Iterator[None]:
         yield
 
 
-def _is_bfloat16(handle: Any) -> bool:
-    return bool(handle.dtype.scalar == tl.bfloat16)
+def _is_pattern(handle: Any) -> bool:
+    return handle.dtype.scalar in _PATTERNS
 
 
 def _value(handle: Any) -> Any:
-    """The numbers in a handle: float32 for bfloat16, else as they are."""
-    if not _is_bfloat16(handle):
+    """The numbers in a handle: float32 where it holds bit patterns, else as they are."""
+    if not _is_pattern(handle):
         return handle.data
-    return (handle.data.astype(np.uint32) << 16).view(np.float32)
+    kind, bits, _ = _PATTERNS[handle.dtype.scalar]
+    pattern = torch.from_numpy(np.ascontiguousarray(handle.data).view(bits))
+    return pattern.view(kind).float().numpy().reshape(handle.data.shape)
 
 
-def _bfloat16(value: Any) -> Any:
-    """A handle of these numbers rounded to bfloat16; torch rounds to nearest even."""
-    number = torch.from_numpy(np.ascontiguousarray(value)).to(torch.bfloat16)
-    return TensorHandle(number.view(torch.int16).numpy().view(np.uint16), tl.bfloat16)
+def _rounded(value: Any, target: Any) -> Any:
+    """A handle of these numbers as bit patterns of `target`; torch rounds to nearest even.
+
+    What overflows is cut off here: it depends on torch's version whether its casts do.
+    """
+    kind, bits, largest = _PATTERNS[target]
+    number = torch.from_numpy(np.ascontiguousarray(value)).float().clamp(-largest, largest).to(kind)
+    pattern = number.view(getattr(torch, bits.__name__)).numpy()
+    return TensorHandle(pattern.view(interpreter._get_np_dtype(target)), target)
 
 
 def _cast(original: Callable[..., Any]) -> Callable[..., Any]:
     def cast(self: Any, source: Any, target: Any) -> Any:
-        if target.scalar == tl.bfloat16:
-            return source if _is_bfloat16(source) else _bfloat16(source.data)
-        if _is_bfloat16(source):
+        if target.scalar in _PATTERNS:
+            same = source.dtype.scalar == target.scalar
+            return source if same else _rounded(_value(source), target.scalar)
+        if _is_pattern(source):
             return TensorHandle(_value(source).astype(interpreter._get_np_dtype(target)), target.scalar)
         return original(self, source, target)
 
@@ -74,7 +91,7 @@ def _cast(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _round_to(original: Callable[..., Any]) -> Callable[..., Any]:
     def round_to(self: Any, source: Any, target: Any, rounding: Any) -> Any:
-        if target.scalar == tl.bfloat16 or _is_bfloat16(source):
+        if target.scalar in _PATTERNS or _is_pattern(source):
             return self.cast_impl(source, target)
         return original(self, source, target, rounding)
 
@@ -83,18 +100,20 @@ def _round_to(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _binary(original: Callable[..., Any]) -> Callable[..., Any]:
     def binary(self: Any, left: Any, right: Any, operation: Any) -> Any:
-        if not _is_bfloat16(left) or operation in _BITWISE:
+        if not _is_pattern(left) or operation in _BITWISE:
             return original(self, left, right, operation)
         result = operation(_value(left), _value(right))
-        return TensorHandle(result, tl.int1) if operation in _COMPARISONS else _bfloat16(result)
+        if operation in _COMPARISONS:
+            return TensorHandle(result, tl.int1)
+        return _rounded(result, left.dtype.scalar)
 
     return binary
 
 
 def _unary(original: Callable[..., Any]) -> Callable[..., Any]:
     def unary(self: Any, argument: Any, operation: Any) -> Any:
-        if _is_bfloat16(argument):
-            return _bfloat16(operation(_value(argument)))
+        if _is_pattern(argument):
+            return _rounded(operation(_value(argument)), argument.dtype.scalar)
         return original(self, argument, operation)
 
     return unary
@@ -115,8 +134,10 @@ def _tf32(value: Any) -> Any:
 
 def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(self: Any, inputs: Any) -> Any:
-        if any(_is_bfloat16(one.handle) for one in inputs):
-            raise TypeError("a bfloat16 reduction cannot be interpreted; cast to float32 first")
+        pattern = next((one.handle for one in inputs if _is_pattern(one.handle)), None)
+        if pattern is not None:
+            kind = pattern.dtype.scalar
+            raise TypeError(f"a reduction of {kind} cannot be interpreted; cast to float32 first")
         return original(self, inputs)
 
     return reduce

@@ -13,9 +13,9 @@ def interpreted(path: str) -> None:
     _run(["-m", "pytest", "-q", "-p", "no:cacheprovider", path], TRITON_INTERPRET="1")
 
 
-def compiled(module: str) -> None:
+def compiled(module: str, *options: str) -> None:
     """Run a module of ours that compiles kernels; AssertionError with its output if it fails."""
-    _run(["-m", module])
+    _run(["-m", module, *options])
 
 
 def _run(command: list[str], **environment: str) -> None:

@@ -11,6 +11,8 @@ TORCH_TYPE = {
     "tf32": torch.float32,
     "float32": torch.float32,
     "float64": torch.float64,
+    "float8_e4m3": torch.float8_e4m3fn,
+    "int8": torch.int8,
 }
 
 
@@ -19,8 +21,11 @@ def uniform(problem: Problem, seed: int) -> Uniform:
     generator = torch.Generator().manual_seed(seed)
 
     def make(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        kind = dtype or TORCH_TYPE[problem.dtype]
+        if kind == torch.int8:
+            return torch.randint(-127, 128, shape, generator=generator, dtype=kind)
         random = torch.rand(shape, generator=generator, dtype=torch.float64) * 2 - 1
-        return random.to(dtype or TORCH_TYPE[problem.dtype])
+        return random.to(kind)
 
     return make
 

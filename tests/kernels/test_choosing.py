@@ -1,11 +1,14 @@
 """What operators share: torch.compile for one problem at a time, and choosing a configuration."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from bench.spec import Launch
+import kernels
+from bench.spec import Launch, Unsupported
 from kernels import inductor
 from kernels.stream.problem import Stream
 
@@ -36,46 +39,149 @@ def test_every_problem_of_a_long_sweep_is_compiled_and_none_falls_back(
 
 
 class Device:
-    """Stands in for the clock that candidates are compared by."""
+    """Stands in for the clock that candidates are compared by, and for the folder of what was chosen."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> None:
-        tuning = pytest.importorskip("kernels.tuning")
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, seconds: dict[str, float]) -> None:
+        self.tuning = pytest.importorskip("kernels.tuning")
+        self.seconds = seconds
         self.timed: list[str] = []
         self.last = ""
+        self.folder = folder
+        self.monkeypatch = monkeypatch
 
-        def bench(call: Any, rep: int) -> float:
+        def bench(call: Any, rep: int, return_mode: str) -> float:
             call()
             self.timed.append(self.last)
-            return seconds[self.last]
+            return 1e3 * self.seconds[self.last]
 
-        monkeypatch.setattr(tuning.triton.testing, "do_bench_cudagraph", bench)
+        monkeypatch.setattr(self.tuning.triton.testing, "do_bench_cudagraph", bench)
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-        tuning._answers.cache_clear()
-        self.fastest = tuning.fastest
-        self.OutOfResources = tuning.OutOfResources
+        self.start("Triton 1")
+
+    def start(self, versions: str) -> None:
+        """As a new process with these versions would."""
+        choices = self.tuning.Choices(self.folder, "NVIDIA H200 132 SM", versions)
+        self.monkeypatch.setattr(self.tuning, "_choices", lambda device: choices)
 
     def launch(self, candidate: str) -> Launch:
         def call() -> torch.Tensor:
             if candidate.startswith("large"):
-                raise self.OutOfResources(300_000, 232_448, "shared memory")
+                raise self.tuning.OutOfResources(300_000, 232_448, "shared memory")
             self.last = candidate
             return torch.empty(0)
 
         return Launch(call)
 
+    def fastest(self, question: str, candidates: list[str]) -> str:
+        return str(self.tuning.fastest(("stream", question), candidates, self.launch))
 
-def test_the_fastest_candidate_that_fits_is_chosen_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = Device(monkeypatch, {"a": 3.0, "b": 1.0, "c": 2.0})
+    @property
+    def written(self) -> Any:
+        return json.loads((self.folder / "nvidia-h200-132-sm.json").read_text())
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Device:
+    return Device(monkeypatch, tmp_path / "tuned", {"a": 3e-5, "b": 1e-5, "c": 2e-5})
+
+
+def test_the_fastest_candidate_that_fits_is_chosen_once(device: Device) -> None:
     candidates = ["large", "a", "b", "c"]
-    assert device.fastest("one", candidates, device.launch) == "b"
-    assert device.fastest("one", candidates, device.launch) == "b"
+    assert device.fastest("one", candidates) == "b"
+    assert device.fastest("one", candidates) == "b"
     assert device.timed == ["a", "b", "c"]
-    assert device.fastest("another", candidates[:2], device.launch) == "a"
-    assert device.fastest("single", ["c"], device.launch) == "c"  # nothing to choose, nothing to time
+    assert device.fastest("another", candidates[:2]) == "a"
+    assert device.fastest("single", ["c"]) == "c"  # nothing to choose, nothing to time
     assert device.timed == ["a", "b", "c", "a"]
 
 
-def test_if_none_fits_the_device_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = Device(monkeypatch, {})
-    with pytest.raises(device.OutOfResources, match="shared memory"):
-        device.fastest("one", ["large", "larger"], device.launch)
+def test_if_none_fits_the_device_says_why(device: Device) -> None:
+    with pytest.raises(Unsupported, match=r"none of 2 configurations fits this device: .*shared memory"):
+        device.fastest("one", ["large", "larger"])
+
+
+def test_a_choice_outlives_the_process_but_not_its_versions_or_its_source(device: Device) -> None:
+    candidates = ["a", "b", "c"]
+    device.fastest("one", candidates)
+    device.start("Triton 1")
+    assert device.fastest("one", candidates) == "b"
+    assert len(device.timed) == 3  # read back
+    device.start("Triton 2")
+    device.seconds["c"] = 1e-6
+    assert device.fastest("one", candidates) == "c"
+    assert len(device.timed) == 6  # asked anew
+    device.monkeypatch.setattr(device.tuning, "_source", lambda operator: "edited")
+    device.fastest("one", candidates)
+    assert len(device.timed) == 9
+    assert {v: sorted(operators) for v, operators in device.written.items()} == {
+        "Triton 1": [f"stream {source('stream')}"],
+        "Triton 2": [f"stream {source('stream')}", "stream edited"],
+    }
+
+
+def source(operator: str) -> str:
+    import hashlib
+
+    digest = hashlib.sha256()
+    for path in sorted((Path(kernels.__file__).parent / operator).glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:8]
+
+
+def test_a_choice_that_is_no_longer_listed_is_not_used(device: Device) -> None:
+    device.fastest("one", ["a", "b"])
+    assert device.fastest("one", ["a", "c"]) == "c"
+    assert device.timed == ["a", "b", "a", "c"]
+
+
+def test_what_is_written_can_be_read_by_a_person(device: Device) -> None:
+    device.fastest("bfloat16 TN 4096x4096x1024", ["a", "b"])
+    device.fastest("bfloat16 NN 64x64x64", ["a", "b"])
+    text = (device.folder / "nvidia-h200-132-sm.json").read_text()
+    (operator,) = device.written["Triton 1"]
+    answer = device.written["Triton 1"][operator]["bfloat16 TN 4096x4096x1024"]
+    assert answer.pop("tuning_s") >= 0
+    assert answer == {"configuration": "b", "median_us": 10.0, "of": 2}
+    assert [line.split('"')[1] for line in text.splitlines() if "configuration" in line] == [
+        "bfloat16 NN 64x64x64",
+        "bfloat16 TN 4096x4096x1024",
+    ]
+
+
+def test_a_folder_that_cannot_be_written_to_costs_the_memory_of_a_process(
+    device: Device, tmp_path: Path
+) -> None:
+    device.folder = tmp_path / "file" / "tuned"
+    (tmp_path / "file").write_text("not a folder")
+    device.start("Triton 1")
+    assert device.fastest("one", ["a", "b"]) == device.fastest("one", ["a", "b"]) == "b"
+    assert device.timed == ["a", "b"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "\x00"])
+def test_a_file_that_is_no_longer_whole_is_made_anew(device: Device, text: str) -> None:
+    device.folder.mkdir()
+    (device.folder / "nvidia-h200-132-sm.json").write_text(text)
+    device.start("Triton 1")
+    assert device.fastest("one", ["a", "b"]) == "b"
+    assert list(device.written) == ["Triton 1"]
+
+
+def test_only_the_launch_that_asked_the_device_says_how_long_that_took(device: Device) -> None:
+    def tuned() -> float:
+        return float(device.tuning.tuned(("stream", "one"), ["a", "b"], device.launch).tuning_s)
+
+    assert tuned() > 0
+    assert tuned() == 0
+
+
+def test_all_candidates_are_compiled_before_the_first_is_timed(device: Device) -> None:
+    compiled: list[str] = []
+
+    def compile_(candidate: str) -> None:
+        assert not device.timed
+        compiled.append(candidate)
+
+    device.tuning.fastest(("stream", "one"), ["large", "a", "b"], device.launch, compile_)
+    assert compiled == ["large", "a", "b"]
+    assert device.timed == ["a", "b"]

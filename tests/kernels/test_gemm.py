@@ -1,15 +1,17 @@
-from typing import get_args
+import re
+from typing import Any, get_args
 
 import pytest
 import torch
 
 from bench.spec import Dtype
 from kernels import operator
-from kernels.gemm.operator import OPERATOR, excerpt, factors, tolerance
-from kernels.gemm.problem import Gemm, Layout
+from kernels.gemm.operands import factors
+from kernels.gemm.operator import OPERATOR, excerpt, tolerance
+from kernels.gemm.problem import INT8_LARGEST_K, Gemm, Layout
 from tests.kernels.gemm_cases import error
 from tests.kernels.processes import compiled, interpreted
-from tests.kernels.tensors import TORCH_TYPE, uniform
+from tests.kernels.tensors import TORCH_TYPE, uniform, used
 
 
 def test_triton_kernel_interpreted() -> None:
@@ -19,7 +21,7 @@ def test_triton_kernel_interpreted() -> None:
 
 def test_triton_kernel_compiled_for_every_architecture() -> None:
     pytest.importorskip("triton")
-    compiled("tests.kernels.gemm_compiled")
+    compiled("tests.kernels.gemm_compiled", "--sample")
 
 
 def test_operator_binds_every_declared_name() -> None:
@@ -42,28 +44,141 @@ def test_reference_is_the_column_major_product(layout: Layout, seed: int) -> Non
 
 @pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
 def test_inputs_are_what_the_problem_counts(problem: Gemm, seed: int) -> None:
-    a, b = OPERATOR.inputs(problem, uniform(problem, seed))
-    assert a.is_contiguous() and b.is_contiguous()
-    assert (a.nbytes + b.nbytes) == problem.byte_read
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    a, b = inputs[:2]
+    assert sum(one.numel() * one.element_size() for one in inputs) == problem.byte_read
+    rows = problem.row_byte()
+    assert (a.stride(0) * problem.item_byte, b.stride(0) * problem.item_byte) == rows[:2]
+    assert all(one.stride(-1) == 1 for one in inputs)
+    if problem.pitch == "padded":
+        assert not any(row % 128 for row in rows)
     left, right = factors(problem, a, b)
     assert left.shape == (problem.n, problem.k) and right.shape == (problem.k, problem.m)
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [
-        *(p for p in OPERATOR.examples if not Gemm.implementation("onednn").missing(p.dtype, "cpu", None)),
-        *(Gemm(m=97, n=53, k=4096, dtype=d) for d in ("float16", "bfloat16", "float32", "float64")),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
+def test_the_arena_has_room_for_the_inputs(problem: Gemm) -> None:
+    """What the harness reserves: rows with gaps take more than their elements."""
+    taken: list[int] = []
+
+    def take(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        made = torch.zeros(shape, dtype=dtype or TORCH_TYPE[problem.dtype])
+        taken.append(0 if dtype else made.nbytes)
+        return made
+
+    OPERATOR.inputs(problem, take)
+    assert sum(taken) == problem.byte_stored
+
+
+ON_THE_CPU = [
+    *(p for p in OPERATOR.examples if not p.missing("onednn", "cpu", None)),
+    *(Gemm(m=97, n=53, k=4096, dtype=d) for d in ("float16", "bfloat16", "float32", "float64", "int8")),
+]
+
+
+@pytest.mark.parametrize("problem", ON_THE_CPU, ids=str)
 def test_onednn_against_the_reference(problem: Gemm, seed: int) -> None:
-    a, b = OPERATOR.inputs(problem, uniform(problem, seed))
-    launch = OPERATOR.implementations["onednn"](problem, a, b)
-    c = launch.call()
-    assert isinstance(c, torch.Tensor) and c.dtype == a.dtype and c.is_contiguous()
-    assert error(problem, (a, b), c) <= tolerance(problem, "onednn")
-    assert launch.call() is c is launch.outputs[0]  # preallocated: a launch allocates nothing
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    launch = OPERATOR.implementations["onednn"](problem, *inputs)
+    d = launch.call()
+    assert isinstance(d, torch.Tensor) and d.dtype == TORCH_TYPE.get(problem.output_dtype, torch.int32)
+    assert d.stride(0) * d.element_size() == problem.row_byte()[2]
+    assert d.numel() * d.element_size() == problem.byte_written
+    assert used(OPERATOR, "onednn", problem, inputs, (d,)) <= 1
+    assert launch.call() is d is launch.outputs[0]  # preallocated: a launch allocates nothing
+
+
+def test_every_type_is_met_on_the_cpu_but_those_it_has_not() -> None:
+    assert {p.dtype for p in ON_THE_CPU} == set(get_args(Dtype)) - {"tf32", "float8_e4m3"}
+    assert any(p.beta for p in ON_THE_CPU) and any(p.pitch == "padded" for p in ON_THE_CPU)
+
+
+def test_the_scales_of_8_bit_floats_multiply_the_product(seed: int) -> None:
+    problem = Gemm(m=16, n=24, k=32, layout="TN", dtype="float8_e4m3")
+    a, b, a_scale, b_scale = OPERATOR.inputs(problem, uniform(problem, seed))
+    assert a_scale.dtype == b_scale.dtype == torch.float32 and a_scale.shape == b_scale.shape == (1,)
+    with_scales = OPERATOR.reference(problem, a, b, a_scale, b_scale)
+    one = torch.ones(1)
+    assert isinstance(with_scales, torch.Tensor)
+    plain = OPERATOR.reference(problem, a, b, one, one)
+    torch.testing.assert_close(with_scales, plain * a_scale.double() * b_scale.double())
+    # torch's own, which on a CPU is too slow to time but not to compare with
+    launch = OPERATOR.implementations["cublas"](problem, a, b, a_scale, b_scale)
+    assert used(OPERATOR, "cublas", problem, (a, b, a_scale, b_scale), (launch.call(),)) <= 1
+
+
+@pytest.mark.parametrize(
+    "given, reason",
+    [
+        ({"dtype": "int8", "k": 133_145}, "pass int32 beyond k=133144; given k=133145"),
+        (
+            {"dtype": "int8", "beta": 1},
+            "beta=1 is for types whose result has the operands' type, not for int8",
+        ),
+        ({"dtype": "float8_e4m3", "beta": 1}, "not for float8_e4m3"),
+    ],
+)
+def test_impossible_problems_say_why(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        Gemm(**{"m": 16, "n": 16, "k": 16} | given)
+
+
+def test_the_largest_int8_sum_fits_int32() -> None:
+    k = INT8_LARGEST_K
+    assert k * 127**2 < 2**31 <= (k + 1) * 127**2
+    Gemm(m=1, n=1, k=k, dtype="int8")
+
+
+HOPPER = (9, 0)
+
+
+@pytest.mark.parametrize(
+    "implementation, given, reason",
+    [
+        (
+            "triton-tma",
+            {"k": 68, "dtype": "float16", "layout": "TN"},
+            "multiples of 16 bytes; these have 136",
+        ),
+        ("triton-persistent", {"m": 66, "dtype": "bfloat16"}, "multiples of 16 bytes; these have 132"),
+        ("triton-skinny", {"m": 65, "n": 65}, "needs m or n up to 64; given 65 x 65"),
+        (
+            "cublas",
+            {"dtype": "float8_e4m3", "layout": "NN"},
+            "does layout TN with m and k in multiples of 16",
+        ),
+        ("cublas", {"dtype": "int8", "n": 16}, "needs n above 16, and m and k in multiples of 8"),
+        ("cublaslt", {"dtype": "int8", "layout": "NN"}, "cuBLASLt does int8 in layout TN here, not NN"),
+        ("inductor", {"pitch": "padded", "m": 65}, "pitch=padded is not its to do"),
+        ("triton-tma", {"dtype": "float64"}, "does float16, bfloat16, tf32, float8_e4m3, int8, not float64"),
+    ],
+)
+def test_what_an_implementation_does_not_do_is_said(
+    implementation: str, given: dict[str, Any], reason: str
+) -> None:
+    problem = Gemm(**{"m": 64, "n": 64, "k": 64, "dtype": "float32"} | given)
+    assert reason in problem.missing(implementation, "cuda", HOPPER)
+
+
+def test_bulk_copies_need_hopper_and_aligned_rows_alone() -> None:
+    problem = Gemm(m=67, n=33, k=65, dtype="float16", pitch="padded")
+    assert not problem.missing("triton-tma", "cuda", HOPPER)
+    assert "from compute capability 9.0" in problem.missing("triton-tma", "cuda", (8, 0))
+
+
+def test_adding_c_costs_what_each_implementation_makes_of_it() -> None:
+    plain = Gemm(m=64, n=32, k=16, dtype="float32")
+    added = Gemm(m=64, n=32, k=16, dtype="float32", beta=1)
+    d_byte = plain.byte_written
+    assert added.byte == plain.byte + d_byte == added.byte_moved("triton") == added.byte_moved("cublaslt")
+    assert added.byte_moved("onednn") == added.byte + 2 * d_byte  # torch copies C to D before it adds
+    assert added.moved_written("onednn") == 2 * d_byte and added.byte_again("onednn") == d_byte
+    assert added.flop == plain.flop
+
+
+def test_only_what_differs_from_the_default_is_told() -> None:
+    assert str(Gemm(m=1, n=2, k=3, dtype="int8")) == "int8 m=1 n=2 k=3 layout=NN"
+    assert str(Gemm(m=1, n=2, k=3, dtype="tf32", beta=1, pitch="padded")).endswith("beta=1 pitch=padded")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

@@ -1,0 +1,88 @@
+"""Which kernels a launch really runs, read from its captured CUDA graph: nothing watches while it is timed.
+
+A library's choice is in its kernels' names (cuBLAS writes tile, stages and cluster there), and how it cut the
+work in their grids. The driver is asked through its own interface; a driver that does not tell (names: CUDA
+12.3 and later) leaves the names out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+
+MOST_KERNELS = 8
+"""A launch of more is told by its first ones and a count."""
+
+_KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
+_OTHERS = {1: "copy", 2: "memset"}
+
+
+class _KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2 of cuda.h."""
+
+    _fields_ = (
+        ("func", ctypes.c_void_p),
+        *((name, ctypes.c_uint) for name in ("grid_x", "grid_y", "grid_z")),
+        *((name, ctypes.c_uint) for name in ("block_x", "block_y", "block_z")),
+        ("shared_byte", ctypes.c_uint),
+        ("parameters", ctypes.c_void_p),
+        ("extra", ctypes.c_void_p),
+        ("kern", ctypes.c_void_p),
+        ("ctx", ctypes.c_void_p),
+    )
+
+
+class Unknown(Exception):
+    """The driver does not tell."""
+
+
+def kernels(graph: int, library: str = "libcuda.so.1") -> str:
+    """`name grid 132x1x1 block 384` of each kernel of a cudaGraph_t, copies and memsets as such, by `; `.
+
+    Unknown if there is no driver, or it answers with an error.
+    """
+    try:
+        driver = ctypes.CDLL(library)
+        told = list(_nodes(driver, ctypes.c_void_p(graph)))
+    except (OSError, AttributeError) as error:  # no such library, no such function in it
+        raise Unknown(str(error)) from error
+    more = len(told) - MOST_KERNELS
+    return "; ".join(told[:MOST_KERNELS] + ([f"and {more} more"] if more > 0 else []))
+
+
+def _nodes(driver: ctypes.CDLL, graph: ctypes.c_void_p) -> Iterator[str]:
+    count = ctypes.c_size_t()
+    _call(driver, "cuGraphGetNodes", graph, None, ctypes.byref(count))
+    nodes = (ctypes.c_void_p * count.value)()
+    _call(driver, "cuGraphGetNodes", graph, nodes, ctypes.byref(count))
+    for node in nodes[: count.value]:
+        kind = ctypes.c_int()
+        _call(driver, "cuGraphNodeGetType", ctypes.c_void_p(node), ctypes.byref(kind))
+        if kind.value == _KERNEL_NODE:
+            yield _kernel(driver, node)
+        elif kind.value in _OTHERS:
+            yield _OTHERS[kind.value]
+
+
+def _kernel(driver: ctypes.CDLL, node: int | None) -> str:
+    found = _KernelNode()
+    _call(driver, "cuGraphKernelNodeGetParams_v2", ctypes.c_void_p(node), ctypes.byref(found))
+    grid = f"{found.grid_x}x{found.grid_y}x{found.grid_z}"
+    block = found.block_x * found.block_y * found.block_z
+    return f"{_name(driver, found)} grid {grid} block {block}"
+
+
+def _name(driver: ctypes.CDLL, node: _KernelNode) -> str:
+    text = ctypes.c_char_p()
+    ask, of = ("cuFuncGetName", node.func) if node.func else ("cuKernelGetName", node.kern)
+    try:
+        _call(driver, ask, ctypes.byref(text), ctypes.c_void_p(of))
+    except (Unknown, AttributeError):
+        return "?"
+    return (text.value or b"?").decode(errors="replace")
+
+
+def _call(driver: ctypes.CDLL, function: str, *arguments: object) -> None:
+    code = getattr(driver, function)(*arguments)
+    if code:
+        raise Unknown(f"{function} answers with error {code}")

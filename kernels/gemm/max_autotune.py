@@ -1,0 +1,117 @@
+"""The product as torch.compile makes it in mode max-autotune: the quickest of cuBLAS and its own templates.
+
+Inductor times what it has for this shape when it compiles, and keeps one. Which one, it tells those who add
+a feedback saver.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bench.spec import Launch
+from kernels.gemm.operands import factors
+from kernels.gemm.problem import Gemm
+from kernels.inductor import compiled
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+_OPTIONS = (
+    # What mode="max-autotune-no-cudagraphs" stands for: how launches are queued is the harness's business.
+    ("max_autotune", True),
+    ("coordinate_descent_tuning", True),
+    # A program kept from an earlier process does not say which kernel it was made of.
+    ("fx_graph_cache", False),
+)
+_TOLD = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
+
+
+def launch(problem: Gemm, *inputs: torch.Tensor) -> Launch:
+    """D [n, m], allocated by each call. Compiles and times when first called (seconds to a minute)."""
+    product = _product(problem)
+    return Launch(lambda: product(*inputs))
+
+
+def configuration(problem: Gemm, *inputs: torch.Tensor) -> str:
+    """The kernel that won, as `triton_mm_7 64x128x32 w4 s3`; empty if Inductor had no choice or does not say.
+
+    Its tile is rows x columns of the row-major D: N x M of the documents.
+    """
+    product = _product(problem)
+    if not product.called:
+        product(*inputs)
+    return product.chosen
+
+
+class Product:
+    """One problem's product, compiled when first called."""
+
+    def __init__(self, problem: Gemm) -> None:
+        """Compiles nothing yet. Sums are as operator.py's `cublas` has them."""
+        matmul = torch.backends.cuda.matmul
+        matmul.allow_fp16_accumulation = False
+        matmul.allow_fp16_reduced_precision_reduction = False
+        matmul.allow_bf16_reduced_precision_reduction = False
+        self._problem = problem
+        self._run = compiled(multiply, problem, _OPTIONS)
+        self.called = False
+        self.chosen = ""
+
+    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor | Tensors:
+        """D, on torch's current stream."""
+        # Counts for templates when they are compiled, for cuBLAS when it is called, and Dynamo compares it
+        # before each call. Said in the older way, which sets the newer flag too: Inductor asks for both.
+        torch.set_float32_matmul_precision("high" if self._problem.dtype == "tf32" else "highest")
+        try:
+            return self._run(*inputs) if self.called else self._first(*inputs)
+        finally:
+            torch.set_float32_matmul_precision("highest")
+
+    def _first(self, *inputs: torch.Tensor) -> torch.Tensor | Tensors:
+        told: list[Mapping[Any, float]] = []
+
+        def listen(timings: Mapping[Any, float], *_: object) -> None:
+            told.append(timings)
+
+        algorithms = _select_algorithm()
+        algorithms.add_feedback_saver(listen)
+        try:
+            d = self._run(*inputs)
+        finally:
+            algorithms.clear_feedback_savers()
+        self.called = True
+        if told and told[-1]:
+            self.chosen = _in_words(min(told[-1], key=told[-1].__getitem__))
+        return d
+
+
+@functools.lru_cache(maxsize=1)
+def _product(problem: Gemm) -> Product:
+    """The same for all slots of a ring. One at a time, as kernels/inductor.py keeps no more either."""
+    return Product(problem)
+
+
+def multiply(problem: Gemm, a: torch.Tensor, b: torch.Tensor, *c: torch.Tensor) -> torch.Tensor:
+    """D as a model calls it: what Inductor compiles."""
+    left, right = factors(problem, a, b)
+    return torch.addmm(c[0], left, right) if problem.beta else torch.mm(left, right)
+
+
+def _select_algorithm() -> Any:
+    from torch._inductor import select_algorithm  # seconds to import, and only this needs it
+
+    return select_algorithm
+
+
+def _in_words(kernel: Any) -> str:
+    """`mm` for cuBLAS; for a template its name, tile, warps and stages."""
+    facts = dict(re.findall(r"(\w+)=(\w+)", getattr(kernel, "description", "")))
+    if any(name not in facts for name in _TOLD):
+        return str(kernel.name)
+    m, n, k, warps, stages = (facts[name] for name in _TOLD)
+    return f"{kernel.name} {m}x{n}x{k} w{warps} s{stages}"

@@ -1,0 +1,106 @@
+"""What every kernel of ours is called with but for its configuration: tensors, sizes, what divides them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernels.gemm.problem import Gemm
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The tensors of one product D = op(A) op(B) + C, row-major as `kernels.gemm.problem` says.
+
+    Rows are contiguous; they may begin further apart than they are long. Fewer than 2^31 - 256 rows, and
+    elements of a row, each.
+    """
+
+    problem: Gemm
+    a: torch.Tensor
+    """[k, m] if A is stored as it is (N), else [m, k]."""
+    b: torch.Tensor
+    """[n, k] if B is stored as it is (N), else [k, n]."""
+    d: torch.Tensor
+    """[n, m]: what is written."""
+    c: torch.Tensor | None = None
+    """What is added: [n, m] (beta = 1), or [m], a bias, the same for every row."""
+    scales: tuple[torch.Tensor, torch.Tensor] | None = None
+    """Of float8_e4m3: one float32 for A, one for B."""
+
+    @property
+    def addend(self) -> str:
+        """What is added to the product: `none`, `matrix` or `bias`."""
+        return "none" if self.c is None else "bias" if self.c.dim() == 1 else "matrix"
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments by name that all kernels of this folder share.
+
+        Sizes and row lengths come with the powers of two that divide them, up to 16 bytes' worth (ALIGN_*),
+        since Triton's own specialisation knows only 16 elements. A size that leads no tensor is part of no
+        address but as a factor: 1, and one compilation, for all of its values.
+        """
+        import triton.language as tl  # tensors and sizes are also the libraries' business, Triton is not
+
+        leading = leading_sizes(self.problem)
+        wide = 16 // self.problem.item_byte
+        a_scale, b_scale = self.scales or (None, None)
+        row_c = self.c.stride(0) if self.addend == "matrix" and self.c is not None else 0
+        rows = {"row_a": self.a.stride(0), "row_b": self.b.stride(0), "row_d": self.d.stride(0)}
+        sizes = {"m": self.problem.m, "n": self.problem.n, "k": self.problem.k}
+        return {
+            "a_pointer": self.a,
+            "b_pointer": self.b,
+            "c_pointer": self.c,
+            "d_pointer": self.d,
+            "a_scale": a_scale,
+            "b_scale": b_scale,
+            **sizes,
+            **rows,
+            "row_c": row_c,
+            "A_ROWS_ARE_K": self.problem.layout[0] == "N",
+            "B_ROWS_ARE_K": self.problem.layout[1] == "T",
+            **{f"ALIGN_{s.upper()}": math.gcd(v, wide) if s in leading else 1 for s, v in sizes.items()},
+            **{f"ALIGN_{name.upper()}": math.gcd(stride, wide) for name, stride in rows.items()},
+            "PRECISION": "tf32" if self.problem.dtype == "tf32" else "ieee",
+            "ADD": self.addend,
+            "SUM": {"float64": tl.float64, "int8": tl.int32}.get(self.problem.dtype, tl.float32),
+        }
+
+
+def leading_sizes(problem: Gemm) -> set[str]:
+    """The sizes that are the length of a row of A, of B or of D: those whose alignment counts."""
+    of_a, of_b = problem.layout
+    return {"m", "m" if of_a == "N" else "k", "k" if of_b == "N" else "n"}
+
+
+def has_wide_loads(problem: Gemm) -> bool:
+    """Whether pointers can move 16 bytes at a time: rows of A, B and D start and end at multiples of them."""
+    sizes = (getattr(problem, size) * problem.item_byte for size in leading_sizes(problem))
+    return all(byte % 16 == 0 for byte in (*sizes, *problem.row_byte()))
+
+
+def operands(
+    problem: Gemm, a: torch.Tensor, b: torch.Tensor, *more: torch.Tensor, d: torch.Tensor | None = None
+) -> Operands:
+    """The operands of a launch: `operator.inputs` in their order, and D newly allocated, not filled."""
+    d = new_output(problem, a) if d is None else d
+    if problem.dtype == "float8_e4m3":
+        a_scale, b_scale = more
+        return Operands(problem, a, b, d, scales=(a_scale, b_scale))
+    return Operands(problem, a, b, d, c=more[0] if problem.beta else None)
+
+
+def factors(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """op(B) [n, k] and op(A) [k, m], as views: their row-major product is D."""
+    return (b if problem.layout[1] == "N" else b.t(), a if problem.layout[0] == "N" else a.t())
+
+
+def new_output(problem: Gemm, like: torch.Tensor) -> torch.Tensor:
+    """D [n, m] on the device of `like`, rows as far apart as the problem says, not filled."""
+    kind = getattr(torch, {"tf32": "float32"}.get(problem.output_dtype, problem.output_dtype))
+    row = problem.row_byte()[2] // problem.output_item_byte
+    return torch.empty(problem.n, row, dtype=kind, device=like.device)[:, : problem.m]

@@ -1,0 +1,108 @@
+"""Reading a captured graph, from a CUDA driver compiled here."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.measure.captured import Unknown, kernels
+from bench.measure.clock import GraphClock
+from tests.bench.simulated import SimulatedCuda
+
+# The driver's own declarations, so that the compiler lays the struct out, not we.
+LIBCUDA = r"""
+#include <stddef.h>
+typedef struct {
+    void *func;
+    unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    void **kernelParams, **extra;
+    void *kern, *ctx;
+} CUDA_KERNEL_NODE_PARAMS_v2;
+int cuGraphGetNodes(void *graph, void **nodes, size_t *count) {
+    if ((size_t)graph != 4096) return 1;
+    if (nodes) for (size_t i = 0; i < *count; i++) nodes[i] = (void *)(100 + i);
+    *count = NODES;
+    return 0;
+}
+int cuGraphNodeGetType(void *node, int *type) {
+    size_t i = (size_t)node - 100;
+    *type = i == 1 ? 2 : i == 2 ? 1 : i == 3 ? 5 : 0;  /* memset, copy, an empty node; else kernels */
+    return 0;
+}
+int cuGraphKernelNodeGetParams_v2(void *node, CUDA_KERNEL_NODE_PARAMS_v2 *p) {
+    size_t i = (size_t)node - 100;
+    CUDA_KERNEL_NODE_PARAMS_v2 of = {i ? NULL : (void *)7, 132, 2, 1, 128, 3, 1, 200000, 0, 0, (void *)8, 0};
+    *p = of;
+    return 0;
+}
+#ifndef OLD
+int cuFuncGetName(const char **name, void *func) { *name = func == (void *)7 ? "gemm_128x256" : 0; return 0; }
+int cuKernelGetName(const char **name, void *kern) { *name = "reduce"; return kern != (void *)8; }
+#endif
+"""
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Callable[..., str]:
+    if not (compiler := shutil.which("gcc")):
+        pytest.skip("no gcc to compile a driver with")
+
+    def make(*defines: str) -> str:
+        library = tmp_path / f"libcuda-{len(list(tmp_path.iterdir()))}.so"
+        command = [compiler, "-shared", "-fPIC", *defines, "-x", "c", "-", "-o", str(library)]
+        subprocess.run(command, input=LIBCUDA, text=True, check=True)
+        return str(library)
+
+    return make
+
+
+def test_every_kernel_is_told_with_its_grid(driver: Callable[..., str]) -> None:
+    assert kernels(4096, driver("-DNODES=5")) == (
+        "gemm_128x256 grid 132x2x1 block 384; memset; copy; reduce grid 132x2x1 block 384"
+    )
+
+
+def test_many_kernels_are_counted(driver: Callable[..., str]) -> None:
+    told = kernels(4096, driver("-DNODES=30"))
+    assert told.count(";") == 8 and told.endswith("; and 21 more")
+
+
+def test_a_driver_that_knows_no_names_tells_the_grids(driver: Callable[..., str]) -> None:
+    assert kernels(4096, driver("-DNODES=1", "-DOLD")) == "? grid 132x2x1 block 384"
+
+
+def test_what_the_driver_refuses_is_unknown(driver: Callable[..., str]) -> None:
+    with pytest.raises(Unknown, match="cuGraphGetNodes answers with error 1"):
+        kernels(1, driver("-DNODES=1"))
+    with pytest.raises(Unknown):
+        kernels(4096, "no-such-library.so")
+
+
+class Keeping(SimulatedCuda):
+    """A simulated torch.cuda whose graphs can be looked into."""
+
+    def CUDAGraph(self, keep_graph: bool = False) -> Any:
+        graph = super().CUDAGraph()
+        graph.raw_cuda_graph = lambda: 4096
+        return graph
+
+
+def test_the_graph_clock_tells_what_a_call_runs(driver: Callable[..., str]) -> None:
+    def clock_of(cuda: SimulatedCuda) -> GraphClock:
+        clock = GraphClock(cuda, cuda.flush, cuda.host_now)
+        clock.libcuda = driver("-DNODES=1")
+        return clock
+
+    assert clock_of(Keeping()).kernels(lambda: None) == "gemm_128x256 grid 132x2x1 block 384"
+    assert clock_of(SimulatedCuda()).kernels(lambda: None) == ""  # an older torch, whose graphs cannot
+
+
+def test_a_call_that_cannot_be_captured_tells_nothing() -> None:
+    def call() -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    cuda = Keeping()
+    assert GraphClock(cuda, cuda.flush, cuda.host_now).kernels(call) == ""

@@ -1,0 +1,363 @@
+"""cuBLASLt as we call it, held to a stand-in that multiplies by the descriptors and addresses it is given."""
+
+import gc
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from bench.spec import Launch, Unsupported
+from kernels.gemm import cublaslt, cublaslt_library
+from kernels.gemm.cublaslt_library import Library
+from kernels.gemm.operands import Operands, new_output, operands
+from kernels.gemm.operator import OPERATOR, tolerance
+from kernels.gemm.problem import FORCED_TILES, Gemm
+from tests.kernels import cublaslt_fake
+from tests.kernels.cublaslt_fake import FakeCublasLt, FakeError, MatmulTile, Way
+from tests.kernels.gemm_cases import error
+from tests.kernels.tensors import TORCH_TYPE, uniform
+
+SMALL = Gemm(m=12, n=7, k=5, dtype="float32")
+TN_ONLY = ("float8_e4m3", "int8")
+
+
+@pytest.fixture(autouse=True)
+def _streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new one whenever torch is asked for its current stream: 100, 101 and so on."""
+    streams = iter(range(100, 10_000))
+    monkeypatch.setattr(cublaslt, "_stream", lambda device: next(streams))
+
+
+def library(fake: FakeCublasLt, byte: int = 1024) -> Library:
+    return Library(fake, torch.empty(byte, dtype=torch.uint8))
+
+
+def given(problem: Gemm, seed: int) -> tuple[tuple[torch.Tensor, ...], Operands]:
+    """Inputs and operands; D, and the gaps between its rows, are poison."""
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    d = new_output(problem, inputs[0])
+    poison = 113 if d.dtype == torch.int32 else float("nan")
+    d._base.fill_(poison) if d._base is not None else d.fill_(poison)
+    return inputs, operands(problem, *inputs, d=d)
+
+
+@pytest.fixture
+def quickest(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Stands for the clock: the last of the candidates is the quickest. Lists what was timed."""
+    tuning = pytest.importorskip("kernels.tuning")
+    timed: list[list[str]] = []
+
+    def fastest(question: tuple[object, ...], candidates: Sequence[str], launch: Any) -> str:
+        assert question[0] == "gemm" and len(set(candidates)) == len(candidates)
+        for one in candidates:
+            made: Launch = launch(one)
+            made.call()
+        timed.append(list(candidates))
+        return candidates[-1]
+
+    monkeypatch.setattr(tuning, "fastest", fastest)
+    return timed
+
+
+CASES = [
+    problem
+    for problem in OPERATOR.examples
+    if isinstance(problem, Gemm) and not problem.missing("cublaslt", "cuda", (9, 0))
+]
+
+
+@pytest.mark.parametrize("problem", CASES, ids=str)
+def test_against_the_reference(problem: Gemm, seed: int) -> None:
+    inputs, of = given(problem, seed)
+    launch = cublaslt.launch(of, "first", library(FakeCublasLt(Way(1))))
+    written = launch.call()
+    assert written is of.d and launch.outputs == (of.d,)
+    assert error(problem, inputs, of.d) <= tolerance(problem, "cublaslt")
+    if of.d._base is not None:  # what lies between the rows is not D
+        gap = of.d._base[:, problem.m :]
+        assert (gap == 113).all() if gap.dtype == torch.int32 else gap.isnan().all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "tf32", "float32", "float64"])
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+def test_a_bias_is_added_to_every_row(dtype: Any, layout: Any, seed: int) -> None:
+    problem = Gemm(m=37, n=11, k=24, layout=layout, dtype=dtype)
+    (a, b), of = given(problem, seed)
+    bias = uniform(problem, seed + 1)(problem.m)
+    with_bias = Operands(problem, a, b, of.d, c=bias)
+    cublaslt.launch(with_bias, "first", library(FakeCublasLt(Way(1)))).call()
+    right = OPERATOR.reference(problem, a, b)
+    assert isinstance(right, torch.Tensor)
+    right = right + bias.double()
+    allowed = tolerance(problem, "cublaslt")
+    assert ((of.d.double() - right).abs().max() / right.abs().max()) <= 2 * allowed
+
+
+def test_tf32_is_cut_and_float32_is_not(seed: int) -> None:
+    errors = {}
+    for dtype in ("tf32", "float32"):
+        problem = Gemm(m=33, n=17, k=129, dtype=dtype)
+        inputs, of = given(problem, seed)
+        cublaslt.launch(of, "first", library(FakeCublasLt(Way(1)))).call()
+        errors[dtype] = error(problem, inputs, of.d)
+    assert errors["tf32"] > 1e-5 > 1e-6 > errors["float32"]
+
+
+@pytest.mark.parametrize("dtype", list(TORCH_TYPE))
+def test_parts_are_never_reduced_in_16_bits(dtype: Any, seed: int) -> None:
+    narrow = Way(1, SPLITK_NUM=4, REDUCTION_SCHEME=4)
+    in_place = Way(2, SPLITK_NUM=4, REDUCTION_SCHEME=1)
+    wide = Way(3, SPLITK_NUM=4, REDUCTION_SCHEME=2)
+    problem = Gemm(m=16, n=16, k=64, dtype=dtype, layout="TN")
+    _, of = given(problem, seed)
+    said = cublaslt.configuration(of, "first", library(FakeCublasLt(narrow, in_place, wide)))
+    taken = 3 if dtype in ("float16", "bfloat16", "float8_e4m3") else 1
+    assert said.startswith(f"algo {taken} ")
+
+
+def test_alignment_and_workspace_are_told_as_they_are(seed: int) -> None:
+    eager, modest = Way(1, alignment=16), Way(2, alignment=4)
+    hungry = Way(3, workspace=4096)
+    fake = FakeCublasLt(hungry, eager, modest)
+    (a, b), of = given(SMALL, seed)
+    shared = library(fake)
+    assert cublaslt.configuration(of, "first", shared).startswith("algo 1 ")
+    assert cublaslt.configuration(of, "first", library(fake, 4096)).startswith("algo 3 ")
+    for place in range(3):  # each of A, B, D begins one element past a multiple of 16 bytes in its turn
+        shifted = [t if i != place else _placed(t, 1) for i, t in enumerate((a, b, of.d))]
+        moved = Operands(SMALL, shifted[0], shifted[1], shifted[2])
+        assert cublaslt.configuration(moved, "first", shared).startswith("algo 2 ")
+    with_c = SMALL.model_copy(update={"beta": 1})
+    moved = Operands(with_c, a, b, of.d, c=_placed(torch.zeros_like(of.d), 1))
+    assert cublaslt.configuration(moved, "first", shared).startswith("algo 2 ")
+
+
+def _placed(tensor: torch.Tensor, past: int = 0) -> torch.Tensor:
+    """A contiguous copy that begins so many elements past a multiple of 256 bytes, as a GPU's memory does."""
+    room = torch.empty(tensor.numel() + 512, dtype=tensor.dtype)
+    start = -room.data_ptr() % 256 // tensor.element_size() + past
+    moved = room[start : start + tensor.numel()].view(tensor.shape)
+    assert moved.data_ptr() % 256 == past * tensor.element_size()
+    return moved.copy_(tensor)
+
+
+def _as_on_a_gpu(problem: Gemm, seed: int) -> tuple[tuple[torch.Tensor, ...], Operands]:
+    """What `given` gives, all of it aligned to 256 bytes."""
+    inputs, of = given(problem, seed)
+    inputs = tuple(_placed(one) for one in inputs)
+    return inputs, operands(problem, *inputs, d=_placed(of.d))
+
+
+def test_the_first_is_the_heuristics_first_and_is_not_timed(seed: int, quickest: list[list[str]]) -> None:
+    fake = FakeCublasLt(Way(1), Way(2))
+    _, of = given(SMALL, seed)
+    shared = library(fake)
+    launch = cublaslt.launch(of, "first", shared)
+    assert fake.asked == [1] and quickest == []
+    fake.ran.clear()
+    launch.call()
+    launch.call()
+    assert [number for number, _ in fake.ran] == [1, 1]
+    assert fake.ran[1][1] == fake.ran[0][1] + 1  # the stream that is current when it is called
+    assert launch.tuning_s > 0
+    assert cublaslt.launch(of, "first", shared).tuning_s == 0
+
+
+def test_the_best_is_the_quickest_of_those_that_run(seed: int, quickest: list[list[str]]) -> None:
+    ways = [Way(1), Way(2, breaks=1), Way(3, state=15), Way(1), Way(4), Way(5)]
+    fake = FakeCublasLt(*ways)
+    inputs, of = given(SMALL, seed)
+    shared = library(fake)
+    said = cublaslt.configuration(of, "best", shared)
+    assert fake.asked == [16] and said.startswith("algo 5 ")
+    # Neither the one that fails when run, nor the one marked as failed, nor one twice.
+    assert [[text.split()[1] for text in texts] for texts in quickest] == [["1", "4", "5"]]
+    fake.ran.clear()
+    cublaslt.launch(of, "best", shared).call()
+    assert [number for number, _ in fake.ran] == [5]
+    assert error(SMALL, inputs, of.d) <= tolerance(SMALL, "cublaslt-best")
+
+
+def test_slots_of_a_ring_ask_once_and_share_what_they_can(seed: int, quickest: list[list[str]]) -> None:
+    fake = FakeCublasLt(Way(1), Way(2))
+    shared = library(fake)
+    slots = [_as_on_a_gpu(SMALL, seed + i) for i in range(5)]
+    launches = [cublaslt.launch(of, "best", shared) for _, of in slots]
+    gc.collect()
+    assert len(fake.asked) == len(quickest) == 1
+    kinds = [kind for kind, _ in fake.alive.values()]
+    assert kinds.count("matrix_layout") == 4 and kinds.count("matmul_desc") == 5
+    assert kinds.count("matmul_preference") == 0
+    for launch, (inputs, of) in zip(launches, slots, strict=True):
+        launch.call()
+        assert error(SMALL, inputs, of.d) <= tolerance(SMALL, "cublaslt")
+    assert [one.tuning_s > 0 for one in launches] == [True, False, False, False, False]
+    # Another question is another choice.
+    for other in ({"n": 8}, {"layout": "TT"}, {"dtype": "tf32"}):  # n is the length of no row
+        problem = SMALL.model_copy(update=other)
+        inputs, of = _as_on_a_gpu(problem, seed)
+        cublaslt.launch(of, "best", shared).call()
+        assert error(problem, inputs, of.d) <= tolerance(problem, "cublaslt")
+    cublaslt.launch(slots[0][1], "first", shared)
+    assert fake.asked == [16, 16, 16, 16, 1]
+    del launches, launch
+    gc.collect()
+    assert [kind for kind, _ in fake.alive.values()] == ["matrix_layout"] * 20
+    del shared
+    gc.collect()
+    assert not fake.alive
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float8_e4m3"])
+def test_slots_have_scales_and_tensors_of_their_own(dtype: Any, seed: int) -> None:
+    problem = Gemm(m=16, n=9, k=32, dtype=dtype, layout="TN", beta=int(dtype == "float64"))
+    shared = library(FakeCublasLt(Way(1)))
+    slots = [given(problem, seed + i) for i in range(3)]
+    launches = [cublaslt.launch(of, "first", shared) for _, of in slots]
+    for launch in launches:
+        launch.call()
+    for inputs, of in slots:
+        assert error(problem, inputs, of.d) <= tolerance(problem, "cublaslt")
+
+
+def test_a_forced_tile_is_taken_from_the_heuristic_where_it_is_there(
+    seed: int, quickest: list[list[str]]
+) -> None:
+    fake = FakeCublasLt(
+        Way(1, "128x256"), Way(2, "256x128"), Way(3, "128x128"), Way(4, "256x128", CLUSTER_SHAPE_ID=2)
+    )
+    inputs, of = given(SMALL, seed)
+    shared = library(fake)
+    assert cublaslt.configuration(of, "256x128", shared) == (
+        "algo 4 tile 256x128 stages 64x3 split 1 cluster 1x1"
+    )
+    assert [[text.split()[1] for text in texts] for texts in quickest] == [["2", "4"]]
+    cublaslt.launch(of, "256x128", shared).call()
+    assert fake.ran[-1][0] == 4 and fake.asked[0] > 100
+    assert error(SMALL, inputs, of.d) <= tolerance(SMALL, "cublaslt-256x128")
+
+
+@pytest.mark.parametrize("ways", [(), (Way(1, "128x256"),)])
+def test_a_forced_tile_is_configured_where_an_algorithm_lists_it(
+    ways: tuple[Way, ...], seed: int, quickest: list[list[str]]
+) -> None:
+    tile = int(MatmulTile["TILE_256x128"])
+    able = {-5: ([tile], [15]), 6: ([20, 23], [15]), 21: ([tile, 20], [9, 15, 35]), 22: ([tile], [])}
+    inputs, of = given(SMALL, seed)
+    shared = library(FakeCublasLt(*ways, able=able))
+    said = cublaslt.configuration(of, "256x128", shared)
+    # Of 21 one pair of stages is refused, another needs more than the workspace; 22 has none to choose.
+    assert quickest == [
+        [
+            "algo 21 tile 256x128 stages 64x3 split 1 cluster auto",
+            "algo 22 tile 256x128 stages undefined split 1 cluster auto",
+        ]
+    ]
+    assert said == quickest[0][-1]
+    cublaslt.launch(of, "256x128", shared).call()
+    assert error(SMALL, inputs, of.d) <= tolerance(SMALL, "cublaslt-256x128")
+
+
+def test_a_tile_that_nobody_has_is_unsupported_and_says_which_there_are(seed: int) -> None:
+    fake = FakeCublasLt(Way(1, "128x256"), Way(2, "64x64"), Way(3, "64x64"), able={7: ([20], [15])})
+    _, of = given(SMALL, seed)
+    with pytest.raises(
+        Unsupported, match=r"no tile 256x128 for float32 .*; its heuristic offers 128x256, 64x64$"
+    ):
+        cublaslt.launch(of, "256x128", library(fake))
+    with pytest.raises(Unsupported, match="its heuristic offers none"):
+        cublaslt.launch(of, "256x128", library(FakeCublasLt()))
+
+
+def test_an_algorithm_is_told_in_full(seed: int) -> None:
+    _, of = given(SMALL, seed)
+    plain = Way(66, "128x256")
+    assert cublaslt.configuration(of, "first", library(FakeCublasLt(plain))) == (
+        "algo 66 tile 128x256 stages 64x3 split 1 cluster 2x1"
+    )
+    odd = Way(
+        6,
+        "64x64",
+        **dict(SPLITK_NUM=3, REDUCTION_SCHEME=2, STAGES_ID=35, CLUSTER_SHAPE_ID=0, INNER_SHAPE_ID=4),
+        **dict(CTA_SWIZZLING=1, CUSTOM_OPTION=7),
+    )
+    assert cublaslt.configuration(of, "first", library(FakeCublasLt(odd))) == (
+        "algo 6 tile 64x64 stages 64xauto split 3 reduced in compute_type cluster auto "
+        "inner 4 swizzle 1 custom 7"
+    )
+    newer = Way(6, TILE_ID=9999, STAGES_ID=777)
+    assert cublaslt.configuration(of, "first", library(FakeCublasLt(newer))) == (
+        "algo 6 tile number 9999 stages number 777 split 1 cluster 2x1"
+    )
+
+
+def test_what_cublaslt_declines_is_unsupported(seed: int) -> None:
+    _, of = given(SMALL, seed)
+    for which in ("first", "best"):
+        with pytest.raises(Unsupported, match="matmul_algo_get_heuristic: CUBLAS_STATUS_NOT_SUPPORTED"):
+            cublaslt.launch(of, which, library(FakeCublasLt()))
+        with pytest.raises(Unsupported, match="names no algorithm for float32 m=12"):
+            cublaslt.launch(of, which, library(FakeCublasLt(Way(1, state=15))))
+        with pytest.raises(Unsupported, match="declines, matmul: CUBLAS_STATUS_INVALID_VALUE"):
+            cublaslt.launch(of, which, library(FakeCublasLt(Way(1, breaks=1))))
+    eight = Gemm(m=16, n=16, k=16, dtype="int8", layout="NN")
+    with pytest.raises(Unsupported, match="CUBLAS_STATUS_NOT_SUPPORTED"):
+        cublaslt.launch(given(eight, seed)[1], "first", library(FakeCublasLt(Way(1))))
+
+
+@pytest.mark.parametrize(
+    "problem, says",
+    [
+        (RuntimeError("no driver\nsearched everywhere"), r"cannot be loaded, .* brings it: no driver$"),
+        (FakeError(15), "cuBLASLt declines, create: CUBLAS_STATUS_NOT_SUPPORTED"),
+    ],
+)
+def test_a_library_that_cannot_be_used_is_unsupported(problem: Exception, says: str) -> None:
+    class Broken(FakeCublasLt):
+        def create(self) -> int:
+            raise problem
+
+    with pytest.raises(Unsupported, match=says):
+        library(Broken())
+
+
+def test_without_the_bindings_it_is_unsupported_and_says_what_to_install(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "nvmath", None)
+    monkeypatch.setitem(sys.modules, "nvmath.bindings", None)
+    with pytest.raises(Unsupported, match="pip install nvmath-python"):
+        cublaslt_library.loaded(1234)
+    with pytest.raises(Unsupported, match="pip install nvmath-python"):
+        cublaslt.launch(given(SMALL, seed)[1], "first")
+
+
+def test_the_real_bindings_are_as_the_stand_in_has_them() -> None:
+    bindings: Any = pytest.importorskip("nvmath.bindings.cublasLt")
+    for enum in cublaslt_fake.ENUMS:
+        real = getattr(bindings, enum.__name__)
+        assert {one.name: int(real[one.name]) for one in enum} == {one.name: int(one) for one in enum}
+    for kind, types in cublaslt_fake.TYPES.items():
+        for number, dtype in types.items():
+            assert getattr(bindings, f"get_{kind}_attribute_dtype")(number)(0).dtype.str[1:] == dtype
+    assert bindings.matmul_heuristic_result_dtype == FakeCublasLt.matmul_heuristic_result_dtype
+    assert bindings.matmul_algo_dtype == FakeCublasLt.matmul_algo_dtype
+    assert issubclass(bindings.cuBLASLtError, Exception) and bindings.cuBLASLtError(15).status == 15
+    for tile in FORCED_TILES:
+        assert f"TILE_{tile}" in bindings.MatmulTile.__members__
+    for name in vars(FakeCublasLt):
+        if name.startswith("matmul_") or name in ("create", "matmul", "get_version", "get_status_name"):
+            assert hasattr(bindings, name), name
+    compute: Any = importlib.import_module("nvmath.bindings.cublas").ComputeType
+    assert {d: compute(number).name for d, number in cublaslt._COMPUTE.items()} == {
+        **dict.fromkeys(("float16", "bfloat16", "float8_e4m3", "float32"), "COMPUTE_32F"),
+        **{"tf32": "COMPUTE_32F_FAST_TF32", "float64": "COMPUTE_64F", "int8": "COMPUTE_32I"},
+    }
+    types = importlib.import_module("nvmath").CudaDataType
+    names = ("32F", "64F", "16F", "8I", "32I", "16BF", "8F_E4M3")
+    assert [int(types[f"CUDA_R_{name}"]) for name in names] == list(cublaslt._TYPE.values())
+    assert int(bindings.Epilogue.BIAS) == cublaslt._EPILOGUE_BIAS
+    assert int(bindings.ReductionScheme.COMPUTE_TYPE) == cublaslt._REDUCED_IN_COMPUTE_TYPE
