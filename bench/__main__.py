@@ -89,6 +89,21 @@ def efficiency(
 
 
 @app.command()
+def duel(
+    results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders.")],
+) -> None:
+    """Of GEMM: ours against cuBLAS, case by case, summed up by regions of shapes beside their goals."""
+    from bench.report import duel_table
+    from bench.store import StoreError, read
+
+    try:
+        for line in duel_table(read(results)):
+            typer.echo(line)
+    except (StoreError, ValueError) as error:
+        refuse(str(error))
+
+
+@app.command()
 def instruments() -> None:
     """Our clock beside torch.utils.benchmark and a plain loop, same launches, same process."""
     finished = subprocess.run(

@@ -13,6 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
 from bench.judge.flags import flags
 from bench.model.ceilings import Ceilings, by_run
@@ -127,6 +128,67 @@ def efficiency_table(frame: pd.DataFrame) -> Iterator[str]:
         yield from _lines(shown)
 
 
+def duel_table(frame: pd.DataFrame) -> Iterator[str]:
+    """For each device, run and cache: ours against the library's GEMM, by region, and the worst cases.
+
+    ValueError if no run has a case that both timed.
+    """
+    roofs = by_run(ceiling_rows(frame))
+    any_pair = False
+    for (device, run_id, cache), some in frame.groupby(["device", "run_id", "cache"], sort=True):
+        rows = cast("Iterator[Measurement]", some.itertuples(index=False, name="Row"))
+        ceilings = roofs.get((str(device), str(run_id), str(cache)), Ceilings())
+        found, doubtful = duels(rows, ceilings)
+        if not found and not doubtful:
+            continue
+        any_pair = True
+        yield f"{device} {run_id}, {cache} cache: seconds of the library / seconds of ours, above 1 is ahead"
+        if doubtful:
+            yield f"{doubtful} pairs are not compared: a flag casts doubt on one of the two"
+        by_region = list(standings(found))
+        if by_region:
+            yield from _duel_lines(by_region, str(some["device_name"].iloc[0]))
+    if not any_pair:
+        raise ValueError(
+            "no GEMM was timed by both triton and a cuBLAS in one run, so there is nothing to compare"
+        )
+
+
+def _duel_lines(by_region: Sequence[Standing], device_name: str) -> Iterator[str]:
+    shown = _without_cases()
+    for name in ("cases", "goal median (min)", "median", "min", "geometric mean", "ahead", "behind"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    worst = _without_cases()
+    for name in ("ratio", "95 %"):
+        worst.add_column(name, justify="right", no_wrap=True)
+    for name in ("library", "lowest three cases"):
+        worst.add_column(name, no_wrap=True)
+    for one in by_region:
+        numbers = [f"{value:.3f}" for value in (one.median, one.least, one.mean)]
+        shares = [f"{100 * share:.0f} %" for share in (one.ahead, one.behind)]
+        goals = _goal_text(goal(one.region, device_name))
+        shown.add_row(one.region, one.implementation, str(len(one.duels)), goals, *numbers, *shares)
+        # The lowest of all 16-bit shapes are among the lowest of their regions.
+        for lost in one.duels[:3] if one.region != ALL_16_BIT else ():
+            ends = f"{lost.low:.3f} to {lost.high:.3f}"
+            worst.add_row(one.region, one.implementation, f"{lost.ratio:.3f}", ends, lost.library, lost.name)
+    yield from _lines(shown)
+    yield from _lines(worst)
+
+
+def _without_cases() -> Table:
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("region", "implementation"):
+        shown.add_column(name, no_wrap=True)
+    return shown
+
+
+def _goal_text(wanted: Goal | None) -> str:
+    if wanted is None:
+        return ""
+    return f"{wanted.median:.2f}" + (f" ({wanted.least:.2f})" if wanted.least else "")
+
+
 def _spread(values: Sequence[float]) -> tuple[str, str]:
     """Median, and both ends where there are several."""
     if not values:
@@ -179,6 +241,8 @@ def account(
         lines.append(f"  ... and {len(reasons) - 12} more reasons, in the results")
     named = {"measure_s": "measuring", "setup_s": "set-up", "check_s": "checking"}
     shares = [f"{what} {_share(parts_s[part], wall_s)}" for part, what in named.items()]
+    if tuning_s := sum(row.tuning_s or 0.0 for row in rows):
+        shares[1] += f", {duration_text(tuning_s)} of it choosing configurations"
     shares.append(f"starting the worker {_share(started_s, wall_s)}")
     rest_s = max(0.0, wall_s - sum(parts_s.values()) - started_s)
     lines.append(f"{duration_text(wall_s)}: {', '.join(shares)}, harness {_share(rest_s, wall_s)}")

@@ -10,7 +10,7 @@ import typer
 
 from bench.datasheet import DeviceError, find_datasheet
 from bench.store import StoreError
-from plots import roofline, style, sweep
+from plots import duel, quantization, roofline, style, sweep
 from plots.frame import PlotError, Run, load
 from plots.page import Page
 from plots.section import sections
@@ -68,18 +68,27 @@ def save(run: Run, folder: Path, sweeps: Path) -> list[Path]:
 
 
 def pages(run: Run, sweeps: Path) -> Iterator[tuple[str, Page]]:
-    """(path without ending, page) of every figure of a run: the rooflines, then its sweeps by name."""
+    """(path without ending, page) of every figure: the rooflines, the duels, then the sweeps by name."""
     for name, page in roofline.draw(run):
         yield f"roofline-{name}", page
+    for name, page in duel.draw(run):
+        yield f"duel-{name}", page
     once = run.rows[run.rows["visit"] == 0]
     for path, rows in once.groupby("sweep", sort=True):
         wanted = sections(rows, str(path), sweeps)
         for i, section in enumerate(wanted):
             which = f"-{i + 1}" if len(wanted) > 1 else ""
+            if section.kind == "quantization":
+                for number, page in enumerate(quantization.draw(run, rows, section.x), 1):
+                    yield f"{path}{which}-quantization{_leaf(number)}", page
+                continue
             for quantity in sweep.QUANTITIES:
                 for number, page in enumerate(sweep.draw(run, rows, section, quantity), 1):
-                    leaf = f"-{number}" if number > 1 else ""
-                    yield f"{path}{which}-{quantity}{leaf}", page
+                    yield f"{path}{which}-{quantity}{_leaf(number)}", page
+
+
+def _leaf(number: int) -> str:
+    return f"-{number}" if number > 1 else ""
 
 
 if __name__ == "__main__":

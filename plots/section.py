@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 import yaml
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
+from bench.model.quantization import forced_tile
 from plots.frame import parameter_names
 
 IDENTITY = ("operator", "implementation", "dtype", "cache")
@@ -27,6 +29,8 @@ class Section:
     """Which of x and y must be logarithmic; others are where their values span far."""
     per: tuple[str, ...] = ()
     """Numeric columns whose product durations are divided by; such a section has no rates."""
+    kind: Literal["curve", "quantization"] = "curve"
+    """What is drawn; quantization has its own lines and panels, and takes no more than x from here."""
 
 
 def sections(rows: pd.DataFrame, sweep: str, sweeps: Path) -> list[Section]:
@@ -38,13 +42,25 @@ def sections(rows: pd.DataFrame, sweep: str, sweeps: Path) -> list[Section]:
     # An implementation that does not exist here would otherwise ask for a legend of implementations.
     here = rows.groupby("implementation")["median_s"].transform("count") > 0
     rows = rows[here] if here.any() else rows
-    asked = [s for s in _declared(sweeps / f"{sweep}.yaml") if s.x in rows.columns] or _guess(rows)
+    asked = [s for s in _declared(sweeps / f"{sweep}.yaml") if _can_show(rows, s)] or _guess(rows)
     merged: dict[Section, frozenset[str]] = {}
     for section in asked:
         # A section for duration and one for rate are one here: both are drawn of each.
-        key = _complete(replace(section, log=frozenset()), rows)
+        key = replace(section, log=frozenset())
+        if section.kind == "curve":
+            key = _complete(key, rows)
         merged[key] = merged.get(key, frozenset()) | section.log
     return [replace(section, log=log) for section, log in merged.items()]
+
+
+def _can_show(rows: pd.DataFrame, section: Section) -> bool:
+    """Whether there is what the section draws; a CPU, for one, has no tiles that can be forced."""
+    if section.x not in rows.columns:
+        return False
+    if section.kind == "curve":
+        return True
+    timed = rows[rows["median_s"].notna() & (rows["device_kind"] == "cuda")]
+    return section.x in ("m", "n") and any(map(forced_tile, timed["implementation"].unique()))
 
 
 def _declared(path: Path) -> list[Section]:
@@ -55,6 +71,9 @@ def _declared(path: Path) -> list[Section]:
     found = []
     for one in plot if isinstance(plot, list) else [plot]:
         if isinstance(one, dict) and isinstance(one.get("x"), str):
+            if one.get("kind") == "quantization":
+                found.append(Section(one["x"], kind="quantization"))
+                continue
             lines = _names(one.get("lines")) or ("implementation",)
             log = frozenset(_names(one.get("log")))
             found.append(Section(one["x"], lines, _names(one.get("panels")), log, _names(one.get("per"))))

@@ -35,15 +35,39 @@ class Look:
     dash: str | tuple[float, tuple[float, ...]] = "-"
 
 
+INDIGO, WINE, FOREST, OLIVE = "#332288", "#882255", "#117733", "#999933"
+_TILES: Mapping[str, str] = {
+    "256x128": "<",
+    "128x256": ">",
+    "128x128": "p",
+    "256x64": "d",
+    "64x256": "8",
+    "128x64": "*",
+    "64x128": "X",
+    "64x64": "v",
+}
+"""Marker of what is held to one tile."""
+
 IMPLEMENTATIONS: Mapping[str, Look] = {
     "aten": Look(BLACK, "o"),
     "cublas": Look(VERMILLION, "s"),
+    "cublaslt": Look(PURPLE, "d"),
+    "cublaslt-best": Look(WINE, "^"),
     "cudnn": Look(PURPLE, "^"),
     "inductor": Look(ORANGE, "v"),
     "onednn": Look(GREEN, "D"),
     "triton": Look(BLUE, "P"),
     "triton-persistent": Look(SKY, "X"),
+    "triton-pointer": Look(FOREST, "o"),
+    "triton-skinny": Look(INDIGO, "h"),
+    "triton-specialized": Look(PURPLE, "X"),
+    "triton-split-k": Look(OLIVE, "*"),
     "triton-stream-k": Look(GREY, "*"),
+    "triton-tma": Look(GREEN, "X"),
+} | {
+    f"{family}-{tile}": Look(color, marker)
+    for family, color in (("cublaslt", WINE), ("triton", INDIGO))
+    for tile, marker in _TILES.items()
 }
 DASHES: Mapping[str, str | tuple[float, tuple[float, ...]]] = {
     "float32": "-",
@@ -51,6 +75,8 @@ DASHES: Mapping[str, str | tuple[float, tuple[float, ...]]] = {
     "bfloat16": (0, (1, 1)),
     "tf32": (0, (5, 1, 1, 1)),
     "float64": (0, (8, 2)),
+    "float8_e4m3": (0, (3, 1, 1, 1, 1, 1)),
+    "int8": (0, (2, 2)),
 }
 _COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
 _OTHERS = ("#7F5A2E", "#B09A00", "#6B4E9B", "#C23B80")  # of implementations that are not named above

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from plots import axes as scale
-from plots import style
+from plots import points, style
 from plots.frame import Run, scaled
 from plots.page import Page
 from plots.section import Section
@@ -222,22 +222,8 @@ class _Drawing:
                 yield key, some
 
     def _measured(self, axes: Axes, rows: pd.DataFrame, look: style.Look) -> None:
-        timed = rows[rows[self.column.measured].notna()]
-        x, y = self._x(timed), timed[self.column.measured].to_numpy(dtype=float) * self.factor
-        axes.plot(x, y, color=look.color, ls=look.dash, lw=1.3, label="_line", zorder=3)
-        low, high = (
-            timed[c].to_numpy(dtype=float) * self.factor for c in (self.column.low, self.column.high)
-        )
-        axes.vlines(x, low, high, color=look.color, lw=1.0, label="_interval", zorder=3)
-        small = 4.4 if x.size <= 24 else 2.8
-        for suspect in (False, True):
-            some = timed["suspect"].to_numpy(dtype=bool) == suspect
-            if some.any():
-                face = "white" if suspect else look.color
-                drawn = axes.plot(
-                    x[some], y[some], look.marker, color=look.color, mfc=face, ms=small, mew=0.9
-                )
-                drawn[0].set(label="_measured", zorder=4)
+        columns = (self.column.measured, self.column.low, self.column.high)
+        points.series(axes, self._x(rows), rows, columns, self.factor, look)
 
     def _strip(self, axes: Axes, rows: pd.DataFrame) -> None:
         axes.axhline(1.0, color=style.GREY, lw=0.8)

@@ -1,6 +1,7 @@
 """The sweeps of this checkout, the schema that editors read, and what becomes of a file changed at random."""
 
 import json
+import math
 import random
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import yaml
 
 import kernels
 from bench import sweep, sweep_blocks
+from bench.model.quantization import tiles
 from bench.sweep import SWEEPS, Case, SweepError
 from bench.sweep_schema import schema, schema_text
 
@@ -49,6 +51,51 @@ def test_our_sweeps_suffice_for_a_small_cpu() -> None:
         and c.problem.byte < 0.1 * 27e9
     ]
     assert len(cheap) > 150
+
+
+@pytest.mark.parametrize("moving", ["m", "n", "k", "mnk"])
+def test_alignment_sweeps_change_the_alignment_and_nothing_else(moving: str) -> None:
+    """Every power of two that a tensor core asks for, and never one tile more; the rest stays as it is."""
+    (path,) = sweep.select(f"gemm/alignment_{moving}")
+    problems = [case.problem.parameters() for case in sweep.load(path, kernels.problem, 132).cases]
+    others = [name for name in ("m", "n", "k") if name not in moving]
+    sizes: dict[object, set[int]] = {}
+    for problem in problems:
+        size, *same = (int(problem[name]) for name in moving)
+        assert all(other == size for other in same)
+        sizes.setdefault(tuple(problem[name] for name in others), set()).add(size)
+    assert len(sizes) == (1 if moving == "mnk" else 2)
+    for found in sizes.values():
+        divisors = {min(size & -size, 128) for size in found}
+        assert divisors >= {1, 2, 4, 8, 16, 32, 128}
+        assert all(len({math.ceil(size / tile) for size in found}) == 1 for tile in (64, 128, 192, 256))
+    assert any(problem["pitch"] == "padded" for problem in problems)
+
+
+@pytest.mark.parametrize("sm_count", [72, 80, 108, 114, 132, 144, 148])
+def test_wave_sweeps_fill_the_device_exactly_and_nearly(sm_count: int) -> None:
+    """One, two and three waves of any GPU's SMs, and less than a tenth of a wave below and above each."""
+    (path,) = sweep.select("gemm/waves")
+    loaded = sweep.load(path, kernels.problem, sm_count)
+    given = [case.problem.parameters() for case in loaded.cases]
+    count = {tiles(int(p["m"]), int(p["n"]), 256, 128) / sm_count for p in given}
+    for wave in (1, 2, 3):
+        assert wave in count
+        assert any(wave - 0.1 < c < wave for c in count) and any(wave < c < wave + 0.1 for c in count)
+    # 16-bit rows of B begin at multiples of 16 bytes: waves change, alignment does not.
+    assert all(int(p["n"]) % 8 == 0 for p in given)
+    (path,) = sweep.select("gemm/linear_waves")
+    given = [case.problem.parameters() for case in sweep.load(path, kernels.problem, sm_count).cases]
+    whole = {p["layout"] for p in given if tiles(int(p["m"]), int(p["n"]), 256, 128) % sm_count == 0}
+    assert whole == {"TN", "NN"}
+
+
+def test_our_gemm_sweeps_are_affordable_on_a_gpu() -> None:
+    """Half an hour at two cases a second."""
+    loaded = sweep.load_all(SWEEPS / "gemm", kernels.problem, sm_count=132)
+    cases = [case for one in loaded for case in one.cases]
+    here = [case for case in cases if not case.problem.missing(case.implementation, "cuda", (9, 0))]
+    assert len(here) < 4_500
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.relative_to(SWEEPS).as_posix())

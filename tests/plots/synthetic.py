@@ -4,9 +4,11 @@ import dataclasses
 import itertools
 import math
 import random
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
+from bench.model.quantization import forced_tile, tiles, waves
 from bench.spec import Problem, parameters_text
 from bench.store import Measurement
 from kernels.gemm.problem import Gemm
@@ -147,3 +149,41 @@ def small(machine: Machine = CPU) -> list[Measurement]:
     keep = [r for r in some if r.operator != "gemm"][:5] + [r for r in some if r.operator == "gemm"][-1:]
     sizes = (Gemm(m=s, n=s, k=s, dtype="float32") for s in (256, 512, 1024, 4096))
     return keep + [row(machine, "gemm/some", problem, machine.libraries[0]) for problem in sizes]
+
+
+STEP_S = 95e-6
+"""Seconds that one 256 x 128 tile takes on the machine of `quantized`, at K = 4096."""
+
+
+def quantized(
+    machine: Machine, where: str, problems: Iterator[Gemm], noise: float = 0.01
+) -> Iterator[Measurement]:
+    """Forced tiles that go up the staircase, a little less than predicted for partly filled tiles, and a
+    library that softens it."""
+    for problem in problems:
+        for name in ("cublas", "cublaslt-256x128", "triton", "triton-128x128", "triton-256x128"):
+            chance = random.Random(f"{where} {problem} {name}")
+            tile_m, tile_n = forced_tile(name) or (128, 64)
+            step_s = STEP_S * (tile_m * tile_n / 256 / 128) * (1.15 if name.startswith("triton") else 1.0)
+            steps = waves(tiles(problem.m, problem.n, tile_m, tile_n), machine.facts["sm_count"])
+            last = 0.97 + 0.03 * (problem.n % tile_n or tile_n) / tile_n
+            median_s = machine.launch_s + step_s * steps * last * chance.gauss(1, 0.01)
+            half = abs(chance.gauss(0.008, 0.006)) * median_s
+            ends = {"low_s": median_s - half, "high_s": median_s + half}
+            yield row(machine, where, problem, name, median_s=median_s, **ends)
+
+
+def paired(
+    machine: Machine, where: str, problems: Iterator[Gemm], ours: dict[str, float]
+) -> Iterator[Measurement]:
+    """The library, and each of ours at about this share of its rate, with samples of 0.5 % noise."""
+    for problem in problems:
+        base = row(machine, where, problem, "cublas").median_s or 0.0
+        for name, share in ({"cublas": 1.0} | ours).items():
+            chance = random.Random(f"{where} {problem} {name}")
+            middle = base if name == "cublas" else base / (share * chance.lognormvariate(0, 0.05))
+            samples_s = [middle * (1 + abs(chance.gauss(0, 0.005))) for _ in range(60)]
+            median_s = statistics.median(samples_s)
+            half = (0.001 + abs(chance.gauss(0.003, 0.003))) * median_s
+            ends = {"low_s": median_s - half, "high_s": median_s + half}
+            yield row(machine, where, problem, name, median_s=median_s, samples_s=samples_s, **ends)

@@ -1,0 +1,154 @@
+"""Tiles and waves: the guide's own numbers, and the staircase that they make."""
+
+import math
+import random
+
+import pytest
+
+from bench.model.quantization import (
+    forced_tile,
+    last_wave,
+    second_per_wave,
+    tile_efficiency,
+    tiles,
+    waves,
+)
+
+A100, H100 = 108, 132
+"""Streaming multiprocessors."""
+TILE = 256, 128
+
+
+def test_the_guide_one_column_more() -> None:
+    """Matrix Multiplication guide, 3.1, figure 6: N from 256 to 257 makes 6 tiles of 4, two nearly empty."""
+    assert tiles(256, 256, 128, 128) == 4 and tile_efficiency(256, 256, 128, 128) == 1.0
+    assert tiles(256, 257, 128, 128) == 6
+    assert tile_efficiency(256, 257, 128, 128) == pytest.approx(256 * 257 / (6 * 128 * 128))
+
+
+@pytest.mark.parametrize("sm_count", [A100, H100])
+def test_the_guide_tile_quantization(sm_count: int) -> None:
+    """Figure 7: M = 256 for each SM, so every further 128 columns are a wave of their own, a full one."""
+    m = 256 * sm_count
+    for n in range(112, 513, 8):
+        cells = 1 if n <= 128 else 2 if n <= 256 else 3 if n <= 384 else 4
+        assert tiles(m, n, *TILE) == cells * sm_count
+        assert waves(tiles(m, n, *TILE), sm_count) == cells
+        assert last_wave(tiles(m, n, *TILE), sm_count) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("m", "sm_count", "ends"),
+    [
+        (2304, A100, [1536, 3072, 4608, 6144]),  # the guide's figure 8: 9 rows of 12 columns are a wave
+        (3072, H100, [1408, 2816, 4224, 5632]),  # the same on 132 SMs: 12 rows of 11 columns
+        (2304, H100, [1792, 3712, 5632]),  # the guide's M there: 14 columns are 126 tiles, 15 are 135
+    ],
+)
+def test_the_guide_wave_quantization(m: int, sm_count: int, ends: list[int]) -> None:
+    """Figure 8: the last N of each wave."""
+
+    def of(n: int) -> int:
+        return waves(tiles(m, n, *TILE), sm_count)
+
+    assert [n for n in range(1, ends[-1] + 1) if of(n + 1) > of(n)] == ends
+    assert [of(n) for n in ends] == list(range(1, len(ends) + 1))
+
+
+def test_the_guide_best_at_multiples_of_the_sm_count() -> None:
+    """3.2: a wave is 108 tiles on an A100; best at its multiples or just below."""
+    for k in (1, 2, 7):
+        assert [waves(k * A100 + d, A100) for d in (-1, 0, 1)] == [k, k, k + 1]
+        assert [last_wave(k * A100 + d, A100) for d in (-1, 0, 1)] == [107 / 108, 1.0, 1 / 108]
+    assert waves(217, A100, per_sm=2) == 2 and last_wave(217, A100, per_sm=2) == 1 / 216
+    assert waves(216, A100, per_sm=2) == 1
+
+
+# Figure 8 of the guide, read from its vector graphic: N -> milliseconds, A100-SXM4-80GB, FP16, K = 4096.
+FIGURE_8_MS = {
+    1536: 0.1072,
+    1600: 0.2027,
+    3072: 0.2119,
+    3136: 0.3054,
+    4608: 0.3166,
+    4672: 0.4091,
+    6144: 0.4242,
+    6208: 0.5134,
+}
+
+
+def test_the_staircase_meets_the_guides_measurements() -> None:
+    """One number, calibrated on the four full waves, gives all eight times within 5 %."""
+    points = [(tiles(2304, n, *TILE), ms * 1e-3) for n, ms in FIGURE_8_MS.items()]
+    seconds, count, full = second_per_wave(points, A100)
+    assert (count, full) == (4, True)
+    assert seconds == pytest.approx(0.1058e-3, rel=0.002)
+    for n_tiles, measured_s in points:
+        assert seconds * waves(n_tiles, A100) == pytest.approx(measured_s, rel=0.05)
+
+
+def test_calibration_by_hand() -> None:
+    full = [(132, 2.0), (264, 4.4), (395, 6.3)]
+    assert second_per_wave([*full, (133, 99.0), (265, 99.0)], H100) == (pytest.approx(2.1), 3, True)
+    # Nine tenths of 132 are 118.8 tiles.
+    assert second_per_wave([(119, 2.0), (118, 99.0)], H100) == (2.0, 1, True)
+    assert second_per_wave([(118, 2.0), (140, 5.0), (265, 9.0)], H100) == (2.5, 3, False)
+    assert second_per_wave([(250, 3.0), (264, 2.0)], H100, per_sm=2) == (2.5, 2, True)
+
+
+# Figure 7 of the guide, as above: M = 27648, that is 108 tiles for every 128 columns.
+FIGURE_7_MS = {
+    128: 0.1528,
+    136: 0.2079,
+    192: 0.2114,
+    256: 0.2203,
+    264: 0.3109,
+    320: 0.3129,
+    384: 0.3225,
+    392: 0.4156,
+    448: 0.4193,
+    512: 0.4286,
+}
+
+
+def test_one_wave_that_memory_bounds_does_not_spoil_the_staircase() -> None:
+    """Up to 128 columns all of A is read for one wave, longer than it computes: there the model is wrong."""
+    points = {n: (tiles(27648, n, *TILE), ms * 1e-3) for n, ms in FIGURE_7_MS.items()}
+    seconds, _, full = second_per_wave(points.values(), A100)
+    assert full
+    for n, (count, measured_s) in points.items():
+        error = abs(seconds * waves(count, A100) / measured_s - 1)
+        assert error > 0.25 if n == 128 else error < 0.05, n
+
+
+def test_tiles_cover_and_waves_hold_them() -> None:
+    draw = random.Random(20)
+    for _ in range(300):
+        m, n, tile_m, tile_n = (draw.randint(1, 5000) for _ in range(4))
+        sm_count, per_sm = draw.randint(1, 160), draw.randint(1, 4)
+        count = tiles(m, n, tile_m, tile_n)
+        covered = {(i, j) for i in range(0, m, tile_m) for j in range(0, n, tile_n)} if count < 5000 else None
+        assert covered is None or len(covered) == count
+        assert tile_efficiency(m, n, tile_m, tile_n) == pytest.approx(
+            m * n / (math.ceil(m / tile_m) * tile_m * math.ceil(n / tile_n) * tile_n)
+        )
+        places = sm_count * per_sm
+        whole, rest = divmod(count, places)
+        assert waves(count, sm_count, per_sm) == whole + bool(rest)
+        assert last_wave(count, sm_count, per_sm) == pytest.approx(rest / places if rest else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "tile"),
+    [
+        ("triton-256x128", (256, 128)),
+        ("cublaslt-64x64", (64, 64)),
+        ("triton", None),
+        ("triton-split-k", None),
+        ("cublaslt-256x", None),
+        ("triton-256x128-wide", None),
+        ("triton-0x128", None),
+    ],
+)
+def test_which_names_force_a_tile(name: str, tile: tuple[int, int] | None) -> None:
+    assert forced_tile(name) == tile

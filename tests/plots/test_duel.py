@@ -1,0 +1,153 @@
+"""The duel's picture: every pair a point at its ratio, goals where they are set, nothing if nobody met."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from bench.datasheet import find_datasheet
+from bench.judge.duel import duels
+from bench.store import Measurement, write
+from kernels.gemm.problem import Gemm
+from plots import duel, style
+from plots.__main__ import SWEEPS, pages
+from plots.frame import Run, load
+from tests.plots.synthetic import CPU, H100, ceilings, gemms, paired
+
+LARGE = [
+    Gemm(m=4096, n=8192, k=k, dtype=dtype, layout=layout)  # type: ignore[arg-type]
+    for k, dtype, layout in itertools.product((1024, 4096), ("float16", "bfloat16"), ("NN", "NT", "TN", "TT"))
+]
+SMALL = [Gemm(m=s, n=s, k=64, dtype=dtype) for s in (64, 512) for dtype in ("float16", "float64")]
+ODD = [Gemm(m=4095, n=4096, k=4096, dtype="float16", layout=layout) for layout in ("NN", "TN")]  # type: ignore[arg-type]
+OURS = {"triton": 0.97, "triton-split-k": 0.8}
+
+
+def loaded(folder: Path, rows: list[Measurement]) -> Run:
+    (run,) = load([write(folder / "run.parquet", rows)], find_datasheet)
+    return run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    rows = paired(H100, "gemm/shapes", iter([*LARGE, *SMALL, *ODD]), OURS)
+    return loaded(tmp_path_factory.mktemp("duel"), list(rows))
+
+
+@pytest.fixture(scope="module")
+def figures(run: Run) -> dict[str, Figure]:
+    with style.look():
+        return {name: page.figure for name, page in duel.draw(run)}
+
+
+def lines(axes: Axes, label: str) -> list[Any]:
+    return [line for line in axes.get_lines() if line.get_label() == label]
+
+
+def panel(figure: Figure, region: str) -> Axes:
+    (axes,) = [axes for axes in figure.axes if axes.get_title("left").split(":")[0] == region]
+    return axes
+
+
+def points(axes: Axes) -> list[tuple[float, float, str, str]]:
+    """(place, ratio, colour, marker) of every case, by place."""
+    return sorted(
+        (x, y, to_hex(line.get_color()).upper(), line.get_marker())
+        for line in lines(axes, "_case")
+        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
+    )
+
+
+def test_a_page_for_each_of_ours_and_a_panel_for_each_region(figures: dict[str, Figure]) -> None:
+    assert list(figures) == ["triton", "triton-split-k"]
+    for name, figure in figures.items():
+        titles = [axes.get_title("left").split(":")[0] for axes in figure.axes]
+        assert titles == ["16-bit large", "16-bit small", "float64", "unaligned"]
+        said = " ".join(text.get_text() for text in figure.texts).replace(style.NO_BREAK, " ")
+        assert f"GEMM: {name} against cublas" in said and "n = 44 measured" in said
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_pair_is_a_point_at_its_ratio(run: Run, figures: dict[str, Figure], name: str) -> None:
+    rows = run.rows.set_index(["implementation", "parameters"])["median_s"]
+    wanted: dict[str, list[tuple[float, str, str]]] = {}
+    for region, problems in (("16-bit large", LARGE), ("unaligned", ODD), ("float64", SMALL[1::2])):
+        for problem in problems:
+            text = json.dumps(problem.parameters(), sort_keys=True)
+            (key,) = [p for i, p in rows.index if i == name and json.loads(p) == json.loads(text)]
+            ratio = rows["cublas", key] / rows[name, key]
+            look = duel.COLORS[problem.dtype].upper(), duel.MARKERS[problem.layout]
+            wanted.setdefault(region, []).append((ratio, *look))
+    for region, some in wanted.items():
+        found = points(panel(figures[name], region))
+        assert [place for place, *_ in found] == list(range(1, len(some) + 1))
+        assert [ratio for _, ratio, *_ in found] == pytest.approx([ratio for ratio, *_ in sorted(some)])
+        assert [tuple(look) for _, _, *look in found] == [tuple(look) for _, *look in sorted(some)]
+
+
+def test_intervals_are_the_judges(run: Run, figures: dict[str, Figure]) -> None:
+    found, doubtful = duels(run.rows.itertuples(index=False), run.roof("cold"))  # type: ignore[arg-type]
+    assert doubtful == 0
+    wanted = sorted((one.low, one.high) for one in found if one.implementation == "triton")
+    bars = [c for axes in figures["triton"].axes for c in axes.collections if c.get_label() == "_interval"]
+    spans = sorted((low[1], high[1]) for bar in bars for low, high in bar.get_segments())  # type: ignore[attr-defined]
+    assert len(wanted) == 22 and np.ravel(spans) == pytest.approx(np.ravel(wanted))
+
+
+def test_lines_at_1_and_at_the_goals(figures: dict[str, Figure]) -> None:
+    goals = {"16-bit large": (1.0, 0.95), "16-bit small": (0.9, 0.75), "float64": (), "unaligned": (0.9, 0.6)}
+    for region, wanted in goals.items():
+        axes = panel(figures["triton"], region)
+        assert [line.get_ydata()[0] for line in lines(axes, "_even")] == [1.0]
+        drawn = [line.get_ydata()[0] for label in ("_goal", "_least") for line in lines(axes, label)]
+        assert tuple(drawn) == wanted
+        low, high = axes.get_ylim()
+        assert low < min(1.0, *wanted, *(y for _, y, *_ in points(axes))) and high > 1.0
+        assert 1.0 in axes.get_yticks() and axes.get_yscale() == "log"
+
+
+def test_an_interval_that_is_not_known_leaves_the_picture(tmp_path: Path) -> None:
+    rows = list(paired(H100, "gemm/shapes", iter(LARGE[:2]), {"triton": 0.9}))
+    rows[1] = rows[1].__class__(**{**vars(rows[1]), "low_s": None, "high_s": None})
+    with style.look():
+        ((_, page),) = duel.draw(loaded(tmp_path, rows))
+    (axes,) = page.figure.axes
+    bars = [c for c in axes.collections if c.get_label() == "_interval"]
+    spans = [(low[1], high[1]) for bar in bars for low, high in bar.get_segments()]  # type: ignore[attr-defined]
+    bottom, top = axes.get_ylim()
+    assert sorted(low < bottom and high > top for low, high in spans) == [False, True]
+    assert 0.5 < bottom < top < 2
+
+
+def test_pairs_left_out_are_counted(tmp_path: Path) -> None:
+    rows = list(paired(H100, "gemm/shapes", iter(LARGE), {"triton": 0.9}))
+    rows[1] = rows[1].__class__(**{**vars(rows[1]), "settled": False})
+    with style.look():
+        ((_, page),) = duel.draw(loaded(tmp_path, rows))
+    assert "1 pairs of this run are left out" in " ".join(text.get_text() for text in page.figure.texts)
+    assert sum(len(points(axes)) for axes in page.figure.axes) == len(LARGE) - 1
+
+
+def test_warm_pairs_have_a_page_of_their_own(tmp_path: Path) -> None:
+    cold = list(paired(H100, "gemm/shapes", iter(LARGE), {"triton": 0.9}))
+    warm = [one.__class__(**{**vars(one), "cache": "warm"}) for one in cold[:2]]
+    with style.look():
+        drawn = {name: page.figure for name, page in duel.draw(loaded(tmp_path, [*cold, *warm]))}
+    assert {n: sum(len(points(axes)) for axes in f.axes) for n, f in drawn.items()} == {
+        "triton": len(LARGE),
+        "triton-warm": 1,
+    }
+
+
+def test_it_is_drawn_wherever_two_met_and_nowhere_else(run: Run, tmp_path: Path) -> None:
+    with style.look():
+        stems = [stem for stem, _ in pages(run, SWEEPS) if stem.startswith("duel")]
+        assert stems == ["duel-triton", "duel-triton-split-k"]
+        alone = loaded(tmp_path, [*ceilings(CPU), *gemms(CPU)])
+        assert not list(duel.draw(alone))
