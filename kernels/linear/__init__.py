@@ -1,0 +1,1 @@
+"""Fully-connected layers: forward, and both gradients."""

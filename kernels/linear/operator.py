@@ -1,0 +1,217 @@
+"""A linear layer on tensors: inputs, the float64 reference, the libraries' kernels and ours.
+
+Every pass is the row-major product of its first two inputs, transposed as problem.py says: x w', dy w, dy' x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, get_args
+
+import torch
+
+from bench.spec import Dtype, Launch, Operator, Uniform
+from kernels.gemm import operator as gemm
+from kernels.gemm.operands import Operands, new_output
+from kernels.gemm.problem import Gemm
+from kernels.linear.problem import AS_GEMM, Direction, Linear
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+
+def inputs(problem: Linear, uniform: Uniform) -> Tensors:
+    """x and w; dy and w; or dy and x. Forward with bias also that; of float8_e4m3 the scales of x and w.
+
+    x is [batch, inputs], w [outputs, inputs], dy [batch, outputs], a bias [outputs], a scale float32 [1] in
+    0.5 to 1.5.
+    """
+    of_x, of_w = (problem.batch, problem.inputs), (problem.outputs, problem.inputs)
+    of_dy = (problem.batch, problem.outputs)
+    left, right = {
+        "forward": (of_x, of_w),
+        "activation_gradient": (of_dy, of_w),
+        "weight_gradient": (of_dy, of_x),
+    }[problem.direction]
+    both = uniform(*left), uniform(*right)
+    if problem.adds_bias:
+        return *both, uniform(problem.outputs)
+    if problem.dtype == "float8_e4m3":
+        return *both, *(uniform(1, dtype=torch.float32).abs_().add_(0.5) for _ in range(2))
+    return both
+
+
+def reference(
+    problem: Linear, left: torch.Tensor, right: torch.Tensor, *more: torch.Tensor
+) -> torch.Tensor | Tensors:
+    """y [batch, outputs], dx [batch, inputs], or dw [outputs, inputs] and with bias db [outputs]; float64."""
+    one, other = left.double(), right.double()
+    if problem.direction == "forward":
+        y = one @ other.t()
+        for scale in more if problem.dtype == "float8_e4m3" else ():
+            y *= scale.double()
+        return y + more[0].double() if problem.bias else y
+    if problem.direction == "activation_gradient":
+        return one @ other
+    dw = one.t() @ other
+    return (dw, one.sum(0)) if problem.bias else dw
+
+
+def cublas(problem: Linear, *inputs: torch.Tensor) -> Launch:
+    """What nn.Linear calls on a GPU, outputs preallocated: mm, or addmm, which fuses a bias by cuBLASLt.
+
+    Sums are float32 to the end, tf32 and float32 told apart, as in `kernels.gemm.operator.cublas`.
+    """
+    return _by_torch(problem, gemm.cublas, *inputs)
+
+
+def onednn(problem: Linear, *inputs: torch.Tensor) -> Launch:
+    """The same operators on a CPU, outputs preallocated."""
+    return _by_torch(problem, gemm.onednn, *inputs)
+
+
+def _by_torch(
+    problem: Linear,
+    multiply: Callable[..., Launch],
+    left: torch.Tensor,
+    right: torch.Tensor,
+    *more: torch.Tensor,
+) -> Launch:
+    # What is added, torch.addmm takes as a matrix or as its only row.
+    product = multiply(_with_addend(problem), right, left, *reversed(more))
+    if not problem.sums_bias_gradient:
+        return product
+    db = left.new_empty(problem.outputs)
+    return _after(product, Launch(lambda: torch.sum(left, 0, out=db), outputs=(db,)))
+
+
+def _after(product: Launch, sums: Launch) -> Launch:
+    """dw, then db."""
+    outputs = (*product.outputs, *sums.outputs)
+
+    def both() -> Tensors:
+        product.call()
+        sums.call()
+        return outputs
+
+    return Launch(both, outputs, product.tuning_s + sums.tuning_s)
+
+
+def cublaslt(problem: Linear, *inputs: torch.Tensor) -> Launch:
+    """cuBLASLt itself, y or a gradient preallocated; a bias is added as y is stored."""
+    from kernels.gemm import cublaslt as library  # an optional package
+
+    return library.launch(_operands(problem, *inputs), "first")
+
+
+def cublaslt_configuration(problem: Linear, *inputs: torch.Tensor) -> str:
+    """The algorithm that cuBLASLt's heuristic puts first."""
+    from kernels.gemm import cublaslt as library
+
+    return library.configuration(_operands(problem, *inputs), "first")
+
+
+def triton(problem: Linear, *inputs: torch.Tensor) -> Launch:
+    """Our kernels, tuned for this problem when first asked; outputs preallocated."""
+    from kernels.gemm import choosing  # Triton is not everywhere, and a run on a CPU needs none.
+
+    product = choosing.launch(problem.gemm, _operands(problem, *inputs), "triton")
+    if not problem.sums_bias_gradient:
+        return product
+    from kernels.linear import bias_gradient
+
+    return _after(product, bias_gradient.tuned_launch(inputs[0]))
+
+
+def triton_configuration(problem: Linear, *inputs: torch.Tensor) -> str:
+    """The GEMM kernel and tile that `triton` chose, and the tile of the bias gradient."""
+    from kernels.gemm import choosing
+
+    chosen = choosing.configuration(problem.gemm, _operands(problem, *inputs), "triton")
+    if not problem.sums_bias_gradient:
+        return chosen
+    from kernels.linear import bias_gradient
+
+    return f"{chosen}, db {bias_gradient.chosen(inputs[0])}"
+
+
+def _operands(problem: Linear, left: torch.Tensor, right: torch.Tensor, *more: torch.Tensor) -> Operands:
+    """The GEMM's operands: A is the right factor, B the left one; the bias is C, the same for every row."""
+    d = new_output(problem.gemm, left)
+    if problem.dtype == "float8_e4m3":
+        of_left, of_right = more
+        return Operands(problem.gemm, right, left, d, scales=(of_right, of_left))
+    return Operands(problem.gemm, right, left, d, c=more[0] if problem.adds_bias else None)
+
+
+def _with_addend(problem: Linear) -> Gemm:
+    """The GEMM whose C is the bias, repeated for every row; without bias the GEMM as it is."""
+    return problem.gemm.model_copy(update={"beta": int(problem.adds_bias)})
+
+
+def tolerance(problem: Linear, implementation: str) -> float | tuple[float, float]:
+    """The largest |error| that rounding explains, as a fraction of the largest |value|; for dw and db each.
+
+    Of y, dx and dw it is the GEMM's, where a bias is a C that is added. db is the product of dy with ones, by
+    vector units: summed in float32, cut off nowhere.
+    """
+    of_product = gemm.tolerance(_with_addend(problem), implementation)
+    if not problem.sums_bias_gradient:
+        return of_product
+    kept: Dtype = "float32" if problem.dtype == "tf32" else problem.dtype
+    ones = Gemm(m=problem.outputs, n=1, k=problem.batch, layout="NN", dtype=kept)
+    return of_product, gemm.tolerance(ones, "onednn")
+
+
+def excerpt(problem: Linear, inputs: Tensors, outputs: Tensors) -> tuple[Linear, Tensors, Tensors]:
+    """Some rows and columns of y, dx or dw, chosen as the GEMM's excerpt does, and of bias or db with them.
+
+    A small problem whole.
+    """
+    left, right, *more = inputs
+    product = outputs[0]
+    if not problem.bias:
+        small, (a, b, *more), some = gemm.excerpt(problem.gemm, (right, left, *more), (product,))
+        return _smaller(problem, small), (b, a, *more), some
+    # The bias belongs to y's columns, db to dw's rows. Repeated to a matrix it is C, which the GEMM's excerpt
+    # cuts as it cuts the product.
+    adds = problem.adds_bias
+    addend = (more[0] if adds else outputs[1][:, None]).expand_as(product)
+    added = problem.gemm.model_copy(update={"beta": 1})
+    small, (a, b, c), some = gemm.excerpt(added, (right, left, addend), (product,))
+    if adds:
+        return _smaller(problem, small), (b, a, c[0]), some
+    return _smaller(problem, small), (b, a), (*some, c[:, 0])
+
+
+def _smaller(problem: Linear, small: Gemm) -> Linear:
+    m, n, _, _ = AS_GEMM[problem.direction]
+    return problem.model_copy(update={m: small.m, n: small.n})
+
+
+def _examples() -> list[Linear]:
+    # (batch, inputs, outputs): one of each, primes, one past and one short of tiles, aligned.
+    sizes = [(1, 37, 29), (41, 1, 16), (33, 65, 1), (17, 13, 31), (129, 65, 63), (64, 96, 128)]
+    directions: tuple[Direction, ...] = get_args(Direction)
+    dtypes: tuple[Dtype, ...] = get_args(Dtype)
+    return [
+        Linear(direction=direction, batch=batch, inputs=inputs, outputs=outputs, bias=bias, dtype=dtype)
+        for batch, inputs, outputs in sizes
+        for direction in directions
+        for dtype in dtypes
+        for bias in (False, True)
+        if not (bias and direction == "activation_gradient")
+        if dtype not in ("float8_e4m3", "int8") or (direction == "forward" and not bias)
+    ]
+
+
+OPERATOR = Operator(
+    problem=Linear,
+    inputs=inputs,
+    reference=reference,
+    implementations={"cublas": cublas, "cublaslt": cublaslt, "onednn": onednn, "triton": triton},
+    tolerance=tolerance,
+    examples=_examples(),
+    excerpt=excerpt,
+    configuration={"cublaslt": cublaslt_configuration, "triton": triton_configuration},
+)

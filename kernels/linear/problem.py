@@ -1,0 +1,162 @@
+"""A fully-connected (linear) layer: y = x w' + bias, and the two gradients that training takes of it.
+
+    forward               y [batch, outputs] = x w' + bias      x [batch, inputs], w [outputs, inputs]
+    activation_gradient   dx [batch, inputs] = dy w             dy [batch, outputs]
+    weight_gradient       dw [outputs, inputs] = dy' x          with bias also db [outputs], the sums of dy
+
+Row-major, as torch holds them (nn.Linear stores w as [outputs, inputs]); ' transposes. Each is one GEMM of
+the documents, which are column-major and call the weights A:
+
+    direction             M         N         K         layout
+    forward               outputs   batch     inputs    TN
+    activation_gradient   inputs    batch     outputs   NN
+    weight_gradient       inputs    outputs   batch     NT
+
+So batch is the length of no row in memory: an odd one misaligns nothing.
+
+`bias` adds the vector to y, forward, and sums its gradient beside dw. dx knows no bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from bench.spec import DeviceKind, Implementation, Problem
+from kernels.gemm.problem import INT8_LARGEST_K, Gemm, Layout
+
+Size = Annotated[int, Field(ge=1)]
+Direction = Literal["forward", "activation_gradient", "weight_gradient"]
+
+AS_GEMM: Mapping[Direction, tuple[str, str, str, Layout]] = {
+    "forward": ("outputs", "batch", "inputs", "TN"),
+    "activation_gradient": ("inputs", "batch", "outputs", "NN"),
+    "weight_gradient": ("inputs", "outputs", "batch", "NT"),
+}
+"""Which of the layer's sizes are m, n and k, and the layout."""
+
+
+def _like_gemm(name: str, summary: str) -> Implementation:
+    """The GEMM's implementation of this name, on its devices and for its data types."""
+    found = Gemm.implementation(name)
+    return Implementation(name, summary, found.devices, found.dtypes)
+
+
+class Linear(Problem):
+    """One pass of one layer: `direction`, `batch`, `inputs`, `outputs`, `bias`, `dtype`."""
+
+    operator: ClassVar[str] = "linear"
+    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
+    rate: ClassVar[Literal["flop", "byte"]] = "flop"
+    unsaid: ClassVar[frozenset[str]] = frozenset({"bias"})
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        _like_gemm(
+            "cublas", "what nn.Linear calls, with out=: torch.mm, addmm for a bias, sum for its gradient"
+        ),
+        _like_gemm("cublaslt", "cuBLASLt called directly, its heuristic's first algorithm; a bias is fused"),
+        _like_gemm("onednn", "torch.mm, addmm, sum on a CPU: MKL for float32 and float64, oneDNN below"),
+        _like_gemm(
+            "triton", "our GEMM for this shape and device, a bias fused; its gradient is a second kernel"
+        ),
+    )
+
+    direction: Direction
+    batch: Size
+    inputs: Size
+    outputs: Size
+    bias: bool = False
+
+    @model_validator(mode="after")
+    def _exists(self) -> Linear:
+        if self.bias and self.direction == "activation_gradient":
+            raise ValueError("an activation gradient knows no bias")
+        if self.item_byte == 1:
+            if self.direction != "forward" or self.bias:
+                raise ValueError(f"{self.dtype} layers are forward and without bias here")
+            if self.dtype == "int8" and self.inputs > INT8_LARGEST_K:
+                raise ValueError(f"int8 sums pass int32 beyond {INT8_LARGEST_K} inputs; given {self.inputs}")
+        return self
+
+    @property
+    def gemm(self) -> Gemm:
+        """The product, by the table above: M, N, K and layout. Without the bias."""
+        m, n, k, layout = AS_GEMM[self.direction]
+        return Gemm(
+            m=getattr(self, m), n=getattr(self, n), k=getattr(self, k), layout=layout, dtype=self.dtype
+        )
+
+    @property
+    def adds_bias(self) -> bool:
+        """Whether y has a bias added."""
+        return self.bias and self.direction == "forward"
+
+    @property
+    def sums_bias_gradient(self) -> bool:
+        """Whether db is an output."""
+        return self.bias and self.direction == "weight_gradient"
+
+    @property
+    def flop(self) -> int:
+        """2 batch inputs outputs in each direction. Adding a bias or summing its gradient is not counted."""
+        return self.gemm.flop
+
+    @property
+    def byte_read(self) -> int:
+        """Both operands once, the bias too; two float32 scales for float8_e4m3."""
+        return self.gemm.byte_read + self.adds_bias * self._bias_byte
+
+    @property
+    def byte_written(self) -> int:
+        """y, dx, or dw and with bias db, once."""
+        return self.gemm.byte_written + self.sums_bias_gradient * self._bias_byte
+
+    @property
+    def _bias_byte(self) -> int:
+        return self.outputs * self.item_byte
+
+    @property
+    def _dy_byte(self) -> int:
+        return self.batch * self.outputs * self.item_byte
+
+    def byte_moved(self, implementation: str) -> int:
+        """`byte`; dy once more for its sum; on a CPU torch.addmm first copies the bias to every row of y."""
+        copied = self.gemm.byte_written if self._copies_bias(implementation) else 0
+        return self.byte + copied + self.byte_again(implementation)
+
+    def byte_again(self, implementation: str) -> int:
+        """dy, which the bias gradient's own kernel reads after the product; or y, after that copy."""
+        if self.sums_bias_gradient:
+            return self._dy_byte
+        return self.gemm.byte_written if self._copies_bias(implementation) else 0
+
+    def moved_written(self, implementation: str) -> int:
+        """The outputs; y twice where the bias is copied to it first."""
+        return self.byte_written * (2 if self._copies_bias(implementation) else 1)
+
+    def _copies_bias(self, implementation: str) -> bool:
+        return self.adds_bias and implementation == "onednn"
+
+    def refusal(self, implementation: str) -> str:
+        """What the GEMM refuses; and cuBLASLt is asked for no bias gradient."""
+        if implementation == "cublaslt" and self.sums_bias_gradient:
+            return "cublaslt is the product alone here, so it does no weight_gradient with bias"
+        return _of_gemm(self.gemm.refusal(implementation))
+
+    def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
+        """Also what the GEMM lacks on this device."""
+        found = super().missing(implementation, device, capability)
+        return found or _of_gemm(self.gemm.missing(implementation, device, capability))
+
+    def probe(self) -> Linear:
+        """At most 256 a side: a few milliseconds even where a type has no fast path."""
+        sizes = {size: min(256, getattr(self, size)) for size in ("batch", "inputs", "outputs")}
+        return self.model_copy(update=sizes)
+
+
+def _of_gemm(refusal: str) -> str:
+    return f"as a GEMM: {refusal}" if refusal else ""
+
+
+PROBLEM = Linear

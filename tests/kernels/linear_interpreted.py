@@ -1,0 +1,203 @@
+"""The bias gradient's kernel, and a layer from end to end, run by the repaired interpreter.
+
+    TRITON_INTERPRET=1 python -m pytest tests/kernels/linear_interpreted.py
+
+test_linear.py starts it; its name keeps it out of an ordinary run.
+"""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+import triton.language as tl
+
+from bench.measure.check import outputs_of, poison
+from bench.spec import Dtype
+from kernels.gemm import choosing
+from kernels.gemm.tiles import Tile as GemmTile
+from kernels.layernorm.tiles import Tile
+from kernels.linear import bias_gradient
+from kernels.linear.operator import OPERATOR
+from kernels.linear.problem import Linear
+from tests.kernels.interpreter import repaired
+from tests.kernels.sanitizer import Watch, placed, watched
+from tests.kernels.tensors import uniform, used
+
+SM_COUNT = 3
+SMALL = Tile(4, 16, 4, 2)
+"""A few elements, so that small matrices have several tiles; six programs fill the device."""
+
+
+def layer(rows: int, columns: int, dtype: Dtype = "float32") -> Linear:
+    return Linear(direction="weight_gradient", batch=rows, inputs=1, outputs=columns, bias=True, dtype=dtype)
+
+
+def summed(dy: torch.Tensor, tile: Tile = SMALL, times: int = 1) -> tuple[torch.Tensor, Watch]:
+    """db, computed into NaN, and what the kernel touched."""
+    ready = bias_gradient.launch(dy, tile, SM_COUNT)
+    with repaired(), watched() as watch:
+        for _ in range(times):
+            poison(ready.outputs)
+            db = ready.call()
+    assert db is ready.outputs[0] and isinstance(db, torch.Tensor)
+    return db, watch
+
+
+def wrong(problem: Linear, dy: torch.Tensor, db: torch.Tensor) -> float:
+    """Share of its tolerance that db's error uses; dw is as it should be."""
+    x = torch.ones(problem.batch, 1, dtype=dy.dtype)
+    dw = (dy.double().t() @ x.double()).to(dy.dtype)
+    return used(OPERATOR, "triton", problem, (dy, x), (dw, db))
+
+
+# On, one short of and one past tiles; fewer, as many and more tiles than programs; one row, one column.
+SIZES = [(1, 1), (3, 16), (4, 17), (5, 15), (24, 32), (25, 33), (97, 47), (8, 100), (131, 7)]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("rows, columns", SIZES)
+def test_bias_gradient_right_in_bounds_and_each_byte_once(
+    rows: int, columns: int, dtype: Dtype, seed: int
+) -> None:
+    problem = layer(rows, columns, dtype)
+    dy = uniform(problem, seed)(rows, columns)
+    db, watch = summed(dy)
+    assert wrong(problem, dy, db) <= 1
+    parts = bias_gradient.parts(rows, columns, SMALL, SM_COUNT)
+    strips = math.ceil(columns / SMALL.block)
+    partial = parts * columns * (8 if dtype == "float64" else 4)
+    of_dy = watch.loads.within(dy)
+    assert of_dy.byte == of_dy.distinct_byte == dy.nbytes
+    assert watch.loads.byte == dy.nbytes + partial
+    assert watch.stores.within(db).byte == db.nbytes and watch.stores.within(db).repeated == 0
+    assert watch.stores.byte == db.nbytes + partial + 4 * strips  # counters set back
+    assert watch.atomics.byte == 4 * strips * parts
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("columns", [96, 97])
+def test_every_listed_tile_is_right(columns: int, dtype: Dtype, seed: int) -> None:
+    problem = layer(300, columns, dtype)
+    dy = uniform(problem, seed)(300, columns)
+    for tile in bias_gradient.candidates(dy.dtype, columns):
+        db, watch = summed(dy, tile)
+        assert wrong(problem, dy, db) <= 1
+        assert watch.loads.within(dy).byte == dy.nbytes
+
+
+@pytest.mark.parametrize("rows", [1, 4, 5, 23, 24, 25, 100])
+def test_every_part_has_a_tile(rows: int) -> None:
+    count = bias_gradient.parts(rows, 20, SMALL, SM_COUNT)
+    assert 1 <= count <= math.ceil(rows / SMALL.rows)
+    assert count * math.ceil(20 / SMALL.block) >= min(6, math.ceil(rows / SMALL.rows))
+
+
+def test_launched_again_it_writes_the_same_bits(seed: int) -> None:
+    """Counters are back at 0, and nothing depends on what was there."""
+    dy = uniform(layer(97, 47), seed)(97, 47)
+    assert bias_gradient.parts(97, 47, SMALL, SM_COUNT) > 1
+    once, _ = summed(dy)
+    thrice, _ = summed(dy, times=3)
+    assert torch.equal(once, thrice)
+
+
+def test_a_16_bit_sum_keeps_what_16_bits_would_lose() -> None:
+    """A thousand small terms beside a large one; all of them in float32."""
+    dy = torch.full((1001, 16), 2.0**-6, dtype=torch.float16)
+    dy[0] = 64.0
+    db, _ = summed(dy)
+    assert torch.equal(db, torch.full((16,), 64 + 1000 * 2.0**-6, dtype=torch.float16))
+
+
+def test_nan_and_infinity_spoil_their_column_only(seed: int) -> None:
+    dy = uniform(layer(50, 20), seed)(50, 20)
+    dy[7, 3], dy[49, 19] = math.nan, math.inf
+    db, _ = summed(dy)
+    assert bool(db[3].isnan()) and bool(db[19].isinf())
+    rest = [c for c in range(20) if c not in (3, 19)]
+    torch.testing.assert_close(db[rest], dy.sum(0)[rest])
+
+
+@pytest.mark.parametrize("rows, columns", [(2**21 + 2**11, 1030), (1026, 2**21 + 2**12), (4, 2**30 + 16)])
+def test_beyond_two_to_the_31(rows: int, columns: int, seed: int) -> None:
+    """The last tile of 2^31 elements, by the last program: many tiles, many columns, or long rows."""
+    tile = SMALL
+    dy = torch.empty(rows, columns, dtype=torch.float16)
+    assert dy.numel() > 2**31
+    strips, parts = math.ceil(columns / tile.block), math.ceil(rows / tile.rows)
+    last = (slice((parts - 1) * tile.rows, rows), slice((strips - 1) * tile.block, columns))
+    generator = torch.Generator().manual_seed(seed)
+    dy[last] = torch.rand(dy[last].shape, generator=generator).half()
+    partial = torch.empty(parts, columns)
+    counters = torch.zeros(strips, dtype=torch.int32)
+    db = torch.empty(columns, dtype=torch.float16)
+    constants = {"SUM": tl.float32, "ALIGN": 2, "ROWS": tile.rows, "COLUMNS": tile.block}
+    with repaired(), watched(), placed((strips * parts - 1,), (strips * parts,)):
+        bias_gradient.column_sums[(1,)](*(dy, partial, counters, db, rows, columns, parts), **constants)
+    torch.testing.assert_close(partial[-1, last[1]], dy[last].float().sum(0))
+    assert int(counters[-1]) == (1 if parts > 1 else 0) and int(counters[-2]) == 0
+
+
+def test_partial_sums_beyond_two_to_the_31(seed: int) -> None:
+    """The last to arrive adds up sums that lie beyond 2^31 elements."""
+    columns, parts, tile = 2**21 + 2**12, 1025, SMALL
+    dy = torch.zeros(1, columns, dtype=torch.float16)  # with this many parts, the last has no rows
+    partial = torch.empty(parts, columns)
+    assert partial.numel() > 2**31
+    strips = columns // tile.block
+    last = slice(columns - tile.block, columns)
+    generator = torch.Generator().manual_seed(seed)
+    partial[:, last] = torch.rand(parts, tile.block, generator=generator)
+    counters = torch.full((strips,), parts - 1, dtype=torch.int32)
+    db = torch.empty(columns)
+    constants = {"SUM": tl.float32, "ALIGN": 8, "ROWS": tile.rows, "COLUMNS": tile.block}
+    with repaired(), watched(), placed((strips * parts - 1,), (strips * parts,)):
+        bias_gradient.column_sums[(1,)](*(dy, partial, counters, db, 1, columns, parts), **constants)
+    assert not partial[-1, last].any()  # its own, of no rows
+    torch.testing.assert_close(db[last], partial[:, last].sum(0))
+    assert int(counters[-1]) == 0
+
+
+@pytest.fixture
+def a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU of three multiprocessors; each of our kernels has one configuration, so none is timed."""
+    found = SimpleNamespace(major=8, minor=0, multi_processor_count=SM_COUNT)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    one = [choosing.Choice("pointer", GemmTile(32, 16, 32, warps=4, stages=1))]
+    monkeypatch.setattr(choosing, "choices_of", lambda *asked: one)
+    monkeypatch.setattr(bias_gradient, "candidates", lambda dtype, columns: (SMALL,))
+
+
+END_TO_END = [
+    p
+    for p in OPERATOR.examples
+    # What 8.0 has and the interpreter can.
+    if not p.missing("triton", "cuda", (8, 0))
+]
+
+
+@pytest.mark.parametrize("problem", END_TO_END, ids=str)
+def test_a_layer_from_end_to_end(problem: Linear, a_device: None, seed: int) -> None:
+    """Our GEMM with the layer's operands and bias, and beside dw the bias gradient, into outputs of NaN."""
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    launch = OPERATOR.implementations["triton"](problem, *inputs)
+    for _ in range(2):
+        poison(launch.outputs)
+        with repaired(), watched() as watch:
+            outputs = outputs_of(launch.call())
+        assert used(OPERATOR, "triton", problem, inputs, outputs) <= 1
+    assert all(a is b for a, b in zip(outputs, launch.outputs, strict=True))
+    assert sum(watch.stores.within(one).byte for one in outputs) == problem.byte_written
+    said = OPERATOR.configuration["triton"](problem, *inputs)
+    assert said == "pointer 32x16x32 w4 s1" + (", db 4x16 w4 p2" if problem.sums_bias_gradient else "")
+
+
+def test_time_spent_tuning_is_that_of_both_kernels(a_device: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = layer(8, 8)
+    inputs = OPERATOR.inputs(problem, uniform(problem, 0))
+    whole = choosing.launch, bias_gradient.tuned_launch
+    monkeypatch.setattr(choosing, "launch", lambda *given: replace(whole[0](*given), tuning_s=1.5))
+    monkeypatch.setattr(bias_gradient, "tuned_launch", lambda dy: replace(whole[1](dy), tuning_s=0.25))
+    assert OPERATOR.implementations["triton"](problem, *inputs).tuning_s == 1.75

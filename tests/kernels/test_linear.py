@@ -1,0 +1,377 @@
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from bench.measure.check import outputs_of, poison
+from bench.spec import Dtype, Launch
+from kernels import operator
+from kernels.gemm import operator as gemm
+from kernels.gemm.operands import Operands
+from kernels.gemm.problem import Gemm
+from kernels.linear import operator as linear
+from kernels.linear.operator import OPERATOR, excerpt, tolerance
+from kernels.linear.problem import Direction, Linear
+from tests.kernels.processes import compiled, interpreted
+from tests.kernels.tensors import uniform, used
+
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+
+
+def test_triton_kernels_interpreted() -> None:
+    pytest.importorskip("triton")
+    interpreted("tests/kernels/linear_interpreted.py")
+
+
+def test_triton_kernels_compiled_for_every_architecture() -> None:
+    pytest.importorskip("triton")
+    compiled("tests.kernels.linear_compiled")
+
+
+def test_operator_binds_every_declared_name() -> None:
+    assert operator("linear") is OPERATOR
+
+
+def make(direction: str = "forward", dtype: str = "float32", **more: Any) -> Linear:
+    sizes = {"batch": 5, "inputs": 7, "outputs": 3}
+    return Linear.model_validate({"direction": direction, "dtype": dtype, **sizes, **more})
+
+
+def drawn(problem: Linear, seed: int) -> tuple[torch.Tensor, ...]:
+    return OPERATOR.inputs(problem, uniform(problem, seed))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_reference_is_torchs_linear_and_its_gradients(bias: bool, seed: int) -> None:
+    draw = uniform(make(dtype="float64"), seed)
+    x, w, b, dy = draw(5, 7), draw(3, 7), draw(3), draw(5, 3)
+    for one in (x, w, b):
+        one.requires_grad_()
+    y = torch.nn.functional.linear(x, w, b if bias else None)
+    dx, dw, *db = torch.autograd.grad(y, (x, w, b) if bias else (x, w), dy)
+    x, w, b = x.detach(), w.detach(), b.detach()
+
+    def found(direction: str, *tensors: torch.Tensor, bias: bool = bias) -> tuple[torch.Tensor, ...]:
+        return outputs_of(OPERATOR.reference(make(direction, "float64", bias=bias), *tensors))
+
+    for got, want in (
+        (found("forward", x, w, *[b] * bias), (y.detach(),)),
+        (found("activation_gradient", dy, w, bias=False), (dx,)),
+        (found("weight_gradient", dy, x), (dw, *db)),
+    ):
+        assert len(got) == len(want)
+        for one, other in zip(got, want, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_the_mapping_is_the_documents(direction: Direction, seed: int) -> None:
+    """M, N, K and layout of the guide's table, and the GEMM of that name computes this pass."""
+    problem = make(direction, "float64")
+    table = {
+        "forward": Gemm(m=3, n=5, k=7, layout="TN", dtype="float64"),
+        "activation_gradient": Gemm(m=7, n=5, k=3, layout="NN", dtype="float64"),
+        "weight_gradient": Gemm(m=7, n=3, k=5, layout="NT", dtype="float64"),
+    }
+    assert problem.gemm == table[direction]
+    left, right = drawn(problem, seed)
+    a_b = [one.shape for one in gemm.inputs(problem.gemm, uniform(problem.gemm, seed))]
+    assert [right.shape, left.shape] == a_b
+    product = gemm.reference(problem.gemm, right, left)
+    (want,) = outputs_of(OPERATOR.reference(problem, left, right))
+    torch.testing.assert_close(product, want)
+
+
+@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
+def test_bytes_are_those_of_the_tensors(problem: Linear, seed: int) -> None:
+    inputs = drawn(problem, seed)
+    assert all(one.is_contiguous() for one in inputs)
+    assert sum(one.nbytes for one in inputs) == problem.byte_read == problem.byte_stored
+    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
+    item = {"int8": 4, "float8_e4m3": 2}.get(problem.dtype, problem.item_byte)
+    assert sum(one.numel() * item for one in outputs) == problem.byte_written
+    assert problem.flop == 2 * problem.batch * problem.inputs * problem.outputs
+
+
+def test_what_moves_beyond_the_tensors() -> None:
+    """dy for the bias gradient; torch's copy of the bias on a CPU, which writes y and reads it again."""
+    names = [one.name for one in Linear.implementations]
+    for plain in (make(), make("activation_gradient"), make("weight_gradient")):
+        assert {plain.byte_moved(name) for name in names} == {plain.byte}
+        assert {plain.byte_again(name) for name in names} == {0}
+        assert {plain.moved_written(name) for name in names} == {plain.byte_written}
+    dy, y = 5 * 3 * 4, 5 * 3 * 4
+    gradient = make("weight_gradient", bias=True)
+    for name in names:
+        assert gradient.byte_moved(name) == gradient.byte + dy and gradient.byte_again(name) == dy
+        assert gradient.moved_written(name) == gradient.byte_written
+    forward = make(bias=True)
+    assert forward.byte_moved("cublas") == forward.byte_moved("triton") == forward.byte
+    assert forward.byte_moved("onednn") == forward.byte + 2 * y
+    assert forward.byte_again("onednn") == y and forward.byte_again("triton") == 0
+    assert forward.moved_written("onednn") == 2 * y and forward.moved_written("triton") == y
+
+
+def test_impossible_layers_are_refused() -> None:
+    for wrong in (
+        {"batch": 0},
+        {"inputs": 0},
+        {"outputs": 0},
+        {"direction": "sideways"},
+        {"direction": "activation_gradient", "bias": True},
+        {"direction": "weight_gradient", "dtype": "int8"},
+        {"direction": "activation_gradient", "dtype": "float8_e4m3"},
+        {"dtype": "float8_e4m3", "bias": True},
+        {"dtype": "int8", "inputs": 133_145},
+    ):
+        with pytest.raises(ValidationError):
+            make(**wrong)  # type: ignore[arg-type]
+    for right in ({"dtype": "int8", "inputs": 133_144}, {"dtype": "float8_e4m3"}, {"bias": True}):
+        assert make(**right).gemm.flop > 0  # type: ignore[arg-type]
+
+
+def test_refusals_are_the_gemms_and_cublaslts_own() -> None:
+    eight = make(dtype="float8_e4m3", batch=64, inputs=24, outputs=32)
+    refused = eight.gemm.refusal("cublas")
+    assert refused
+    assert eight.missing("cublas", "cuda", (9, 0)) == eight.refusal("cublas") == f"as a GEMM: {refused}"
+    assert not eight.missing("triton", "cuda", (9, 0))
+    assert "from compute capability 8.9" in eight.missing("triton", "cuda", (8, 0))
+    assert eight.missing("onednn", "cpu", None)
+    gradient = make("weight_gradient", "float16", bias=True)
+    assert "bias" in gradient.missing("cublaslt", "cuda", (9, 0))
+    assert not gradient.missing("triton", "cuda", (9, 0)) and not gradient.missing("cublas", "cuda", (9, 0))
+    assert not make("weight_gradient", "float16").missing("cublaslt", "cuda", (9, 0))
+    assert not make(bias=True).missing("cublaslt", "cuda", (9, 0))
+
+
+def test_dtypes_and_devices_are_the_gemms() -> None:
+    for one in Linear.implementations:
+        other = Gemm.implementation(one.name)
+        assert (one.dtypes, one.devices) == (other.dtypes, other.devices)
+
+
+def test_a_bias_is_said_only_where_there_is_one() -> None:
+    assert str(make()) == "float32 direction=forward batch=5 inputs=7 outputs=3"
+    assert str(make(bias=True)) == "float32 direction=forward batch=5 inputs=7 outputs=3 bias=True"
+
+
+def test_probe_is_small_and_of_the_same_kind() -> None:
+    small = make("weight_gradient", batch=9999, inputs=4096, outputs=30, bias=True).probe()
+    assert small == make("weight_gradient", batch=256, inputs=256, outputs=30, bias=True)
+
+
+LARGER = [
+    make(direction, dtype, batch=333, inputs=1000, outputs=257, bias=bias)
+    for direction in DIRECTIONS
+    for dtype in ("float16", "bfloat16", "float32", "float64")
+    for bias in (False, True)
+    if not (bias and direction == "activation_gradient")
+]
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        *(p for p in OPERATOR.examples if not p.missing("onednn", "cpu", None)),
+        *LARGER,
+        make(dtype="int8", batch=64, inputs=4096, outputs=40),
+        make("weight_gradient", "float16", batch=16384, inputs=8, outputs=40, bias=True),
+        make("weight_gradient", "bfloat16", batch=16384, inputs=8, outputs=40, bias=True),
+    ],
+    ids=str,
+)
+def test_onednn_against_the_reference(problem: Linear, seed: int) -> None:
+    inputs = drawn(problem, seed)
+    before = [one.clone() for one in inputs]
+    launch = OPERATOR.implementations["onednn"](problem, *inputs)
+    for _ in range(2):
+        poison(launch.outputs)
+        outputs = outputs_of(launch.call())
+        assert used(OPERATOR, "onednn", problem, inputs, outputs) <= 1
+    assert all(got is own for got, own in zip(outputs, launch.outputs, strict=True))
+    assert all(one.is_contiguous() for one in outputs)
+    assert sum(one.nbytes for one in outputs) == problem.byte_written
+    assert all(torch.equal(a, b) for a, b in zip(before, inputs, strict=True))
+
+
+@pytest.mark.parametrize(
+    "direction, bias", [("forward", True), ("weight_gradient", True), ("forward", False)]
+)
+def test_each_cublas_launch_sets_its_own_precision(
+    direction: str, bias: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mm and addmm as nn.Linear calls them; on a CPU they compute the same, and the flag is seen."""
+    matmul = torch.backends.cuda.matmul
+    seen: list[str] = []
+
+    def spied(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def called(*tensors: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+            seen.append(matmul.fp32_precision)
+            return original(*tensors, out=out)
+
+        return called
+
+    monkeypatch.setattr(torch, "mm", spied(torch.mm))
+    monkeypatch.setattr(torch, "addmm", spied(torch.addmm))
+    problem = make(direction, "tf32", bias=bias)
+    inputs = drawn(problem, seed)
+    launch = OPERATOR.implementations["cublas"](problem, *inputs)
+    outputs = outputs_of(launch.call())
+    assert seen == ["tf32"] and matmul.fp32_precision == "ieee"
+    assert used(OPERATOR, "cublas", problem, inputs, outputs) <= 1
+
+
+def scaled_by_hand(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    left_by: torch.Tensor,
+    right_by: torch.Tensor,
+    *,
+    out: torch.Tensor,
+    **_: Any,
+) -> None:
+    out.copy_((left.double() * left_by.double()) @ (right.double() * right_by.double()))
+
+
+def test_float8_scales_belong_to_their_operands(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch takes the left operand's scale first; here told apart by making the layer's own differ."""
+    problem = make(dtype="float8_e4m3", batch=32, inputs=48, outputs=64)
+    x, w, x_scale, w_scale = drawn(problem, seed)
+    seen: list[float] = []
+
+    def spied(*tensors: torch.Tensor, **more: Any) -> None:
+        assert tensors[0].data_ptr() == x.data_ptr() and tensors[1].data_ptr() == w.data_ptr()
+        seen.extend(float(one) for one in tensors[2:])
+        scaled_by_hand(*tensors, **more)
+
+    monkeypatch.setattr(torch, "_scaled_mm", spied)
+    launch = OPERATOR.implementations["cublas"](problem, x, w, x_scale, w_scale)
+    outputs = outputs_of(launch.call())
+    assert seen == [float(x_scale), float(w_scale)]
+    assert used(OPERATOR, "cublas", problem, (x, w, x_scale, w_scale), outputs) <= 1
+    of = linear._operands(problem, x, w, x_scale, w_scale)
+    assert of.a is w and of.b is x and of.scales is not None
+    assert of.scales[0] is w_scale and of.scales[1] is x_scale
+
+
+class FakeLibrary:
+    """Stands for kernels.gemm.cublaslt: multiplies by torch what it is given."""
+
+    @staticmethod
+    def launch(of: Operands, which: str) -> Launch:
+        assert which == "first"
+        left, right = gemm.factors(of.problem, of.a, of.b)
+
+        def call() -> torch.Tensor:
+            of.d.copy_(left.double() @ right.double() + (0 if of.c is None else of.c.double()))
+            return of.d
+
+        return Launch(call, outputs=(of.d,))
+
+
+@pytest.mark.parametrize("problem", LARGER, ids=str)
+def test_cublaslt_is_given_the_layers_operands(
+    problem: Linear, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if problem.missing("cublaslt", "cuda", (9, 0)):
+        assert problem.sums_bias_gradient
+        return
+    import kernels.gemm
+
+    monkeypatch.setattr(kernels.gemm, "cublaslt", FakeLibrary, raising=False)
+    inputs = drawn(problem, seed)
+    launch = OPERATOR.implementations["cublaslt"](problem, *inputs)
+    poison(launch.outputs)
+    assert used(OPERATOR, "cublaslt", problem, inputs, outputs_of(launch.call())) <= 1
+
+
+def large(direction: str, bias: bool, dtype: str = "float32") -> Linear:
+    return make(direction, dtype, batch=417, inputs=1000, outputs=601, bias=bias)
+
+
+CUT = [(d, b) for d in DIRECTIONS for b in (False, True) if not (b and d == "activation_gradient")]
+
+
+@pytest.mark.parametrize("direction, bias", CUT)
+def test_excerpt_is_part_of_the_problem_and_of_the_answer(direction: str, bias: bool, seed: int) -> None:
+    torch.manual_seed(seed)
+    problem = large(direction, bias)
+    inputs = drawn(problem, seed)
+    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
+    smaller, some, parts = excerpt(problem, inputs, outputs)
+    assert smaller.flop < problem.flop / 10 and smaller.bias == bias
+    assert len(some) == len(inputs) and len(parts) == len(outputs)
+    expected = outputs_of(OPERATOR.reference(smaller, *some))
+    for got, want in zip(parts, expected, strict=True):
+        assert got.shape == want.shape
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-10)
+    shapes = [one.shape for one in drawn(smaller, seed)]
+    assert [one.shape for one in some] == shapes
+
+
+@pytest.mark.parametrize("direction, bias", CUT)
+def test_an_error_in_any_block_is_met(direction: str, bias: bool, seed: int) -> None:
+    torch.manual_seed(seed)
+    problem = large(direction, bias)
+    inputs = drawn(problem, seed)
+    for place, right in enumerate(outputs_of(OPERATOR.reference(problem, *inputs))):
+        outputs = [one.clone() for one in outputs_of(OPERATOR.reference(problem, *inputs))]
+        block = tuple(slice(s := int(torch.randint(-(-n // 32), ())) * 32, s + 32) for n in right.shape)
+        outputs[place][block] += right.abs().max() * 0.01
+        assert used(OPERATOR, "triton", problem, inputs, tuple(outputs)) > 1
+
+
+def test_a_small_problem_is_checked_whole(seed: int) -> None:
+    for direction, bias in CUT:
+        problem = make(direction, batch=30, inputs=40, outputs=50, bias=bias)
+        inputs = drawn(problem, seed)
+        outputs = outputs_of(OPERATOR.reference(problem, *inputs))
+        same, some, parts = excerpt(problem, inputs, outputs)
+        assert same == problem
+        for got, want in zip((*some, *parts), (*inputs, *outputs), strict=True):
+            assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_tolerance_of_a_bias_gradient_is_within_ten_times_of_a_running_sum(dtype: Dtype, seed: int) -> None:
+    problem = make("weight_gradient", dtype, batch=2048, inputs=1, outputs=1500, bias=True)
+    dy, x = drawn(problem, seed)
+    total = torch.zeros(1500)
+    for row in dy.float():
+        total += row
+    dw = (dy.double().t() @ x.double()).to(dy.dtype)
+    error = relative_error_of_second(problem, (dy, x), (dw, total.to(dy.dtype)))
+    allowed = tolerance(problem, "triton")
+    assert isinstance(allowed, tuple)
+    assert 0.1 < error / allowed[1] <= 1
+
+
+def relative_error_of_second(
+    problem: Linear, inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...]
+) -> float:
+    want = outputs_of(OPERATOR.reference(problem, *inputs))[1]
+    return float((outputs[1].double() - want).abs().max() / want.abs().max())
+
+
+def test_a_bias_gradient_summed_in_16_bits_would_be_noticed(seed: int) -> None:
+    problem = make("weight_gradient", "float16", batch=2048, inputs=3, outputs=96, bias=True)
+    dy, x = drawn(problem, seed)
+    dw, db = (one.half() for one in outputs_of(OPERATOR.reference(problem, dy, x)))
+    assert used(OPERATOR, "triton", problem, (dy, x), (dw, db)) <= 1
+    db = torch.zeros(96, dtype=torch.float16)
+    for row in dy:
+        db += row
+    assert used(OPERATOR, "triton", problem, (dy, x), (dw, db)) > 1
+
+
+def test_a_forgotten_bias_or_one_added_twice_would_be_noticed(seed: int) -> None:
+    problem = make(dtype="bfloat16", batch=40, inputs=512, outputs=96, bias=True)
+    x, w, bias = drawn(problem, seed)
+    (y,) = outputs_of(OPERATOR.reference(problem, x, w, bias))
+    assert used(OPERATOR, "triton", problem, (x, w, bias), (y.bfloat16(),)) <= 1
+    for times in (-1, 1):
+        wrong = (y + times * bias.double()).bfloat16()
+        assert used(OPERATOR, "triton", problem, (x, w, bias), (wrong,)) > 1
