@@ -1,8 +1,8 @@
 """Which of our kernels multiplies this shape on this device: a rule proposes a few, the device decides.
 
-The rule is `variants`. What it proposes is timed once for each class of shapes (`shape_class`), every listed
-configuration of every proposed kernel, and remembered (kernels/tuning.py). A kernel that is asked for by its
-own name is tuned alone.
+The rule is `variants`. Of each kernel that it proposes the most promising configurations (`shortlist`) are
+timed once for each class of shapes (`shape_class`), and the choice is remembered (kernels/tuning.py). A
+kernel that is asked for by its own name is tuned alone, over its whole list.
 """
 
 from __future__ import annotations
@@ -10,17 +10,23 @@ from __future__ import annotations
 import functools
 import importlib
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from bench.spec import Launch, Unsupported
 from kernels.gemm.operands import Operands, has_wide_loads
+from kernels.gemm.parts import step, tiles_of
 from kernels.gemm.problem import FORCED_TILES, SKINNY, Gemm
+from kernels.gemm.tiles import Tile
 from kernels.tuning import fastest, tuned
 
 Capability = tuple[int, int]
+
+PLAIN = ("pointer", "tma", "persistent")
+"""Kernels whose programs compute whole tiles, each alone; their configuration is a Tile."""
+MOST_OF_A_KERNEL = 6
+"""Configurations of one kernel that `triton` has timed for a class of shapes."""
 
 
 class Choice(NamedTuple):
@@ -93,7 +99,8 @@ def _device(of: Operands) -> Device:
 
 def _asked(problem: Gemm, of: Operands, name: str, at: Device) -> tuple[tuple[object, ...], list[Choice]]:
     """The question for the tuner, and its possible answers."""
-    choices = choices_of(problem, name, at.capability, at.sm_count)
+    # Of one question the answers must be the same, whichever shape of its class asks first.
+    choices = choices_of(representative(problem), name, at.capability, at.sm_count)
     if not choices:
         raise Unsupported(
             f"{name} has no configuration for {problem.dtype} {problem.layout} on compute capability "
@@ -107,12 +114,34 @@ def choices_of(problem: Gemm, name: str, capability: Capability, sm_count: int) 
     asked = name.removeprefix("triton").removeprefix("-")
     if asked in FORCED_TILES:
         return _forced(problem, asked, capability)
-    proposed: Sequence[str] = (asked,) if asked else variants(problem, capability, sm_count)
+    if asked:
+        return _listed(problem, asked, capability, sm_count)
     return [
-        Choice(variant, one)
-        for variant in proposed
-        for one in _module(variant).candidates(problem, capability, sm_count)
+        choice
+        for variant in variants(problem, capability, sm_count)
+        for choice in shortlist(problem, _listed(problem, variant, capability, sm_count), sm_count)
     ]
+
+
+def _listed(problem: Gemm, variant: str, capability: Capability, sm_count: int) -> list[Choice]:
+    found = _module(variant).candidates(problem, capability, sm_count)
+    return [Choice(variant, one) for one in found]
+
+
+def shortlist(problem: Gemm, choices: list[Choice], sm_count: int) -> list[Choice]:
+    """The most promising configurations of one kernel: to time each of 40 would take longer than a sweep.
+
+    Of plain tiles those whose waves take least by count: waves of tiles x steps along K x what a step takes
+    of operands or of arithmetic, whichever is more (parts.py). Kernels that cut K come in such an order.
+    """
+    if choices and choices[0].variant in PLAIN:
+        choices = sorted(choices, key=lambda choice: _waves_cost(problem, choice.configuration, sm_count))
+    return choices[:MOST_OF_A_KERNEL]
+
+
+def _waves_cost(problem: Gemm, tile: Tile, sm_count: int) -> float:
+    waves = math.ceil(tiles_of(problem, tile) / sm_count)
+    return waves * math.ceil(problem.k / tile.k) * step(problem, tile)
 
 
 def _forced(problem: Gemm, tile: str, capability: Capability) -> list[Choice]:
@@ -134,12 +163,21 @@ def _forced(problem: Gemm, tile: str, capability: Capability) -> list[Choice]:
 def shape_class(problem: Gemm) -> str:
     """Problems that share a choice: each size rounded up to a quarter of an octave, the rest the same.
 
-    1024, 1280, 1536, 1792, 2048: sizes of one class differ by a quarter at most. Rows that do not begin at
-    multiples of 16 bytes are another class.
+    1024, 1280, 1536, 1792, 2048: sizes of one class differ by a quarter at most. Where rows, or rows and
+    sizes, are no multiples of 16 bytes, it is another class.
     """
     sizes = "x".join(str(_rounded(size)) for size in (problem.m, problem.n, problem.k))
-    aligned = "aligned" if all(byte % 16 == 0 for byte in problem.row_byte()) else "unaligned"
-    return f"{problem.dtype} {problem.layout} {sizes} {aligned} {problem.pitch}"
+    rows = all(byte % 16 == 0 for byte in problem.row_byte())
+    aligned = "aligned" if has_wide_loads(problem) else "aligned rows" if rows else "unaligned"
+    return f"{problem.dtype} {problem.layout} {sizes} {aligned}"
+
+
+def representative(problem: Gemm) -> Gemm:
+    """The largest shape of the problem's class whose sizes are as far from multiples of 16 as its own."""
+    sizes = {name: getattr(problem, name) for name in ("m", "n", "k")}
+    return problem.model_copy(
+        update={name: _rounded(size) - (_rounded(size) - size) % 16 for name, size in sizes.items()}
+    )
 
 
 def _rounded(size: int) -> int:

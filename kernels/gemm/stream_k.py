@@ -1,0 +1,293 @@
+"""GEMM whose tiles do not fill whole waves: each program gets an equal share of all steps along K (stream-K).
+
+**Why this algorithm.** A device that computes P tiles at a time takes two waves for P + 1 tiles, and idles
+through most of the second. Here P programs divide up the steps along K of all tiles in one line, evenly to
+one step: the end of one tile, whole tiles, the start of another. The sums of a tile that several programs
+share are added by the last of them to arrive, in the order of K (parts.py); nobody waits.
+
+Steps cut within tiles cost: sums pass through the workspace, and programs walk along K at different places,
+so that they share less of their operands in L2. So of T tiles only the last waves are cut up:
+
+    T < P               all tiles, by at most one program for 4 steps
+    P divides T         none: whole waves
+    otherwise           P + T mod P tiles, between one wave and two, and so at most 3 programs a tile
+
+The others are whole tiles, P at a time, computed after the cut ones: sums are exchanged while there is
+other work. (Osama et al., Stream-K, PPoPP 2023, call this the two-tile hybrid.)
+
+**Bytes moved.** Operands as in pointer.py: each tile's K is covered once, whoever does it,
+
+    T (BLOCK_M + BLOCK_N) k    elements, mostly from L2
+
+and at most 2 P partial tiles, written and read once: a program has two at most, the first and the last of its
+share. On Hopper and later, where rows allow, operands are moved by bulk copies (descriptors.py), which read
+nothing beyond the tensors.
+
+**Arithmetic.** As in pointer.py; a shared tile's sum is some shorter ones, added in the type of sums.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+from bench.spec import Launch
+from kernels.gemm import descriptors
+from kernels.gemm.blocks import finished, grouped, known_multiple, store, walk_descriptors, walk_pointers
+from kernels.gemm.descriptors import described
+from kernels.gemm.operands import Operands
+from kernels.gemm.parts import FAN, Share, Workspace, bring, registers, rows, step, tiles_of, workspace
+from kernels.gemm.parts_tiles import has_bulk_copies, shared_tiles
+from kernels.gemm.problem import Gemm
+from kernels.gemm.tiles import Tile
+
+GROUP = 8
+"""Tiles of N that run together: as in pointer.py."""
+LEAST_STEPS = 4
+"""Steps along K that a program has at least."""
+
+
+@triton.jit
+def owner(at, each, more):  # type: ignore[no-untyped-def]
+    """The program to whose share a place in line belongs: the first `more` have each + 1, the others each."""
+    longer = more * (each + 1)
+    return tl.where(at < longer, at // (each + 1), more + (at - longer) // tl.maximum(each, 1))
+
+
+@triton.jit(  # type: ignore[untyped-decorator]
+    do_not_specialize=["m", "n", "k", "row_a", "row_b", "row_c", "row_d", "streamed"]
+)
+def multiply(  # type: ignore[no-untyped-def]
+    a_pointer,  # op(A): [k, m] if A_ROWS_ARE_K else [m, k]; a descriptor if BULK and ON_HOST
+    b_pointer,  # op(B): [k, n] if B_ROWS_ARE_K else [n, k]; likewise
+    c_pointer,  # [n, m] (ADD matrix), [m] (ADD bias) or None
+    d_pointer,  # D: [n, m]; every element is written once
+    a_scale,  # None, or one float32 each
+    b_scale,
+    slots,  # [streamed + programs - 1, BLOCK_N, BLOCK_M] of SUM
+    counters,  # [streamed, 1 + ceil(programs / FAN)], zero before and after
+    m,
+    n,
+    k,
+    row_a,  # elements from one row of a tensor to the next
+    row_b,
+    row_d,
+    row_c,
+    streamed,  # tiles whose steps are shared out; programs divides the number of the others
+    A_ROWS_ARE_K: tl.constexpr,
+    B_ROWS_ARE_K: tl.constexpr,
+    ALIGN_M: tl.constexpr,  # powers of two that divide m, n, k; at most 16 bytes' worth of elements
+    ALIGN_N: tl.constexpr,
+    ALIGN_K: tl.constexpr,
+    ALIGN_ROW_A: tl.constexpr,  # and those that divide the rows' lengths
+    ALIGN_ROW_B: tl.constexpr,
+    ALIGN_ROW_D: tl.constexpr,
+    PRECISION: tl.constexpr,
+    ADD: tl.constexpr,
+    SUM: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr,
+    EVEN_K: tl.constexpr,  # BLOCK_K divides k: the walk along K needs no mask
+    BULK: tl.constexpr,  # operands are moved by bulk copies
+    ON_HOST: tl.constexpr,  # and their descriptors are made there
+    ROWS: tl.constexpr,
+):
+    """Programs that take turns: the tiles of a share of the steps, then whole tiles, programs apart."""
+    m = known_multiple(m, ALIGN_M)
+    n = known_multiple(n, ALIGN_N)
+    k = known_multiple(k, ALIGN_K)
+    row_a = known_multiple(row_a, ALIGN_ROW_A)
+    row_b = known_multiple(row_b, ALIGN_ROW_B)
+    row_d = known_multiple(row_d, ALIGN_ROW_D)
+    row_c = known_multiple(row_c, ALIGN_ROW_D)
+
+    if BULK:
+        if A_ROWS_ARE_K:
+            a_pointer = described(a_pointer, k, m, row_a, BLOCK_K, BLOCK_M, ON_HOST)
+        else:
+            a_pointer = described(a_pointer, m, k, row_a, BLOCK_M, BLOCK_K, ON_HOST)
+        if B_ROWS_ARE_K:
+            b_pointer = described(b_pointer, k, n, row_b, BLOCK_K, BLOCK_N, ON_HOST)
+        else:
+            b_pointer = described(b_pointer, n, k, row_b, BLOCK_N, BLOCK_K, ON_HOST)
+
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    tiles_m, tiles_n = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
+    steps = tl.cdiv(k, BLOCK_K)
+    # Fits 32 bits: streamed is less than 2 programs, and so many tiles with K any longer fit no memory.
+    each, more = streamed * steps // programs, streamed * steps % programs
+    begin = program * each + tl.minimum(program, more)
+    end = begin + each + tl.where(program < more, 1, 0)
+    shared = tl.where(begin < end, tl.cdiv(end, steps) - begin // steps, 0)
+    whole = (tiles_m * tiles_n - streamed) // programs
+    for turn in range(0, shared + whole):
+        if turn < shared:
+            tile = begin // steps + turn
+            first = tl.maximum(begin - tile * steps, 0)
+            last = tl.minimum(end - tile * steps, steps)
+        else:
+            tile = streamed + program + (turn - shared) * programs
+            first = tl.zeros_like(steps)
+            last = steps
+        tile_m, tile_n = grouped(tile, tiles_m, tiles_n, GROUP)
+        along_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+        along_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+        from_k, to_k = first * BLOCK_K, known_multiple(tl.minimum(last * BLOCK_K, k), ALIGN_K)
+        if BULK:
+            total = walk_descriptors(
+                a_pointer,
+                b_pointer,
+                tile_m * BLOCK_M,
+                tile_n * BLOCK_N,
+                from_k,
+                to_k,
+                A_ROWS_ARE_K,
+                B_ROWS_ARE_K,
+                PRECISION,
+                SUM,
+                BLOCK_M,
+                BLOCK_N,
+                BLOCK_K,
+            )
+        else:
+            total = walk_pointers(
+                a_pointer,
+                b_pointer,
+                along_m,
+                along_n,
+                from_k,
+                to_k,
+                m,
+                n,
+                row_a,
+                row_b,
+                A_ROWS_ARE_K,
+                B_ROWS_ARE_K,
+                PRECISION,
+                SUM,
+                BLOCK_M,
+                BLOCK_N,
+                BLOCK_K,
+                EVEN_K,
+            )
+        if last - first == steps:
+            total = finished(total, c_pointer, a_scale, b_scale, along_m, along_n, m, n, row_c, ADD)
+            store(total, d_pointer, along_m, along_n, m, n, row_d)
+        else:
+            # From part to part in line the tile, the program or both go up: so their sum is each part's own.
+            foremost = owner(tile * steps, each, more)
+            hindmost = owner(tile * steps + steps - 1, each, more)
+            bring(
+                total,
+                program - foremost,
+                hindmost - foremost + 1,
+                slots + tl.cast(tile + foremost, tl.int64) * (BLOCK_M * BLOCK_N),
+                counters + tile * (1 + tl.cdiv(programs, FAN)),
+                tile_m,
+                tile_n,
+                c_pointer,
+                d_pointer,
+                a_scale,
+                b_scale,
+                m,
+                n,
+                row_d,
+                row_c,
+                ADD,
+                BLOCK_M,
+                BLOCK_N,
+                ROWS,
+            )
+
+
+class Streams(NamedTuple):
+    """A tile, how many programs share each multiprocessor (SM), and whether bulk copies move the operands."""
+
+    tile: Tile
+    per_sm: int
+    bulk: bool
+
+    def __str__(self) -> str:
+        """As people write it: `128x256x64 w8 s3 1/SM bulk`."""
+        return f"{Share(self.tile, self.per_sm)} {'bulk' if self.bulk else 'pointers'}"
+
+
+class Plan(NamedTuple):
+    """How the tiles of a problem are divided up."""
+
+    programs: int
+    streamed: int
+    """Tiles whose steps are shared out, the first ones; the rest are whole, a multiple of programs."""
+
+
+def plan(problem: Gemm, streams: Streams, sm_count: int) -> Plan:
+    """The rule above, for as many programs as there is room for."""
+    tiles = tiles_of(problem, streams.tile)
+    programs = streams.per_sm * sm_count
+    if tiles < programs:
+        # Fewer programs where each would have but a few steps; a program for each tile at least.
+        steps = math.ceil(problem.k / streams.tile.k)
+        programs = max(tiles, min(programs, tiles * steps // LEAST_STEPS))
+    left = tiles % programs
+    return Plan(programs, left + (programs if tiles > programs else 0) if left else 0)
+
+
+def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Streams, ...]:
+    """The tiles to try on a device of this compute capability, likeliest first (kernels/tuning.py)."""
+    bulk = has_bulk_copies(problem, capability)
+
+    def cost(streams: Streams) -> float:
+        programs, _ = plan(problem, streams, sm_count)
+        steps = tiles_of(problem, streams.tile) * math.ceil(problem.k / streams.tile.k) / programs
+        return steps * streams.per_sm * step(problem, streams.tile)
+
+    return tuple(sorted((Streams(*share, bulk) for share in shared_tiles(problem, capability)), key=cost))
+
+
+def launch(of: Operands, streams: Streams, sm_count: int) -> Launch:
+    """D in `of.d`. The tensors' device must be the current one; one stream runs all launches (parts.py)."""
+    programs, streamed = plan(of.problem, streams, sm_count)
+    slots = streamed + programs - 1 if streamed else 0
+    room = workspace(
+        of.problem,
+        of.d,
+        elements=slots * streams.tile.m * streams.tile.n,
+        counters=streamed * (1 + math.ceil(programs / FAN.value)),
+    )
+    return descriptors.launch(multiply, of, programs, arguments(of, streams, streamed, room))
+
+
+def compile(of: Operands, streams: Streams, sm_count: int) -> None:  # noqa: A001
+    """What `launch` will run, compiled and not run."""
+    room = workspace(of.problem, of.d, elements=0, counters=0)
+    multiply.warmup(**arguments(of, streams, 0, room), grid=(1,))
+
+
+def arguments(of: Operands, streams: Streams, streamed: int, room: Workspace) -> dict[str, Any]:
+    """What `multiply` is called with."""
+    tile = streams.tile
+    # Pointers need no scratch, so to `descriptors.launch` they are ready made as well.
+    on_host = not streams.bulk or descriptors.made_on_host()
+    found = of.arguments()
+    if streams.bulk:
+        made = descriptors.arguments(of, tile, on_host=on_host)
+        found |= {"a_pointer": made["a"], "b_pointer": made["b"]}
+    return found | {
+        "slots": room.parts,
+        "counters": room.counters,
+        "streamed": streamed,
+        "BLOCK_M": tile.m,
+        "BLOCK_N": tile.n,
+        "BLOCK_K": tile.k,
+        "GROUP": GROUP,
+        "EVEN_K": of.problem.k % tile.k == 0,
+        "BULK": streams.bulk,
+        "ON_HOST": on_host,
+        "ROWS": rows(of.problem, tile),
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
+        "maxnreg": registers(tile, streams.per_sm),
+    }
