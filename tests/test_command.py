@@ -89,6 +89,14 @@ def test_what_cannot_work_is_refused_in_one_sentence(words: list[str], says: str
     assert says in done.stdout + done.stderr and "Traceback" not in done.stdout + done.stderr
 
 
+def test_a_choice_that_pytest_cannot_read_is_left_to_pytest_to_refuse() -> None:
+    """`n=512` stands in names, but -k takes no `=`."""
+    done = bench("--benchmark", "-k", "n=512")
+    assert done.returncode == 4
+    assert "Wrong expression passed to '-k': n=512" in done.stdout + done.stderr
+    assert "INTERNALERROR" not in done.stdout + done.stderr
+
+
 def test_a_worker_that_does_not_start_is_one_sentence(sweep: Path, tmp_path: Path) -> None:
     """Started in a folder without the harness: the parent lives and says so."""
     words = ["pytest", str(ROOT / "bench"), "-p", "no:cacheprovider", "--benchmark", "-k", "small"]

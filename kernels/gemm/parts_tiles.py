@@ -7,8 +7,8 @@ accumulator's, so the largest tiles of tiles.py are missing here where they leav
 Tiles of 4 warps run two on a multiprocessor, which hides what each waits for; larger ones fill it alone.
 
 What the compiler taught: tensor cores want tf32 and 8-bit operands with K contiguous (layout TN). Others are
-turned on their way through registers, which the 256-wide tiles do not have. On Blackwell 128 x 256 spills,
-256 x 128 does not.
+turned on their way through registers, which the 256-wide tiles do not have; of tf32 Ampere has none for them
+anyhow. On Blackwell 128 x 256 of 16 bits spills, 256 x 128 does not.
 """
 
 from collections.abc import Mapping
@@ -65,7 +65,11 @@ def skinny_tiles(problem: Gemm, capability: tuple[int, int]) -> tuple[Share, ...
     found = []
     for long, k, stages in (_SKINNY if wide else _SKINNY_NARROW)[kind]:
         tile = Tile(long, short, k, 4, stages) if n_is_short else Tile(short, long, k, 4, stages)
-        room = SHARED_BYTE[_generation(capability)] // (stages * (long + short) * k * problem.item_byte)
+        step_byte = (long + short) * k * problem.item_byte
+        taken = long * short + step_byte / 4
+        if kind in ("tf32", "8-bit") and problem.layout != "TN" and taken > MOST_TAKEN[kind] * 32 * 4:
+            continue
+        room = SHARED_BYTE[_generation(capability)] // (stages * step_byte)
         if room:
             found.append(Share(tile, min(3, room)))
     return tuple(found)
@@ -89,6 +93,8 @@ def _generation(capability: tuple[int, int]) -> str:
     return {9: "hopper", 10: "blackwell", 11: "blackwell"}.get(capability[0], "ampere")
 
 
+MOST_TAKEN: Mapping[str, int] = {"tf32": 64, "8-bit": 56}
+"""Registers of a thread for sums and a step's operands, where skinny.py turns these and must not spill."""
 SHARED_BYTE: Mapping[str, int] = {"ampere": 96 * 1024, "hopper": 227 * 1024, "blackwell": 227 * 1024}
 """Of a multiprocessor, for the programs on it: the least of an architecture and its smaller siblings."""
 
@@ -136,6 +142,12 @@ _WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
         ),
     },
     "tf32": {
+        "ampere": (
+            Tile(128, 128, 32, 8, 4),
+            Tile(128, 64, 32, 4, 4),
+            Tile(64, 128, 32, 4, 4),
+            Tile(64, 64, 32, 4, 4),
+        ),
         "any": (
             Tile(128, 256, 32, 8, 3),
             Tile(256, 128, 32, 8, 3),
@@ -167,7 +179,7 @@ _WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
 _NARROW: Mapping[str, tuple[Tile, ...]] = {
     "16-bit": (Tile(128, 128, 32, 8, 3), Tile(64, 64, 32, 4, 3), Tile(32, 64, 64, 4, 3)),
     "8-bit": (Tile(128, 64, 64, 8, 3), Tile(64, 64, 64, 8, 3), Tile(32, 64, 64, 4, 3)),
-    "tf32": (Tile(128, 128, 32, 8, 4), Tile(128, 64, 32, 4, 4), Tile(64, 64, 32, 4, 4)),
+    "tf32": (Tile(128, 128, 32, 8, 4), Tile(128, 64, 32, 8, 4), Tile(64, 64, 32, 4, 4)),
     "float32": (Tile(128, 64, 16, 8, 3), Tile(64, 64, 16, 4, 3), Tile(32, 32, 32, 4, 3)),
     "float64": (Tile(128, 64, 16, 8, 3), Tile(64, 64, 16, 4, 3), Tile(32, 32, 16, 4, 4)),
 }
@@ -175,7 +187,7 @@ _NARROW: Mapping[str, tuple[Tile, ...]] = {
 _SKINNY: Mapping[str, tuple[tuple[int, int, int], ...]] = {
     # BLOCK of the long side, BLOCK_K, stages.
     "16-bit": ((64, 128, 4), (128, 64, 4), (64, 64, 6), (128, 128, 3)),
-    "8-bit": ((64, 256, 4), (128, 128, 4), (64, 128, 6), (128, 256, 3)),
+    "8-bit": ((64, 256, 4), (128, 128, 4), (64, 128, 6), (128, 256, 3), (64, 64, 6)),
     "tf32": ((64, 64, 4), (128, 32, 4), (64, 32, 6)),
     "float32": ((64, 32, 4), (32, 32, 6), (64, 64, 3)),
     "float64": ((64, 16, 4), (32, 32, 3), (64, 16, 6)),

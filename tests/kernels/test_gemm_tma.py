@@ -85,7 +85,7 @@ def test_each_launch_writes_its_descriptors_to_a_scratch_of_its_own_and_allocate
 
 
 @pytest.mark.parametrize("capability", [HOPPER, BLACKWELL, SMALL])
-@pytest.mark.parametrize("dtype, layout", itertools.product(TYPES, get_args(Layout)))
+@pytest.mark.parametrize("dtype, layout", list(itertools.product(TYPES, get_args(Layout))))
 def test_every_list_has_tiles_each_once_that_fit(
     dtype: Dtype, layout: Layout, capability: tuple[int, int]
 ) -> None:
