@@ -143,7 +143,7 @@ def finished(  # type: ignore[no-untyped-def]
     return total
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def store(total, d_pointer, along_m, along_n, m, n, row_d):  # type: ignore[no-untyped-def]
     """Round a tile [BLOCK_N, BLOCK_M] to D's type and write the part of it that exists."""
     d = d_pointer + along_n.to(tl.int64)[:, None] * row_d + along_m[None, :]

@@ -107,8 +107,18 @@ def multiply(  # type: ignore[no-untyped-def]
         EVEN_K,
     )
     row_c = known_multiple(row_c, ALIGN_ROW_D)
-    total = finished(total, c_pointer, a_scale, b_scale, along_m, along_n, m, n, row_c, ADD)
-    store(total, d_pointer, along_m, along_n, m, n, row_d)
+    if ADD == "matrix":
+        # In two halves, left and right: a tile's sums and all of its C would not fit the registers.
+        left, right = total.reshape(BLOCK_N, 2, BLOCK_M // 2).permute(0, 2, 1).split()
+        along_half = tile_m * BLOCK_M + tl.arange(0, BLOCK_M // 2)
+        left = finished(left, c_pointer, a_scale, b_scale, along_half, along_n, m, n, row_c, ADD)
+        store(left, d_pointer, along_half, along_n, m, n, row_d)
+        along_half += BLOCK_M // 2
+        right = finished(right, c_pointer, a_scale, b_scale, along_half, along_n, m, n, row_c, ADD)
+        store(right, d_pointer, along_half, along_n, m, n, row_d)
+    else:
+        total = finished(total, c_pointer, a_scale, b_scale, along_m, along_n, m, n, row_c, ADD)
+        store(total, d_pointer, along_m, along_n, m, n, row_d)
 
 
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Tile, ...]:
