@@ -2,8 +2,8 @@
 
 A block of `cases:` sets the operator's parameters. A value is a scalar, `{from, to, step}`,
 `{from, to, factor}` (both ends included), `{per_sm: N}` (N times the device's SM count; with `plus: P`, P
-more), or a list of these. Lists multiply, the first key varying slowest; names joined as `m=n:` move together;
-blocks follow one another.
+more), or a list of these. Lists multiply, the first key varying slowest; names joined as `m=n:` move
+together; blocks follow one another.
 
     for sweep, cases in load_all(select("gemm"), kernels.problem, sm_count=132):
         ...

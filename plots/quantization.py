@@ -118,7 +118,7 @@ class _Drawing:
     def _calibrate(self, name: str) -> tuple[float, int, bool] | None:
         """`second_per_wave` of an implementation held to this tile, from its rows that no flag forbids.
 
-        Nor those that memory bounds, where there are others: a wave of theirs lasts as long as its bytes take.
+        Nor those that memory bounds, where there are others: their waves last as long as their bytes take.
         """
         some = self.rows[(self.rows["implementation"] == name) & ~self.rows["suspect"].astype(bool)]
         if model.forced_tile(name) != self.stair.tile or some.empty:

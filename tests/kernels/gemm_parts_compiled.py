@@ -214,6 +214,7 @@ def _compiled(case: Case) -> Built | str:
 def main(cases: list[Case]) -> int:
     """Print the table; the number of faults."""
     bad = 0
+    print(f"{'variant':8} {'sm':4} {'problem':55} {'configuration':30}regs  shared spills  arithmetic")
     with ThreadPoolExecutor(2) as pool:
         for case, built in zip(cases, pool.map(_compiled, cases), strict=True):
             wrong = [built] if isinstance(built, str) else faults(case, built)

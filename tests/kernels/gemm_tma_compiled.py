@@ -187,7 +187,7 @@ def main(everything: bool) -> int:
     """Print the table; the number of faults."""
     listed = list(every() if everything else chosen())
     bad = 0
-    print("variant      dtype       layout add     tile                     sm   regs  shared  arithmetic")
+    print("variant      dtype       layout add     tile                     sm   regs  shared spills  kind")
     with ThreadPoolExecutor(2) as pool:
         for case, built in zip(listed, pool.map(compile_one, listed), strict=True):
             wrong = faults(case, built)
@@ -195,7 +195,7 @@ def main(everything: bool) -> int:
             instruction = expected_instruction(case)
             print(
                 f"{case.variant:12} {case.dtype:11} {case.layout:6} {case.add:7} {case.configuration!s:24} "
-                f"{case.capability:<4} {built.registers:4} {built.shared_byte:7}  "
+                f"{case.capability:<4} {built.registers:4} {built.shared_byte:7} {built.spills:6}  "
                 f"{built.count(instruction)} {instruction} {'; '.join(wrong)}",
                 flush=True,
             )

@@ -21,7 +21,7 @@ def test_triton_kernel_interpreted() -> None:
 
 def test_triton_kernel_compiled_for_every_architecture() -> None:
     pytest.importorskip("triton")
-    compiled("tests.kernels.gemm_compiled", "--sample")
+    compiled("tests.kernels.gemm_pointer_compiled", "--sample")
 
 
 def test_operator_binds_every_declared_name() -> None:
