@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 if TYPE_CHECKING:
     import torch
@@ -99,6 +99,14 @@ class Problem(BaseModel, ABC):
     """Parameters that a person is told of only where they differ from their default."""
 
     dtype: Dtype
+
+    @field_validator("dtype")
+    @classmethod
+    def _is_done_by_some(cls, dtype: Dtype) -> Dtype:
+        there = dict.fromkeys(name for one in cls.implementations for name in one.dtypes)
+        if dtype not in there:
+            raise ValueError(f"dtype of {cls.operator} is one of {', '.join(there)}, not {dtype!r}")
+        return dtype
 
     @property
     def item_byte(self) -> int:

@@ -18,7 +18,7 @@ class Toy(Problem):
 
     operator: ClassVar[str] = "toy"
     implementations: ClassVar[tuple[Implementation, ...]] = tuple(
-        Implementation(name, "", ("cpu",), {"float32": (0, 0)}) for name in ("one", "two")
+        Implementation(name, "", ("cpu",), {"float32": (0, 0), "float64": (0, 0)}) for name in ("one", "two")
     )
     m: Size
     n: Size
@@ -218,6 +218,7 @@ MISTAKES = {
     block("k: 1, layout: nn"): "5: layout is one of NN, NT, not 'nn'",
     block("k: 1, eps: x"): "5: eps must be a number, not 'x'",
     block("k: 1, causal: 1"): "5: causal must be true or false, not 1",
+    block("k: 1").replace("float32", "int8"): "5: dtype of toy is one of float32, float64, not 'int8'",
     block("k: 1").replace("32", "23"): "5: dtype is one of float16, bfloat16, tf32, float32, float64, "
     "float8_e4m3, int8, not 'float23'; did you mean float32?",
     block("k: 1").replace("m: 64", "m: 13"): "5: m = 13 is unlucky (at m=13 n=64 dtype=float32 k=1)",

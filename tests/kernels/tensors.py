@@ -15,6 +15,9 @@ TORCH_TYPE = {
     "int8": torch.int8,
 }
 
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+"""What every operator on floats computes, on any device."""
+
 
 def uniform(problem: Problem, seed: int) -> Uniform:
     """CPU tensors uniform in [-1, 1] in the problem's type, the same for the same seed."""

@@ -56,8 +56,8 @@ def test_operator_binds_every_declared_name() -> None:
 
 @pytest.mark.parametrize("chain", CHAINS)
 def test_reference_is_the_chain_step_by_step(chain: Chain, seed: int) -> None:
-    problem = Fusion(chain=chain, rows=3, length=300, dtype="float64")
-    inputs = made(problem, seed)
+    problem = Fusion(chain=chain, rows=3, length=300, dtype="float32")
+    inputs = tuple(tensor.double() for tensor in made(problem, seed))
     rest = list(inputs)
     value = rest.pop(0)
     for step in chain.split("-"):

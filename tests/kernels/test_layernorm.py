@@ -11,7 +11,7 @@ from kernels.layernorm.operator import OPERATOR, aten, excerpt, tolerance
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.tiles import alignment, whole_rows
 from tests.kernels.processes import compiled, interpreted
-from tests.kernels.tensors import TORCH_TYPE, relative_error, uniform, used
+from tests.kernels.tensors import FLOATS, TORCH_TYPE, relative_error, uniform, used
 
 
 def test_triton_kernels_interpreted() -> None:
@@ -161,7 +161,7 @@ def test_alignment_divides_the_length_up_to_16_bytes() -> None:
     "problem",
     [
         *OPERATOR.examples,
-        *(large(d, t, 200, 5000) for d in ("forward", "backward") for t in TORCH_TYPE if t != "tf32"),
+        *(large(d, t, 200, 5000) for d in ("forward", "backward") for t in FLOATS),
     ],
     ids=str,
 )

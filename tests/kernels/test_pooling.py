@@ -273,7 +273,9 @@ def test_tolerance_is_within_ten_times_of_what_torch_does(
 def test_a_16_bit_sum_would_be_noticed(given: dict[str, object], seed: int) -> None:
     """In a kernel of ours: torch's own backward does just that on a CPU."""
     torch.manual_seed(seed)
-    problem = pooling(**given, dtype="float16")
+    # Of few gradients sometimes none is among the unlucky ones.
+    more = {"n": 16} if given.get("direction") == "backward" else {}
+    problem = pooling(**given | more, dtype="float16")
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
     launch = OPERATOR.implementations["aten"](problem, *inputs)
     if problem.direction == "backward":
