@@ -269,13 +269,12 @@ def test_tolerance_is_within_ten_times_of_what_torch_does(
     assert 0.05 < wrong / tolerance(problem, "aten") <= 1
 
 
-@pytest.mark.parametrize("given", SUMS[:-1], ids=str)  # of the last, few sums have three terms
+# Of a maximum's gradient few sums have three terms, and by luck none of them errs by more than rounding.
+@pytest.mark.parametrize("given", [given for given in SUMS if given["kind"] == "average"], ids=str)
 def test_a_16_bit_sum_would_be_noticed(given: dict[str, object], seed: int) -> None:
     """In a kernel of ours: torch's own backward does just that on a CPU."""
     torch.manual_seed(seed)
-    # Of few gradients sometimes none is among the unlucky ones.
-    more = {"n": 16} if given.get("direction") == "backward" else {}
-    problem = pooling(**given | more, dtype="float16")
+    problem = pooling(**given, dtype="float16")
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
     launch = OPERATOR.implementations["aten"](problem, *inputs)
     if problem.direction == "backward":
