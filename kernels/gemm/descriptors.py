@@ -121,6 +121,34 @@ def described(tensor, rows, length, row, HEIGHT: tl.constexpr, WIDTH: tl.constex
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def described_factors(  # type: ignore[no-untyped-def]
+    a,
+    b,
+    m,
+    n,
+    k,
+    row_a,
+    row_b,
+    A_ROWS_ARE_K: tl.constexpr,
+    B_ROWS_ARE_K: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    ON_HOST: tl.constexpr,
+):
+    """Descriptors of A and B as `walk_descriptors` takes them; made here unless they came as such."""
+    if A_ROWS_ARE_K:
+        a = described(a, k, m, row_a, BLOCK_K, BLOCK_M, ON_HOST)
+    else:
+        a = described(a, m, k, row_a, BLOCK_M, BLOCK_K, ON_HOST)
+    if B_ROWS_ARE_K:
+        b = described(b, k, n, row_b, BLOCK_K, BLOCK_N, ON_HOST)
+    else:
+        b = described(b, n, k, row_b, BLOCK_N, BLOCK_K, ON_HOST)
+    return a, b
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def described_operands(  # type: ignore[no-untyped-def]
     a,
     b,
@@ -142,14 +170,9 @@ def described_operands(  # type: ignore[no-untyped-def]
     ON_HOST: tl.constexpr,
 ):
     """Descriptors of A, B, D, and of C where there is one; made here unless they came as such."""
-    if A_ROWS_ARE_K:
-        a = described(a, k, m, row_a, BLOCK_K, BLOCK_M, ON_HOST)
-    else:
-        a = described(a, m, k, row_a, BLOCK_M, BLOCK_K, ON_HOST)
-    if B_ROWS_ARE_K:
-        b = described(b, k, n, row_b, BLOCK_K, BLOCK_N, ON_HOST)
-    else:
-        b = described(b, n, k, row_b, BLOCK_N, BLOCK_K, ON_HOST)
+    a, b = described_factors(
+        a, b, m, n, k, row_a, row_b, A_ROWS_ARE_K, B_ROWS_ARE_K, BLOCK_M, BLOCK_N, BLOCK_K, ON_HOST
+    )
     if ADD == "matrix":
         c = described(c, n, m, row_c, BLOCK_N, BLOCK_M // 2, ON_HOST)
     elif ADD == "bias" and not ON_HOST:

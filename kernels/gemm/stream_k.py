@@ -35,7 +35,7 @@ import triton.language as tl
 from bench.spec import Launch
 from kernels.gemm import descriptors
 from kernels.gemm.blocks import finished, grouped, known_multiple, store, walk_descriptors, walk_pointers
-from kernels.gemm.descriptors import described
+from kernels.gemm.descriptors import described_factors
 from kernels.gemm.operands import Operands
 from kernels.gemm.parts import FAN, Share, Workspace, bring, registers, rows, step, tiles_of, workspace
 from kernels.gemm.parts_tiles import has_bulk_copies, shared_tiles
@@ -105,14 +105,21 @@ def multiply(  # type: ignore[no-untyped-def]
     row_c = known_multiple(row_c, ALIGN_ROW_D)
 
     if BULK:
-        if A_ROWS_ARE_K:
-            a_pointer = described(a_pointer, k, m, row_a, BLOCK_K, BLOCK_M, ON_HOST)
-        else:
-            a_pointer = described(a_pointer, m, k, row_a, BLOCK_M, BLOCK_K, ON_HOST)
-        if B_ROWS_ARE_K:
-            b_pointer = described(b_pointer, k, n, row_b, BLOCK_K, BLOCK_N, ON_HOST)
-        else:
-            b_pointer = described(b_pointer, n, k, row_b, BLOCK_N, BLOCK_K, ON_HOST)
+        a_pointer, b_pointer = described_factors(
+            a_pointer,
+            b_pointer,
+            m,
+            n,
+            k,
+            row_a,
+            row_b,
+            A_ROWS_ARE_K,
+            B_ROWS_ARE_K,
+            BLOCK_M,
+            BLOCK_N,
+            BLOCK_K,
+            ON_HOST,
+        )
 
     program, programs = tl.program_id(0), tl.num_programs(0)
     tiles_m, tiles_n = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
