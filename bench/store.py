@@ -27,16 +27,22 @@ if TYPE_CHECKING:
 SCHEMA = 1
 """Raised when a column changes its meaning or name; new nullable columns do not raise it."""
 
-Status = Literal["ok", "wrong", "unsupported", "skipped", "out_of_memory", "timeout", "crashed", "error"]
+Status = Literal[
+    "ok", "wrong", "escaped", "unsupported", "skipped", "out_of_memory", "timeout", "crashed", "error"
+]
 
 
 class StoreError(ValueError):
     """A result file that cannot be read or written, worded for the person who named it."""
 
 
-def column(says: str, **default: Any) -> Any:
-    """A field of Measurement with the line that documents it."""
-    return dataclasses.field(metadata={"says": says}, **default)
+Over = Literal["first", "last", "least", "most", "mean", "sum", "every"]
+"""What becomes of a column when a case's visits are joined into one row (bench/visits.py)."""
+
+
+def column(says: str, over: Over = "first", **default: Any) -> Any:
+    """A field of Measurement with the line that documents it, and how several visits' values are joined."""
+    return dataclasses.field(metadata={"says": says, "over": over}, **default)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +52,7 @@ class Measurement:
     # identity of the run and the device
     schema: int = column("number of this schema", default=SCHEMA)
     run_id: str = column("UTC start of the run and commit; the file's name")
-    utc: str = column("when this case ended, ISO 8601")
+    utc: str = column("when this case ended, ISO 8601", over="last")
     commit: str = column("git commit of roofbench, `+` behind it if files differed; empty if unknown")
     device: str = column("slug of the device; the folder's name")
     device_name: str = column("the device as its driver or the kernel calls it")
@@ -70,7 +76,15 @@ class Measurement:
     # protocol
     protocol: str = column("hash of every setting that can change a time")
     clock: str = column("graph | stream | host | simulated")
-    visit: int = column("0; 1 where a ceiling was measured again at the end of the run", default=0)
+    protocol_version: str | None = column("name of the protocol, p2 and so on", default=None)
+    regime: str | None = column(
+        "sustained: the device is kept loaded; boost: bursts after a rest. Never mixed", default=None
+    )
+    visit: int = column(
+        "in a journal: the how manieth look at this case; in a result file 0, all visits being one row "
+        "(older files: 1 where a ceiling was measured again)",
+        default=0,
+    )
     cache: str = column("cold: each launch finds its data in memory; warm: in cache if they fit")
     fill: str = column("distribution of the inputs")
     seed: int = column("seed of the inputs")
@@ -87,17 +101,40 @@ class Measurement:
     high_s: float | None = column("upper end", default=None)
     samples_s: list[float] | None = column("every sample, seconds per launch, in time order", default=None)
     launches: int | None = column("launches in one sample", default=None)
-    stop: str | None = column("why sampling ended: converged | budget | samples", default=None)
-    settled: bool | None = column("whether window medians agreed before sampling", default=None)
+    stop: str | None = column(
+        "why sampling ended: converged | budget | samples | visits (they do not agree)", default=None
+    )
+    settled: bool | None = column(
+        "whether window medians agreed before sampling, on every visit", over="least", default=None
+    )
+    settle_s: float | None = column("seconds of settling, all visits together", over="sum", default=None)
+    step_s: float | None = column("the clock's step divided by the launches of a sample", default=None)
+    visits: int | None = column(
+        "visits, spread over the run, whose samples are published; each built, settled and timed the case anew",
+        default=None,
+    )
+    visit_samples: list[int] | None = column(
+        "samples of each of them: samples_s is theirs, one visit after the other", default=None
+    )
+    visit_at_s: list[float] | None = column(
+        "seconds from the run's start to the end of each of them", default=None
+    )
+    set_aside: list[str] | None = column(
+        "why other visits are not published, a reason each: contended, stolen, throttled, earlier, ...",
+        default=None,
+    )
+    set_aside_s: list[float] | None = column("the median of each visit set aside", default=None)
     ring_slots: int | None = column("sets of tensors that the launches take turns on", default=None)
     ring_byte: int | None = column("bytes those sets hold together", default=None)
     flushed: bool | None = column("whether the cache was flushed before each turn of the ring", default=None)
-    enqueue_s: float | None = column("host seconds to queue one launch (GPU)", default=None)
+    enqueue_s: float | None = column("host seconds to queue one launch (GPU)", over="mean", default=None)
     # correctness
     relative_error: float | None = column(
-        "max |error| / max |reference|, float64, worse of before and after", default=None
+        "max |error| / max |reference|, float64, the worst of all checks", over="most", default=None
     )
-    tolerance: float | None = column("what the arithmetic explains; more is status wrong", default=None)
+    tolerance: float | None = column(
+        "what the arithmetic explains; more is status wrong", over="most", default=None
+    )
     # counts of one launch
     flop: int = column("floating-point operations")
     byte: int = column("bytes if each input is read and each output written once")
@@ -107,29 +144,81 @@ class Measurement:
         "the part of byte_moved that is read a second time, so perhaps from cache", default=None
     )
     moved_written: int | None = column("the written part of byte_moved", default=None)
-    # state of the machine while timing
-    sm_clock_hz: float | None = column("SM clock after timing (GPU)", default=None)
-    memory_clock_hz: float | None = column("memory clock after timing (GPU)", default=None)
-    power_w: float | None = column("power after timing (GPU)", default=None)
-    temperature_c: float | None = column("temperature after timing (GPU)", default=None)
-    limit_reasons: str | None = column("why the clock was held back, as NVML says (GPU)", default=None)
-    pressure: float | None = column(
-        "share of the time in which a task waited for a processor (CPU)", default=None
+    # state of the machine while timing; of several visits the worst, unless said otherwise
+    sm_clock_before_hz: float | None = column("SM clock before timing (GPU)", over="mean", default=None)
+    sm_clock_hz: float | None = column("SM clock just after timing (GPU)", over="mean", default=None)
+    memory_clock_hz: float | None = column("memory clock after timing (GPU)", over="mean", default=None)
+    power_w: float | None = column(
+        "mean power while timing, from the energy counter; else read after it (GPU)",
+        over="mean",
+        default=None,
     )
-    steal: float | None = column("share of processor time the hypervisor took (CPU)", default=None)
+    energy_j: float | None = column("energy while timing (GPU)", over="sum", default=None)
+    temperature_c: float | None = column("temperature after timing (GPU)", over="most", default=None)
+    limit_reasons: str | None = column(
+        "why the clock was held back just after timing, as NVML says (GPU)", over="every", default=None
+    )
+    held_power: float | None = column(
+        "share of the time in which the power limit held the clock, from NVML's counter (GPU)",
+        over="most",
+        default=None,
+    )
+    held_thermal: float | None = column(
+        "the same for heat, slowed by software or by hardware (GPU)", over="most", default=None
+    )
+    held_hardware: float | None = column(
+        "the same for the hardware's power brake (GPU)", over="most", default=None
+    )
+    held_sync: float | None = column("the same for sync boost (GPU)", over="most", default=None)
+    foreign_processes: int | None = column(
+        "other processes with a context on the GPU, before or after timing", over="most", default=None
+    )
+    persistence: str | None = column("persistence mode, on | off (GPU)", default=None)
+    ecc: str | None = column("ECC, on | off (GPU)", default=None)
+    mig: str | None = column("MIG, on | off (GPU)", default=None)
+    power_limit_w: float | None = column("enforced power limit (GPU)", over="least", default=None)
+    pressure: float | None = column(
+        "share of the time in which a task waited for a processor (CPU)", over="most", default=None
+    )
+    steal: float | None = column(
+        "share of processor time the hypervisor took (CPU)", over="most", default=None
+    )
+    throttled: float | None = column(
+        "share of the time in which the control group's quota held threads back (CPU)",
+        over="most",
+        default=None,
+    )
+    on_processor: float | None = column(
+        "processor time of the timing thread over wall time: less than 1, it waited (CPU)",
+        over="least",
+        default=None,
+    )
+    involuntary_switches: int | None = column(
+        "times the timing process was made to give way (CPU)", over="sum", default=None
+    )
+    governor: str | None = column("frequency governor, empty if the kernel tells none (CPU)", default=None)
     sentinel_before_s: float | None = column(
         "seconds of a fixed 256^3 float32 GEMM just before timing: the machine's speed then (CPU)",
+        over="mean",
         default=None,
     )
-    sentinel_after_s: float | None = column("the same just after timing (CPU)", default=None)
+    sentinel_after_s: float | None = column("the same just after timing (CPU)", over="mean", default=None)
+    sentinel_moved: float | None = column(
+        "largest change of that time from before to after, as a share of the smaller (CPU)",
+        over="most",
+        default=None,
+    )
     # where the wall time went
-    setup_s: float | None = column("building inputs and launches, compiling, tuning", default=None)
+    setup_s: float | None = column(
+        "building inputs and launches, compiling, tuning", over="sum", default=None
+    )
     tuning_s: float | None = column(
         "the part of setup_s in which a configuration was chosen; 0 where an earlier choice was known",
+        over="sum",
         default=None,
     )
-    check_s: float | None = column("checking before and after", default=None)
-    measure_s: float | None = column("settling and sampling", default=None)
+    check_s: float | None = column("checking before and after", over="sum", default=None)
+    measure_s: float | None = column("settling and sampling", over="sum", default=None)
 
     @property
     def case(self) -> str:
@@ -144,7 +233,8 @@ FIELDS = {f.name: f for f in dataclasses.fields(Measurement)}
 
 def _arrow_schema() -> pa.Schema:
     arrow = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-    arrow[list[float]] = pa.list_(pa.float64())
+    arrow |= {list[float]: pa.list_(pa.float64()), list[int]: pa.list_(pa.int64())}
+    arrow[list[str]] = pa.list_(pa.string())
     columns = []
     for name, hint in typing.get_type_hints(Measurement).items():
         if name not in FIELDS:
@@ -295,7 +385,7 @@ def columns_markdown() -> str:
     """The table of results/README.md."""
     lines = ["| column | type | what it says |", "|---|---|---|"]
     for name, f in FIELDS.items():
-        kind = str(ARROW.field(name).type).replace("list<item: double>", "list of double")
+        kind = str(ARROW.field(name).type).replace("list<item: ", "list of ").rstrip(">")
         null = ", nullable" if ARROW.field(name).nullable else ""
         says = f.metadata["says"].replace("|", "or")
         lines.append(f"| `{name}` | {kind}{null} | {says} |")
