@@ -1,24 +1,24 @@
-"""Rows on disk: Measurement -> journal while a run lasts -> one immutable parquet file a run -> DataFrame.
+"""Rows on disk: Measurement -> one immutable parquet file a run -> DataFrame. While a run lasts: journal.py.
 
 Facts only: seconds, FLOP, bytes, clocks. Rates, roofs and verdicts are derived from them elsewhere.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
-import pyarrow.ipc
 import pyarrow.parquet as pq
 
+from bench import seal
 from bench.spec import case_key
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class Measurement:
         default=0,
     )
     cache: str = column("cold: each launch finds its data in memory; warm: in cache if they fit")
+    threads_asked: str | None = column("all | one: the processors that the case may use (CPU)", default=None)
     fill: str = column("distribution of the inputs")
     seed: int = column("seed of the inputs")
     # what came of it
@@ -110,7 +111,7 @@ class Measurement:
     settle_s: float | None = column("seconds of settling, all visits together", over="sum", default=None)
     step_s: float | None = column("the clock's step divided by the launches of a sample", default=None)
     visits: int | None = column(
-        "visits, spread over the run, whose samples are published; each built, settled and timed the case anew",
+        "visits, spread over the run, whose samples are published; each built, settled and timed anew",
         default=None,
     )
     visit_samples: list[int] | None = column(
@@ -149,11 +150,13 @@ class Measurement:
     sm_clock_hz: float | None = column("SM clock just after timing (GPU)", over="mean", default=None)
     memory_clock_hz: float | None = column("memory clock after timing (GPU)", over="mean", default=None)
     power_w: float | None = column(
-        "mean power while timing, from the energy counter; else read after it (GPU)",
+        "mean power while timing by the energy counter; of less than 1 s, or bursts: just after it (GPU)",
         over="mean",
         default=None,
     )
-    energy_j: float | None = column("energy while timing (GPU)", over="sum", default=None)
+    energy_j: float | None = column(
+        "energy while timing, rests included; null for less than 1 s (GPU)", over="sum", default=None
+    )
     temperature_c: float | None = column("temperature after timing (GPU)", over="most", default=None)
     limit_reasons: str | None = column(
         "why the clock was held back just after timing, as NVML says (GPU)", over="every", default=None
@@ -171,20 +174,24 @@ class Measurement:
     )
     held_sync: float | None = column("the same for sync boost (GPU)", over="most", default=None)
     foreign_processes: int | None = column(
-        "other processes with a context on the GPU, before or after timing", over="most", default=None
+        "other processes with a context on the GPU, before or after timing; null if none is listed",
+        over="most",
+        default=None,
     )
     persistence: str | None = column("persistence mode, on | off (GPU)", default=None)
     ecc: str | None = column("ECC, on | off (GPU)", default=None)
     mig: str | None = column("MIG, on | off (GPU)", default=None)
     power_limit_w: float | None = column("enforced power limit (GPU)", over="least", default=None)
     pressure: float | None = column(
-        "share of the time in which a task waited for a processor (CPU)", over="most", default=None
+        "share of the time in which a task of the machine, or of the control group, waited to run (CPU)",
+        over="most",
+        default=None,
     )
     steal: float | None = column(
         "share of processor time the hypervisor took (CPU)", over="most", default=None
     )
     throttled: float | None = column(
-        "share of the time in which the control group's quota held threads back (CPU)",
+        "share of the time in which a control group's quota held threads back, at most 1 (CPU)",
         over="most",
         default=None,
     )
@@ -224,7 +231,7 @@ class Measurement:
     def case(self) -> str:
         """What was measured, apart from when and on what: equal for the same case of any two runs."""
         return case_key(
-            self.sweep, self.operator, self.implementation, self.parameters, self.cache, self.visit
+            self.sweep, self.operator, self.implementation, self.parameters, self.cache, self.threads_asked
         )
 
 
@@ -248,130 +255,113 @@ def _arrow_schema() -> pa.Schema:
 ARROW = _arrow_schema()
 
 
-class Journal:
-    """Rows of a run in progress, each on disk before `append` returns. A context manager."""
-
-    def __init__(self, path: Path) -> None:
-        """Open a new journal; StoreError if the folder cannot be written."""
-        self.path = path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: IO[bytes] = path.open("xb")
-        except OSError as error:
-            raise StoreError(f"{path.parent}: results cannot be written here: {error.strerror}") from error
-        fcntl.flock(self._file, fcntl.LOCK_EX)  # held until closed or dead: not another run's to recover
-        self._writer = pa.ipc.new_stream(self._file, ARROW)
-
-    def append(self, *rows: Measurement, sync: bool = True) -> None:
-        """Write rows; with `sync` they are on the disk, else safe from the process's death alone."""
-        if rows:
-            records = [dataclasses.asdict(row) for row in rows]
-            self._writer.write_batch(pa.RecordBatch.from_pylist(records, schema=ARROW))
-        self._file.flush()
-        if sync:
-            os.fsync(self._file.fileno())
-
-    def replace(self, path: Path) -> None:
-        """Take the place of an older journal, whose rows this one has copied."""
-        self.path = self.path.rename(path)
-
-    def close(self) -> None:
-        """End the stream. A journal without its end is read just as well."""
-        self._writer.close()
-        self._file.close()
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+def record(row: Measurement) -> dict[str, Any]:
+    """A row as plain values, by column. Text that is no Unicode (a lone surrogate) gets `?` in its place."""
+    return {name: _plain(getattr(row, name)) for name in FIELDS}
 
 
-def recover(path: Path) -> list[Measurement]:
-    """Every whole row of a journal, however it ended."""
-    rows: list[Measurement] = []
-    try:
-        with path.open("rb") as file:
-            for batch in pa.ipc.open_stream(file):
-                rows += [Measurement(**r) for r in batch.to_pylist()]
-    except (pa.ArrowInvalid, OSError, EOFError):
-        pass  # a torn last row: what came before it is whole
-    return rows
-
-
-def unfinished(folder: Path) -> Iterator[Path]:
-    """Journals whose run has ended without replacing them by a parquet file, oldest first."""
-    for path in sorted(folder.glob("*.journal")):
-        with path.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue  # still being written
-        yield path
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def write(path: Path, rows: Sequence[Measurement]) -> Path:
-    """Write a run's parquet file: beside, synced, renamed. StoreError if it exists already."""
+    """Write a run's parquet file: beside, synced, renamed. StoreError if it exists or cannot be written."""
     if path.exists():
         raise StoreError(f"{path}: exists; result files are never rewritten")
+    beside = path.with_suffix(".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("wb") as file:
+            file.write(seal.sealed(_parquet(rows)))
+            file.flush()
+            os.fsync(file.fileno())
+        beside.rename(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
+    return path
+
+
+def sync_folder(folder: Path) -> None:
+    """Put on the disk which files a folder holds: a file that is synced has no name until then."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _parquet(rows: Sequence[Measurement]) -> bytes:
     parameters = [json.loads(row.parameters) for row in rows]
-    table = pa.Table.from_pylist([dataclasses.asdict(row) for row in rows], schema=ARROW)
+    table = pa.Table.from_pylist([record(row) for row in rows], schema=ARROW)
     for name in sorted({n for p in parameters for n in p} - set(FIELDS)):
         table = table.append_column(name, pa.array([p.get(name) for p in parameters]))
     facts = {b"roofbench.schema": str(SCHEMA).encode()}
     if rows:
         run = ("run_id", "commit", "device_name", "driver", "torch", "triton", "libraries")
         facts[b"roofbench.run"] = json.dumps({k: getattr(rows[0], k) for k in run}).encode()
-    table = table.replace_schema_metadata(facts)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".part")
-    with beside.open("wb") as file:
-        pq.write_table(table, file, compression="zstd")
-        file.flush()
-        os.fsync(file.fileno())
-    beside.rename(path)
-    return path
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.replace_schema_metadata(facts), sink, compression="zstd", write_page_checksum=True)
+    return bytes(sink.getvalue())
 
 
-def finish(journal: Path) -> Path | None:
-    """Turn a closed or abandoned journal into the run's parquet file; None if it holds no row.
-
-    A run that left rows under the same name before (it was resumed) keeps them in its own file.
-    """
-    rows = recover(journal)
-    path = journal.with_suffix(".parquet")
-    if rows and not path.exists():
-        write(path, rows)
-    journal.unlink()
-    return path if rows else None
-
-
-def read(paths: Iterable[Path]) -> pd.DataFrame:
+def read(paths: Iterable[Path], left_out: Callable[[str], object] | None = None) -> pd.DataFrame:
     """Join result files (or every .parquet below a folder) into one frame, columns unified.
 
-    StoreError names the file that is missing, no result file, or of another schema.
+    StoreError names the file that is missing, damaged, no result file, or of another schema. With `left_out`,
+    files that are there but cannot be read are left out of what is joined, each told to it as a sentence, and
+    StoreError is raised only if no file is left: one bad night must not hide a year.
     """
     tables = []
+    refusals = []
     for path in paths:
         found = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         if not found:
             raise StoreError(f"{path}: no .parquet file in this folder")
-        tables += [_read_one(one) for one in found]
+        for one in found:
+            try:
+                tables.append(_read_one(one))
+            except StoreError as refusal:
+                if left_out is None or not one.exists():
+                    raise
+                refusals.append(refusal)
     if not tables:
-        raise StoreError("no result file given")
+        raise refusals[0] if refusals else StoreError("no result file given")
+    if left_out is not None:
+        for said in refusals:
+            left_out(str(said))
     table = pa.concat_tables(tables, promote_options="permissive")
     frame: pd.DataFrame = table.to_pandas()
     return frame
 
 
+def read_rows(path: Path) -> list[Measurement]:
+    """The rows of one result file as they were written. StoreError as for `read`."""
+    table = _read_one(path)
+    if missing := set(FIELDS) - set(table.column_names):
+        raise StoreError(f"{path}: lacks the column {min(missing)}")
+    return [Measurement(**one) for one in table.select(list(FIELDS)).to_pylist()]
+
+
 def _read_one(path: Path) -> pa.Table:
     try:
-        table = pq.read_table(path, partitioning=None)
+        data = path.read_bytes()
     except FileNotFoundError as error:
         raise StoreError(f"{path}: no such file") from error
-    except (pa.ArrowInvalid, OSError) as error:
-        raise StoreError(f"{path}: not a whole parquet file ({str(error).splitlines()[0]})") from error
-    schema = (table.schema.metadata or {}).get(b"roofbench.schema", b"").decode()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    if seal.is_broken(data):
+        raise StoreError(f"{path}: is damaged: its bytes are not those that were written")
+    try:
+        table = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
+    except Exception as error:  # what a reader raises over bytes that mean nothing is anybody's guess
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise StoreError(f"{path}: not a whole parquet file ({said})") from error
+    schema = (table.schema.metadata or {}).get(b"roofbench.schema", b"").decode(errors="replace")
     if schema != str(SCHEMA):
         given = f"schema {schema}" if schema else "no roofbench schema"
         raise StoreError(f"{path}: has {given}; this checkout reads schema {SCHEMA}")

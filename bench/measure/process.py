@@ -1,4 +1,9 @@
-"""The parent's end of the worker: starts it, asks it, outlives it. Needs no torch."""
+"""The parent's end of the worker: starts it, asks it, outlives it. Needs no torch.
+
+A kernel may do anything to the process it runs in: kill it, hang it, fill its memory, write over it. So what
+comes from there is not taken on trust: an answer must be whole, in time, and to what was asked. A worker that
+fails once is never asked again.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,11 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from bench.measure.last_words import last_words, place
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,6 +31,15 @@ ENVIRONMENT = {
 }
 FORBIDDEN = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TRITON_INTERPRET")
 """Would change what a data type means, or interpret kernels, behind the sweep's back."""
+LONGEST_ANSWER_BYTE = 1 << 26
+ERRORS_KEPT_BYTE = 1 << 16
+"""The end of standard error that is kept: a kernel that prints for ever must fill neither disk nor memory."""
+LOOK_S = 1.0
+"""How often a silent worker is looked at: its end goes unheard if a child of its own holds the pipe."""
+LAST_WORDS_S = 2.0
+"""How long a worker that is stopped has to say where it was."""
+DEATH_S = 10.0
+"""A process stuck in a driver cannot be killed: it is waited for this long, and then left behind."""
 
 
 class WorkerDied(RuntimeError):
@@ -41,25 +56,35 @@ class Worker:
     def __init__(
         self, kind: str, cache_byte: int, seed: int, uuid: str | None = None, threads: int | None = None
     ) -> None:
-        """Start it. `uuid` makes one GPU the only visible one; `threads` None leaves torch's choice."""
+        """Start it. `uuid` makes one GPU the only visible one; `threads` None leaves torch's choice.
+
+        It dies with the thread that calls this (lifeline.py).
+        """
         environment = {k: v for k, v in os.environ.items() if k not in FORBIDDEN}
-        environment |= {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        environment |= {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
         if kind == "cpu":
             environment |= ENVIRONMENT
         if uuid is not None:
             environment["CUDA_VISIBLE_DEVICES"] = uuid
         settings = {"kind": kind, "cache_byte": cache_byte, "seed": seed, "threads": threads}
-        self._errors = tempfile.TemporaryFile()
+        settings["parent"] = os.getpid()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.measure.worker", json.dumps(settings)],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._errors,
+            stderr=subprocess.PIPE,
+            bufsize=0,
             start_new_session=True,  # Ctrl-C is the parent's to handle
         )
-        self._received = b""
+        self._answers, self._errors = bytearray(), bytearray()
+        self._death: WorkerDied | None = None
+        self._heard = selectors.DefaultSelector()
+        for stream, kept in ((self._process.stdout, self._answers), (self._process.stderr, self._errors)):
+            assert stream is not None
+            os.set_blocking(stream.fileno(), False)
+            self._heard.register(stream, selectors.EVENT_READ, kept)
 
     @property
     def pid(self) -> int:
@@ -67,66 +92,132 @@ class Worker:
         return self._process.pid
 
     def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
-        """The answer. WorkerDied if the worker ends, or if `deadline_s` seconds pass (it is then killed)."""
+        """The answer. WorkerDied if the worker ends, if `deadline_s` seconds pass, or if it answers nonsense.
+
+        However it failed, it is stopped, and every later request is told the same.
+        """
+        if self._death is None:
+            try:
+                return self._ask(request, time.monotonic() + deadline_s)
+            except TimeoutError:
+                self._death = self._stopped(deadline_s)
+            except WorkerDied as death:
+                self._death = death
+            except BaseException:  # interrupted: what it answers one day is no answer to the next request
+                self._death = WorkerDied("crashed", "the worker was stopped in the middle of a request")
+                raise
+            finally:
+                if self._death is not None:
+                    self.kill()
+        raise self._death
+
+    def _ask(self, request: dict[str, Any], until: float) -> dict[str, Any]:
         assert self._process.stdin is not None
+        self._hear(0.0)
+        if self._answers:
+            raise WorkerDied("crashed", f"the worker spoke unasked: {bytes(self._answers[:80])!r}")
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-        except (BrokenPipeError, OSError):
-            raise self._death() from None
-        line = self._line(time.monotonic() + deadline_s)
-        if line is None:
-            self.kill()
-            raise WorkerDied("timeout", f"no answer within {deadline_s:.0f} s; the worker was stopped")
-        answer: dict[str, Any] = json.loads(line)
+        except OSError:
+            raise self._ended() from None
+        while b"\n" not in self._answers:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            if not self._hear(min(left_s, LOOK_S)) and self._is_over():
+                raise self._ended()
+            if len(self._answers) > LONGEST_ANSWER_BYTE:
+                raise WorkerDied("crashed", "the worker's answer has no end")
+        line, _, rest = bytes(self._answers).partition(b"\n")
+        self._answers[:] = rest
+        answer = _object(line)
+        self._errors.clear()  # what it printed so far has nothing to do with how it may die later
         return answer
 
-    def _line(self, until: float) -> bytes | None:
-        """The next line; None when time is up. WorkerDied at the end of the stream."""
-        assert self._process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._received:
-                left = until - time.monotonic()
-                if left <= 0 or not selector.select(left):
-                    return None
-                got = os.read(self._process.stdout.fileno(), 1 << 20)
-                if not got:
-                    raise self._death()
-                self._received += got
-        line, _, self._received = self._received.partition(b"\n")
-        return line
+    def _hear(self, wait_s: float) -> bool:
+        """Take in what it says within `wait_s` seconds; False if that is nothing."""
+        heard = False
+        for key, _ in self._heard.select(wait_s):
+            got = os.read(key.fd, 1 << 20)
+            key.data.extend(got)
+            if got:
+                heard = True
+            else:
+                self._heard.unregister(key.fileobj)
+        del self._errors[:-ERRORS_KEPT_BYTE]
+        return heard
 
-    def _death(self) -> WorkerDied:
+    def _is_over(self) -> bool:
+        """Whether no answer can come any more."""
+        return self._process.stdout not in self._heard.get_map() or self._process.poll() is not None
+
+    def _ended(self) -> WorkerDied:
         """What the exit status and the last words say."""
-        code = self._process.wait()
-        how = f"exit code {code}"
-        if code < 0:
-            with contextlib.suppress(ValueError):
-                how = signal.Signals(-code).name
-        words = self.last_words()
-        return WorkerDied("crashed", f"the worker ended with {how}" + (f": {words}" if words else ""))
+        self._until_over(DEATH_S)
+        code = self._process.returncode
+        if code is None:
+            how = "closed a pipe and went on"
+        elif code == -signal.SIGKILL:
+            how = "was killed (SIGKILL), perhaps for memory"
+        elif code < 0:
+            how = f"ended with {_signal_name(-code)}"
+        else:
+            how = f"ended with exit code {code}"
+        words = last_words(self._all_errors())
+        return WorkerDied("crashed", f"the worker {how}" + (f": {words}" if words else ""))
 
-    def last_words(self) -> str:
-        """The last line the worker wrote to standard error."""
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1].strip() if lines else ""
+    def _stopped(self, deadline_s: float) -> WorkerDied:
+        """Stop it, in a way that lets the fault handler say where it was."""
+        self._errors.clear()
+        self._process.send_signal(signal.SIGABRT)
+        self._until_over(LAST_WORDS_S)
+        where = place(self._all_errors())
+        said = f"no answer within {deadline_s:.0f} s; the worker was stopped"
+        return WorkerDied("timeout", f"{said} {where}".rstrip())
+
+    def _until_over(self, most_s: float) -> None:
+        """Listen until the process is over: one that still prints would else wait for a reader."""
+        until = time.monotonic() + most_s
+        while self._process.poll() is None and (left_s := until - time.monotonic()) > 0:
+            self._hear(min(left_s, 0.02))
+
+    def _all_errors(self) -> str:
+        self._hear(0.0)  # once: it takes in all that a pipe can hold
+        return self._errors.decode(errors="replace")
 
     def kill(self) -> None:
-        """End it at once."""
+        """End it at once, and what it has started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(DEATH_S)
 
     def close(self) -> None:
         """End it: by closing its input, or by force if it does not follow."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._until_over(5.0)
+        if self._process.poll() is None:
             self.kill()
-        self._process.stdout.close()
-        self._errors.close()
+        self._heard.close()
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    """An answer's content; WorkerDied if it is none."""
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        raise WorkerDied("crashed", f"the worker answered nonsense: {line[:80]!r}")
+    return answer

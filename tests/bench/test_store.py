@@ -1,10 +1,11 @@
-"""Rows survive: journal, crash, parquet, and back."""
+"""Rows go into a parquet file and come back, or the file is said to be damaged."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import os
 import random
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -16,68 +17,28 @@ import pytest
 import kernels
 from bench import store
 from bench.spec import parameters_text
-from bench.store import ARROW, FIELDS, Journal, Measurement, StoreError
+from bench.store import ARROW, FIELDS, StoreError
+from tests.bench.rows import row, rows
 
 ROOT = Path(__file__).parents[2]
 
 
-def row(**facts: Any) -> Measurement:
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(Measurement):
-        if field.default is dataclasses.MISSING:
-            values[field.name] = 0 if field.type == "int" else "x"
-    values |= {"operator": "gemm", "status": "ok", "parameters": '{"k":3,"layout":"NN","m":1,"n":2}'}
-    values |= {"median_s": random.random(), "samples_s": [random.random() for _ in range(5)]}
-    return Measurement(**(values | facts))
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    number = int.from_bytes(os.urandom(4))
+    print(f"seed {number}")
+    random.seed(number)
 
 
 def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
-    rows = [row(), row(status="skipped", reason="too slow", median_s=None, samples_s=None)]
-    with Journal(tmp_path / "r.journal") as journal:
-        for one in rows:
-            journal.append(one)
-    assert store.recover(tmp_path / "r.journal") == rows
-    path = store.finish(tmp_path / "r.journal")
-    assert path == tmp_path / "r.parquet" and not (tmp_path / "r.journal").exists()
+    made = [row(), row(status="skipped", reason="too slow", median_s=None, samples_s=None)]
+    path = store.write(tmp_path / "r.parquet", made)
     frame = store.read([path])
-    assert frame["median_s"][0] == rows[0].median_s
+    assert frame["median_s"][0] == made[0].median_s
     assert frame["median_s"].isna()[1] and frame["samples_s"][1] is None
-    assert list(frame["samples_s"][0]) == rows[0].samples_s
+    assert list(frame["samples_s"][0]) == made[0].samples_s
     assert (frame[["m", "n", "k"]].iloc[0] == [1, 2, 3]).all() and frame["layout"][0] == "NN"
-
-
-def test_a_row_is_on_disk_before_append_returns(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "r.journal")
-    for count in range(1, 4):
-        journal.append(row())
-        assert len(store.recover(tmp_path / "r.journal")) == count
-
-
-def test_a_journal_torn_anywhere_gives_its_whole_rows(tmp_path: Path) -> None:
-    whole = tmp_path / "r.journal"
-    ends = []
-    with Journal(whole) as journal:
-        for _ in range(3):
-            journal.append(row())
-            ends.append(whole.stat().st_size)
-    data = whole.read_bytes()
-    for cut in sorted({0, 1, *ends, *(random.randrange(len(data)) for _ in range(60))}):
-        torn = tmp_path / "torn.journal"
-        torn.write_bytes(data[:cut])
-        assert len(store.recover(torn)) == sum(end <= cut for end in ends), cut
-
-
-def test_a_running_journal_is_not_recovered_by_another_run(tmp_path: Path) -> None:
-    with Journal(tmp_path / "live.journal") as journal:
-        journal.append(row())
-        assert list(store.unfinished(tmp_path)) == []
-    assert list(store.unfinished(tmp_path)) == [tmp_path / "live.journal"]
-
-
-def test_an_empty_journal_leaves_nothing(tmp_path: Path) -> None:
-    Journal(tmp_path / "r.journal").close()
-    assert store.finish(tmp_path / "r.journal") is None
-    assert list(tmp_path.iterdir()) == []
+    assert store.read_rows(path) == made
 
 
 def test_result_files_are_never_rewritten(tmp_path: Path) -> None:
@@ -134,10 +95,134 @@ def test_a_file_of_another_schema_is_refused(tmp_path: Path) -> None:
         store.read([tmp_path / "r.parquet"])
 
 
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="results cannot be written here"):
-        Journal(tmp_path / "file" / "r.journal")
+# ---- damage
+
+
+def test_every_byte_of_a_result_file_changed_is_said(tmp_path: Path) -> None:
+    """Only in the word that says that there is a seal may a change pass: it changes no row."""
+    path = store.write(tmp_path / "r.parquet", [row(samples_s=[0.25])])
+    data = path.read_bytes()
+    table, mark = pq.read_table(path), data.index(b"roofseal")
+    unsaid = []
+    with path.open("r+b", buffering=0) as file:
+        for at, byte in enumerate(data):
+            os.pwrite(file.fileno(), bytes([byte ^ random.randrange(1, 256)]), at)
+            try:
+                found = store._read_one(path)
+            except StoreError as error:
+                said = str(error)
+                assert str(path) in said and "\n" not in said
+                assert "is damaged" in said or "not a whole parquet file" in said
+            else:
+                assert found.equals(table)
+                unsaid.append(at)
+            os.pwrite(file.fileno(), bytes([byte]), at)
+    assert unsaid == list(range(mark, mark + len(b"roofseal")))
+
+
+def test_a_result_file_cut_anywhere_is_said(tmp_path: Path) -> None:
+    path = store.write(tmp_path / "r.parquet", [row(samples_s=[0.25])])
+    for cut in reversed(range(path.stat().st_size)):
+        os.truncate(path, cut)
+        with pytest.raises(StoreError, match=r"r\.parquet: (is damaged|not a whole parquet file)"):
+            store.read([path])
+
+
+def test_pages_are_sealed_one_by_one_for_other_readers(tmp_path: Path) -> None:
+    """And for ours, should the seal itself be lost."""
+    made = row(samples_s=[random.random() for _ in range(3000)])
+    path = store.write(tmp_path / "r.parquet", [made])
+    data = bytearray(path.read_bytes())
+    mark = data.index(b"roofseal")
+    assert pd.read_parquet(path)["median_s"][0] == made.median_s
+    data[mark] ^= 1
+    data[mark // 2] ^= 1  # in the samples, by far the longest column
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="checksum"):
+        store.read([path])
+
+
+def test_a_file_without_a_seal_reads_as_it_did(tmp_path: Path) -> None:
+    made = rows(3)
+    path = store.write(tmp_path / "r.parquet", made)
+    pq.write_table(pq.read_table(path), path)
+    assert b"roofseal" not in path.read_bytes() and store.read_rows(path) == made
+    for older in (ROOT / "results" / "reference").rglob("*.parquet"):
+        assert len(store.read([older])) > 0
+
+
+def damaged(path: Path) -> Path:
+    data = bytearray(path.read_bytes())
+    data[random.randrange(4, data.index(b"roofseal"))] ^= random.randrange(1, 256)
+    path.write_bytes(data)
+    return path
+
+
+def test_one_bad_night_does_not_hide_a_year(tmp_path: Path) -> None:
+    nights = [store.write(tmp_path / f"{n}.parquet", [row(run_id=f"{n}")]) for n in range(5)]
+    bad = damaged(nights.pop(random.randrange(5)))
+    for given in ([tmp_path], [bad, *nights]):
+        with pytest.raises(StoreError, match=r"\.parquet: is damaged"):
+            store.read(given)
+        said: list[str] = []
+        frame = store.read(given, left_out=said.append)
+        assert said == [f"{bad}: is damaged: its bytes are not those that were written"]
+        assert sorted(frame["run_id"]) == [night.stem for night in nights]
+    text = tmp_path / "text.parquet"
+    text.write_text("x")
+    said = []
+    store.read([tmp_path], left_out=said.append)
+    assert len(said) == 2
+
+
+def test_files_that_are_all_bad_and_files_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    bad = damaged(store.write(tmp_path / "bad.parquet", [row()]))
+    good = store.write(tmp_path / "good" / "r.parquet", [row()])
+    said: list[str] = []
+    with pytest.raises(StoreError, match="is damaged"):
+        store.read([bad], left_out=said.append)
+    with pytest.raises(StoreError, match=r"none\.parquet: no such file"):
+        store.read([good, tmp_path / "none.parquet"], left_out=said.append)
+    with pytest.raises(StoreError, match="no result file given"):
+        store.read([], left_out=said.append)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StoreError, match=r"no \.parquet file in this folder"):
+        store.read([good, tmp_path / "empty"], left_out=said.append)
+    assert not said
+
+
+# ---- where nothing can be written
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, beside: bool) -> None:
+    path = tmp_path / ("r.parquet" if beside else "file/r.parquet")
+    if beside:
+        (tmp_path / "r.part").symlink_to("/dev/full")
+    else:
+        (tmp_path / "file").write_text("")
+    why = "No space left on device" if beside else "File exists|Not a directory"
+    with pytest.raises(StoreError, match=f"r.parquet: cannot be written: ({why})$"):
+        store.write(path, [row()])
+    assert [p.name for p in tmp_path.iterdir()] == ([] if beside else ["file"])
+
+
+def test_the_name_of_a_file_is_on_the_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First what is in the file, then under which name it is found."""
+    synced: list[tuple[bool, bool]] = []
+    really = os.fsync
+
+    def fsync(number: int) -> None:
+        folder = stat.S_ISDIR(os.fstat(number).st_mode)
+        synced.append((folder, (tmp_path / "r.parquet").exists()))
+        really(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store.write(tmp_path / "r.parquet", [row()])
+    assert synced == [(False, False), (True, True)]
+
+
+# ---- columns
 
 
 def test_no_column_hides_behind_a_dataframe_attribute_or_a_parameter() -> None:

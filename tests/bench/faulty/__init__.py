@@ -1,0 +1,1 @@
+"""An operator that misbehaves; a test copies it into the kernels of a copy of the checkout."""

@@ -1,0 +1,199 @@
+"""Kernels that misbehave in every way there is: one row each, its reason for people, and the run goes on.
+
+The operator (faulty/) is put into the kernels of a copy of the checkout.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import store
+from bench.journal import Journal
+from tests.bench.rows import rows
+from tests.trials.killing import Run, ends, trial, worker_of
+
+ROOT = Path(__file__).parents[2]
+SWEEP = """\
+title: Faults
+source: {{document: none, range: ours}}
+operator: faulty
+implementations: [{names}]
+cases:
+  - {{length: {lengths}, dtype: float32}}
+plot: {{x: length}}
+"""
+EXPECTED = {
+    "good": ("ok", ""),
+    "chatty": ("ok", ""),
+    "scribble": ("crashed", "the worker answered nonsense: b'"),
+    "segfault": ("crashed", "the worker ended with SIGSEGV: in segfault (kernels/faulty/operator.py:"),
+    "far": ("crashed", "the worker ended with SIGSEGV: in far (kernels/faulty/operator.py:"),
+    "near": ("ok", ""),
+    "abort": ("crashed", "the worker ended with SIGABRT: in abort (kernels/faulty/operator.py:"),
+    "leave": ("crashed", "the worker ended with exit code 0"),
+    "exit": ("crashed", "the worker ended with exit code 1: had enough"),
+    "kill": ("crashed", "the worker was killed (SIGKILL), perhaps for memory"),
+    "raise": ("error", "RuntimeError: no tile fits"),
+    "recursion": ("error", "RecursionError: maximum recursion depth exceeded"),
+    "huge": ("out_of_memory", "1000000000000000 bytes"),
+    "wrong": ("wrong", "before timing; the arithmetic explains 0.00e+00"),
+    "later": ("wrong", "after timing; the arithmetic explains 0.00e+00"),
+    "nan": ("wrong", "relative error inf before timing"),
+    "nothing": ("wrong", "relative error inf before timing"),
+}
+"""Implementation -> status and a part of the reason.
+
+`near` writes behind its output, into memory that it owns, and nobody notices: on a CPU only what hits a page
+that is not there is seen at once (`far`), and what hits the heap's own notes sooner or later (SIGABRT).
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the checkout whose kernels include `faulty`."""
+    copy = tmp_path / "checkout"
+    for name in ("bench", "kernels", "plots", "sweeps"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("conftest.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, copy / name)
+    faulty = shutil.copytree(ROOT / "tests" / "bench" / "faulty", copy / "kernels" / "faulty")
+    (faulty / "functions.py").rename(faulty / "operator.py")
+    return copy
+
+
+def run(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "COLUMNS": "300"}
+    return subprocess.run(
+        [sys.executable, *words], cwd=checkout, env=environment, capture_output=True, text=True, timeout=500
+    )
+
+
+def by_implementation(path: Path) -> dict[str, list[store.Measurement]]:
+    found: dict[str, list[store.Measurement]] = {}
+    for row in store.read_rows(path):
+        found.setdefault(row.implementation, []).append(row)
+    return found
+
+
+def test_every_fault_is_a_row_and_the_run_goes_on(checkout: Path) -> None:
+    """By the command that a person types, with work that is right before, between and after."""
+    names = {"faults": ", ".join(EXPECTED), "right": "good"}
+    for sweep, lengths in (("faults", 1000), ("right", [2000, 3000])):
+        (checkout / f"{sweep}.yaml").write_text(SWEEP.format(names=names[sweep], lengths=lengths))
+    words = ("-m", "pytest", "bench", "-p", "no:cacheprovider", "--benchmark", "-k", "faults or right")
+    words += ("--bench-sweep", "faults.yaml", "--bench-sweep", "right.yaml")
+    done = run(checkout, *words, "--bench-results", "r", "--bench-budget", "inf")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1 and "Traceback" not in said and "INTERNALERROR" not in said, said
+    (path,) = (checkout / "r").rglob("*.parquet")
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    found = by_implementation(path)
+    assert set(found) == set(EXPECTED)
+    for name, (status, reason) in EXPECTED.items():
+        assert len(found[name]) == (3 if name == "good" else 1)
+        for row in found[name]:
+            assert row.status == status, (name, row.reason)
+            assert reason in row.reason and len(row.reason) < 500 and "\n" not in row.reason, row.reason
+            assert (row.median_s is not None) == (status == "ok") == (not row.reason)
+            assert row.median_s is None or row.median_s > 1e-9  # not what `chatty` printed
+        assert f"{name} float32 length=1000" in said
+        assert status == "ok" or f"{status}: " in said
+
+
+def test_a_kernel_that_hangs_is_a_row_and_the_run_goes_on(checkout: Path) -> None:
+    """The deadline is short for the one that hangs and long for the others, which so cannot miss it."""
+    (checkout / "hang.yaml").write_text(SWEEP.format(names="hang, good", lengths=1000))
+    program = """
+from pathlib import Path
+import kernels
+from bench.device import detect
+from bench.session import Session
+from bench.sweep import load
+session = Session(detect("cpu"), Path("r"))
+session.open()
+cases = load(Path("hang.yaml"), kernels.problem, 2).cases
+session.plan(cases)
+for case in cases:
+    session._worker.grace_s = 1.0 if case.implementation == "hang" else 300.0
+    session.visit(case)
+session.close()
+"""
+    done = run(checkout, "-c", program)
+    assert done.returncode == 0, done.stderr
+    (path,) = (checkout / "r").rglob("*.parquet")
+    found = by_implementation(path)
+    (good,), (hang,) = found["good"], found["hang"]
+    assert good.status == "ok" and good.median_s is not None
+    assert hang.status == "timeout" and hang.median_s is None
+    assert hang.reason.startswith("no answer within ")
+    assert " s; the worker was stopped in hang (kernels/faulty/operator.py:" in hang.reason
+
+
+def test_faults_without_the_clock_are_failures_of_their_own(checkout: Path) -> None:
+    """`pytest bench/`, which times nothing, outlives them too."""
+    chosen = "faulty-segfault- or faulty-good- or faulty-wrong-"
+    done = run(checkout, "-m", "pytest", "bench", "-p", "no:cacheprovider", "-q", "-k", chosen)
+    assert "2 failed, 1 passed" in done.stdout, done.stdout
+    assert "crashed: the worker ended with SIGSEGV: in segfault (kernels/faulty/operator.py:" in done.stdout
+
+
+# ---- SIGKILL at random moments
+
+
+def test_killed_at_any_moment_a_run_loses_nothing(tmp_path: Path) -> None:
+    """`python -m tests.trials.killing` does this often."""
+    seed = int.from_bytes(os.urandom(4))
+    print(f"seed {seed}")
+    random.seed(seed)
+    lines = list(trial(3, tmp_path))
+    print("\n".join(lines))
+    assert sum("rows on the disk" in line for line in lines) == 3
+    assert not [line for line in lines if line.startswith("FAULT")]
+
+
+def test_the_trial_sees_what_is_lost_and_what_is_there_twice(tmp_path: Path) -> None:
+    made = rows(3)
+    trial = Run(tmp_path / "run")
+    trial.said.write_text("[1/8] gemm\n[ 2/8] gemm\n")
+
+    def look(kept: list[store.Measurement]) -> list[str]:
+        for path in trial.folder.glob("*.journal"):
+            path.unlink()
+        with Journal(trial.folder / "r.journal") as journal:
+            journal.append(*kept)
+        trial.faults.clear()
+        trial.look(over=False)
+        return [fault.split(":")[0] for fault in trial.faults]
+
+    assert look(made[:2]) == [] and look(made) == []
+    assert look(made[1:]) == ["1 rows lost"]
+    assert look(made[1:2]) == ["1 rows lost", "told of 2 rows, kept 1"]
+    assert look([*made, made[0]]) == ["a row is there twice"]
+    (trial.folder / "r.journal").unlink()
+    trial.kept = made
+    store.write(trial.folder / "r" / "device" / "r.parquet", made[:2])
+    trial.faults.clear()
+    trial.finish()
+    assert trial.faults == ["2 of 8 cases have a row", f"the samples of {made[2].case} changed or went"]
+
+
+def test_the_trial_finds_a_worker(tmp_path: Path) -> None:
+    program = "import sys; sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "bench.measure.worker"], stdin=subprocess.PIPE
+    ) as child:
+        assert worker_of(os.getpid()) == child.pid
+        watched = os.pidfd_open(child.pid)
+        assert not ends(watched, 0.0)
+        assert child.stdin is not None
+        child.stdin.close()
+        assert ends(watched, 60.0)
+        os.close(watched)
+    assert worker_of(os.getpid()) is None

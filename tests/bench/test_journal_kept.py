@@ -1,0 +1,325 @@
+"""What a journal keeps where nothing more can be written, and what becomes of it from run to run."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import store
+from bench.journal import Journal, Recovered, finish, recover, unfinished
+from bench.store import StoreError
+from tests.bench.rows import row, rows, written
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    number = int.from_bytes(os.urandom(4))
+    print(f"seed {number}")
+    random.seed(number)
+
+
+# ---- where nothing can be written
+
+
+def in_a_limited_process(limit_byte: int, code: str, path: Path) -> list[Any]:
+    """What `code` leaves in `said`, run where no file may grow beyond `limit_byte`."""
+    program = (
+        "import json, resource, sys; from pathlib import Path; from bench.journal import *;"
+        "from bench.store import StoreError; from tests.bench.rows import row, rows\n"
+        f"path, said = Path({str(path)!r}), []\n"
+        "free = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_byte}, free[1]))\n" + code
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}\nprint(json.dumps(said))"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found: list[Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_file_that_may_not_grow_keeps_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "r.journal"
+    code = """
+journal = Journal(path)
+resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 9000, free[1]))
+try:
+    while True:
+        journal.append(row())
+except StoreError as error:
+    said += [str(error), journal.rows, len(recover(path).rows), recover(path).damage]
+resource.setrlimit(resource.RLIMIT_FSIZE, free)
+journal.append(row())
+said += [journal.rows, len(recover(path).rows), recover(path).damage]
+"""
+    sentence, safe, there, damage, *afterwards = in_a_limited_process(1 << 30, code, path)
+    assert sentence == f"{tmp_path}: File too large; {safe} rows are safe in {path}"
+    assert 2 < safe == there and not damage
+    assert afterwards == [safe + 1, safe + 1, []]
+
+
+def test_too_little_space_is_refused_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    code = """
+try:
+    Journal(path)
+except StoreError as error:
+    said.append(str(error))
+"""
+    assert in_a_limited_process(100_000, code, tmp_path / "r.journal") == [
+        f"{tmp_path}: results cannot be written here: File too large"
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+def full_after(byte: int) -> Callable[[int, bytes, int], int]:
+    """An os.pwrite of a disk that has room for so many bytes more, and takes half of what does not fit."""
+    left = byte
+    really = os.pwrite
+
+    def pwrite(number: int, data: bytes, offset: int) -> int:
+        nonlocal left
+        if not left:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done = really(number, bytes(data)[:left], offset)
+        left -= done
+        return done
+
+    return pwrite
+
+
+@pytest.mark.parametrize("truncates", [True, False])
+def test_a_full_disk_takes_no_row_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, truncates: bool
+) -> None:
+    """Also where not even half a line can be removed: the next row is written over it."""
+    made = [*rows(2), row(reason="long " * 50)]
+    journal = Journal(tmp_path / "r.journal")
+    journal.append(*made[:2])
+    safe = journal.path.stat().st_size
+
+    def broken(number: int, size: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full_after(random.randrange(1, 300)))
+        if not truncates:
+            patch.setattr(os, "ftruncate", broken)
+        with pytest.raises(StoreError) as error:
+            journal.append(row())
+    assert str(error.value) == f"{tmp_path}: No space left on device; 2 rows are safe in {journal.path}"
+    assert recover(journal.path).rows == made[:2]
+    assert (journal.path.stat().st_size == safe) == truncates
+    assert bool(recover(journal.path).damage) == (not truncates)
+    journal.append(made[2])
+    assert recover(journal.path) == Recovered(made)
+
+
+def test_what_the_disk_did_not_confirm_is_not_called_safe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = rows(5)
+    journal = Journal(tmp_path / "r.journal")
+    journal.append(*made[:2])
+    journal.append(*made[2:3], sync=False)
+
+    def broken(number: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", broken)
+        with pytest.raises(StoreError, match="Input/output error; 2 rows are safe in"):
+            journal.append(made[3])
+    assert journal.rows == 2 and recover(journal.path) == Recovered(made[:2])
+    journal.append(*made[2:])
+    assert recover(journal.path) == Recovered(made)
+
+
+@pytest.mark.parametrize("where", ["file/r.journal", "file/deeper/r.journal"])
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, where: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="results cannot be written here: ") as error:
+        Journal(tmp_path / where)
+    assert str((tmp_path / where).parent) in str(error.value)
+
+
+def test_a_read_only_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "open", read_only)
+    with pytest.raises(StoreError, match="results cannot be written here: Read-only file system"):
+        Journal(tmp_path / "r.journal")
+
+
+def test_a_journal_is_never_written_over(tmp_path: Path) -> None:
+    data = written(tmp_path / "r.journal", rows(2))
+    with pytest.raises(StoreError, match="results cannot be written here: File exists"):
+        Journal(tmp_path / "r.journal")
+    assert (tmp_path / "r.journal").read_bytes() == data
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
+def test_a_journal_that_went_away_is_noticed(tmp_path: Path, how: str) -> None:
+    journal = Journal(tmp_path / "r.journal")
+    journal.append(row())
+    if how == "moved":
+        journal.path.rename(tmp_path / "elsewhere")
+    else:
+        journal.path.unlink()
+    if how == "replaced":
+        journal.path.write_bytes(b"")
+    with pytest.raises(StoreError, match=r"r.journal: was moved or removed meanwhile; it held 1 rows"):
+        journal.append(row())
+
+
+def test_a_value_that_does_not_fit_its_column_is_refused_now_not_at_the_end(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "r.journal")
+    bad: list[dict[str, Any]] = [{"flop": 2**63}, {"flop": 1.0}, {"reason": None}, {"median_s": "1"}]
+    bad += [{"samples_s": [1.0, "2"]}, {"settled": 0}, {"median_s": 2**53 + 1}]
+    for facts in bad:
+        with pytest.raises(StoreError, match=f"a row whose {next(iter(facts))} is "):
+            journal.append(row(**facts))
+    journal.append(row(flop=2**63 - 1, median_s=2**53, settled=False))
+    assert journal.rows == len(recover(journal.path).rows) == 1 and not recover(journal.path).damage
+
+
+# ---- from run to run
+
+
+def test_a_running_journal_is_not_recovered_by_another_run(tmp_path: Path) -> None:
+    (tmp_path / "folder.journal").mkdir()
+    written(tmp_path / "a.journal", rows(1))
+    with Journal(tmp_path / "live.journal") as journal:
+        journal.append(row())
+        assert list(unfinished(tmp_path)) == [tmp_path / "a.journal"]
+        assert finish(journal.path, rows(1)) is None and journal.path.exists()
+        assert not list(tmp_path.glob("*.parquet"))
+    assert list(unfinished(tmp_path)) == [tmp_path / "a.journal", tmp_path / "live.journal"]
+
+
+def test_what_is_gone_or_another_users_is_nobodys_to_recover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ours", "theirs"):
+        written(tmp_path / f"{name}.journal", rows(1))
+    (tmp_path / "gone.journal").symlink_to(tmp_path / "none")
+    really = Path.open
+
+    def refused(path: Path, *how: Any, **more: Any) -> Any:
+        if path.name == "theirs.journal":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return really(path, *how, **more)
+
+    monkeypatch.setattr(Path, "open", refused)
+    assert list(unfinished(tmp_path)) == [tmp_path / "ours.journal"]
+    assert finish(tmp_path / "theirs.journal", rows(1)) is None and not list(tmp_path.glob("*.parquet"))
+
+
+def test_a_resumed_journal_takes_the_old_ones_place(tmp_path: Path) -> None:
+    made = rows(3)
+    old = tmp_path / "r.journal"
+    data = written(old, made[:2])
+    with Journal(tmp_path / "r.copy") as journal:
+        journal.append(*made[:2])
+        journal.replace(old)
+        journal.append(made[2])
+        assert journal.path == old and list(unfinished(tmp_path)) == []
+    assert recover(old) == Recovered(made) and os.listdir(tmp_path) == ["r.journal"]
+    with Journal(tmp_path / "r.copy") as journal:
+        journal.append(*made[:1])
+        journal.replace(old, damage=["row 2 is lost"])
+    kept = tmp_path / "r.journal.damaged"
+    assert kept.read_bytes().startswith(data) and recover(old).rows == made[:1]
+
+
+def test_two_runs_cannot_resume_the_same_journal(tmp_path: Path) -> None:
+    old = tmp_path / "r.journal"
+    written(old, rows(1))
+    with Journal(tmp_path / "a.copy") as first, Journal(tmp_path / "b.copy") as second:
+        first.append(*rows(2))
+        first.replace(old)
+        with pytest.raises(StoreError, match=r"r.journal: another run is going on with it"):
+            second.replace(old)
+    assert len(recover(old).rows) == 2
+
+
+def test_rows_come_back_as_they_were_from_parquet(tmp_path: Path) -> None:
+    made = [row(), row(status="skipped", reason="too slow", median_s=None, samples_s=None)]
+    written(tmp_path / "r.journal", made)
+    path = finish(tmp_path / "r.journal", recover(tmp_path / "r.journal").rows)
+    assert path == tmp_path / "r.parquet" and os.listdir(tmp_path) == ["r.parquet"]
+    assert store.read_rows(path) == made
+
+
+def test_an_empty_journal_leaves_nothing(tmp_path: Path) -> None:
+    Journal(tmp_path / "r.journal").close()
+    assert recover(tmp_path / "r.journal") == Recovered()
+    assert finish(tmp_path / "r.journal", []) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_journal_is_kept_beside_its_rows(tmp_path: Path) -> None:
+    made = rows(3)
+    for again in range(1, 4):
+        data = written(tmp_path / "r.journal", made)[: -random.randrange(2, 100)]
+        (tmp_path / "r.journal").write_bytes(data)
+        found = recover(tmp_path / "r.journal")
+        assert found.rows == made[:2] and found.damage
+        assert finish(tmp_path / "r.journal", found.rows, found.damage) == tmp_path / "r.parquet"
+        kept = tmp_path / ("r.journal.damaged" + (f"-{again}" if again > 1 else ""))
+        assert kept.read_bytes() == data and not list(unfinished(tmp_path))
+        assert store.read_rows(tmp_path / "r.parquet") == made[:2]
+
+
+def test_a_run_killed_between_its_file_and_its_journals_end_has_each_row_once(tmp_path: Path) -> None:
+    made = rows(4)
+    journal, path = tmp_path / "r.journal", tmp_path / "r.parquet"
+    written(journal, made[:3])
+    store.write(path, made[:3])
+    assert finish(journal, made[:3]) == path and sorted(os.listdir(tmp_path)) == ["r.parquet"]
+    written(journal, made)  # it was resumed in between
+    assert finish(journal, made) == tmp_path / "r-2.parquet"
+    assert store.read_rows(tmp_path / "r-2.parquet") == made[3:]
+    assert len(store.read([tmp_path])) == 4 and not journal.exists()
+
+
+def test_a_damaged_file_does_not_stand_for_the_journals_rows(tmp_path: Path) -> None:
+    made = rows(3)
+    journal, path = tmp_path / "r.journal", tmp_path / "r.parquet"
+    written(journal, made)
+    store.write(path, made)
+    data = bytearray(path.read_bytes())
+    data[random.randrange(4, len(data) - 12)] ^= 255
+    path.write_bytes(data)
+    assert finish(journal, made) == tmp_path / "r-2.parquet"
+    assert store.read_rows(tmp_path / "r-2.parquet") == made and path.read_bytes() == data
+
+
+def test_a_full_disk_at_the_end_leaves_the_journal(tmp_path: Path) -> None:
+    """/dev/full is a disk without space: what is written beside goes there."""
+    made = rows(2)
+    journal = tmp_path / "r.journal"
+    data = written(journal, made)
+    (tmp_path / "r.part").symlink_to("/dev/full")
+    with pytest.raises(StoreError) as error:
+        finish(journal, made)
+    says = f"{tmp_path}/r.parquet: cannot be written: No space left on device; the rows are safe in {journal}"
+    assert str(error.value) == says
+    assert journal.read_bytes() == data and os.listdir(tmp_path) == ["r.journal"]
+    (tmp_path / "r.part").write_bytes(b"half a file of a run that was killed")
+    assert finish(journal, made) == tmp_path / "r.parquet"
+    assert store.read_rows(tmp_path / "r.parquet") == made and os.listdir(tmp_path) == ["r.parquet"]

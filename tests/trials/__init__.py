@@ -1,0 +1,1 @@
+"""Simulations whose tables are evidence: each a command, `python -m tests.trials.NAME`."""
