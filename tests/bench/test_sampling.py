@@ -1,15 +1,22 @@
-"""When sampling stops, and whether the interval it publishes covers the truth."""
+"""How a visit settles and when its sampling stops; what a row says of several visits."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
-from bench.measure.sampling import CPU, CUDA, Protocol, collect, interval, settle
+from bench.measure.sampling import Protocol, Visit, collect, interval, protocol, publish, settle, wander
+
+CPU = protocol("cpu")
+CUDA = protocol("cuda")
+NIGHTLY = protocol("cuda", visits=3)
+BOOST = protocol("cuda", regime="boost")
 
 
 class Stream:
@@ -27,10 +34,31 @@ class Stream:
         return self.wall_s
 
 
+class Level(Stream):
+    """A level that depends on the time, with a little noise."""
+
+    def __init__(self, level: Callable[[float], float], seed: int, noise: float = 0.003) -> None:
+        super().__init__(iter(()))
+        self.level, self.noise, self.generator = level, noise, np.random.default_rng(seed)
+
+    def sample(self) -> tuple[float, float]:
+        value = self.level(self.wall_s) * (1 + self.noise * float(self.generator.standard_normal()))
+        self.wall_s += value
+        return value, value
+
+
 def noisy(median_s: float, spread: float, seed: int) -> Iterator[float]:
     generator = np.random.default_rng(seed)
     while True:
         yield median_s * float(np.exp(spread * generator.standard_normal()))
+
+
+def visit(level: float, seed: int = 0, count: int = 40, **facts: object) -> Visit:
+    """A settled visit whose samples scatter by 0.1 % about a level, their median exactly there."""
+    samples = level * (1 + 1e-3 * np.random.default_rng(seed).standard_normal(count))
+    samples *= level / np.median(samples)
+    found = Visit(tuple(samples.tolist()), True, 0.1, "converged", 0.0)
+    return replace(found, **facts)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -40,73 +68,38 @@ def seed() -> int:
     return chosen
 
 
-def test_no_interval_reaches_below_the_quickest_sample() -> None:
-    """A fifth of the time five times as slow: the spread of the blocks alone would reach below 0."""
-    samples_s = [1.0, 1.01] * 40 + [5.0, 5.01] * 10
-    median, low, high = interval(samples_s, Protocol())
-    assert (median, low) == (1.01, 1.0) and high > 3
-    steady = interval([1.0] * 100, Protocol())
-    assert steady[1] < 1.0 < steady[2]  # but never narrower than the floor
+# ---- when sampling stops
 
 
-def test_the_interval_covers_the_median_as_often_as_it_says(seed: int) -> None:
-    """Independent samples of a skewed distribution: 95 % of 400 intervals, within three sigma."""
-    protocol = Protocol(floor=0.0)
-    generator = np.random.default_rng(seed)
-    covered = 0
-    for _ in range(400):
-        samples = 1e-3 * np.exp(0.05 * generator.standard_exponential(60))
-        _, low, high = interval(samples.tolist(), protocol)
-        covered += low <= 1e-3 * np.exp(0.05 * np.log(2)) <= high
-    assert covered / 400 > 0.95 - 3 * (0.95 * 0.05 / 400) ** 0.5
-
-
-@pytest.mark.parametrize(("count", "rank"), [(12, 3), (20, 6), (100, 40)])
-def test_the_interval_is_that_of_the_order_statistics(count: int, rank: int) -> None:
-    """Ranks from tables of the sign test; blocks that are alike add nothing."""
-    values = [1.0 + 0.01 * i for i in range(count)]
-    blocks = [values[i::5] for i in range(5)]
-    mixed = [value for block in blocks for value in block]
-    _, low, high = interval(mixed, Protocol(floor=0.0))
-    if count == 100:
-        assert (low, high) == (values[rank - 1], values[-rank])
-    assert low <= values[rank - 1] and high >= values[-rank]
-
-
-def test_drift_widens_the_interval() -> None:
-    steady = [1.0 + 1e-4 * (i % 7) for i in range(100)]
-    drifting = [1.0 + 0.05 * i / 100 for i in range(100)]
-    widths = [high - low for _, low, high in (interval(steady, CPU), interval(drifting, CPU))]
-    assert widths[0] < 0.003 and widths[1] > 0.03
-
-
-def test_too_few_samples_give_no_interval() -> None:
-    assert interval([1.0] * 5, CPU) == (1.0, 0.0, float("inf"))
-
-
-@pytest.mark.parametrize("count", [20, 57, 400])
-def test_the_interval_is_never_narrower_than_floor_and_clock(count: int) -> None:
-    median, low, high = interval([1e-6] * count, CPU, step_s=0.0)
-    assert high - median == pytest.approx(1e-9) and median - low == pytest.approx(1e-9)
-    median, low, high = interval([1e-6] * count, CPU, step_s=5e-8)
-    assert high - median == pytest.approx(5e-8)
-
-
-def test_stragglers_do_not_move_the_median(seed: int) -> None:
+def test_stragglers_do_not_move_the_median_and_stay_in_the_record(seed: int) -> None:
     generator = np.random.default_rng(seed)
     values = (1e-4 * (3.0 if generator.random() < 0.05 else 1.0) for _ in itertools.count())
     found = collect((stream := Stream(values, 10)).sample, CPU, 1.0, stream.now)
     assert found.stop == "converged"
-    assert found.median_s == pytest.approx(1e-4, rel=1e-9)
+    assert publish([found], CPU).median_s == pytest.approx(1e-4, rel=1e-9)
     assert max(found.samples_s) == pytest.approx(3e-4)  # and none is thrown away
+    assert sum(found.samples_s) * 10 == pytest.approx(stream.wall_s - found.settle_s)
 
 
-def test_converged_means_within_one_percent(seed: int) -> None:
-    found = collect((stream := Stream(noisy(1e-3, 0.02, seed))).sample, CPU, 10.0, stream.now)
-    assert found.stop == "converged" and found.settled
-    assert found.high_s - found.median_s <= 0.01 * found.median_s
-    assert sum(found.samples_s) >= CPU.least_timed_s
-    assert found.median_s == pytest.approx(1e-3, rel=0.02)
+@pytest.mark.parametrize(("settings", "spread"), [(CPU, 0.1), (CUDA, 0.15), (NIGHTLY, 0.06)])
+def test_converged_means_as_narrow_as_the_protocol_says(settings: Protocol, spread: float, seed: int) -> None:
+    """Noise that makes the least timed work far too little."""
+    settings = replace(settings, most_samples=50_000)
+    found = collect((stream := Stream(noisy(1e-3, spread, seed))).sample, settings, 100.0, stream.now)
+    row = publish([found], replace(settings, visits=1))
+    assert found.stop == row.stop == "converged"
+    assert max(row.high_s - row.median_s, row.median_s - row.low_s) <= settings.half_width * row.median_s
+    assert row.median_s == pytest.approx(1e-3, rel=4 * settings.half_width)
+    least = found.samples_s[: math.ceil(settings.least_timed_s / 1.2e-3)]
+    _, low, high = interval(least, settings)
+    assert high - low > 2 * settings.half_width * row.median_s and len(found.samples_s) > len(least)
+
+
+@pytest.mark.parametrize("settings", [CPU, CUDA, NIGHTLY])
+def test_a_quiet_case_settles_and_takes_no_longer_than_it_must(settings: Protocol, seed: int) -> None:
+    found = collect((stream := Stream(noisy(1e-3, 0.001, seed))).sample, settings, 10.0, stream.now)
+    assert found.settled and found.stop == "converged"
+    assert settings.least_timed_s <= sum(found.samples_s) < 1.2 * settings.least_timed_s
 
 
 def test_a_case_can_be_watched_for_longer_than_it_needs(seed: int) -> None:
@@ -121,42 +114,366 @@ def test_the_budget_ends_a_case_that_does_not_converge(seed: int) -> None:
     assert 0.5 <= stream.wall_s < 0.6
 
 
+def test_the_budget_is_wall_time_and_precision_is_sample_time(seed: int) -> None:
+    """A host that needs 9 ms beside each sample of 1 ms: the budget is over after a tenth as many."""
+    stream = Stream(noisy(1e-3, 0.5, seed))
+
+    def slow_host() -> tuple[float, float]:
+        stream.wall_s += 9e-3
+        return stream.sample()
+
+    found = collect(slow_host, CPU, 1.0, stream.now)
+    assert found.stop == "budget" and 1.0 <= stream.wall_s < 1.1
+    assert sum(found.samples_s) < 0.2
+
+
+def test_so_many_samples_are_enough() -> None:
+    generator = np.random.default_rng(1)
+    stream = Stream(1e-6 * float(generator.choice([1.0, 9.0])) for _ in itertools.count())
+    found = collect(stream.sample, CPU, 10.0, stream.now)
+    assert found.stop == "samples" and len(found.samples_s) == CPU.most_samples
+
+
 def test_slow_launches_get_their_least_samples_but_not_for_ever() -> None:
     found = collect((stream := Stream(itertools.repeat(0.04))).sample, CPU, 0.5, stream.now)
     assert len(found.samples_s) >= CPU.least_samples
     found = collect((stream := Stream(itertools.repeat(0.3))).sample, CPU, 0.5, stream.now)
     assert stream.wall_s < 2.0 and found.stop == "budget"
-    assert found.high_s == float("inf")
+    assert publish([found], CPU).high_s == math.inf
 
 
-def test_a_clock_that_reads_zero_does_not_hang() -> None:
-    ticks = itertools.count()
-    found = collect(lambda: (0.0, 0.0), CPU, 1.0, lambda: 1e-4 * next(ticks))
-    assert found.stop in ("samples", "budget")
-
-
-def test_settling_waits_for_a_falling_clock() -> None:
-    """12 % slower with a time constant of 0.1 s: nothing is published before windows agree."""
-    wall = 0.0
+@pytest.mark.parametrize("settings", [CPU, CUDA, NIGHTLY, BOOST])
+@pytest.mark.parametrize("took_s", [0.0, 1e-3])
+@pytest.mark.parametrize("tick_s", [0.0, 1e-4])
+def test_clocks_that_stand_still_hang_nothing(settings: Protocol, took_s: float, tick_s: float) -> None:
+    """A zero estimate, or a wall clock that does not move, ends after a number of samples."""
+    ticks, asked = itertools.count(), itertools.count()
 
     def sample() -> tuple[float, float]:
-        nonlocal wall
-        value = 1e-3 * (1 - 0.12 * np.exp(-wall / 0.1))
-        wall += value
-        return float(value), float(value)
+        assert next(asked) < 20_000
+        return took_s, took_s
 
-    found = collect(sample, Protocol(), 5.0, lambda: wall)
-    assert found.settled
-    assert found.samples_s[0] > 0.98e-3
+    found = collect(sample, settings, 1.0, lambda: tick_s * next(ticks), rest=lambda _: None)
+    assert found.stop in ("samples", "budget", "converged")
+    assert not math.isnan(publish([found], settings, wander=0.01).high_s)
+
+
+def test_what_never_agrees_is_accepted_all_the_same_and_says_so(seed: int) -> None:
+    """No loop of discarding: samples anywhere between 1 and 3 ms, for as long as one looks."""
+    generator = np.random.default_rng(seed)
+    stream = Stream(1e-3 * float(generator.uniform(1, 3)) for _ in itertools.count())
+    found = collect(stream.sample, CUDA, 20.0, stream.now)
+    row = publish([found], CUDA)
+    assert found.stop == "samples" and len(found.samples_s) == CUDA.most_samples
+    assert row.stop == "samples" and row.high_s - row.low_s > 2 * CUDA.half_width * row.median_s
+
+
+# ---- settling
+
+
+@pytest.mark.parametrize("settings", [CPU, CUDA])
+def test_settling_waits_for_a_falling_clock(settings: Protocol, seed: int) -> None:
+    """12 % slower with a time constant of 0.1 s: nothing is kept before windows agree."""
+    stream = Level(lambda at_s: 1e-3 * (1 - 0.12 * math.exp(-at_s / 0.1)), seed)
+    found = collect(stream.sample, settings, 10.0, stream.now)
+    assert found.settled and 0.1 < found.settle_s < 2.5
+    assert publish([found], settings).median_s > (0.98e-3 if settings is CPU else 0.998e-3)
+
+
+def test_a_slow_fall_that_windows_hide_is_seen_as_a_trend(seed: int) -> None:
+    """12 % in 2 s: after four seconds windows span less than half a percent, and 1.6 % are still to come."""
+    stream = Level(lambda at_s: 1e-3 * (1 - 0.12 * math.exp(-at_s / 2.0)), seed)
+    found = collect(stream.sample, CUDA, 10.0, stream.now)
+    assert not found.settled and found.settle_s == pytest.approx(CUDA.settle_most_s, abs=0.01)
+    blind = replace(CUDA, settle_trend=1.0)
+    stream = Level(lambda at_s: 1e-3 * (1 - 0.12 * math.exp(-at_s / 2.0)), seed)
+    assert collect(stream.sample, blind, 10.0, stream.now).settled  # so the test above can fail
 
 
 def test_what_never_settles_says_so() -> None:
-    ramp = (1e-3 * 1.002**i for i in itertools.count())
-    stream = Stream(ramp)
+    stream = Stream(1e-3 * 1.002**i for i in itertools.count())
     assert not settle(stream.sample, CPU, 0.3, stream.now)
 
 
+def test_settling_takes_its_share_of_the_budget_and_no_more() -> None:
+    ramp = (1e-3 * 1.01**i for i in itertools.count())
+    found = collect((stream := Stream(ramp)).sample, CPU, 0.5, stream.now)
+    assert not found.settled and found.settle_s == pytest.approx(0.15, rel=0.05)
+
+
+def test_times_that_agree_do_not_settle_while_the_clock_falls(seed: int) -> None:
+    stream = Stream(noisy(1e-3, 0.001, seed))
+    falling = collect(stream.sample, CUDA, 20.0, stream.now, clock_hz=lambda: 1.9e9 - 1e7 * stream.wall_s)
+    assert not falling.settled
+    rising = itertools.count(1_500_000_000, 1_000_000)
+    for clock_hz in (lambda: 1.9e9, lambda: None, lambda: float(next(rising))):
+        stream = Stream(noisy(1e-3, 0.001, seed))
+        found = collect(stream.sample, CUDA, 20.0, stream.now, clock_hz=clock_hz)
+        assert found.settled and found.settle_s < 3.0
+
+
+@pytest.mark.parametrize(("light", "least_s"), [(True, 0.1), (False, 0.85), (None, 0.75)])
+def test_a_light_load_settles_after_one_short_window(light: bool | None, least_s: float) -> None:
+    """Asked under load, once, after the window."""
+    asked_at: list[float] = []
+    stream = Stream(itertools.repeat(1e-3))
+
+    def far_from_limits() -> bool:
+        asked_at.append(stream.wall_s)
+        return bool(light)
+
+    found = collect(stream.sample, CUDA, 10.0, stream.now, light=None if light is None else far_from_limits)
+    assert found.settled and found.settle_s == pytest.approx(least_s, abs=0.005)
+    assert asked_at == ([] if light is None else [pytest.approx(0.1, abs=0.002)])
+
+
+@pytest.mark.parametrize("settings", [CPU, NIGHTLY])
+def test_no_short_path_where_windows_are_short_anyway(settings: Protocol) -> None:
+    stream = Stream(itertools.repeat(1e-4))
+    found = collect(stream.sample, settings, 10.0, stream.now, light=lambda: True)
+    windows_s = settings.settle_windows * settings.settle_window_s
+    assert found.settle_s == pytest.approx(windows_s, rel=0.02)
+
+
+# ---- the regime boost
+
+
+def test_boost_is_bursts_after_rests_without_settling(seed: int) -> None:
+    """The device slows down within 30 ms of work and recovers in a rest: only its boost is seen."""
+    log: list[tuple[str, float]] = []
+
+    class Heating:
+        wall_s = busy_s = 0.0
+
+        def sample(self) -> tuple[float, float]:
+            value = 0.9e-3 if self.busy_s < 0.03 else 1.2e-3
+            self.busy_s += value
+            self.wall_s += value
+            log.append(("sample", value))
+            return value, value
+
+        def rest(self, seconds: float) -> None:
+            log.append(("rest", seconds))
+            self.wall_s += seconds
+            self.busy_s = 0.0
+
+    device = Heating()
+    found = collect(device.sample, BOOST, 10.0, lambda: device.wall_s, rest=device.rest)
+    assert found.stop == "converged" and found.settled and found.settle_s == 0.0
+    assert set(found.samples_s) == {0.9e-3} and len(found.samples_s) == len(
+        [x for x in log if x[0] == "sample"]
+    )
+    bursts = [list(group) for kind, group in itertools.groupby(log, lambda x: x[0]) if kind == "sample"]
+    assert log[0] == ("rest", BOOST.rest_s) and len(bursts) >= 5
+    assert device.wall_s < 2.5  # a visit in bursts costs mostly rests
+    assert all(0.019 <= sum(s for _, s in burst) <= BOOST.burst_s + 1e-9 for burst in bursts[:-1])
+    sustained = collect((hot := Heating()).sample, CUDA, 10.0, lambda: hot.wall_s, rest=hot.rest)
+    assert set(sustained.samples_s) == {1.2e-3}
+
+
+def test_a_launch_longer_than_a_burst_is_a_burst() -> None:
+    rests: list[float] = []
+    stream = Stream(itertools.repeat(0.05))
+    found = collect(stream.sample, BOOST, 10.0, stream.now, rest=rests.append)
+    assert len(rests) == len(found.samples_s) >= BOOST.least_samples
+
+
+# ---- protocols
+
+
 def test_the_protocol_hash_changes_with_any_setting() -> None:
-    assert CPU.hash != CUDA.hash
     assert Protocol().hash == Protocol().hash
-    assert Protocol(ring_factor=2.4).hash != Protocol().hash
+    changed = {
+        replace(
+            CUDA, **{f.name: f"{getattr(CUDA, f.name)}1" if isinstance(getattr(CUDA, f.name), str) else 77}
+        ).hash
+        for f in fields(Protocol)
+    }
+    assert len(changed | {CUDA.hash}) == len(fields(Protocol)) + 1
+
+
+def test_protocols_that_differ_are_never_one() -> None:
+    every = [
+        protocol(kind, visits, regime)
+        for kind in ("cpu", "cuda")
+        for visits in (1, 2, 3, 5, 9)
+        for regime in ("sustained", "boost")
+    ]
+    assert len({one.hash for one in every}) == len(every)
+    assert {one.version for one in every} == {"p2"}
+    assert all(one.most_visits >= one.visits for one in every)
+
+
+def test_what_is_asked_of_a_quick_run_and_of_a_nightly_one() -> None:
+    assert (CUDA.half_width, NIGHTLY.half_width) == (0.01, 0.005)
+    assert NIGHTLY.settle_most_s < 1 < CUDA.settle_most_s
+    assert CUDA.regime == "sustained" and BOOST.regime == "boost"
+
+
+# ---- what a row says of its visits
+
+
+def test_one_visit_is_published_as_it_is(seed: int) -> None:
+    one = visit(1e-3, seed)
+    row = publish([one], CUDA)
+    assert (row.median_s, row.low_s, row.high_s) == interval(one.samples_s, CUDA)
+    assert row.kept == (0,) and row.stop == "converged"
+
+
+def test_the_median_is_that_of_the_samples_of_all_kept_visits(seed: int) -> None:
+    visits = [visit(level, seed + i, 30 + i) for i, level in enumerate((1.0, 1.001, 0.999))]
+    row = publish(visits, NIGHTLY)
+    assert row.kept == (0, 1, 2) and row.stop == "converged"
+    assert row.median_s == np.median(np.concatenate([one.samples_s for one in visits]))
+
+
+def test_students_t_over_the_visits_by_hand() -> None:
+    """Medians 0.99, 1, 1.01: a standard deviation of 0.01, 4.303 standard errors of it either side."""
+    row = publish([visit(level) for level in (0.99, 1.0, 1.01)], replace(NIGHTLY, agree=0.1))
+    reach = 4.3027 * 0.01 / 3**0.5
+    assert row.high_s == pytest.approx(1 + reach, abs=1e-5)
+    assert row.low_s == pytest.approx(0.99 * 0.997, abs=1e-3)  # but not below the quickest sample
+    assert row.low_s >= min(visit(0.99).samples_s)
+    assert row.stop == "visits"
+
+
+@pytest.mark.parametrize(("last", "stop"), [(1.0099, "converged"), (1.0101, "visits")])
+def test_visits_agree_within_a_percent_or_have_not_converged(last: float, stop: str) -> None:
+    loose = replace(NIGHTLY, half_width=0.5)
+    row = publish([visit(level) for level in (1.0, 1.0, last)], loose)
+    assert row.stop == stop
+
+
+def test_the_width_decides_too() -> None:
+    levels = (1.0, 1.003, 1.0)  # spread 0.0017, t 4.3 / sqrt 3: 0.43 % about a mean that is 0.1 % above
+    assert (
+        publish([visit(level) for level in levels], replace(NIGHTLY, half_width=0.0055)).stop == "converged"
+    )
+    assert publish([visit(level) for level in levels], replace(NIGHTLY, half_width=0.0045)).stop == "visits"
+    out_of_time = [visit(level, stop="budget") for level in levels]
+    assert publish(out_of_time, replace(NIGHTLY, half_width=0.0045)).stop == "budget"
+
+
+def test_fewer_visits_than_asked_for_have_not_converged() -> None:
+    assert publish([visit(1.0)] * 2, NIGHTLY).stop == "budget"
+    assert publish([visit(1.0)] * 3, NIGHTLY).stop == "converged"
+    assert publish([visit(1.0)], NIGHTLY).stop == "budget"
+
+
+def test_visits_that_were_still_settling_are_earlier() -> None:
+    row = publish([visit(level) for level in (0.88, 0.95, 1.0, 1.0, 1.0)], NIGHTLY)
+    assert row.kept == (2, 3, 4) and row.median_s == pytest.approx(1.0) and row.stop == "converged"
+    assert row.low_s > 0.99
+
+
+def test_the_last_visits_are_published_even_if_they_disagree() -> None:
+    row = publish([visit(level) for level in (1.0, 1.1, 1.2)], NIGHTLY)
+    assert row.kept == (0, 1, 2) and row.stop == "visits" and row.high_s > 1.3
+    assert publish([visit(level) for level in (0.8, 1.0, 1.1, 1.2)], NIGHTLY).kept == (1, 2, 3)
+
+
+def test_a_level_that_was_left_and_found_again_is_two_states() -> None:
+    """An earlier visit matched and a later one did not: the interval reaches both."""
+    row = publish([visit(level) for level in (1.0, 1.05, 1.0, 1.0, 1.0)], NIGHTLY)
+    assert row.kept == (0, 1, 2, 3, 4) and row.median_s == pytest.approx(1.0, abs=1e-3)
+    assert row.high_s > 1.035 and row.stop == "visits"
+    once = publish([visit(level) for level in (1.05, 1.0, 1.0, 1.0)], NIGHTLY)
+    assert once.kept == (1, 2, 3) and once.stop == "converged"
+
+
+def test_many_visits_that_agree_are_all_published_and_narrow_the_interval() -> None:
+    levels = (1.0, 1.002, 0.998, 1.001, 0.999, 1.002, 0.998, 1.0)
+    three = publish([visit(level) for level in levels[:3]], NIGHTLY)
+    eight = publish([visit(level) for level in levels], NIGHTLY)
+    assert eight.kept == tuple(range(8))
+    assert eight.high_s - eight.low_s < 0.6 * (three.high_s - three.low_s)
+
+
+def test_the_clocks_step_of_the_coarsest_visit_counts() -> None:
+    row = publish([visit(1.0), visit(1.0, step_s=0.03), visit(1.0)], NIGHTLY)
+    assert row.high_s == pytest.approx(1.03) and row.low_s == pytest.approx(0.97)
+
+
+def test_too_few_samples_in_all_are_no_interval() -> None:
+    row = publish([Visit((1.0,), True, 0.0, "budget", 0.0)] * 3, NIGHTLY)
+    assert (row.low_s, row.high_s, row.stop) == (0.0, math.inf, "budget")
+
+
+# ---- what the run knows
+
+
+def test_the_interval_reaches_the_time_at_the_machines_usual_speed() -> None:
+    """The fixed kernel took 10 % longer than it usually does: at its usual speed the case may be as quick."""
+    slow = visit(1.1, state_s=1.1e-4)
+    row = publish([slow], CPU, typical_s=1e-4)
+    assert row.median_s == pytest.approx(1.1)  # a kernel that memory binds does not follow: not moved
+    assert row.low_s == pytest.approx(0.99, rel=1e-6)  # 1 %: the fixed kernel is no better known
+    assert row.high_s == pytest.approx(publish([slow], CPU).high_s)
+    quick = publish([visit(0.9, state_s=0.9e-4)], CPU, typical_s=1e-4)
+    assert quick.high_s == pytest.approx(1.01, rel=1e-6) and quick.low_s > 0.89
+    assert publish([slow], CPU).low_s > 1.09  # alone, it knows nothing of it
+    assert row.stop == "converged"
+
+
+def test_of_several_visits_the_median_state_counts() -> None:
+    visits = [visit(1.0, state_s=state) for state in (1.0e-4, 1.2e-4, 1.0e-4)]
+    row = publish(visits, replace(CPU, visits=3), typical_s=1e-4)
+    assert row.high_s == pytest.approx(1.01, rel=1e-6) and row.low_s == pytest.approx(0.99, rel=1e-6)
+    unknown = publish([visit(1.0, state_s=None)], CPU, typical_s=1e-4)
+    assert unknown.high_s < 1.005
+
+
+def test_where_no_state_is_known_the_interval_reaches_as_far_as_the_runs_cases_wander() -> None:
+    row = publish([visit(1.0)], CUDA, wander=0.05)
+    assert row.high_s == pytest.approx(1.05) and row.low_s == pytest.approx(1 / 1.05)
+    assert row.stop == "converged"  # what the case itself could tell, it did
+    several = publish([visit(1.0)] * 4, NIGHTLY, wander=0.05)
+    assert several.high_s == pytest.approx(1.025) and several.low_s == pytest.approx(1 / 1.025)
+    known = publish([visit(1.0, state_s=1e-4)], CPU, typical_s=1e-4, wander=0.05)
+    assert known.high_s == pytest.approx(1.01)
+    assert publish([visit(1.0)], CUDA, wander=0.0) == publish([visit(1.0)], CUDA)
+
+
+def test_wander_is_what_cases_differ_by_from_themselves() -> None:
+    assert wander([]) is None and wander([[1.0], [2.0]]) is None
+    assert wander([[1.0, 1.02]]) == pytest.approx(0.02)
+    assert wander([[1.02, 1.0], [5.0]]) == pytest.approx(0.02)
+    steady = [[1.0, 1.001]] * 29
+    assert wander([*steady, [1.0, 1.5]]) == pytest.approx(0.001)  # one that met a neighbour
+    assert wander([*steady, *[[1.0, 1.5]] * 10]) == pytest.approx(0.5)
+    assert wander([*steady, [1.0, 1.03, 1.0]]) == pytest.approx(0.03)  # seen half-way, missed at the ends
+
+
+# ---- one visit's interval
+
+
+def test_the_interval_is_never_narrower_than_floor_and_clock() -> None:
+    for count in (20, 57, 400):
+        median, low, high = interval([1e-6] * count, CPU)
+        assert high - median == pytest.approx(2e-9) and median - low == pytest.approx(2e-9)
+        median, low, high = interval([1e-6] * count, CPU, step_s=5e-8)
+        assert high - median == pytest.approx(5e-8)
+
+
+def test_too_few_samples_give_no_interval() -> None:
+    assert interval([1.0] * 9, CPU) == (1.0, 0.0, math.inf)
+    assert interval([1.0] * 10, CPU)[2] < 1.01
+
+
+def test_samples_that_remember_are_worth_less_in_one_visit_and_in_several(seed: int) -> None:
+    """Waves that every block holds two of, so that blocks are alike: shuffled, the same samples say more."""
+    wave = 1 + 0.01 * np.sin(2 * math.pi * np.arange(300) / 29.7)
+    shuffled = np.random.default_rng(seed).permutation(wave)
+    widths = []
+    for samples_s in (wave.tolist(), shuffled.tolist()):
+        one = Visit(tuple(samples_s), True, 0.0, "converged", 0.0)
+        alone, several = publish([one], CUDA), publish([one] * 3, CUDA)
+        widths.append((alone.high_s - alone.low_s, several.high_s - several.low_s))
+    assert widths[0][0] > 1.3 * widths[1][0] and widths[0][1] > 1.5 * widths[1][1]
+
+
+def test_drift_widens_the_interval() -> None:
+    steady = [1.0 + 1e-4 * (i % 7) for i in range(100)]
+    drifting = [1.0 + 0.05 * i / 100 for i in range(100)]
+    widths = [high - low for _, low, high in (interval(steady, CPU), interval(drifting, CPU))]
+    assert widths[0] < 0.005 and widths[1] > 0.03
