@@ -23,6 +23,8 @@ from plots.frame import Run
 from plots.page import Page
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bench.store import Measurement
 
 COLORS: Mapping[str, str] = {
@@ -63,13 +65,13 @@ def _page(run: Run, cache: str, name: str, found: Sequence[judge.Duel], doubtful
     rows = run.rows
     rows = rows[(rows["cache"] == cache) & rows["implementation"].isin([name, *libraries])]
     rows = rows[rows["parameters"].isin({one.parameters for one in found}) & (rows["visit"] == 0)]
-    rows = rows.drop_duplicates(["implementation", "parameters"], keep="last")
+    rows = rows[~rows["suspect"]].drop_duplicates(["implementation", "parameters"], keep="last")
     page = Page(
         Page.LEFT + Page.RIGHT + columns * _WIDTH_IN[columns],
         lines * _HEIGHT_IN + (lines - 1) * _GAP_IN,
         f"GEMM: {name} against {' and '.join(libraries)}",
         style.facts(run, rows),
-        _caption(found, name, doubtful),
+        _caption(found, name, doubtful, rows),
     )
     device = str(run.rows["device_name"].iloc[0])
     goals = {one.region: judge.goal(one.region, device) for one in panels}
@@ -159,7 +161,7 @@ def _handles(found: Sequence[judge.Duel], goals: Sequence[judge.Goal]) -> list[A
     return handles
 
 
-def _caption(found: Sequence[judge.Duel], name: str, doubtful: int) -> str:
+def _caption(found: Sequence[judge.Duel], name: str, doubtful: int, rows: pd.DataFrame) -> str:
     told = [
         f"Median time of the library / median time of {name}, same problem, same run: above 1 it is quicker.",
         "Bars: the 95 % interval, wider of a bootstrap of the samples and what the rows' intervals allow.",
@@ -168,4 +170,5 @@ def _caption(found: Sequence[judge.Duel], name: str, doubtful: int) -> str:
     told.append("Lowest: " + "; ".join(f"{one.name} {one.ratio:.3f}" for one in lowest) + ".")
     if doubtful:
         told.append(f"{doubtful} pairs of this run are left out: a flag casts doubt on one of the two.")
+    told.append(style.flags_said(rows))
     return " ".join(told)

@@ -246,4 +246,5 @@ class _Drawing:
             told.append("Every point held to this tile is flagged, hence no prediction.")
         if self.lost:
             told.append(f"{self.lost} further cases have no time.")
+        told.append(style.flags_said(self.rows))
         return " ".join(told)

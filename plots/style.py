@@ -7,6 +7,7 @@ never stands without its marker. Colour and marker say the implementation, the d
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from matplotlib import rc_context
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.lines import Line2D
 
+from bench.judge.flags import FLAGS
 from plots.frame import Run
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -145,7 +147,7 @@ def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tu
 def flagged(size: float) -> Line2D:
     """The legend's entry for hollow points, whatever their colour and marker."""
     return Line2D(
-        [], [], color="#444444", marker="o", mfc="white", ls="", ms=size, label="flagged (noisy, ...)"
+        [], [], color="#444444", marker="o", mfc="white", ls="", ms=size, label="in doubt (flagged)"
     )
 
 
@@ -184,6 +186,19 @@ def facts(run: Run, rows: pd.DataFrame) -> str:
     told.append(f"n = {timed}" + (" measured" if timed == len(rows) else f" of {len(rows)} measured"))
     # Lines break between the facts, not inside them.
     return " · ".join(one.replace(" ", NO_BREAK) for one in told)
+
+
+def flags_said(rows: pd.DataFrame) -> str:
+    """How many of the timed rows raise which flag: `Flagged: 3 noisy (hollow); 5 unconverged.`"""
+    timed = rows[rows["median_s"].notna()]
+    raised = Counter(name for names in timed["flags"] for name in names.split())
+    found = [flag for flag in FLAGS if raised[flag.name]]
+    doubted, others = (
+        ", ".join(f"{raised[flag.name]} {flag.name}" for flag in found if flag.doubt == doubt)
+        for doubt in (True, False)
+    )
+    told = "; ".join(filter(None, (doubted and f"{doubted} (hollow)", others)))
+    return f"Flagged: {told}." if told else "No point is flagged."
 
 
 def _each(column: pd.Series) -> str:

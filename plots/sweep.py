@@ -230,9 +230,11 @@ class _Drawing:
         for line, some in self._lines(rows):
             some = some[some["of_roof"].notna()].sort_values(self.section.x)
             look = self.looks[line]
-            axes.plot(
-                self._x(some), some["of_roof"], look.marker, ls=look.dash, color=look.color, ms=2.4, lw=0.8
-            )
+            axes.plot(self._x(some), some["of_roof"], ls=look.dash, color=look.color, lw=0.8)
+            for suspect, these in some.groupby("suspect"):
+                face = "white" if suspect else look.color
+                how: dict[str, Any] = {"color": look.color, "mfc": face, "ms": 2.4, "mew": 0.6}
+                axes.plot(self._x(these), these["of_roof"], look.marker, label="_ratio", **how)
         scale.ratio(axes, self.shown["of_roof"].to_numpy(dtype=float))
 
     def _handles(self) -> list[Artist]:
@@ -267,6 +269,7 @@ class _Drawing:
         if len(self.hidden):
             lines = f"{len(self.hidden)} cases of lines or panels without any time"
             told.append(f"Not drawn: {lines} ({_why(self.hidden)}).")
+        told.append(style.flags_said(self.shown))
         return " ".join(told)
 
 

@@ -24,8 +24,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from bench.judge.efficiency import DOUBTFUL, OURS
-from bench.judge.flags import flags
+from bench.judge.efficiency import OURS
+from bench.judge.flags import DOUBTFUL, flags
 from bench.model.ceilings import Ceilings
 from bench.store import Measurement
 

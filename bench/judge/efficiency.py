@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from bench.judge.flags import flags
+from bench.judge.flags import DOUBTFUL, flags
 from bench.model.ceilings import Ceilings, is_ceiling
 from bench.store import Measurement
 
@@ -22,8 +22,6 @@ Region = Literal["<= 1/2 cache", "<= 4 x cache", "> 4 x cache"]
 
 OURS = "triton"
 """What the names of our implementations begin with."""
-DOUBTFUL = {"unsettled", "above_roof", "contended", "stolen", "clock_moved", "throttled"}
-"""Flags of a row that no comparison may rest on."""
 
 
 @dataclass(frozen=True)

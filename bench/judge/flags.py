@@ -1,6 +1,7 @@
 """What one row's number may not be used for without a second look: flags, each with its one rule.
 
-A flag never changes or hides a time. Rows that say why they have no time are not flagged.
+A flag never changes or hides a time. A row without a time says why itself; of those only the ones whose
+result was no good are flagged. Every rule is a function of the row, and of the ceilings of its run.
 """
 
 from __future__ import annotations
@@ -8,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
 
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, of_roof, row_traffic
@@ -17,16 +22,26 @@ if TYPE_CHECKING:
 
 NOISY = 0.02
 """Largest half-width of the 95 % interval, as a share of the median."""
+DRIFTING = 0.02
+"""Largest change of the median from the first third of a visit's samples to the last, as a share."""
+CHANCE = 1.96
+"""Standard deviations by which the rank sums of two thirds of the same noise differ once in twenty times."""
 ABOVE_ROOF = 1.05
 """Largest share of the calibrated roof that measuring error explains."""
 LAUNCH_BOUND = 1.1
 """Times the launch floor within which a row times the launch, not the work."""
 CONTENDED = 0.05
 """Largest share of the time in which some task waited for a processor (Linux pressure stall)."""
-CLOCK_MOVED = 0.05
-"""Largest change of a fixed kernel's time from before to after, as a share: its own noise is below."""
+ON_PROCESSOR = 0.95
+"""Smallest share of the time that the timing thread has a processor."""
 STOLEN = 0.02
 """Largest share of processor time that a hypervisor may take."""
+CLOCK_MOVED = 0.05
+"""Largest change of a fixed kernel's time from before to after, as a share: its own noise is below."""
+HELD = 0.05
+"""Largest share of the time in which a power limit, sync boost or a processor quota may hold work back."""
+INVALID = ("wrong", "escaped")
+"""Statuses of a row whose result was no good, and the flags of the same names."""
 
 
 @dataclass(frozen=True)
@@ -36,22 +51,41 @@ class Flag:
     name: str
     rule: Callable[[Measurement, Ceilings], bool]
     means: str
+    doubt: bool = True
+    """Whether the time itself is in doubt: shown hollow, and nothing is compared with it."""
+    disturbed: bool = False
+    """Whether the machine is to blame, not the kernel: such a visit is set aside and made again."""
 
 
 def flags(row: Measurement, ceilings: Ceilings | None) -> list[str]:
-    """Names of the flags that this row raises, in the order of FLAGS; none for a row without a time.
+    """Names of the flags that this row raises, in the order of FLAGS.
 
+    A row without a time raises none, but for one whose result was `wrong` or whose launches `escaped`.
     `ceilings` are those of the row's run; None leaves out the flags that need them. A row of a
     DataFrame serves as well: what is missing there is NaN.
     """
-    if row.status != "ok" or not _above(row.median_s, 0.0):
+    timed = row.status == "ok" and _above(row.median_s, 0.0)
+    asked = (flag for flag in FLAGS if timed or flag.name in INVALID)
+    return [flag.name for flag in asked if flag.rule(row, ceilings or Ceilings())]
+
+
+def disturbances(row: Measurement) -> list[str]:
+    """Names of the flags of a visit that blame the machine: reasons to set it aside and make another.
+
+    A state that lasts (a partitioned GPU, a quota, a neighbour who stays) is named on every visit.
+    """
+    if row.status != "ok":
         return []
-    return [flag.name for flag in FLAGS if flag.rule(row, ceilings or Ceilings())]
+    return [flag.name for flag in FLAGS if flag.disturbed and flag.rule(row, Ceilings())]
 
 
 def _above(value: float | None, bar: float) -> bool:
     """Whether there is a value and it is beyond the bar; a missing one (None, NaN) is not."""
     return value is not None and bool(value > bar)
+
+
+def _below(value: float | None, bar: float) -> bool:
+    return value is not None and bool(value < bar)
 
 
 def _noisy(row: Measurement, _: Ceilings) -> bool:
@@ -69,6 +103,42 @@ def _unsettled(row: Measurement, _: Ceilings) -> bool:
     return row.settled is not None and row.settled == False  # noqa: E712
 
 
+def _drifting(row: Measurement, _: Ceilings) -> bool:
+    return any(_drifts(samples_s) for samples_s in _visits(row))
+
+
+def _visits(row: Measurement) -> list[npt.NDArray[np.float64]]:
+    """The samples of each visit; all together where the row does not say which are whose."""
+    samples_s = _numbers(row.samples_s)
+    counts = _numbers(row.visit_samples).astype(np.int64)
+    if counts.sum() != samples_s.size:
+        return [samples_s]
+    return np.split(samples_s, np.cumsum(counts)[:-1])
+
+
+def _numbers(values: object) -> npt.NDArray[np.float64]:
+    """A column of lists as an array: empty where there is none, which in a DataFrame is NaN."""
+    return np.asarray([] if values is None or isinstance(values, float) else values, dtype=np.float64)
+
+
+def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:
+    """Whether the last third is another than the first: by more than the bar, and than chance explains.
+
+    Chance by the rank-sum test of Wilcoxon, Mann and Whitney as a normal distribution with its correction for
+    whole ranks; scipy's takes ten times as long, and a result file has tens of thousands of rows.
+    """
+    n = samples_s.size // 3
+    if not n:
+        return False
+    thirds = np.stack([samples_s[:n], samples_s[-n:]])
+    low, high = sorted(np.sort(thirds)[:, [(n - 1) // 2, n // 2]].mean(axis=1).tolist())
+    if high - low <= DRIFTING * low:
+        return False
+    ranks = float(stats.rankdata(thirds.ravel())[:n].sum())
+    z = (abs(ranks - n * (2 * n + 1) / 2) - 0.5) / (n * n * (2 * n + 1) / 12) ** 0.5
+    return bool(z > CHANCE)
+
+
 def _above_roof(row: Measurement, ceilings: Ceilings) -> bool:
     if row.cache != "cold":  # from a warm cache, beating the memory roof is what is expected
         return False
@@ -77,54 +147,129 @@ def _above_roof(row: Measurement, ceilings: Ceilings) -> bool:
 
 
 def _launch_bound(row: Measurement, ceilings: Ceilings) -> bool:
-    if ceilings.launch_s is None or row.median_s is None:
+    if row.median_s is None:
         return False
-    return row.median_s <= LAUNCH_BOUND * ceilings.launch_s
+    # Launches that a graph replays, or that a host calls in turn, were queued outside of the time.
+    if row.clock == "stream" and _above(row.enqueue_s, row.median_s):
+        return True
+    return ceilings.launch_s is not None and row.median_s <= LAUNCH_BOUND * ceilings.launch_s
 
 
 def _contended(row: Measurement, _: Ceilings) -> bool:
-    return _above(row.pressure, CONTENDED)
+    return _above(row.pressure, CONTENDED) or _below(row.on_processor, ON_PROCESSOR)
 
 
 def _stolen(row: Measurement, _: Ceilings) -> bool:
     return _above(row.steal, STOLEN)
 
 
+def _shared(row: Measurement, _: Ceilings) -> bool:
+    return _above(row.foreign_processes, 0) or row.mig == "on"
+
+
 def _clock_moved(row: Measurement, _: Ceilings) -> bool:
-    before, after = row.sentinel_before_s, row.sentinel_after_s
+    # Of several visits the ends are means, in which opposite moves would cancel.
+    if row.sentinel_moved is not None and row.sentinel_moved == row.sentinel_moved:
+        return row.sentinel_moved > CLOCK_MOVED
+    before, after = row.sentinel_before_s, row.sentinel_after_s  # of a row from before there was that column
     if before is None or after is None:
         return False
     return abs(after - before) > CLOCK_MOVED * min(before, after)
 
 
 def _limits(row: Measurement) -> set[str]:
-    """What held the clock back, in NVML's words."""
+    """What held the clock back just after timing, in NVML's words."""
     reasons = row.limit_reasons if isinstance(row.limit_reasons, str) else ""
     return {reason.strip() for reason in reasons.split(",") if reason.strip()}
 
 
-def _throttled(row: Measurement, _: Ceilings) -> bool:
+def _hot(row: Measurement) -> bool:
+    """Whether heat, the hardware, sync boost or a quota held the device: anything but the power limit."""
+    if _above(row.held_thermal, 0.0) or _above(row.held_hardware, 0.0):
+        return True
+    if _above(row.held_sync, HELD) or _above(row.throttled, HELD):
+        return True
     return any("hardware" in reason or "thermal" in reason for reason in _limits(row))
 
 
-def _power_capped(row: Measurement, _: Ceilings) -> bool:
-    return _limits(row) == {"software power cap"}
+def _at_power_limit(row: Measurement) -> bool:
+    if row.held_power is not None and row.held_power == row.held_power:
+        return row.held_power > HELD
+    return "software power cap" in _limits(row)  # no counter: what was seen at the end
+
+
+def _throttled(row: Measurement, _: Ceilings) -> bool:
+    # A burst that meets the power limit is no burst at the boost clock.
+    return _hot(row) or (row.regime == "boost" and _at_power_limit(row))
+
+
+def _power_capped(row: Measurement, ceilings: Ceilings) -> bool:
+    return _at_power_limit(row) and not _throttled(row, ceilings)
+
+
+def _wrong(row: Measurement, _: Ceilings) -> bool:
+    return row.status == "wrong"
+
+
+def _escaped(row: Measurement, _: Ceilings) -> bool:
+    return row.status == "escaped"
 
 
 FLAGS = (
     Flag("noisy", _noisy, "interval wider than 2 % either side of the median: shown, not compared"),
-    Flag("unconverged", _unconverged, "sampling ran out of budget: the interval stands, no verdict on it"),
-    Flag("unsettled", _unsettled, "window medians still drifted when sampling began: no baseline"),
-    Flag("above_roof", _above_roof, "more than 105 % of the roof: the count, the cache or the roof is wrong"),
-    Flag("launch_bound", _launch_bound, "within 1.1 x the launch floor: the launch was timed, not the work"),
-    Flag("contended", _contended, "tasks waited for a processor over 5 % of the time (CPU): no baseline"),
-    Flag("stolen", _stolen, "the hypervisor took over 2 % of the processors (CPU): no baseline"),
     Flag(
-        "clock_moved",
-        _clock_moved,
-        "a fixed kernel took over 5 % more or less time afterwards (CPU)",
+        "unconverged",
+        _unconverged,
+        "sampling ran out of budget: the interval stands, no verdict on it",
+        doubt=False,
     ),
-    Flag("throttled", _throttled, "heat or hardware held the clock back: no baseline"),
-    Flag("power_capped", _power_capped, "the power limit alone held the clock: the card's sustained speed"),
+    Flag("unsettled", _unsettled, "window medians still drifted when sampling began: no baseline"),
+    Flag(
+        "drifting",
+        _drifting,
+        "the last third of a visit's samples is over 2 % off the first, and not by chance: no baseline",
+    ),
+    Flag("above_roof", _above_roof, "more than 105 % of the roof: the count, the cache or the roof is wrong"),
+    Flag(
+        "launch_bound",
+        _launch_bound,
+        "within 1.1 x the launch floor, or queued more slowly than it ran: not the work was timed",
+        doubt=False,
+    ),
+    Flag(
+        "contended",
+        _contended,
+        "tasks waited for a processor over 5 % of the time, or the timing thread did (CPU): no baseline",
+        disturbed=True,
+    ),
+    Flag(
+        "stolen",
+        _stolen,
+        "the hypervisor took over 2 % of the processors (CPU): no baseline",
+        disturbed=True,
+    ),
+    Flag(
+        "shared",
+        _shared,
+        "another process had the GPU too, or it is partitioned (MIG): no baseline",
+        disturbed=True,
+    ),
+    Flag("clock_moved", _clock_moved, "a fixed kernel took over 5 % more or less time afterwards (CPU)"),
+    Flag(
+        "throttled",
+        _throttled,
+        "heat or hardware held the clock back, or a quota the processors; in bursts the power limit too",
+        disturbed=True,
+    ),
+    Flag(
+        "power_capped",
+        _power_capped,
+        "the power limit alone held the clock: the card's sustained speed",
+        doubt=False,
+    ),
+    Flag("wrong", _wrong, "float64 does not confirm the result: no time is told"),
+    Flag("escaped", _escaped, "timed launches left their outputs unwritten: no time is told"),
 )
 """Every flag there is."""
+DOUBTFUL = frozenset(flag.name for flag in FLAGS if flag.doubt)
+"""Flags of a row that no comparison may rest on, and that figures show hollow."""

@@ -1,0 +1,213 @@
+"""The state of a machine with CPUs while a case was timed: counters of the kernel, read before and after.
+
+Everything is a difference of running counters over the window, or over its parts if the window rests in
+between (`rest`). What the kernel does not tell leaves its column null; outside of Linux that is most of it.
+
+Who else computes is seen from three sides. Pressure says that somebody waited for a processor, among the
+tasks that the kernel lets us see. The timing thread's own processor time says whether *it* waited, whoever
+took the processor. Steal says what a hypervisor took. Heat and frequency are seen by none of them, and in a
+virtual machine by no counter at all: the sentinel shows them, a fixed piece of work timed at both ends.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+Counters = dict[str, float]
+"""Running counters by name; one that the kernel does not tell is absent."""
+
+
+class CpuTelemetry:
+    """What the processors went through in a window. Called by the thread that times, between timings."""
+
+    launches = 20
+    """Of the sentinel, at each end."""
+
+    def __init__(self, sentinel: Callable[[], object], root: Path = Path("/"), clock: Any = time) -> None:
+        """`sentinel` is a launch of about 0.1 ms that uses what the cases use, from a warm cache.
+
+        `root` is where proc and sys are; `clock` has perf_counter, thread_time and sleep as `time` has them.
+        """
+        self._sentinel, self._root, self._clock = sentinel, root, clock
+        self._groups = list(control_groups(root))
+        self._governor = governor(root)
+        self._before_s = 0.0
+        self._began: Counters = {}
+        self._spent: Counters | None = None
+
+    def start(self) -> None:
+        """Begin a window."""
+        self._before_s = self._sentinel_s()
+        self._spent, self._began = None, self._read()
+
+    def rest(self, seconds: float) -> None:
+        """Sleep, which the window leaves out: a thread that sleeps would pass for one kept waiting."""
+        self._close()
+        self._clock.sleep(seconds)
+        self._began = self._read()
+
+    def stop(self) -> dict[str, Any]:
+        """Columns of the row for the window since `start`."""
+        self._close()
+        spent = self._spent or {}
+        wall_s = max(spent.get("wall", 0.0), 1e-9)
+        shares = {
+            # The machine's says nothing of a container's quota, and may be hidden from a container.
+            "pressure": _largest(spent, "pressure"),
+            # Every processor's queue that was held back adds its time, so the sum may pass the wall's.
+            "throttled": _largest(spent, "throttled"),
+            "steal": spent.get("steal"),
+            "on_processor": spent.get("thread"),
+        }
+        facts: dict[str, Any] = {k: s / wall_s for k, s in shares.items() if s is not None}
+        facts |= {k: min(1.0, facts[k]) for k in ("pressure", "throttled") if k in facts}
+        if "switches" in spent:
+            facts["involuntary_switches"] = round(spent["switches"])
+        before_s, after_s = self._before_s, self._sentinel_s()
+        facts |= {"governor": self._governor, "sentinel_before_s": before_s, "sentinel_after_s": after_s}
+        if min(before_s, after_s) > 0:
+            facts["sentinel_moved"] = abs(after_s - before_s) / min(before_s, after_s)
+        return facts
+
+    def light(self) -> bool:
+        """A CPU settles quickly, whatever its load."""
+        return True
+
+    def clock_hz(self) -> float | None:
+        """Not told: what a kernel reports is the frequency it asked for."""
+        return None
+
+    def _sentinel_s(self) -> float:
+        """Median seconds of the sentinel."""
+        times: list[float] = []
+        for _ in range(self.launches):
+            begin = self._clock.perf_counter()
+            self._sentinel()
+            times.append(self._clock.perf_counter() - begin)
+        return statistics.median(times)
+
+    def _close(self) -> None:
+        """Add what the counters did since they were read; one that is missing or stepped back is dropped."""
+        now = self._read()
+        part = {k: now[k] - at for k, at in self._began.items() if k in now and now[k] >= at}
+        before = self._spent
+        self._spent = part if before is None else {k: before[k] + s for k, s in part.items() if k in before}
+
+    def _read(self) -> Counters:
+        """All counters: seconds, and a number of switches."""
+        found: dict[str, float | None] = {
+            "wall": self._clock.perf_counter(),
+            "thread": self._clock.thread_time(),
+            "switches": resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
+            "steal": steal_s(self._root),
+            "pressure": pressure_s(self._root / "proc/pressure/cpu"),
+        }
+        if self._groups:  # the first is this process's own; those above it hold others' tasks too
+            found["pressure group"] = pressure_s(self._groups[0] / "cpu.pressure")
+        found |= {f"throttled {group}": throttled_s(group) for group in self._groups}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _largest(counters: Counters, kind: str) -> float | None:
+    return max((s for name, s in counters.items() if name.split(" ", 1)[0] == kind), default=None)
+
+
+def pressure_s(path: Path) -> float | None:
+    """Seconds in which some task waited for a processor, by a `cpu.pressure` file; None if there is none."""
+    try:
+        line = path.read_text().splitlines()[0]
+        return int(line.rsplit("total=", 1)[1]) * 1e-6
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def steal_s(root: Path) -> float | None:
+    """Seconds that the hypervisor took of a processor, since boot: the mean over those we may use."""
+    try:
+        rows = [line.split() for line in (root / "proc/stat").read_text().splitlines()]
+        ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        ticks = [int(row[8]) for row in rows if row and row[0] in ours]
+        return statistics.fmean(ticks) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError, AttributeError):  # no sched_getaffinity outside of Linux
+        return None
+
+
+def throttled_s(group: Path) -> float | None:
+    """Seconds for which a control group's quota held its tasks back, all processors added up; None if untold.
+
+    `throttled_usec` is microseconds (cgroup v2), `throttled_time` nanoseconds (v1).
+    """
+    units = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
+    try:
+        for line in (group / "cpu.stat").read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name in units:
+                return int(value) * units[name]
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def governor(root: Path) -> str:
+    """The frequency governor of all processors; `mixed: ...` if they differ, empty if none is told."""
+    found = set()
+    for path in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"):
+        try:
+            found.add(path.read_text().strip())
+        except OSError:
+            continue  # a processor that was taken offline
+    names = sorted(found - {""})
+    return f"mixed: {', '.join(names)}" if len(names) > 1 else "".join(names)
+
+
+def control_groups(root: Path) -> Iterator[Path]:
+    """Folders of the control groups that this process is in: cgroup v2, then the processor's of v1.
+
+    Of each kind the process's own comes first, then those that contain it: a quota may stand on any.
+    """
+    mounts = _mounts(root)
+    for kind in ("cgroup2", "cgroup"):
+        if kind not in mounts or (path := _own_path(root, kind)) is None:
+            continue
+        shown, at = mounts[kind]
+        # In a container the mount may show only a part of the tree, while the path is told from the top.
+        below = path.relative_to(shown) if path.is_relative_to(shown) else Path()
+        for part in (below, *below.parents):
+            yield root / at.relative_to("/") / part
+
+
+def _mounts(root: Path) -> dict[str, tuple[Path, Path]]:
+    """cgroup2 | cgroup (v1, the processor's) -> (what part of its tree is mounted, where)."""
+    found: dict[str, tuple[Path, Path]] = {}
+    try:
+        lines = (root / "proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        place, _, kind = line.partition(" - ")
+        fields, types = place.split(), kind.split()
+        if len(fields) < 5 or not types or types[0] not in ("cgroup2", "cgroup"):
+            continue
+        if types[0] == "cgroup2" or "cpu" in types[-1].split(","):
+            found.setdefault(types[0], (Path(fields[3]), Path(fields[4])))
+    return found
+
+
+def _own_path(root: Path, kind: str) -> Path | None:
+    """This process's control group: `0::/path` for v2, `4:cpu,cpuacct:/path` for v1's processor."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if (number == "0" and not controllers) if kind == "cgroup2" else ("cpu" in controllers.split(",")):
+            return Path(path)
+    return None
