@@ -1,0 +1,188 @@
+"""One timed run at a time on a GPU: a lock that the kernel gives back when its holder dies, however it dies.
+
+The lock is `flock` on a file named by the GPU's UUID, so neither the GPU's number nor the user who measures
+matters. What stands in the file is for the one who is turned away: which process, since when, doing what.
+
+The file lies in /dev/shm: it is there on every Linux, everyone may write it, it is empty after a restart, and
+containers that share it (`--ipc=host`) share the lock, as they would not with /tmp or $XDG_RUNTIME_DIR.
+Containers that share a GPU but no folder cannot see each other here. Nor can programs that are not ours. For
+both there is the count of foreign processes on the GPU, which stands in every row.
+
+A CPU is not locked. Everything on the machine uses it, so a lock among our own runs would promise a quiet
+that it cannot keep; and a CPU tells row by row what neighbours took (pressure, steal), which is flagged.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path("/dev/shm")
+
+_NOTE_BYTE = 1 << 16
+"""No note is longer; whatever else may stand in such a file is not read to its end."""
+
+
+class DeviceBusy(RuntimeError):
+    """Another run holds the device. One sentence: which process, since when, what to do."""
+
+
+class _Taken(Exception):
+    """The file is locked; with the note of whoever locked it."""
+
+    def __init__(self, note: object) -> None:
+        self.note = note
+
+
+@contextmanager
+def device_lock(uuid: str, device: str, doing: str, folder: Path = FOLDER) -> Iterator[str]:
+    """Hold the device of this UUID while the block runs; DeviceBusy if another run holds it.
+
+    `device` is what a person calls it (`cuda:0 (NVIDIA H200)`), `doing` what for, as one who is turned away
+    should read it (`results in DIR`). Yields an empty text, or why the device could not be locked, as a
+    sentence to be shown: the run may go on, but nothing then keeps a second one away. An empty UUID, a CPU's,
+    locks nothing.
+    """
+    if not uuid:
+        yield ""
+        return
+    path = folder / f"roofbench-{uuid}.lock"
+    descriptor, why = None, ""
+    try:
+        descriptor = _locked(path)
+    except _Taken as taken:
+        raise DeviceBusy(_busy(device, taken.note)) from None
+    except OSError as error:
+        why = f"{device} is not locked against a second run: {path}: {error.strerror or error}"
+    if descriptor is None:
+        yield why
+        return
+    try:
+        _write(descriptor, _ours(doing))
+        yield ""
+    finally:
+        _write(descriptor, {})
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for a child that was started and still has a copy
+        os.close(descriptor)
+
+
+def _locked(path: Path) -> int:
+    """A descriptor of the file, locked. _Taken if another has it, OSError if it cannot be had."""
+    while True:
+        descriptor = _opened(path)
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+                raise OSError("is not a plain file of its own")
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _Taken(_note(descriptor)) from None
+            if _is_still(path, found):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # removed between opening and locking: what stands there now is another file
+
+
+def _opened(path: Path) -> int:
+    """The file opened, made if need be; for reading alone where another user made it and we may not write.
+
+    Never through a symbolic link, which in a folder open to all could point at anyone's file, and never
+    waiting for the other end of a pipe.
+    """
+    careful = os.O_NOFOLLOW | os.O_NONBLOCK
+    for _ in range(3):
+        # O_CREAT on another's file is refused in such folders (fs.protected_regular), so first without.
+        for mode in (os.O_RDWR, os.O_RDONLY):
+            try:
+                return os.open(path, mode | careful)
+            except FileNotFoundError:
+                break
+            except PermissionError:
+                if mode == os.O_RDONLY:
+                    raise
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | careful, 0o666)
+        except FileExistsError:  # another made it in this moment
+            continue
+        os.fchmod(descriptor, 0o666)  # whatever our umask: the next run may be another user's
+        return descriptor
+    raise OSError("comes and goes")
+
+
+def _is_still(path: Path, found: os.stat_result) -> bool:
+    try:
+        there = path.lstat()
+    except FileNotFoundError:
+        return False
+    return (there.st_dev, there.st_ino) == (found.st_dev, found.st_ino)
+
+
+def _ours(doing: str) -> dict[str, Any]:
+    return {
+        "pid": os.getpid(),
+        "pid_namespace": _pid_namespace(),
+        "since": _now().isoformat(),
+        "doing": doing,
+    }
+
+
+def _write(descriptor: int, note: dict[str, Any]) -> None:
+    """Replace the note. Where that is not allowed, or there is no space, the lock holds all the same."""
+    text = json.dumps(note).encode() if note else b""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, text, 0)
+    except OSError:
+        pass
+
+
+def _note(descriptor: int) -> object:
+    """What the holder wrote; None if it wrote nothing that can be read."""
+    try:
+        return json.loads(os.pread(descriptor, _NOTE_BYTE, 0))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _busy(device: str, note: object) -> str:
+    """The sentence. A kill may follow it, so a process is named only if the number is its number here."""
+    who = "another process"
+    match note:
+        case {"pid": int(pid), "pid_namespace": str(where), "since": str(began), "doing": str(doing)}:
+            if where != _pid_namespace():
+                who = f"a process in another container{_since(began)} ({doing})"
+            elif Path(f"/proc/{pid}").exists():  # else the note is an earlier holder's
+                who = f"process {pid}{_since(began)} ({doing})"
+    return f"{device} is being measured by {who}; wait for it, choose another with --bench-device, or stop it"
+
+
+def _pid_namespace() -> str:
+    """In which set of process numbers ours stands: containers count their own."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _since(began: str) -> str:
+    """` since 12:03 UTC`, with the date if that was not today."""
+    try:
+        then = datetime.fromisoformat(began).astimezone(UTC)
+    except ValueError:
+        return ""
+    same_day = then.date() == _now().date()
+    return f" since {then:%H:%M} UTC" if same_day else f" since {then:%Y-%m-%d %H:%M} UTC"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,393 @@
+"""The lock on a device: two runs, runs that were killed, and files that are not what they should be."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bench.lock import DeviceBusy, device_lock
+
+ROOT = Path(__file__).parents[2]
+UUID = "GPU-5f1b2c3d-0000-4444-8888-0123456789ab"
+GPU = "cuda:0 (NVIDIA H200)"
+WAY_OUT = "; wait for it, choose another with --bench-device, or stop it"
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from bench.lock import DeviceBusy, device_lock
+try:
+    uuid, folder = sys.argv[1:]
+    with device_lock(uuid, "cuda:0 (NVIDIA H200)", "results in /of/the/holder", Path(folder)) as why:
+        print(why or "held", flush=True)
+        sys.stdin.read()
+except DeviceBusy as busy:
+    print(busy, flush=True)
+"""
+
+
+class Holder:
+    """Another process that takes the lock, says what came of it, and holds it until told to end."""
+
+    def __init__(self, folder: Path, uuid: str = UUID) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, uuid, str(folder)],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.said = self.process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self.process.communicate()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Holder]:
+    holder = Holder(tmp_path)
+    assert holder.said == "held"
+    yield holder
+    holder.kill()
+
+
+def file(folder: Path) -> Path:
+    return folder / f"roofbench-{UUID}.lock"
+
+
+def taken(folder: Path, uuid: str = UUID) -> str:
+    """What one who wants the lock is told; empty if he gets it."""
+    with device_lock(uuid, GPU, "results in r", folder) as why:
+        return why
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(DeviceBusy) as busy:
+        taken(folder)
+    return str(busy.value)
+
+
+def test_a_second_run_is_told_who_has_the_device_since_when_and_what_to_do(
+    held: Holder, tmp_path: Path
+) -> None:
+    before = datetime.now(UTC)
+    said = refused(tmp_path)
+    told = re.fullmatch(
+        rf"(.+) is being measured by process {held.process.pid} since (\d\d:\d\d) UTC "
+        rf"\(results in /of/the/holder\){re.escape(WAY_OUT)}",
+        said,
+    )
+    assert told and told[1] == GPU, said
+    since = datetime.strptime(told[2], "%H:%M").replace(tzinfo=UTC)
+    assert (before - since).seconds % 86400 < 3600  # of any day
+
+
+def test_the_second_of_two_processes_is_refused_too(held: Holder, tmp_path: Path) -> None:
+    second = Holder(tmp_path)
+    assert f"is being measured by process {held.process.pid} since" in second.said
+    second.end()
+    assert f"process {held.process.pid} since" in refused(tmp_path)  # the one refused took nothing away
+
+
+def test_nothing_stays_open(held: Holder, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    assert refused(tmp_path) and taken(tmp_path / "nowhere") and taken(tmp_path, "GPU-other") == ""
+    os.mkfifo(tmp_path / "roofbench-GPU-pipe.lock")
+    assert taken(tmp_path, "GPU-pipe")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_holder_that_ends_or_is_killed_frees_the_device(tmp_path: Path) -> None:
+    for end in (Holder.end, Holder.kill, Holder.kill, Holder.end):
+        holder = Holder(tmp_path)
+        assert holder.said == "held"
+        assert refused(tmp_path)
+        end(holder)
+        assert taken(tmp_path) == ""
+
+
+def test_within_one_process_it_is_refused_as_well_and_freed_at_the_end_of_the_block(tmp_path: Path) -> None:
+    with device_lock(UUID, GPU, "results in r", tmp_path) as why:
+        assert why == ""
+        assert f"process {os.getpid()} since" in refused(tmp_path)
+    assert taken(tmp_path) == ""
+    with pytest.raises(ZeroDivisionError), device_lock(UUID, GPU, "results in r", tmp_path):
+        raise ZeroDivisionError
+    assert taken(tmp_path) == ""
+
+
+def test_a_child_that_has_a_copy_of_the_descriptor_does_not_keep_the_lock(tmp_path: Path) -> None:
+    told, tell = os.pipe()
+    with device_lock(UUID, GPU, "results in r", tmp_path):
+        child = os.fork()
+        if not child:
+            os.read(told, 1)
+            os._exit(0)
+    try:
+        assert taken(tmp_path) == ""
+    finally:
+        os.write(tell, b"x")
+        assert os.waitpid(child, 0)[1] == 0
+        os.close(told)
+        os.close(tell)
+
+
+def test_a_child_that_outlives_a_killed_run_does_not_keep_the_lock(tmp_path: Path) -> None:
+    """Whatever it was started with: the descriptor does not outlive exec."""
+    code = HOLDER.replace(
+        'print(why or "held", flush=True)',
+        "child = subprocess.Popen(['cat'], stdin=0, stdout=1, close_fds=False); child.wait()",
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", "import subprocess\n" + code, UUID, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdin is not None and holder.stdout is not None
+    holder.stdin.write(b"?\n")
+    holder.stdin.flush()
+    assert holder.stdout.readline() == b"?\n"  # the child runs
+    assert refused(tmp_path)
+    holder.kill()
+    holder.wait()
+    assert taken(tmp_path) == ""
+    holder.stdin.write(b"still there\n")
+    holder.stdin.close()
+    assert holder.stdout.readline() == b"still there\n"
+    holder.stdout.close()
+
+
+def test_other_devices_are_other_locks(held: Holder, tmp_path: Path) -> None:
+    assert taken(tmp_path, UUID[:-1] + "c") == ""
+
+
+def test_a_cpu_is_never_locked(tmp_path: Path) -> None:
+    with (
+        device_lock("", "cpu", "results in r", tmp_path) as first,
+        device_lock("", "cpu", "results in r", tmp_path) as why,
+    ):
+        assert first == why == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+LONG_AGO = "2026-01-02T03:04:05+00:00"
+US = f"process {os.getpid()}"
+NOBODY = 1 << 30
+"""No process has this number: Linux counts up to 2^22."""
+
+
+def note(**changed: object) -> str:
+    known = {
+        "pid": os.getpid(),
+        "pid_namespace": os.readlink("/proc/self/ns/pid"),
+        "since": datetime.now(UTC).isoformat(),
+        "doing": "dreaming",
+    }
+    return json.dumps(known | changed)
+
+
+@pytest.mark.parametrize(
+    ("text", "who"),
+    [
+        ("", "another process"),
+        ("{", "another process"),
+        ("[1, 2]", "another process"),
+        ("null", "another process"),
+        ("\xff\x00" * 100, "another process"),
+        ("[" * 60_000, "another process"),
+        ("{}", "another process"),
+        (note(pid="1; rm"), "another process"),
+        (note(pid=NOBODY), "another process"),
+        (note(since="yesterday"), f"{US} (dreaming)"),
+        (
+            note(since=LONG_AGO),
+            f"{US} since 2026-01-02 03:04 UTC (dreaming)",
+        ),
+        (
+            note(since=LONG_AGO.replace("+00", "+02")),
+            f"{US} since 2026-01-02 01:04 UTC (dreaming)",
+        ),
+        (
+            note(pid_namespace="pid:[1]", since=LONG_AGO),
+            "a process in another container since 2026-01-02 03:04 UTC (dreaming)",
+        ),
+    ],
+)
+def test_whatever_the_file_says_the_sentence_names_nobody_wrongly(
+    held: Holder, tmp_path: Path, text: str, who: str
+) -> None:
+    file(tmp_path).write_text(text, encoding="latin-1")
+    assert refused(tmp_path) == f"{GPU} is being measured by {who}{WAY_OUT}"
+
+
+def test_the_note_of_a_holder_that_was_killed_is_replaced(tmp_path: Path) -> None:
+    """By its own, shorter or longer: nothing of the old text stays behind."""
+    for text in (note(doing=4000 * "x"), "x"):
+        file(tmp_path).write_text(text)
+        with device_lock(UUID, GPU, "mine", tmp_path):
+            assert json.loads(file(tmp_path).read_text())["doing"] == "mine"
+            assert f"process {os.getpid()} since" in refused(tmp_path)
+        assert file(tmp_path).read_text() == ""
+
+
+def test_everyone_may_take_it_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        assert taken(tmp_path) == ""
+    finally:
+        os.umask(before)
+    assert file(tmp_path).stat().st_mode & 0o777 == 0o666
+
+
+def test_a_file_removed_under_its_holder_is_no_lock_for_the_next(tmp_path: Path) -> None:
+    """The next one makes another file, which then is the lock; the first is not waited for."""
+    with device_lock(UUID, GPU, "results in r", tmp_path):
+        file(tmp_path).unlink()
+        with device_lock(UUID, GPU, "results in r", tmp_path) as why:
+            assert why == ""
+            assert refused(tmp_path)
+
+
+def test_a_file_replaced_between_opening_and_locking_is_not_taken_for_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two runs would each hold a file, only one of which others can see."""
+    import bench.lock as lock
+
+    really, calls = lock.fcntl.flock, []
+
+    def replaced_once(descriptor: int, how: int) -> None:
+        if not calls:
+            file(tmp_path).unlink()
+            file(tmp_path).touch()
+        calls.append(descriptor)
+        really(descriptor, how)
+
+    monkeypatch.setattr(lock.fcntl, "flock", replaced_once)
+    with device_lock(UUID, GPU, "results in r", tmp_path) as why:
+        assert why == ""
+        assert len(calls) == 2
+        assert refused(tmp_path)  # what stands in the folder is what is held
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda path: path.symlink_to(path.parent / "victim"), "symbolic link"),
+        (lambda path: os.link(path.parent / "victim", path), "is not a plain file of its own"),
+        (lambda path: os.mkfifo(path), "is not a plain file of its own"),
+        (lambda path: path.mkdir(), "Is a directory"),
+    ],
+)
+def test_a_trap_in_its_place_is_not_stepped_into_but_said(tmp_path: Path, make: object, says: str) -> None:
+    """The run may go on: it is told that nothing keeps a second one away."""
+    assert callable(make)
+    (tmp_path / "victim").write_text("precious")
+    make(file(tmp_path))
+    said = taken(tmp_path)
+    assert said.startswith(f"{GPU} is not locked against a second run: {file(tmp_path)}: ") and says in said
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_folder_that_is_missing_is_said(tmp_path: Path) -> None:
+    said = taken(tmp_path / "nowhere")
+    assert said.endswith("No such file or directory") and "\n" not in said
+    assert not (tmp_path / "nowhere").exists()
+
+
+class Nobody:
+    """Another user, who takes the lock and holds it until told to end: a fork, so no file need be read."""
+
+    def __init__(self, folder: Path) -> None:
+        told, tell = os.pipe()
+        wait, self.release = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            os.close(self.release)
+            signal.alarm(20)  # one that waits for ever says nothing
+            os.setgid(65534)
+            os.setuid(65534)
+            try:
+                with device_lock(UUID, GPU, "results in r", folder) as why:
+                    os.write(tell, (why or "held").encode() + b"\n")
+                    os.read(wait, 1)
+            except BaseException as raised:
+                os.write(tell, str(raised).encode() + b"\n")
+            os._exit(0)
+        for end in (tell, wait):
+            os.close(end)
+        with os.fdopen(told) as answer:
+            self.said = answer.readline().strip()
+
+    def end(self) -> None:
+        os.close(self.release)
+        os.waitpid(self.pid, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+class TestAnotherUser:
+    @pytest.fixture
+    def folder(self) -> Iterator[Path]:
+        """Where another user can reach it, open to all and sticky, as /dev/shm is."""
+        made = Path(tempfile.mkdtemp())
+        made.chmod(0o1777)
+        yield made
+        shutil.rmtree(made)
+
+    def test_our_file_is_theirs_to_lock_too(self, folder: Path) -> None:
+        assert taken(folder) == ""
+        other = Nobody(folder)
+        assert other.said == "held"
+        assert f"process {other.pid} since" in refused(folder)
+        other.end()
+        assert taken(folder) == ""
+
+    def test_theirs_is_ours_and_they_are_refused(self, folder: Path) -> None:
+        Nobody(folder).end()
+        assert file(folder).stat().st_uid == 65534
+        with device_lock(UUID, GPU, "results in r", folder) as why:
+            assert why == ""
+            other = Nobody(folder)
+            assert f"process {os.getpid()} since" in other.said
+            other.end()
+
+    def test_a_file_that_they_may_only_read_is_locked_without_a_note(self, folder: Path) -> None:
+        file(folder).write_text(note(pid=NOBODY))
+        file(folder).chmod(0o644)
+        other = Nobody(folder)
+        assert other.said == "held"
+        assert refused(folder) == f"{GPU} is being measured by another process{WAY_OUT}"
+        other.end()
+        assert taken(folder) == ""
+
+    def test_a_file_that_they_may_not_even_read_is_said(self, folder: Path) -> None:
+        file(folder).touch()
+        file(folder).chmod(0o600)
+        other = Nobody(folder)
+        assert other.said == f"{GPU} is not locked against a second run: {file(folder)}: Permission denied"
+        other.end()
+
+    def test_a_pipe_that_they_may_only_read_is_not_waited_for(self, folder: Path) -> None:
+        os.mkfifo(file(folder), 0o644)
+        other = Nobody(folder)
+        assert other.said.endswith("is not a plain file of its own")
+        other.end()
