@@ -1,0 +1,268 @@
+"""Two runs compared: which rows belong together, what must agree, and what becomes of rows without a time."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.judge.compare import compare
+from bench.judge.facts import BLOCKING, TOLD
+from bench.store import Measurement
+from tests.bench.comparable import GPU, both, frame, judged, run, still, timed, with_interval, without_time
+
+# --- which rows belong together ---------------------------------------------------------------------
+
+OTHER: dict[str, Any] = {
+    **{"device": "h200", "unit": "2e", "driver": "560.2", "protocol": "0123", "regime": "boost"},
+    **{
+        "clock": "stream",
+        "cache": "warm",
+        "threads": 7,
+        "inputs": "zeros",
+        "power-limit": 350.0,
+        "ecc": "off",
+    },
+    **{"mig": "on", "persistence": "off", "governor": "powersave"},
+}
+
+
+@pytest.mark.parametrize("fact", BLOCKING, ids=lambda fact: fact.name)
+def test_a_fact_that_blocks_unless_waved_through(chance: np.random.Generator, fact: Any) -> None:
+    kind = {} if "cuda" in fact.kinds else {"device_kind": "cpu", "device": "cpu-simulated"}
+    before = timed(chance, **kind)
+    after = timed(chance, 1.2, **kind | {fact.column: OTHER[fact.name]})
+    found = judged(before, after)
+    shown = [fact.shown(getattr(one, fact.column)) for one in (before, after)]
+    assert (found.verdict, found.reason) == ("NOT COMPARABLE", fact.name)
+    assert found.detail == f"{fact.name} {shown[0]} -> {shown[1]}" and found.effect is None
+    passed = compare(frame([before]), frame(both(after)), [fact.name])
+    flagged = fact.name == "mig"  # a partitioned GPU is shared: another matter
+    assert [one.verdict for one in passed.cases] == (["UNSURE"] if flagged else ["SLOWER"])
+    assert [(one.fact, one.before, one.after) for one in passed.waved] == [(fact.name, *shown)]
+    assert passed.exit_code == (0 if flagged else 1)
+    other = next(name for name in ("regime", "clock") if name != fact.name)
+    assert judged(before, after, other).verdict == "NOT COMPARABLE"
+
+
+def test_every_fact_that_differs_is_named(chance: np.random.Generator) -> None:
+    after = timed(chance, driver="560.2", ecc="off", regime="boost")
+    assert judged(timed(chance), after).reason == "driver, regime, ecc"
+    assert judged(timed(chance), after, "regime", "ecc").reason == "driver"
+
+
+def test_another_device_is_another_unit_with_another_limit(chance: np.random.Generator) -> None:
+    """Its clock is part of what is compared: no cycles."""
+    after = timed(
+        chance, 1 / 1.2, device="h200", device_id="2e", power_limit_w=350.0, sm_clock_hz=1.9e9 * 1.2
+    )
+    found = judged(timed(chance), after)
+    assert found.reason == "device, unit, power-limit"
+    assert judged(timed(chance), after, "device").verdict == "FASTER"
+    assert judged(timed(chance), replace(after, driver="560.2"), "device").reason == "driver"
+
+
+def test_facts_that_never_block(chance: np.random.Generator) -> None:
+    changes = {"commit": "1234567", "torch": "2.14.0", "triton": "3.8.0", "libraries": "cuBLAS 13.1"}
+    a, b = run(chance, still, 2, 3, **GPU), run(chance, still, 2, 3, run_id="b", **(GPU | changes))
+    found = compare(frame(a), frame(b))
+    assert {one.verdict for one in found.cases} == {"SAME"}
+    assert {one.fact: one.after for one in found.told} == changes
+    # A CPU's host is told, and blocks nothing: its name changes with every container.
+    pair = [timed(chance, device_kind="cpu", device_id=name) for name in ("1f", "2e")]
+    found = compare(*(frame([one]) for one in pair))
+    assert [one.verdict for one in found.cases] == ["SAME"] and {one.fact for one in found.told} == {"host"}
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_fact_that_one_side_does_not_know_does_not_block(chance: np.random.Generator, side: int) -> None:
+    pair = [timed(chance, visits=3, case=case) for case in (0, 0)]
+    pair[side] = replace(pair[side], regime=None, ecc=None, driver="")
+    found = compare(frame(pair[:1]), frame(both(pair[1])))
+    assert [one.verdict for one in found.cases] == ["SAME"]
+    assert found.unknown == {"regime": 1, "ecc": 1, "driver": 1}
+
+
+def test_no_such_fact(chance: np.random.Generator) -> None:
+    one = frame([timed(chance)])
+    for name in ("drivers", *(fact.name for fact in TOLD)):
+        with pytest.raises(ValueError, match=rf"--across {name}: no fact that blocks.*there is device, unit"):
+            compare(one, one, [name])
+
+
+def test_the_same_problem_in_two_sweeps_is_two_cases(chance: np.random.Generator) -> None:
+    a = [timed(chance, sweep="gemm/square"), timed(chance, 2.0, sweep="gemm/other")]
+    b = [timed(chance, 1.1, sweep="gemm/square"), timed(chance, 2.0, sweep="gemm/other")]
+    found = compare(frame(a), frame(both(*b)))
+    assert {one.case.sweep: one.verdict for one in found.cases} == {
+        "gemm/square": "SLOWER",
+        "gemm/other": "SAME",
+    }
+
+
+@pytest.mark.parametrize("column", ["operator", "implementation", "parameters"])
+def test_what_makes_another_case(chance: np.random.Generator, column: str) -> None:
+    other = timed(
+        chance, **{column: json.dumps({"dtype": "float32", "m": 7}) if column == "parameters" else "x"}
+    )
+    found = compare(frame([timed(chance)]), frame(both(other)))
+    assert Counter(one.verdict for one in found.cases) == {"NEW": 1, "GONE": 1}
+
+
+@pytest.mark.parametrize(
+    ("other", "fact"),
+    [({"cache": "warm"}, "cache"), ({"threads": 1, "threads_asked": "one"}, "threads")],
+)
+def test_another_manner(chance: np.random.Generator, other: dict[str, Any], fact: str) -> None:
+    cpu = {"device_kind": "cpu"}
+    one, another = timed(chance, **cpu), timed(chance, 0.5, **cpu, **other)
+    assert judged(one, another).reason == fact
+    assert judged(one, another, fact).verdict == "FASTER"
+    # Where a side has both, like meets like, and what has no partner is new or gone.
+    found = compare(frame([another, one]), frame(both(one, another)))
+    assert [each.verdict for each in found.cases] == ["SAME", "SAME"]
+    found = compare(frame([one]), frame(both(another, one)))
+    assert Counter(each.verdict for each in found.cases) == {"SAME": 1, "NEW": 1}
+    found = compare(frame([another, one]), frame(both(one)))
+    assert Counter(each.verdict for each in found.cases) == {"SAME": 1, "GONE": 1}
+
+
+# --- rows without a time ----------------------------------------------------------------------------
+
+
+BAD = ("wrong", "escaped", "crashed", "error", "timeout", "out_of_memory")
+
+
+@pytest.mark.parametrize("status", BAD)
+def test_invalid_says_which_side_and_why(chance: np.random.Generator, status: str) -> None:
+    one = timed(chance)
+    bad = without_time(one, status)
+    for pair, where in (((bad, one), "A"), ((one, bad), "B"), ((bad, bad), "A and B")):
+        found = compare(frame([pair[0]]), frame(both(pair[1])))
+        (case,) = found.cases
+        assert (case.verdict, case.reason, case.detail) == ("INVALID", f"{status} in {where}", "it says why")
+        assert found.exit_code == 2
+    assert compare(frame([one]), frame(both(bad)), ["driver"]).exit_code == 2
+    other = without_time(timed(chance, case=1), status)
+    found = compare(frame([one]), frame(both(one, other)))
+    assert Counter(each.verdict for each in found.cases) == {"SAME": 1, "INVALID": 1}
+    assert found.exit_code == 2
+    pair = both(without_time(one, "wrong" if status != "wrong" else "error", "another"))
+    (case,) = compare(frame([bad]), frame(pair)).cases
+    assert case.reason == f"{status} in A, {pair[0].status} in B" and case.detail == "it says why; another"
+
+
+@pytest.mark.parametrize("median_s", [None, 0.0, -1.0, math.inf])
+def test_an_ok_row_without_a_time_is_invalid(chance: np.random.Generator, median_s: float | None) -> None:
+    found = judged(timed(chance), timed(chance, median_s=median_s))
+    assert (found.verdict, found.reason) == ("INVALID", "no time in B")
+
+
+@pytest.mark.parametrize("status", ["unsupported", "skipped"])
+def test_what_was_not_tried_is_no_row_but_says_why(chance: np.random.Generator, status: str) -> None:
+    one, there = timed(chance), timed(chance, case=1)
+    absent = without_time(one, status)
+    gone = compare(frame([one, there]), frame(both(absent, there)))
+    new = compare(frame([absent, there]), frame(both(one, there)))
+    for found, verdict, name in ((gone, "GONE", "B"), (new, "NEW", "A")):
+        (case,) = found.of(verdict)  # type: ignore[arg-type]
+        assert (case.reason, case.detail) == (f"{status} in {name}", f"{status}: it says why")
+        assert found.exit_code == 0
+    neither = compare(frame([absent, there]), frame(both(absent, there)))
+    assert [each.verdict for each in neither.cases] == ["SAME"]
+    (case,) = compare(frame([one, there]), frame(both(there))).of("GONE")
+    assert (case.reason, case.detail) == ("no row in B", "")
+
+
+def test_exit_codes(chance: np.random.Generator) -> None:
+    one, other = timed(chance), timed(chance, case=1)
+    bad, slow, fast = without_time(other, "crashed"), timed(chance, 1.2), timed(chance, 0.8)
+    another = replace(one, driver="560.2")
+    for after, code in (
+        ([one, other], 0),
+        ([fast, other], 0),
+        ([one], 0),
+        ([slow, other], 1),
+        ([slow, bad], 1),
+        ([one, bad], 2),
+        ([another, bad], 2),
+        ([another], 3),
+        ([replace(one, sweep="gemm/else")], 3),
+    ):
+        assert compare(frame([one, other]), frame(both(*after))).exit_code == code
+
+
+# --- several runs on a side -------------------------------------------------------------------------
+
+
+def later(one: Measurement, hour: int, **changes: Any) -> Measurement:
+    return replace(one, run_id=f"run{hour}", utc=f"2026-11-21T{hour:02}:00:00.000+00:00", **changes)
+
+
+def test_of_several_runs_the_newest_row_counts(chance: np.random.Generator) -> None:
+    slow, now, other = timed(chance, 1.5), timed(chance), timed(chance, case=1)
+    a = [later(now, 12), later(slow, 11), later(slow, 10), later(other, 10)]
+    found = compare(frame(a), frame([later(one, 13) for one in (now, other)]))
+    assert [one.verdict for one in found.cases] == ["SAME", "SAME"]
+    assert (found.before.older, found.after.older) == (2, 0)
+    assert list(found.before.runs) == ["run10", "run12"]
+    # A run that had no room for the case does not hide the run that had.
+    skipped = later(without_time(now, "skipped"), 15)
+    found = compare(frame([*a, skipped]), frame([later(now, 13), later(other, 13)]))
+    assert [one.verdict for one in found.cases] == ["SAME", "SAME"]
+    # One whose newest result is wrong is wrong.
+    wrong = later(without_time(now, "wrong"), 15)
+    found = compare(frame([*a, wrong]), frame([later(now, 13), later(other, 13)]))
+    assert Counter(one.verdict for one in found.cases) == {"INVALID": 1, "SAME": 1}
+
+
+def test_two_devices_on_one_side_are_refused(chance: np.random.Generator) -> None:
+    one, other = timed(chance), timed(chance, case=1, device="h200")
+    with pytest.raises(ValueError, match="B holds rows of 2 devices, name one's: h100, h200"):
+        compare(frame([one]), frame([one, other]))
+    with pytest.raises(ValueError, match="A holds no row"):
+        compare(frame([one]).iloc[:0], frame([one]))
+
+
+def test_older_files_hold_a_ceilings_second_visit_as_a_row(chance: np.random.Generator) -> None:
+    """It is no case of its own, and tells how far the machine moves."""
+    rows = []
+    for case in range(8):
+        first, again = (timed(chance, visits=1, case=case, sweep="ceilings/gemm") for _ in "ab")
+        assert again.median_s is not None
+        again = with_interval(replace(again, visit=1, median_s=again.median_s * math.exp(0.01 * case)), 0.01)
+        again = replace(again, samples_s=[s * math.exp(0.01 * case) for s in again.samples_s or []])
+        rows += [replace(one, visits=None, visit_samples=None) for one in (first, again)]
+    found = compare(frame(rows), frame(both(*rows)))
+    assert len(found.cases) == 8 and found.before.older == 0
+    seen = found.before.runs["a"].wander
+    assert seen.count == 8 and seen.core == pytest.approx(0.07, abs=1e-3)
+
+
+# --- summing up -------------------------------------------------------------------------------------
+
+
+def test_the_mean_of_an_operator(chance: np.random.Generator) -> None:
+    scales = [1.0, 1.1, 1.21]
+    a = [timed(chance, case=case) for case in range(3)] + [timed(chance, case=9, settled=False)]
+    b = [timed(chance, scale, case=case) for case, scale in enumerate(scales)]
+    b += [timed(chance, 5.0, case=9), timed(chance, 0.5, operator="linear")]
+    a += [timed(chance, operator="linear")]
+    gemm, linear = compare(frame(a), frame(both(*b))).means()
+    assert (gemm.operator, gemm.cases, linear.operator, linear.cases) == ("gemm", 3, "linear", 1)
+    assert gemm.effect.ratio == pytest.approx(1.1, rel=1e-3)
+    half = 4.3027 * math.log(1.1) / math.sqrt(3)  # Student's t of 3 values
+    assert math.log(gemm.effect.high / 1.1) == pytest.approx(half, rel=0.02)
+    assert math.log(gemm.effect.low / 1.1) == pytest.approx(-half, rel=0.02)
+    # Of one case it is that case's own.
+    (only,) = (
+        one.effect for one in compare(frame(a), frame(both(*b))).cases if one.case.operator == "linear"
+    )
+    assert only is not None
+    assert linear.effect.ratio == pytest.approx(only.ratio)
+    assert math.log(linear.effect.high / linear.effect.low) == pytest.approx(math.log(only.high / only.low))

@@ -1,0 +1,163 @@
+"""`python -m bench compare`: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bench import store
+from bench.__main__ import app
+from bench.judge.compare import JUDGED, compare
+from bench.report_compare import MOST_LISTED, comparison_lines
+from tests.bench.comparable import both, clean, frame, run, timed, without_time
+
+# --- the command ------------------------------------------------------------------------------------
+
+
+def said(*arguments: object) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["compare", *map(str, arguments)])
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.fixture
+def written(chance: np.random.Generator, tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    """A folder and a file: of nine cases one of each class, and two that are UNSURE for one reason."""
+    a = [timed(chance, case=case) for case in range(9)]
+    b = [timed(chance, case=case) for case in range(9)]
+    b[0], b[1] = timed(chance, 1.3, case=0), timed(chance, 0.25, case=1)
+    b[2], b[3] = (replace(b[case], settled=False) for case in (2, 3))
+    b[4] = without_time(b[4], "crashed", "illegal [address]")
+    b[5] = replace(b[5], driver="560.2")
+    b[6] = without_time(b[6], "skipped", "left out")
+    a[7] = without_time(a[7], "unsupported", "not here")
+    store.write(tmp_path / "before" / "a.parquet", a)
+    store.write(tmp_path / "b.parquet", both(*b))
+    yield tmp_path / "before", tmp_path / "b.parquet"
+
+
+def line(text: str, *parts: str) -> str:
+    """The one line with all these parts."""
+    (found,) = (one for one in text.splitlines() if all(part in one for part in parts))
+    return found
+
+
+def test_the_command(written: tuple[Path, Path]) -> None:
+    code, out, _ = said(*written)
+    assert code == 1
+    assert line(out, " run ").split() == ["run", "a", "b"]
+    assert line(out, " driver ", "differs").split() == ["driver", "550.1", "550.1,", "560.2", "differs"]
+    slower = line(out, " SLOWER ", "gemm/square triton float32 m=0").split()
+    assert slower[5:9] in (["1", "ms", "1.3", "ms"], ["1000", "us", "1.3", "ms"])
+    assert float(slower[9]) == pytest.approx(30, abs=0.2)
+    assert "x 0.25" in line(out, " FASTER ", "m=1")
+    assert "crashed in B: illegal [address]" in line(out, " INVALID ", "m=4")
+    assert line(out, " UNSURE ", "unsettled in B").split()[1] == "2"
+    assert "driver 550.1 -> 560.2" in line(out, " NOT COMPARABLE ", "m=5")
+    assert "gemm/square: skipped in B" in line(out, " GONE ", "left out")
+    assert "gemm/square: unsupported in A" in line(out, " NEW ", "not here")
+    assert "m=8" not in out
+    assert line(out, "9 cases:") == (
+        "9 cases: 1 SLOWER, 1 FASTER, 1 SAME, 2 UNSURE, 1 INVALID, 1 NOT COMPARABLE, 1 NEW, 1 GONE"
+    )
+    assert line(out, "A/A:") == (
+        "A/A: FASTER + SLOWER 2 of 5 comparable = 40.0 % false alarms (2 are UNSURE)"
+    )
+
+
+def test_all_and_across(written: tuple[Path, Path]) -> None:
+    code, out, _ = said(*written, "--all", "--across", "driver", "--across", "ecc")
+    assert code == 1
+    assert "waved through: driver 550.1 -> 560.2" in out
+    assert "A/A" not in out  # two drivers are no A/A
+    for case, verdict in enumerate(
+        ["SLOWER", "FASTER", "UNSURE", "UNSURE", "INVALID", "SAME", "GONE", "NEW", "SAME"]
+    ):
+        assert f" {verdict} " in line(out, f"m={case} ")
+    assert " to +" in line(out, "m=0 ")
+
+
+def test_a_run_with_itself_publishes_no_false_alarms(written: tuple[Path, Path]) -> None:
+    code, out, _ = said(written[1], written[1])
+    assert code == 2  # the crashed row
+    assert "one and the same run" in out and "A/A" not in out
+
+
+@pytest.mark.parametrize("commits", [("4f2a91c", "1234567"), ("", "")])
+def test_a_a_is_of_one_known_commit(chance: np.random.Generator, commits: tuple[str, str]) -> None:
+    rows = [timed(chance, commit=commit) for commit in commits]
+    found = compare(frame(rows[:1]), frame(both(rows[1])))
+    assert not found.same_commit and not any("A/A" in line for line in comparison_lines(found))
+
+
+def test_a_a_with_changes_says_so(chance: np.random.Generator) -> None:
+    rows = [timed(chance, commit="4f2a91c+") for _ in "ab"]
+    (told,) = (
+        one for one in comparison_lines(compare(frame(rows[:1]), frame(both(rows[1])))) if "A/A" in one
+    )
+    assert told.startswith("A/A, both with changes that are not committed: FASTER + SLOWER 0 of 1 comparable")
+
+
+def test_bad_input_is_one_sentence(written: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for arguments, sentence in (
+        ((tmp_path / "none.parquet", written[1]), "none.parquet: no such file"),
+        ((written[0], tmp_path / "empty"), "no .parquet file in this folder"),
+        ((*written, "--across", "weather"), "--across weather: no fact that blocks; there is device,"),
+    ):
+        code, out, err = said(*arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1) and sentence in err
+
+
+def test_what_the_reader_must_know_is_said(chance: np.random.Generator) -> None:
+    a, b = (run(chance, clean, 4, 3, run_id=name) for name in "ab")
+    again = replace(timed(chance, device_kind="cpu", device="cpu-simulated"), run_id="c")
+    rows = [*a, replace(again, utc="2026-11-21T11:00:00.000+00:00")]
+    found = compare(frame(rows), frame([replace(one, regime=None) for one in b]))
+    told = list(comparison_lines(found))
+    assert "1 older rows of A are left aside: a later run measured the same case" in told
+    (unknown,) = (one for one in told if one.startswith("not known"))
+    assert (
+        f"regime ({found.comparable} cases)" in unknown and f"governor ({found.comparable} cases)" in unknown
+    )
+    of_a = found.before.runs["a"].wander
+    (moves,) = (one for one in told if "visit to visit of A" in one)
+    assert of_a.memory and of_a.core
+    assert moves.endswith(
+        f"at memory's speed by {100 * of_a.memory:.1f} %, others by {100 * of_a.core:.1f} %"
+    )
+    (between,) = (seen for (one, _), seen in found.between.items() if one == "a")
+    (moves,) = (one for one in told if "from A to B" in one)
+    assert between.memory and between.core
+    assert moves.endswith(
+        f"at memory's speed by {100 * between.memory:.1f} %, others by {100 * between.core:.1f} %"
+    )
+    (mean,) = found.means()
+    assert any(one.split()[:2] == ["gemm", str(mean.cases)] for one in told)
+
+
+def test_a_long_list_is_cut_and_says_so(chance: np.random.Generator) -> None:
+    count = MOST_LISTED + 7
+    a = [timed(chance, case=case) for case in range(count)]
+    b = [timed(chance, 1.2 + case / 100, case=case) for case in range(count)]
+    found = compare(frame(a), frame(both(*b)))
+    listed = list(comparison_lines(found))
+    slower = [one for one in listed if " SLOWER " in one and "m=" in one]
+    assert len(slower) == MOST_LISTED and f"m={count - 1} " in slower[0]
+    assert "... and 7 more SLOWER: --all lists them" in listed
+    assert sum(" SLOWER " in one and "m=" in one for one in comparison_lines(found, True)) == count
+
+
+def test_reference_runs_of_an_older_version() -> None:
+    folder = Path(__file__).parents[2] / "results" / "reference" / "cpu-intel-xeon-2-core"
+    before, after = (
+        folder / f"20261121T1{name}.parquet" for name in ("30717Z-42e9dbfa5ea2", "54800Z-478f81f2d1f8")
+    )
+    found = compare(store.read([before]), store.read([after]))
+    assert len(found.of("GONE")) > 50 and len(found.of("NEW")) > 500 and len(found.of(*JUDGED)) > 50
+    assert len(found.of("SLOWER", "FASTER")) <= 2  # nothing was done to these kernels in between
+    assert found.unknown["regime"] == len(found.of(*JUDGED))

@@ -1,0 +1,75 @@
+"""How often `compare` cries wolf, and how small a change it finds: `python -m tests.trials.compare_power`.
+
+Pairs of synthetic runs on simulated machines (tests/bench/comparable.py), of the same code, or with every
+case of the second run slower by a known share. Of the cases: how many get which verdict. Takes a seed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from bench.judge.compare import JUDGED, Verdict, compare
+from bench.model.ceilings import is_ceiling
+from tests.bench.comparable import Machine, clean, drifting, frame, run, stragglers, two_states
+
+SETTINGS: tuple[tuple[str, Machine, int], ...] = tuple(
+    (kind, machine, visits)
+    for kind in ("cpu", "cuda")
+    for machine in (clean, stragglers, drifting, two_states)
+    for visits in (1, 3)
+)
+"""Kind of device, machine, visits."""
+EFFECTS = (0.0, 0.02, 0.05, 0.10)
+CASES = 60
+"""Cases of a run, beside its ceilings."""
+
+
+class Shares(NamedTuple):
+    """Verdicts on the cases (without ceilings) of many pairs of runs."""
+
+    counts: Counter[Verdict]
+    """Of the comparable cases."""
+
+    @property
+    def comparable(self) -> int:
+        """Cases with a verdict on their times."""
+        return self.counts.total()
+
+    def of(self, *verdicts: Verdict) -> float:
+        """Share of the comparable ones."""
+        return sum(self.counts[verdict] for verdict in verdicts) / self.comparable
+
+
+def shares(
+    chance: np.random.Generator, machine: Machine, visits: int, effect: float, pairs: int, kind: str = "cpu"
+) -> Shares:
+    """The verdicts over so many pairs of runs of CASES cases each, the second run slower by `effect`."""
+    counts: Counter[Verdict] = Counter()
+    for _ in range(pairs):
+        before = run(chance, machine, CASES, visits, device_kind=kind)
+        after = run(chance, machine, CASES, visits, 1 + effect, run_id="b", device_kind=kind)
+        found = compare(frame(before), frame(after))
+        counts.update(one.verdict for one in found.of(*JUDGED) if not is_ceiling(one.case.sweep))
+    return Shares(counts)
+
+
+def table(seed: int, pairs: int) -> Iterator[str]:
+    """A line for each kind of device, machine, number of visits and effect."""
+    yield f"seed {seed}, {pairs} pairs of runs of {CASES} cases a line"
+    yield "kind machine      visits  effect   FASTER   SLOWER     SAME   UNSURE"
+    chance = np.random.default_rng(seed)
+    for kind, machine, visits in SETTINGS:
+        for effect in EFFECTS:
+            found = shares(chance, machine, visits, effect, pairs, kind)
+            told = "".join(f"{found.of(one):9.2%}" for one in ("FASTER", "SLOWER", "SAME", "UNSURE"))
+            yield f"{kind:4} {machine.__name__:12} {visits:6} {effect:+7.0%}{told}"
+
+
+if __name__ == "__main__":
+    for line in table(int(sys.argv[1]) if len(sys.argv) > 1 else 0, 10):
+        print(line, flush=True)
