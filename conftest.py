@@ -37,12 +37,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--bench-device",
         metavar="DEVICE",
         default="auto",
-        help="cpu, cuda or cuda:N; auto (default) is the first GPU, or the CPU if there is none.",
+        help="cpu, cuda, cuda:N or all (GPUs); auto (default) is the first GPU, or the CPU if there is none.",
     )
     group.addoption(
         "--bench-budget",
         metavar="SECONDS",
-        help="Wall time for the whole run, or inf; default 120 on a CPU, inf on a GPU.",
+        help="Wall time of the run (on each device, if several), or inf; default 120 on a CPU, inf on a GPU.",
+    )
+    group.addoption(
+        "--bench-visits",
+        metavar="N",
+        default="1",
+        help="Visits of each case, spread over the run; 3 for numbers to decide by. Default 1: a quick look.",
+    )
+    group.addoption(
+        "--bench-regime",
+        choices=["sustained", "boost"],
+        default="sustained",
+        help="sustained: settled under load (default); boost: short bursts, each after a rest.",
     )
     group.addoption(
         "--bench-results", metavar="DIR", help="Where to write results; default results/ of the checkout."
@@ -147,29 +159,32 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if reporter is not None:
         for line in opening:
             reporter.write_line(line)
-    session.config.pluginmanager.register(Progress(run, reporter))
 
 
-class Progress:
-    """Shows a line a case below the name of the file, which pytest prints once."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Measure, before the tests show case by case what was measured: visits are spread over the whole run."""
+    run = _run(session.config)
+    option = session.config.option
+    if run is None or not run.timing or option.collectonly or session.testsfailed:
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
 
-    def __init__(self, run: Run, reporter: Any) -> None:
-        """`reporter` is pytest's, or None where it has none."""
-        self.run, self.reporter, self.begun = run, reporter, False
+    def say(line: str) -> None:
+        if reporter is not None:
+            reporter.write(line + "\n", flush=True)
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """After a test, when output is not captured."""
-        line, self.run.news = self.run.news, ""
-        if self.reporter is None or not line:
-            return
-        if not self.begun and self.reporter.currentfspath:
-            self.begun = True
-            self.reporter.write("\n")
-        self.reporter.write(line + "\n", flush=True)
+    from bench.store import StoreError
+
+    try:
+        run.measure(say, option.maxfail)
+    except StoreError as error:
+        _refuse(str(error))
+    run.collect()
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """No dots between our lines: each measured case prints its own."""
+    """No dots: each visit has printed its line."""
     if "::test_measure[" in report.nodeid and report.when == "call":
         return report.outcome, "", ""
     return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import resource
 import subprocess
 import sys
@@ -104,17 +106,84 @@ def duel(
 
 
 @app.command()
-def instruments() -> None:
-    """Our clock beside torch.utils.benchmark and a plain loop, same launches, same process."""
-    finished = subprocess.run(
-        [sys.executable, "-m", "bench.measure.instruments"], cwd=Path(__file__).parents[1]
-    )
+def compare(
+    before: Annotated[Path, typer.Argument(metavar="A", help="A parquet file, or a folder of them.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="The same, of what came after.")],
+    across: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FACT", help="What may differ: device, driver ... Repeatable."),
+    ] = None,
+    all_cases: Annotated[
+        bool, typer.Option("--all", help="Every case, not only those that changed.")
+    ] = False,
+) -> None:
+    """Two runs, case by case: SLOWER, FASTER, SAME, UNSURE, INVALID, NOT COMPARABLE, NEW, GONE.
+
+    Exit code 1: some case is SLOWER, whatever else there is. 2: some row is INVALID, or the input is bad.
+    3: nothing could be compared. 0: none of these.
+    """
+    from bench.judge.compare import compare as compared
+    from bench.report_compare import comparison_lines
+    from bench.store import StoreError, read
+
+    try:
+        found = compared(read([before]), read([after]), across or [])
+    except (StoreError, ValueError) as error:
+        refuse(str(error))
+    for line in comparison_lines(found, all_cases):
+        typer.echo(line)
+    raise typer.Exit(found.exit_code)
+
+
+@app.command()
+def coverage(
+    repetitions: Annotated[int, typer.Option(help="Simulated runs for each kind of kernel.")] = 120,
+) -> None:
+    """How often intervals cover the truth, ours beside other tools' rules: simulated, a minute on one core.
+
+    `error` is the distance from a launch's true time, its median and its 95th percentile. `either`: the
+    interval covers the truth, or a flag is raised. Truth is defined in bench/measure/coverage.py.
+    """
+    from bench.measure.coverage import SEED, coverage_lines, scores
+
+    if repetitions < 1:
+        refuse(f"--repetitions {repetitions}: give a whole number, 1 or more")
+    for line in coverage_lines(scores(repetitions, SEED), repetitions, SEED):
+        typer.echo(line)
+
+
+@app.command()
+def instruments(bench_device: DeviceOption = "auto") -> None:
+    """Our clocks beside independent ones: the same launches, one process, in turns."""
+    from bench.lock import DeviceBusy, device_lock
+    from bench.measure.process import ENVIRONMENT, FORBIDDEN
+
+    environment = {name: value for name, value in os.environ.items() if name not in FORBIDDEN}
+    try:
+        device = detect(bench_device)
+        environment |= ENVIRONMENT if device.kind == "cpu" else {"CUDA_VISIBLE_DEVICES": device.uuid}
+        with device_lock(device.uuid, str(device), "comparing instruments") as unlocked:
+            if unlocked:
+                typer.echo(unlocked, err=True)
+            settings = {
+                "kind": device.kind,
+                "cache_byte": device.cache_byte,
+                "threads": device.sm_count if device.kind == "cpu" else 1,
+                "name": str(device) if device.kind == "cuda" else f"{device.name}, {device.sm_count} cores",
+            }
+            finished = subprocess.run(
+                [sys.executable, "-m", "bench.measure.instruments", json.dumps(settings)],
+                cwd=Path(__file__).parents[1],
+                env=environment,
+            )
+    except (DeviceError, DeviceBusy) as error:
+        refuse(str(error))
     raise typer.Exit(finished.returncode)
 
 
 @app.command("self")
 def self_measurement() -> None:
-    """What the harness itself costs: listing, collecting 5,000 cases, memory of the parent."""
+    """What the harness itself costs: listing, collecting 5,000 cases, memory, and the parent a visit."""
     root = Path(__file__).parents[1]
     begin = time.perf_counter()
     listed = subprocess.run(
@@ -138,6 +207,14 @@ def self_measurement() -> None:
     typer.echo(f"pytest collecting 5,000 cases: {time.perf_counter() - begin:.2f} s ({said})")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     typer.echo(f"largest memory of the two: {peak:.0f} MB")
+    from bench.measure.process import WorkerDied
+    from bench.overhead import overhead
+
+    try:
+        for line in overhead(kernels.problem):
+            typer.echo(line)
+    except WorkerDied as death:
+        refuse(f"the parent's cost cannot be measured: {death}")
 
 
 if __name__ == "__main__":

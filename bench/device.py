@@ -22,7 +22,7 @@ from typing import Any
 from bench.datasheet import Datasheet, DeviceError, datasheets, derive_datasheet, find_datasheet
 from bench.spec import DeviceKind
 
-__all__ = ["Datasheet", "Device", "DeviceError", "datasheets", "detect", "find_datasheet"]
+__all__ = ["Datasheet", "Device", "DeviceError", "chosen", "datasheets", "detect", "find_datasheet"]
 
 ROOT = Path("/")
 
@@ -73,7 +73,9 @@ def detect(wanted: str = "auto", libcuda: str = "libcuda.so.1") -> Device:
     """
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", wanted):
         gpus, _ = _gpus(libcuda)
-        raise DeviceError(f"--bench-device {wanted}: give auto, cpu, cuda or cuda:N; {_there_is(gpus)}")
+        raise DeviceError(
+            f"--bench-device {wanted}: give auto, cpu, cuda, cuda:N or, to measure, all; {_there_is(gpus)}"
+        )
     if wanted == "cpu":
         return _cpu(ROOT)
     gpus, why = _gpus(libcuda)
@@ -85,6 +87,14 @@ def detect(wanted: str = "auto", libcuda: str = "libcuda.so.1") -> Device:
     if index >= len(gpus):
         raise DeviceError(f"--bench-device {wanted}: there is no such GPU; {_there_is(gpus)}")
     return _cuda_device(gpus[index])
+
+
+def chosen(wanted: str = "auto", libcuda: str = "libcuda.so.1") -> list[Device]:
+    """The devices to measure: the one `detect` finds; for `all` every GPU, or the CPU if there is none."""
+    if wanted != "all":
+        return [detect(wanted, libcuda)]
+    gpus, _ = _gpus(libcuda)
+    return [_cuda_device(gpu) for gpu in gpus] or [_cpu(ROOT)]
 
 
 def unusable_gpu(libcuda: str = "libcuda.so.1") -> str:

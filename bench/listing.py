@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bench.device import Device
+from bench.model.ceilings import manner
 from bench.model.roofline import datasheet_s
 from bench.report import duration_text, seconds_text
 from bench.sweep import Case, Loaded
@@ -19,7 +20,7 @@ def listing(device: Device, loaded: Iterable[Loaded], cases: bool) -> Iterator[s
     yield f"{device}: {known}"
     total_s, count, runnable = 0.0, 0, 0
     for sweep, listed in loaded:
-        here = [case for case in listed if not _missing(case, device)]
+        here = [case for case in listed if not case.missing(device.kind, device.capability)]
         least = [_least_s(case, device) for case in here]
         least_s = sum(s for s in least if s is not None)
         count, runnable, total_s = count + len(listed), runnable + len(here), total_s + least_s
@@ -32,10 +33,6 @@ def listing(device: Device, loaded: Iterable[Loaded], cases: bool) -> Iterator[s
     yield f"{runnable} of {count} cases run here{text}"
 
 
-def _missing(case: Case, device: Device) -> str:
-    return case.problem.missing(case.implementation, device.kind, device.capability)
-
-
 def _least_s(case: Case, device: Device) -> float | None:
     problem = case.problem
     return datasheet_s(problem.flop, problem.byte, problem.arithmetic, problem.dtype, device.datasheet)
@@ -43,8 +40,10 @@ def _least_s(case: Case, device: Device) -> float | None:
 
 def _line(case: Case, device: Device) -> str:
     least_s = _least_s(case, device)
-    said = _missing(case, device) or ("" if least_s is None else f"at least {seconds_text(least_s)}")
-    return f"    {case.implementation} {case.cache} {case.problem}   {said}".rstrip()
+    said = case.missing(device.kind, device.capability) or (
+        "" if least_s is None else f"at least {seconds_text(least_s)}"
+    )
+    return f"    {case.implementation} {manner(case.cache, case.threads)} {case.problem}   {said}".rstrip()
 
 
 def five_thousand_cases() -> Path:

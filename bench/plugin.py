@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from bench import report, sweep
-from bench.device import DeviceError, detect, unusable_gpu
+from bench.device import Device, DeviceError, chosen, unusable_gpu
 from bench.judge.flags import flags
+from bench.lock import DeviceBusy
 from bench.measure.process import WorkerDied
 from bench.model.ceilings import is_ceiling
 from bench.schedule import Place, order
@@ -23,6 +24,7 @@ from bench.session import RESULTS, Session, measured_s
 from bench.spec import Problem
 from bench.store import Measurement, StoreError
 from bench.sweep import Case, SweepError
+from bench.visits import MOST_ASKED
 
 CPU_BUDGET_S = 120.0
 """A CPU is measured for this long unless told otherwise; a GPU for as long as the sweeps need."""
@@ -32,8 +34,15 @@ class Refusal(ValueError):
     """One sentence saying what was given and what is possible; the command ends with exit code 2."""
 
 
+class Asked(NamedTuple):
+    """One test of this invocation: a case on a device."""
+
+    session: Session
+    case: Case
+
+
 class Run:
-    """One invocation of pytest on bench/."""
+    """One invocation of pytest on bench/: a session on each device."""
 
     KEY = pytest.StashKey["Run"]()
 
@@ -45,158 +54,241 @@ class Run:
     ) -> None:
         """Options as pytest parsed them; `find` and `names` are those of kernels/. Raises Refusal."""
         self._names, self._find = names, find
-        try:
-            self.device = detect(option.bench_device)
-            chosen = self.device.kind == "cpu" and option.bench_device == "auto"
-            self._unusable = unusable_gpu() if chosen else ""
-            budget_s = _budget_s(option.bench_budget, self.device.kind)
-            results = Path(option.bench_results) if option.bench_results else RESULTS
-            self.session = Session(self.device, results, budget_s, option.bench_resume)
-            self.cases: dict[str, Case] = {}
-            if option.bench_run:
-                self.cases = {case.id: case for case in self._load(option.bench_sweep)}
-                self.session.open()
-        except (DeviceError, SweepError, StoreError) as error:
-            raise Refusal(str(error)) from error
         self.timing = bool(option.bench_run)
-        self.interrupted = False
-        self._examples: dict[str, tuple[str, Problem]] = {}
+        self.stopped = ""
+        """Why the measuring ended early; empty if it did not."""
+        self.cases: dict[str, Asked] = {}
+        self.sessions: list[Session] = []
+        self._rows: dict[tuple[str, str], Measurement] = {}
+        self._examples: dict[str, tuple[Session, str, Problem]] = {}
         self._broken: dict[str, str] = {}
-        self._elsewhere: list[Case] = []
+        self._elsewhere: list[Asked] = []
         self._number = 0
-        self._total = 0
-        self.news = ""
-        """A line about the case that has just ended, to be shown once pytest no longer captures output."""
+        try:
+            devices = chosen(option.bench_device)
+            choosing = devices[0].kind == "cpu" and option.bench_device in ("auto", "all")
+            self._unusable = unusable_gpu() if choosing else ""
+            self.sessions = [self._session(option, device, len(devices) > 1) for device in devices]
+            if self.timing:
+                for session in self.sessions:
+                    for case in self._load(option.bench_sweep, session.device):
+                        self.cases[self._name(session, case.id)] = Asked(session, case)
+                for session in self.sessions if not option.collectonly else ():
+                    session.open()
+        except (DeviceError, DeviceBusy, SweepError, StoreError) as error:
+            self.release()
+            raise Refusal(str(error)) from error
 
-    def _load(self, names: Iterable[str]) -> Iterable[Case]:
+    def _session(self, option: Any, device: Device, several: bool) -> Session:
+        made = Session(
+            device,
+            Path(option.bench_results) if option.bench_results else RESULTS,
+            _budget_s(option.bench_budget, device.kind),
+            option.bench_resume,
+            _visits(option.bench_visits),
+            option.bench_regime,
+        )
+        if several:  # GPUs of one kind share a folder
+            made.run_id += f"-gpu{device.index}"
+        return made
+
+    def _name(self, session: Session, name: str) -> str:
+        """Identifier of a test; with several devices it begins with the device."""
+        device = session.device
+        where = "cpu" if device.index is None else f"cuda:{device.index}"
+        return name if len(self.sessions) == 1 else f"{where}/{name}"
+
+    @property
+    def device(self) -> Device:
+        """The first device."""
+        return self.sessions[0].device
+
+    def _load(self, names: Iterable[str], device: Device) -> list[Case]:
         paths = [path for name in names for path in sweep.select(name)] if names else sweep.SWEEPS
         if isinstance(paths, list):
             ceilings = [path for path in sweep.select("ceilings") if path not in paths]
             paths = [*ceilings, *dict.fromkeys(paths)]  # nothing is read without its roof
-        cases = [c for one in sweep.load_all(paths, self._find, self.device.sm_count) for c in one.cases]
-        yield from cases
-        # Clocks move while a run lasts: its roof is what was reached at either end.
-        yield from (replace(case, visit=1) for case in cases if is_ceiling(case.sweep))
+        cases = [c for one in sweep.load_all(paths, self._find, device.sm_count) for c in one.cases]
+        # A roof of one thread costs time, and only cases of one thread need it.
+        few = any(case.threads == "one" and not is_ceiling(case.sweep) for case in cases)
+        return [case for case in cases if few or case.threads == "all" or not is_ceiling(case.sweep)]
 
     def order(self, identifiers: list[str]) -> tuple[list[int], list[int]]:
-        """Of these cases, as indices, those that run, in order, and those that this device cannot run.
+        """Of these cases, as indices, those that run, in order, and those that their device cannot run.
 
-        Ceilings first, then in rounds if there is a budget. If it can run none, all count as running: each
-        is then shown with its reason.
+        Device by device; ceilings first, then in rounds if there is a budget. If none can run, all count as
+        running: each is then shown with its reason.
         """
-        cases = [self.cases[identifier] for identifier in identifiers]
-        missing = [self.session.missing(case.implementation, case.problem) for case in cases]
-        here = [i for i, reason in enumerate(missing) if not reason] or list(range(len(cases)))
-        first = [i for i in here if is_ceiling(cases[i].sweep) and not cases[i].visit]
-        last = [i for i in here if cases[i].visit]
-        between = [i for i in here if not is_ceiling(cases[i].sweep)]
-        if self.session.budget_s is not None:
-            between = [between[i] for i in order([_place(cases[j]) for j in between])]
-        elsewhere = sorted(set(range(len(cases))) - set(here))
-        self._elsewhere = [cases[i] for i in elsewhere]
-        return [*first, *between, *last], elsewhere
+        asked = [self.cases[identifier] for identifier in identifiers]
+        here = [i for i, (session, case) in enumerate(asked) if not session.missing(case)]
+        here = here or list(range(len(asked)))
+        running: list[int] = []
+        for session in self.sessions:
+            ours = [i for i in here if asked[i].session is session]
+            between = [i for i in ours if not is_ceiling(asked[i].case.sweep)]
+            if session.budget_s is not None:
+                between = [between[i] for i in order([_place(asked[j].case) for j in between])]
+            running += [*(i for i in ours if is_ceiling(asked[i].case.sweep)), *between]
+        elsewhere = sorted(set(range(len(asked))) - set(here))
+        self._elsewhere = [asked[i] for i in elsewhere]
+        return running, elsewhere
 
     def plan(self, identifiers: Iterable[str]) -> None:
-        """The cases that pytest has left after -k and the like, in the order they will run."""
-        chosen = [self.cases[i] for i in identifiers if i in self.cases]
-        self._total = len(chosen)
-        self.session.plan(chosen)
+        """The cases that pytest has left after -k and the like, in the order of their first visits."""
+        asked = [self.cases[i] for i in identifiers if i in self.cases]
+        for session in self.sessions:
+            session.plan(one.case for one in asked if one.session is session)
 
-    # ---- tests
+    # ---- measuring
 
-    def measure(self, identifier: str) -> Measurement | None:
-        """Measure one case and report it; None if the resumed run has it already."""
-        case = self.cases[identifier]
-        self._number += 1
-        if self.session.done_before(case):
-            return None
-        row = self.session.run(case)
-        if row.status not in ("unsupported", "skipped"):
-            left_s = self.session.left_s()
-            self.news = report.progress_line(self._number, self._total, row, case.problem, left_s)
-        return row
+    def measure(self, say: Callable[[str], None], most_failures: int | None) -> None:
+        """Visit every case of every device, one device after the other: they may share one power supply.
+
+        `say` shows a line. Once `most_failures` cases have failed (None or 0: no limit) no more are visited.
+        StoreError, saying what is safe, if results can no longer be written.
+        """
+        failures = 0
+        if len(self.sessions) > 1:
+            self._prepare(say)
+        for session in self.sessions:
+            if len(self.sessions) > 1:
+                session.begin()
+            for case, row in session.walk():
+                self._number += 1
+                if row.status not in ("unsupported", "skipped"):
+                    expected = max(self._number, sum(one.expected for one in self.sessions))
+                    say(report.progress_line(self._number, expected, row, case.problem, session.left_s()))
+                    failures += row.status != "ok"
+                if most_failures is not None and 0 < most_failures <= failures:
+                    self.stopped = f"stopped after {failures} failures"
+                    return
+
+    def _prepare(self, say: Callable[[str], None]) -> None:
+        """Compile, tune and check on all devices at once; only timing must be done alone."""
+        say(f"compiling and checking on {len(self.sessions)} devices at once")
+        with ThreadPoolExecutor(len(self.sessions)) as pool:
+            list(pool.map(Session.prepare, self.sessions))
+
+    def collect(self) -> None:
+        """Join the visits into rows, for the tests to show."""
+        self._rows = {(row.run_id, row.case): row for one in self.sessions for row in one.rows()}
+
+    def row(self, identifier: str) -> Measurement | None:
+        """The row of a test's case; None if it was not measured."""
+        session, case = self.cases[identifier]
+        return self._rows.get((session.run_id, case.key))
 
     def extra_info(self, row: Measurement) -> dict[str, Any]:
         """What pytest-benchmark's JSON says beside the times: plain values, nothing infinite."""
-        names = ["device", "run_id", "clock", "cache", "protocol", "status", "stop", "settled", "threads"]
-        names += ["flop", "byte", "low_s", "high_s", "relative_error", "configuration"]
-        info = {name: getattr(row, name) for name in names}
-        info["flags"] = flags(row, self.session.ceilings)
+        names = ["device", "device_id", "run_id", "clock", "cache", "protocol", "regime", "visits", "status"]
+        names += ["stop", "settled", "threads", "flop", "byte", "low_s", "high_s", "relative_error"]
+        info = {name: getattr(row, name) for name in [*names, "configuration"]}
+        session = next(one for one in self.sessions if one.run_id == row.run_id)
+        info["flags"] = flags(row, session.ceilings(row.cache, row.threads_asked or "all"))
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in info.items()}
 
+    # ---- examples
+
     def examples(self) -> Iterable[str]:
-        """Identifiers of every (implementation, example) that this device can run."""
+        """Identifiers of every (implementation, example) that the devices can run."""
         if not self._examples:
             for name in self._names():
-                try:
-                    problem, found = self._find(name), self.session.examples(name)
-                except RuntimeError as error:  # one broken operator must not hide what the others show
-                    self._broken[f"{name}-cannot-be-tested"] = str(error)
-                    continue
-                for parameters in found:
-                    example = problem(**parameters)
-                    for one in problem.implementations:
-                        if not self.session.missing(one.name, example):
-                            identifier = f"{name}-{one.name}-{example}".replace(" ", "-")
-                            self._examples[identifier] = (one.name, example)
+                for session in self.sessions:
+                    self._add_examples(session, name)
         return [*self._examples, *self._broken]
+
+    def _add_examples(self, session: Session, name: str) -> None:
+        try:
+            problem, found = self._find(name), session.examples(name)
+        except RuntimeError as error:  # one broken operator must not hide what the others show
+            self._broken[self._name(session, f"{name}-cannot-be-tested")] = str(error)
+            return
+        for parameters in found:
+            example = problem(**parameters)
+            for one in problem.implementations:
+                if not session.cannot(one.name, example):
+                    words = f"{name}-{one.name}-{example}".replace(" ", "-")
+                    self._examples[self._name(session, words)] = (session, one.name, example)
 
     def check(self, identifier: str) -> dict[str, Any]:
         """Whether an implementation is right at an example."""
         if identifier in self._broken:
             return {"status": "error", "reason": self._broken[identifier]}
-        return self.session.check(*self._examples[identifier])
+        session, implementation, example = self._examples[identifier]
+        return session.check(implementation, example)
 
     # ---- the end
 
     def finish(self, interrupted: bool) -> None:
         """Close the run; an interrupted one keeps its journal for the next to recover or resume."""
-        self.interrupted = interrupted
-        if interrupted and self.timing:
-            self.journal = self.session.interrupted()
-        else:
-            self.session.close()
+        self._kept: list[Path] = []
+        for session in self.sessions:
+            if interrupted and self.timing:
+                if journal := session.interrupted():
+                    self._kept.append(journal)
+                continue
+            try:
+                session.close()
+            except StoreError as error:
+                self.stopped = str(error)
+
+    def release(self) -> None:
+        """Let go of what was opened before a refusal; a resumed journal stays what it was."""
+        for session in self.sessions:
+            session.interrupted()
 
     def opening(self) -> list[str]:
-        """What is said before the first case. Refusal if the worker does not start."""
-        session = self.session
-        try:
-            libraries = session.libraries
-        except WorkerDied as death:
-            raise Refusal(f"{self.device} cannot be measured: {death}") from death
-        session.refuse(self._elsewhere)
-        where = (
-            f"{self.device.name}, {self.device.sm_count} {'SMs' if self.device.kind == 'cuda' else 'cores'}"
-        )
-        lines = [f"roofbench: {where}; {libraries}"]
+        """What is said before the first case. Refusal if a worker does not start."""
+        lines = []
+        for session in self.sessions:
+            device = session.device
+            try:
+                libraries = session.libraries
+            except WorkerDied as death:
+                raise Refusal(f"{device} cannot be measured: {death}") from death
+            session.refuse(one.case for one in self._elsewhere if one.session is session)
+            units = f"{device.sm_count} {'SMs' if device.kind == 'cuda' else 'cores'}"
+            lines.append(f"roofbench: {device.name}, {units}; {libraries}")
+            if self.timing:
+                limit = "no limit" if session.budget_s is None else report.duration_text(session.budget_s)
+                times = {1: "once", 2: "twice"}.get(session.visits, f"{session.visits} times")
+                how = "" if session.regime == "sustained" else f" in {session.regime}"
+                lines.append(f"budget: {limit}; each case visited {times}{how}; results: {session.folder}")
+            lines += [session.unlocked] if session.unlocked else []
+            for left in session.left:
+                lines.append(report.left_text(left.path, left.rows, left.resumed))
+                lines += left.damage
         if self._unusable:
             lines.append(f"no GPU is measured: {self._unusable}")
-        if self.timing:
-            limit = "no limit" if session.budget_s is None else report.duration_text(session.budget_s)
-            lines.append(f"budget: {limit}; results: {session.folder}")
-        for left in session.recovered:
-            done = "going on with" if left.resumed else "recovered"
-            lines.append(f"{done} an unfinished run: {left.rows} rows, {left.path}")
         return lines
 
     def closing(self) -> list[str]:
-        """The table, the account, and where everything is."""
-        session = self.session
-        place = {case.key: place for place, case in enumerate(self.cases.values())}
-        rows = sorted(session.rows, key=lambda row: place.get(row.case, len(place)))
+        """The table, the account, and where everything is, for each device."""
+        lines: list[str] = []
+        for session in self.sessions:
+            lines += self._closing(session)
+        if self.stopped:
+            lines.append(self.stopped)
+        for journal in self._kept:
+            lines.append(f"interrupted: these rows are safe in {journal}")
+        if self._kept:
+            lines.append("the next run turns them into a result file; --bench-resume goes on from there")
+        return lines
+
+    def _closing(self, session: Session) -> list[str]:
+        place = {one.case.key: place for place, one in enumerate(self.cases.values())}
+        rows = sorted(session.rows(), key=lambda row: place.get(row.case, len(place)))
         if not rows:
             return ["no case was measured"]
         problems = [self._find(row.operator).model_validate_json(row.parameters) for row in rows]
-        lines = []
+        lines = [f"{session.device}:"] if len(self.sessions) > 1 else []
         if drawn := report.table(rows, problems):
             lines += [drawn, ""]
         lines += report.account(rows, session.elapsed_s, measured_s(rows), session.starting_s)
+        lines += report.sentinel_lines(rows)
         if not any(is_ceiling(row.sweep) for row in rows):
             lines.append('no ceilings among these cases, so no roof: give -k "ceilings or (...)"')
-        if self.interrupted:
-            lines.append(f"interrupted: these rows are safe in {self.journal}")
-            lines.append("the next run turns them into a result file; --bench-resume goes on from there")
-        elif session.path is not None:
+        if session.path is not None:
             lines.append(f"results: {session.path}")
             lines.append(f"figures: python -m plots {session.path}")
         return lines
@@ -206,6 +298,16 @@ def _place(case: Case) -> Place:
     words = {k: v for k, v in case.problem.parameters().items() if isinstance(v, str | bool)}
     kind = (case.problem.operator, case.implementation, case.cache, tuple(words.items()))
     return Place(case.sweep, kind, case.series)
+
+
+def _visits(given: str) -> int:
+    try:
+        visits = int(given)
+    except ValueError:
+        visits = 0
+    if not 1 <= visits <= MOST_ASKED:
+        raise Refusal(f"--bench-visits {given}: give a number from 1 to {MOST_ASKED}")
+    return visits
 
 
 def _budget_s(given: str | None, kind: str) -> float | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rich.box import SIMPLE_HEAD
@@ -16,7 +18,7 @@ from rich.table import Table
 from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
 from bench.judge.flags import flags
-from bench.model.ceilings import Ceilings, by_run
+from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
 from bench.model.ceilings import rows as ceiling_rows
 from bench.model.roofline import calibrated, of_roof, row_traffic
 from bench.spec import Problem
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+DRIFTED = 0.02
+"""Largest share by which a sentinel may move in a run."""
 WIDTH = 250
 """Wide enough for any row: the table takes what it needs, and a flag cut off would be a flag not shown."""
 
@@ -66,9 +70,9 @@ def interval_text(row: Measurement) -> str:
 
 
 def progress_line(number: int, total: int, row: Measurement, problem: Problem, left_s: float | None) -> str:
-    """One case, done: `[ 12/210] gemm/square onednn float32 m=64 ...   4.2 us ±0.4 %   1 min 05 s left`."""
+    """One visit, done: `[ 12/210] gemm/square onednn float32 m=64 ...   4.2 us ±0.4 %   1 min 05 s left`."""
     head = f"[{number:{len(str(total))}}/{total}] {row.sweep} {row.implementation} {problem}"
-    head += _manner(row)
+    head += _manner(row) + (f" visit {row.visit + 1}" if row.visit else "")
     if row.status == "ok" and row.median_s is not None:
         tail = f"{seconds_text(row.median_s):>8} {interval_text(row):>8} {rate_text(row):>14}"
     else:
@@ -78,11 +82,11 @@ def progress_line(number: int, total: int, row: Measurement, problem: Problem, l
 
 
 def table(rows: Sequence[Measurement], problems: Sequence[Problem]) -> str:
-    """Every measured case: median, interval, rate, share of the calibrated roof, limiter, flags."""
-    ceilings = _ceilings(rows)
+    """Every measured case: median, interval, visits, rate, share of the calibrated roof, limiter, flags."""
+    roofs = _ceilings(rows)
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     shown.add_column("case", no_wrap=True)
-    for name in ("median", "95 %", "rate", "of roof"):
+    for name in ("median", "95 %", "visits", "rate", "of roof"):
         shown.add_column(name, justify="right", no_wrap=True)
     shown.add_column("limiter", no_wrap=True)
     shown.add_column("flags", no_wrap=True)
@@ -93,7 +97,7 @@ def table(rows: Sequence[Measurement], problems: Sequence[Problem]) -> str:
         if row.sweep != sweep:
             shown.add_row(f"[bold]{row.sweep}[/bold]")
             sweep = row.sweep
-        shown.add_row(*_cells(row, problem, ceilings))
+        shown.add_row(*_cells(row, problem, roofs.get(manner(row.cache, row.threads_asked), Ceilings())))
     if not shown.row_count:
         return ""
     return "\n".join(_lines(shown))
@@ -205,28 +209,39 @@ def _lines(shown: Table) -> list[str]:
 
 def _manner(row: Measurement) -> str:
     """What is unusual about how it was measured."""
-    return (f" {row.cache}" if row.cache != "cold" else "") + (" again" if row.visit else "")
+    how = manner(row.cache, row.threads_asked)
+    return f" {how.removeprefix('cold, ')}" if how != "cold" else ""
 
 
-def _ceilings(rows: Sequence[Measurement]) -> Ceilings:
-    return Ceilings.of(row for row in rows if row.cache == "cold")
+def _ceilings(rows: Sequence[Measurement]) -> dict[str, Ceilings]:
+    """Manner of measuring -> ceilings; without warm ones, warm rows are held against the cold."""
+    found = {how: ceilings for (_, _, how), ceilings in by_run(rows).items()}
+    return {"warm": found.get("cold", Ceilings())} | found
 
 
 def _cells(row: Measurement, problem: Problem, ceilings: Ceilings) -> list[str]:
     name = f"  {row.implementation} {problem}{_manner(row)}"
     if row.status != "ok" or row.median_s is None:
-        return [name, row.status, "", "", "", "", row.reason]
+        return [name, row.status, "", "", "", "", "", row.reason]
     roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
     reached = of_roof(row.median_s, roof.seconds if roof else None)
     return [
         name,
         seconds_text(row.median_s),
         interval_text(row),
+        str(row.visits or 1)
+        + (f" of {row.visits + len(row.set_aside)}" if row.visits and row.set_aside else ""),
         rate_text(row),
         f"{100 * reached:.0f} %" if reached else "",
         roof.limiter if roof else "",
         " ".join(flags(row, ceilings)),
     ]
+
+
+def _visits_text(row: Measurement) -> str:
+    """How many visits the median is of, and of how many in all."""
+    published, aside = row.visits or 1, len(row.set_aside or ())
+    return f"{published} of {published + aside}" if aside else str(published)
 
 
 def account(
@@ -247,6 +262,28 @@ def account(
     rest_s = max(0.0, wall_s - sum(parts_s.values()) - started_s)
     lines.append(f"{duration_text(wall_s)}: {', '.join(shares)}, harness {_share(rest_s, wall_s)}")
     return lines
+
+
+def left_text(path: Path, rows: int, resumed: bool) -> str:
+    """What became of a run that was cut short."""
+    done = "going on with" if resumed else "recovered"
+    return f"{done} an unfinished run: {rows} rows, {path}"
+
+
+def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:
+    """How far the ceilings moved that were looked at at the start, in the middle and at the end."""
+    moved, shares = [], []
+    for row in rows:
+        if is_ceiling(row.sweep) and row.visit_samples and len(row.visit_samples) > 2 and row.samples_s:
+            ends = list(itertools.accumulate(row.visit_samples, initial=0))
+            medians = [statistics.median(row.samples_s[a:b]) for a, b in itertools.pairwise(ends)]
+            share = (max(medians) - min(medians)) / min(medians)
+            shares.append(share)
+            moved.append(f"{row.operator} {row.dtype} by {100 * share:.1f} %")
+    if not moved:
+        return []
+    line = f"sentinels between start, middle and end moved: {', '.join(moved)}"
+    return [line + (", so the machine drifted" if max(shares) > DRIFTED else "")]
 
 
 def _share(seconds: float, wall_s: float) -> str:

@@ -14,9 +14,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 LEAST_CASE_S = 0.4
-"""Wall seconds of sampling below which a median is not worth having."""
+"""Wall seconds of sampling below which the median of a single visit is not worth having."""
+LEAST_VISIT_S = 0.2
+"""The same where a case has several visits."""
 MOST_CASE_S = 2.0
 """Above this more samples no longer narrow the interval: the machine's own drift remains."""
+MOST_VISIT_S = 1.0
+"""The same where a case has several visits."""
 OVERHEAD_S = 0.2
 """Building, checking and reporting a small case, before the run has shown how long that takes."""
 LAUNCHES = 16
@@ -32,10 +36,12 @@ class Job:
     key: str
     launch_s: float | None
     """Predicted seconds of one launch; None where nothing is known."""
+    visits: int = 1
+    """Visits it has before it."""
 
     def cost_s(self, base_s: float, overhead_s: float) -> float:
-        """Wall seconds it takes if sampling may last `base_s`: building and checking launch it too."""
-        return overhead_s + 4 * (self.launch_s or 0.0) + self.sampling_s(base_s)
+        """Wall seconds of its visits if each samples for `base_s`: building and checking launch too."""
+        return self.visits * (overhead_s + 4 * (self.launch_s or 0.0) + self.sampling_s(base_s))
 
     def sampling_s(self, base_s: float) -> float:
         """Seconds of sampling: at least as many launches as an interval needs."""
@@ -44,7 +50,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Seconds of sampling by key for those that run, a reason by key for the others, seconds in all."""
+    """Seconds of sampling a visit for those that run, a reason for the others, seconds in all."""
 
     sampling_s: dict[str, float]
     skipped: dict[str, str]
@@ -57,12 +63,18 @@ def launch_limit_s(budget_s: float | None) -> float:
 
 
 def schedule(
-    jobs: Sequence[Job], left_s: float | None, budget_s: float | None, overhead_s: float = OVERHEAD_S
+    jobs: Sequence[Job],
+    left_s: float | None,
+    budget_s: float | None,
+    overhead_s: float = OVERHEAD_S,
+    several: bool = False,
 ) -> Schedule:
     """Share `left_s` seconds (None: no limit) among jobs in the order they will run.
 
-    `budget_s` is the whole run's; `overhead_s` what a case costs beside its sampling.
+    `budget_s` is the whole run's; `overhead_s` what a visit costs beside its sampling; `several` says that
+    cases are visited more than once. A job gets room for all of its visits or for none.
     """
+    least_s, most_s = (LEAST_VISIT_S, MOST_VISIT_S) if several else (LEAST_CASE_S, MOST_CASE_S)
     skipped: dict[str, str] = {}
     if budget_s is not None:
         limit_s = launch_limit_s(budget_s)
@@ -73,26 +85,25 @@ def schedule(
                     f"a budget of {budget_s:g} s allows {limit_s:.2g} s"
                 )
     chosen = [job for job in jobs if job.key not in skipped]
-    base_s = MOST_CASE_S
+    base_s = most_s
     if left_s is not None:
         kept, spent_s = [], 0.0
         for job in chosen:
-            cost_s = job.cost_s(LEAST_CASE_S, overhead_s)
+            cost_s = job.cost_s(least_s, overhead_s)
             if spent_s + cost_s <= left_s:  # a cheaper one may still fit after one that does not
                 spent_s += cost_s
                 kept.append(job)
             else:
                 skipped[job.key] = f"left out: the budget of {budget_s:g} s has no room for it"
         chosen = kept
-        base_s = _largest_base(chosen, left_s, overhead_s)
+        base_s = _largest_base(chosen, left_s, overhead_s, least_s, most_s)
     total_s = sum(job.cost_s(base_s, overhead_s) for job in chosen)
     return Schedule({job.key: job.sampling_s(base_s) for job in chosen}, skipped, total_s)
 
 
-def _largest_base(jobs: Iterable[Job], left_s: float, overhead_s: float) -> float:
+def _largest_base(jobs: Iterable[Job], left_s: float, overhead_s: float, low: float, high: float) -> float:
     """The longest sampling time that still fits, by bisection."""
     jobs = list(jobs)
-    low, high = LEAST_CASE_S, MOST_CASE_S
     if sum(job.cost_s(high, overhead_s) for job in jobs) <= left_s:
         return high
     for _ in range(12):

@@ -1,96 +1,82 @@
-"""One run, seen from the parent: plans it, asks the worker case by case, keeps the journal.
+"""One run on one device, seen from the parent: plans it, asks the worker visit by visit, keeps the journal.
 
 Knows no operator and needs no torch: what a case computes is the worker's business.
 """
 
 from __future__ import annotations
 
-import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.attended import Attended
 from bench.device import Device
-from bench.measure.process import Worker, WorkerDied
-from bench.model.ceilings import Ceilings, is_ceiling
+from bench.itinerary import itinerary
+from bench.journal import Journal, finish, recover, unfinished
+from bench.lock import device_lock
+from bench.measure.sampling import Protocol, Regime, protocol
+from bench.model.ceilings import Ceilings, is_ceiling, manner
 from bench.model.roofline import calibrated, traffic
-from bench.schedule import OVERHEAD_S, Job, Schedule, launch_limit_s, schedule
-from bench.spec import Problem, parameters_text
-from bench.store import Journal, Measurement, finish, recover, unfinished
+from bench.pace import Pace
+from bench.row import SEED, commit, visit_row
+from bench.schedule import Job, Schedule, launch_limit_s
+from bench.spec import Problem
+from bench.store import Measurement, StoreError
 from bench.sweep import Case
+from bench.visits import joined, wants_another
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results"
-SEED = 20_231_115
+RESULTS = Path(__file__).parents[1] / "results"
 CEILING_CASE_S = 0.6
 """Sampling time of a ceiling, before anything is known to share a budget by."""
-AGAIN = 0.7
-"""Time that measuring the ceilings again takes: their memory has been touched by then."""
-START_DEADLINE_S = 120.0
-REPLAN = 8
-"""Cases measured between two looks at the time that is left."""
-GRACE_S = {"cpu": 60.0, "cuda": 600.0}
-"""Beyond its sampling time a case may build, compile and tune for this long before it counts as hung."""
 
 
-def commit() -> str:
-    """Commit of the checkout, `+` behind it if files differ; empty if git does not know."""
-    try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=12"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return found.stdout.strip() if found.returncode == 0 else ""
-
-
-@dataclass
-class Recovered:
-    """What an earlier run left unfinished."""
+@dataclass(frozen=True)
+class Left:
+    """What an earlier run left unfinished, and what became of it."""
 
     path: Path
     rows: int
     resumed: bool
+    damage: tuple[str, ...]
+    """What of it could not be read, a sentence each."""
 
 
 @dataclass
 class Session:
-    """A run on one device. `open` it, `plan` it, `run` each case, `close` it."""
+    """A run on one device. `open` it, `plan` it, go through `walk`, `close` it."""
 
     device: Device
     results: Path = RESULTS
     budget_s: float | None = None
     """Wall seconds for the whole run; None for as long as every case needs."""
     resume: bool = False
-    rows: list[Measurement] = field(default_factory=list)
-    recovered: list[Recovered] = field(default_factory=list)
-    starting_s: float = 0.0
-    """Wall seconds spent starting workers."""
+    visits: int = 1
+    """How often each case is visited; more if its visits disagree."""
+    regime: Regime = "sustained"
+    grace_s: float | None = None
+    """How long a visit may take beyond its sampling before it counts as hung; None: as attended.py says."""
+    left: list[Left] = field(default_factory=list)
     path: Path | None = None
     """The parquet file, once closed."""
 
     def __post_init__(self) -> None:
-        self._began = time.perf_counter()
+        self._pace = Pace(self.budget_s, self.visits > 1)
         self._commit = commit()
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         self.run_id = f"{stamp}-{self._commit.rstrip('+') or 'unknown'}"
-        self._worker: Worker | None = None
-        self._hello: dict[str, Any] = {}
+        self.protocol: Protocol = protocol(self.device.kind, self.visits, self.regime)
+        self._worker = Attended(self.device, SEED, self.grace_s)
         self._journal: Journal | None = None
+        self._held = ExitStack()
+        self.unlocked = ""
+        """Why nothing keeps a second run off the device; empty if something does, or nothing need."""
+        self._made: dict[str, list[Measurement]] = {}
+        self._checked: set[tuple[str, Problem]] = set()
         self._jobs: dict[str, Case] = {}
-        self._schedule: Schedule | None = None
-        self._planned_at_s = 0.0
-        self._until_replan = 0
-        self._ceilings_s = 0.0
-        self._overheads_s = [OVERHEAD_S] * 5
-        self._done: set[str] = set()
 
     # ---- before the first case
 
@@ -100,64 +86,140 @@ class Session:
         return self.results / self.device.slug
 
     def open(self) -> None:
-        """Recover what earlier runs left, open this run's journal. StoreError if it cannot be written."""
+        """Take the device, recover what earlier runs left, open this run's journal.
+
+        DeviceBusy if another run has the device, StoreError if the journal cannot be written.
+        """
+        lock = device_lock(self.device.uuid, str(self.device), f"results in {self.folder.absolute()}")
+        self.unlocked = self._held.enter_context(lock)
         left = list(unfinished(self.folder))
         resumed = left.pop() if left and self.resume else None
         for journal in left:
-            count = len(recover(journal))
-            if path := finish(journal):
-                self.recovered.append(Recovered(path, count, resumed=False))
+            found = recover(journal)
+            path = finish(journal, joined(found.rows), found.damage)
+            if path or found.damage:
+                self.left.append(Left(path or journal, len(found.rows), False, tuple(found.damage)))
         path = self.folder / f"{self.run_id}.journal"
+        rows: list[Measurement] = []
         if resumed is not None:
-            self.rows = recover(resumed)
-            self._done = {row.case for row in self.rows}
+            found = recover(resumed)
+            rows = found.rows
+            self._refuse_other_protocol(resumed, rows)
             self.run_id = resumed.stem
             path = resumed.with_suffix(".copy")
             path.unlink(missing_ok=True)  # a copy that never took its journal's place
-            self.recovered.append(Recovered(resumed, len(self.rows), resumed=True))
+            self.left.append(Left(resumed, len(rows), True, tuple(found.damage)))
         self._journal = Journal(path)
-        self._journal.append(*self.rows)
+        self._journal.append(*rows)
         if resumed is not None:
-            self._journal.replace(resumed)
+            self._journal.replace(resumed, found.damage)
+        for row in rows:
+            self._made.setdefault(row.case, []).append(row)
+
+    def _refuse_other_protocol(self, journal: Path, rows: Sequence[Measurement]) -> None:
+        others = {row.protocol for row in rows} - {self.protocol.hash}
+        if others:
+            raise StoreError(
+                f"{journal}: was measured under protocol {min(others)}, this is {self.protocol.hash}: "
+                "resume with the --bench-visits and --bench-regime it began with, or leave out --bench-resume"
+            )
 
     def plan(self, cases: Iterable[Case]) -> None:
-        """The cases that will be asked for, in order."""
-        self._jobs = {case.key: case for case in cases if not self.missing(case.implementation, case.problem)}
+        """The cases that will be visited, ceilings first, the others in the order of their first visits."""
+        self._jobs = {case.key: case for case in cases}
+        self._pace.again = any(is_ceiling(case.sweep) for case in self._jobs.values())
 
-    def done_before(self, case: Case) -> bool:
-        """Whether the resumed run has this case's row already."""
-        return case.key in self._done
+    def prepare(self) -> None:
+        """Compile, tune and check, untimed, whatever will be visited: what fails has its row and no visit."""
+        for case in self._jobs.values():
+            what = (case.implementation, case.problem)
+            if what in self._checked or case.key in self._made or self.missing(case):
+                continue
+            self._checked.add(what)
+            facts = self.check(*what)
+            if facts["status"] != "ok":
+                self._keep(self._row(case, facts, 0))
+        self._worker.close()  # it would die with the thread that started it, which may be about to end
 
-    # ---- one case
+    @property
+    def expected(self) -> int:
+        """Visits that the cases have coming if none is left out and none is made more often."""
+        ceilings = sum(is_ceiling(case.sweep) for case in self._jobs.values())
+        return 2 * ceilings + self.protocol.visits * (len(self._jobs) - ceilings)
 
-    def run(self, case: Case) -> Measurement:
-        """Measure one case and write its row before returning it. Never raises for what a case does."""
+    # ---- the visits
+
+    def begin(self) -> None:
+        """The budget's time runs from now on: another device was measured before."""
+        self._pace.begin()
+
+    def walk(self) -> Iterator[tuple[Case, Measurement]]:
+        """Visit every case as often as the itinerary says; each visit's row is safe before it is yielded."""
+        ceilings = [case for case in self._jobs.values() if is_ceiling(case.sweep)]
+        others = [case for case in self._jobs.values() if not is_ceiling(case.sweep)]
+        visits = self.protocol.visits
+        going = itinerary(
+            ceilings, others, visits, SEED, self._count, self._wants, lambda: self._sentinels(ceilings)
+        )
+        for case in going:
+            made = self._made.get(case.key)
+            if made is None or made[-1].status == "ok":
+                yield case, self.visit(case)
+
+    def visit(self, case: Case) -> Measurement:
+        """Visit a case once and write the row before returning it. Never raises for what a case does.
+
+        StoreError if the row cannot be written.
+        """
         begin = time.perf_counter()
-        refused = self._refusal(case)
-        row = self._row(case, refused or self._ask(case))
-        assert self._journal is not None
-        self._journal.append(row, sync=refused is None)  # a refusal costs nothing to find again
-        self.rows.append(row)
-        self._done.add(case.key)
-        self._jobs.pop(case.key, None)
+        made = self._made.get(case.key, [])
+        refused = None if made else self._refusal(case)
+        row = self._row(case, refused or self._ask(case, len(made)), len(made))
+        self._keep(row, sync=refused is None)  # a refusal costs nothing to find again
         if refused is None and not is_ceiling(case.sweep):
             launches_s = 4 * (row.median_s or 0.0)
-            self._overheads_s.append(time.perf_counter() - begin - (row.measure_s or 0.0) - launches_s)
-            self._until_replan -= 1
+            self._pace.visited(time.perf_counter() - begin - (row.measure_s or 0.0) - launches_s)
         return row
+
+    def _keep(self, *rows: Measurement, sync: bool = True) -> None:
+        assert self._journal is not None
+        self._journal.append(*rows, sync=sync)
+        for row in rows:
+            self._made.setdefault(row.case, []).append(row)
 
     def refuse(self, cases: Iterable[Case]) -> None:
         """Write the rows of cases that this device cannot run, all at once: without a GPU, thousands."""
         rows = [
-            self._row(case, {"status": "unsupported", "reason": reason})
+            self._row(case, {"status": "unsupported", "reason": reason}, 0)
             for case in cases
-            if not self.done_before(case)
-            if (reason := self.missing(case.implementation, case.problem))
+            if case.key not in self._made
+            if (reason := self.missing(case))
         ]
-        assert self._journal is not None
-        self._journal.append(*rows, sync=False)
-        self.rows += rows
-        self._done |= {row.case for row in rows}
+        self._keep(*rows, sync=False)
+
+    def _count(self, case: Case) -> int:
+        return len(self._made.get(case.key, ()))
+
+    def _wants(self, case: Case) -> bool:
+        """Whether another visit would tell more, and there is time for it."""
+        made = self._made.get(case.key, [])
+        if not made:
+            return True
+        if not wants_another(made, self.protocol):
+            return False
+        if len(made) < self.protocol.visits:
+            return case.key not in self.schedule.skipped
+        roof = self.ceilings(threads=case.threads)
+        return self._pace.has_room(Job(case.key, self.predicted_s(case, roof)))
+
+    def _sentinels(self, ceilings: Iterable[Case]) -> list[Case]:
+        """The first ceiling of arithmetic that has a time, and the first of memory."""
+        found: dict[bool, Case] = {}
+        for case in ceilings:
+            made = self._made.get(case.key)
+            if made and made[-1].status == "ok" and case.problem.byte and case.threads == "all":
+                found.setdefault(case.problem.flop > 0, case)
+        return list(found.values())
 
     def check(self, implementation: str, problem: Problem) -> dict[str, Any]:
         """Columns status, reason and errors of one untimed launch."""
@@ -167,29 +229,49 @@ class Session:
             "implementation": implementation,
             "parameters": problem.parameters(),
         }
-        return self._answer(request, GRACE_S[self.device.kind])
+        return self._worker.answer(request)
 
     def examples(self, operator: str) -> list[dict[str, Any]]:
         """Parameters of the operator's examples, from the worker, which has torch."""
-        answer = self._answer({"do": "examples", "operator": operator}, GRACE_S[self.device.kind])
+        answer = self._worker.answer({"do": "examples", "operator": operator})
         if "examples" not in answer:
             raise RuntimeError(f"{operator}: {answer['reason']}")
         found: list[dict[str, Any]] = answer["examples"]
         return found
 
-    def missing(self, implementation: str, problem: Problem) -> str:
+    def missing(self, case: Case) -> str:
+        """Why this device cannot run the case; empty if it can."""
+        return case.missing(self.device.kind, self.device.capability)
+
+    def cannot(self, implementation: str, problem: Problem) -> str:
         """Why this implementation cannot solve the problem on this device; empty if it can."""
         return problem.missing(implementation, self.device.kind, self.device.capability)
+
+    # ---- what is known so far
+
+    @property
+    def made(self) -> list[Measurement]:
+        """The row of every visit so far."""
+        return [row for rows in self._made.values() for row in rows]
+
+    def visits_of(self, case: Case) -> list[Measurement]:
+        """The rows of the case's visits so far."""
+        return self._made.get(case.key, [])
+
+    @property
+    def starting_s(self) -> float:
+        """Wall seconds spent starting workers."""
+        return self._worker.starting_s
 
     @property
     def elapsed_s(self) -> float:
         """Wall seconds since the run began."""
-        return time.perf_counter() - self._began
+        return self._pace.elapsed_s
 
-    @property
-    def ceilings(self) -> Ceilings:
-        """Those measured so far in this run, with a cold cache."""
-        return Ceilings.of(row for row in self.rows if row.cache == "cold")
+    def ceilings(self, cache: str = "cold", threads: str = "all") -> Ceilings:
+        """Those measured so far in this run."""
+        wanted = manner(cache, threads)
+        return Ceilings.of(row for row in self.made if manner(row.cache, row.threads_asked) == wanted)
 
     def predicted_s(self, case: Case, ceilings: Ceilings) -> float | None:
         """Calibrated least seconds of one launch; None where a ceiling is missing."""
@@ -203,20 +285,18 @@ class Session:
 
     def left_s(self) -> float | None:
         """About how many seconds the run will go on; None while nothing is known."""
-        if self._schedule is not None:
-            return max(0.0, self._schedule.total_s - (self.elapsed_s - self._planned_at_s))
-        return None if self.budget_s is None else max(0.0, self.budget_s - self.elapsed_s)
+        return self._pace.left_s()
 
     def _refusal(self, case: Case) -> dict[str, Any] | None:
         """Status and reason of a case that is not worth asking the worker for."""
-        if reason := self.missing(case.implementation, case.problem):
+        if reason := self.missing(case):
             return {"status": "unsupported", "reason": reason}
         if case.problem.byte > self.device.memory_byte:
             need, have = case.problem.byte / 1e9, self.device.memory_byte / 1e9
             return {"status": "skipped", "reason": f"needs {need:.0f} GB; {self.device} has {have:.0f} GB"}
         if is_ceiling(case.sweep):
             limit_s = launch_limit_s(self.budget_s)
-            predicted_s = self.predicted_s(case, self.ceilings)
+            predicted_s = self.predicted_s(case, self.ceilings(threads=case.threads))
             if predicted_s is not None and predicted_s > 1.5 * limit_s:
                 reason = (
                     f"one launch is predicted to take {predicted_s:.2g} s; the budget allows {limit_s:.2g} s"
@@ -230,25 +310,23 @@ class Session:
     @property
     def schedule(self) -> Schedule:
         """Who may run for how long; looked at again as the run goes, from when the ceilings are known."""
-        if self._schedule is None or self._until_replan <= 0:
-            ceilings = self.ceilings
-            jobs = [
-                Job(key, self.predicted_s(case, ceilings))
-                for key, case in self._jobs.items()
-                if key not in self._done and not is_ceiling(case.sweep)
-            ]
-            if self._schedule is None:
-                self._ceilings_s = self.elapsed_s - self.starting_s
-            again = any(is_ceiling(case.sweep) for case in self._jobs.values())
-            reserved_s = self.elapsed_s + (AGAIN * self._ceilings_s if again else 0.0)
-            left_s = None if self.budget_s is None else max(0.0, self.budget_s - reserved_s)
-            overhead_s = max(0.0, sum(self._overheads_s) / len(self._overheads_s))
-            self._schedule = schedule(jobs, left_s, self.budget_s, overhead_s)
-            self._planned_at_s = self.elapsed_s
-            self._until_replan = REPLAN
-        return self._schedule
+        return self._pace.plan(self._due, self.starting_s)
 
-    def _ask(self, case: Case) -> dict[str, Any]:
+    def _due(self) -> list[Job]:
+        """The visits that are still asked for, those of cases that were visited before first."""
+        roofs = {threads: self.ceilings(threads=threads) for threads in ("all", "one")}
+        begun: list[Job] = []
+        fresh: list[Job] = []
+        for key, case in self._jobs.items():
+            made = self._made.get(key, [])
+            due = self.protocol.visits - len(made)
+            if due <= 0 or is_ceiling(case.sweep) or (made and made[-1].status != "ok") or self.missing(case):
+                continue
+            job = Job(key, self.predicted_s(case, roofs[case.threads]), due)
+            (begun if made else fresh).append(job)
+        return begun + fresh
+
+    def _ask(self, case: Case, visit: int) -> dict[str, Any]:
         sampling_s = CEILING_CASE_S
         if not is_ceiling(case.sweep):
             sampling_s = self.schedule.sampling_s.get(case.key, CEILING_CASE_S)
@@ -258,94 +336,52 @@ class Session:
             "implementation": case.implementation,
             "parameters": case.problem.parameters(),
             "cache": case.cache,
+            "threads": self._worker.threads(case.threads),
             "budget_s": sampling_s,
             "launch_s": 2 * launch_limit_s(self.budget_s),  # predictions are least times
             # a roof is what was kept up at best: a ceiling is watched for all of its time
             "least_timed_s": 0.6 * CEILING_CASE_S if is_ceiling(case.sweep) else 0.0,
+            "visits": self.protocol.visits,
+            "regime": self.protocol.regime,
+            "first": visit == 0 and (case.implementation, case.problem) not in self._checked,
         }
-        return self._answer(request, 3 * sampling_s + GRACE_S[self.device.kind])
-
-    def _answer(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
-        """The worker's answer; its death is one too, and the next case gets a new worker."""
-        try:
-            worker = self._started()
-            return worker.ask(request, deadline_s)
-        except WorkerDied as death:
-            self._stop_worker()
-            return {"status": death.status, "reason": str(death)}
-
-    def _started(self) -> Worker:
-        if self._worker is None:
-            begin = time.perf_counter()
-            uuid = self.device.uuid or None
-            self._worker = Worker(self.device.kind, self.device.cache_byte, SEED, uuid, self._threads)
-            self._hello = self._worker.ask({"do": "hello"}, START_DEADLINE_S)
-            self.starting_s += time.perf_counter() - begin
-        return self._worker
-
-    @property
-    def _threads(self) -> int | None:
-        return self.device.sm_count if self.device.kind == "cpu" else None
+        return self._worker.answer(request, sampling_s)
 
     @property
     def libraries(self) -> str:
         """What computes, with versions; starts the worker if need be. WorkerDied if it does not start."""
-        self._started()
-        return f"torch {self._hello['torch']}, {self._hello['libraries']}"
+        self._worker.started()
+        return "torch {torch}, {libraries}".format_map(self._worker.hello)
 
-    def _row(self, case: Case, facts: dict[str, Any]) -> Measurement:
-        hello = {k: self._hello.get(k, "") for k in ("torch", "triton", "libraries", "protocol")}
-        problem = case.problem
-        defaults: dict[str, Any] = {"clock": "", "fill": "", "seed": SEED}
-        return Measurement(
-            run_id=self.run_id,
-            utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            commit=self._commit,
-            device=self.device.slug,
-            device_name=self.device.name,
-            device_kind=self.device.kind,
-            device_id=self.device.id,
-            sm_count=self.device.sm_count,
-            cache_byte=self.device.cache_byte,
-            threads=self._hello.get("threads", 0),
-            driver=self.device.driver,
-            **hello,
-            sweep=case.sweep,
-            operator=problem.operator,
-            implementation=case.implementation,
-            arithmetic=problem.arithmetic,
-            rate=problem.rate,
-            dtype=problem.dtype,
-            parameters=parameters_text(problem.parameters()),
-            cache=case.cache,
-            visit=case.visit,
-            flop=problem.flop,
-            byte=problem.byte,
-            byte_written=problem.byte_written,
-            byte_moved=problem.byte_moved(case.implementation),
-            byte_again=problem.byte_again(case.implementation),
-            moved_written=problem.moved_written(case.implementation),
-            **(defaults | facts),
-        )
+    def _row(self, case: Case, facts: dict[str, Any], visit: int) -> Measurement:
+        defaults: dict[str, Any] = {"visit": visit, "threads": self._worker.threads(case.threads) or 1}
+        if facts["status"] == "ok":
+            defaults["visit_at_s"] = [self.elapsed_s]
+        run = {"run_id": self.run_id, "commit": self._commit}
+        return visit_row(case, self.device, self.protocol, run | self._worker.hello | defaults | facts)
 
     # ---- after the last case
 
-    def _stop_worker(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+    def rows(self) -> list[Measurement]:
+        """One row for each case visited so far."""
+        return joined(self.made)
 
     def close(self) -> None:
-        """Stop the worker and turn the journal into the run's parquet file. Safe to call twice."""
-        self._stop_worker()
+        """Let go of the device and turn the journal into the run's parquet file. Safe to call twice.
+
+        StoreError if the file cannot be written; the journal is then still there.
+        """
+        self._worker.close()
+        self._held.close()
         if self._journal is not None:
             journal, self._journal = self._journal, None
             journal.close()
-            self.path = finish(journal.path)
+            self.path = finish(journal.path, self.rows())
 
     def interrupted(self) -> Path | None:
-        """Stop the worker and leave the journal for the next run; its path."""
-        self._stop_worker()
+        """Let go of the device and leave the journal for the next run; its path."""
+        self._worker.close()
+        self._held.close()
         if self._journal is None:
             return None
         journal, self._journal = self._journal, None

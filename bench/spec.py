@@ -226,11 +226,11 @@ class Operator:
 
 
 def case_key(
-    sweep: str, operator: str, implementation: str, parameters: str, cache: str, visit: int = 0
+    sweep: str, operator: str, implementation: str, parameters: str, cache: str, threads: str | None = None
 ) -> str:
-    """The identity of a case, as text; a case visited again in the same run is another one."""
-    again = (f"visit {visit}",) if visit else ()
-    return "|".join((sweep, operator, implementation, parameters, cache, *again))
+    """The identity of a case, as text; `threads` is named where it is not all of them."""
+    few = ("one thread",) if threads == "one" else ()
+    return "|".join((sweep, operator, implementation, parameters, cache, *few))
 
 
 def parameters_text(parameters: dict[str, Any]) -> str:

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.spec import Problem, case_key, parameters_text
+from bench.spec import DeviceKind, Problem, case_key, parameters_text
 from bench.sweep_blocks import MAX_CASES, Block, block
-from bench.sweep_file import COLUMNS, Cache, Plot, Sweep, contents, unknown
+from bench.sweep_file import COLUMNS, Cache, Plot, Sweep, Threads, contents, unknown
 from bench.yaml_lines import MAX_BYTE, Mistake, Node, tree
 
 Find = Callable[[str], type[Problem]]
@@ -51,22 +51,41 @@ class Case:
     cache: Cache
     series: str
     """All that tells it apart but the swept axis: cases of one series are one line of the plot."""
-    visit: int = 0
-    """1 for a second look at the same thing later in the run."""
+    threads: Threads = "all"
+    """Of a CPU: all its cores, or one."""
 
     @property
     def id(self) -> str:
         """Unique in a run, and readable: `gemm/square-onednn-cold-float32-m=64-n=64-k=64-layout=NN`."""
         problem = str(self.problem).replace(" ", "-")
-        again = f"-visit={self.visit}" if self.visit else ""
-        return f"{self.sweep}-{self.implementation}-{self.cache}-{problem}{again}"
+        few = "-one-thread" if self.threads == "one" else ""
+        return f"{self.sweep}-{self.implementation}-{self.cache}{few}-{problem}"
 
     @property
     def key(self) -> str:
         """What its rows call it, equal in every run: see Measurement.case."""
         parameters = parameters_text(self.problem.parameters())
         operator = self.problem.operator
-        return case_key(self.sweep, operator, self.implementation, parameters, self.cache, self.visit)
+        return case_key(self.sweep, operator, self.implementation, parameters, self.cache, self.threads)
+
+    def missing(self, kind: DeviceKind, capability: tuple[int, int] | None) -> str:
+        """Why a device of this kind and compute capability cannot run it; empty if it can."""
+        if self.threads == "one" and kind != "cpu":
+            return "one thread can be asked of a CPU only"
+        return self.problem.missing(self.implementation, kind, capability)
+
+
+class Way(NamedTuple):
+    """How one problem is solved: every problem of a sweep is solved in every way."""
+
+    implementation: str
+    cache: Cache
+    threads: Threads
+
+    @property
+    def words(self) -> str:
+        """Which way this is, among those of its sweep."""
+        return f"{self.implementation} {self.cache}" + (" one thread" if self.threads == "one" else "")
 
 
 class Loaded(NamedTuple):
@@ -196,7 +215,8 @@ def _cases(name: str, file: Node, sweep: Sweep, find: Find, sm_count: int) -> li
             raise Mistake(node.line, unknown("implementation", implementation, kind.operator, declared))
     for number, plot in enumerate(sweep.plot):
         _check_plot(plot, file.under(["plot", number]), kind)
-    ways = [(i, cache) for i in sweep.implementations or declared for cache in sweep.cache]
+    named = sweep.implementations or declared
+    ways = [Way(i, cache, threads) for i in named for cache in sweep.cache for threads in sweep.threads]
     blocks = _blocks(file, kind, sm_count, len(ways))
     return _expanded(name, blocks, ways, sweep.plot[0].x if sweep.plot else None)
 
@@ -239,7 +259,7 @@ def _blocks(file: Node, kind: type[Problem], sm_count: int, ways: int) -> list[B
     return blocks
 
 
-def _expanded(name: str, blocks: list[Block], ways: list[tuple[str, Cache]], x: str | None) -> list[Case]:
+def _expanded(name: str, blocks: list[Block], ways: list[Way], x: str | None) -> list[Case]:
     cases = []
     seen: dict[Problem, tuple[int, bool]] = {}
     for one in blocks:
@@ -252,5 +272,8 @@ def _expanded(name: str, blocks: list[Block], ways: list[tuple[str, Cache]], x: 
                 raise Mistake(one.line, f"{problem} stands here again; first in the block of line {line}")
             seen[problem] = one.line, by_device
             fixed = " ".join(f"{k}={v}" for k, v in problem.parameters().items() if k not in moving)
-            cases += [Case(name, way, problem, cache, f"{way} {cache} {fixed}") for way, cache in ways]
+            cases += [
+                Case(name, way.implementation, problem, way.cache, f"{way.words} {fixed}", way.threads)
+                for way in ways
+            ]
     return cases

@@ -24,8 +24,9 @@ from pydantic_core import CoreSchema, ErrorDetails
 from bench.yaml_lines import Mistake, Node, shown
 
 Cache = Literal["cold", "warm"]
+Threads = Literal["all", "one"]
 
-COLUMNS = ("implementation", "cache", "device")
+COLUMNS = ("implementation", "cache", "threads_asked", "device")
 """What a plot can tell apart, besides the operator's parameters."""
 
 T = TypeVar("T")
@@ -149,6 +150,9 @@ class Sweep(Strict):
     cache: OneOrList[Cache] = Field(
         ("cold",), description="cold: each launch finds its data in memory; warm: in cache if they fit"
     )
+    threads: OneOrList[Threads] = Field(
+        ("all",), description="Of a CPU: all its cores, or one; a GPU has only `all`"
+    )
     cases: List[dict[str, Any]] = Field(
         description="Blocks of parameters: the lists of a block multiply, the blocks follow one another"
     )
@@ -199,7 +203,7 @@ def contents(tree: Node) -> Sweep:
         sweep = Sweep.model_validate(tree.data())
     except ValidationError as errors:
         raise earliest(errors, tree, "a sweep", Sweep) from errors
-    for key in ("implementations", "cache"):
+    for key in ("implementations", "cache", "threads"):
         seen: set[str] = set()
         for item in tree.mapping[key].items if key in tree.mapping else []:
             if str(item.value) in seen:

@@ -56,11 +56,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.mark.benchmark(timer=TIMER)
 def test_measure(case: str, request: pytest.FixtureRequest) -> None:
-    """One row: measured, written, and replayed to pytest-benchmark."""
+    """One row, measured and written before the tests began, is shown and replayed to pytest-benchmark."""
     run = request.config.stash[Run.KEY]
-    row = run.measure(case)
+    row = run.row(case)
     if row is None:
-        pytest.skip("measured before the run was interrupted")
+        pytest.skip(run.stopped or "not measured")
     if row.status in ("unsupported", "skipped"):
         pytest.skip(row.reason)
     if row.status != "ok":

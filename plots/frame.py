@@ -9,7 +9,8 @@ ceiling is missing. Derived columns:
     datasheet_s  datasheet_per_s                     roofline of the datasheet
     of_roof                                          predicted_s / median_s
     intensity                                        flop / byte
-    flags  suspect                                   names, and whether one of them forbids comparing
+    manner                                           which ceilings it is held against: cold, warm, ...
+    flags  suspect                                   names, and whether one of them casts doubt on its time
 """
 
 from __future__ import annotations
@@ -23,13 +24,10 @@ import numpy as np
 import pandas as pd
 
 from bench import store
-from bench.judge.flags import flags
-from bench.model.ceilings import Ceilings, by_run
+from bench.judge.flags import DOUBTFUL, flags
+from bench.model.ceilings import Ceilings, by_run, manner
 from bench.model.ceilings import rows as ceiling_rows
 from bench.model.roofline import Datasheet, calibrated_columns, datasheet_s, traffic
-
-HARMLESS = frozenset({"launch_bound", "power_capped", "unconverged"})
-"""Flags that explain a number without casting doubt on it, or say no more than its interval shows."""
 
 
 class PlotError(ValueError):
@@ -45,16 +43,17 @@ class Run:
     rows: pd.DataFrame
     """Every row, measured or not, with the derived columns."""
     ceilings: Mapping[str, Ceilings]
-    """cache -> ceilings."""
+    """Manner of measuring (`bench.model.ceilings.manner`) -> ceilings."""
     datasheet: Datasheet | None
 
-    def roof(self, cache: str) -> Ceilings:
-        """What rows of this cache are held against.
+    def roof(self, how: str) -> Ceilings:
+        """What rows of this manner are held against.
 
         Warm rows of a run that measured no warm ceilings are held against the cold ones, which they
         may well beat. Empty ceilings if there are none.
         """
-        return self.ceilings.get(cache) or self.ceilings.get("cold") or Ceilings()
+        cold = how.replace("warm", "cold")
+        return self.ceilings.get(how) or self.ceilings.get(cold) or Ceilings()
 
     @property
     def measured(self) -> int:
@@ -82,13 +81,14 @@ def load(paths: Iterable[Path], datasheet_of: Callable[[str], Datasheet | None])
         why = frame["status"].value_counts().to_dict()
         said = ", ".join(f"{n} {status}" for status, n in why.items()) or "no rows"
         raise PlotError(f"{named}: no row has a time, so there is nothing to draw ({said})")
+    frame["threads_asked"] = frame["threads_asked"].fillna("all")  # older files knew no other
     # A wrong result has no time, whatever a file may hold.
     frame.loc[~timed, ["median_s", "low_s", "high_s"]] = np.nan
     ceilings = by_run(ceiling_rows(frame))
     runs = []
     for (device, run_id), some in frame.groupby(["device", "run_id"], sort=True):
         sheet = datasheet_of(str(some["device_name"].iloc[0]))
-        roofs = {cache: c for (d, r, cache), c in ceilings.items() if (d, r) == (device, run_id)}
+        roofs = {how: c for (d, r, how), c in ceilings.items() if (d, r) == (device, run_id)}
         run = Run(str(device), str(run_id), some.reset_index(drop=True), roofs, sheet)
         _derive(run)
         runs.append(run)
@@ -122,11 +122,12 @@ def _derive(run: Run) -> None:
     again = rows["byte_again"].astype(float).fillna(0.0)
     written = rows["moved_written"].astype(float).fillna(rows["byte_written"])
     moved, share = traffic(rows["byte_moved"], again, written, rows["cache_byte"])
-    for cache in rows["cache"].unique():
-        here = rows["cache"] == cache
+    rows["manner"] = [manner(*one) for one in zip(rows["cache"], rows["threads_asked"], strict=True)]
+    for how in rows["manner"].unique():
+        here = rows["manner"] == how
         some, at = rows[here], here.to_numpy()
         columns = (some["flop"], moved[at], share[at], some["arithmetic"], some["dtype"])
-        seconds, limiters = calibrated_columns(*columns, run.roof(str(cache)))
+        seconds, limiters = calibrated_columns(*columns, run.roof(str(how)))
         rows.loc[here, "predicted_s"], rows.loc[here, "limiter"] = seconds, limiters
     stated = zip(rows["flop"], rows["byte"], rows["arithmetic"], rows["dtype"], strict=True)
     sheets = [datasheet_s(*one, run.datasheet) or np.nan for one in stated]
@@ -135,9 +136,11 @@ def _derive(run: Run) -> None:
     rows["datasheet_per_s"] = counts / rows["datasheet_s"]
     rows["of_roof"] = rows["predicted_s"] / rows["median_s"]
 
-    raised = [flags(one, run.roof(one.cache)) for one in rows.itertuples(index=False)]  # type: ignore[arg-type]
+    raised = [flags(one, run.roof(one.manner)) for one in rows.itertuples(index=False)]  # type: ignore[arg-type]
     rows["flags"] = pd.Series([" ".join(names) for names in raised], index=rows.index, dtype=str)
-    rows["suspect"] = [bool(set(names) - HARMLESS) for names in raised]
+    # A row without a time is no point, whatever its result was.
+    doubted = np.array([not DOUBTFUL.isdisjoint(names) for names in raised], dtype=bool)
+    rows["suspect"] = doubted & rows["median_s"].notna()
 
 
 def scaled(values: pd.Series, unit: str) -> tuple[float, str]:

@@ -30,23 +30,23 @@ _WIDTH_IN, _HEIGHT_IN = 7.2, 4.6
 
 
 def draw(run: Run) -> Iterator[tuple[str, Page]]:
-    """(dtype, or dtype-warm where both caches were measured) -> its page, for every one with a point."""
+    """(dtype, or dtype-warm where both caches were measured, and the like) -> page, for each with a point."""
     points = run.rows[run.rows["flop_per_s"].notna() & run.rows["intensity"].notna()]
-    several = points["cache"].nunique() > 1
-    for (dtype, cache), some in points.groupby(["dtype", "cache"], sort=True):
-        name = f"{dtype}-{cache}" if several and cache != "cold" else str(dtype)
-        yield name, _page(run, some, str(dtype), str(cache))
+    several = points["manner"].nunique() > 1
+    for (dtype, how), some in points.groupby(["dtype", "manner"], sort=True):
+        name = f"{dtype}-{how}" if several and how != "cold" else str(dtype)
+        yield name.replace(", ", "-").replace(" ", "-"), _page(run, some, str(dtype), str(how))
 
 
-def _page(run: Run, points: pd.DataFrame, dtype: str, cache: str) -> Page:
+def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
     page = Page(
         _WIDTH_IN + Page.LEFT + Page.RIGHT,
         _HEIGHT_IN,
         f"Roofline, {dtype}",
         style.facts(run, points),
-        _caption(run, points, cache),
+        _caption(run, points, how),
     )
-    roofs = _roofs(run, points, dtype, cache)
+    roofs = _roofs(run, points, dtype, how)
     page.legend(_handles(points, roofs))
     axes = page.figure.add_subplot(page.grid(1, 1)[0])
     highest = pd.concat(
@@ -54,7 +54,7 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, cache: str) -> Page:
     )
     factor, unit = scaled(highest, "flop/s")
     _limits(axes, points, roofs, factor)
-    _band(axes, run, roofs, cache, factor)
+    _band(axes, run, roofs, how, factor)
     for solid, peak, bandwidth in roofs:
         _roof(axes, solid, peak, bandwidth, factor, unit)
     _points(axes, points, factor)
@@ -68,9 +68,9 @@ _Roof = tuple[bool, float | None, float | None]
 """Whether measured (else stated), peak FLOP/s, bandwidth bytes/s."""
 
 
-def _roofs(run: Run, points: pd.DataFrame, dtype: str, cache: str) -> list[_Roof]:
+def _roofs(run: Run, points: pd.DataFrame, dtype: str, how: str) -> list[_Roof]:
     """The roofs of the arithmetic these points do; those without any number are left out."""
-    ceilings, sheet = run.roof(cache), run.datasheet
+    ceilings, sheet = run.roof(how), run.datasheet
     roofs: list[_Roof] = []
     for unit in sorted(points["arithmetic"].unique()):
         if sheet is not None:
@@ -111,8 +111,8 @@ def _across(axes: Axes, peak: float | None, bandwidth: float | None) -> np.ndarr
     return np.sort(np.array([*axes.get_xlim(), *ridge]))
 
 
-def _band(axes: Axes, run: Run, roofs: list[_Roof], cache: str, factor: float) -> None:
-    rates = [c.per_s for c in run.roof(cache).bandwidth_byte_per_s.values()]
+def _band(axes: Axes, run: Run, roofs: list[_Roof], how: str, factor: float) -> None:
+    rates = [c.per_s for c in run.roof(how).bandwidth_byte_per_s.values()]
     peaks = [peak for solid, peak, _ in roofs if solid]
     if len(rates) < 2:
         return
@@ -227,7 +227,8 @@ def _case(row: pd.Series) -> str:
     parameters = json.loads(row["parameters"])
     told = [style.said(k, v) for k, v in parameters.items() if k != "dtype"]
     share = f", {row['of_roof'] * 100:.0f} % of roof" if row["of_roof"] == row["of_roof"] else ""
-    return f"{row['implementation']} {' '.join(told)}{share}"
+    flagged = f", {row['flags'].replace(' ', ', ')}" if row["flags"] else ""
+    return f"{row['implementation']} {' '.join(told)}{share}{flagged}"
 
 
 def _handles(points: pd.DataFrame, roofs: list[_Roof]) -> list[Artist]:
@@ -245,15 +246,16 @@ def _handles(points: pd.DataFrame, roofs: list[_Roof]) -> list[Artist]:
     return handles
 
 
-def _caption(run: Run, points: pd.DataFrame, cache: str) -> str:
-    ceilings = run.roof(cache)
+def _caption(run: Run, points: pd.DataFrame, how: str) -> str:
+    ceilings = run.roof(how)
     told = [f"{letter}: {why}, {_case(row)}." for letter, (why, row) in _extremes(points).items()]
     told.append(f"One point a case, {len(points)} in all, at its compulsory bytes.")
+    told.append(style.flags_said(points))
     if not run.ceilings:
         told.append("No ceilings in this run, hence no measured roof.")
         return " ".join(told)
-    if ceilings.cache != cache:
-        told.append(f"The roof is the {ceilings.cache} cache's; {cache} rows may beat it.")
+    if ceilings.manner != how:
+        told.append(f"The roof is the {ceilings.manner} cache's; {how} rows may beat it.")
     if ceilings.launch_s is not None:
         told.append(
             f"A launch takes at least {ceilings.launch_s * 1e6:.3g} µs, which this picture cannot show: "

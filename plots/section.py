@@ -14,7 +14,7 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from bench.model.quantization import forced_tile
 from plots.frame import parameter_names
 
-IDENTITY = ("operator", "implementation", "dtype", "cache")
+IDENTITY = ("operator", "implementation", "dtype", "cache", "threads_asked")
 """Columns beside the parameters that tell the rows of one sweep apart."""
 
 

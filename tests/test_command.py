@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from bench import store
+from bench.journal import recover
 
 ROOT = Path(__file__).parents[1]
 
@@ -76,7 +77,7 @@ def test_a_bad_sweep_is_one_line_and_exit_code_2(tmp_path: Path, text: str, says
     [
         (["--bench-sweep", "nonsense"], "sweeps/ has no sweep 'nonsense'; it has"),
         (["--bench-device", "cuda:7"], "--bench-device cuda:7:"),
-        (["--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda or cuda:N"),
+        (["--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda, cuda:N or, to measure, all"),
         (["--bench-budget", "soon"], "--bench-budget soon: give seconds, more than 0, or inf"),
         (["--bench-budget", "0"], "--bench-budget 0: give seconds"),
         (["--bench-results", "/proc/nowhere"], "results cannot be written here"),
@@ -198,7 +199,7 @@ def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, tmp_path: P
     assert running.wait(60) == 2, said
     assert "these rows are safe in" in said and "--bench-resume" in said
     (journal,) = results.rglob("*.journal")
-    kept = store.recover(journal)
+    kept = recover(journal).rows
     assert 1 <= len(kept) < 4
     done = command("pytest", *words, "--bench-resume")
     assert done.returncode == 0 and f"going on with an unfinished run: {len(kept)} rows" in done.stdout
@@ -226,7 +227,7 @@ def test_list_names_every_sweep_and_says_what_runs_here() -> None:
 def test_a_plot_follows_from_the_results_alone(sweep: Path, tmp_path: Path) -> None:
     began = time.time()
     words = ("--benchmark", "--bench-sweep", str(sweep), "--bench-results", str(tmp_path / "r"))
-    assert bench(*words, "-k", "small", "--bench-budget", "6").returncode == 0
+    assert bench(*words, "-k", "small", "--bench-budget", "20").returncode == 0
     done = command("plots", str(tmp_path / "r"), "-o", str(tmp_path / "f"))
     assert done.returncode == 0, done.stderr
     made = list((tmp_path / "f").rglob("*.png"))

@@ -17,7 +17,7 @@ from bench.measure.check import escaped, judged, outputs_of, poison
 from bench.measure.clock import Calls, CaptureError, Clock
 from bench.measure.ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, Turns, launches_per_sample, plan
 from bench.measure.sampling import Protocol as SamplingProtocol
-from bench.measure.sampling import Samples, collect
+from bench.measure.sampling import Visit, collect, publish
 from bench.spec import Launch, Operator, Problem, Unsupported
 
 if TYPE_CHECKING:
@@ -41,6 +41,17 @@ def stored_dtype(dtype: str) -> torch.dtype:
 
 class Telemetry(Protocol):
     """What a device says of itself over a window."""
+
+    def light(self) -> bool:
+        """Whether the load is so small that settling may be short."""
+        ...
+
+    def clock_hz(self) -> float | None:
+        """The processor's clock now; None where it cannot be read."""
+        ...
+
+    def rest(self, seconds: float) -> None:
+        """Leave the device idle; the window does not count it."""
 
     def start(self) -> None:
         """Begin the window."""
@@ -122,13 +133,22 @@ class Stopwatch:
 
 
 def measure(
-    bench: Bench, operator: Operator, implementation: str, problem: Problem, cold: bool, limits: Limits
+    bench: Bench,
+    operator: Operator,
+    implementation: str,
+    problem: Problem,
+    cold: bool,
+    limits: Limits,
+    first: bool = True,
 ) -> dict[str, Any]:
-    """Columns of the row: status, reason and, if ok, the times. Never raises for what a kernel does."""
+    """Columns of one visit: status, reason and, if ok, the times. Never raises for what a kernel does.
+
+    A `first` visit is probed and checked before it is timed; every visit is checked afterwards.
+    """
     watch = Stopwatch()
     facts: dict[str, Any] = {"seed": bench.seed, "fill": fill(problem.dtype), "clock": bench.clock.name}
     try:
-        facts |= _measure(bench, operator, implementation, problem, cold, limits, watch)
+        facts |= _measure(bench, operator, implementation, problem, cold, limits, first, watch)
     except TooSlow as reason:
         facts |= {"status": "skipped", "reason": str(reason)}
     except Unsupported as reason:
@@ -140,7 +160,8 @@ def measure(
         status = "out_of_memory" if no_memory else "error"
         facts |= {"status": status, "reason": f"{type(error).__name__}: {_first_line(error)}"}
     finally:
-        gc.collect()
+        with watch("setup_s"):
+            gc.collect()
     return facts | watch.spent
 
 
@@ -156,13 +177,15 @@ def _measure(
     problem: Problem,
     cold: bool,
     limits: Limits,
+    first: bool,
     watch: Stopwatch,
 ) -> dict[str, Any]:
     slots = partial(Slots, bench, operator, implementation)
     facts: dict[str, Any] = {}
     with watch("setup_s"):
         ring = plan(problem.byte, bench.cache_byte, cold, bench.usable_byte, bench.protocol)
-        probe(bench, slots, implementation, problem, limits)
+        if first:
+            probe(bench, slots, implementation, problem, limits)
         one = slots(problem, 1)
         facts["tuning_s"] = one.launches[0].tuning_s
         first_s = one.warm_launch_s()
@@ -170,11 +193,13 @@ def _measure(
             raise TooSlow(f"one launch takes {first_s:.2g} s here; the budget allows {limits.launch_s:.2g} s")
         if tell := operator.configuration.get(implementation):
             facts["configuration"] = tell(problem, *one.inputs[0])
-    with watch("check_s"):
-        error, tolerance = one.judged_when_poisoned()
-    facts |= {"relative_error": error, "tolerance": tolerance}
-    if error > tolerance:
-        return facts | _wrong(error, tolerance, "before timing")
+    error, tolerance = 0.0, 1.0
+    if first:
+        with watch("check_s"):
+            error, tolerance = one.judged_when_poisoned()
+        facts |= {"relative_error": error, "tolerance": tolerance}
+        if error > tolerance:
+            return facts | _wrong(error, tolerance, "before timing")
 
     with watch("setup_s"):
         if not bench.clock.whole_turns:  # slots that no launch will visit need not be built
@@ -182,24 +207,34 @@ def _measure(
         several = slots(problem, ring.slots)
         clock, turns = _turns(bench, several.calls, ring.flushed)
         several.poison(turns)
-        clock.flush()  # the poison must not leave outputs in the cache
+        if cold:
+            clock.flush()  # the poison must not leave outputs in the cache
         bench.synchronize()
     facts |= {"clock": clock.name, "ring_slots": ring.slots, "flushed": ring.flushed}
     facts["ring_byte"] = ring.slots * problem.byte
     with watch("measure_s"), _no_collector():
-        bench.telemetry.start()
-        step_s = clock.resolution_s / turns.per_sample
-        least_s = limits.least_timed_s
-        samples = collect(turns, bench.protocol, limits.budget_s, bench.now, step_s, least_s)
-        facts |= bench.telemetry.stop()
+        telemetry = bench.telemetry
+        telemetry.start()
+        visit = collect(
+            turns,
+            bench.protocol,
+            limits.budget_s,
+            bench.now,
+            clock.resolution_s / turns.per_sample,
+            limits.least_timed_s,
+            rest=telemetry.rest,
+            light=telemetry.light,
+            clock_hz=telemetry.clock_hz,
+        )
+        facts |= telemetry.stop()
     with watch("check_s"):
         if left := several.escaped(turns):
             reason = f"{left} timed launches wrote nothing: they escaped the {clock.name} clock"
-            return facts | {"status": "wrong", "reason": reason}
+            return facts | {"status": "escaped", "reason": reason}
         slot, written = turns.last
         inputs = several.inputs[slot]
         later, allowed = judged(operator, implementation, problem, inputs, outputs_of(written))
-    if later * tolerance > error * allowed or later > allowed:  # the worse of before and after
+    if not first or later * tolerance > error * allowed or later > allowed:  # the worse of before and after
         error, tolerance = later, allowed
         facts |= {"relative_error": error, "tolerance": tolerance}
     if error > tolerance:
@@ -207,19 +242,27 @@ def _measure(
     with watch("setup_s"):
         facts["enqueue_s"] = clock.enqueue_s(several.calls[0])
         facts["kernels"] = clock.kernels(several.calls[0])
-    return facts | columns(samples) | {"status": "ok", "reason": "", "launches": turns.per_sample}
+        facts["launches"] = turns.per_sample
+        del turns, several  # giving thousands of slots back takes a while, and that is set-up too
+    return facts | columns(visit, bench.protocol) | {"status": "ok", "reason": ""}
 
 
-def columns(samples: Samples) -> dict[str, Any]:
-    """The timing columns. An interval that too few samples leave unknown is null, not infinite."""
-    known = samples.high_s != float("inf")
+def columns(visit: Visit, protocol: SamplingProtocol) -> dict[str, Any]:
+    """The timing columns of one visit, as it would be published alone.
+
+    An interval that too few samples leave unknown is null, not infinite.
+    """
+    alone = publish([visit], protocol)
+    known = alone.high_s != float("inf")
     return {
-        "median_s": samples.median_s,
-        "low_s": samples.low_s if known else None,
-        "high_s": samples.high_s if known else None,
-        "samples_s": list(samples.samples_s),
-        "stop": samples.stop,
-        "settled": samples.settled,
+        "median_s": alone.median_s,
+        "low_s": alone.low_s if known else None,
+        "high_s": alone.high_s if known else None,
+        "samples_s": list(visit.samples_s),
+        "stop": visit.stop,
+        "settled": visit.settled,
+        "settle_s": visit.settle_s,
+        "step_s": visit.step_s,
     }
 
 

@@ -1,9 +1,9 @@
 """The process that owns the device: reads one request a line, answers one line.
 
-    {"do": "hello"}                          -> what computes here: versions, threads, free memory
+    {"do": "hello"}                          -> what computes here: versions
     {"do": "examples", operator}             -> parameters of the operator's examples
     {"do": "check", operator, ...}           -> whether an implementation is right at one problem
-    {"do": "measure", operator, ...}         -> the columns of one case's row
+    {"do": "measure", operator, ...}         -> the columns of one visit's row
     end of input                             -> exit
 
 Requests and answers are JSON on what were standard input and output. Whatever a library prints goes to
@@ -27,8 +27,9 @@ import torch
 import kernels
 from bench.measure.clock import GraphClock, HostClock, StreamClock
 from bench.measure.run import Bench, Limits, check, measure
-from bench.measure.sampling import CPU, CUDA
-from bench.measure.telemetry import CpuTelemetry, CudaTelemetry
+from bench.measure.sampling import protocol
+from bench.measure.telemetry_cpu import CpuTelemetry
+from bench.measure.telemetry_cuda import CudaTelemetry
 
 SHORT_BYTE = 12 * 2**30
 """Less free memory than this may refuse a large case; trimming the heap costs a fraction of a second."""
@@ -42,7 +43,7 @@ def make_bench(kind: str, cache_byte: int, seed: int) -> Bench:
     return Bench(
         device=torch.device("cpu"),
         cache_byte=cache_byte,
-        protocol=CPU,
+        protocol=protocol("cpu"),
         clock=HostClock(flush),
         spare_clock=None,
         telemetry=CpuTelemetry(_sentinel()),
@@ -66,7 +67,7 @@ def _cuda_bench(cache_byte: int, seed: int) -> Bench:
     return Bench(
         device=device,
         cache_byte=cache_byte,
-        protocol=CUDA,
+        protocol=protocol("cuda"),
         clock=GraphClock(torch.cuda, flush),
         spare_clock=StreamClock(torch.cuda, flush),
         telemetry=CudaTelemetry(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"),
@@ -142,15 +143,12 @@ def hello(bench: Bench) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "torch": torch.__version__,
         "triton": triton_version,
-        "protocol": bench.protocol.hash,
     }
     if bench.device.type == "cuda":
         cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
         facts["libraries"] = f"CUDA {torch.version.cuda}, cuDNN {cudnn}"
-        facts["threads"] = 1
     else:
         facts["libraries"] = _cpu_libraries()
-        facts["threads"] = torch.get_num_threads()
     facts["python"] = platform.python_version()
     return facts
 
@@ -177,9 +175,14 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     problem = operator.problem(**request["parameters"])
     if request["do"] == "check":
         return check(bench, operator, request["implementation"], problem)
+    bench.protocol = protocol(
+        "cuda" if bench.device.type == "cuda" else "cpu", request["visits"], request["regime"]
+    )
+    if request["threads"]:
+        torch.set_num_threads(request["threads"])
     limits = Limits(request["budget_s"], request["launch_s"], request["least_timed_s"])
     cold = request["cache"] == "cold"
-    return measure(bench, operator, request["implementation"], problem, cold, limits)
+    return measure(bench, operator, request["implementation"], problem, cold, limits, request["first"])
 
 
 def main() -> None:

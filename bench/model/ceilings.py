@@ -45,11 +45,11 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What one (device, run, cache) was seen to reach. What was not measured is None or absent."""
+    """What one (device, run, manner) was seen to reach. What was not measured is None or absent."""
 
     device: str = ""
     run_id: str = ""
-    cache: str = ""
+    manner: str = ""
     launch_s: float | None = None
     """t0, seconds: the median over the launch-floor rows of the quickest implementation."""
     peak_flop_per_s: Mapping[tuple[str, str], Ceiling] = field(default_factory=dict)
@@ -61,13 +61,13 @@ class Ceilings:
     def of(cls, rows: Iterable[Measurement]) -> Ceilings:
         """Read the ceilings among these rows; other rows and rows without a time are passed over.
 
-        ValueError if the ceilings come from more than one (device, run, cache): a roof that mixes
+        ValueError if the ceilings come from more than one (device, run, manner): a roof that mixes
         them was never measured. `by_run` separates them.
         """
         found = by_run(rows)
         if len(found) > 1:
             named = ", ".join(" ".join(key) for key in sorted(found))
-            raise ValueError(f"ceilings of one device, run and cache are wanted; given {named}")
+            raise ValueError(f"ceilings of one device, run and manner are wanted; given {named}")
         return next(iter(found.values()), cls())
 
     def peak(self, arithmetic: str, dtype: str) -> float | None:
@@ -100,12 +100,21 @@ def is_ceiling(sweep: str) -> bool:
     return sweep == "ceilings" or sweep.startswith("ceilings/")
 
 
+def manner(cache: str, threads_asked: object = None) -> str:
+    """How rows are measured that may be held against each other: `cold`, `warm`, `cold, one thread`.
+
+    `threads_asked` is a row's column: null (None, NaN) in older files, where all cores computed.
+    """
+    return f"{cache}, one thread" if threads_asked == "one" else cache
+
+
 def by_run(rows: Iterable[Measurement]) -> dict[tuple[str, str, str], Ceilings]:
-    """(device, run_id, cache) -> its ceilings, for every one that has any."""
+    """(device, run_id, manner) -> its ceilings, for every one that has any."""
     groups: dict[tuple[str, str, str], list[Measurement]] = {}
     for row in rows:
         if is_ceiling(row.sweep) and row.status == "ok" and _is_time(row.median_s):
-            groups.setdefault((row.device, row.run_id, row.cache), []).append(row)
+            key = (row.device, row.run_id, manner(row.cache, row.threads_asked))
+            groups.setdefault(key, []).append(row)
     return {key: _read(key, group) for key, group in groups.items()}
 
 
@@ -148,15 +157,26 @@ def _rate(row: Measurement, count: int) -> Ceiling:
 
 
 def _quickest_s(row: Measurement) -> float:
-    """Median of the quickest fifth of the row's time; of all of it if there are few samples.
+    """Median of the quickest fifth of the time of any of its visits; of all of it if there are few samples.
 
     A roof is what a device was seen to keep up, and clocks move: on the machine this was written on, wide
     vector instructions run at two speeds 9 % apart, for seconds each. The median may miss the faster.
     """
-    samples = row.samples_s if row.samples_s is not None and np.ndim(row.samples_s) else []
-    if len(samples) < 2 * _PARTS:
-        return _seconds(row.median_s)
-    return min(float(np.median(part)) for part in np.array_split(np.asarray(samples), _PARTS))
+    samples = np.asarray([] if _absent(row.samples_s) else row.samples_s, dtype=np.float64)
+    lengths = [len(samples)] if _absent(row.visit_samples) else row.visit_samples
+    ends = np.cumsum(np.asarray(lengths, dtype=np.int64))[:-1]
+    parts = [
+        float(np.median(part))
+        for visit in np.split(samples, ends)
+        if len(visit) >= 2 * _PARTS
+        for part in np.array_split(visit, _PARTS)
+    ]
+    return min(parts, default=_seconds(row.median_s))
+
+
+def _absent(values: object) -> bool:
+    """Whether a list column is null: None in a row, NaN in a DataFrame."""
+    return values is None or isinstance(values, float)
 
 
 def _is_time(seconds: float | None) -> bool:

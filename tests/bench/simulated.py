@@ -268,6 +268,15 @@ def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -
 
 
 class NoTelemetry:
+    def light(self) -> bool:
+        return False
+
+    def clock_hz(self) -> float | None:
+        return None
+
+    def rest(self, seconds: float) -> None:
+        pass
+
     def start(self) -> None:
         pass
 

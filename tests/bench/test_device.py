@@ -161,7 +161,10 @@ def test_without_a_driver() -> None:
 def test_a_word_that_names_no_device(wanted: str) -> None:
     with pytest.raises(DeviceError) as raised:
         detect(wanted, "libno-such-driver.so.1")
-    assert str(raised.value) == f"--bench-device {wanted}: give auto, cpu, cuda or cuda:N; there is cpu"
+    assert (
+        str(raised.value)
+        == f"--bench-device {wanted}: give auto, cpu, cuda, cuda:N or, to measure, all; there is cpu"
+    )
 
 
 class FakeNvml:

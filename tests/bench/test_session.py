@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import kernels
-from bench import store
+from bench import store, visits
 from bench.device import detect
+from bench.journal import recover
 from bench.measure.process import Worker, WorkerDied
 from bench.session import Session, measured_s
+from bench.spec import Problem
 from bench.sweep import Case, load
 
 SWEEP = """\
@@ -45,13 +49,19 @@ def cases(tmp_path: Path) -> list[Case]:
     return [case for name in names for case in load(root / name, kernels.problem, 2, root).cases]
 
 
-def session(tmp_path: Path, **settings: object) -> Session:
+def session(tmp_path: Path, budget_s: float | None = 10.0, **settings: object) -> Session:
     device = detect("cpu")
     object.__setattr__(device, "cache_byte", SMALL_CACHE)  # a small ring is all that is wanted here
-    made = Session(device, tmp_path / "results", 10.0, **settings)  # type: ignore[arg-type]
+    made = Session(device, tmp_path / "results", budget_s, **settings)  # type: ignore[arg-type]
     made.open()
     made.plan(cases(tmp_path))
     return made
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else runs on this machine: no visit counts as disturbed, and none is made again for it."""
+    monkeypatch.setattr(visits, "disturbances", lambda row: [])
 
 
 @pytest.fixture
@@ -64,12 +74,15 @@ def worker() -> Iterator[Worker]:
 def measure_request(**changes: object) -> dict[str, object]:
     request: dict[str, object] = {"do": "measure", "operator": "gemm", "implementation": "onednn"}
     request |= {"parameters": {"dtype": "float32", "m": 8, "n": 9, "k": 10, "layout": "TN"}}
-    return request | {"cache": "cold", "budget_s": 0.05, "launch_s": 1.0, "least_timed_s": 0.0} | changes
+    request |= {"cache": "cold", "budget_s": 0.05, "launch_s": 1.0, "least_timed_s": 0.0}
+    request |= {"threads": 1, "visits": 1, "regime": "sustained", "first": True}
+    return request | changes
 
 
 def test_a_run_from_cases_to_parquet(tmp_path: Path) -> None:
-    run = session(tmp_path)
-    rows = [run.run(case) for case in cases(tmp_path)]
+    run = session(tmp_path, visits=2)
+    seen = [row for _, row in run.walk()]
+    rows = run.rows()
     by_status: dict[str, list[store.Measurement]] = {}
     for row in rows:
         by_status.setdefault(row.status, []).append(row)
@@ -77,6 +90,9 @@ def test_a_run_from_cases_to_parquet(tmp_path: Path) -> None:
     assert len(by_status["unsupported"]) == 6  # cublas five times, and Triton's empty kernel
     (slow,) = by_status["skipped"]
     assert "40000" not in slow.reason and slow.reason and slow.median_s is None
+    looks = Counter(row.case for row in seen)
+    assert all(2 <= looks[row.case] <= 8 for row in by_status["ok"])
+    assert all(looks[row.case] == 1 for row in rows if row.status != "ok")
     run.close()
     assert run.path is not None
     frame = store.read([run.path])
@@ -85,18 +101,25 @@ def test_a_run_from_cases_to_parquet(tmp_path: Path) -> None:
     assert (timed["low_s"] <= timed["median_s"]).all() and (timed["median_s"] <= timed["high_s"]).all()
     assert (timed["relative_error"] <= timed["tolerance"]).all()
     assert timed["torch"].str.len().min() > 0 and timed["protocol"].nunique() == 1
+    assert [sum(counts) for counts in timed["visit_samples"]] == [len(taken) for taken in timed["samples_s"]]
     assert frame[frame["status"] != "ok"]["median_s"].isna().all()
     assert (frame[frame["status"] != "ok"]["reason"].str.len() > 0).all()
     assert measured_s(rows)["measure_s"] > 0
 
 
+def visited(run: Session, count: int) -> list[store.Measurement]:
+    """The rows of the run's first few visits."""
+    walk = run.walk()
+    return [row for _, row in itertools.islice(walk, count)]
+
+
 def test_an_interrupted_run_keeps_its_rows_and_the_next_says_so(tmp_path: Path) -> None:
     run = session(tmp_path)
-    first = [run.run(case) for case in cases(tmp_path)[:4]]
+    first = visited(run, 4)
     journal = run.interrupted()
-    assert journal is not None and store.recover(journal) == first
+    assert journal is not None and recover(journal).rows == first
     following = session(tmp_path)
-    (told,) = following.recovered
+    (told,) = following.left
     assert told.rows == 4 and told.path.suffix == ".parquet" and not journal.exists()
     assert len(store.read([told.path])) == 4
     following.close()
@@ -104,30 +127,75 @@ def test_an_interrupted_run_keeps_its_rows_and_the_next_says_so(tmp_path: Path) 
 
 def test_resume_measures_only_what_is_missing(tmp_path: Path) -> None:
     run = session(tmp_path)
-    first = [run.run(case) for case in cases(tmp_path)[:4]]
+    first = visited(run, 4)
     run.interrupted()
     resumed = session(tmp_path, resume=True)
-    assert resumed.run_id == run.run_id and resumed.recovered[0].resumed
-    missing = [case for case in cases(tmp_path) if not resumed.done_before(case)]
-    assert missing == cases(tmp_path)[4:]
-    for case in missing:
-        resumed.run(case)
+    assert resumed.run_id == run.run_id and resumed.left[0].resumed
+    again = [row.case for _, row in resumed.walk()]
+    floor = first[0].case
+    explained = {row.case for row in first}
+    assert [case for case in again if case in explained] == [floor]  # the ceiling's second look
+    assert {*again, *explained} == {case.key for case in cases(tmp_path)}
     resumed.close()
     frame = store.read([tmp_path / "results"])
     assert len(frame) == len(cases(tmp_path)) and frame["run_id"].nunique() == 1
-    assert frame["median_s"].dropna().iloc[0] == first[0].median_s
+    kept = frame[frame["parameters"] == first[2].parameters]
+    assert first[2].status != "ok" or kept["median_s"].iloc[0] == first[2].median_s
     assert [p.suffix for p in (tmp_path / "results").rglob("*") if p.is_file()] == [".parquet"]
+
+
+def test_a_run_is_not_resumed_under_another_protocol(tmp_path: Path) -> None:
+    run = session(tmp_path)
+    visited(run, 3)
+    journal = run.interrupted()
+    with pytest.raises(store.StoreError, match=r"resume with the --bench-visits .* it began with") as refused:
+        session(tmp_path, resume=True, visits=3)
+    assert str(journal) in str(refused.value) and journal is not None and journal.exists()
 
 
 def test_a_killed_worker_is_a_row_and_the_next_case_has_a_new_one(tmp_path: Path) -> None:
     run = session(tmp_path)
     some = [case for case in cases(tmp_path) if case.implementation == "onednn"]
-    run.run(some[0])
-    assert run._worker is not None
-    os.kill(run._worker.pid, signal.SIGKILL)
-    died, after = run.run(some[1]), run.run(some[2])
+    run.visit(some[0])
+    os.kill(run._worker.started().pid, signal.SIGKILL)
+    died, after = run.visit(some[1]), run.visit(some[2])
     assert died.status == "crashed" and "SIGKILL" in died.reason and died.median_s is None
     assert after.status == "ok"
+    run.close()
+
+
+def test_one_thread_is_another_case_and_computes_with_one(tmp_path: Path) -> None:
+    path = tmp_path / "sweeps" / "few.yaml"
+    run = session(tmp_path)
+    path.write_text(SWEEP.replace("implementations:", "threads: [one, all]\nimplementations:"))
+    loaded = load(path, kernels.problem, 2, path.parent).cases
+    some = [case for case in loaded if case.implementation == "onednn"][:2]
+    assert [case.threads for case in some] == ["one", "all"] and some[0].problem == some[1].problem
+    assert "one-thread" in some[0].id and some[0].id.replace("-one-thread", "") == some[1].id
+    assert "CPU only" in some[0].missing("cuda", (9, 0)) and not some[0].missing("cpu", None)
+    rows = [run.visit(case) for case in some]
+    assert [(row.threads_asked, row.threads) for row in rows] == [("one", 1), ("all", detect("cpu").sm_count)]
+    assert len({row.case for row in rows}) == 2 and [row.case for row in rows] == [c.key for c in some]
+    run.close()
+
+
+def test_what_fails_while_preparing_has_its_row_and_is_not_visited(tmp_path: Path) -> None:
+    run = session(tmp_path, budget_s=None, grace_s=60.0)
+    run.plan([case for case in cases(tmp_path) if case.problem.byte < 1e6])
+    real = run.check
+
+    def check(implementation: str, problem: Problem) -> dict[str, object]:
+        bad = problem.dtype == "float64"
+        return {"status": "wrong", "reason": "made so"} if bad else real(implementation, problem)
+
+    run.check = check  # type: ignore[method-assign]
+    run.prepare()
+    seen = [row for _, row in run.walk()]
+    assert {row.dtype for row in seen if row.implementation == "onednn"} == {"float32"}
+    rows = run.rows()
+    ours = [row for row in rows if row.implementation == "onednn"]
+    assert {row.status for row in ours if row.dtype == "float64"} == {"wrong"}
+    assert {row.status for row in ours if row.dtype == "float32"} == {"ok"}
     run.close()
 
 
@@ -137,7 +205,7 @@ def test_an_answer_that_takes_too_long_is_a_timeout(worker: Worker) -> None:
     assert death.value.status == "timeout"
     with pytest.raises(WorkerDied) as death:
         worker.ask({"do": "hello"}, 30)
-    assert death.value.status == "crashed"
+    assert death.value.status == "timeout"  # it is not asked again
 
 
 def test_what_a_library_prints_is_no_answer(worker: Worker) -> None:
@@ -150,7 +218,7 @@ def test_an_exception_in_an_operator_is_a_row(worker: Worker) -> None:
     assert answer["status"] in ("ok", "error")  # torch.mm runs on a CPU too, whatever its name says
     answer = worker.ask({**measure_request(), "implementation": "nonesuch"}, 60)
     assert answer["status"] == "error" and "nonesuch" in answer["reason"]
-    assert worker.ask({"do": "hello"}, 60)["threads"] == 1
+    assert worker.ask({"do": "hello"}, 60)["torch"]
 
 
 @pytest.mark.parametrize("name", kernels.names())

@@ -201,7 +201,7 @@ def test_the_top_of_a_sweep(tmp_path: Path) -> None:
 # Mistakes: the line, what was given, what there is
 
 FIELDS = "dtype, m, n, k, layout, eps, causal"
-TOP = "title, source, operator, implementations, cache, cases, plot, claims"
+TOP = "title, source, operator, implementations, cache, threads, cases, plot, claims"
 MISTAKES = {
     # parameters
     block("k: 1, o: 2"): f"5: toy has no parameter 'o'; it has {FIELDS}",
@@ -312,7 +312,7 @@ MISTAKES = {
     head("plot: {x: n, kind: quantization, y: rate, panels: m}"): "4: kind: quantization is drawn one "
     "way: leave out panels, y",
     head("plot:\n  - {x: k}\n  - x: k\n    lines: [m, foo]"): "7: a plot of toy has no column 'foo'; "
-    f"it has implementation, cache, device, {FIELDS}",
+    f"it has implementation, cache, threads_asked, device, {FIELDS}",
     head(
         "claims: [{id: MM-1, says: x}]"
     ): "4: id must be two capitals, a dash and two digits, as MM-01, not 'MM-1'",

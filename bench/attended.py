@@ -1,0 +1,58 @@
+"""The worker of one device, seen from a run: started when first asked, replaced when it dies."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from bench.device import Device
+from bench.measure.process import Worker, WorkerDied
+
+START_DEADLINE_S = 120.0
+GRACE_S = {"cpu": 60.0, "cuda": 600.0}
+"""Beyond its sampling time a visit may build, compile and tune for this long before it counts as hung."""
+
+
+class Attended:
+    """Answers one request at a time. A worker's death over one is an answer too; the next gets a new one."""
+
+    def __init__(self, device: Device, seed: int, grace_s: float | None = None) -> None:
+        """`seed` fixes the inputs; `grace_s` replaces GRACE_S."""
+        self.device, self.seed = device, seed
+        self.grace_s = GRACE_S[device.kind] if grace_s is None else grace_s
+        self.starting_s = 0.0
+        """Wall seconds spent starting workers."""
+        self.hello: dict[str, Any] = {}
+        """What the worker said when it started: versions."""
+        self._worker: Worker | None = None
+
+    def answer(self, request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
+        """The worker's answer, or columns `status` and `reason` that say how it died."""
+        try:
+            return self.started().ask(request, 3 * sampling_s + self.grace_s)
+        except WorkerDied as death:
+            self.close()
+            return {"status": death.status, "reason": str(death)}
+
+    def started(self) -> Worker:
+        """The worker that is there; WorkerDied if none starts."""
+        if self._worker is None:
+            begin = time.perf_counter()
+            device = self.device
+            uuid, threads = device.uuid or None, self.threads("all")
+            self._worker = Worker(device.kind, device.cache_byte, self.seed, uuid, threads)
+            self.hello = self._worker.ask({"do": "hello"}, START_DEADLINE_S)
+            self.starting_s += time.perf_counter() - begin
+        return self._worker
+
+    def threads(self, asked: str) -> int | None:
+        """Threads that compute where `all` or `one` are asked for; None leaves them alone, on a GPU."""
+        if self.device.kind != "cpu":
+            return None
+        return 1 if asked == "one" else self.device.sm_count
+
+    def close(self) -> None:
+        """Stop the worker, if there is one."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None

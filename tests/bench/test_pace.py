@@ -1,0 +1,81 @@
+"""The account of a run's time, on a clock that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.pace import AGAIN, REPLAN, Pace
+from bench.schedule import LEAST_VISIT_S, MOST_CASE_S, MOST_VISIT_S, OVERHEAD_S, Job
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at_s = 100.0
+
+    def __call__(self) -> float:
+        return self.at_s
+
+
+def jobs(count: int, visits: int = 1) -> list[Job]:
+    return [Job(str(i), 1e-3, visits) for i in range(count)]
+
+
+def test_without_a_budget_everything_has_room() -> None:
+    pace = Pace(None, False, Clock())
+    assert pace.left_s() is None
+    found = pace.plan(lambda: jobs(5000), 0.0)
+    assert len(found.sampling_s) == 5000 and not found.skipped
+    assert pace.has_room(Job("more", 1e3))
+    assert pace.left_s() == pytest.approx(found.total_s)
+
+
+def test_the_ceilings_time_is_kept_for_measuring_them_again() -> None:
+    clock = Clock()
+    pace, without = Pace(100.0, False, clock), Pace(100.0, False, clock)
+    without.again = False
+    clock.at_s += 32.0  # of which 2 s starting the worker
+    kept = pace.plan(lambda: jobs(1000), 2.0)
+    assert kept.total_s <= 68 - AGAIN * 30
+    assert 68 - AGAIN * 30 < without.plan(lambda: jobs(1000), 2.0).total_s <= 68
+    clock.at_s += 68 - AGAIN * 30 - 0.1
+    assert not pace.has_room(Job("more", 1e-3)) and without.has_room(Job("more", 1e-3))
+
+
+def test_a_case_gets_room_for_all_of_its_visits_or_for_none() -> None:
+    one = Pace(20.0, False, Clock()).plan(lambda: jobs(100), 0.0)
+    three = Pace(20.0, True, Clock()).plan(lambda: jobs(100, 3), 0.0)
+    assert 0 < len(three.sampling_s) < len(one.sampling_s)
+    assert set(three.sampling_s) | set(three.skipped) == {str(i) for i in range(100)}
+    assert all(LEAST_VISIT_S <= s <= MOST_VISIT_S for s in three.sampling_s.values())
+    alone = Pace(None, True, Clock()).plan(lambda: jobs(1, 3), 0.0)
+    assert alone.sampling_s == {"0": MOST_VISIT_S} and MOST_VISIT_S < MOST_CASE_S
+    assert alone.total_s == pytest.approx(3 * (OVERHEAD_S + 4e-3 + MOST_VISIT_S))
+
+
+def test_it_looks_again_every_few_visits_and_learns_what_a_visit_costs() -> None:
+    clock = Clock()
+    pace = Pace(200.0, False, clock)
+    asked: list[int] = []
+
+    def due() -> list[Job]:
+        asked.append(1)
+        return jobs(300)
+
+    before = pace.plan(due, 0.0)
+    for _ in range(REPLAN):
+        assert pace.plan(due, 0.0) is before
+        pace.visited(2.0)
+    after = pace.plan(due, 0.0)
+    assert len(asked) == 2
+    assert len(after.sampling_s) < len(before.sampling_s)  # visits are dearer than was thought
+
+
+def test_what_is_left_shrinks_as_time_passes_and_never_below_nothing() -> None:
+    clock = Clock()
+    pace = Pace(50.0, False, clock)
+    assert pace.left_s() == 50
+    total_s = pace.plan(lambda: jobs(3), 0.0).total_s
+    clock.at_s += 1.0
+    assert pace.left_s() == pytest.approx(total_s - 1)
+    clock.at_s += 1e6
+    assert pace.left_s() == 0 and pace.elapsed_s == pytest.approx(1e6 + 1)

@@ -1,0 +1,194 @@
+"""Visits joined into rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import statistics
+from typing import Any
+
+import pytest
+
+from bench.measure.sampling import Visit, protocol, publish
+from bench.store import FIELDS, Measurement
+from bench.visits import join, joined, typical_s, wants_another
+
+CPU3, CPU1, CUDA3 = protocol("cpu", 3), protocol("cpu", 1), protocol("cuda", 3)
+
+
+def visit(number: int = 0, level_s: float = 1e-3, samples: int = 60, **facts: Any) -> Measurement:
+    """The row of one visit: samples within 0.2 % of a level."""
+    values: dict[str, Any] = {f.name: "" for f in dataclasses.fields(Measurement) if f.type == "str"}
+    values |= {f.name: 0 for f in dataclasses.fields(Measurement) if f.type == "int"}
+    taken = [level_s * random.uniform(0.998, 1.002) for _ in range(samples)]
+    values |= {"status": "ok", "visit": number, "clock": "host", "protocol": CPU3.hash, "threads": 2}
+    values |= {"sweep": "gemm/x", "samples_s": taken, "median_s": statistics.median(taken)}
+    values |= {"settled": True, "settle_s": 0.1, "stop": "converged", "step_s": 1e-9, "measure_s": 0.5}
+    values |= {"visit_at_s": [10.0 * number], "pressure": 0.0, "steal": 0.0, "on_processor": 1.0}
+    return Measurement(**(values | facts))
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    drawn = random.randrange(1 << 30)
+    print(f"seed {drawn}")
+    random.seed(drawn)
+
+
+def test_a_row_publishes_what_the_protocol_makes_of_its_visits() -> None:
+    made = [visit(i) for i in range(3)]
+    row = join(made)
+    looks = [Visit(tuple(v.samples_s or ()), True, 0.1, "converged", 1e-9) for v in made]
+    expected = publish(looks, CPU3)
+    assert (row.median_s, row.low_s, row.high_s) == (expected.median_s, expected.low_s, expected.high_s)
+    assert row.stop == "converged" and row.visits == 3 and row.visit == 0
+    assert row.samples_s == [sample for v in made for sample in v.samples_s or []]
+    assert row.visit_samples == [60, 60, 60] and row.visit_at_s == [0.0, 10.0, 20.0]
+    assert row.set_aside is None and row.set_aside_s is None
+    assert row.measure_s == pytest.approx(1.5) and row.settle_s == pytest.approx(0.3)
+
+
+def test_each_column_is_joined_as_it_says() -> None:
+    facts = [
+        {"pressure": 0.01, "on_processor": 0.99, "sentinel_before_s": 1.0, "sentinel_after_s": 1.0},
+        {"pressure": 0.03, "on_processor": 0.97, "sentinel_before_s": 3.0, "sentinel_after_s": 3.0},
+        {"pressure": None, "on_processor": 0.98, "sentinel_before_s": None, "sentinel_after_s": None},
+    ]
+    more = [{"utc": str(i), "limit_reasons": "power" if i else "", "settled": i != 1} for i in range(3)]
+    row = join([visit(i, **a, **b) for i, (a, b) in enumerate(zip(facts, more, strict=True))])
+    assert (row.pressure, row.on_processor, row.sentinel_before_s) == (0.03, 0.97, 2.0)
+    assert (row.utc, row.limit_reasons, row.settled) == ("2", "power", False)
+    assert row.steal == 0.0 and row.energy_j is None
+
+
+def test_every_column_says_how_it_is_joined() -> None:
+    known = {"first", "last", "least", "most", "mean", "sum", "every"}
+    assert {field.metadata["over"] for field in FIELDS.values()} <= known
+
+
+def test_a_disturbed_visit_is_set_aside_and_named() -> None:
+    made = [visit(0), visit(1, 3e-3, pressure=0.9), visit(2), visit(3)]
+    row = join(made)
+    assert row.visits == 3 and row.set_aside == ["contended"] and row.set_aside_s == [made[1].median_s]
+    assert row.median_s == pytest.approx(1e-3, rel=0.002) and row.pressure == 0.0
+    assert row.measure_s == pytest.approx(2.0)  # its time was spent all the same
+
+
+def test_where_all_were_disturbed_all_are_published_and_the_row_says_so() -> None:
+    row = join([visit(i, pressure=0.9) for i in range(3)])
+    assert row.visits == 3 and row.pressure == 0.9 and row.set_aside is None
+
+
+def test_what_came_before_the_last_few_is_set_aside_as_earlier() -> None:
+    made = [visit(i, level_s) for i, level_s in enumerate([0.9e-3, 0.95e-3, 1e-3, 1e-3, 1e-3])]
+    row = join(made)
+    assert row.visits == 3 and row.set_aside == ["earlier", "earlier"]
+    assert row.set_aside_s == [made[0].median_s, made[1].median_s]
+    assert row.median_s == pytest.approx(1e-3, rel=0.002)
+
+
+def test_times_of_two_clocks_are_not_mixed() -> None:
+    row = join([visit(0, clock="graph"), visit(1, 2e-3, clock="stream"), visit(2, 2e-3, clock="stream")])
+    assert row.clock == "stream" and row.visits == 2
+    assert row.set_aside == ["timed by the graph clock"]
+    assert row.stop != "converged"  # of three visits asked for, two are there
+
+
+@pytest.mark.parametrize("status", ["wrong", "escaped", "error"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_result_that_one_visit_found_wrong_has_no_time(status: str, place: int) -> None:
+    made = [visit(i) for i in range(3)]
+    nothing: dict[str, Any] = {"samples_s": None, "median_s": None}
+    made[place] = visit(place, status=status, reason="look", **nothing)
+    row = join(made)
+    assert (row.status, row.reason, row.median_s, row.samples_s) == (status, "look", None, None)
+
+
+def test_a_visit_that_was_killed_leaves_the_others_their_time() -> None:
+    dead: dict[str, Any] = {"samples_s": None, "median_s": None, "status": "crashed", "reason": "SIGKILL"}
+    row = join([visit(0), visit(1, **dead)])
+    assert row.status == "ok" and row.reason == "" and row.visits == 1
+    assert row.set_aside == ["crashed: SIGKILL"] and math.isnan((row.set_aside_s or [0.0])[0])
+    assert row.stop == "budget"
+    alone = join([visit(0, **dead)])
+    assert (alone.status, alone.reason, alone.median_s) == ("crashed", "SIGKILL", None)
+
+
+def test_rows_of_a_protocol_that_is_not_known_are_taken_at_their_word() -> None:
+    made = [visit(i, protocol="of another version", low_s=1.0, high_s=2.0) for i in range(2)]
+    row = join(made)
+    assert row.median_s == made[1].median_s and (row.low_s, row.high_s) == (1.0, 2.0)
+    assert row.set_aside == ["earlier"]
+
+
+def test_cases_come_in_the_order_of_their_first_visits() -> None:
+    names = ["b", "a", "c"]
+    made = [visit(i, parameters=name) for i in range(3) for name in names]
+    assert [row.parameters for row in joined(made)] == names
+    assert [row.threads_asked for row in joined([visit(), visit(threads_asked="one")])] == [None, "one"]
+
+
+def test_the_usual_speed_is_that_of_quiet_visits_by_threads() -> None:
+    def at(state_s: float, **facts: Any) -> Measurement:
+        return visit(sentinel_before_s=state_s, sentinel_after_s=state_s, **facts)
+
+    rows = [at(1.0), at(2.0), at(3.0), at(9.0, pressure=0.5), at(50.0, threads=1), visit()]
+    assert typical_s(rows) == {2: 2.0, 1: 50.0}
+
+
+def test_an_unusual_speed_widens_the_interval_towards_the_usual() -> None:
+    """One visit in the fast of two states; the run was mostly in the slow one, 10 % slower."""
+    fast: dict[str, Any] = {"protocol": CPU1.hash, "sentinel_before_s": 1.0, "sentinel_after_s": 1.0}
+    others = [
+        visit(parameters=str(i), **(fast | {"sentinel_before_s": 1.1, "sentinel_after_s": 1.1}))
+        for i in range(5)
+    ]
+    row, *rest = joined([visit(**fast), *others])
+    assert row.high_s == pytest.approx(1.1e-3, rel=0.015) and (row.low_s or 0) > 0.98e-3
+    assert all((other.high_s or 0) < 1.02e-3 for other in rest)
+
+
+def test_without_a_state_a_single_visit_knows_as_much_as_the_run_s_repeated_cases() -> None:
+    """On a GPU: the ceilings were looked at twice, and were 8 % slower the second time."""
+    once = protocol("cuda", 1).hash
+    ceilings = [
+        visit(n, s, sweep="ceilings/gemm", protocol=once, parameters=str(i))
+        for i in range(4)
+        for n, s in enumerate((1e-3, 1.08e-3))
+    ]
+    row = joined([*ceilings, visit(protocol=once)])[-1]
+    assert row.high_s == pytest.approx(1.08e-3, rel=0.01) and row.low_s == pytest.approx(0.926e-3, rel=0.01)
+
+
+def test_ceilings_are_not_called_unconverged_for_having_two_visits() -> None:
+    assert join([visit(i, sweep="ceilings/gemm") for i in range(2)]).stop == "converged"
+    assert join([visit(i) for i in range(2)]).stop == "budget"
+
+
+def test_another_visit_is_wanted_until_those_asked_for_are_made_and_agree() -> None:
+    assert wants_another([], CPU3)
+    assert wants_another([visit(0)], CPU3) and wants_another([visit(0), visit(1)], CPU3)
+    assert not wants_another([visit(i) for i in range(3)], CPU3)
+    apart = [visit(i, 1e-3 * (1 + 0.1 * (i % 2))) for i in range(CPU3.most_visits)]
+    assert all(wants_another(apart[:count], CPU3) for count in range(3, CPU3.most_visits))
+    assert not wants_another(apart, CPU3)
+
+
+def test_one_visit_is_one_visit_unless_it_was_disturbed() -> None:
+    assert not wants_another([visit(0)], CPU1)
+    disturbed = [visit(0, pressure=0.5), visit(1, pressure=0.5)]
+    assert wants_another(disturbed[:1], CPU1) and not wants_another(disturbed, CPU1)
+
+
+@pytest.mark.parametrize("status", ["wrong", "crashed", "skipped", "unsupported", "timeout", "error"])
+def test_what_ended_without_a_time_is_not_visited_again(status: str) -> None:
+    assert not wants_another([visit(0), visit(1, status=status)], CPU3)
+
+
+def test_a_gpu_s_visits_are_joined_by_a_gpu_s_protocol() -> None:
+    """Visits 2 % apart: agreeing by a CPU's measure, not by a GPU's."""
+    levels = (1e-3, 1.02e-3, 1.01e-3)
+    assert join([visit(i, s) for i, s in enumerate(levels)]).stop in ("converged", "visits")
+    made = [visit(i, s, protocol=CUDA3.hash, clock="graph") for i, s in enumerate(levels)]
+    assert join(made).stop == "visits" and wants_another(made, CUDA3)
