@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from bench.schedule import LEAST_VISIT_S, OVERHEAD_S, Job, Schedule, schedule
+from bench.schedule import OVERHEAD_S, Job, Range, Schedule, schedule
 
 AGAIN = 0.7
 """Time that measuring the ceilings again takes: their memory is touched by then, their results checked."""
@@ -19,10 +19,10 @@ class Pace:
     """The account of one run's time."""
 
     def __init__(
-        self, budget_s: float | None, several: bool, now: Callable[[], float] = time.perf_counter
+        self, budget_s: float | None, sampling: Range, now: Callable[[], float] = time.perf_counter
     ) -> None:
-        """`budget_s` wall seconds for the run (None: no limit), from now; `several` visits to each case."""
-        self.budget_s, self.several, self._now = budget_s, several, now
+        """`budget_s` wall seconds for the run (None: no limit), from now; `sampling` of each visit."""
+        self.budget_s, self.sampling, self._now = budget_s, sampling, now
         self._began = now()
         self._overheads_s = [OVERHEAD_S] * 5
         self._schedule: Schedule | None = None
@@ -54,7 +54,7 @@ class Pace:
         if self._schedule is None or self._until_replan <= 0:
             if self._first_s is None:
                 self._first_s = self.elapsed_s - starting_s
-            self._schedule = schedule(jobs(), self._spare_s(), self.budget_s, self._overhead_s, self.several)
+            self._schedule = schedule(jobs(), self._spare_s(), self.budget_s, self._overhead_s, self.sampling)
             self._planned_at_s = self.elapsed_s
             self._until_replan = REPLAN
         return self._schedule
@@ -62,7 +62,7 @@ class Pace:
     def has_room(self, job: Job) -> bool:
         """Whether there is time for visits that were not planned."""
         spare_s = self._spare_s()
-        return spare_s is None or job.cost_s(LEAST_VISIT_S, self._overhead_s) <= spare_s
+        return spare_s is None or job.cost_s(self.sampling.least_s, self._overhead_s) <= spare_s
 
     def left_s(self) -> float | None:
         """About how many seconds the run will go on; None while nothing is known."""

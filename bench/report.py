@@ -271,7 +271,7 @@ def left_text(path: Path, rows: int, resumed: bool) -> str:
 
 
 def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:
-    """How far the ceilings moved that were looked at at the start, in the middle and at the end."""
+    """How far the ceilings moved that were looked at again and again."""
     moved, shares = [], []
     for row in rows:
         if is_ceiling(row.sweep) and row.visit_samples and len(row.visit_samples) > 2 and row.samples_s:
@@ -282,7 +282,7 @@ def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:
             moved.append(f"{row.operator} {row.dtype} by {100 * share:.1f} %")
     if not moved:
         return []
-    line = f"sentinels between start, middle and end moved: {', '.join(moved)}"
+    line = f"sentinels moved in the course of the run: {', '.join(moved)}"
     return [line + (", so the machine drifted" if max(shares) > DRIFTED else "")]
 
 

@@ -9,18 +9,26 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-LEAST_CASE_S = 0.4
-"""Wall seconds of sampling below which the median of a single visit is not worth having."""
-LEAST_VISIT_S = 0.2
-"""The same where a case has several visits."""
-MOST_CASE_S = 2.0
-"""Above this more samples no longer narrow the interval: the machine's own drift remains."""
-MOST_VISIT_S = 1.0
-"""The same where a case has several visits."""
+from bench.spec import DeviceKind
+
+
+class Range(NamedTuple):
+    """Wall seconds that the sampling of one visit may take, settling included."""
+
+    least_s: float
+    """Below this a median is not worth having."""
+    most_s: float
+    """Above this more samples no longer narrow the interval: the machine's own drift remains."""
+
+
+ONE_VISIT: Mapping[DeviceKind, Range] = {"cpu": Range(0.4, 2.0), "cuda": Range(1.5, 7.0)}
+"""A GPU's clock takes seconds to settle; most visits end long before."""
+SEVERAL_VISITS: Mapping[DeviceKind, Range] = {"cpu": Range(0.2, 1.0), "cuda": Range(0.4, 1.5)}
+"""Other cases keep a GPU loaded in between."""
 OVERHEAD_S = 0.2
 """Building, checking and reporting a small case, before the run has shown how long that takes."""
 LAUNCHES = 16
@@ -67,14 +75,14 @@ def schedule(
     left_s: float | None,
     budget_s: float | None,
     overhead_s: float = OVERHEAD_S,
-    several: bool = False,
+    sampling: Range = ONE_VISIT["cpu"],
 ) -> Schedule:
     """Share `left_s` seconds (None: no limit) among jobs in the order they will run.
 
-    `budget_s` is the whole run's; `overhead_s` what a visit costs beside its sampling; `several` says that
-    cases are visited more than once. A job gets room for all of its visits or for none.
+    `budget_s` is the whole run's; `overhead_s` what a visit costs beside its sampling, `sampling` what that
+    may take. A job gets room for all of its visits or for none.
     """
-    least_s, most_s = (LEAST_VISIT_S, MOST_VISIT_S) if several else (LEAST_CASE_S, MOST_CASE_S)
+    least_s, most_s = sampling
     skipped: dict[str, str] = {}
     if budget_s is not None:
         limit_s = launch_limit_s(budget_s)

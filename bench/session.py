@@ -23,15 +23,17 @@ from bench.model.ceilings import Ceilings, is_ceiling, manner
 from bench.model.roofline import calibrated, traffic
 from bench.pace import Pace
 from bench.row import SEED, commit, visit_row
-from bench.schedule import Job, Schedule, launch_limit_s
+from bench.schedule import ONE_VISIT, SEVERAL_VISITS, Job, Schedule, launch_limit_s
 from bench.spec import Problem
 from bench.store import Measurement, StoreError
 from bench.sweep import Case
 from bench.visits import joined, wants_another
 
 RESULTS = Path(__file__).parents[1] / "results"
-CEILING_CASE_S = 0.6
-"""Sampling time of a ceiling, before anything is known to share a budget by."""
+CEILING_S = {"cpu": 0.6, "cuda": 3.0}
+"""Sampling time of a ceiling at most, before anything is known to share a budget by."""
+CEILING_TIMED_S = 0.36
+"""A roof is what was kept up at best, so a ceiling is watched for at least this long."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class Session:
     """The parquet file, once closed."""
 
     def __post_init__(self) -> None:
-        self._pace = Pace(self.budget_s, self.visits > 1)
+        ranges = SEVERAL_VISITS if self.visits > 1 else ONE_VISIT
+        self._pace = Pace(self.budget_s, ranges[self.device.kind])
         self._commit = commit()
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         self.run_id = f"{stamp}-{self._commit.rstrip('+') or 'unknown'}"
@@ -327,9 +330,9 @@ class Session:
         return begun + fresh
 
     def _ask(self, case: Case, visit: int) -> dict[str, Any]:
-        sampling_s = CEILING_CASE_S
+        sampling_s = CEILING_S[self.device.kind]
         if not is_ceiling(case.sweep):
-            sampling_s = self.schedule.sampling_s.get(case.key, CEILING_CASE_S)
+            sampling_s = self.schedule.sampling_s.get(case.key, self._pace.sampling.least_s)
         request = {
             "do": "measure",
             "operator": case.problem.operator,
@@ -339,8 +342,7 @@ class Session:
             "threads": self._worker.threads(case.threads),
             "budget_s": sampling_s,
             "launch_s": 2 * launch_limit_s(self.budget_s),  # predictions are least times
-            # a roof is what was kept up at best: a ceiling is watched for all of its time
-            "least_timed_s": 0.6 * CEILING_CASE_S if is_ceiling(case.sweep) else 0.0,
+            "least_timed_s": CEILING_TIMED_S if is_ceiling(case.sweep) else 0.0,
             "visits": self.protocol.visits,
             "regime": self.protocol.regime,
             "first": visit == 0 and (case.implementation, case.problem) not in self._checked,

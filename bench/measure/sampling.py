@@ -132,10 +132,6 @@ def protocol(kind: Literal["cpu", "cuda"], visits: int = 1, regime: Regime = "su
     )
 
 
-CPU = protocol("cpu")
-CUDA = protocol("cuda")
-
-
 @dataclass(frozen=True)
 class Visit:
     """What one look at a case found."""

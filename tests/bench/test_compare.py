@@ -11,6 +11,7 @@ import pytest
 
 from bench.judge.compare import Comparison, compare
 from tests.bench.comparable import (
+    FLOP,
     GPU,
     Machine,
     Seen,
@@ -210,6 +211,20 @@ def test_a_row_far_from_memorys_speed_follows_the_cores(chance: np.random.Genera
         assert [one.verdict for one in found.cases if one.case.sweep == "gemm/square"] == [verdict]
 
 
+@pytest.mark.parametrize(("share", "verdict"), [(0.4, "SLOWER"), (1.0, "UNSURE")])
+def test_a_row_that_computes_nearly_as_long_follows_the_cores_too(
+    chance: np.random.Generator, share: float, verdict: str
+) -> None:
+    """Memory limits both; arithmetic takes 3/10 or 3/4 of the time beside it."""
+    rows = []
+    for name, scale in (("a", 1.0), ("b", 1.05)):
+        both_limits = {"flop": int(share * FLOP), "arithmetic": "matrix", "sm_clock_hz": 1.9e9 / scale}
+        one = timed(chance, scale, bound="memory", run_id=name, **both_limits)
+        rows.append([*run(chance, still, 0, 3, run_id=name, **GPU), one])
+    found = compare(*map(frame, rows))
+    assert [one.verdict for one in found.cases if one.case.sweep == "gemm/square"] == [verdict]
+
+
 # --- rows that are in doubt -------------------------------------------------------------------------
 
 
@@ -327,7 +342,9 @@ def test_what_ceilings_did_from_run_to_run_no_number_of_visits_lessens(chance: n
         ]
         found = compare(frame(a), frame(slow))
         assert {one.verdict for one in found.cases if "ceilings" not in one.case.sweep} == verdicts
-        # Kernels of ours tell nothing about the machine.
+        # Cases that are no ceilings tell nothing about the machine, nor do kernels of ours.
+        found = compare(frame(a), frame(b))
+        assert {one.verdict for one in found.cases if "ceilings" not in one.case.sweep} == {"SLOWER"}
         ours = [[replace(one, implementation="triton") for one in rows] for rows in (a, slow)]
         found = compare(*map(frame, ours))
         assert {one.verdict for one in found.cases if "ceilings" not in one.case.sweep} == {"SLOWER"}

@@ -14,7 +14,18 @@ import pytest
 from bench.judge.compare import compare
 from bench.judge.facts import BLOCKING, TOLD
 from bench.store import Measurement
-from tests.bench.comparable import GPU, both, frame, judged, run, still, timed, with_interval, without_time
+from tests.bench.comparable import (
+    GPU,
+    Seen,
+    both,
+    frame,
+    judged,
+    run,
+    still,
+    timed,
+    with_interval,
+    without_time,
+)
 
 # --- which rows belong together ---------------------------------------------------------------------
 
@@ -73,6 +84,10 @@ def test_facts_that_never_block(chance: np.random.Generator) -> None:
     found = compare(frame(a), frame(b))
     assert {one.verdict for one in found.cases} == {"SAME"}
     assert {one.fact: one.after for one in found.told} == changes
+    # Of a GPU there is no host to tell, only the unit that blocks.
+    pair = [timed(chance, device_id=name) for name in ("1f", "2e")]
+    found = compare(*(frame([one]) for one in pair), ["unit"])
+    assert [one.verdict for one in found.cases] == ["SAME"] and not found.told
     # A CPU's host is told, and blocks nothing: its name changes with every container.
     pair = [timed(chance, device_kind="cpu", device_id=name) for name in ("1f", "2e")]
     found = compare(*(frame([one]) for one in pair))
@@ -161,6 +176,8 @@ def test_invalid_says_which_side_and_why(chance: np.random.Generator, status: st
 def test_an_ok_row_without_a_time_is_invalid(chance: np.random.Generator, median_s: float | None) -> None:
     found = judged(timed(chance), timed(chance, median_s=median_s))
     assert (found.verdict, found.reason) == ("INVALID", "no time in B")
+    # And a row that is not ok has none, whatever it holds.
+    assert judged(timed(chance), timed(chance, status="wrong")).reason == "wrong in B"
 
 
 @pytest.mark.parametrize("status", ["unsupported", "skipped"])
@@ -238,13 +255,22 @@ def test_older_files_hold_a_ceilings_second_visit_as_a_row(chance: np.random.Gen
         again = with_interval(replace(again, visit=1, median_s=again.median_s * math.exp(0.01 * case)), 0.01)
         again = replace(again, samples_s=[s * math.exp(0.01 * case) for s in again.samples_s or []])
         rows += [replace(one, visits=None, visit_samples=None) for one in (first, again)]
+    # A few samples of a slow one, too few for an interval: its median may be anywhere.
+    for visit, scale in enumerate((1.0, 1.5)):
+        slow = timed(chance, scale, visits=1, case=99, sweep="ceilings/gemm", visit=visit)
+        rows.append(replace(slow, low_s=None, high_s=None, visits=None, visit_samples=None))
     found = compare(frame(rows), frame(both(*rows)))
-    assert len(found.cases) == 8 and found.before.older == 0
+    assert len(found.cases) == 9 and found.before.older == 0
     seen = found.before.runs["a"].wander
     assert seen.count == 8 and seen.core == pytest.approx(0.07, abs=1e-3)
 
 
 # --- summing up -------------------------------------------------------------------------------------
+
+
+def exact(chance: np.random.Generator, bound: str, count: int) -> Seen:
+    """A machine without any noise."""
+    return Seen(np.ones(count), 1.0)
 
 
 def test_the_mean_of_an_operator(chance: np.random.Generator) -> None:
@@ -259,6 +285,10 @@ def test_the_mean_of_an_operator(chance: np.random.Generator) -> None:
     half = 4.3027 * math.log(1.1) / math.sqrt(3)  # Student's t of 3 values
     assert math.log(gemm.effect.high / 1.1) == pytest.approx(half, rel=0.02)
     assert math.log(gemm.effect.low / 1.1) == pytest.approx(-half, rel=0.02)
+    # Where the cases agree by chance, their own intervals still are what they are.
+    alike = [with_interval(timed(chance, machine=exact, case=case), 0.01) for case in range(4)]
+    (mean,) = compare(frame(alike), frame(both(*alike))).means()
+    assert math.log(mean.effect.high) == pytest.approx(0.01 * math.sqrt(2) / math.sqrt(4), rel=0.02)
     # Of one case it is that case's own.
     (only,) = (
         one.effect for one in compare(frame(a), frame(both(*b))).cases if one.case.operator == "linear"

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from bench import store
 from bench.__main__ import app
 from bench.judge.duel import GOALS, REGIONS, Duel, Goal, Standing, duels, goal, ratio, region, standings
-from bench.measure.sampling import CUDA, interval
+from bench.measure.sampling import interval, protocol
 from bench.model.ceilings import Ceilings
 from bench.spec import Dtype
 from bench.store import Measurement
@@ -27,7 +27,7 @@ SQUARE = Gemm(m=4096, n=4096, k=4096, dtype="float16")
 
 def timed(problem: Gemm, implementation: str, samples_s: list[float], **changes: Any) -> Measurement:
     """A row with these samples; its interval is the protocol's."""
-    median_s, low_s, high_s = interval(samples_s, CUDA)
+    median_s, low_s, high_s = interval(samples_s, protocol("cuda"))
     facts = {"median_s": median_s, "low_s": low_s, "high_s": high_s, "samples_s": samples_s}
     return row(H100, "gemm/mine", problem, implementation, **(facts | changes))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bench.pace import AGAIN, REPLAN, Pace
-from bench.schedule import LEAST_VISIT_S, MOST_CASE_S, MOST_VISIT_S, OVERHEAD_S, Job
+from bench.schedule import ONE_VISIT, OVERHEAD_S, SEVERAL_VISITS, Job
+
+ONCE, OFTEN = ONE_VISIT["cpu"], SEVERAL_VISITS["cpu"]
 
 
 class Clock:
@@ -21,7 +23,7 @@ def jobs(count: int, visits: int = 1) -> list[Job]:
 
 
 def test_without_a_budget_everything_has_room() -> None:
-    pace = Pace(None, False, Clock())
+    pace = Pace(None, ONCE, Clock())
     assert pace.left_s() is None
     found = pace.plan(lambda: jobs(5000), 0.0)
     assert len(found.sampling_s) == 5000 and not found.skipped
@@ -31,7 +33,7 @@ def test_without_a_budget_everything_has_room() -> None:
 
 def test_the_ceilings_time_is_kept_for_measuring_them_again() -> None:
     clock = Clock()
-    pace, without = Pace(100.0, False, clock), Pace(100.0, False, clock)
+    pace, without = Pace(100.0, ONCE, clock), Pace(100.0, ONCE, clock)
     without.again = False
     clock.at_s += 32.0  # of which 2 s starting the worker
     kept = pace.plan(lambda: jobs(1000), 2.0)
@@ -42,19 +44,19 @@ def test_the_ceilings_time_is_kept_for_measuring_them_again() -> None:
 
 
 def test_a_case_gets_room_for_all_of_its_visits_or_for_none() -> None:
-    one = Pace(20.0, False, Clock()).plan(lambda: jobs(100), 0.0)
-    three = Pace(20.0, True, Clock()).plan(lambda: jobs(100, 3), 0.0)
+    one = Pace(20.0, ONCE, Clock()).plan(lambda: jobs(100), 0.0)
+    three = Pace(20.0, OFTEN, Clock()).plan(lambda: jobs(100, 3), 0.0)
     assert 0 < len(three.sampling_s) < len(one.sampling_s)
     assert set(three.sampling_s) | set(three.skipped) == {str(i) for i in range(100)}
-    assert all(LEAST_VISIT_S <= s <= MOST_VISIT_S for s in three.sampling_s.values())
-    alone = Pace(None, True, Clock()).plan(lambda: jobs(1, 3), 0.0)
-    assert alone.sampling_s == {"0": MOST_VISIT_S} and MOST_VISIT_S < MOST_CASE_S
-    assert alone.total_s == pytest.approx(3 * (OVERHEAD_S + 4e-3 + MOST_VISIT_S))
+    assert all(OFTEN.least_s <= s <= OFTEN.most_s for s in three.sampling_s.values())
+    alone = Pace(None, OFTEN, Clock()).plan(lambda: jobs(1, 3), 0.0)
+    assert alone.sampling_s == {"0": OFTEN.most_s} and OFTEN.most_s < ONCE.most_s
+    assert alone.total_s == pytest.approx(3 * (OVERHEAD_S + 4e-3 + OFTEN.most_s))
 
 
 def test_it_looks_again_every_few_visits_and_learns_what_a_visit_costs() -> None:
     clock = Clock()
-    pace = Pace(200.0, False, clock)
+    pace = Pace(200.0, ONCE, clock)
     asked: list[int] = []
 
     def due() -> list[Job]:
@@ -72,7 +74,7 @@ def test_it_looks_again_every_few_visits_and_learns_what_a_visit_costs() -> None
 
 def test_what_is_left_shrinks_as_time_passes_and_never_below_nothing() -> None:
     clock = Clock()
-    pace = Pace(50.0, False, clock)
+    pace = Pace(50.0, ONCE, clock)
     assert pace.left_s() == 50
     total_s = pace.plan(lambda: jobs(3), 0.0).total_s
     clock.at_s += 1.0

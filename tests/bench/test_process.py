@@ -6,6 +6,7 @@ The worker here is a stand-in without torch: it runs the Python text that a requ
 from __future__ import annotations
 
 import os
+import resource
 import select
 import shutil
 import signal
@@ -163,9 +164,32 @@ def test_how_a_worker_died_is_said(worker: Worker, do: str, says: str) -> None:
     assert "of another case" not in str(died)
 
 
-def test_no_core_is_dumped(worker: Worker) -> None:
-    do = "import resource; answer(dict(limit=resource.getrlimit(resource.RLIMIT_CORE)[0]))"
-    assert worker.ask({"do": do}, LONG_S) == {"limit": 0}
+def test_words_that_nobody_has_heard_yet_are_its_last(worker: Worker, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "answered")
+    then = "sys.stderr.write('the last line\\n'); os._exit(4)"
+    watched = os.pidfd_open(worker.pid)
+    do = f"answer({{'a': 1}}); open({str(tmp_path / 'answered')!r}); {then}"
+    assert worker.ask({"do": do}, LONG_S) == {"a": 1}
+    (tmp_path / "answered").open("w").close()
+    assert select.select([watched], [], [], 60)[0]
+    os.close(watched)
+    assert str(worker._ended()) == "the worker ended with exit code 4: the last line"
+
+
+def test_no_core_is_dumped(stand_in: Path) -> None:
+    """By a process that would otherwise dump as much as it is allowed to."""
+    core = resource.RLIMIT_CORE
+    before = resource.getrlimit(core)
+    program = (
+        "import os, resource; from bench.measure.lifeline import die_with;"
+        "die_with(os.getppid()); print(resource.getrlimit(resource.RLIMIT_CORE)[0])"
+    )
+    resource.setrlimit(core, (before[1], before[1]))
+    try:
+        done = subprocess.run([sys.executable, "-c", program], cwd=stand_in, capture_output=True, text=True)
+    finally:
+        resource.setrlimit(core, before)
+    assert done.stdout == "0\n", done.stderr
 
 
 def test_a_worker_that_hangs_is_stopped_and_says_where(worker: Worker) -> None:

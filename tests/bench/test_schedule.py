@@ -8,7 +8,9 @@ from collections import Counter
 
 import pytest
 
-from bench.schedule import LEAST_CASE_S, MOST_CASE_S, Job, Place, order, rounds, schedule
+from bench.schedule import ONE_VISIT, Job, Place, order, rounds, schedule
+
+LEAST_CASE_S, MOST_CASE_S = ONE_VISIT["cpu"]
 
 
 def jobs(count: int, launch_s: float | None = 1e-3) -> list[Job]:
