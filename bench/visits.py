@@ -50,10 +50,8 @@ def typical_s(rows: Iterable[Measurement]) -> dict[int, float]:
 
 def _wander(cases: Iterable[Sequence[Measurement]]) -> float | None:
     """By which share the run's repeated cases differed from themselves; None if none was repeated."""
-    timed = ([row for row in visits if row.status == "ok" and row.median_s] for visits in cases)
-    return wander(
-        [row.median_s or 0.0 for row in visits if row.settled and not disturbances(row)] for visits in timed
-    )
+    timed = ([row for row in visits if row.status == "ok" and row.settled] for visits in cases)
+    return wander([row.median_s or 0.0 for row in visits if not disturbances(row)] for visits in timed)
 
 
 def join(
