@@ -49,9 +49,8 @@ def test_each_case_is_visited_as_often_as_asked_and_ceilings_frame_the_run(visit
     made = Counter(order)
     assert all(made[case] == visits for case in cases(count))
     assert order[:2] == CEILINGS and order[-2:] == CEILINGS
-    assert made["roof 2"] == 2 and made["roof 1"] == {0: 2, 1: 3}.get(
-        count * visits, 2 + min(3, count * visits)
-    )
+    looks = len({visits * count // 4, visits * count // 2, visits * count * 3 // 4} - {0})
+    assert made["roof 2"] == 2 and made["roof 1"] == 2 + looks
 
 
 def test_the_first_visits_are_in_the_order_given_and_a_round_ends_before_the_next_begins() -> None:
@@ -89,7 +88,8 @@ def test_a_resumed_run_makes_only_the_visits_that_are_missing() -> None:
     account = Account(lambda _: 2, begun)
     order = account.go(cases(3), 2)
     assert sorted(c for c in order if c not in CEILINGS) == ["case 1", "case 2", "case 2"]
-    assert order[0] == "case 2"  # ceilings there are already; the first visit comes before second ones
+    first = next(case for case in order if case not in CEILINGS)
+    assert first == "case 2"  # ceilings there are already; the first visit comes before second ones
     assert order[-2:] == CEILINGS
 
 
