@@ -31,6 +31,11 @@ def refuse(sentence: str) -> NoReturn:
     raise typer.Exit(2)
 
 
+def _left_out(sentence: str) -> None:
+    """A result file that cannot be read does not hide the others."""
+    typer.echo(f"left out: {sentence}", err=True)
+
+
 def _loaded(names: list[str], device: str) -> tuple[Device, list[Loaded]]:
     try:
         found = detect(device)
@@ -84,7 +89,7 @@ def efficiency(
     from bench.store import StoreError, read
 
     try:
-        for line in efficiency_table(read(results)):
+        for line in efficiency_table(read(results, _left_out)):
             typer.echo(line)
     except (StoreError, ValueError) as error:
         refuse(str(error))
@@ -99,7 +104,7 @@ def duel(
     from bench.store import StoreError, read
 
     try:
-        for line in duel_table(read(results)):
+        for line in duel_table(read(results, _left_out)):
             typer.echo(line)
     except (StoreError, ValueError) as error:
         refuse(str(error))
@@ -127,7 +132,7 @@ def compare(
     from bench.store import StoreError, read
 
     try:
-        found = compared(read([before]), read([after]), across or [])
+        found = compared(read([before], _left_out), read([after], _left_out), across or [])
     except (StoreError, ValueError) as error:
         refuse(str(error))
     for line in comparison_lines(found, all_cases):

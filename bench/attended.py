@@ -29,10 +29,13 @@ class Attended:
     def answer(self, request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
         """The worker's answer, or columns `status` and `reason` that say how it died."""
         try:
-            return self.started().ask(request, 3 * sampling_s + self.grace_s)
+            found = self.started().ask(request, 3 * sampling_s + self.grace_s)
         except WorkerDied as death:
             self.close()
             return {"status": death.status, "reason": str(death)}
+        if found.get("status") == "error" and self.device.kind == "cuda":
+            self.close()  # after an illegal address every later launch in that process fails too
+        return found
 
     def started(self) -> Worker:
         """The worker that is there; WorkerDied if none starts."""

@@ -96,7 +96,10 @@ class Session:
         lock = device_lock(self.device.uuid, str(self.device), f"results in {self.folder.absolute()}")
         self.unlocked = self._held.enter_context(lock)
         left = list(unfinished(self.folder))
-        resumed = left.pop() if left and self.resume else None
+        resumed = (
+            next((path for path in reversed(left) if self._is_ours(path)), None) if self.resume else None
+        )
+        left = [path for path in left if path != resumed]
         for journal in left:
             found = recover(journal)
             path = finish(journal, joined(found.rows), found.damage)
@@ -118,6 +121,10 @@ class Session:
             self._journal.replace(resumed, found.damage)
         for row in rows:
             self._made.setdefault(row.case, []).append(row)
+
+    def _is_ours(self, journal: Path) -> bool:
+        """Whether a journal is of this very device: two GPUs of one kind share a folder."""
+        return all(row.device_id == self.device.id for row in recover(journal).rows)
 
     def _refuse_other_protocol(self, journal: Path, rows: Sequence[Measurement]) -> None:
         others = {row.protocol for row in rows} - {self.protocol.hash}
@@ -166,7 +173,7 @@ class Session:
         )
         for case in going:
             made = self._made.get(case.key)
-            if made is None or made[-1].status == "ok":
+            if made is None or made[-1].status in ("ok", "crashed"):
                 yield case, self.visit(case)
 
     def visit(self, case: Case) -> Measurement:
@@ -177,7 +184,7 @@ class Session:
         begin = time.perf_counter()
         made = self._made.get(case.key, [])
         refused = None if made else self._refusal(case)
-        row = self._row(case, refused or self._ask(case, len(made)), len(made))
+        row = self._row(case, refused or self._ask(case), len(made))
         self._keep(row, sync=refused is None)  # a refusal costs nothing to find again
         if refused is None and not is_ceiling(case.sweep):
             launches_s = 4 * (row.median_s or 0.0)
@@ -329,10 +336,12 @@ class Session:
             (begun if made else fresh).append(job)
         return begun + fresh
 
-    def _ask(self, case: Case, visit: int) -> dict[str, Any]:
+    def _ask(self, case: Case) -> dict[str, Any]:
         sampling_s = CEILING_S[self.device.kind]
         if not is_ceiling(case.sweep):
             sampling_s = self.schedule.sampling_s.get(case.key, self._pace.sampling.least_s)
+        checked = (case.implementation, case.problem) in self._checked
+        checked |= any(row.status == "ok" for row in self._made.get(case.key, ()))
         request = {
             "do": "measure",
             "operator": case.problem.operator,
@@ -345,7 +354,7 @@ class Session:
             "least_timed_s": CEILING_TIMED_S if is_ceiling(case.sweep) else 0.0,
             "visits": self.protocol.visits,
             "regime": self.protocol.regime,
-            "first": visit == 0 and (case.implementation, case.problem) not in self._checked,
+            "first": not checked,
         }
         return self._worker.answer(request, sampling_s)
 

@@ -104,10 +104,13 @@ def join(
 def wants_another(visits: Sequence[Measurement], settings: Protocol) -> bool:
     """Whether a case that was visited so far as these rows say should be visited again, time permitting.
 
-    Until the visits asked for are made; once more if the machine disturbed one; and, where several are asked
-    for, until they agree and their interval is narrow, but no more than the protocol's `most_visits`.
+    Until the visits asked for are made; once more if the machine disturbed one or it crashed; and, where several
+    are asked for, until they agree and their interval is narrow, but no more than the protocol's `most_visits`.
     """
     if not visits:
+        return True
+    crashes = sum(row.status == "crashed" for row in visits)
+    if crashes == 1 and visits[-1].status == "crashed":  # perhaps of what another case had left in the worker
         return True
     if visits[-1].status != "ok":
         return False

@@ -40,7 +40,7 @@ def main(
 ) -> None:
     """Draw every figure of these results, from parquet alone. No GPU is needed."""
     try:
-        runs = load(results, find_datasheet)
+        runs = load(results, find_datasheet, lambda said: typer.echo(f"left out: {said}", err=True))
         for run in runs:
             alone = to is not None and len(runs) == 1
             folder = (to or FIGURES) if alone else (to or FIGURES) / run.device / run.run_id

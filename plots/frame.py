@@ -61,16 +61,20 @@ class Run:
         return int(self.rows["median_s"].notna().sum())
 
 
-def load(paths: Iterable[Path], datasheet_of: Callable[[str], Datasheet | None]) -> list[Run]:
+def load(
+    paths: Iterable[Path],
+    datasheet_of: Callable[[str], Datasheet | None],
+    left_out: Callable[[str], object] | None = None,
+) -> list[Run]:
     """Read the files and derive; one Run for each (device, run), in order.
 
-    `datasheet_of` gives the datasheet of a device by its name. StoreError or PlotError, one sentence,
-    if a file cannot be read or no row has a time.
+    `datasheet_of` gives the datasheet of a device by its name; `left_out` is told of files that cannot be read
+    (see bench.store.read). StoreError or PlotError, one sentence, if none can be or no row has a time.
     """
     paths = list(paths)
     named = ", ".join(map(str, paths))
     try:
-        frame = store.read(paths)
+        frame = store.read(paths, left_out)
     except TypeError as error:
         raise PlotError(f"{named}: columns of one name hold different types; draw them apart") from error
     missing = [name for name in store.FIELDS if name not in frame.columns]

@@ -26,6 +26,7 @@ import torch
 
 import kernels
 from bench.measure.clock import GraphClock, HostClock, StreamClock
+from bench.measure.lifeline import die_with
 from bench.measure.run import Bench, Limits, check, measure
 from bench.measure.sampling import protocol
 from bench.measure.telemetry_cpu import CpuTelemetry
@@ -190,6 +191,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # from here on, what a library prints is no answer
     settings = json.loads(sys.argv[1])
+    die_with(settings["parent"])
     if settings["threads"]:
         torch.set_num_threads(settings["threads"])
     bench = make_bench(settings["kind"], settings["cache_byte"], settings["seed"])

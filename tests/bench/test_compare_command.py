@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from bench import store
 from bench.__main__ import app
 from bench.judge.compare import JUDGED, compare
+from bench.judge.wander import Bound
 from bench.report_compare import MOST_LISTED, comparison_lines
 from tests.bench.comparable import both, clean, frame, run, timed, without_time
 
@@ -114,9 +116,12 @@ def test_bad_input_is_one_sentence(written: tuple[Path, Path], tmp_path: Path) -
 
 
 def test_what_the_reader_must_know_is_said(chance: np.random.Generator) -> None:
-    a, b = (run(chance, clean, 4, 3, run_id=name) for name in "ab")
+    a, b, other = (run(chance, clean, 4, 3, run_id=name) for name in "abd")
+    other = [
+        replace(one, sweep=f"{one.sweep}-else") for one in other
+    ]  # of A too: other cases, ceilings as well
     again = replace(timed(chance, device_kind="cpu", device="cpu-simulated"), run_id="c")
-    rows = [*a, replace(again, utc="2026-11-21T11:00:00.000+00:00")]
+    rows = [*a, *other, replace(again, utc="2026-11-21T11:00:00.000+00:00")]
     found = compare(frame(rows), frame([replace(one, regime=None) for one in b]))
     told = list(comparison_lines(found))
     assert "1 older rows of A are left aside: a later run measured the same case" in told
@@ -124,15 +129,13 @@ def test_what_the_reader_must_know_is_said(chance: np.random.Generator) -> None:
     assert (
         f"regime ({found.comparable} cases)" in unknown and f"governor ({found.comparable} cases)" in unknown
     )
-    of_a = found.before.runs["a"].wander
+    of_a = [found.before.runs[name].wander for name in "ad"]
+    memory, core = (max(one.of(bound) or 0 for one in of_a) for bound in get_args(Bound))
     (moves,) = (one for one in told if "visit to visit of A" in one)
-    assert of_a.memory and of_a.core
-    assert moves.endswith(
-        f"at memory's speed by {100 * of_a.memory:.1f} %, others by {100 * of_a.core:.1f} %"
-    )
-    (between,) = (seen for (one, _), seen in found.between.items() if one == "a")
-    (moves,) = (one for one in told if "from A to B" in one)
+    assert moves.endswith(f"at memory's speed by {100 * memory:.1f} %, others by {100 * core:.1f} %")
+    between = found.between["a", "b"]
     assert between.memory and between.core
+    (moves,) = (one for one in told if "from A to B" in one)
     assert moves.endswith(
         f"at memory's speed by {100 * between.memory:.1f} %, others by {100 * between.core:.1f} %"
     )

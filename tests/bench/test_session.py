@@ -154,6 +154,7 @@ def test_a_run_is_not_resumed_under_another_protocol(tmp_path: Path) -> None:
 
 
 def test_a_killed_worker_is_a_row_and_the_next_case_has_a_new_one(tmp_path: Path) -> None:
+    """It may have died of what another case had done: one more visit, and the row says so."""
     run = session(tmp_path)
     some = [case for case in cases(tmp_path) if case.implementation == "onednn"]
     run.visit(some[0])
@@ -161,6 +162,10 @@ def test_a_killed_worker_is_a_row_and_the_next_case_has_a_new_one(tmp_path: Path
     died, after = run.visit(some[1]), run.visit(some[2])
     assert died.status == "crashed" and "SIGKILL" in died.reason and died.median_s is None
     assert after.status == "ok"
+    later = [row for _, row in run.walk() if row.case == died.case]
+    assert [row.status for row in later] == ["ok"]
+    (joined,) = [row for row in run.rows() if row.case == died.case]
+    assert joined.status == "ok" and joined.set_aside == [f"crashed: {died.reason}"]
     run.close()
 
 

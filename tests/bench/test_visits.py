@@ -181,9 +181,15 @@ def test_one_visit_is_one_visit_unless_it_was_disturbed() -> None:
     assert wants_another(disturbed[:1], CPU1) and not wants_another(disturbed, CPU1)
 
 
-@pytest.mark.parametrize("status", ["wrong", "crashed", "skipped", "unsupported", "timeout", "error"])
+@pytest.mark.parametrize("status", ["wrong", "skipped", "unsupported", "timeout", "error"])
 def test_what_ended_without_a_time_is_not_visited_again(status: str) -> None:
     assert not wants_another([visit(0), visit(1, status=status)], CPU3)
+
+
+def test_a_crash_may_be_another_case_s_doing_so_the_first_is_followed_by_a_visit() -> None:
+    crash = visit(0, status="crashed", samples_s=None, median_s=None)
+    assert wants_another([crash], CPU1) and wants_another([visit(0), crash], CPU3)
+    assert not wants_another([crash, crash], CPU1) and not wants_another([crash, visit(1)], CPU1)
 
 
 def test_a_gpu_s_visits_are_joined_by_a_gpu_s_protocol() -> None:
