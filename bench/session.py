@@ -96,11 +96,11 @@ class Session:
         lock = device_lock(self.device.uuid, str(self.device), f"results in {self.folder.absolute()}")
         self.unlocked = self._held.enter_context(lock)
         left = list(unfinished(self.folder))
-        resumed = (
-            next((path for path in reversed(left) if self._is_ours(path)), None) if self.resume else None
-        )
-        left = [path for path in left if path != resumed]
+        ours = [path for path in left if self._is_ours(path)] if self.resume else []
+        resumed = ours[-1] if ours else None
         for journal in left:
+            if journal == resumed:
+                continue
             found = recover(journal)
             path = finish(journal, joined(found.rows), found.damage)
             if path or found.damage:

@@ -104,8 +104,9 @@ def join(
 def wants_another(visits: Sequence[Measurement], settings: Protocol) -> bool:
     """Whether a case that was visited so far as these rows say should be visited again, time permitting.
 
-    Until the visits asked for are made; once more if the machine disturbed one or it crashed; and, where several
-    are asked for, until they agree and their interval is narrow, but no more than the protocol's `most_visits`.
+    Until the visits asked for are made; once more if the machine disturbed one or it crashed; and, where
+    several are asked for, until they agree and their interval is narrow, but no more than the protocol's
+    `most_visits`.
     """
     if not visits:
         return True

@@ -68,8 +68,8 @@ def load(
 ) -> list[Run]:
     """Read the files and derive; one Run for each (device, run), in order.
 
-    `datasheet_of` gives the datasheet of a device by its name; `left_out` is told of files that cannot be read
-    (see bench.store.read). StoreError or PlotError, one sentence, if none can be or no row has a time.
+    `datasheet_of` gives the datasheet of a device by its name; `left_out` is told of files that cannot be
+    read (see bench.store.read). StoreError or PlotError, one sentence, if none can be or no row has a time.
     """
     paths = list(paths)
     named = ", ".join(map(str, paths))
