@@ -99,7 +99,7 @@ class Session:
         ours = [path for path in left if self._is_ours(path)] if self.resume else []
         resumed = ours[-1] if ours else None
         for journal in left:
-            if journal == resumed:
+            if journal == resumed or (self.resume and journal not in ours):
                 continue
             found = recover(journal)
             path = finish(journal, joined(found.rows), found.damage)

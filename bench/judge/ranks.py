@@ -67,9 +67,9 @@ def _neighbours(visits: Sequence[Floats]) -> float:
         if len(samples) < 2:
             continue
         ordered = np.sort(samples)
-        # Twice the rank, of equal samples the middle of theirs.
-        ranks = np.searchsorted(ordered, samples, "left") + np.searchsorted(ordered, samples, "right")
-        ranks = ranks - ranks.mean()
+        # Twice the rank, of equal samples the middle of theirs; less the mean of all.
+        below, up_to = (np.searchsorted(ordered, samples, side) for side in ("left", "right"))
+        ranks = np.asarray(below + up_to - len(samples), dtype=np.float64)
         products += float(ranks[1:] @ ranks[:-1])
         squares += float(ranks @ ranks)
         count += len(samples)

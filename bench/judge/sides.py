@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 NOT_MEASURED = ("unsupported", "skipped")
 """Statuses of rows that nobody tried to time: as good as no row, but for the reason they give."""
 DISTURBING = frozenset(flag.name for flag in FLAGS if flag.disturbed)
-TOLD_BY_INTERVAL = {"noisy"}
+"""Flags that blame the machine."""
+TOLD_BY_INTERVAL = frozenset({"noisy"})
 """Doubts that a comparison of intervals takes into account by itself: a row of +-3 % that takes 40 % longer
 than before is slower."""
 NEAR_ROOF = 1.25
@@ -56,7 +57,6 @@ class Look(NamedTuple):
     bound: Bound
     doubts: tuple[str, ...]
     """The flags that cast doubt on its time, whatever its interval."""
-
     undisturbed: bool
     """Whether no neighbour, heat or quota is to blame.
 

@@ -14,6 +14,7 @@ apart, memory has one speed.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -106,7 +107,8 @@ def visit_samples_s(row: Measurement) -> list[npt.NDArray[np.float64]]:
     counts = _listed(row.visit_samples)
     if not counts or sum(counts) != len(samples_s):
         return [samples_s] if len(samples_s) else []
-    return [part for part in np.split(samples_s, np.cumsum(counts)[:-1]) if len(part)]
+    ends = itertools.accumulate(counts, initial=0)
+    return [samples_s[begin:end] for begin, end in itertools.pairwise(ends) if end > begin]
 
 
 def visit_count(row: Measurement) -> int:
