@@ -100,7 +100,7 @@ def table(rows: Sequence[Measurement], problems: Sequence[Problem]) -> str:
         shown.add_row(*_cells(row, problem, roofs.get(manner(row.cache, row.threads_asked), Ceilings())))
     if not shown.row_count:
         return ""
-    return "\n".join(_lines(shown))
+    return "\n".join(lines_of(shown))
 
 
 def efficiency_table(frame: pd.DataFrame) -> Iterator[str]:
@@ -129,7 +129,7 @@ def efficiency_table(frame: pd.DataFrame) -> Iterator[str]:
                 *_spread(one.of_copy),
                 *_spread(one.versus_best),
             )
-        yield from _lines(shown)
+        yield from lines_of(shown)
 
 
 def duel_table(frame: pd.DataFrame) -> Iterator[str]:
@@ -176,8 +176,8 @@ def _duel_lines(by_region: Sequence[Standing], device_name: str) -> Iterator[str
         for lost in one.duels[:3] if one.region != ALL_16_BIT else ():
             ends = f"{lost.low:.3f} to {lost.high:.3f}"
             worst.add_row(one.region, one.implementation, f"{lost.ratio:.3f}", ends, lost.library, lost.name)
-    yield from _lines(shown)
-    yield from _lines(worst)
+    yield from lines_of(shown)
+    yield from lines_of(worst)
 
 
 def _without_cases() -> Table:
@@ -201,7 +201,8 @@ def _spread(values: Sequence[float]) -> tuple[str, str]:
     return f"{statistics.median(values):.2f}", ends
 
 
-def _lines(shown: Table) -> list[str]:
+def lines_of(shown: Table) -> list[str]:
+    """The table as it is printed, as wide as it needs to be."""
     out = StringIO()
     Console(file=out, width=WIDTH, highlight=False).print(shown)
     return [line.rstrip() for line in out.getvalue().splitlines()]

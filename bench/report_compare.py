@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from io import StringIO
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -16,10 +14,8 @@ from bench.judge.compare import Compared, Comparison, Verdict
 from bench.judge.facts import BLOCKING, TOLD
 from bench.judge.sides import Case
 from bench.judge.wander import Wander
-from bench.report import seconds_text
+from bench.report import lines_of, seconds_text
 
-WIDTH = 250
-"""Wide enough for any row: the table takes what it needs."""
 MOST_LISTED = 40
 """Cases of one class listed one by one, unless all are asked for."""
 ALWAYS = ("device", "driver", "protocol", "commit", "torch")
@@ -30,7 +26,7 @@ SUMMED: tuple[Verdict, ...] = ("UNSURE", "NOT COMPARABLE", "NEW", "GONE")
 
 def comparison_lines(found: Comparison, all_cases: bool = False) -> Iterator[str]:
     """The whole report. `all_cases` lists every case; else those that changed, the others by reason."""
-    yield from _lines(_header(found))
+    yield from lines_of(_header(found))
     yield from _remarks(found)
     yield from _listed(found, all_cases)
     if not all_cases:
@@ -107,7 +103,7 @@ def _listed(found: Comparison, all_cases: bool) -> Iterator[str]:
         if len(some) < len(cases):
             left.append(f"... and {len(cases) - len(some)} more {verdict}: --all lists them")
     if shown.row_count:
-        yield from _lines(shown)
+        yield from lines_of(shown)
     yield from left
 
 
@@ -138,7 +134,7 @@ def _summed(found: Comparison) -> Iterator[str]:
             told += f": {escape(first.detail)}" if first.detail else ""
             shown.add_row(verdict, str(len(cases)), escape(reason), _name(first.case) + told)
     if shown.row_count:
-        yield from _lines(shown)
+        yield from lines_of(shown)
 
 
 def _means(found: Comparison) -> Iterator[str]:
@@ -149,7 +145,7 @@ def _means(found: Comparison) -> Iterator[str]:
         shown.add_row(mean.operator, str(mean.cases), _percent(mean.effect.ratio), ends)
     if shown.row_count:
         yield "seconds of B against seconds of A, over the comparable cases that no flag casts doubt on:"
-        yield from _lines(shown)
+        yield from lines_of(shown)
 
 
 def _name(case: Case) -> str:
@@ -185,9 +181,3 @@ def _table(*names: str) -> Table:
     for name in names:
         shown.add_column(name, no_wrap=True)
     return shown
-
-
-def _lines(shown: Table) -> list[str]:
-    out = StringIO()
-    Console(file=out, width=WIDTH, highlight=False).print(shown)
-    return [line.rstrip() for line in out.getvalue().splitlines()]
