@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import StringIO
@@ -188,6 +189,15 @@ def test_the_timer_uses_the_threads_it_is_given_and_sets_them_back() -> None:
     seen: set[int] = set()
     assert timer(lambda: seen.add(torch.get_num_threads()), 2).read() > 0
     assert seen == {2} and torch.get_num_threads() == before
+
+
+def test_the_timer_s_blocks_hold_what_ours_do() -> None:
+    calls: list[float] = []
+    tool = timer(lambda: calls.append(time.perf_counter()), 1, 700)
+    assert tool.launches == 700
+    assert 0 < tool.read() < (calls[-1] - calls[0]) / 700  # of a launch, not of a block
+    # Each block is 7 calls to warm up and 700 that are timed.
+    assert len(calls) % 707 == 0
 
 
 @dataclass
