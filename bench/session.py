@@ -80,6 +80,9 @@ class Session:
         self._made: dict[str, list[Measurement]] = {}
         self._checked: set[tuple[str, Problem]] = set()
         self._jobs: dict[str, Case] = {}
+        self._able: set[str] = set()
+        self._launch_s: dict[str, float | None] = {}
+        """Predictions, as long as no ceiling is measured anew."""
 
     # ---- before the first case
 
@@ -137,6 +140,7 @@ class Session:
     def plan(self, cases: Iterable[Case]) -> None:
         """The cases that will be visited, ceilings first, the others in the order of their first visits."""
         self._jobs = {case.key: case for case in cases}
+        self._able = {key for key, case in self._jobs.items() if not self.missing(case)}
         self._pace.again = any(is_ceiling(case.sweep) for case in self._jobs.values())
 
     def prepare(self) -> None:
@@ -196,6 +200,8 @@ class Session:
         self._journal.append(*rows, sync=sync)
         for row in rows:
             self._made.setdefault(row.case, []).append(row)
+            if is_ceiling(row.sweep):
+                self._launch_s.clear()
 
     def refuse(self, cases: Iterable[Case]) -> None:
         """Write the rows of cases that this device cannot run, all at once: without a GPU, thousands."""
@@ -219,8 +225,7 @@ class Session:
             return False
         if len(made) < self.protocol.visits:
             return case.key not in self.schedule.skipped
-        roof = self.ceilings(threads=case.threads)
-        return self._pace.has_room(Job(case.key, self.predicted_s(case, roof)))
+        return self._pace.has_room(Job(case.key, self._launch_s.get(case.key)))
 
     def _sentinels(self, ceilings: Iterable[Case]) -> list[Case]:
         """The first ceiling of arithmetic that has a time, and the first of memory."""
@@ -324,16 +329,21 @@ class Session:
 
     def _due(self) -> list[Job]:
         """The visits that are still asked for, those of cases that were visited before first."""
-        roofs = {threads: self.ceilings(threads=threads) for threads in ("all", "one")}
+        if not self._launch_s:
+            roofs = {threads: self.ceilings(threads=threads) for threads in ("all", "one")}
+            self._launch_s = {
+                key: self.predicted_s(case, roofs[case.threads])
+                for key, case in self._jobs.items()
+                if key in self._able and not is_ceiling(case.sweep)
+            }
         begun: list[Job] = []
         fresh: list[Job] = []
-        for key, case in self._jobs.items():
-            made = self._made.get(key, [])
-            due = self.protocol.visits - len(made)
-            if due <= 0 or is_ceiling(case.sweep) or (made and made[-1].status != "ok") or self.missing(case):
-                continue
-            job = Job(key, self.predicted_s(case, roofs[case.threads]), due)
-            (begun if made else fresh).append(job)
+        for key, launch_s in self._launch_s.items():
+            made = self._made.get(key)
+            if made is None:
+                fresh.append(Job(key, launch_s, self.protocol.visits))
+            elif made[-1].status == "ok" and len(made) < self.protocol.visits:
+                begun.append(Job(key, launch_s, self.protocol.visits - len(made)))
         return begun + fresh
 
     def _ask(self, case: Case) -> dict[str, Any]:
