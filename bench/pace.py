@@ -59,6 +59,13 @@ class Pace:
             self._until_replan = REPLAN
         return self._schedule
 
+    @property
+    def visits_left(self) -> int | None:
+        """Of the visits that were planned, those still to come; None before there is a plan."""
+        if self._schedule is None:
+            return None
+        return max(0, self._schedule.visits - (REPLAN - self._until_replan))
+
     def has_room(self, job: Job) -> bool:
         """Whether there is time for visits that were not planned."""
         spare_s = self._spare_s()

@@ -154,9 +154,9 @@ class Run:
             if len(self.sessions) > 1:
                 session.begin()
             for case, row in session.walk():
-                self._number += 1
                 if row.status not in ("unsupported", "skipped"):
-                    expected = max(self._number, sum(one.expected for one in self.sessions))
+                    self._number += 1
+                    expected = self._number + sum(one.expected for one in self.sessions)
                     say(report.progress_line(self._number, expected, row, case.problem, session.left_s()))
                     failures += row.status != "ok"
                 if most_failures is not None and 0 < most_failures <= failures:

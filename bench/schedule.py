@@ -29,8 +29,8 @@ class Range(NamedTuple):
 
 ONE_VISIT: Mapping[DeviceKind, Range] = {"cpu": Range(0.4, 2.0), "cuda": Range(1.5, 7.0)}
 """A GPU's clock takes seconds to settle; most visits end long before."""
-SEVERAL_VISITS: Mapping[DeviceKind, Range] = {"cpu": Range(0.2, 1.0), "cuda": Range(0.4, 1.5)}
-"""Other cases keep a GPU loaded in between."""
+SEVERAL_VISITS: Mapping[DeviceKind, Range] = {"cpu": Range(0.4, 1.0), "cuda": Range(0.4, 1.5)}
+"""Other cases keep a GPU loaded in between. A CPU has not settled within less."""
 OVERHEAD_S = 0.2
 """Building, checking and reporting a small case, before the run has shown how long that takes."""
 LAUNCHES = 16
@@ -65,6 +65,8 @@ class Schedule:
     sampling_s: dict[str, float]
     skipped: dict[str, str]
     total_s: float
+    visits: int
+    """Of those that run, together."""
 
 
 def launch_limit_s(budget_s: float | None) -> float:
@@ -108,7 +110,8 @@ def schedule(
         chosen = kept
         base_s = _largest_base(chosen, left_s, overhead_s, least_s, most_s)
     total_s = _cost_s(chosen, overhead_s)(base_s)
-    return Schedule({job.key: job.sampling_s(base_s) for job in chosen}, skipped, total_s)
+    visits = sum(job.visits for job in chosen)
+    return Schedule({job.key: job.sampling_s(base_s) for job in chosen}, skipped, total_s, visits)
 
 
 def _largest_base(jobs: Iterable[Job], left_s: float, overhead_s: float, low: float, high: float) -> float:

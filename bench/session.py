@@ -157,9 +157,13 @@ class Session:
 
     @property
     def expected(self) -> int:
-        """Visits that the cases have coming if none is left out and none is made more often."""
-        ceilings = sum(is_ceiling(case.sweep) for case in self._jobs.values())
-        return 2 * ceilings + self.protocol.visits * (len(self._jobs) - ceilings)
+        """About how many visits are to come: the ceilings' twice over, and those there is room for."""
+        ceilings = [case for key, case in self._jobs.items() if is_ceiling(case.sweep) and key in self._able]
+        looks = sum(max(0, 2 - self._count(case)) for case in ceilings)
+        planned = self._pace.visits_left
+        return looks + (
+            self.protocol.visits * (len(self._able) - len(ceilings)) if planned is None else planned
+        )
 
     # ---- the visits
 
