@@ -296,7 +296,7 @@ class Run:
 
 def _place(case: Case) -> Place:
     words = {k: v for k, v in case.problem.parameters().items() if isinstance(v, str | bool)}
-    kind = (case.problem.operator, case.implementation, case.cache, tuple(words.items()))
+    kind = (case.problem.operator, case.implementation, case.cache, case.threads, tuple(words.items()))
     return Place(case.sweep, kind, case.series)
 
 

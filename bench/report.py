@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 DRIFTED = 0.02
 """Largest share by which a sentinel may move in a run."""
-WIDTH = 250
+WIDTH = 400
 """Wide enough for any row: the table takes what it needs, and a flag cut off would be a flag not shown."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from textwrap import shorten
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
@@ -16,6 +17,8 @@ from bench.judge.sides import Case
 from bench.judge.wander import Wander
 from bench.report import lines_of, seconds_text
 
+EXAMPLE = 80
+"""Letters of an example's own reason."""
 MOST_LISTED = 40
 """Cases of one class listed one by one, unless all are asked for."""
 ALWAYS = ("device", "driver", "protocol", "commit", "torch")
@@ -131,7 +134,7 @@ def _summed(found: Comparison) -> Iterator[str]:
         for reason, cases in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0])):
             first = cases[0]
             told = f" ({_percent(first.effect.ratio)})" if first.effect else ""
-            told += f": {escape(first.detail)}" if first.detail else ""
+            told += f": {escape(shorten(first.detail, EXAMPLE, placeholder=' ...'))}" if first.detail else ""
             shown.add_row(verdict, str(len(cases)), escape(reason), _name(first.case) + told)
     if shown.row_count:
         yield from lines_of(shown)

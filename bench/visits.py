@@ -79,9 +79,11 @@ def join(
         published = None
         kept = sound
     else:
-        if is_ceiling(timed[0].sweep):  # visited at the run's ends, however often others are
-            settings = replace(settings, visits=1)
-        published = publish([_visit(row) for row in sound], settings, typical, share)
+        looks = [_visit(row) for row in sound]
+        if is_ceiling(timed[0].sweep):
+            published = _ceiling(looks, replace(settings, visits=1))
+        else:
+            published = publish(looks, settings, typical, share)
         kept = [sound[index] for index in published.kept]
     aside = [(_why_not(row, kept, alike), row) for row in visits if row not in kept]
     values: dict[str, Any] = {name: _over(name, kept, visits) for name in FIELDS}
@@ -99,6 +101,21 @@ def join(
         "set_aside_s": [math.nan if row.median_s is None else row.median_s for _, row in aside] or None,
     }
     return replace(kept[0], **values)
+
+
+def _ceiling(looks: Sequence[Visit], settings: Protocol) -> Published:
+    """Of a ceiling: its interval spans those of its visits, each taken alone.
+
+    It is visited at the run's ends, however often others are. Of two visits Student's t would make an
+    interval nine times as wide as they are apart; and a roof is what was reached at either end, not the mean.
+    """
+    together = publish(looks, settings)
+    alone = [publish([looks[index]], settings) for index in together.kept]
+    low_s, high_s = min(one.low_s for one in alone), max(one.high_s for one in alone)
+    far_s = max(high_s - together.median_s, together.median_s - low_s)
+    narrow = far_s <= settings.half_width * together.median_s
+    stop = "converged" if narrow else "visits" if alone[-1].stop == "converged" else alone[-1].stop
+    return replace(together, low_s=low_s, high_s=high_s, stop=stop)
 
 
 def wants_another(visits: Sequence[Measurement], settings: Protocol) -> bool:

@@ -182,6 +182,8 @@ def facts(run: Run, rows: pd.DataFrame) -> str:
     told = [_each(rows["device_name"])]
     told += [f"{word} {_each(rows[column])}" for column, word in kinds.items() if _each(rows[column])]
     told += [_each(rows["utc"].str[:10]), f"{_each(rows['cache'])} cache, clock {_each(rows['clock'])}"]
+    if "one" in set(rows["threads_asked"]):
+        told.append(f"threads: {_each(rows['threads_asked'])}")
     timed = int(rows["median_s"].notna().sum())
     told.append(f"n = {timed}" + (" measured" if timed == len(rows) else f" of {len(rows)} measured"))
     # Lines break between the facts, not inside them.

@@ -166,6 +166,15 @@ def test_ceilings_are_not_called_unconverged_for_having_two_visits() -> None:
     assert join([visit(i) for i in range(2)]).stop == "budget"
 
 
+def test_a_ceiling_s_interval_spans_its_visits() -> None:
+    made = [visit(i, level_s, sweep="ceilings/gemm") for i, level_s in enumerate((1e-3, 1.04e-3))]
+    alone = [join([one]) for one in made]
+    row = join(made)
+    assert (row.low_s, row.high_s) == (alone[0].low_s, alone[1].high_s) and row.stop == "visits"
+    assert 0.99e-3 < (row.low_s or 0) and (row.high_s or 1) < 1.05e-3
+    assert row.visits == 2
+
+
 def test_another_visit_is_wanted_until_those_asked_for_are_made_and_agree() -> None:
     assert wants_another([], CPU3)
     assert wants_another([visit(0)], CPU3) and wants_another([visit(0), visit(1)], CPU3)
