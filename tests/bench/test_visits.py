@@ -62,6 +62,11 @@ def test_each_column_is_joined_as_it_says() -> None:
     assert row.steal == 0.0 and row.energy_j is None
 
 
+def test_part_of_an_energy_is_not_given_for_the_whole() -> None:
+    assert join([visit(i, energy_j=2.0) for i in range(3)]).energy_j == 6.0
+    assert join([visit(0, energy_j=None), visit(1, energy_j=2.0)]).energy_j is None
+
+
 def test_every_column_says_how_it_is_joined() -> None:
     known = {"first", "last", "least", "most", "mean", "sum", "every"}
     assert {field.metadata["over"] for field in FIELDS.values()} <= known
@@ -159,6 +164,14 @@ def test_without_a_state_a_single_visit_knows_as_much_as_the_run_s_repeated_case
     ]
     row = joined([*ceilings, visit(protocol=once)])[-1]
     assert row.high_s == pytest.approx(1.08e-3, rel=0.01) and row.low_s == pytest.approx(0.926e-3, rel=0.01)
+
+
+def test_visits_that_had_not_settled_do_not_tell_how_far_repeated_cases_move() -> None:
+    once = protocol("cuda", 1).hash
+    pair = [visit(n, s, sweep="ceilings/x", protocol=once) for n, s in enumerate((1e-3, 1.02e-3))]
+    wild = [visit(n, s, sweep="ceilings/y", protocol=once, settled=not n) for n, s in enumerate((1e-3, 2e-3))]
+    row = joined([*pair, *wild, visit(protocol=once)])[-1]
+    assert row.high_s == pytest.approx(1.02e-3, rel=0.01)
 
 
 def test_ceilings_are_not_called_unconverged_for_having_two_visits() -> None:
