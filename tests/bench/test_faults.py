@@ -184,16 +184,25 @@ def test_the_trial_sees_what_is_lost_and_what_is_there_twice(tmp_path: Path) -> 
     assert trial.faults == ["2 of 8 cases have a row", f"the samples of {made[2].case} changed or went"]
 
 
-def test_the_trial_finds_a_worker(tmp_path: Path) -> None:
-    program = "import sys; sys.stdin.read()"
+def test_the_trial_finds_a_worker() -> None:
+    """Below a process of its own: the one that runs these tests may have a real worker."""
+    worker = "import sys; sys.stdin.read()"
+    parent = (
+        "import subprocess, sys;"
+        f"one = subprocess.Popen([sys.executable, '-c', {worker!r}, 'bench.measure.worker']);"
+        "print(one.pid, flush=True);"
+        "sys.exit(one.wait())"
+    )
     with subprocess.Popen(
-        [sys.executable, "-c", program, "bench.measure.worker"], stdin=subprocess.PIPE
+        [sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
-        assert worker_of(os.getpid()) == child.pid
-        watched = os.pidfd_open(child.pid)
+        assert child.stdout is not None and child.stdin is not None
+        pid = int(child.stdout.readline())
+        assert worker_of(child.pid) == pid
+        watched = os.pidfd_open(pid)
         assert not ends(watched, 0.0)
-        assert child.stdin is not None
         child.stdin.close()
         assert ends(watched, 60.0)
         os.close(watched)
-    assert worker_of(os.getpid()) is None
+        child.wait()
+        assert worker_of(child.pid) is None
