@@ -196,6 +196,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     run = _run(session.config)
     if run is not None:
         run.finish(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
+        if run.unwritten:
+            session.exitstatus = 2
 
 
 @pytest.hookimpl(trylast=True)

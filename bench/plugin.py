@@ -18,7 +18,7 @@ from bench.device import Device, DeviceError, chosen, unusable_gpu
 from bench.judge.flags import flags
 from bench.lock import DeviceBusy
 from bench.measure.process import WorkerDied
-from bench.model.ceilings import is_ceiling
+from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
 from bench.schedule import Place, order
 from bench.session import RESULTS, Session, measured_s
 from bench.spec import Problem
@@ -57,9 +57,12 @@ class Run:
         self.timing = bool(option.bench_run)
         self.stopped = ""
         """Why the measuring ended early; empty if it did not."""
+        self.unwritten = ""
+        """Why a result file could not be written; empty if all were."""
         self.cases: dict[str, Asked] = {}
         self.sessions: list[Session] = []
         self._rows: dict[tuple[str, str], Measurement] = {}
+        self._roofs: dict[tuple[str, str], Ceilings] = {}
         self._examples: dict[str, tuple[Session, str, Problem]] = {}
         self._broken: dict[str, str] = {}
         self._elsewhere: list[Asked] = []
@@ -171,7 +174,9 @@ class Run:
 
     def collect(self) -> None:
         """Join the visits into rows, for the tests to show."""
-        self._rows = {(row.run_id, row.case): row for one in self.sessions for row in one.rows()}
+        rows = [row for one in self.sessions for row in one.rows()]
+        self._rows = {(row.run_id, row.case): row for row in rows}
+        self._roofs = {(run_id, how): found for (_, run_id, how), found in by_run(rows).items()}
 
     def row(self, identifier: str) -> Measurement | None:
         """The row of a test's case; None if it was not measured."""
@@ -183,8 +188,7 @@ class Run:
         names = ["device", "device_id", "run_id", "clock", "cache", "protocol", "regime", "visits", "status"]
         names += ["stop", "settled", "threads", "flop", "byte", "low_s", "high_s", "relative_error"]
         info = {name: getattr(row, name) for name in [*names, "configuration"]}
-        session = next(one for one in self.sessions if one.run_id == row.run_id)
-        info["flags"] = flags(row, session.ceilings(row.cache, row.threads_asked or "all"))
+        info["flags"] = flags(row, self._roofs.get((row.run_id, manner(row.cache, row.threads_asked))))
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in info.items()}
 
     # ---- examples
@@ -220,7 +224,10 @@ class Run:
     # ---- the end
 
     def finish(self, interrupted: bool) -> None:
-        """Close the run; an interrupted one keeps its journal for the next to recover or resume."""
+        """Close the run; an interrupted one keeps its journal for the next to recover or resume.
+
+        A result file that cannot be written is told in `unwritten`: its journal is kept, too.
+        """
         self._kept: list[Path] = []
         for session in self.sessions:
             if interrupted and self.timing:
@@ -230,7 +237,7 @@ class Run:
             try:
                 session.close()
             except StoreError as error:
-                self.stopped = str(error)
+                self.unwritten = str(error)
 
     def release(self) -> None:
         """Let go of what was opened before a refusal; a resumed journal stays what it was."""
@@ -267,8 +274,7 @@ class Run:
         lines: list[str] = []
         for session in self.sessions:
             lines += self._closing(session)
-        if self.stopped:
-            lines.append(self.stopped)
+        lines += [line for line in (self.stopped, self.unwritten) if line]
         for journal in self._kept:
             lines.append(f"interrupted: these rows are safe in {journal}")
         if self._kept:

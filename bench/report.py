@@ -230,8 +230,7 @@ def _cells(row: Measurement, problem: Problem, ceilings: Ceilings) -> list[str]:
         name,
         seconds_text(row.median_s),
         interval_text(row),
-        str(row.visits or 1)
-        + (f" of {row.visits + len(row.set_aside)}" if row.visits and row.set_aside else ""),
+        _visits_text(row),
         rate_text(row),
         f"{100 * reached:.0f} %" if reached else "",
         roof.limiter if roof else "",
