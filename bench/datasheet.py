@@ -196,6 +196,8 @@ class Datasheet:
     rates: Mapping[tuple[Unit, RatedDtype], Rate]
     sources: Mapping[str, str]
     derived: bool = False
+    slug: str = ""
+    """Name of its file in bench/devices, without the ending; empty if it has none."""
 
     @property
     def source(self) -> str:
@@ -229,7 +231,9 @@ class Datasheet:
 
 def datasheets(folder: Path = FILES) -> list[Datasheet]:
     """Every device file, by name; DeviceError names the first one with a mistake."""
-    return [_datasheet(_read(p, _Sheet)) for p in sorted(folder.glob("*.yaml")) if p.name != BY_CAPABILITY]
+    return [
+        _datasheet(_read(p, _Sheet), p.stem) for p in sorted(folder.glob("*.yaml")) if p.name != BY_CAPABILITY
+    ]
 
 
 def find_datasheet(driver_name: str, memory_byte: int | None = None) -> Datasheet | None:
@@ -248,7 +252,7 @@ def _fits(driver_byte: int, sheet_byte: int) -> bool:
     return 0.85 * sheet_byte < driver_byte < 1.05 * sheet_byte
 
 
-def _datasheet(file: _Sheet) -> Datasheet:
+def _datasheet(file: _Sheet, slug: str) -> Datasheet:
     said: dict[str, Figure | Rate] = {
         **file.figures,
         **{f"{unit}.{dtype}": rate for (unit, dtype), rate in file.rates.items()},
@@ -266,6 +270,7 @@ def _datasheet(file: _Sheet) -> Datasheet:
         power_w=file.power_w.value,
         rates=file.rates,
         sources={k: file.sources[v.source] + (f" ({v.note})" if v.note else "") for k, v in said.items()},
+        slug=slug,
     )
 
 

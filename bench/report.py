@@ -22,7 +22,7 @@ from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
 from bench.model.ceilings import rows as ceiling_rows
 from bench.model.roofline import calibrated, of_roof, row_traffic
 from bench.spec import Problem
-from bench.store import Measurement
+from bench.store import Measurement, own
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,8 +106,9 @@ def table(rows: Sequence[Measurement], problems: Sequence[Problem]) -> str:
 def efficiency_table(frame: pd.DataFrame) -> Iterator[str]:
     """For each device and run: every implementation of every memory-bound operator, by region.
 
-    ValueError if a run has no copy to be held against.
+    Imported rows are left out. ValueError if a run has no copy to be held against.
     """
+    frame = _measured(frame)
     roofs = by_run(ceiling_rows(frame))
     for (device, run_id), some in frame.groupby(["device", "run_id"], sort=True):
         ceilings = roofs.get((str(device), str(run_id), "cold"), Ceilings())
@@ -135,8 +136,9 @@ def efficiency_table(frame: pd.DataFrame) -> Iterator[str]:
 def duel_table(frame: pd.DataFrame) -> Iterator[str]:
     """For each device, run and cache: ours against the library's GEMM, by region, and the worst cases.
 
-    ValueError if no run has a case that both timed.
+    Imported rows are left out. ValueError if no run has a case that both timed.
     """
+    frame = _measured(frame)
     roofs = by_run(ceiling_rows(frame))
     any_pair = False
     for (device, run_id, cache), some in frame.groupby(["device", "run_id", "cache"], sort=True):
@@ -156,6 +158,14 @@ def duel_table(frame: pd.DataFrame) -> Iterator[str]:
         raise ValueError(
             "no GEMM was timed by both triton and a cuBLAS in one run, so there is nothing to compare"
         )
+
+
+def _measured(frame: pd.DataFrame) -> pd.DataFrame:
+    """Without what was imported: other people's times are not held against ours unasked."""
+    ours = own(frame)
+    if len(frame) and not len(ours):
+        raise ValueError("all rows given are imported, so none of them can be held against ours")
+    return ours
 
 
 def _duel_lines(by_region: Sequence[Standing], device_name: str) -> Iterator[str]:

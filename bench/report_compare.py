@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bench.judge.compare import Compared, Comparison, Verdict
-from bench.judge.facts import BLOCKING, TOLD
+from bench.judge.facts import BLOCKING, OURS, TOLD
 from bench.judge.sides import Case
 from bench.judge.wander import Wander
 from bench.report import lines_of, seconds_text
@@ -68,6 +68,8 @@ def _remarks(found: Comparison) -> Iterator[str]:
     if found.waved:
         yield "waved through: " + ", ".join(f"{d.fact} {d.before} -> {d.after}" for d in found.waved)
     for name, side in (("A", found.before), ("B", found.after)):
+        if imported := [who for who in side.facts["source"] if who != OURS]:
+            yield f"{name} holds imported rows, not measured by roofbench: {', '.join(imported)}"
         moves = _moves([run.wander for run in side.runs.values()])
         yield f"what the machine does by itself, from visit to visit of {name} (95 in 100 move less): {moves}"
         if side.older:

@@ -138,6 +138,16 @@ class Problem(BaseModel, ABC):
         """Memory that the inputs take up: more than `byte_read` where rows have gaps between them."""
         return self.byte_read
 
+    @property
+    def product(self) -> tuple[int, int, int] | None:
+        """(m, n, k) of the matrix product that it is, m x n elements of k sums; None if it is none."""
+        return None
+
+    @property
+    def special_functions(self) -> int:
+        """Exponentials, reciprocals, roots and tangents at least: a GPU's units for them are few."""
+        return 0
+
     def byte_moved(self, implementation: str) -> int:
         """What this implementation must move where that is more than `byte` (a two-pass algorithm)."""
         return self.byte
@@ -149,6 +159,27 @@ class Problem(BaseModel, ABC):
     def moved_written(self, implementation: str) -> int:
         """The written part of `byte_moved`: more than `byte_written` if something in between is written."""
         return self.byte_written
+
+    def facts(self, implementation: str) -> dict[str, Any]:
+        """What a row says of the problem alone, by column: kind, counts of one launch, sizes of a product."""
+        m, n, k = self.product or (None, None, None)
+        return {
+            "operator": self.operator,
+            "implementation": implementation,
+            "arithmetic": self.arithmetic,
+            "rate": self.rate,
+            "dtype": self.dtype,
+            "flop": self.flop,
+            "byte": self.byte,
+            "byte_written": self.byte_written,
+            "byte_moved": self.byte_moved(implementation),
+            "byte_again": self.byte_again(implementation),
+            "moved_written": self.moved_written(implementation),
+            "product_m": m,
+            "product_n": n,
+            "product_k": k,
+            "special_functions": self.special_functions,
+        }
 
     def refusal(self, implementation: str) -> str:
         """Why this implementation cannot solve this problem anywhere, as a sentence; empty if it can."""

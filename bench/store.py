@@ -52,7 +52,7 @@ class Measurement:
     # identity of the run and the device
     schema: int = column("number of this schema", default=SCHEMA)
     run_id: str = column("UTC start of the run and commit; the file's name")
-    utc: str = column("when this case ended, ISO 8601", over="last")
+    utc: str = column("when this case ended, ISO 8601; empty if unknown (imported)", over="last")
     commit: str = column("git commit of roofbench, `+` behind it if files differed; empty if unknown")
     device: str = column("slug of the device; the folder's name")
     device_name: str = column("the device as its driver or the kernel calls it")
@@ -65,6 +65,10 @@ class Measurement:
     torch: str = column("version of torch")
     triton: str = column("version of Triton; empty if absent")
     libraries: str = column("what computes: CUDA and cuDNN, or MKL and oneDNN, with versions")
+    source: str | None = column(
+        "null: measured by roofbench; else who measured it, then package or file, version and licence",
+        default=None,
+    )
     # identity of the case
     sweep: str = column("the sweep's path under sweeps/, without .yaml")
     operator: str = column("operator: a folder of kernels/")
@@ -145,6 +149,14 @@ class Measurement:
         "the part of byte_moved that is read a second time, so perhaps from cache", default=None
     )
     moved_written: int | None = column("the written part of byte_moved", default=None)
+    product_m: int | None = column(
+        "rows of the matrix product that this is; null if it is none", default=None
+    )
+    product_n: int | None = column("its columns", default=None)
+    product_k: int | None = column("the sums of each of its elements", default=None)
+    special_functions: int | None = column(
+        "exponentials, reciprocals, roots and tangents at least", default=None
+    )
     # state of the machine while timing; of several visits the worst, unless said otherwise
     sm_clock_before_hz: float | None = column("SM clock before timing (GPU)", over="mean", default=None)
     sm_clock_hz: float | None = column("SM clock just after timing (GPU)", over="mean", default=None)
@@ -236,6 +248,11 @@ class Measurement:
 
 
 FIELDS = {f.name: f for f in dataclasses.fields(Measurement)}
+
+
+def own(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that roofbench measured itself: those of a frame from `read` that were not imported."""
+    return frame[frame["source"].isna()]
 
 
 def _arrow_schema() -> pa.Schema:

@@ -26,9 +26,21 @@ class Fact:
     """Kinds of device for which it means anything."""
     shown: Callable[[Any], str] = str
     """The value as text; equal texts are equal facts."""
+    absent: str | None = None
+    """What a row without a value says; None: that it does not know."""
+
+
+OURS = "roofbench"
+"""Who measured a row that names nobody."""
+
+
+def _who(source: str) -> str:
+    """Who measured, without the file that it was found in: files differ from device to device."""
+    return source.partition(";")[0]
 
 
 BLOCKING = (
+    Fact("source", "source", shown=_who, absent=OURS),
     Fact("device", "device"),
     # Two cards of one model differ by a few percent. On a CPU this is the host's name, and no identity.
     Fact("unit", "device_id", ("cuda",)),
@@ -61,6 +73,8 @@ SOFTWARE = tuple(
 WITH_DEVICE = ("unit", "threads", "power-limit")
 """Facts that go with the device: whoever compares devices compares these. (One thread or all is another
 matter: that is part of the case.)"""
+WITH_SOURCE = ("protocol", "regime", "clock", "cache", "inputs")
+"""Facts that go with who measured: nobody else has our protocol."""
 
 
 class Difference(NamedTuple):
@@ -78,7 +92,8 @@ def waved(across: Collection[str]) -> frozenset[str]:
         if name not in there:
             told = " (it never blocks)" if name in [fact.name for fact in TOLD] else ""
             raise ValueError(f"--across {name}: no fact that blocks{told}; there is {', '.join(there)}")
-    return frozenset(across) | frozenset(WITH_DEVICE if "device" in across else ())
+    also = (WITH_DEVICE if "device" in across else ()) + (WITH_SOURCE if "source" in across else ())
+    return frozenset(across) | frozenset(also)
 
 
 def value(row: Measurement, fact: Fact) -> str | None:
@@ -87,7 +102,7 @@ def value(row: Measurement, fact: Fact) -> str | None:
         return None
     found = getattr(row, fact.column)
     if found is None or found != found or found == "":  # None in a row, NaN in a DataFrame
-        return None
+        return fact.absent
     return fact.shown(found)
 
 

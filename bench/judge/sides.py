@@ -112,7 +112,8 @@ def side(frame: pd.DataFrame, name: str) -> Side:
             raised = flags(row, ceilings)
             doubts = tuple(name for name in raised if name in DOUBTFUL - TOLD_BY_INTERVAL)
             seen[str(run_id)].append(Look(row, bound, doubts, not DISTURBING.intersection(raised)))
-    every = sorted((look for looks in seen.values() for look in looks), key=lambda look: look.row.utc)
+    # What was imported is never newer than what was measured.
+    every = sorted((look for looks in seen.values() for look in looks), key=lambda one: _age(one.row))
     once = [look for look in every if not look.row.visit]  # else an older file's second visit to a ceiling
     newest = {_case(look.row): look for look in once}
     used = {look.row.run_id for look in newest.values()}
@@ -165,6 +166,10 @@ def has_interval(row: Measurement) -> bool:
 
 def _rows(frame: pd.DataFrame) -> Iterable[Measurement]:
     return cast("Iterable[Measurement]", frame.itertuples(index=False, name="Row"))
+
+
+def _age(row: Measurement) -> tuple[bool, str]:
+    return not isinstance(row.source, str), row.utc
 
 
 def _case(row: Measurement) -> Case:

@@ -38,6 +38,16 @@ _FLOP = {
     ("gelu-tanh", "backward"): 15,
     ("silu", "backward"): 9,
 }
+_SPECIAL = {
+    ("sigmoid", "forward"): 2,
+    ("tanh", "forward"): 1,
+    ("gelu", "forward"): 1,
+    ("gelu-tanh", "forward"): 1,
+    ("silu", "forward"): 2,
+    ("gelu", "backward"): 2,
+    ("gelu-tanh", "backward"): 1,
+    ("silu", "backward"): 2,
+}
 _ANY = (0, 0)
 _OURS = (7, 0)
 
@@ -87,6 +97,12 @@ class Activation(Problem):
         tanh 3 (the formula above), silu 9, gelu 15. They never bind.
         """
         return self.elements * _FLOP[self.function, self.direction]
+
+    @property
+    def special_functions(self) -> int:
+        """Elements times: an exponential and a reciprocal for a sigmoid, one for tanh, which GPUs have as one
+        instruction; an exponential for Phi, another for phi. None of relu, nor of derivatives that use y."""
+        return self.elements * _SPECIAL.get((self.function, self.direction), 0)
 
     @property
     def byte_read(self) -> int:

@@ -167,6 +167,11 @@ class Gemm(Problem):
         return 2 * self.m * self.n * self.k
 
     @property
+    def product(self) -> tuple[int, int, int]:
+        """m, n, k."""
+        return self.m, self.n, self.k
+
+    @property
     def byte_read(self) -> int:
         """(m k + k n) elements, A and B once; m n more, C, where beta = 1; two scales for float8_e4m3."""
         scales = 8 if self.dtype == "float8_e4m3" else 0

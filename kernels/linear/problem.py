@@ -103,6 +103,11 @@ class Linear(Problem):
         return self.gemm.flop
 
     @property
+    def product(self) -> tuple[int, int, int]:
+        """The GEMM's m, n, k."""
+        return self.gemm.product
+
+    @property
     def byte_read(self) -> int:
         """Both operands once, the bias too; two float32 scales for float8_e4m3."""
         return self.gemm.byte_read + self.adds_bias * self._bias_byte

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bench.judge.compare import compare
-from bench.judge.facts import BLOCKING, TOLD
+from bench.judge.facts import BLOCKING, TOLD, value
 from bench.store import Measurement
 from tests.bench.comparable import (
     GPU,
@@ -39,7 +39,7 @@ OTHER: dict[str, Any] = {
         "power-limit": 350.0,
         "ecc": "off",
     },
-    **{"mig": "on", "persistence": "off", "governor": "powersave"},
+    **{"mig": "on", "persistence": "off", "governor": "powersave", "source": "J. Doe"},
 }
 
 
@@ -49,7 +49,7 @@ def test_a_fact_that_blocks_unless_waved_through(chance: np.random.Generator, fa
     before = timed(chance, **kind)
     after = timed(chance, 1.2, **kind | {fact.column: OTHER[fact.name]})
     found = judged(before, after)
-    shown = [fact.shown(getattr(one, fact.column)) for one in (before, after)]
+    shown = [value(one, fact) for one in (before, after)]
     assert (found.verdict, found.reason) == ("NOT COMPARABLE", fact.name)
     assert found.detail == f"{fact.name} {shown[0]} -> {shown[1]}" and found.effect is None
     passed = compare(frame([before]), frame(both(after)), [fact.name])
@@ -106,7 +106,9 @@ def test_a_fact_that_one_side_does_not_know_does_not_block(chance: np.random.Gen
 def test_no_such_fact(chance: np.random.Generator) -> None:
     one = frame([timed(chance)])
     for name in ("drivers", *(fact.name for fact in TOLD)):
-        with pytest.raises(ValueError, match=rf"--across {name}: no fact that blocks.*there is device, unit"):
+        with pytest.raises(
+            ValueError, match=rf"--across {name}: no fact that blocks.*there is source, device"
+        ):
             compare(one, one, [name])
 
 

@@ -109,7 +109,7 @@ def test_bad_input_is_one_sentence(written: tuple[Path, Path], tmp_path: Path) -
     for arguments, sentence in (
         ((tmp_path / "none.parquet", written[1]), "none.parquet: no such file"),
         ((written[0], tmp_path / "empty"), "no .parquet file in this folder"),
-        ((*written, "--across", "weather"), "--across weather: no fact that blocks; there is device,"),
+        ((*written, "--across", "weather"), "--across weather: no fact that blocks; there is source,"),
     ):
         code, out, err = said(*arguments)
         assert (code, out, err.count("\n")) == (2, "", 1) and sentence in err

@@ -1,0 +1,1 @@
+"""Other people's timings as rows of ours, marked as theirs: public tables, and anybody's CSV."""

@@ -1,0 +1,321 @@
+"""`python -m bench import aiconfigurator`: made-up tables in, rows with our counts and their origin out."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import kernels
+from bench import store
+from bench.__main__ import app
+from bench.datasheet import find_datasheet
+from bench.device import _slug
+from bench.importing import aiconfigurator
+from bench.importing.aiconfigurator import CALIBRATION, OTHERS, SAMPLE, calibration_shapes
+from bench.importing.foreign import slug, source_text
+from bench.measure.sampling import protocol
+from tests.bench.public_tables import VERSION, VLLM, package, put, shapes, table
+
+H200, L40S = "NVIDIA H200", "NVIDIA L40S"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an installed package without tables."""
+    made = package(tmp_path / "site")
+    monkeypatch.syspath_prepend(made.parent)
+    return made
+
+
+def said(*arguments: object) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["import", "aiconfigurator", *map(str, arguments)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def imported(results: Path) -> pd.DataFrame:
+    code, _, err = said("--bench-results", results)
+    assert (code, err) == (0, "")
+    return store.read([results])
+
+
+def their_size(row: Any) -> tuple[int, int, int]:
+    return row.n, row.m, row.k
+
+
+def test_times_sizes_and_counts(folder: Path, tmp_path: Path, chance: np.random.Generator) -> None:
+    """Every row is the problem of its own parameters, as kernels/gemm would count it one by one."""
+    made = shapes(chance, 200)
+    put(folder, "h200_sxm", table(made, H200))
+    rows = imported(tmp_path / "out")
+    took_ms = {(one.m, one.n, one.k): one.latency for one in made.itertuples()}
+    assert len(rows) == len(took_ms)
+    for row in rows.itertuples():
+        problem = kernels.problem("gemm")(**json.loads(row.parameters))
+        assert (problem.m, problem.n, problem.k) == (row.m, row.n, row.k)  # type: ignore[attr-defined]
+        assert row.median_s == pytest.approx(took_ms.pop(their_size(row)) / 1e3, rel=1e-12)
+        assert (row.dtype, row.layout, row.implementation) == ("bfloat16", "TN", "cublas")
+        assert (row.arithmetic, row.rate) == (problem.arithmetic, problem.rate)
+        assert (row.flop, row.byte, row.byte_written) == (problem.flop, problem.byte, problem.byte_written)
+        assert row.byte_moved == problem.byte_moved("cublas")
+        assert row.byte_again == problem.byte_again("cublas")
+        assert row.moved_written == problem.moved_written("cublas")
+        # Six weights [m, k] take turns; x and the output stay.
+        assert row.ring_byte == problem.byte + 5 * row.m * row.k * 2
+    assert not took_ms
+
+
+def test_who_measured_and_what_is_unknown(folder: Path, tmp_path: Path, chance: np.random.Generator) -> None:
+    path = put(folder, "h200_sxm", table(shapes(chance, 5), H200))
+    rows = imported(tmp_path / "out")
+    sheet = find_datasheet(H200)
+    assert sheet is not None
+    for row in rows.itertuples():
+        who, where, licence = row.source.split("; ")
+        assert who == row.protocol == f"aiconfigurator-core {VERSION}, vLLM {VLLM}"
+        assert where == str(path.relative_to(folder))
+        assert licence == "Apache-2.0, NVIDIA"
+        assert (row.device, row.device_name, row.device_kind) == ("nvidia-h200", H200, "cuda")
+        assert (row.sm_count, row.cache_byte) == (sheet.sm_count, sheet.l2_byte)
+        assert (row.clock, row.cache, row.ring_slots) == ("graph", "warm", 6)
+        assert "uninitialised" in row.fill
+        assert row.utc == row.commit == row.driver == row.torch == row.device_id == ""
+    for name in ("low_s", "high_s", "samples_s", "sm_clock_hz", "relative_error", "stop", "visits", "regime"):
+        assert rows[name].isna().all(), name
+    ours = {protocol(kind, visits).hash for kind in ("cpu", "cuda") for visits in (1, 3)}
+    assert not ours & set(rows["protocol"])
+
+
+def test_shapes_that_calibrate_are_rows_of_that_sweep(
+    folder: Path, tmp_path: Path, chance: np.random.Generator
+) -> None:
+    calibrating = [json.loads(text) for text in sorted(calibration_shapes(kernels.problem))]
+    assert len(calibrating) == 64
+    chosen = [calibrating[i] for i in chance.permutation(64)[:20]]
+    known = pd.DataFrame([{"m": p["n"], "n": p["m"], "k": p["k"], "latency": 1.0} for p in chosen])
+    every = pd.concat([shapes(chance, 50), known], ignore_index=True).drop_duplicates(
+        ["m", "n", "k"], keep="last"
+    )
+    put(folder, "h200_sxm", table(every, H200))
+    rows = imported(tmp_path / "out")
+    found = rows[rows["sweep"] == CALIBRATION]
+    wanted = {(p["m"], p["n"], p["k"]) for p in calibrating}
+    there = {(m, n, k) for n, m, k in every[["m", "n", "k"]].itertuples(index=False)}
+    assert {(row.m, row.n, row.k) for row in found.itertuples()} == wanted & there
+    assert len(wanted & there) >= 20
+    assert set(rows["sweep"]) == {CALIBRATION, OTHERS}
+
+
+def test_a_file_a_device_and_twice_is_once(folder: Path, tmp_path: Path, chance: np.random.Generator) -> None:
+    for system, device in (("h200_sxm", H200), ("l40s", L40S)):
+        put(folder, system, table(shapes(chance, 9), device))
+    out = tmp_path / "out"
+    code, told, _ = said("--bench-results", out)
+    files = sorted(out.rglob("*.parquet"))
+    assert [path.relative_to(out).parts[:2] for path in files] == [
+        ("imported", "nvidia-h200"),
+        ("imported", "nvidia-l40s"),
+    ]
+    assert code == 0 and [line.split(": ")[0] for line in told.splitlines()] == [str(path) for path in files]
+    before = [path.read_bytes() for path in files]
+    for path in files:
+        frame = store.read([path])
+        assert set(frame["run_id"]) == {path.stem}
+        assert VERSION in path.stem and VLLM in path.stem and path.parent.name in path.stem
+    code, told, _ = said("--bench-results", out)
+    assert code == 0 and told.splitlines() == [f"{path}: already there" for path in files]
+    assert [path.read_bytes() for path in sorted(out.rglob("*.parquet"))] == before
+
+
+def test_the_package_is_not_imported(folder: Path, tmp_path: Path, chance: np.random.Generator) -> None:
+    put(folder, "h200_sxm", table(shapes(chance, 3), H200))
+    imported(tmp_path / "out")
+    assert "aiconfigurator_core" not in sys.modules
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(aiconfigurator, "MODULE", "no_such_package_of_roofbench")
+    code, out, err = said("--bench-results", tmp_path / "out")
+    assert (code, out) == (2, "")
+    assert "pip install -c constraints.txt aiconfigurator-core" in err and len(err.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_package_without_tables(folder: Path, tmp_path: Path) -> None:
+    code, _, err = said("--bench-results", tmp_path / "out")
+    assert code == 2 and "holds no systems/data/" in err and len(err.splitlines()) == 1
+
+
+def cut(made: pd.DataFrame, tmp_path: Path) -> bytes:
+    made.to_parquet(tmp_path / "whole.parquet")
+    data = (tmp_path / "whole.parquet").read_bytes()
+    return data[: len(data) // 2]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda made, tmp: b"", "not a whole parquet file"),
+        (lambda made, tmp: b"m,n,k\n1,2,3\n", "not a whole parquet file"),
+        (cut, "not a whole parquet file"),
+        (lambda made, tmp: made.drop(columns="latency"), "lacks the column latency"),
+        (lambda made, tmp: made.drop(columns="device"), "lacks the column device"),
+        (lambda made, tmp: made[made["gemm_dtype"] == "fp8"], "holds no bfloat16 row"),
+        (lambda made, tmp: made.assign(op_name="moe"), "holds no bfloat16 row"),
+        (lambda made, tmp: made.assign(device="Intel(R) Arc(TM) Pro B60"), "is no NVIDIA GPU"),
+    ],
+)
+def test_a_bad_table_does_not_hide_the_others(
+    folder: Path,
+    tmp_path: Path,
+    chance: np.random.Generator,
+    spoil: Callable[[pd.DataFrame, Path], pd.DataFrame | bytes],
+    says: str,
+) -> None:
+    bad = put(folder, "b200_sxm", spoil(table(shapes(chance, 9), "NVIDIA B200"), tmp_path))
+    code, _, err = said("--bench-results", tmp_path / "out")
+    assert code == 2 and "could be imported" in err.splitlines()[-1]
+    put(folder, "h200_sxm", table(shapes(chance, 9), H200))
+    code, _, err = said("--bench-results", tmp_path / "out")
+    (line,) = err.splitlines()
+    assert code == 0 and line.startswith(f"left out {bad}: ") and says in line
+    assert set(store.read([tmp_path / "out"])["device"]) == {"nvidia-h200"}
+
+
+def test_rows_without_a_time_or_a_size_are_counted(
+    folder: Path, tmp_path: Path, chance: np.random.Generator
+) -> None:
+    made = shapes(chance, 40).astype({"m": float, "n": float, "k": float})
+    spoilt = chance.permutation(40)[:9]
+    for place, bad in zip(spoilt[:4], (0.0, -1.0, math.nan, math.inf), strict=True):
+        made.loc[place, "latency"] = bad
+    for place, (name, bad) in zip(
+        spoilt[4:], (("m", 0.0), ("n", -3.0), ("k", math.nan), ("m", 2.5), ("k", math.inf)), strict=True
+    ):
+        made.loc[place, name] = bad
+    path = put(folder, "h200_sxm", table(made, H200))
+    code, _, err = said("--bench-results", tmp_path / "out")
+    assert code == 0 and err.startswith(f"left out 9 rows of {path}: ") and len(err.splitlines()) == 1
+    rows = store.read([tmp_path / "out"])
+    kept = made.drop(index=spoilt)
+    assert sorted(map(their_size, rows.itertuples())) == sorted(kept[["m", "n", "k"]].itertuples(index=False))
+    assert np.isfinite(rows["median_s"]).all()
+
+
+def test_of_a_shape_that_is_there_several_times_the_median_counts(
+    folder: Path, tmp_path: Path, chance: np.random.Generator
+) -> None:
+    made = shapes(chance, 10)
+    again = [made.assign(latency=made["latency"] * by) for by in (1.0, 4.0, 1.5)]
+    path = put(folder, "h200_sxm", table(pd.concat(again), H200))
+    code, _, err = said("--bench-results", tmp_path / "out")
+    assert code == 0 and err.strip() == f"{path}: 20 rows repeat a shape; the median of its times counts"
+    rows = store.read([tmp_path / "out"])
+    assert len(rows) == 10
+    middle = {(one.m, one.n, one.k): 1.5 * one.latency / 1e3 for one in made.itertuples()}
+    assert all(row.median_s == pytest.approx(middle[their_size(row)]) for row in rows.itertuples())
+
+
+def test_rows_of_another_kernel_are_left_out(
+    folder: Path, tmp_path: Path, chance: np.random.Generator
+) -> None:
+    made = table(shapes(chance, 12), H200)
+    made.loc[:3, "kernel_source"] = "somebody's own kernel"
+    made.loc[4:6, "kernel_source"] = "vllm_default"  # what older tables call it
+    put(folder, "h200_sxm", made)
+    code, _, err = said("--bench-results", tmp_path / "out")
+    assert code == 0 and "left out 4 rows" in err and "somebody's own kernel" in err
+    assert len(store.read([tmp_path / "out"])) == 8
+
+
+def test_two_devices_in_one_table(folder: Path, tmp_path: Path, chance: np.random.Generator) -> None:
+    both = pd.concat([table(shapes(chance, 7), H200), table(shapes(chance, 5), L40S)])
+    put(folder, "mixed", both)
+    rows = imported(tmp_path / "out")
+    assert rows.groupby("device").size().to_dict() == {"nvidia-h200": 7, "nvidia-l40s": 5}
+    assert rows.groupby("device")["run_id"].nunique().max() == 1 and rows["run_id"].nunique() == 2
+
+
+def test_a_gpu_without_a_datasheet(folder: Path, tmp_path: Path, chance: np.random.Generator) -> None:
+    put(folder, "x", table(shapes(chance, 3), "NVIDIA X9000"))
+    rows = imported(tmp_path / "out")
+    assert set(rows["device"]) == {"nvidia-x9000"}
+    assert (rows["sm_count"] == 0).all() and (rows["cache_byte"] == 0).all()
+
+
+def test_a_sample_holds_what_calibrates_and_the_same_others_every_time(
+    folder: Path, tmp_path: Path, chance: np.random.Generator
+) -> None:
+    calibrating = [json.loads(text) for text in calibration_shapes(kernels.problem)]
+    known = pd.DataFrame([{"m": p["n"], "n": p["m"], "k": p["k"], "latency": 1.0} for p in calibrating])
+    every = pd.concat([shapes(chance, 3000), known]).drop_duplicates(["m", "n", "k"], keep="last")
+    put(folder, "h200_sxm", table(every, H200))
+    # The same shapes in another order, and other times.
+    put(folder, "l40s", table(every.sample(frac=1, random_state=1).assign(latency=3.0), L40S))
+    for name in ("one", "two"):
+        code, told, err = said("--sample", tmp_path / name)
+        assert (code, err, len(told.splitlines())) == (0, "", 2)
+    one, two = (store.read([tmp_path / name]) for name in ("one", "two"))
+    pd.testing.assert_frame_equal(one, two)
+    files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.parquet"))
+    assert [path.parts[0] for path in files] == ["nvidia-h200", "nvidia-l40s"]
+    assert all(path.stem.endswith("-sample") for path in files)
+    by_device = {device: some for device, some in one.groupby("device")}
+    for some in by_device.values():
+        assert (some["sweep"] == CALIBRATION).sum() == 64 and (some["sweep"] == OTHERS).sum() == SAMPLE
+        assert some["source"].str.contains(f"a sample: {64 + SAMPLE} of {len(every)} rows").all()
+        # Evenly: no octave of FLOP gives two more than another that still has some to give.
+        octave = np.log2(2.0 * every["m"] * every["n"] * every["k"]).astype(int)
+        there = {(m, n, k) for m, n, k in every[["m", "n", "k"]].itertuples(index=False)}
+        calibrate = {(p["n"], p["m"], p["k"]) for p in calibrating}
+        offered = octave[
+            [size not in calibrate for size in every[["m", "n", "k"]].itertuples(index=False, name=None)]
+        ]
+        drawn = some[some["sweep"] == OTHERS]
+        taken = np.log2(drawn["flop"].astype(float)).astype(int).value_counts()
+        left = {o: n - taken.get(o, 0) for o, n in offered.value_counts().items()}
+        assert taken.max() - min(taken.get(o, 0) for o, n in left.items() if n) <= 1
+        assert set(map(their_size, some.itertuples())) <= there
+    first, second = (set(some["parameters"]) for some in by_device.values())
+    assert first == second
+
+
+def test_a_sample_is_drawn_by_the_shapes_and_not_by_their_order(chance: np.random.Generator) -> None:
+    made = shapes(chance, 2000)
+    calibrating = chance.random(2000) < 0.02
+    kept = made[aiconfigurator.sampled(made, calibrating)]
+    order = chance.permutation(2000)
+    shuffled = made.iloc[order].reset_index(drop=True)
+    again = shuffled[aiconfigurator.sampled(shuffled, calibrating[order])]
+    assert set(kept[["m", "n", "k"]].itertuples(index=False, name=None)) == set(
+        again[["m", "n", "k"]].itertuples(index=False, name=None)
+    )
+    assert len(kept) == SAMPLE + calibrating.sum()
+
+
+@pytest.mark.parametrize(
+    "name", [H200, "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA B300 SXM6 AC"]
+)
+def test_folders_are_called_as_those_of_measured_devices(name: str) -> None:
+    assert slug(name) == _slug(name)
+    assert find_datasheet(name)
+
+
+def test_who_is_the_first_part_of_a_source() -> None:
+    assert source_text("A; B\n C", "file;x", "", " ") == "A, B C; file;x"
+
+
+def test_help_names_both() -> None:
+    done = CliRunner().invoke(app, ["import", "--help"])
+    assert done.exit_code == 0
+    assert {"aiconfigurator", "csv"} <= set(re.findall(r"\w+", done.stdout))

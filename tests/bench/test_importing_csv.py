@@ -1,0 +1,306 @@
+"""`python -m bench import csv`: anybody's numbers in, rows out, and every mistake with its line."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import kernels
+from bench import store
+from bench.__main__ import app
+from bench.datasheet import find_datasheet
+
+HEAD = "device,operator,implementation,dtype,m,n,k,layout,seconds"
+LINE = "NVIDIA H200,gemm,cublas,bfloat16,64,128,256,TN,1e-5"
+
+
+def said(file: Path, results: Path) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["import", "csv", str(file), "--bench-results", str(results)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def wrote(tmp_path: Path, *lines: str) -> Path:
+    file = tmp_path / "numbers.csv"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def rows(tmp_path: Path, *lines: str) -> list[store.Measurement]:
+    """The rows of the one file that becomes of these lines."""
+    code, _, err = said(wrote(tmp_path, *lines), tmp_path / "out")
+    assert code == 0, err
+    (path,) = (tmp_path / "out").rglob("*.parquet")
+    return store.read_rows(path)
+
+
+def refusal(tmp_path: Path, *lines: str) -> str:
+    """The sentence by which these lines are refused, without the file's folder. Nothing is written."""
+    code, out, err = said(wrote(tmp_path, *lines), tmp_path / "out")
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1 and err.startswith(f"error: {tmp_path}/numbers.csv")
+    assert not (tmp_path / "out").exists()
+    return err.strip().removeprefix(f"error: {tmp_path}/")
+
+
+def test_gemm_is_counted_by_its_problem(tmp_path: Path, chance: np.random.Generator) -> None:
+    sizes = np.unique(chance.integers(1, 10**5, (30, 3)), axis=0)
+    times = chance.uniform(1e-6, 1, len(sizes))
+    lines = [
+        f"NVIDIA H200,gemm,cublas,float16,{m},{n},{k},NT,{time!r}"
+        for (m, n, k), time in zip(sizes.tolist(), times.tolist(), strict=True)
+    ]
+    found = rows(tmp_path, HEAD, *lines)
+    for row, (m, n, k), time in zip(found, sizes.tolist(), times.tolist(), strict=True):
+        problem = kernels.problem("gemm")(dtype="float16", layout="NT", m=m, n=n, k=k)
+        assert json.loads(row.parameters) == problem.parameters()
+        assert row.median_s == time
+        assert (row.flop, row.byte) == (problem.flop, problem.byte)
+        assert row.byte_moved == problem.byte_moved("cublas")
+        assert (row.byte_written, row.byte_again, row.moved_written) == (problem.byte_written, 0, 2 * m * n)
+
+
+def test_what_is_said_and_what_is_not(tmp_path: Path) -> None:
+    (row,) = rows(tmp_path, HEAD, LINE)
+    sheet = find_datasheet("NVIDIA H200")
+    assert sheet is not None
+    assert (row.device, row.device_kind, row.sm_count) == ("nvidia-h200", "cuda", sheet.sm_count)
+    assert row.cache_byte == sheet.l2_byte
+    assert row.source is not None and row.source.split("; ")[0] == "numbers.csv"
+    assert (row.sweep, row.cache, row.status) == ("imported/csv", "warm", "ok")
+    assert row.low_s is row.high_s is row.samples_s is row.sm_clock_hz is None
+    assert row.utc == row.driver == row.clock == row.fill == row.commit == ""
+    (path,) = (tmp_path / "out").rglob("*.parquet")
+    assert path == tmp_path / "out" / "imported" / "nvidia-h200" / f"{row.run_id}.parquet"
+
+
+def test_every_column(tmp_path: Path) -> None:
+    head = (
+        "device;operator;implementation;dtype;function;direction;n;c;h;w;microseconds;low_s;high_s;sweep;cache;"
+        "threads;device_kind;configuration;source;note;library;date;driver"
+    )
+    line = (
+        "Epyc 9;activations;aten;float32;relu;forward;1;2;3;4;1000;0.0009;0.0011;a/b;cold;"
+        "7;cpu;vectors; J. Doe; us;quick;oneDNN 3;2026-11-21;6.8"
+    )
+    (row,) = rows(tmp_path, head, line.replace("Doe; us", "Doe"))
+    assert row.median_s == pytest.approx(1e-3, rel=1e-12) and (row.low_s, row.high_s) == (0.0009, 0.0011)
+    assert (row.sweep, row.cache, row.threads, row.device_kind) == ("a/b", "cold", 7, "cpu")
+    assert (row.configuration, row.libraries, row.driver) == ("vectors", "oneDNN 3", "6.8")
+    assert row.utc.startswith("2026-11-21")
+    assert row.source is not None and row.source.startswith("J. Doe; ") and row.source.endswith("; quick")
+    assert (row.operator, row.arithmetic, row.rate) == ("activations", "vector", "byte")
+
+
+def test_a_forced_tile(tmp_path: Path) -> None:
+    found = rows(tmp_path, HEAD, LINE.replace("cublas", "cublaslt-256x128"), LINE.replace("cublas", "triton"))
+    assert [row.implementation for row in found] == ["cublaslt-256x128", "triton"]
+
+
+def test_several_operators_share_a_file(tmp_path: Path) -> None:
+    head = "device,operator,implementation,dtype,m,n,k,layout,rows,length,direction,seconds"
+    found = rows(
+        tmp_path,
+        head,
+        "NVIDIA H200,gemm,cublas,bfloat16,64,128,256,TN,,,,1e-5",
+        "",
+        "NVIDIA H200,softmax,aten,float32,,,,,8,16,forward,1e-5",
+        ",,,,,,,,,,,",
+    )
+    assert [row.operator for row in found] == ["gemm", "softmax"]
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@pytest.mark.parametrize("apart", [",", ";", "\t"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_what_spreadsheets_write(tmp_path: Path, ends: str, apart: str, mark: str) -> None:
+    file = tmp_path / "numbers.csv"
+    text = mark + "".join(line.replace(",", apart) + ends for line in (HEAD, LINE))
+    file.write_bytes(text.encode())
+    assert said(file, tmp_path / "out")[0] == 0
+    ((path,),) = [list((tmp_path / "out").rglob("*.parquet"))]
+    (row,) = store.read_rows(path)
+    assert (row.median_s, row.dtype, row.device_name) == (1e-5, "bfloat16", "NVIDIA H200")
+
+
+def test_quotes_and_blanks(tmp_path: Path) -> None:
+    line = '"NVIDIA H200", gemm,cublas ,bfloat16,64,128,256,TN, 1e-5,"Doe, J.\nand others; all"'
+    (row,) = rows(tmp_path, f"{HEAD}, source", line)
+    assert row.source is not None and row.source.startswith("Doe, J. and others, all; ")
+    assert (row.operator, row.implementation) == ("gemm", "cublas")
+
+
+def test_a_device_each_and_one_that_is_unknown(tmp_path: Path) -> None:
+    file = wrote(tmp_path, HEAD, LINE, LINE.replace("H200", "X9000"))
+    code, out, err = said(file, tmp_path / "out")
+    assert code == 0
+    assert len(out.splitlines()) == 2
+    assert len(err.splitlines()) == 1
+    assert err.startswith("NVIDIA X9000: no file in bench/devices has this name: SMs, cache and peaks are")
+    found = store.read([tmp_path / "out"]).set_index("device")
+    assert found.loc["nvidia-x9000", "sm_count"] == 0 and found.loc["nvidia-h200", "sm_count"] == 132
+    assert found["run_id"].nunique() == 1
+
+
+def test_the_same_file_twice_is_refused_by_its_content(tmp_path: Path) -> None:
+    first = wrote(tmp_path, HEAD, LINE)
+    other = first.rename(tmp_path / "renamed.csv")
+    assert said(other, tmp_path / "out")[0] == 0
+    code, out, err = said(wrote(tmp_path, HEAD, LINE), tmp_path / "out")
+    assert (code, out) == (2, "") and "already imported as" in err and len(err.splitlines()) == 1
+    assert said(wrote(tmp_path, HEAD, LINE.replace("1e-5", "2e-5")), tmp_path / "out")[0] == 0
+    assert len(list((tmp_path / "out").rglob("*.parquet"))) == 2
+
+
+def test_an_import_that_was_cut_short_is_completed(tmp_path: Path) -> None:
+    file = wrote(tmp_path, HEAD, LINE, changed("device", "NVIDIA L40S"))
+    assert said(file, tmp_path / "out")[0] == 0
+    first, second = sorted((tmp_path / "out").rglob("*.parquet"))
+    before = first.read_bytes()
+    second.unlink()
+    code, out, _ = said(file, tmp_path / "out")
+    assert code == 0 and f"{first}: already there" in out.splitlines()
+    assert second.exists() and first.read_bytes() == before
+    assert said(file, tmp_path / "out")[0] == 2
+
+
+def changed(column: str, value: str) -> str:
+    names, cells = HEAD.split(","), LINE.split(",")
+    cells[names.index(column)] = value
+    return ",".join(cells)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (changed("operator", "gem"), "no operator 'gem'; there is activations, batchnorm"),
+        (changed("operator", "gem"), "did you mean gemm?"),
+        (changed("operator", ""), "operator is empty"),
+        (changed("implementation", "cudnn"), "gemm has no implementation 'cudnn'; it has cublas"),
+        (changed("implementation", "cublaslt-512x512"), "no implementation 'cublaslt-512x512'; it has"),
+        (changed("implementation", ""), "implementation is empty"),
+        (changed("implementation", "onednn"), "onednn runs on cpu, not on cuda"),
+        (changed("dtype", "bf16"), "dtype is one of float16, bfloat16"),
+        (changed("dtype", ""), "gemm needs dtype"),
+        (changed("m", ""), "gemm needs m"),
+        (changed("m", "0"), "m must be at least 1, not 0"),
+        (changed("m", "64.5"), "m must be a whole number, not 64.5"),
+        (changed("m", "64.0"), "m must be a whole number, not 64.0: write 64"),
+        (changed("m", "many"), "m must be a whole number, not 'many'"),
+        (changed("layout", "XY"), "layout is one of NN, NT, TN, TT, not 'XY'"),
+        (changed("seconds", ""), "has no time"),
+        (changed("seconds", "0"), "seconds must be above zero, not 0"),
+        (changed("seconds", "-1e-5"), "seconds must be above zero, not -1e-5"),
+        (changed("seconds", "nan"), "seconds must be above zero, not nan"),
+        (changed("seconds", "inf"), "seconds must be above zero, not inf"),
+        (changed("seconds", "quick"), "seconds must be a number, with a point, not 'quick'"),
+        (changed("device", ""), "device is empty"),
+        (changed("device", "???"), "device '???' has no letter or digit"),
+        (
+            changed("device", "nvidia-h200"),
+            "'nvidia-h200' was 'NVIDIA H200' further up",
+        ),
+        (LINE, "is the case of line 2 again; one line a case"),
+        (LINE.replace("1e-5", "2e-5"), "is the case of line 2 again; one line a case"),
+        (LINE + ",", "has 10 cells; the first line names 9"),
+        (LINE.removesuffix(",1e-5"), "has 8 cells; the first line names 9"),
+        ('"NVIDIA H200', "unexpected end of data"),
+    ],
+)
+def test_a_mistake_in_a_line(tmp_path: Path, line: str, says: str) -> None:
+    """Its own line is named, and the sound line before it is not written."""
+    sentence = refusal(tmp_path, HEAD, LINE, line)
+    assert sentence.startswith("numbers.csv:3: ") and says in sentence
+
+
+@pytest.mark.parametrize(
+    ("head", "cell", "says"),
+    [
+        ("low_s", "1e-6", "an interval has two ends"),
+        ("low_s,high_s", "2e-5,3e-5", "do not enclose the time"),
+        ("low_s,high_s", "1e-6,9e-6", "do not enclose the time"),
+        ("low_s,high_s", "0,1", "low_s must be above zero"),
+        ("sweep", "my sweep", "sweep 'my sweep': a name is letters"),
+        ("sweep", "../x", "sweep '../x': a name is letters"),
+        ("cache", "hot", "cache is one of cold, warm, not 'hot'"),
+        ("date", "yesterday", "date must be a date like 2026-11-21, not 'yesterday'"),
+        ("threads", "two", "threads must be a whole number above zero, not 'two'"),
+        ("threads", "0", "threads must be a whole number above zero, not '0'"),
+        ("device_kind", "gpu", "device_kind is one of cpu, cuda, not 'gpu'"),
+        ("device_kind", "cpu", "NVIDIA H200 SXM 141 GB is a GPU"),
+        ("window", "3", "gemm has no parameter 'window'; it has dtype, m, n, k"),
+        ("beta", "2", "beta is one of"),
+    ],
+)
+def test_a_mistake_in_a_further_column(tmp_path: Path, head: str, cell: str, says: str) -> None:
+    sentence = refusal(tmp_path, f"{HEAD},{head}", f"{LINE},{cell}")
+    assert sentence.startswith("numbers.csv:2: ") and says in sentence
+
+
+def test_both_ends_of_what_is_allowed(tmp_path: Path) -> None:
+    head = f"{HEAD},low_s,high_s,threads"
+    (row,) = rows(tmp_path, head, f"{LINE},1e-5,1e-5,1")
+    assert row.low_s == row.median_s == row.high_s == 1e-5 and row.threads == 1
+
+
+@pytest.mark.parametrize(
+    ("head", "says"),
+    [
+        (HEAD.replace("seconds", "second"), "no column is called 'second'; there is device, operator"),
+        (HEAD.replace("seconds", "second"), "did you mean seconds?"),
+        (HEAD.replace("device", "driver"), "lacks the column device; every file has device, operator"),
+        (HEAD.replace("dtype", "note"), "lacks the column dtype"),
+        (HEAD.replace("seconds", "note"), "one column is the time, seconds or microseconds"),
+        (HEAD.replace("layout", "microseconds"), "one column is the time, seconds or microseconds"),
+        (HEAD.replace("layout", "m"), "the column m is there twice"),
+        (HEAD.replace("layout", ""), "column 8 has no name"),
+    ],
+)
+def test_a_mistake_in_the_first_line(tmp_path: Path, head: str, says: str) -> None:
+    sentence = refusal(tmp_path, head, LINE)
+    assert sentence.startswith("numbers.csv:1: ") and says in sentence
+
+
+def test_files_that_are_no_table(tmp_path: Path) -> None:
+    assert "numbers.csv: is empty" in refusal(tmp_path, "", " ")
+    assert "numbers.csv: has no line below its first" in refusal(tmp_path, HEAD)
+    file = tmp_path / "numbers.csv"
+    file.write_bytes(b"\xff\xfe\x00d\x00e")
+    code, _, err = said(file, tmp_path / "out")
+    assert code == 2 and "is not text in UTF-8" in err and len(err.splitlines()) == 1
+    for missing in (tmp_path / "nothing.csv", tmp_path):
+        code, _, err = said(missing, tmp_path / "out")
+        assert code == 2 and "cannot be read" in err and len(err.splitlines()) == 1
+
+
+def test_a_decimal_comma_is_refused_and_not_misread(tmp_path: Path) -> None:
+    head, line = HEAD.replace(",", ";"), LINE.replace(",", ";").replace("1e-5", "0,00001")
+    assert "must be a number, with a point, not '0,00001'" in refusal(tmp_path, head, line)
+
+
+def test_an_implementation_for_both_kinds_on_an_unknown_device(tmp_path: Path) -> None:
+    head = "device,operator,implementation,dtype,rows,length,direction,seconds"
+    line = "Some Chip,softmax,aten,float32,8,16,forward,1e-5"
+    assert "say which it is in a column device_kind" in refusal(tmp_path, head, line)
+    # One that runs on one kind only needs no word.
+    only = LINE.replace("NVIDIA H200", "Some Chip").replace("cublas", "onednn")
+    for place, kind, lines in (
+        ("a", "cpu", (f"{head},device_kind", f"{line},cpu")),
+        ("b", "cuda", (f"{head},device_kind", f"{line},cuda")),
+        ("c", "cpu", (HEAD, only)),
+    ):
+        (tmp_path / place).mkdir()
+        (row,) = rows(tmp_path / place, *lines)
+        assert row.device_kind == kind
+
+
+def test_a_thousand_lines_are_no_matter(tmp_path: Path) -> None:
+    lines = [changed("m", str(m)) for m in range(1, 1001)]
+    found = rows(tmp_path, HEAD, *lines)
+    assert [json.loads(row.parameters)["m"] for row in found] == list(range(1, 1001))
+    assert math.fsum(row.flop for row in found) == 2 * 128 * 256 * 500500

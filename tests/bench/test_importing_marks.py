@@ -1,0 +1,222 @@
+"""Imported rows never mix with ours unasked; and the sample of public timings that is committed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import kernels
+from bench import store
+from bench.datasheet import find_datasheet
+from bench.importing.aiconfigurator import CALIBRATION, OTHERS, SAMPLE, calibration_shapes
+from bench.journal import unfinished
+from bench.judge.compare import compare
+from bench.judge.facts import BLOCKING, WITH_SOURCE, waved
+from bench.judge.flags import flags
+from bench.measure.sampling import protocol
+from bench.model.ceilings import Ceilings
+from bench.report import duel_table, efficiency_table
+from bench.report_compare import comparison_lines
+from bench.store import Measurement
+from tests.bench.comparable import clean, frame, judged, run, timed
+
+PUBLIC = Path(__file__).parents[2] / "results" / "reference" / "public"
+
+
+def foreign(row: Measurement, who: str = "Doe 2026; doe.csv", **changes: object) -> Measurement:
+    """The row as if somebody else had measured it: one time, and nothing known of how."""
+    unknown = {"utc": "", "commit": "", "driver": "", "device_id": "", "protocol": "theirs", "fill": "theirs"}
+    nothing = dict.fromkeys(
+        (
+            "low_s",
+            "high_s",
+            "samples_s",
+            "visits",
+            "visit_samples",
+            "stop",
+            "settled",
+            "sm_clock_hz",
+            "regime",
+        )
+    )
+    limits = dict.fromkeys(("power_limit_w", "ecc", "mig", "persistence"))
+    how = {"cache": "warm", "clock": "stream", "source": who}
+    return replace(row, **(unknown | nothing | limits | how | changes))  # type: ignore[arg-type]
+
+
+def test_theirs_against_ours_is_not_comparable(chance: np.random.Generator) -> None:
+    ours = timed(chance)
+    for before, after in ((ours, foreign(ours)), (foreign(ours), ours)):
+        found = judged(before, after)
+        assert found.verdict == "NOT COMPARABLE" and "source" in found.reason
+    found = judged(ours, foreign(ours))
+    assert "source roofbench -> Doe 2026" in found.detail and "doe.csv" not in found.detail
+
+
+def test_ours_against_ours_is_comparable_as_ever(chance: np.random.Generator) -> None:
+    assert judged(timed(chance), timed(chance)).verdict == "SAME"
+
+
+def test_across_source_waves_through_what_differs_by_nature(chance: np.random.Generator) -> None:
+    ours = timed(chance)
+    found = judged(ours, foreign(ours), "source")
+    assert found.verdict == "UNSURE" and "no interval in B" in found.reason
+    assert found.before_s == found.after_s == ours.median_s
+    with_interval = foreign(ours, low_s=ours.low_s, high_s=ours.high_s)
+    assert judged(ours, with_interval, "source").effect is not None
+    # Another device is another matter, and is still said.
+    assert judged(ours, foreign(ours, device="h200"), "source").verdict == "NOT COMPARABLE"
+    assert judged(ours, foreign(ours, device="h200"), "source", "device").verdict == "UNSURE"
+    # Each of the facts alone still blocks rows of one source.
+    assert judged(ours, replace(ours, protocol="other")).verdict == "NOT COMPARABLE"
+
+
+def test_what_source_waves_through() -> None:
+    assert waved(["source"]) == {"source", *WITH_SOURCE}
+    assert set(WITH_SOURCE) <= {fact.name for fact in BLOCKING}
+    assert not waved(["device"]) & {"source", *WITH_SOURCE}
+
+
+def test_the_comparison_says_what_is_imported(chance: np.random.Generator) -> None:
+    ours = timed(chance)
+    for before, after, names in (
+        (ours, foreign(ours), "B"),
+        (foreign(ours), foreign(ours), "AB"),
+        (ours, ours, ""),
+    ):
+        lines = comparison_lines(compare(frame([before]), frame([replace(after, run_id="b")])))
+        marked = [line for line in lines if "imported" in line]
+        assert marked == [
+            f"{name} holds imported rows, not measured by roofbench: Doe 2026" for name in names
+        ]
+
+
+def test_two_sources(chance: np.random.Generator) -> None:
+    ours = timed(chance)
+    one, same, other = (foreign(ours, who) for who in ("A 1; a.csv", "A 1; b.csv", "B 2; a.csv"))
+    assert judged(one, same).verdict == "UNSURE", "one source, two files"
+    found = judged(one, other)
+    assert found.verdict == "NOT COMPARABLE" and found.reason == "source"
+
+
+@pytest.mark.parametrize("utc", ["", "2099-01-01"])
+def test_what_was_imported_is_never_the_newest(chance: np.random.Generator, utc: str) -> None:
+    ours = timed(chance)
+    theirs = foreign(ours, utc=utc, cache=ours.cache, run_id="csv", median_s=9.0)
+    for rows in ([ours, theirs], [theirs, ours]):
+        found = compare(frame(rows), frame([replace(ours, run_id="b")]))
+        (one,) = found.cases
+        assert one.before_s == ours.median_s and one.verdict == "SAME"
+
+
+def test_a_row_without_interval_and_samples_raises_no_flag(chance: np.random.Generator) -> None:
+    # Above every roof, and quicker than a launch: a row of ours would be flagged.
+    roofs = Ceilings(launch_s=None)
+    row = foreign(timed(chance))
+    assert flags(row, None) == flags(row, roofs) == []
+    (of_frame,) = frame([row]).itertuples(index=False)
+    assert flags(of_frame, roofs) == []  # type: ignore[arg-type]
+    assert flags(replace(timed(chance), settled=False), None), "the test can fail"
+
+
+def told(lines: Iterable[str]) -> str:
+    return "\n".join(lines)
+
+
+def test_reports_leave_them_out(chance: np.random.Generator) -> None:
+    ours = run(chance, clean, 4, 2, device="h100", device_kind="cuda", implementation="triton")
+    sizes = {"dtype": "float16", "layout": "TN", "pitch": "tight"}
+    cases = [
+        replace(row, dtype="float16", parameters=json.dumps(sizes | dict.fromkeys("mnk", 256 + 8 * place)))
+        for place, row in enumerate(ours)
+        if not row.sweep.startswith("ceilings/")
+    ]
+    ceilings = [row for row in ours if row.sweep.startswith("ceilings/")]
+    every = [*ceilings, *cases, *(replace(row, implementation="cublas") for row in cases)]
+    theirs = [foreign(row, run_id="theirs", cache="cold") for row in every]
+    own, mixed = frame(every), frame([*every, *theirs])
+    for table in (duel_table, efficiency_table):
+        assert told(table(mixed)) == told(table(own))
+        with pytest.raises(ValueError, match="all rows given are imported"):
+            told(table(frame(theirs)))
+
+
+def test_an_older_file_is_ours(chance: np.random.Generator, tmp_path: Path) -> None:
+    rows = [timed(chance, case=case) for case in range(3)]
+    store.write(tmp_path / "a.parquet", [*rows[:2], foreign(rows[2])])
+    found = store.read([tmp_path])
+    assert found["source"].isna().tolist() == [True, True, False]
+    assert store.own(found)["parameters"].tolist() == [row.parameters for row in rows[:2]]
+    for path in (PUBLIC.parent / "cpu-intel-xeon-2-core").glob("*.parquet"):
+        assert store.read([path])["source"].isna().all()
+
+
+# ---- the committed sample
+
+DEVICES = {
+    *("nvidia-a100-sxm4-80gb", "nvidia-h100-80gb-hbm3", "nvidia-h200", "nvidia-l40s", "nvidia-b200"),
+    *("nvidia-b300-sxm6-ac", "nvidia-gb200", "nvidia-gb300", "nvidia-rtx-pro-6000-blackwell-server-edition"),
+}
+
+
+@pytest.fixture(scope="module")
+def sample() -> pd.DataFrame:
+    return store.read([PUBLIC])
+
+
+def test_the_sample_holds_each_gpu(sample: pd.DataFrame) -> None:
+    assert set(sample["device"]) == DEVICES
+    for device, some in sample.groupby("device"):
+        assert len(some) == 64 + SAMPLE and some["parameters"].is_unique
+        (path,) = (PUBLIC / str(device)).glob("*.parquet")
+        assert set(some["run_id"]) == {path.stem}
+    names = sample.drop_duplicates("device").itertuples()
+    for row in names:
+        sheet = find_datasheet(row.device_name)
+        assert sheet is not None, row.device_name
+        assert (row.sm_count, row.cache_byte) == (sheet.sm_count, sheet.l2_byte)
+
+
+def test_the_sample_holds_the_shapes_that_calibrate(sample: pd.DataFrame) -> None:
+    wanted = calibration_shapes(kernels.problem)
+    for _, some in sample.groupby("device"):
+        assert set(some["parameters"][some["sweep"] == CALIBRATION]) == wanted
+        assert not wanted & set(some["parameters"][some["sweep"] == OTHERS])
+    assert set(sample["sweep"]) == {CALIBRATION, OTHERS}
+
+
+def test_the_sample_is_counted_by_its_problems(sample: pd.DataFrame) -> None:
+    gemm = kernels.problem("gemm")
+    for row in sample.drop_duplicates("parameters").itertuples():
+        problem = gemm(**json.loads(row.parameters))
+        assert (row.flop, row.byte, row.byte_written) == (problem.flop, problem.byte, problem.byte_written)
+        assert row.byte_moved == problem.byte_moved("cublas") and row.layout == "TN"
+
+
+def test_the_sample_says_whose_it_is(sample: pd.DataFrame) -> None:
+    assert sample["source"].str.startswith("aiconfigurator-core 0.12.0, vLLM ").all()
+    assert sample["source"].str.contains("Apache-2.0, NVIDIA; a sample: 364 of ").all()
+    assert (sample["commit"] == "").all() and sample["samples_s"].isna().all()
+    assert "Apache License 2.0" in (PUBLIC / "README.md").read_text()
+    # Times are seconds: no linear layer of these beats the datasheet's peak, none takes a second.
+    for name, some in sample.groupby("device_name"):
+        sheet = find_datasheet(str(name))
+        assert sheet is not None
+        peak = sheet.peak_flop_per_s("matrix", "bfloat16")
+        assert peak is not None
+        reached = (some["flop"] / some["median_s"]).max() / peak
+        assert 0.5 < reached < 1.0, name
+        assert some["median_s"].between(1e-6, 1).all()
+
+
+def test_nothing_goes_on_with_an_import(sample: pd.DataFrame) -> None:
+    """--bench-resume reads journals, of which an import leaves none; and its protocol is none of ours."""
+    for device in DEVICES:
+        assert not list(unfinished(PUBLIC / device))
+    assert not {protocol("cuda", visits).hash for visits in (1, 3)} & set(sample["protocol"])
