@@ -178,9 +178,9 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
     try:
         run.measure(say, option.maxfail)
+        run.collect()
     except StoreError as error:
         _refuse(str(error))
-    run.collect()
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:

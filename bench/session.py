@@ -19,7 +19,7 @@ from bench.itinerary import itinerary
 from bench.journal import Journal, finish, recover, unfinished
 from bench.lock import device_lock
 from bench.measure.sampling import Protocol, Regime, protocol
-from bench.model.ceilings import Ceilings, is_ceiling, manner
+from bench.model.ceilings import Ceilings, is_ceiling, is_probe, manner
 from bench.model.roofline import calibrated, traffic
 from bench.pace import Pace
 from bench.row import SEED, commit, visit_row
@@ -32,6 +32,8 @@ from bench.visits import joined, wants_another
 RESULTS = Path(__file__).parents[1] / "results"
 CEILING_S = {"cpu": 0.6, "cuda": 3.0}
 """Sampling time of a ceiling at most, before anything is known to share a budget by."""
+PROBE_S = {"cpu": 0.2, "cuda": 0.3}
+"""The same of a probe, which bounds nothing."""
 CEILING_TIMED_S = 0.36
 """A roof is what was kept up at best, so a ceiling is watched for at least this long."""
 
@@ -159,7 +161,7 @@ class Session:
     def expected(self) -> int:
         """About how many visits are to come: the ceilings' twice over, and those there is room for."""
         ceilings = [case for key, case in self._jobs.items() if is_ceiling(case.sweep) and key in self._able]
-        looks = sum(max(0, 2 - self._count(case)) for case in ceilings)
+        looks = sum(max(0, 2 - is_probe(case.sweep) - self._count(case)) for case in ceilings)
         planned = self._pace.visits_left
         return looks + (
             self.protocol.visits * (len(self._able) - len(ceilings)) if planned is None else planned
@@ -181,7 +183,7 @@ class Session:
         )
         for case in going:
             made = self._made.get(case.key)
-            if made is None or made[-1].status in ("ok", "crashed"):
+            if made is None or (made[-1].status in ("ok", "crashed") and not is_probe(case.sweep)):
                 yield case, self.visit(case)
 
     def visit(self, case: Case) -> Measurement:
@@ -351,7 +353,8 @@ class Session:
         return begun + fresh
 
     def _ask(self, case: Case) -> dict[str, Any]:
-        sampling_s = CEILING_S[self.device.kind]
+        probe = is_probe(case.sweep)
+        sampling_s = (PROBE_S if probe else CEILING_S)[self.device.kind]
         if not is_ceiling(case.sweep):
             sampling_s = self.schedule.sampling_s.get(case.key, self._pace.sampling.least_s)
         checked = (case.implementation, case.problem) in self._checked
@@ -365,7 +368,7 @@ class Session:
             "threads": self._worker.threads(case.threads),
             "budget_s": sampling_s,
             "launch_s": 2 * launch_limit_s(self.budget_s),  # predictions are least times
-            "least_timed_s": CEILING_TIMED_S if is_ceiling(case.sweep) else 0.0,
+            "least_timed_s": CEILING_TIMED_S if is_ceiling(case.sweep) and not probe else 0.0,
             "visits": self.protocol.visits,
             "regime": self.protocol.regime,
             "first": not checked,

@@ -29,7 +29,7 @@ Find = Callable[[str], type[Problem]]
 SWEEPS = Path(__file__).parent.parent / "sweeps"
 """Those of this checkout."""
 
-FIRST = ("ceilings/launch", "ceilings/stream", "ceilings/gemm")
+FIRST = ("ceilings/launch", "ceilings/stream", "ceilings/gemm", "ceilings/gemm_cpu")
 """Run before all others, in this order: what they measure bounds what the rest can reach."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
@@ -233,6 +233,12 @@ def _check_plot(plot: Plot, node: Node, kind: type[Problem]) -> None:
         if plot.x not in ("m", "n"):
             raise Mistake(node.under(["x"]).line, f"tiles quantize m and n; x: {plot.x} is neither")
     whole = [name for name, field in kind.model_json_schema()["properties"].items() if _is_whole(field)]
+    if plot.kind == "heatmap":
+        for key, name in (("x", plot.x), ("y", plot.y)):
+            if name not in whole:
+                raise Mistake(node.under([key]).line, unknown("number", name, kind.operator, whole))
+        if plot.x == plot.y:
+            raise Mistake(node.under(["y"]).line, f"a heatmap has two parameters; x and y are both {plot.x}")
     for number, name in enumerate(plot.per):
         if name not in whole:
             raise Mistake(node.under(["per", number]).line, unknown("number", name, kind.operator, whole))

@@ -1,11 +1,14 @@
-"""The ceilings of a device as it was in one run: launch floor, arithmetic peaks, memory bandwidth.
+"""The ceilings of a device as it was in one run: launch floor, arithmetic peaks, memory and cache bandwidth.
 
-They are ordinary rows of the run, of the sweeps whose path starts with `ceilings/`, and are known by
-their counts alone:
+They are ordinary rows of the run, of the sweeps whose path starts with `ceilings/`, and are known by what
+they count and ask for, not by the sweep's name:
 
-    flop > 0             a peak of its arithmetic and dtype (the largest GEMMs)
-    flop == 0, byte > 0  memory bandwidth at its share of written bytes (STREAM: read, copy, write)
-    flop == 0, byte == 0 the launch floor
+    flop > 0, one tile       what a tile costs, its first step and each further (bench/model/one_tile.py)
+    flop > 0, else           a peak of its arithmetic and dtype (the largest GEMMs)
+    byte > 0, `programs`     what one SM draws from memory (a copy by fewer programs than there are SMs)
+    byte > 0, cache: warm    bandwidth of a copy within a working set that stays where it is
+    byte > 0, else           memory bandwidth at its share of written bytes (STREAM: read, copy, write)
+    neither                  the launch floor
 
 Dedicated probes, because a regression on the sweep itself leaves them unidentified: 20 random shapes
 left H100's bandwidth unknown, three designated regimes fixed it (replay of public GEMM timings).
@@ -13,14 +16,19 @@ left H100's bandwidth unknown, three designated regimes fixed it (replay of publ
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
+
+from bench.model import one_tile
+from bench.model.quantization import forced_tile
+from bench.store import StoreError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +38,16 @@ if TYPE_CHECKING:
 
 _PARTS = 5
 """Parts that a ceiling's time is cut into; the quickest counts."""
+_OVER_FLOOR = 2.0
+"""A probe whose launch floor is taken off must take this many times as long, or it measures the floor."""
+_PASSES = {0.0: "read", 0.333: "triad", 0.5: "copy", 1.0: "write"}
+"""Share of written bytes -> the pass of STREAM that has it."""
+_SAME = ("device_id", "driver", "power_limit_w", "regime")
+"""What all ceilings of a run must have in common."""
+
+
+class MixedCeilings(StoreError):
+    """Rows of one run that cannot be one calibration; says which and why in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +59,29 @@ class Ceiling:
     high_per_s: float
     row: str
     """`operator implementation parameters` of the row it is read from."""
+
+
+@dataclass(frozen=True)
+class Duration:
+    """A least time that was measured, seconds, with its row (or rows) and the 95 % interval."""
+
+    seconds: float
+    low_s: float
+    high_s: float
+    row: str
+
+
+class Listed(NamedTuple):
+    """One ceiling as people are told of it, in SI units."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    """The ends of the 95 % interval."""
+    unit: str
+    """`s`, `FLOP/s` or `byte/s`."""
+    row: str
 
 
 @dataclass(frozen=True)
@@ -56,6 +97,17 @@ class Ceilings:
     """(arithmetic, dtype) -> highest flop / quickest time."""
     bandwidth_byte_per_s: Mapping[float, Ceiling] = field(default_factory=dict)
     """Share of written bytes (0 read, 0.5 copy, 1 write) -> highest byte / quickest time; shares ascend."""
+    cached: Mapping[int, Ceiling] = field(default_factory=dict)
+    """Bytes of the working set -> bandwidth of a copy that finds it where the launch before left it, the
+    launch floor taken off; ascending. Cold and warm ceilings of a run have the same."""
+    sm_byte_per_s: Ceiling | None = None
+    """Bandwidth of a copy in memory by a single SM, read and written bytes together (GPU)."""
+    step: Mapping[str, Duration] = field(default_factory=dict)
+    """dtype -> one step of 128 x 128 x 64 in one program, operands in L2 (GPU)."""
+    tile: Mapping[str, Duration] = field(default_factory=dict)
+    """dtype -> what such a tile takes beside its steps and the launch floor: prologue and epilogue (GPU)."""
+    launch: Duration | None = None
+    """The launch floor with its interval."""
 
     @classmethod
     def of(cls, rows: Iterable[Measurement]) -> Ceilings:
@@ -81,6 +133,16 @@ class Ceilings:
         ceiling = self.bandwidth_byte_per_s.get(0.5)
         return ceiling.per_s if ceiling else None
 
+    @property
+    def step_s(self) -> dict[str, float]:
+        """dtype -> seconds of one step of 128 x 128 x 64 in one program."""
+        return {dtype: duration.seconds for dtype, duration in self.step.items()}
+
+    @property
+    def tile_s(self) -> dict[str, float]:
+        """dtype -> seconds of prologue and epilogue of such a tile, above the launch floor; 0 at least."""
+        return {dtype: max(0.0, duration.seconds) for dtype, duration in self.tile.items()}
+
     def second_per_byte(self, write_share: float | npt.ArrayLike) -> npt.NDArray[np.float64] | None:
         """Seconds per byte moved where `write_share` (0 to 1) of the bytes are written.
 
@@ -93,6 +155,44 @@ class Ceilings:
         shares = list(self.bandwidth_byte_per_s)
         seconds = [1.0 / ceiling.per_s for ceiling in self.bandwidth_byte_per_s.values()]
         return np.asarray(np.interp(np.asarray(write_share, dtype=np.float64), shares, seconds))
+
+    def cached_byte_per_s(self, working_set: float | npt.ArrayLike) -> npt.NDArray[np.float64] | None:
+        """Bandwidth, bytes/s, of a copy within a working set of so many bytes that is used again and again.
+
+        Between measured sets a straight line of log bandwidth over log bytes; outside them the nearest
+        holds. Of a copy: reading alone may be quicker. None if no working set was measured.
+        """
+        if not self.cached:
+            return None
+        held = np.log(np.maximum(np.asarray(working_set, dtype=np.float64), 1.0))
+        rates = np.log([ceiling.per_s for ceiling in self.cached.values()])
+        return np.asarray(np.exp(np.interp(held, np.log(list(self.cached)), rates)))
+
+    def listed(self) -> list[Listed]:
+        """Every ceiling with its interval, for people: floor, peaks, memory, caches, one SM, one tile."""
+        rates = {f"peak {a} {dtype}": (c, "FLOP/s") for (a, dtype), c in self.peak_flop_per_s.items()}
+        for share, ceiling in self.bandwidth_byte_per_s.items():
+            rates[f"memory {_PASSES.get(share, f'{share:.0%} written')}"] = ceiling, "byte/s"
+        for working_set, ceiling in self.cached.items():
+            rates[f"copy within {working_set / 2**20:g} MiB"] = ceiling, "byte/s"
+        if self.sm_byte_per_s:
+            rates["memory copy by one SM"] = self.sm_byte_per_s, "byte/s"
+        times = {"launch floor": self.launch} if self.launch else {}
+        times |= {f"step 128x128x{one_tile.STEP_K} {dtype}": one for dtype, one in self.step.items()}
+        times |= {f"tile 128x128 {dtype} without steps": one for dtype, one in self.tile.items()}
+        of_time = [Listed(n, d.seconds, d.low_s, d.high_s, "s", d.row) for n, d in times.items()]
+        of_rate = [Listed(n, c.per_s, c.low_per_s, c.high_per_s, u, c.row) for n, (c, u) in rates.items()]
+        floor = [one for one in of_time if one.name == "launch floor"]
+        return [*floor, *of_rate, *(one for one in of_time if one not in floor)]
+
+
+PROBES = ("ceilings/cache", "ceilings/gemm_shapes", "ceilings/one_sm", "ceilings/one_tile")
+"""Sweeps that say more of the device and bound nothing: one short look a run is enough."""
+
+
+def is_probe(sweep: str) -> bool:
+    """Whether ceilings of this sweep are no roof."""
+    return sweep in PROBES
 
 
 def is_ceiling(sweep: str) -> bool:
@@ -109,13 +209,31 @@ def manner(cache: str, threads_asked: object = None) -> str:
 
 
 def by_run(rows: Iterable[Measurement]) -> dict[tuple[str, str, str], Ceilings]:
-    """(device, run_id, manner) -> its ceilings, for every one that has any."""
+    """(device, run_id, manner) -> its ceilings, for every one that has any.
+
+    Probes of caches, of one SM and of one tile belong to all manners of their run and threads, and make none
+    but the cold: warm ceilings are there if a launch floor or a peak was measured warm. MixedCeilings if the
+    rows of a run are of several units, drivers, power limits or regimes.
+    """
+    found = [row for row in rows if is_ceiling(row.sweep) and row.status == "ok" and _is_time(row.median_s)]
+    _refuse_mixed(found)
     groups: dict[tuple[str, str, str], list[Measurement]] = {}
-    for row in rows:
-        if is_ceiling(row.sweep) and row.status == "ok" and _is_time(row.median_s):
-            key = (row.device, row.run_id, manner(row.cache, row.threads_asked))
-            groups.setdefault(key, []).append(row)
-    return {key: _read(key, group) for key, group in groups.items()}
+    probes: dict[tuple[str, str, str], list[Measurement]] = {}
+    for row in found:
+        cold = (row.device, row.run_id, manner("cold", row.threads_asked))
+        if _probe(row):
+            probes.setdefault(cold, []).append(row)
+            groups.setdefault(cold, [])
+        else:
+            groups.setdefault((*cold[:2], manner(row.cache, row.threads_asked)), []).append(row)
+    read = {}
+    for key, group in groups.items():
+        cold = (*key[:2], key[2].replace("warm", "cold"))
+        # Memory is the same memory where peaks and floor were measured with a warm cache.
+        ceilings, memory = _read(key, group), _read(cold, groups.get(cold, []))
+        ceilings = replace(ceilings, bandwidth_byte_per_s=memory.bandwidth_byte_per_s)
+        read[key] = _with_probes(ceilings, probes.get(cold, []), memory.launch_s)
+    return read
 
 
 def rows(frame: pd.DataFrame) -> Iterator[Measurement]:
@@ -127,8 +245,36 @@ def rows(frame: pd.DataFrame) -> Iterator[Measurement]:
     return cast("Iterator[Measurement]", frame[ceiling].itertuples(index=False, name="Row"))
 
 
+def _refuse_mixed(ceilings: Iterable[Measurement]) -> None:
+    """MixedCeilings if rows of one run were measured on different units or in different states."""
+    seen: dict[tuple[str, str, str], object] = {}
+    for row in ceilings:
+        for name in _SAME:
+            value = getattr(row, name)
+            if value is None or value != value:  # null, in a row or in a DataFrame: not known
+                continue
+            before = seen.setdefault((row.device, row.run_id, name), value)
+            if before != value:
+                raise MixedCeilings(
+                    f"run {row.run_id} on {row.device}: its ceilings were measured with {name} {before} and "
+                    f"{value}, so they are no one calibration; measure again without changing it"
+                )
+
+
+def _probe(row: Measurement) -> Literal["", "cache", "one SM", "one tile"]:
+    """Which probe a ceiling's row is; empty for a floor, a peak or a bandwidth of memory."""
+    asked = json.loads(row.parameters)
+    if row.flop > 0:
+        tile = forced_tile(row.implementation)
+        return "one tile" if tile and tile == (asked.get("m"), asked.get("n")) else ""
+    if row.byte > 0 and 0 < asked.get("programs", 0) < row.sm_count:
+        return "one SM"
+    return "cache" if row.byte > 0 and row.cache == "warm" else ""
+
+
 def _read(key: tuple[str, str, str], group: list[Measurement]) -> Ceilings:
-    floors: dict[str, list[float]] = {}
+    """The ceilings of rows that are no probes."""
+    floors: dict[str, list[Measurement]] = {}
     peaks: dict[tuple[str, str], Ceiling] = {}
     bandwidths: dict[float, Ceiling] = {}
     for row in group:
@@ -138,9 +284,61 @@ def _read(key: tuple[str, str, str], group: list[Measurement]) -> Ceilings:
             # Rounded, so that the many sizes of one kind of pass meet under one share.
             _keep_highest(bandwidths, round(row.byte_written / row.byte, 3), _rate(row, row.byte))
         else:
-            floors.setdefault(row.implementation, []).append(_seconds(row.median_s))
-    launch_s = min((statistics.median(floor) for floor in floors.values()), default=None)
-    return Ceilings(*key, launch_s, peaks, dict(sorted(bandwidths.items())))
+            floors.setdefault(row.implementation, []).append(row)
+    launch = min((_median(floor) for floor in floors.values()), key=lambda one: one.seconds, default=None)
+    launch_s = launch.seconds if launch else None
+    return Ceilings(*key, launch_s, peaks, dict(sorted(bandwidths.items())), launch=launch)
+
+
+def _with_probes(ceilings: Ceilings, probes: Iterable[Measurement], floor_s: float | None) -> Ceilings:
+    """The same with what the probes tell; nothing if no launch floor is known to be taken off."""
+    if floor_s is None:
+        return ceilings
+    cached: dict[int, Ceiling] = {}
+    of_one_sm: dict[str, Ceiling] = {}
+    tiles: dict[str, list[Measurement]] = {}
+    for row in probes:
+        which = _probe(row)
+        if which == "one tile":
+            tiles.setdefault(row.dtype, []).append(row)
+        elif _quickest_s(row) < _OVER_FLOOR * floor_s or 2 * row.byte_written != row.byte:
+            continue  # as good as empty, or no copy
+        elif which == "one SM":
+            programs = json.loads(row.parameters)["programs"]
+            _keep_highest(of_one_sm, "", _rate(row, row.byte / programs, floor_s))
+        else:
+            _keep_highest(cached, row.byte, _rate(row, row.byte, floor_s))
+    lines = {dtype: _line(some, floor_s) for dtype, some in sorted(tiles.items())}
+    fitted = {dtype: found for dtype, found in lines.items() if found}
+    return replace(
+        ceilings,
+        cached=dict(sorted(cached.items())),
+        sm_byte_per_s=of_one_sm.get(""),
+        step={dtype: step for dtype, (step, _) in fitted.items()},
+        tile={dtype: tile for dtype, (_, tile) in fitted.items()},
+    )
+
+
+def _line(some: list[Measurement], floor_s: float) -> tuple[Duration, Duration] | None:
+    """(step, tile) of one data type; None if no line can be drawn."""
+    points = []
+    for row in some:
+        median_s = _seconds(row.median_s)
+        low_s, high_s = _ends_s(row, median_s)
+        points.append(one_tile.Point(json.loads(row.parameters)["k"], median_s, low_s, high_s))
+    found = one_tile.line(points, floor_s)
+    if found is None:
+        return None
+    named = f"{some[0].operator} {some[0].implementation} {some[0].dtype} at {len(points)} k"
+    return Duration(*found.step_s, named), Duration(*found.tile_s, named)
+
+
+def _median(floor: list[Measurement]) -> Duration:
+    """The median over the rows of one implementation, interval by interval end."""
+    median_s = [_seconds(row.median_s) for row in floor]
+    ends_s = [_ends_s(row, middle_s) for row, middle_s in zip(floor, median_s, strict=True)]
+    low_s, high_s = (statistics.median(some) for some in zip(*ends_s, strict=True))
+    return Duration(statistics.median(median_s), low_s, high_s, _named(floor[0]))
 
 
 def _keep_highest(kept: dict[Any, Ceiling], key: object, ceiling: Ceiling) -> None:
@@ -148,12 +346,26 @@ def _keep_highest(kept: dict[Any, Ceiling], key: object, ceiling: Ceiling) -> No
         kept[key] = ceiling
 
 
-def _rate(row: Measurement, count: int) -> Ceiling:
-    median_s = _quickest_s(row)
-    low_s = _seconds(row.low_s) if _is_time(row.low_s) else median_s
-    high_s = _seconds(row.high_s) if _is_time(row.high_s) else median_s
-    named = f"{row.operator} {row.implementation} {row.parameters}"
-    return Ceiling(count / median_s, count / high_s, count / low_s, named)
+def _rate(row: Measurement, count: float, floor_s: float = 0.0) -> Ceiling:
+    """`count` over the row's quickest time, `floor_s` taken off it and off both ends of its interval.
+
+    That of a median may lie above the quickest time; a ceiling's reaches it.
+    """
+    quickest_s = _quickest_s(row)
+    low_s, high_s = _ends_s(row, quickest_s)
+    low_s, high_s = (end_s - floor_s for end_s in (min(low_s, quickest_s), max(high_s, quickest_s)))
+    high_per_s = count / low_s if low_s > 0 else math.inf
+    return Ceiling(count / (quickest_s - floor_s), count / high_s, high_per_s, _named(row))
+
+
+def _ends_s(row: Measurement, otherwise_s: float) -> tuple[float, float]:
+    """The ends of a row's interval; where there is none, `otherwise_s` twice."""
+    low_s = _seconds(row.low_s) if _is_time(row.low_s) else otherwise_s
+    return low_s, _seconds(row.high_s) if _is_time(row.high_s) else otherwise_s
+
+
+def _named(row: Measurement) -> str:
+    return f"{row.operator} {row.implementation} {row.parameters}"
 
 
 def _quickest_s(row: Measurement) -> float:

@@ -54,6 +54,13 @@ def aten(problem: Stream, x: torch.Tensor, z: torch.Tensor | None = None) -> Lau
             return Launch(lambda: y.fill_(CONSTANT), (y,))
 
 
+def triton(problem: Stream, x: torch.Tensor) -> Launch:
+    """Our copy of x `[length]`, writing y allocated here, by `problem.programs` programs."""
+    from kernels.stream.copying import launch
+
+    return launch(problem, x)
+
+
 def tolerance(problem: Stream, implementation: str) -> float:
     """0 for what is exact, one rounding for triad, and for read what cancellation can do to a sum.
 
@@ -87,7 +94,7 @@ OPERATOR = Operator(
     problem=Stream,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten},
+    implementations={"aten": aten, "triton": triton},
     tolerance=tolerance,
     excerpt=excerpt,
     examples=[
@@ -95,5 +102,12 @@ OPERATOR = Operator(
         for dtype in ("float16", "bfloat16", "float32", "float64")
         for kind in ("copy", "triad", "read", "write")
         for length in (1, 7, 4099)
+    ]
+    + [
+        # Beyond a block, whole and ragged; more programs than blocks, and fewer.
+        Stream(dtype=dtype, kind="copy", length=length, programs=programs)
+        for dtype in ("float16", "float32", "float64")
+        for length in (3 * 65_536, 100_003)
+        for programs in (1, 2, 5)
     ],
 )

@@ -7,6 +7,9 @@
 
 Bytes are counted as STREAM counts them: what the program names, not what a cache moves beside it
 (a CPU that reads a line before overwriting it moves more).
+
+`programs` asks our copy to be done by so few programs of the GPU, each on an SM of its own as long as there
+are SMs: what one SM can draw from memory. 0 is one for each SM.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -21,9 +24,12 @@ _READ = {"copy": 1, "triad": 2, "read": 1, "write": 0}
 _WRITTEN = {"copy": 1, "triad": 1, "read": 0, "write": 1}
 _ANY = (0, 0)
 
+MOST_PROGRAMS = 65_536
+"""Far more than any device has SMs."""
+
 
 class Stream(Problem):
-    """One pass over memory: `kind`, `length` (elements of each array), `dtype`."""
+    """One pass over memory: `kind`, `length` (elements of each array), `dtype`; and `programs`."""
 
     operator: ClassVar[str] = "stream"
     implementations: ClassVar[tuple[Implementation, ...]] = (
@@ -33,10 +39,17 @@ class Stream(Problem):
             devices=("cpu", "cuda"),
             dtypes={"float16": _ANY, "bfloat16": _ANY, "float32": _ANY, "float64": _ANY},
         ),
+        Implementation(
+            "triton",
+            "our copy, by as many programs as are asked for",
+            devices=("cuda",),
+            dtypes=dict.fromkeys(("float16", "bfloat16", "float32", "float64"), (7, 0)),
+        ),
     )
 
     kind: Kind
     length: Annotated[int, Field(ge=1)]
+    programs: Annotated[int, Field(ge=0, le=MOST_PROGRAMS)] = 0
 
     @property
     def flop(self) -> int:
@@ -52,6 +65,18 @@ class Stream(Problem):
     def byte_written(self) -> int:
         """`length` elements of y; read writes a single sum, not counted."""
         return _WRITTEN[self.kind] * self.length * self.item_byte
+
+    def parameters(self) -> dict[str, int | float | bool | str]:
+        """Without `programs` where that is 0: a pass is what it was before one could ask for them."""
+        return {name: value for name, value in super().parameters().items() if name != "programs" or value}
+
+    def refusal(self, implementation: str) -> str:
+        """Only `triton` can be asked for a number of programs, and it only copies."""
+        if implementation == "triton" and self.kind != "copy":
+            return f"triton does kind=copy, not {self.kind}"
+        if implementation != "triton" and self.programs:
+            return f"{implementation} fills the device; programs={self.programs} is for triton"
+        return ""
 
 
 PROBLEM = Stream

@@ -1,0 +1,441 @@
+"""Ceilings of caches, of one SM and of one tile: a device made up at random, read back from its rows."""
+
+import dataclasses
+import itertools
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench.model.ceilings import Ceilings, MixedCeilings, by_run, is_ceiling, rows
+from bench.model.one_tile import Line, Point, line
+from bench.spec import parameters_text
+from bench.store import Measurement, StoreError
+from tests.bench.rows import row as any_row
+
+MIB = 2**20
+SETS = [2**exponent for exponent in (18, 20, 22, 24, 26, 29)]
+STEPS = (64, 256, 512, 2048, 8192)
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Seeded anew for every test; the seed is printed, so shown when it fails."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    return random.Random(seed)
+
+
+def row(seconds: float, parameters: dict[str, Any], **facts: Any) -> Measurement:
+    """A row of a ceiling that took so many seconds, in no state to speak of."""
+    values: dict[str, Any] = {
+        "run_id": "r1",
+        "device": "gpu",
+        "device_kind": "cuda",
+        "sm_count": 100,
+        "dtype": "float32",
+        "cache": "cold",
+        "median_s": seconds,
+        "samples_s": None,
+        "parameters": parameters_text(parameters),
+    }
+    return any_row(**(values | facts))
+
+
+def launch(seconds: float, **facts: Any) -> Measurement:
+    counts = {"sweep": "ceilings/launch", "implementation": "aten", "arithmetic": "vector"}
+    return row(seconds, {}, **(counts | facts))
+
+
+def copied(working_set: int, seconds: float, **facts: Any) -> Measurement:
+    """A warm copy whose x and y hold so many bytes together."""
+    counts = {"operator": "stream", "implementation": "aten", "arithmetic": "vector", "cache": "warm"}
+    counts |= {"byte": working_set, "byte_written": working_set // 2}
+    counts["sweep"] = "ceilings/cache"
+    return row(seconds, {"kind": "copy", "length": working_set // 8}, **(counts | facts))
+
+
+def by_programs(programs: int, seconds: float, **facts: Any) -> Measurement:
+    """A copy in memory of 256 MiB by so many programs; 0 is the usual copy."""
+    parameters = {"kind": "copy", "length": 2**26} | ({"programs": programs} if programs else {})
+    counts = {"operator": "stream", "implementation": "triton", "arithmetic": "vector"}
+    counts |= {"byte": 2**29, "byte_written": 2**28}
+    counts["sweep"] = "ceilings/one_sm"
+    return row(seconds, parameters, **(counts | facts))
+
+
+def product(m: int, n: int, k: int, seconds: float, **facts: Any) -> Measurement:
+    counts = {"implementation": "triton-128x128", "arithmetic": "matrix", "dtype": "bfloat16"}
+    counts |= {"cache": "warm", "flop": 2 * m * n * k, "byte": 2 * (m * n + m * k + n * k)}
+    counts["sweep"] = "ceilings/one_tile"
+    return row(seconds, {"m": m, "n": n, "k": k, "layout": "TN"}, **(counts | facts))
+
+
+def framed(some: list[Measurement]) -> list[Measurement]:
+    """The same rows as a DataFrame gives them."""
+    return list(rows(pd.DataFrame([dataclasses.asdict(one) for one in some])))
+
+
+def cold(some: list[Measurement], *manner: str) -> Ceilings:
+    return by_run(some)["gpu", "r1", *(manner or ("cold",))]
+
+
+# --- caches --------------------------------------------------------------------------------------------
+
+
+def caches(chance: random.Random, launch_s: float) -> tuple[dict[int, float], list[Measurement]]:
+    """Bandwidths of working sets, and the rows of a device that has them, in any order."""
+    true = {size: chance.uniform(1e11, 1e13) for size in SETS}
+    # Even the smallest takes several floors, lest it be left out.
+    true = {size: min(rate, size / (3 * launch_s)) for size, rate in true.items()}
+    found = [copied(size, launch_s + size / rate) for size, rate in true.items()]
+    chance.shuffle(found)
+    return true, found
+
+
+def test_a_warm_copy_tells_the_bandwidth_of_its_working_set_without_the_floor(chance: random.Random) -> None:
+    launch_s = chance.uniform(5e-7, 3e-6)
+    true, some = caches(chance, launch_s)
+    for given in ([launch(launch_s), *some], framed([launch(launch_s), *some])):
+        found = cold(given)
+        assert list(found.cached) == SETS and all(type(size) is int for size in found.cached)
+        assert [c.per_s for c in found.cached.values()] == pytest.approx(list(true.values()))
+        assert not found.bandwidth_byte_per_s  # no cache is taken for memory
+
+
+def test_its_interval_is_that_of_its_row_without_the_floor() -> None:
+    found = cold([launch(1e-6), copied(MIB, 11e-6, low_s=10e-6, high_s=13e-6)]).cached[MIB]
+    assert (found.low_per_s, found.per_s, found.high_per_s) == pytest.approx(
+        (MIB / 12e-6, MIB / 1e-5, MIB / 9e-6)
+    )
+    quick = [11e-6] * 40 + [10.5e-6] * 10
+    found = cold([launch(1e-6), copied(MIB, 11e-6, low_s=10.9e-6, high_s=11.1e-6, samples_s=quick)]).cached[
+        MIB
+    ]
+    assert found.per_s == found.high_per_s == pytest.approx(MIB / 9.5e-6)
+    wild = cold([launch(1e-6), copied(MIB, 11e-6, low_s=0.9e-6, high_s=1.0)]).cached[MIB]
+    assert wild.high_per_s == math.inf and 0 < wild.low_per_s < wild.per_s
+
+
+def test_of_two_rows_of_one_working_set_the_quicker_counts() -> None:
+    found = cold([launch(1e-6), copied(MIB, 11e-6), copied(MIB, 6e-6, dtype="float16"), copied(MIB, 9e-6)])
+    assert found.cached[MIB].per_s == pytest.approx(MIB / 5e-6)
+
+
+@pytest.mark.parametrize(("floors", "kept"), [(1.99, False), (2.01, True)])
+def test_what_is_mostly_launch_tells_nothing_of_a_cache(floors: float, kept: bool) -> None:
+    found = cold([launch(1e-6), copied(MIB, floors * 1e-6), by_programs(1, floors * 1e-6)])
+    assert (MIB in found.cached) == (found.sm_byte_per_s is not None) == kept
+
+
+def test_without_a_floor_nothing_can_be_taken_off() -> None:
+    some = [copied(MIB, 1e-5), by_programs(1, 1e-2), *(product(128, 128, k, k * 1e-9) for k in STEPS)]
+    found = cold(some)
+    assert not found.cached and found.sm_byte_per_s is None and not found.step and not found.listed()
+
+
+def test_passes_that_are_no_copies_are_no_bandwidth_of_a_cache() -> None:
+    found = cold([launch(1e-6), copied(MIB, 1e-5, byte_written=0), copied(MIB, 1e-5, byte_written=MIB)])
+    assert not found.cached and not found.bandwidth_byte_per_s
+
+
+def test_warm_probes_make_no_warm_ceilings_but_belong_to_them(chance: random.Random) -> None:
+    """Warm rows go on to be held against the cold roof, unless somebody measured a warm floor or peak."""
+    _, some = caches(chance, 1e-6)
+    memory = copied(2**29, 1e-3, cache="cold", sweep="ceilings/stream")
+    base = [launch(1e-6), memory, *some]
+    assert list(by_run(base)) == [("gpu", "r1", "cold")]
+    both = by_run([launch(3e-6, cache="warm"), *base])
+    assert set(both) == {("gpu", "r1", "cold"), ("gpu", "r1", "warm")}
+    warm, usual = both["gpu", "r1", "warm"], both["gpu", "r1", "cold"]
+    assert (warm.launch_s, usual.launch_s) == (3e-6, 1e-6)
+    assert warm.cached == usual.cached and len(usual.cached) == len(SETS)
+    assert warm.bandwidth_byte_per_s == usual.bandwidth_byte_per_s  # memory is the same memory
+    assert warm.copy_byte_per_s == pytest.approx(2**29 / 1e-3)
+
+
+def test_one_thread_and_other_runs_have_caches_of_their_own() -> None:
+    given = [launch(1e-6), copied(MIB, 11e-6)]
+    given += [launch(1e-6, threads_asked="one"), copied(MIB, 21e-6, threads_asked="one")]
+    given += [launch(2e-6, run_id="r2"), copied(MIB, 42e-6, run_id="r2")]
+    found = by_run(given)
+    rates = {key[1:]: ceilings.cached[MIB].per_s for key, ceilings in found.items()}
+    wanted = {("r1", "cold"): 1e-5, ("r1", "cold, one thread"): 2e-5, ("r2", "cold"): 4e-5}
+    assert rates == pytest.approx({key: MIB / seconds for key, seconds in wanted.items()})
+
+
+def test_between_working_sets_logarithms_are_joined_by_a_line(chance: random.Random) -> None:
+    true, some = caches(chance, 1e-6)
+    found = cold([launch(1e-6), *some])
+    assert found.cached_byte_per_s(SETS) == pytest.approx(list(true.values()))
+    for small, large in itertools.pairwise(SETS):
+        middle = found.cached_byte_per_s(math.sqrt(small * large))
+        assert middle == pytest.approx(math.sqrt(true[small] * true[large]))
+    with np.errstate(all="raise"):
+        beyond = found.cached_byte_per_s([[0, 1, SETS[0] - 1], [SETS[-1] + 1, 1e12, 1e30]])
+    assert beyond is not None and beyond.shape == (2, 3)
+    assert beyond[0] == pytest.approx(true[SETS[0]]) and beyond[1] == pytest.approx(true[SETS[-1]])
+    assert np.isnan(np.asarray(found.cached_byte_per_s(math.nan)))
+    assert Ceilings().cached_byte_per_s(1e6) is None
+
+
+# --- one SM --------------------------------------------------------------------------------------------
+
+
+def test_one_sm_draws_what_few_programs_move_each(chance: random.Random) -> None:
+    rate, launch_s = chance.uniform(1e10, 1e11), 2e-6
+    alone = [by_programs(p, launch_s + 2**29 / (rate * p * 0.9 ** (p > 1))) for p in (2, 1, 8)]
+    found = cold([launch(launch_s), *alone])
+    assert found.sm_byte_per_s is not None and found.sm_byte_per_s.per_s == pytest.approx(rate)
+    assert '"programs":1' in found.sm_byte_per_s.row
+    assert not found.bandwidth_byte_per_s  # a device is not one SM
+
+
+def test_our_copy_by_the_whole_device_is_a_second_opinion_on_memory() -> None:
+    torchs = by_programs(0, 1e-3, implementation="aten", sweep="ceilings/stream")
+    programs = (0, 100, 101, 400)  # of 100 SMs; 99 leave one idle
+    assert not cold([launch(1e-6), by_programs(99, 1e-4)]).bandwidth_byte_per_s
+    for (seconds, best), many in itertools.product(((0.9e-3, "triton"), (1.1e-3, "aten")), programs):
+        found = cold([launch(1e-6), torchs, by_programs(many, seconds)])
+        assert found.sm_byte_per_s is None and best in found.bandwidth_byte_per_s[0.5].row
+        assert found.copy_byte_per_s == pytest.approx(2**29 / min(seconds, 1e-3))
+
+
+# --- one tile ------------------------------------------------------------------------------------------
+
+
+def tiles(
+    dtype: str, launch_s: float, tile_s: float, step_s: float, noise: random.Random
+) -> list[Measurement]:
+    """Rows of one tile at growing K, each within 0.3 % or so of what it takes."""
+    found = []
+    for k in STEPS:
+        true_s = launch_s + tile_s + k / 64 * step_s
+        seconds = noise.gauss(true_s, 0.003 * true_s)
+        ends = {"low_s": seconds * (1 - 0.006), "high_s": seconds * (1 + 0.006)}
+        found.append(product(128, 128, k, seconds, dtype=dtype, **ends))
+    return found
+
+
+def test_step_and_tile_of_each_data_type_are_slope_and_rest(chance: random.Random) -> None:
+    true = {
+        d: (chance.uniform(3e-7, 2e-6), chance.uniform(8e-8, 6e-7)) for d in ("bfloat16", "float16", "tf32")
+    }
+    some = [launch(2e-6), *(one for d, (t, s) in true.items() for one in tiles(d, 2e-6, t, s, chance))]
+    some = some[::-1]
+    for given in (some, framed(some)):
+        found = cold(given)
+        assert list(found.step) == list(found.tile) == sorted(true)
+        for dtype, (tile_s, step_s) in true.items():
+            assert found.step_s[dtype] == pytest.approx(step_s, rel=0.03)
+            assert found.tile_s[dtype] == pytest.approx(tile_s, abs=0.03 * (2e-6 + tile_s + step_s))
+            for one in (found.step[dtype], found.tile[dtype]):
+                assert one.low_s <= one.seconds <= one.high_s
+            assert "128x128" in found.step[dtype].row
+
+
+def test_one_tile_is_no_peak_even_where_there_is_no_other(chance: random.Random) -> None:
+    alone = [launch(2e-6), *tiles("bfloat16", 2e-6, 1e-6, 2e-7, chance)]
+    assert not cold(alone).peak_flop_per_s and cold(alone).step
+    assert list(by_run(alone)) == [("gpu", "r1", "cold")]
+    # The same kernel with more tiles, and a tile that no name forces, count as any product does.
+    for other in (
+        product(256, 128, 64, 1e-6, cache="cold"),
+        product(128, 128, 64, 1e-6, implementation="cublas", cache="cold"),
+    ):
+        found = cold([*alone, other])
+        assert found.peak("matrix", "bfloat16") == pytest.approx(other.flop / 1e-6)
+        assert found.step == cold(alone).step
+
+
+def straight(tile_s: float, step_s: float) -> list[Point]:
+    """Times without error, known exactly, above a floor of 2 us."""
+    times = [2e-6 + tile_s + k / 64 * step_s for k in STEPS]
+    return [Point(k, seconds, seconds, seconds) for k, seconds in zip(STEPS, times, strict=True)]
+
+
+@pytest.mark.parametrize("odd", range(len(STEPS)))
+@pytest.mark.parametrize("factor", [0.5, 0.9, 0.99, 1.01, 1.1, 3.0])
+def test_a_single_odd_point_does_not_move_the_line(odd: int, factor: float) -> None:
+    some = straight(1e-6, 2e-7)
+    exact = line(some, 2e-6)
+    assert exact is not None
+    assert exact.step_s == pytest.approx((2e-7,) * 3) and exact.tile_s == pytest.approx((1e-6,) * 3)
+    some[odd] = some[odd]._replace(median_s=some[odd].median_s * factor)
+    bent = line(some, 2e-6)
+    assert bent is not None and (bent.step_s[0], bent.tile_s[0]) == pytest.approx((2e-7, 1e-6))
+
+
+def test_no_other_line_has_a_smaller_sum_of_relative_errors_but_for_the_worst(chance: random.Random) -> None:
+    for _ in range(20):
+        some = [p._replace(median_s=p.median_s * chance.uniform(0.8, 1.2)) for p in straight(1e-6, 2e-7)]
+        found = line(some, 0.0)
+        if found is None:
+            continue
+        k, seconds = np.array([point[:2] for point in some]).T
+
+        def error(tile_s: float, step_s: float, k: Any = k, seconds: Any = seconds) -> float:
+            return float(np.sort(np.abs((tile_s + k / 64 * step_s) / seconds - 1))[:-1].sum())
+
+        least = error(found.tile_s[0], found.step_s[0])
+        for _ in range(500):
+            other = found.tile_s[0] * chance.uniform(0.7, 1.3), found.step_s[0] * chance.uniform(0.7, 1.3)
+            assert error(*other) >= least * (1 - 1e-9)
+
+
+def test_points_that_lie_on_no_line_are_told_by_the_interval_alone() -> None:
+    """Each time is known exactly, and yet they do not agree: what one of them adds is what is not known."""
+    bent = [p._replace(median_s=p.median_s * (1 + 0.01 * n * n)) for n, p in enumerate(straight(1e-6, 2e-7))]
+    found = line([p._replace(low_s=p.median_s, high_s=p.median_s) for p in bent], 2e-6)
+    assert found is not None
+    for middle, low, high in found:
+        assert low <= middle <= high and high - low > 0.01 * abs(middle)
+
+
+def test_the_interval_holds_the_line_itself(chance: random.Random) -> None:
+    for _ in range(60):
+        some = [p._replace(median_s=p.median_s * chance.uniform(0.7, 1.3)) for p in straight(1e-6, 2e-7)]
+        found = line([p._replace(low_s=p.median_s, high_s=p.median_s) for p in some], 2e-6)
+        for middle, low, high in found or ():
+            assert low <= middle <= high
+
+
+def test_a_k_that_was_measured_twice_is_two_points_of_the_line() -> None:
+    some = straight(1e-6, 2e-7)
+    with np.errstate(all="raise"):
+        found = line([*some, some[0], some[2]], 2e-6)
+    assert found is not None and found.step_s == pytest.approx((2e-7,) * 3)
+
+
+def test_too_few_points_and_lines_that_fall_say_nothing() -> None:
+    some = [Point(k, s, s, s) for k, s in zip(STEPS, (1e-6, 2e-6, 3e-6, 4e-6, 5e-6), strict=True)]
+    assert line(some[:4], 1e-7) is not None
+    assert line(some[:3], 1e-7) is None
+    assert line([*some[:3], *some[:3]], 1e-7) is None  # the same K again is no further point
+    assert line([point._replace(median_s=6e-6 - point.median_s) for point in some], 1e-7) is None
+    short = [launch(2e-6), *(product(128, 128, k, 1e-6 * (1 + k)) for k in STEPS[:3])]
+    assert not cold(short).step and not cold(short).peak_flop_per_s
+
+
+def test_a_tile_that_comes_out_negative_is_told_so_but_used_as_nothing() -> None:
+    some = [launch(2e-6), *(product(128, 128, k, 1.9e-6 + k * 1e-9) for k in STEPS)]
+    found = cold(some)
+    assert found.tile["bfloat16"].seconds == pytest.approx(-1e-7)
+    assert found.tile_s["bfloat16"] == 0.0
+
+
+def test_the_interval_of_a_step_covers_it_nearly_always(chance: random.Random) -> None:
+    """Of 95 in 100 that are promised: 40 of 50, so that chance cannot fail it but a broken rule does."""
+    covered: dict[str, int] = {"step": 0, "tile": 0}
+    widths = []
+    for _ in range(50):
+        tile_s, step_s = chance.uniform(3e-7, 2e-6), chance.uniform(8e-8, 6e-7)
+        points = [
+            Point(k, one.median_s or 0.0, one.low_s or 0.0, one.high_s or 0.0)
+            for k, one in zip(STEPS, tiles("x", 2e-6, tile_s, step_s, chance), strict=True)
+        ]
+        found = line(points, 2e-6)
+        assert isinstance(found, Line)
+        covered["step"] += found.step_s[1] <= step_s <= found.step_s[2]
+        covered["tile"] += found.tile_s[1] <= tile_s <= found.tile_s[2]
+        widths.append((found.step_s[2] - found.step_s[1]) / step_s)
+    assert min(covered.values()) >= 40, covered
+    assert np.median(widths) < 0.035  # and they are worth having: about 0.02
+
+
+def test_the_same_rows_tell_the_same_interval(chance: random.Random) -> None:
+    some = [launch(2e-6), *tiles("bfloat16", 2e-6, 1e-6, 2e-7, chance)]
+    assert cold(some) == cold(some[::-1]) == cold(framed(some))
+
+
+# --- one calibration -----------------------------------------------------------------------------------
+
+STATES: dict[str, tuple[Any, Any]] = {
+    "device_id": ("a1", "b2"),
+    "driver": ("570.1", "580.2"),
+    "power_limit_w": (700.0, 350.0),
+    "regime": ("sustained", "boost"),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("as_frame", [False, True])
+def test_ceilings_of_several_units_drivers_limits_or_regimes_are_no_calibration(
+    name: str, as_frame: bool
+) -> None:
+    before, after = STATES[name]
+    mixed = [launch(1e-6, **{name: before}), copied(MIB, 1e-5, **{name: after})]
+    given = framed(mixed) if as_frame else mixed
+    wanted = f"run r1 on gpu: its ceilings were measured with {name} {before} and {after}, "
+    for refused in (by_run, Ceilings.of):
+        with pytest.raises(MixedCeilings, match=wanted) as said:
+            refused(given)
+        assert isinstance(said.value, StoreError) and "\n" not in str(said.value)
+    # Two runs may differ, and rows that are no ceilings, or have no time, are nobody's calibration.
+    elsewhere = [
+        dataclasses.replace(mixed[1], **change) for change in ({"run_id": "r2"}, {"sweep": "gemm/x"})
+    ]
+    elsewhere.append(dataclasses.replace(mixed[1], median_s=None, status="skipped"))
+    for other in elsewhere:
+        assert by_run([mixed[0], other])["gpu", "r1", "cold"].launch_s == 1e-6
+
+
+@pytest.mark.parametrize("name", ["power_limit_w", "regime"])
+def test_a_state_that_is_not_known_contradicts_none(name: str) -> None:
+    some = [launch(1e-6, **{name: None}), copied(MIB, 1e-5, **{name: STATES[name][0]}), copied(MIB, 1e-5)]
+    for given in (some, framed(some)):
+        assert cold(given).cached
+
+
+# --- for people ----------------------------------------------------------------------------------------
+
+
+def test_every_ceiling_is_listed_with_its_interval_and_its_row(chance: random.Random) -> None:
+    _, some = caches(chance, 2e-6)
+    some += tiles("bfloat16", 2e-6, 1e-6, 2e-7, chance)
+    some += [launch(2e-6, low_s=1.9e-6, high_s=2.2e-6), by_programs(1, 1e-2), by_programs(0, 2e-4)]
+    some += [
+        product(8192, 8192, 8192, 2e-3, implementation="cublas", cache="cold", low_s=1.9e-3, high_s=2.1e-3)
+    ]
+    for share, seconds in ((0, 1e-4), (2**29 // 3, 3e-4), (2**28 * 2, 4e-4), (2**29 // 5, 1e-3)):
+        some.append(by_programs(0, seconds, byte_written=share, implementation="aten"))
+    found = cold(some).listed()
+    named = {one.name: one for one in found}
+    assert len(named) == len(found) == 1 + 1 + 5 + len(SETS) + 1 + 2
+    assert found[0].name == "launch floor" and found[0][1:5] == (2e-6, 1.9e-6, 2.2e-6, "s")
+    memory = [one.name for one in found if one.name.startswith("memory ")]
+    assert set(memory) == {
+        "memory read",
+        "memory triad",
+        "memory copy",
+        "memory write",
+        "memory 20% written",
+        "memory copy by one SM",
+    }
+    assert named["memory read"].value > named["memory triad"].value > named["memory write"].value
+    peak = named["peak matrix bfloat16"]
+    assert peak.value == pytest.approx(2 * 8192**3 / 2e-3) and peak.unit == "FLOP/s"
+    assert peak.low == pytest.approx(2 * 8192**3 / 2.1e-3) and peak.high == pytest.approx(
+        2 * 8192**3 / 1.9e-3
+    )
+    assert "copy within 0.25 MiB" in named and "copy within 512 MiB" in named
+    assert {"step 128x128x64 bfloat16", "tile 128x128 bfloat16 without steps"} <= set(named)
+    for one in found:
+        assert one.low <= one.value <= one.high and one.row and one.unit in ("s", "FLOP/s", "byte/s")
+    assert Ceilings().listed() == []
+
+
+def test_the_floor_of_several_rows_has_the_median_of_their_ends() -> None:
+    three = [launch(t * 1e-6, low_s=t * 0.9e-6, high_s=t * 1.2e-6) for t in (2, 4, 3)]
+    found = cold([*three, launch(9e-6, implementation="triton")])
+    assert found.launch is not None and found.launch_s == found.launch.seconds == 3e-6
+    assert (found.launch.low_s, found.launch.high_s) == pytest.approx((2.7e-6, 3.6e-6))
+    assert " aten " in found.launch.row
+
+
+def test_our_probes_are_ceilings() -> None:
+    for name in ("cache", "one_sm", "one_tile", "gemm_shapes"):
+        assert is_ceiling(f"ceilings/{name}")

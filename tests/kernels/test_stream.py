@@ -1,0 +1,88 @@
+"""STREAM: its counts, its reference, torch's passes, and our copy by processes of their own."""
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from bench.measure.check import outputs_of
+from bench.spec import parameters_text
+from kernels import operator
+from kernels.stream.operator import OPERATOR, aten, excerpt, tolerance
+from kernels.stream.problem import Stream
+from tests.kernels.processes import compiled, interpreted
+from tests.kernels.tensors import relative_error, uniform
+
+
+def stream(kind: str = "copy", length: int = 1000, dtype: str = "float32", programs: int = 0) -> Stream:
+    return Stream(kind=kind, length=length, dtype=dtype, programs=programs)  # type: ignore[arg-type]
+
+
+def test_triton_kernels_interpreted() -> None:
+    pytest.importorskip("triton")
+    interpreted("tests/kernels/stream_interpreted.py")
+
+
+def test_triton_kernels_compiled_for_every_architecture() -> None:
+    pytest.importorskip("triton")
+    compiled("tests.kernels.stream_compiled")
+
+
+def test_operator_binds_every_declared_name() -> None:
+    assert operator("stream") is OPERATOR
+
+
+def test_a_number_of_programs_is_asked_of_our_copy_alone() -> None:
+    assert not stream(programs=4).missing("triton", "cuda", (7, 0))
+    assert stream(programs=4).refusal("aten") == "aten fills the device; programs=4 is for triton"
+    assert not stream().refusal("aten")
+    for kind in ("triad", "read", "write"):
+        assert stream(kind).refusal("triton") == f"triton does kind=copy, not {kind}"
+        assert not stream(kind).refusal("aten")
+    assert stream().missing("triton", "cpu", None) == "triton runs on cuda, not on cpu"
+    for wrong in (-1, 65_537):
+        with pytest.raises(ValidationError):
+            stream(programs=wrong)
+
+
+def test_a_pass_that_asks_for_no_number_is_the_case_it_always_was() -> None:
+    """Rows of older files have no such parameter, and are to be compared."""
+    text = '{"dtype":"float32","kind":"copy","length":1000}'
+    assert parameters_text(stream().parameters()) == text
+    asked = stream(programs=2)
+    assert asked.parameters()["programs"] == 2 and str(asked).endswith("programs=2")
+    for problem in (stream(), asked):
+        assert Stream(**problem.parameters()) == problem  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
+def test_bytes_are_those_of_the_tensors_and_aten_is_right(problem: Stream, seed: int) -> None:
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    assert sum(one.nbytes for one in inputs) == problem.byte_read
+    launch = aten(problem, *inputs)
+    (y,) = outputs_of(launch.call())
+    assert y is launch.outputs[0]
+    assert (0 if problem.kind == "read" else y.nbytes) == problem.byte_written
+    assert relative_error(OPERATOR, problem, inputs, (y,)) <= tolerance(problem, "aten")
+
+
+def test_an_excerpt_of_a_copy_notices_an_error(seed: int) -> None:
+    problem = stream(length=(1 << 21) + 5)
+    (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
+    smaller, inputs, outputs = excerpt(problem, (x,), (x.clone(),))
+    assert smaller.byte < problem.byte
+    assert relative_error(OPERATOR, smaller, inputs, outputs) == 0
+    wrong = x.clone()
+    wrong[x.numel() // 3 :] = 0
+    assert relative_error(OPERATOR, *excerpt(problem, (x,), (wrong,))) > 0
+
+
+def test_a_triton_launch_fills_the_device_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    copying = pytest.importorskip("kernels.stream.copying")
+    asked = []
+    monkeypatch.setattr(copying, "launch_with", lambda programs, *_: asked.append(programs))
+    properties = type("Properties", (), {"multi_processor_count": 132})()
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    x = torch.empty(1)
+    for programs in (0, 1, 7):
+        OPERATOR.implementations["triton"](stream(length=1, programs=programs), x)
+    assert asked == [132, 1, 7]
