@@ -20,9 +20,15 @@ from bench.sweep import Loaded, SweepError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
+imports = typer.Typer(no_args_is_help=True, help="Other people's timings as rows, marked as theirs.")
+app.add_typer(imports, name="import")
+
 DeviceOption = Annotated[
     str, typer.Option("--bench-device", help="cpu, cuda or cuda:N; default: what is here.")
 ]
+
+
+ResultsOption = Annotated[Path | None, typer.Option(help="Folder of results; default: results/.")]
 
 
 def refuse(sentence: str) -> NoReturn:
@@ -107,6 +113,84 @@ def duel(
         for line in duel_table(read(results, _left_out)):
             typer.echo(line)
     except (StoreError, ValueError) as error:
+        refuse(str(error))
+
+
+@imports.command("aiconfigurator")
+def import_aiconfigurator(
+    bench_results: ResultsOption = None,
+    sample: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Instead: below DIR, a few hundred rows a GPU, always the same."),
+    ] = None,
+) -> None:
+    """Public timings of bfloat16 linear layers on NVIDIA's GPUs, from the package aiconfigurator-core."""
+    from bench.importing.aiconfigurator import Import, Package, calibration_shapes
+    from bench.importing.foreign import ImportRefused
+    from bench.session import RESULTS
+    from bench.store import StoreError
+
+    try:
+        package, shapes = Package.installed(), calibration_shapes(kernels.problem)
+        folder = sample or bench_results or RESULTS
+        found = Import(package, kernels.problem, shapes, folder, sample is not None)
+        for device in found.devices(lambda said: typer.echo(said, err=True)):
+            typer.echo(device if device.save() else f"{device.path}: already there")
+    except (ImportRefused, SweepError, StoreError, DeviceError) as error:
+        refuse(str(error))
+
+
+@imports.command("csv")
+def import_csv(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="As results/README.md describes it.")],
+    bench_results: ResultsOption = None,
+) -> None:
+    """Anybody's own numbers from a CSV file. Nothing is written unless every line is right."""
+    from bench.importing.csv_file import imported
+    from bench.importing.foreign import ImportRefused
+    from bench.session import RESULTS
+    from bench.store import StoreError
+
+    try:
+        devices, remarks = imported(file, bench_results or RESULTS, kernels.names(), kernels.problem)
+        if all(device.path.exists() for device in devices):
+            refuse(f"{file}: already imported as {devices[0].path}")
+        for device in devices:  # of an import that was cut short, what is missing
+            typer.echo(device if device.save() else f"{device.path}: already there")
+    except (ImportRefused, StoreError, DeviceError) as error:
+        refuse(str(error))
+    for remark in remarks:
+        typer.echo(remark, err=True)
+
+
+@app.command()
+def predict(
+    sweeps: Annotated[
+        list[str] | None, typer.Argument(metavar="SWEEP...", help="As for list; default: all.")
+    ] = None,
+    on: Annotated[str, typer.Option(metavar="DEVICE", help="A file of bench/devices, or a GPU's name.")] = "",
+    results: Annotated[
+        list[Path] | None,
+        typer.Option("--from", metavar="RESULT", help="Runs to predict from; default: results/. Repeatable."),
+    ] = None,
+    cases: Annotated[bool, typer.Option("--cases", help="Every case, not only every sweep.")] = False,
+) -> None:
+    """What sweeps would take on a GPU, which may not be here: three levels, what binds, and how far off."""
+    from bench.model.ceilings import MixedCeilings
+    from bench.model.transfer import TransferError
+    from bench.predicting import basis, datasheet_named, prediction_lines
+    from bench.session import RESULTS
+    from bench.store import StoreError
+
+    try:
+        if not on:
+            raise DeviceError("--on DEVICE is needed: whose launches are to be predicted, say b200")
+        wanted = datasheet_named(on)
+        paths = [path for name in sweeps or [] for path in sweep.select(name)] or sweep.SWEEPS
+        loaded = sweep.load_all(paths, kernels.problem, wanted.sm_count)
+        for line in prediction_lines(basis(wanted, results or [RESULTS], _left_out), loaded, cases):
+            typer.echo(line)
+    except (DeviceError, SweepError, StoreError, MixedCeilings, TransferError) as error:
         refuse(str(error))
 
 

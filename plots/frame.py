@@ -7,9 +7,12 @@ ceiling is missing. Derived columns:
     flop_per_s  flop_low_per_s  flop_high_per_s      flop / time
     predicted_s  limiter  predicted_per_s            calibrated roofline of the same run
     datasheet_s  datasheet_per_s                     roofline of the datasheet
+    structured_s  structured_limiter  structured_per_s   with tiles, waves, caches
     of_roof                                          predicted_s / median_s
+    imported  calibrating                            another's number; used to calibrate, so never scored
     intensity                                        flop / byte
     manner                                           which ceilings it is held against: cold, warm, ...
+    scored                                           whether predictions are held against it
     flags  suspect                                   names, and whether one of them casts doubt on its time
 """
 
@@ -17,17 +20,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from bench import store
+from bench.datasheet import Datasheet
 from bench.judge.flags import DOUBTFUL, flags
 from bench.model.ceilings import Ceilings, by_run, manner
 from bench.model.ceilings import rows as ceiling_rows
-from bench.model.roofline import Datasheet, calibrated_columns, datasheet_s, traffic
+from bench.model.known import Known, known
+from bench.model.levels import completed, structured, with_peaks
+from bench.model.roofline import calibrated_columns, datasheet_s, traffic
 
 
 class PlotError(ValueError):
@@ -45,15 +51,18 @@ class Run:
     ceilings: Mapping[str, Ceilings]
     """Manner of measuring (`bench.model.ceilings.manner`) -> ceilings."""
     datasheet: Datasheet | None
+    lent: Known | None = None
+    """Another run of the same device, whose ceilings and calibration stand in for those that it lacks."""
 
     def roof(self, how: str) -> Ceilings:
         """What rows of this manner are held against.
 
         Warm rows of a run that measured no warm ceilings are held against the cold ones, which they
-        may well beat. Empty ceilings if there are none.
+        may well beat. Those lent to the run, and else empty ceilings, if there are none.
         """
         cold = how.replace("warm", "cold")
-        return self.ceilings.get(how) or self.ceilings.get(cold) or Ceilings()
+        own = self.ceilings.get(how) or self.ceilings.get(cold)
+        return own or (self.lent.ceilings if self.lent else Ceilings())
 
     @property
     def measured(self) -> int:
@@ -65,11 +74,14 @@ def load(
     paths: Iterable[Path],
     datasheet_of: Callable[[str], Datasheet | None],
     left_out: Callable[[str], object] | None = None,
+    lenders: Sequence[Path] = (),
 ) -> list[Run]:
     """Read the files and derive; one Run for each (device, run), in order.
 
     `datasheet_of` gives the datasheet of a device by its name; `left_out` is told of files that cannot be
-    read (see bench.store.read). StoreError or PlotError, one sentence, if none can be or no row has a time.
+    read (see bench.store.read). A run without ceilings of its own borrows those of a run of the same device
+    in the files `lenders`: asked for, never by itself. StoreError or PlotError, one sentence, if none can be
+    or no row has a time.
     """
     paths = list(paths)
     named = ", ".join(map(str, paths))
@@ -88,12 +100,24 @@ def load(
     frame["threads_asked"] = frame["threads_asked"].fillna("all")  # older files knew no other
     # A wrong result has no time, whatever a file may hold.
     frame.loc[~timed, ["median_s", "low_s", "high_s"]] = np.nan
+    frame["manner"] = [manner(*one) for one in zip(frame["cache"], frame["threads_asked"], strict=True)]
     ceilings = by_run(ceiling_rows(frame))
+    found = known(store.read(lenders), datasheet_of) if lenders else ()
+    # A run that is lent measured one data type perhaps; its datasheet scales that to the others.
+    lent = {
+        one.device_name: replace(one, ceilings=with_peaks(one.ceilings, one.calibrations[-1]))
+        for one in found
+    }
     runs = []
     for (device, run_id), some in frame.groupby(["device", "run_id"], sort=True):
-        sheet = datasheet_of(str(some["device_name"].iloc[0]))
-        roofs = {how: c for (d, r, how), c in ceilings.items() if (d, r) == (device, run_id)}
-        run = Run(str(device), str(run_id), some.reset_index(drop=True), roofs, sheet)
+        roofs = {
+            how: completed(c, some[some["manner"] == how])
+            for (d, r, how), c in ceilings.items()
+            if (d, r) == (device, run_id)
+        }
+        name = str(some["device_name"].iloc[0])
+        lender = None if roofs else lent.get(name)
+        run = Run(str(device), str(run_id), some.reset_index(drop=True), roofs, datasheet_of(name), lender)
         _derive(run)
         runs.append(run)
     return runs
@@ -126,7 +150,6 @@ def _derive(run: Run) -> None:
     again = rows["byte_again"].astype(float).fillna(0.0)
     written = rows["moved_written"].astype(float).fillna(rows["byte_written"])
     moved, share = traffic(rows["byte_moved"], again, written, rows["cache_byte"])
-    rows["manner"] = [manner(*one) for one in zip(rows["cache"], rows["threads_asked"], strict=True)]
     for how in rows["manner"].unique():
         here = rows["manner"] == how
         some, at = rows[here], here.to_numpy()
@@ -136,6 +159,11 @@ def _derive(run: Run) -> None:
     stated = zip(rows["flop"], rows["byte"], rows["arithmetic"], rows["dtype"], strict=True)
     sheets = [datasheet_s(*one, run.datasheet) or np.nan for one in stated]
     rows["datasheet_s"] = np.asarray(sheets, dtype=float)
+    rows["imported"] = rows["source"].notna()
+    given = run.lent.calibrations if run.lent else None
+    for level, column in structured(rows, run.roof, run.datasheet, given).items():
+        rows[str(level)] = column
+    rows["structured_per_s"] = counts / rows["structured_s"]
     rows["predicted_per_s"] = counts / rows["predicted_s"]
     rows["datasheet_per_s"] = counts / rows["datasheet_s"]
     rows["of_roof"] = rows["predicted_s"] / rows["median_s"]
@@ -145,6 +173,9 @@ def _derive(run: Run) -> None:
     # A row without a time is no point, whatever its result was.
     doubted = np.array([not DOUBTFUL.isdisjoint(names) for names in raised], dtype=bool)
     rows["suspect"] = doubted & rows["median_s"].notna()
+    # Being quicker than a prediction casts doubt on one of the two, and must not spare the prediction.
+    blamed = np.array([not (DOUBTFUL - {"above_roof"}).isdisjoint(names) for names in raised], dtype=bool)
+    rows["scored"] = rows["median_s"].notna() & ~blamed & ~rows["calibrating"]
 
 
 def scaled(values: pd.Series, unit: str) -> tuple[float, str]:

@@ -1,0 +1,169 @@
+"""What a device is to matrix products: its ceilings, shared priors, and a fit to sixty-four shapes.
+
+Two calibrations, both reported. Without a fit: what the run's probes measured, and for the rest priors that
+are the same rule for every device. Fitted: those as a starting point, and the rows of the sweep
+`ceilings/gemm_shapes`, to whose times all nine numbers are drawn in logarithms, each as far as its spread
+allows. Bandwidth is measured, so it hardly moves; what nobody measured moves most. Shapes of the sweep are
+designated and never scored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bench.model import structure
+from bench.model.ceilings import Ceilings
+from bench.model.roofline import Floats
+from bench.model.structure import Machine, Products
+
+SHAPES = "ceilings/gemm_shapes"
+"""The sweep whose rows are fitted to."""
+LEAST_SHAPES = 32
+"""Shapes with a time from which a fit is made: half of them were enough on Hopper and Blackwell."""
+FITTED = {
+    "flop_per_s": 0.10,
+    "byte_per_s": 0.015,
+    "launch_s": 0.30,
+    "cached_byte_per_s": 0.60,
+    "sm_byte_per_s": 0.60,
+    "step_s": 0.60,
+    "tile_s": 0.80,
+    "split_s": 0.60,
+    "tail": 0.50,
+}
+"""Field of Machine -> how far a fit may draw it from where it starts: the standard deviation of its
+logarithm."""
+ERROR = 0.10
+"""The error of one shape's prediction that is taken for granted, as a share."""
+BULK_COPIES = (9, 10)
+"""Major compute capabilities of the devices that feed their tensor cores by bulk copies (TMA): a tile begins
+sooner there. Consumer Blackwell (12) multiplies as Ampere does."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A device as a run saw it, ready to predict matrix products of every data type."""
+
+    machine: Machine
+    """For `dtype`."""
+    dtype: str
+    peaks: Mapping[str, float]
+    """dtype -> FLOP/s of the largest products, measured or else stated; to scale the machine's by."""
+    fitted: bool
+    shapes: int = 0
+    """How many it was fitted to."""
+    error: float | None = None
+    """Mean |predicted / measured - 1| on those shapes themselves: smaller than on others."""
+    said: str = ""
+    """Whence: the device and the run."""
+    scaled: str = ""
+    """The device it was scaled to by datasheet ratios, if it was."""
+    started: Machine | None = field(default=None, repr=False)
+    """Before the fit."""
+
+    def of(self, dtype: str) -> Machine | None:
+        """The machine for a data type: its peak in proportion. None where neither peak is known."""
+        if dtype == self.dtype:
+            return self.machine
+        here, there = self.peaks.get(self.dtype), self.peaks.get(dtype)
+        if not here or not there:
+            return None
+        return replace(self.machine, flop_per_s=self.machine.flop_per_s * there / here)
+
+
+def started(
+    ceilings: Ceilings,
+    dtype: str,
+    sm_count: int,
+    cache_byte: int,
+    capability: tuple[int, int] | None,
+    boost_clock_hz: float | None,
+) -> Machine | None:
+    """The machine by its ceilings and, for what they lack, shared priors; None without a peak or bandwidth.
+
+    The priors are what fits on public tables of eight devices had in common:
+
+        step_s    three tenths of a step of a 128 x 128 tile at the peak, 80 ns at least
+        tile_s    0.5 us where bulk copies feed the tensor cores, else 2 us
+        split_s   3 us
+        sm        1.4 times an SM's share of memory, 5 bytes a clock at least
+        cache     2.5 times memory's bandwidth
+        tail      0.3
+    """
+    peak = ceilings.peak("matrix", dtype)
+    reads = ceilings.second_per_byte(0.0)
+    if peak is None or reads is None:
+        return None
+    byte_per_s = 1.0 / float(reads)
+    bulk = capability is not None and capability[0] in BULK_COPIES
+    step_of_tile_s = 2 * 128 * 128 * 64 / (peak / sm_count)
+    draws = max(1.4 * byte_per_s / sm_count, 5.0 * (boost_clock_hz or 0.0))
+    cached = max((c.per_s for c in ceilings.cached.values()), default=0.0)
+    return Machine(
+        sm_count=sm_count,
+        cache_byte=cache_byte,
+        flop_per_s=peak,
+        byte_per_s=byte_per_s,
+        launch_s=ceilings.launch_s or 0.0,
+        cached_byte_per_s=max(cached, byte_per_s) if cached else 2.5 * byte_per_s,
+        sm_byte_per_s=ceilings.sm_byte_per_s.per_s if ceilings.sm_byte_per_s else draws,
+        # Not what the probe of one tile says of a step: its tile is large enough to be bound by multiplying.
+        step_s=max(80e-9, 0.3 * step_of_tile_s),
+        tile_s=ceilings.tile_s.get(dtype, 0.5e-6 if bulk else 2e-6),
+        split_s=3e-6,
+        tail=0.3,
+    )
+
+
+def with_launch(machine: Machine, shapes: Products, seconds: Floats) -> Machine:
+    """The machine with the launch floor that the quickest shapes leave over, where no probe measured it.
+
+    Of a launch that is as good as empty, what tiles and bytes do not explain; the least over the shapes that
+    take less than 1.2 times the quickest.
+    """
+    bare = replace(machine, launch_s=0.0)
+    quick = seconds <= 1.2 * seconds.min()
+    rest = seconds[quick] - structure.predict(bare, Products(*(part[quick] for part in shapes))).seconds
+    return replace(machine, launch_s=float(max(rest.min(), 0.1 * seconds.min())))
+
+
+def fit(start: Machine, shapes: Products, seconds: Floats) -> Machine:
+    """The machine whose predictions of these shapes come nearest to their times, not far from its start.
+
+    Least squares of log(predicted / measured) / ERROR and of each number's log change over its spread, with
+    a loss that outliers do not rule (soft L1). Deterministic.
+    """
+    # Importing it takes longer than most that imports this module.
+    from scipy.optimize import least_squares
+
+    names = [name for name in FITTED if getattr(start, name) > 0]
+    spread = np.array([FITTED[name] for name in names])
+    measured = np.log(seconds)
+
+    def moved(x: Floats) -> Machine:
+        return replace(
+            start, **{n: getattr(start, n) * float(np.exp(v)) for n, v in zip(names, x, strict=True)}
+        )
+
+    def residuals(x: Floats) -> Floats:
+        predicted = np.log(structure.predict(moved(x), shapes).seconds)
+        return np.concatenate([(predicted - measured) / ERROR, x / spread])
+
+    # Tiles change by jumps, so that slopes are taken over a percent and from two sides of the start.
+    tries = [np.zeros(len(names)), 0.3 * spread * np.where(np.arange(len(names)) % 2, 1.0, -1.0)]
+    found = [least_squares(residuals, x, loss="soft_l1", diff_step=1e-2) for x in tries]  # type: ignore[arg-type]
+    return moved(min(found, key=lambda one: one.cost).x)
+
+
+def error(machine: Machine, shapes: Products, seconds: Floats) -> float:
+    """Mean |predicted / measured - 1| of these shapes."""
+    return float(np.mean(np.abs(structure.predict(machine, shapes).seconds / seconds - 1.0)))
+
+
+def listed(machine: Machine) -> dict[str, float]:
+    """The numbers of a machine by name, for people and files."""
+    return dataclasses.asdict(machine)
