@@ -28,6 +28,8 @@ Threads = Literal["all", "one"]
 
 COLUMNS = ("implementation", "cache", "threads_asked", "device")
 """What a plot can tell apart, besides the operator's parameters."""
+QUANTITIES = ("median_s", "rate")
+"""What a curve can have upwards."""
 
 T = TypeVar("T")
 
@@ -101,14 +103,16 @@ class Source(Strict):
 class Plot(Strict):
     """One figure drawn from the sweep's rows."""
 
-    kind: Literal["curve", "quantization"] = Field(
+    kind: Literal["curve", "quantization", "heatmap"] = Field(
         "curve",
         description="quantization: rate and duration over m or n of kernels held to one tile, beside the "
-        "staircase that tiles and waves predict",
+        "staircase that tiles and waves predict; heatmap: measured / predicted over two parameters",
     )
     x: Text = Field(description="The parameter along the horizontal axis")
-    y: Literal["median_s", "rate"] = Field(
-        "median_s", description="Seconds of one launch, or FLOP/s or bytes/s as the operator is quoted"
+    y: Text = Field(
+        "median_s",
+        description="median_s: seconds of one launch; rate: FLOP/s or bytes/s as the operator is quoted; of "
+        "a heatmap, the parameter along the vertical axis",
     )
     lines: OneOrList[Text] = Field(("implementation",), description="Columns that tell the lines apart")
     panels: OneOrList[Text] = Field((), description="Columns that tell the panels apart")
@@ -118,16 +122,27 @@ class Plot(Strict):
     )
 
     @model_validator(mode="after")
+    def _has_its_vertical_axis(self) -> Plot:
+        if self.kind == "heatmap" and "y" not in self.model_fields_set:
+            raise ValueError("kind: heatmap needs y, the parameter along the vertical axis")
+        if self.kind == "curve" and self.y not in QUANTITIES:
+            raise ValueError(
+                f"y is one of {', '.join(QUANTITIES)}, not {shown(self.y)}{nearest(self.y, QUANTITIES)}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _one_normalisation(self) -> Plot:
         if self.per and self.y == "rate":
             raise ValueError("per divides a duration; a rate is for each second already")
         return self
 
     @model_validator(mode="after")
-    def _quantization_is_drawn_one_way(self) -> Plot:
-        given = self.model_fields_set - {"kind", "x"}
-        if self.kind == "quantization" and given:
-            raise ValueError(f"kind: quantization is drawn one way: leave out {', '.join(sorted(given))}")
+    def _leaves_out_what_its_kind_fixes(self) -> Plot:
+        takes = {"quantization": {"kind", "x"}, "heatmap": {"kind", "x", "y", "panels"}}
+        given = self.model_fields_set - takes.get(self.kind, self.model_fields_set)
+        if given:
+            raise ValueError(f"kind: {self.kind} is drawn one way: leave out {', '.join(sorted(given))}")
         return self
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.spec import Problem
-from bench.sweep_file import COLUMNS, PerSm, Range, Sweep
+from bench.sweep_file import COLUMNS, QUANTITIES, PerSm, Range, Sweep
 
 Schema = dict[str, Any]
 
@@ -48,6 +48,7 @@ def _of_operator(kind: type[Problem]) -> Schema:
     plot = {
         "properties": {
             "x": {"enum": parameters},
+            "y": {"enum": [*QUANTITIES, *whole]},
             "lines": _one_or_list(columns),
             "panels": _one_or_list(columns),
             "per": _one_or_list({"enum": whole}),

@@ -1,16 +1,34 @@
-"""`python -m plots RESULT... [-o DIR]`: every figure of every run in these files, as PNG and SVG."""
+"""`python -m plots RESULT... [-o DIR]`: every figure of the files. `... score RESULT...`: models' errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+import pandas as pd
 import typer
+from typer.core import TyperGroup
 
+from bench import store
 from bench.datasheet import DeviceError, find_datasheet
+from bench.judge import score as judge
+from bench.report_score import score_lines
 from bench.store import StoreError
-from plots import duel, quantization, roofline, style, sweep
+from plots import (
+    compared,
+    distribution,
+    duel,
+    heatmap,
+    quantization,
+    roofline,
+    scorecard,
+    style,
+    sweep,
+    telemetry,
+)
 from plots.frame import PlotError, Run, load
 from plots.page import Page
 from plots.section import sections
@@ -18,15 +36,37 @@ from plots.section import sections
 SWEEPS = Path(__file__).resolve().parent.parent / "sweeps"
 """Where the checkout keeps the sweeps, for what they want drawn."""
 FIGURES = Path("figures")
+COMPARED = "compared"
+"""Folder of the figures that several runs have in common."""
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+class _Drawing(TyperGroup):
+    """Draws, unless the first word is another command's name or asks for help."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        if not args or args[0] not in (*self.commands, *self.get_help_option_names(ctx)):
+            args = ["draw", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_Drawing,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    subcommand_metavar="[draw] RESULT... [-o DIR] | score RESULT... [--json FILE]",
+    help="What result files mean: figures (draw, also without the word), or how far predictions are off "
+    "(score). From parquet alone; no GPU is needed. A file called draw or score is given as ./draw, ./score.",
+)
+
+Results = Annotated[
+    list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders of them.")
+]
 
 
 @app.command()
-def main(
-    results: Annotated[
-        list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders of them.")
-    ],
+def draw(
+    results: Results,
     to: Annotated[
         Path | None,
         typer.Option(
@@ -34,13 +74,16 @@ def main(
             "--output",
             metavar="DIR",
             help="Folder for the figures; figures/<device>/<run> if left out. Several runs get "
-            "<device>/<run> below it, each its own.",
+            "<device>/<run> below it, each its own, and compared/ for what they show together.",
         ),
     ] = None,
 ) -> None:
-    """Draw every figure of these results, from parquet alone. No GPU is needed."""
-    try:
-        runs = load(results, find_datasheet, lambda said: typer.echo(f"left out: {said}", err=True))
+    """Draw every figure of these results; several runs also together, their devices side by side.
+
+    The first device named is the one that others are held against.
+    """
+    with _one_sentence("figures"):
+        runs = _load(results)
         for run in runs:
             alone = to is not None and len(runs) == 1
             folder = (to or FIGURES) if alone else (to or FIGURES) / run.device / run.run_id
@@ -48,14 +91,71 @@ def main(
                 typer.echo(f"{run.device} {run.run_id}: no row has a time; nothing drawn", err=True)
                 continue
             drawn = save(run, folder, SWEEPS)
+            if said := telemetry.missing(run):
+                typer.echo(f"{run.device} {run.run_id}: {said}", err=True)
             rows = f"{run.measured} of {len(run.rows)} rows measured"
             typer.echo(f"{folder}: {len(drawn) // 2} figures, PNG and SVG ({rows})")
+        together = [run for run in runs if run.measured]
+        if len(together) > 1:
+            folder = (to or FIGURES) / COMPARED
+            base = _first(results, [run.device for run in together])
+            drawn = []
+            with style.look():
+                for stem, page in compared.draw(together, base, lambda said: typer.echo(said, err=True)):
+                    drawn += page.save(folder / stem)
+            typer.echo(f"{folder}: {len(drawn) // 2} figures of {len(together)} runs together, PNG and SVG")
+
+
+@app.command()
+def score(
+    results: Results,
+    to: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the scores here, too.")
+    ] = None,
+    most: Annotated[
+        int, typer.Option("--worst", metavar="N", min=0, help="List the N cases farthest off.")
+    ] = 5,
+) -> None:
+    """How far predictions are from what was measured, by operator, device and level of the model.
+
+    L0: the datasheet's roofline. L1: with ceilings of the same run. L2: with tiles, waves and caches. A row
+    each: n rows, mean, median and 90th percentile of |predicted / measured - 1| in percent, and the
+    geometric mean of predicted / measured.
+    """
+    with _one_sentence("scores"):
+        card = judge.scorecard(pd.concat([run.rows for run in _load(results)], ignore_index=True))
+        for line in score_lines(card, most):
+            typer.echo(line)
+        if to is not None:
+            to.write_text(json.dumps([one.as_json() for one in judge.scores(card)], indent=1) + "\n", "utf-8")
+
+
+@contextmanager
+def _one_sentence(what: str) -> Iterator[None]:
+    """A result that cannot be read, or a place that cannot be written, ends the command with 2."""
+    try:
+        yield
     except (StoreError, PlotError, DeviceError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
     except OSError as error:
-        typer.echo(f"{error.filename}: figures cannot be written here: {error.strerror}", err=True)
+        typer.echo(f"{error.filename}: {what} cannot be written here: {error.strerror}", err=True)
         raise typer.Exit(2) from error
+
+
+def _load(results: Sequence[Path]) -> list[Run]:
+    return load(results, find_datasheet, lambda said: typer.echo(f"left out: {said}", err=True))
+
+
+def _first(results: Sequence[Path], devices: Sequence[str]) -> str:
+    """Of these devices the one that was named first; `load` puts them in alphabetical order."""
+    if len(set(devices)) > 1:
+        for path in results:
+            try:
+                return str(next(one for one in store.read([path])["device"] if one in devices))
+            except (StoreError, StopIteration):
+                continue  # left out already, or of a run without a time
+    return devices[0]
 
 
 def save(run: Run, folder: Path, sweeps: Path) -> list[Path]:
@@ -68,9 +168,12 @@ def save(run: Run, folder: Path, sweeps: Path) -> list[Path]:
 
 
 def pages(run: Run, sweeps: Path) -> Iterator[tuple[str, Page]]:
-    """(path without ending, page) of every figure: the rooflines, the duels, then the sweeps by name."""
+    """(path without ending, page) of every figure: the run as a whole, the duels, then the sweeps by name."""
     for name, page in roofline.draw(run):
         yield f"roofline-{name}", page
+    yield from scorecard.draw(run.rows)
+    yield from distribution.draw(run.rows)
+    yield from telemetry.draw(run)
     for name, page in duel.draw(run):
         yield f"duel-{name}", page
     once = run.rows[run.rows["visit"] == 0]
@@ -81,6 +184,10 @@ def pages(run: Run, sweeps: Path) -> Iterator[tuple[str, Page]]:
             if section.kind == "quantization":
                 for number, page in enumerate(quantization.draw(run, rows, section.x), 1):
                     yield f"{path}{which}-quantization{_leaf(number)}", page
+                continue
+            if section.kind == "heatmap":
+                for number, page in enumerate(heatmap.draw(run, rows, section), 1):
+                    yield f"{path}{which}-heatmap{_leaf(number)}", page
                 continue
             for quantity in sweep.QUANTITIES:
                 for number, page in enumerate(sweep.draw(run, rows, section, quantity), 1):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backend_bases import RendererBase
+from matplotlib.lines import Line2D
+from matplotlib.markers import TICKDOWN, TICKLEFT, MarkerStyle
 from matplotlib.ticker import (
     FixedLocator,
     FuncFormatter,
     LogLocator,
     MaxNLocator,
     MultipleLocator,
-    NullFormatter,
     NullLocator,
 )
 
@@ -53,7 +56,7 @@ def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
         return
     if whole and distinct.size >= 8 and float(np.diff(distinct).min()) == 1 and np.ptp(distinct) <= 8 * most:
         axis.set_major_locator(MultipleLocator(8))
-        axis.set_minor_locator(MultipleLocator(1))
+        _small_ticks(axis, _whole)
     elif distinct.size <= most:
         axis.set_major_locator(FixedLocator([float(v) for v in distinct]))
     else:
@@ -96,9 +99,63 @@ def _decades(axis: Axis, values: np.ndarray, most: int) -> None:
     axis.set_major_locator(
         LogLocator(10, subs=(1.0, 2.0, 5.0) if decades * 3 <= most else (1.0,), numticks=most + 2)
     )
-    axis.set_major_formatter(FuncFormatter(lambda v, _: style.number(v) if v >= 1 else f"{v:g}"))
-    axis.set_minor_locator(LogLocator(10, subs=tuple(range(2, 10)), numticks=99))
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(FuncFormatter(lambda v, _: _decimal(v)))
+    _small_ticks(axis, _between_decades)
+
+
+class SmallTicks(Line2D):
+    """Small ticks of an axis as one line of markers: matplotlib makes five artists of each tick.
+
+    They are placed when drawn, for the limits of an axis are known only then.
+    """
+
+    def __init__(self, axis: Axis, between: Callable[[float, float], np.ndarray]) -> None:
+        """`between` gives the places from the lower to the upper limit of the axis."""
+        across = axis.axis_name == "x"  # type: ignore[attr-defined]
+        super().__init__([], [], ls="", marker=MarkerStyle(TICKDOWN if across else TICKLEFT), ms=2, mew=0.6)
+        self.set_color("black")
+        self._axis, self._between, self._across = axis, between, across
+        axes = axis.axes
+        self.set(transform=axes.get_xaxis_transform() if across else axes.get_yaxis_transform())
+        self.set(clip_on=False, label="_small_ticks", zorder=2.0)
+
+    def places(self) -> np.ndarray:
+        """Where they are, in data coordinates."""
+        return self._between(*sorted(self._axis.get_view_interval()))
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Draw them between the limits as they are now."""
+        at = self.places()
+        self.set_data(*((at, np.zeros_like(at)) if self._across else (np.zeros_like(at), at)))
+        super().draw(renderer)
+
+
+def _small_ticks(axis: Axis, between: Callable[[float, float], np.ndarray]) -> None:
+    axis.set_minor_locator(NullLocator())
+    axis.axes.add_artist(SmallTicks(axis, between))
+
+
+def _between_decades(low: float, high: float) -> np.ndarray:
+    """2, 3 ... 9 of each power of ten."""
+    powers = 10.0 ** np.arange(math.floor(math.log10(low)), math.ceil(math.log10(high)))
+    at = np.outer(powers, np.arange(2, 10)).ravel()
+    return at[(at >= low) & (at <= high)]
+
+
+def _whole(low: float, high: float) -> np.ndarray:
+    return np.arange(math.ceil(low), math.floor(high) + 1, dtype=float)
+
+
+def _decimal(value: float) -> str:
+    """1000 as it is, and 1e6: seven digits would push the axis's name out of the picture."""
+    if value >= 10**6:
+        return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
+    return style.number(value) if value >= 1 else f"{value:g}"
+
+
+def short(value: float) -> str:
+    """A value where there is little room: six digits as Ki or Mi where that is exact."""
+    return _binary(value) if value >= 2**17 and value % 2**10 == 0 else style.number(value)
 
 
 def _binary(value: float) -> str:

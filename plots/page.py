@@ -21,9 +21,21 @@ class Page:
 
     LEFT, RIGHT = 0.72, 0.2
 
-    def __init__(self, width_in: float, height_in: float, title: str, below: str, caption: str) -> None:
-        """`height_in` is the drawing area's, x labels included; the page grows around it."""
+    def __init__(
+        self,
+        width_in: float,
+        height_in: float,
+        title: str,
+        below: str,
+        caption: str,
+        right_in: float = RIGHT,
+    ) -> None:
+        """`height_in` is the drawing area's, x labels included; the page grows around it.
+
+        `right_in` is the margin right of the axes, of which RIGHT stays free.
+        """
         self.width_in = width_in
+        self._right_in = right_in
         columns = int((width_in - 0.3) * 16.4)
         self._title = textwrap.wrap(title, int(columns * 0.62)) or [""]
         self._below = [line.strip(" ·") for line in textwrap.wrap(below, columns)]
@@ -84,7 +96,7 @@ class Page:
             rows,
             columns,
             left=self.LEFT / self.width_in,
-            right=1 - self.RIGHT / self.width_in,
+            right=1 - self._right_in / self.width_in,
             top=1 - top_in / height_in,
             bottom=bottom_in / height_in,
             **how,
@@ -94,6 +106,7 @@ class Page:
         """Write `stem`.png at 150 dpi and `stem`.svg; the paths."""
         stem.parent.mkdir(parents=True, exist_ok=True)
         paths = [stem.with_name(stem.name + ending) for ending in (".png", ".svg")]
-        self.figure.savefig(paths[0], dpi=150)
+        # Packed less hard than it could be: a tenth larger, and a tenth of the time of everything else.
+        self.figure.savefig(paths[0], dpi=150, pil_kwargs={"compress_level": 3})
         self.figure.savefig(paths[1], metadata={"Date": None})
         return paths

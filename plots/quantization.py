@@ -2,7 +2,8 @@
 
 A page for each tile and each problem but for the swept size. Kernels that choose their own tile are lines
 beside it. Verticals are where the tiles need one more wave, and one more row or column; below, how full the
-last wave is. The staircase has one number from the rows, the seconds of a wave: its steps are predicted.
+last wave is. The dashed staircase has one number from the rows, the seconds of a wave: its steps are
+predicted. Where the structured level has something to say it stands beside it, with no number from the rows.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, MultipleLocator
 
 from bench.model import quantization as model
 from plots import axes as scale
-from plots import points, style
+from plots import levels, points, style
 from plots.frame import Run, parameter_names, scaled
 from plots.page import Page
 
@@ -114,6 +115,8 @@ class _Drawing:
         names = sorted(rows["implementation"].unique())
         self.looks = {name: style.of_implementation(name) for name in names}
         self.calibrated = {name: one for name in names if (one := self._calibrate(name)) is not None}
+        known = set(rows["implementation"][rows["structured_s"].notna()])
+        self.structured = [n for n in names if n in known and model.forced_tile(n) == tile]
 
     def _calibrate(self, name: str) -> tuple[float, int, bool] | None:
         """`second_per_wave` of an implementation held to this tile, from its rows that no flag forbids.
@@ -160,19 +163,47 @@ class _Drawing:
                 seconds = np.array(
                     [self.calibrated[name][0] * self.stair.waves(at) for at in self.stair.sizes]
                 )
-                y = seconds if si == "s" else self._flop() / seconds
+                y = seconds if si == "s" else self._flop(self.stair.sizes) / seconds
                 axes.plot(
                     self.stair.sizes, y * factor, "--", color=look.color, lw=1.0, label="_predicted", zorder=2
                 )
+        drawn: dict[tuple[float, ...], Line2D] = {}
+        for name in self.structured:
+            at, seconds = self._structured(name)
+            curve = tuple(float(f"{v:.3g}") for v in (*at, *seconds))
+            if curve in drawn:  # the same prediction for two implementations belongs to neither
+                drawn[curve].set_color(levels.STRUCTURED.alone)
+                continue
+            y = (seconds if si == "s" else self._flop(at) / seconds) * factor
+            (line,) = axes.plot(at, y, color=self.looks[name].color, zorder=2.5, **levels.STRUCTURED.look)
+            line.set_label(levels.STRUCTURED.label)
+            drawn[curve] = line
         axes.set_ylabel(f"{what} ({unit})")
         scale.measured(axes.yaxis, self.rows[columns[0]].to_numpy(dtype=float) * factor, log=False)
         axes.set_ylim(0, max(axes.get_ylim()[1], float(self.rows[columns[2]].max()) * factor * 1.08))
 
-    def _flop(self) -> np.ndarray:
-        """FLOP at every size of the stair."""
+    def _structured(self, name: str) -> tuple[list[int], np.ndarray]:
+        """(sizes, seconds) that the structured level says of the rows of an implementation.
+
+        Upright where a single edge of the tiles lies between two rows; between others nothing is known.
+        """
+        some = self.rows[(self.rows["implementation"] == name) & self.rows["structured_s"].notna()]
+        sizes, seconds = some[self.x].astype(int).tolist(), some["structured_s"].tolist()
+        at, y = sizes[:1], seconds[:1]
+        for i in range(1, len(sizes)):
+            edges = [edge for edge in self.stair.edges if sizes[i - 1] <= edge < sizes[i]]
+            if len(edges) == 1:
+                at += [edges[0], edges[0] + 1]
+                y += [seconds[i - 1], seconds[i]]
+            at.append(sizes[i])
+            y.append(seconds[i])
+        return at, np.array(y)
+
+    def _flop(self, sizes: list[int]) -> np.ndarray:
+        """FLOP at these sizes."""
         row = self.rows.iloc[0]
         of_element = float(row["flop"]) / float(row["m"]) / float(row["n"])
-        return of_element * np.array([float(np.prod(self.stair.shape(at))) for at in self.stair.sizes])
+        return of_element * np.array([float(np.prod(self.stair.shape(at))) for at in sizes])
 
     def _strip(self, axes: Axes) -> None:
         stair = self.stair
@@ -215,7 +246,18 @@ class _Drawing:
             how: dict[str, Any] = {"color": look.color, "ls": look.dash, "marker": look.marker}
             handles.append(Line2D([], [], label=name, lw=1.3, ms=4.4, **how))
         if self.calibrated:
-            handles.append(Line2D([], [], color="#444444", ls="--", lw=1.0, label="predicted"))
+            said = "waves, height fitted here" if self.structured else "predicted"
+            handles.append(Line2D([], [], color="#444444", ls="--", lw=1.0, label=said))
+        if self.structured:
+            handles.append(
+                Line2D(
+                    [],
+                    [],
+                    color=levels.STRUCTURED.alone,
+                    label=levels.STRUCTURED.said,
+                    **levels.STRUCTURED.look,
+                )
+            )
         waves, tiles = self._edges
         if waves:
             handles.append(Line2D([], [], label="one more wave", **_WAVE_EDGE))
@@ -230,10 +272,18 @@ class _Drawing:
         return handles
 
     def _caption(self) -> str:
-        told = ["Median of each case; bars: its 95 % interval."]
-        if self.calibrated:
+        told = [points.told(self.rows)]
+        if self.structured:
+            held = self.rows[self.rows["implementation"].isin(self.structured)]
+            off = (held["structured_s"] / held["median_s"] - 1).abs().mean()
             told.append(
-                f"Predicted: seconds of a wave x waves of {self.stair.sm_count} tiles, one for each SM. The "
+                "With structure: the model of tiles, waves and memory, to which no point of this figure is "
+                f"known; off by {off * 100:.2g} % in the mean. {levels.bound(held)}"
+            )
+        if self.calibrated:
+            dashed = "Dashed" if self.structured else "Predicted"
+            told.append(
+                f"{dashed}: seconds of a wave x waves of {self.stair.sm_count} tiles, one for each SM. The "
                 "seconds of a wave are one number for a whole line, the median of duration / waves over its "
                 "unflagged points whose last wave is full to nine tenths or more:"
             )

@@ -1,8 +1,8 @@
 """The roofline of a device and a data type: what its arithmetic reached, under what it can reach.
 
-Thin grey: the datasheet. Solid: the ceilings measured in the same run, the slope being a copy's bandwidth,
-in a light band from the slowest to the quickest kind of pass over memory. Points: every row with FLOPs.
-The launch floor has no place in this picture, so small problems stand below the roof.
+The roofs are those of `plots.roofs`. Points: every row with FLOPs; small bars beside them: what the best
+level predicts of it, where they are few enough to be told apart. Thousands of points are dots in a picture
+inside the SVG. The launch floor has no place here, so small problems stand below the roof.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
-from plots import axes as scale
-from plots import style
+from plots import levels, roofs, style
 from plots.frame import Run, scaled
 from plots.page import Page
+from plots.points import IMPORTED
 
 VISIBLE = 0.04
 """Half-width of an interval, as a share of the median, from which its bar shows beside the marker."""
-_BAND = "#CFE2F3"
+MOST_PREDICTED = 120
+"""Points up to which each shows what was predicted of it."""
+MOST_DRAWN = 1500
+"""Points up to which each is a marker of its own in the SVG; more are dots of one picture inside it."""
+_EXPECTED: dict[str, Any] = {"color": "#555555", "ms": 6, "mew": 0.7, "alpha": 0.8}
 _WIDTH_IN, _HEIGHT_IN = 7.2, 4.6
 
 
@@ -46,17 +48,15 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
         style.facts(run, points),
         _caption(run, points, how),
     )
-    roofs = _roofs(run, points, dtype, how)
-    page.legend(_handles(points, roofs))
+    found = roofs.of(run, points, dtype, how)
+    page.legend([*_handles(points), *roofs.handles(run, found, how), *_doubted(points)])
     axes = page.figure.add_subplot(page.grid(1, 1)[0])
     highest = pd.concat(
-        [points["flop_per_s"], pd.Series([peak for _, peak, _ in roofs if peak], dtype=float)]
+        [points["flop_per_s"], pd.Series([roof.peak for roof in found if roof.peak], dtype=float)]
     )
     factor, unit = scaled(highest, "flop/s")
-    _limits(axes, points, roofs, factor)
-    _band(axes, run, roofs, how, factor)
-    for solid, peak, bandwidth in roofs:
-        _roof(axes, solid, peak, bandwidth, factor, unit)
+    roofs.limits(axes, points, found, factor)
+    roofs.draw(axes, run, found, how, factor, unit)
     _points(axes, points, factor)
     axes.set_xlabel("arithmetic intensity (FLOP/byte)")
     axes.set_ylabel(unit)
@@ -64,138 +64,25 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
     return page
 
 
-_Roof = tuple[bool, float | None, float | None]
-"""Whether measured (else stated), peak FLOP/s, bandwidth bytes/s."""
-
-
-def _roofs(run: Run, points: pd.DataFrame, dtype: str, how: str) -> list[_Roof]:
-    """The roofs of the arithmetic these points do; those without any number are left out."""
-    ceilings, sheet = run.roof(how), run.datasheet
-    roofs: list[_Roof] = []
-    for unit in sorted(points["arithmetic"].unique()):
-        if sheet is not None:
-            roofs.append((False, sheet.peak_flop_per_s(unit, dtype), sheet.bandwidth_byte_per_s))
-        roofs.append((True, ceilings.peak(unit, dtype), ceilings.copy_byte_per_s))
-    # A slope without a peak (vector arithmetic, whose peak nobody measures) adds nothing to one that has one.
-    whole = {(solid, bandwidth) for solid, peak, bandwidth in roofs if peak}
-    roofs = [roof for roof in roofs if roof[1] or (roof[0], roof[2]) not in whole]
-    return list(dict.fromkeys(roof for roof in roofs if roof[1] or roof[2]))
-
-
-def _limits(axes: Axes, points: pd.DataFrame, roofs: list[_Roof], factor: float) -> None:
-    """Room for every point, every ridge and the flat part behind it."""
-    x = list(points["intensity"])
-    # By the points, not by their intervals: one that is known to no digit must not flatten the others.
-    y = [*(points["flop_per_s"] / 1.5), *(points["flop_per_s"] * 1.5)]
-    for _, peak, bandwidth in roofs:
-        if peak and bandwidth:
-            x += [peak / bandwidth / 4, peak / bandwidth * 4]
-        if peak:
-            y.append(peak)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(min(x) / 1.6, max(x) * 1.6)
-    axes.set_ylim(min(y) * factor / 1.8, max(y) * factor * 2.2)
-    scale.measured(axes.xaxis, np.array(axes.get_xlim()), log=True)
-    scale.measured(axes.yaxis, np.array(axes.get_ylim()), log=True)
-
-
-def _flops(x: np.ndarray, peak: float | None, bandwidth: float | None) -> np.ndarray:
-    """The roof at these intensities, FLOP/s."""
-    return np.minimum(peak or np.inf, x * bandwidth if bandwidth else np.inf)
-
-
-def _across(axes: Axes, peak: float | None, bandwidth: float | None) -> np.ndarray:
-    """Intensities from edge to edge that include the ridge."""
-    ridge = [peak / bandwidth] if peak and bandwidth else []
-    return np.sort(np.array([*axes.get_xlim(), *ridge]))
-
-
-def _band(axes: Axes, run: Run, roofs: list[_Roof], how: str, factor: float) -> None:
-    rates = [c.per_s for c in run.roof(how).bandwidth_byte_per_s.values()]
-    peaks = [peak for solid, peak, _ in roofs if solid]
-    if len(rates) < 2:
-        return
-    x = np.geomspace(*axes.get_xlim(), 256)
-    peak = max((p for p in peaks if p), default=None)
-    low, high = (_flops(x, peak, rate) * factor for rate in (min(rates), max(rates)))
-    axes.fill_between(x, low, high, color=_BAND, lw=0, zorder=1, label="_band")
-
-
-def _roof(
-    axes: Axes, solid: bool, peak: float | None, bandwidth: float | None, factor: float, unit: str
-) -> None:
-    x = _across(axes, peak, bandwidth)
-    how: dict[str, Any] = {"color": style.BLACK, "lw": 1.6} if solid else {"color": style.GREY, "lw": 0.9}
-    axes.plot(x, _flops(x, peak, bandwidth) * factor, zorder=2, label="_roof", **how)
-    text: dict[str, Any] = {"size": 7, "color": how["color"], "textcoords": "offset points", "zorder": 5}
-    if peak:
-        said = f"{peak * factor:.3g} {unit}" + ("" if solid else " stated")
-        # Side by side, for the two roofs may be close.
-        at = (axes.get_xlim()[1], peak * factor)
-        axes.annotate(said, at, (-2 if solid else -80, 3), ha="right", va="bottom", **text)
-    if peak and bandwidth:
-        x_ridge = peak / bandwidth
-        axes.plot(
-            x_ridge,
-            peak * factor,
-            "d",
-            mfc="white",
-            mec=how["color"],
-            ms=5 if solid else 4,
-            zorder=5,
-            label="_ridge",
-        )
-        if solid:
-            bottom = axes.get_ylim()[0]
-            axes.vlines(x_ridge, bottom, peak * factor, color=style.GREY, lw=0.7, ls=":", zorder=1)
-            said = f"ridge {x_ridge:.3g} FLOP/byte"
-            axes.annotate(said, (x_ridge, bottom), (-3, 4), rotation=90, ha="right", va="bottom", **text)
-    if bandwidth:
-        _along_slope(axes, solid, bandwidth, factor, text)
-
-
-def _along_slope(axes: Axes, solid: bool, bandwidth: float, factor: float, text: dict[str, Any]) -> None:
-    """The bandwidth, written along the slope near where it enters the picture."""
-    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    start = max(left, bottom / factor / bandwidth)
-    x = start * (right / left) ** (0.03 if solid else 0.2)
-    y = x * bandwidth * factor
-    if not bottom < y < top:
-        return
-    said = f"{bandwidth * 1e-9:.4g} GB/s " + ("copy" if solid else "stated")
-    box = axes.get_position()
-    inches = axes.figure.get_size_inches()  # type: ignore[union-attr]
-    rise = box.height * inches[1] / np.log10(top / bottom)
-    run = box.width * inches[0] / np.log10(right / left)
-    angle = float(np.degrees(np.arctan2(rise, run)))
-    # Above the line, for the points are below it; the two roofs' one after the other, for they may be close.
-    axes.annotate(
-        said, (x, y), (0, 3), rotation=angle, rotation_mode="anchor", ha="left", va="bottom", **text
-    )
-
-
 def _points(axes: Axes, points: pd.DataFrame, factor: float) -> None:
-    small = 5.0 if len(points) <= 100 else 3.2
+    many = len(points) > MOST_DRAWN
     for name, some in points.groupby("implementation", sort=True):
         look = style.of_implementation(str(name))
+        if many:
+            how: dict[str, Any] = {"color": look.color, "ms": 1.6, "mew": 0, "alpha": 0.4, "rasterized": True}
+            axes.plot(some["intensity"], some["flop_per_s"] * factor, "o", label="_measured", zorder=4, **how)
+            continue
         wide = some[(some["high_s"] - some["low_s"]) / 2 > VISIBLE * some["median_s"]]
         ends = (wide["flop_low_per_s"] * factor, wide["flop_high_per_s"] * factor)
         axes.vlines(wide["intensity"], *ends, color=look.color, lw=0.8, zorder=3, label="_interval")
-        for suspect, these in some.groupby("suspect"):
-            face = "white" if suspect else look.color
-            axes.plot(
-                these["intensity"],
-                these["flop_per_s"] * factor,
-                look.marker,
-                color=look.color,
-                mfc=face,
-                ms=small,
-                mew=0.8,
-                alpha=0.85,
-                zorder=4,
-                label="_measured",
-            )
+        for (imported, suspect), these in some.groupby(["imported", "suspect"]):
+            how = {"color": look.color, "mfc": "white" if suspect else look.color, "mew": 0.8, "alpha": 0.85}
+            how |= {"ms": 5.0 if len(points) <= 100 else 3.2, "label": "_measured", "zorder": 4}
+            marker = IMPORTED if imported else look.marker
+            axes.plot(these["intensity"], these["flop_per_s"] * factor, marker, **how)
+    if len(points) <= MOST_PREDICTED:
+        predicted = points["flop"] / levels.best_s(points) * factor
+        axes.plot(points["intensity"], predicted, "_", label="_expected", zorder=3.5, **_EXPECTED)
 
 
 def _extremes(points: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
@@ -231,26 +118,39 @@ def _case(row: pd.Series) -> str:
     return f"{row['implementation']} {' '.join(told)}{share}{flagged}"
 
 
-def _handles(points: pd.DataFrame, roofs: list[_Roof]) -> list[Artist]:
+def _handles(points: pd.DataFrame) -> list[Artist]:
     handles: list[Artist] = []
     for name in sorted(points["implementation"].unique()):
         look = style.of_implementation(name)
-        handles.append(Line2D([], [], color=look.color, marker=look.marker, ls="", ms=5, label=name))
-    if any(solid for solid, *_ in roofs):
-        handles.append(Line2D([], [], color=style.BLACK, lw=1.6, label="measured roof"))
-        handles.append(Patch(color=_BAND, label="read to write bandwidth"))
-    if any(not solid for solid, *_ in roofs):
-        handles.append(Line2D([], [], color=style.GREY, lw=0.9, label="datasheet"))
-    if points["suspect"].any():
-        handles.append(style.flagged(5))
+        imported = bool(points["imported"][points["implementation"] == name].all())
+        marker = IMPORTED if imported else look.marker
+        marker = "o" if len(points) > MOST_DRAWN else marker
+        said = f"{name} (imported)" if imported else name
+        handles.append(Line2D([], [], color=look.color, marker=marker, ls="", ms=5, label=said))
+    if len(points) <= MOST_PREDICTED and levels.best_s(points).notna().any():
+        handles.append(Line2D([], [], marker="_", ls="", label="predicted of a point", **_EXPECTED))
     return handles
+
+
+def _doubted(points: pd.DataFrame) -> list[Artist]:
+    hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
+    return [style.flagged(5)] if hollow else []
 
 
 def _caption(run: Run, points: pd.DataFrame, how: str) -> str:
     ceilings = run.roof(how)
     told = [f"{letter}: {why}, {_case(row)}." for letter, (why, row) in _extremes(points).items()]
     told.append(f"One point a case, {len(points)} in all, at its compulsory bytes.")
-    told.append(style.flags_said(points))
+    if points["imported"].any():
+        told.append("Imported times have no interval and were not checked by us.")
+    for kind, share in roofs.above(run, points, how).items():
+        over = share[share > 1] - 1
+        if len(over):
+            most = f"by {over.max() * 100:.2g} %" + (" at most" if len(over) > 1 else "")
+            told.append(
+                f"Above the {'datasheet' if kind == 'stated' else 'measured'} roof: {len(over)}, {most}."
+            )
+    told += filter(None, [levels.bound(points), style.flags_said(points)])
     if not run.ceilings:
         told.append("No ceilings in this run, hence no measured roof.")
         return " ".join(told)

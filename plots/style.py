@@ -71,6 +71,17 @@ IMPLEMENTATIONS: Mapping[str, Look] = {
     for family, color in (("cublaslt", WINE), ("triton", INDIGO))
     for tile, marker in _TILES.items()
 }
+OPERATORS: Mapping[str, Look] = {
+    "gemm": Look(VERMILLION, "s"),
+    "linear": Look(PURPLE, "D"),
+    "batchnorm": Look(BLUE, "o"),
+    "activations": Look(GREEN, "^"),
+    "pooling": Look(ORANGE, "v"),
+    "layernorm": Look(SKY, "p"),
+    "softmax": Look(OLIVE, "h"),
+    "fusion": Look(BLACK, "d"),
+}
+"""Of figures that hold several operators."""
 DASHES: Mapping[str, str | tuple[float, tuple[float, ...]]] = {
     "float32": "-",
     "float16": (0, (5, 1)),
@@ -80,6 +91,33 @@ DASHES: Mapping[str, str | tuple[float, tuple[float, ...]]] = {
     "float8_e4m3": (0, (3, 1, 1, 1, 1, 1)),
     "int8": (0, (2, 2)),
 }
+DEVICES: Mapping[str, Look] = {
+    # A generation shares a hue where its cards are seldom side by side; Hopper's two have one each.
+    "tesla-v100-sxm2-16gb": Look(WINE, "o"),
+    "tesla-v100-sxm2-32gb": Look(WINE, "s"),
+    "tesla-t4": Look(OLIVE, "^"),
+    "nvidia-a100-sxm4-80gb": Look(BLUE, "o"),
+    "nvidia-a100-sxm4-40gb": Look(BLUE, "s"),
+    "nvidia-a100-80gb-pcie": Look(BLUE, "D"),
+    "nvidia-a100-pcie-40gb": Look(BLUE, "v"),
+    "nvidia-a10": Look(SKY, "<"),
+    "nvidia-geforce-rtx-3090": Look(SKY, ">"),
+    "nvidia-l4": Look(ORANGE, "^"),
+    "nvidia-l40s": Look(ORANGE, "p"),
+    "nvidia-geforce-rtx-4090": Look(ORANGE, "h"),
+    "nvidia-h100-80gb-hbm3": Look(VERMILLION, "s"),
+    "nvidia-h100-pcie": Look(VERMILLION, "v"),
+    "nvidia-h200": Look(PURPLE, "D"),
+    "nvidia-b200": Look(GREEN, "P"),
+    "nvidia-gb200": Look(GREEN, "^"),
+    "nvidia-b300-sxm6-ac": Look(FOREST, "X"),
+    "nvidia-gb300": Look(FOREST, "v"),
+    "nvidia-geforce-rtx-5090": Look(INDIGO, "*"),
+    "nvidia-rtx-pro-6000-blackwell-server-edition": Look(INDIGO, "d"),
+    "amd-instinct-mi300x": Look(BLACK, "8"),
+}
+"""Slug -> colour and marker, the same in every figure."""
+
 _COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
 _OTHERS = ("#7F5A2E", "#B09A00", "#6B4E9B", "#C23B80")  # of implementations that are not named above
 _MARKERS = ("X", "*", "<", ">", "h", "p", "d", "8")
@@ -113,9 +151,22 @@ def look() -> AbstractContextManager[None]:
 
 def of_implementation(name: str) -> Look:
     """The look of an implementation: the same in every figure of every run, known to us or not."""
-    if name in IMPLEMENTATIONS:
-        return IMPLEMENTATIONS[name]
-    # Not `hash`, which differs from process to process.
+    return IMPLEMENTATIONS.get(name) or _other(name)
+
+
+def of_operator(name: str) -> Look:
+    """The look of an operator, where colour and marker do not say the implementation."""
+    return OPERATORS.get(name) or _other(name)
+
+
+def of_device(slug: str) -> Look:
+    """The look of a device: the same in every figure, whether or not it has a datasheet here."""
+    # Some drivers leave the maker's name out.
+    return DEVICES.get(slug) or DEVICES.get(f"nvidia-{slug}") or _other(slug)
+
+
+def _other(name: str) -> Look:
+    """A look that a name has in every process; `hash` would differ from one to the next."""
     pick = zlib.crc32(name.encode())
     return Look(_OTHERS[pick % len(_OTHERS)], _MARKERS[pick // len(_OTHERS) % len(_MARKERS)])
 
@@ -186,8 +237,38 @@ def facts(run: Run, rows: pd.DataFrame) -> str:
         told.append(f"threads: {_each(rows['threads_asked'])}")
     timed = int(rows["median_s"].notna().sum())
     told.append(f"n = {timed}" + (" measured" if timed == len(rows) else f" of {len(rows)} measured"))
-    # Lines break between the facts, not inside them.
-    return " · ".join(one.replace(" ", NO_BREAK) for one in told)
+    # Lines break between the facts, not inside them, but for a source, which may be longer than a line.
+    return " · ".join([*imported(rows), *(one.replace(" ", NO_BREAK) for one in told if one)])
+
+
+def facts_together(rows: pd.DataFrame) -> str:
+    """The second line of a title over several runs: sources, devices, versions, dates, how many rows."""
+    told = [_each(rows["device_name"])]
+    kinds = ("driver", "torch", "commit")
+    told += [f"{word} {_each(rows[word])}" for word in kinds if _each(rows[word])]
+    runs = rows["run_id"].nunique()
+    told += [_each(rows["utc"].str[:10]), f"{runs} run" + "s" * (runs > 1), f"n = {len(rows)}"]
+    whole = [one.replace(" ", NO_BREAK) for one in told[1:] if one]
+    return " · ".join([*imported(rows), told[0], *whole])
+
+
+def imported(rows: pd.DataFrame) -> list[str]:
+    """`imported: aiconfigurator-core ...` if any of the rows was measured by somebody else; else nothing.
+
+    Words, for a paler marker alone is overlooked; in the title of everything that such rows are drawn in. Of
+    several sources what stands before the first semicolon: package and version, by convention.
+    """
+    sources = rows["source"].dropna()
+    if not len(sources):
+        return []
+    told = _each(sources) if sources.nunique() == 1 else _each(sources.map(source_said))
+    ours = len(rows) - len(sources)
+    return [f"imported: {told}" + (f" ({ours} rows are our own)" if ours else "")]
+
+
+def source_said(source: str) -> str:
+    """A source in short: what stands before the first semicolon."""
+    return source.split(";")[0]
 
 
 def flags_said(rows: pd.DataFrame) -> str:

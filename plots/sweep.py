@@ -1,4 +1,4 @@
-"""Duration and rate against what was swept: measured, predicted, and what the datasheet would allow.
+"""Duration and rate against what was swept: measured, and what each level predicts (see `plots.levels`).
 
 One small panel for each combination of the panel columns, as many pages as they need. Under a duration
 panel, where there is room, the ratio predicted / measured.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,12 +18,12 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from plots import axes as scale
-from plots import points, style
+from plots import levels, points, style
 from plots.frame import Run, scaled
+from plots.levels import Quantity
 from plots.page import Page
 from plots.section import Section
 
-Quantity = Literal["duration", "rate"]
 QUANTITIES: tuple[Quantity, ...] = ("duration", "rate")
 
 MOST_PANELS = 12
@@ -43,13 +43,11 @@ class _Column:
     measured: str
     low: str
     high: str
-    predicted: str
-    datasheet: str
 
 
 _COLUMN: dict[Quantity, _Column] = {
-    "duration": _Column("median_s", "low_s", "high_s", "predicted_s", "datasheet_s"),
-    "rate": _Column("rate_per_s", "rate_low_per_s", "rate_high_per_s", "predicted_per_s", "datasheet_per_s"),
+    "duration": _Column("median_s", "low_s", "high_s"),
+    "rate": _Column("rate_per_s", "rate_low_per_s", "rate_high_per_s"),
 }
 
 _Key = tuple[Any, ...]
@@ -64,28 +62,45 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
     if section.per:
         if quantity == "rate":
             return
-        rows = _normalised(rows, section.per, column)
+        rows = _normalised(rows, section.per)
     # A panel or line without any point (an implementation that does not exist here) has nothing to show.
     shown = rows[rows[section.x].notna()]
     for columns in (section.lines, section.panels):
-        parts = [some for _, some in _split(shown, columns) if some[column.measured].notna().any()]
-        if not parts:
+        timed = shown[column.measured].notna()
+        if columns:
+            timed = timed.groupby([shown[name] for name in columns], dropna=False).transform("any")
+        if not timed.any():
             return
-        shown = pd.concat(parts)
-    looks = style.of_lines(section.lines, [key for key, _ in _split(shown, section.lines)])
-    drawing = _Drawing(run, section, quantity, column, shown, looks, rows.drop(shown.index))
-    panels = _split(shown, section.panels)
+        shown = shown[timed] if columns else shown
+    slim = _slim(shown, section, quantity)
+    looks = style.of_lines(section.lines, [key for key, _ in _split(slim, section.lines)])
+    panels = _split(slim, section.panels)
+    inside = [some[column.measured].to_numpy(dtype=float) for _, some in panels]
+    # By panel: panels of different sizes differ, but it is the differences inside one that matter.
+    log_y = "y" in section.log or any(scale.spans_far(one) for one in inside)
+    drawing = _Drawing(run, section, quantity, shown, looks, rows.drop(shown.index), log_y)
     pages = math.ceil(len(panels) / MOST_PANELS)
     for i in range(pages):
         some = panels[i * MOST_PANELS : (i + 1) * MOST_PANELS]
         yield drawing.page(some, f" (page {i + 1} of {pages})" if pages > 1 else "")
 
 
-def _normalised(rows: pd.DataFrame, per: tuple[str, ...], column: _Column) -> pd.DataFrame:
+def _normalised(rows: pd.DataFrame, per: tuple[str, ...]) -> pd.DataFrame:
     """The rows with their durations divided by the product of these columns."""
     product = rows[list(per)].prod(axis=1).astype(float)
-    names = [column.measured, column.low, column.high, column.predicted, column.datasheet]
+    predicted = (levels.DATASHEET, levels.CALIBRATED, levels.STRUCTURED)
+    names = ["median_s", "low_s", "high_s", *(level.duration for level in predicted)]
     return rows.assign(**{name: rows[name] / product for name in names})
+
+
+def _slim(rows: pd.DataFrame, section: Section, quantity: Quantity) -> pd.DataFrame:
+    """What the panels need of the rows: to cut a hundred columns into lines takes longer than to draw."""
+    column = _COLUMN[quantity]
+    predicted = (levels.DATASHEET, levels.CALIBRATED, levels.STRUCTURED)
+    names = [section.x, *section.lines, *section.panels, "suspect", "imported", "median_s"]
+    names += [column.measured, column.low, column.high]
+    names += [name for level in predicted for name in (level.duration, level.column(quantity))]
+    return rows[list(dict.fromkeys(names))]
 
 
 def _split(rows: pd.DataFrame, columns: tuple[str, ...]) -> list[tuple[_Key, pd.DataFrame]]:
@@ -103,13 +118,14 @@ class _Drawing:
         run: Run,
         section: Section,
         quantity: Quantity,
-        column: _Column,
         shown: pd.DataFrame,
         looks: dict[_Key, style.Look],
         hidden: pd.DataFrame,
+        log_y: bool,
     ) -> None:
-        self.run, self.section, self.column, self.shown, self.looks = run, section, column, shown, looks
-        self.quantity, self.hidden = quantity, hidden
+        self.run, self.section, self.shown, self.looks = run, section, shown, looks
+        self.quantity, self.hidden, self.log_y = quantity, hidden, log_y
+        self.column = column = _COLUMN[quantity]
         self.said = f"duration / ({' '.join(section.per)})" if section.per else quantity
         counted = shown["rate"].mode().iloc[0] if quantity == "rate" else ""
         self.factor, self.unit = scaled(shown[column.measured], f"{counted}/s" if counted else "s")
@@ -119,15 +135,12 @@ class _Drawing:
         )
         x = self._x(shown)
         self.log_x = not self.words and (("x" in section.log and float(x.min()) > 0) or scale.spans_far(x))
-        # By panel: panels of different sizes differ, but it is the differences inside one that matter.
-        inside = (some[column.measured].to_numpy(dtype=float) for _, some in _split(shown, section.panels))
-        self.log_y = "y" in section.log or any(scale.spans_far(one) for one in inside)
 
     def page(self, panels: list[tuple[_Key, pd.DataFrame]], which: str) -> Page:
         columns = _COLUMNS[len(panels)]
         rows = math.ceil(len(panels) / columns)
         strips = self.quantity == "duration" and len(panels) <= MOST_WITH_STRIPS
-        strips = strips and bool(self.shown["of_roof"].notna().any())
+        strips = strips and bool(levels.best_s(self.shown).notna().any())
         panel_in = _HEIGHT_IN[rows] + (_STRIP_IN if strips else 0.0)
         sweep = self.shown["sweep"].iloc[0]
         page = Page(
@@ -135,7 +148,7 @@ class _Drawing:
             rows * panel_in + (rows - 1) * _GAP_IN,
             f"{sweep}: {self.said} against {self.section.x}{which}",
             style.facts(self.run, self.shown),
-            self._caption(),
+            self._caption(strips),
         )
         page.legend(self._handles())
         grid = page.grid(rows, columns, hspace=_GAP_IN / panel_in, wspace=0.24)
@@ -148,11 +161,15 @@ class _Drawing:
             )
             axes = page.figure.add_subplot(cell[0], sharey=first if alike else None)
             first = first or axes
-            self._panel(axes, key, some)
+            lines = [(line, one.sort_values(self.section.x)) for line, one in self._lines(some)]
+            self._panel(axes, key, some, lines)
             lowest = axes
             if strips:
                 lowest = page.figure.add_subplot(cell[1], sharex=axes)
-                self._strip(lowest, some)
+                lowest.axhline(1.0, color=style.GREY, lw=0.8, label="_one")
+                for line, one in lines:
+                    levels.strip(lowest, self._x(one), one, self.looks[line])
+                scale.ratio(lowest, levels.ratios(self.shown))
                 axes.tick_params(axis="x", which="both", labelbottom=False)
             scale.swept(lowest.xaxis, self._x(some), self.log_x, _WIDTH_IN[columns] * 0.8)
             if self.words:
@@ -175,25 +192,17 @@ class _Drawing:
         highest = [some[self.column.measured].max() for _, some in panels]
         return self.log_y or max(highest) <= 3 * min(highest)
 
-    def _panel(self, axes: Axes, key: _Key, rows: pd.DataFrame) -> None:
-        axes.set_title(", ".join(style.said(c, v) for c, v in zip(self.section.panels, key, strict=True)))
-        roofs: dict[tuple[float, ...], Line2D] = {}
-        for line, some in self._lines(rows):
-            some = some.sort_values(self.section.x)
-            self._measured(axes, some, self.looks[line])
-            for column, how in ((self.column.predicted, "--"), (self.column.datasheet, ":")):
-                known = some[some[column].notna()]
-                curve = tuple(float(f"{v:.3g}") for v in (*self._x(known), *known[column] * self.factor))
-                if curve and curve in roofs:
-                    # The same prediction for two implementations belongs to neither.
-                    roofs[curve].set_color("#444444" if how == "--" else style.GREY)
-                elif curve:
-                    color = self.looks[line].color if how == "--" else style.GREY
-                    drawn = axes.plot(
-                        self._x(known), known[column] * self.factor, how, color=color, lw=1.0, zorder=2
-                    )
-                    drawn[0].set_label("_predicted" if how == "--" else "_datasheet")
-                    roofs[curve] = drawn[0]
+    def _panel(
+        self, axes: Axes, key: _Key, rows: pd.DataFrame, lines: list[tuple[_Key, pd.DataFrame]]
+    ) -> None:
+        told = (style.said(c, v) for c, v in zip(self.section.panels, key, strict=True))
+        # Where it stands anyway; left to itself matplotlib measures every tick to find out.
+        axes.set_title(", ".join(told), y=1.0)
+        predicted = levels.Lines(axes, self.quantity, self.factor)
+        columns = (self.column.measured, self.column.low, self.column.high)
+        for line, some in lines:
+            points.series(axes, self._x(some), some, columns, self.factor, self.looks[line])
+            predicted.draw(self._x(some), some, self.looks[line].color)
         lost = rows[rows[self.column.measured].isna()]
         if len(lost):
             at = np.unique(self._x(lost))
@@ -208,7 +217,8 @@ class _Drawing:
                 label="_unmeasured",
                 zorder=1,
             )
-        everything = rows[[self.column.measured, self.column.predicted]].to_numpy(dtype=float) * self.factor
+        both = [self.column.measured, levels.CALIBRATED.column(self.quantity)]
+        everything = rows[both].to_numpy(dtype=float) * self.factor
         scale.measured(axes.yaxis, everything, self.log_y)
         if not self.log_y:
             axes.set_ylim(
@@ -221,42 +231,25 @@ class _Drawing:
             if key in self.looks and some[self.column.measured].notna().any():
                 yield key, some
 
-    def _measured(self, axes: Axes, rows: pd.DataFrame, look: style.Look) -> None:
-        columns = (self.column.measured, self.column.low, self.column.high)
-        points.series(axes, self._x(rows), rows, columns, self.factor, look)
-
-    def _strip(self, axes: Axes, rows: pd.DataFrame) -> None:
-        axes.axhline(1.0, color=style.GREY, lw=0.8)
-        for line, some in self._lines(rows):
-            some = some[some["of_roof"].notna()].sort_values(self.section.x)
-            look = self.looks[line]
-            axes.plot(self._x(some), some["of_roof"], ls=look.dash, color=look.color, lw=0.8)
-            for suspect, these in some.groupby("suspect"):
-                face = "white" if suspect else look.color
-                how: dict[str, Any] = {"color": look.color, "mfc": face, "ms": 2.4, "mew": 0.6}
-                axes.plot(self._x(these), these["of_roof"], look.marker, label="_ratio", **how)
-        scale.ratio(axes, self.shown["of_roof"].to_numpy(dtype=float))
-
     def _handles(self) -> list[Artist]:
         handles: list[Artist] = []
         for key, look in self.looks.items():
             words = [style.said(c, v) for c, v in zip(self.section.lines, key, strict=True)]
             how: dict[str, Any] = {"color": look.color, "ls": look.dash, "marker": look.marker}
+            if self.shown["imported"].all():
+                words, how = [*words, "(imported)"], how | {"marker": points.IMPORTED}
             handles.append(Line2D([], [], label=" ".join(words) or "measured", lw=1.3, ms=4.4, **how))
-        if self.shown[self.column.predicted].notna().any():
-            handles.append(Line2D([], [], color="#444444", ls="--", lw=1.0, label="predicted, calibrated"))
-        if self.shown[self.column.datasheet].notna().any():
-            handles.append(Line2D([], [], color=style.GREY, ls=":", lw=1.0, label="datasheet"))
+        handles += levels.handles(self.shown)
         if self.shown["suspect"].any():
             handles.append(style.flagged(4.4))
         return handles
 
-    def _caption(self) -> str:
-        told = ["Median of each case; bars: its 95 % interval."]
-        if self.shown["predicted_s"].notna().any():
-            told.append(
-                "Predicted: launch floor + max(FLOP / peak, bytes / bandwidth), ceilings of the same run."
-            )
+    def _caption(self, strips: bool) -> str:
+        told = [points.told(self.shown)]
+        if levels.best_s(self.shown).notna().any():
+            told.append(levels.explained(self.shown))
+            if strips and levels.structure_adds(self.shown):
+                told.append("Below, predicted / measured: markers with structure, dashed calibrated.")
         elif not self.run.ceilings:
             told.append("No ceilings in this run, hence no prediction.")
         else:

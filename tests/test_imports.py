@@ -34,6 +34,7 @@ ALLOWED = {
         *("bench.spec", "bench.store", "bench.sweep"),
     },
     "bench/report.py": {"bench.judge", "bench.model", "bench.spec", "bench.store"},
+    "bench/importing": {"bench.datasheet", "bench.importing", "bench.spec", "bench.store", "bench.sweep"},
     "bench/attended.py": {"bench.device", "bench.measure.process"},
     "bench/itinerary.py": set[str](),
     "bench/journal.py": {"bench.store"},
@@ -56,6 +57,10 @@ ALLOWED = {
         *("bench.spec", "bench.store", "bench.sweep", "bench.visits"),
     },
     "kernels": {"bench.spec", "kernels"},
+    "bench/report_score.py": {"bench.judge", "bench.report"},
+    "plots/__main__.py": {
+        *("bench.store", "bench.datasheet", "bench.judge", "bench.report_score", "plots"),
+    },
     "plots": {"bench.store", "bench.device", "bench.datasheet", "bench.model", "bench.judge", "plots"},
 }
 """File or folder -> what of ours it may import; the longest match counts."""
@@ -64,6 +69,8 @@ NO_TORCH = [
     *("bench.spec", "bench.sweep", "bench.store", "bench.device", "bench.session", "bench.plugin"),
     *("bench.report", "bench.listing", "bench.model.ceilings", "bench.model.roofline", "bench.judge.flags"),
     *("bench.lock", "bench.overhead", "bench.measure.process", "bench.report_compare"),
+    *("bench.report_score", "bench.judge.score", "bench.judge.speedup"),
+    *("bench.importing.aiconfigurator", "bench.importing.csv_file"),
     *("bench.__main__", "plots.__main__", "conftest"),
     *(f"kernels.{p.parent.name}.problem" for p in sorted((ROOT / "kernels").glob("*/problem.py"))),
 ]

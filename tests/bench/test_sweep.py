@@ -306,8 +306,9 @@ MISTAKES = {
     head("plot: {x: k, per: [m, q]}"): "4: toy has no number 'q'; it has m, n, k",
     head("plot: {x: k, y: rate, per: m}"): "4: per divides a duration; a rate is for each second already",
     head("plot: {x: k, y: speed}"): "4: y is one of median_s, rate, not 'speed'",
-    head("plot: {x: n, kind: quantisation}"): "4: kind is one of curve, quantization, not 'quantisation'; "
-    "did you mean quantization?",
+    head(
+        "plot: {x: n, kind: quantisation}"
+    ): "4: kind is one of curve, quantization, heatmap, not 'quantisation'; did you mean quantization?",
     head("plot:\n  kind: quantization\n  x: k"): "6: tiles quantize m and n; x: k is neither",
     head("plot: {x: n, kind: quantization, y: rate, panels: m}"): "4: kind: quantization is drawn one "
     "way: leave out panels, y",

@@ -68,6 +68,13 @@ H100 = Machine(
     ("cublas", "triton"),
 )
 
+H200 = dataclasses.replace(
+    H100,
+    facts=H100.facts | {"device": "nvidia-h200", "device_name": "NVIDIA H200", "device_id": "c"},
+    byte_per_s={kind: rate * 4.8 / 3.352 for kind, rate in H100.byte_per_s.items()},
+)
+"""An H100 with the memory of an H200: the peak stays, the bandwidth does not."""
+
 
 def row(machine: Machine, where: str, problem: Problem, implementation: str, **facts: Any) -> Measurement:
     """A row as the roofline would have it, 2 % noise and a ramp for small problems."""

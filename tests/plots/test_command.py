@@ -1,6 +1,7 @@
 """`python -m plots` as a person types it."""
 
 import dataclasses
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +16,11 @@ from typer.testing import CliRunner
 from bench.datasheet import find_datasheet
 from bench.spec import parameters_text
 from bench.store import write
+from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
 from plots.__main__ import SWEEPS, app, save
 from plots.frame import PlotError, load
-from tests.plots.synthetic import CPU, H100, NO_TIME, row, small
+from tests.plots.synthetic import CPU, H100, H200, NO_TIME, Machine, ceilings, row, small
 
 
 def invoke(*arguments: object) -> Any:
@@ -32,8 +34,10 @@ def test_ten_rows_regenerate_every_figure(tmp_path: Path) -> None:
     made = sorted(str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*"))
     stems = ["ceilings/gemm", "ceilings/stream", "gemm/some"]
     wanted = [f"{s}-{q}.{e}" for s in stems for q in ("duration", "rate") for e in ("png", "svg")]
-    assert made == sorted([*wanted, "roofline-float32.png", "roofline-float32.svg"])
-    assert f"{tmp_path / 'out'}: 7 figures, PNG and SVG (10 of 10 rows measured)" in done.output
+    whole = [f"{s}.{e}" for s in ("roofline-float32", "scorecard", "distribution") for e in ("png", "svg")]
+    assert made == sorted([*wanted, *whole])
+    assert f"{tmp_path / 'out'}: 9 figures, PNG and SVG (10 of 10 rows measured)" in done.output
+    assert "no trace of the speed: no row tells it" in done.stderr
     for png in (tmp_path / "out").rglob("*.png"):
         inked = (imread(png)[..., :3] < 0.9).any(axis=-1)
         assert 0.005 < inked.mean() < 0.5, png
@@ -55,6 +59,89 @@ def test_runs_are_drawn_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     run = "2026-11-21T10-00-00Z-4f2a91c"
     for device in ("amd-epyc-9r14", "h100-sxm"):
         assert (tmp_path / "figures" / device / run / "gemm" / "some-rate.png").exists()
+
+
+def gpu(folder: Path, machine: Machine, name: str, **facts: Any) -> Path:
+    """A result file with a few rows of one data type: each figure takes its time."""
+    sizes = (Gemm(m=s, n=s, k=s, dtype="float16") for s in (96, 192, 384, 768))
+    rows = [one for one in ceilings(machine) if one.dtype == "float16" or not one.flop]
+    rows += [row(machine, "gemm/some", size, "cublas", low_s=None, high_s=None) for size in sizes]
+    return write(folder / name, [dataclasses.replace(one, **facts) for one in rows])
+
+
+def test_several_devices_are_compared_with_the_first(tmp_path: Path) -> None:
+    one, other = gpu(tmp_path, H100, "z.parquet"), gpu(tmp_path, H200, "a.parquet")
+    for base, files in (("h100-sxm", (one, other)), ("nvidia-h200", (other, one))):
+        out = tmp_path / base
+        done = invoke(*files, "-o", out)
+        assert done.exit_code == 0, done.output
+        stems = {path.stem for path in (out / "compared").iterdir()}
+        assert {"scorecard", "generations", "generations-gemm-float16"} <= stems
+        assert f"Speed-up over {base}" in (out / "compared" / "generations.svg").read_text()
+        assert f"{out / 'compared'}: {len(stems)} figures of 2 runs together, PNG and SVG" in done.output
+        assert (out / "h100-sxm" / "2026-11-21T10-00-00Z-4f2a91c" / "gemm" / "some-rate.svg").exists()
+
+
+def test_two_runs_of_one_device_have_no_generations(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{i}.parquet", small()) for i in (0, 1)]
+    rows = [dataclasses.replace(one, run_id="later") for one in small()]
+    done = invoke(files[0], write(tmp_path / "later.parquet", rows), "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out" / "compared" / "scorecard.svg").exists()
+    assert not (tmp_path / "out" / "compared" / "generations.svg").exists()
+
+
+def test_devices_without_a_common_case_are_told_of(tmp_path: Path) -> None:
+    other = [row(H200, "gemm/some", Gemm(m=8, n=8, k=8, dtype="float16"), "cublas")]
+    files = (gpu(tmp_path, H100, "a.parquet"), write(tmp_path / "b.parquet", other))
+    done = invoke(*files, "-o", tmp_path / "out")
+    assert done.exit_code == 0
+    assert "nvidia-h200 has no case in common with h100-sxm: no speed-ups are drawn" in done.stderr
+    assert not (tmp_path / "out" / "compared" / "generations.svg").exists()
+
+
+def test_score_prints_a_table_and_writes_the_same_as_json(tmp_path: Path) -> None:
+    files = [
+        gpu(tmp_path, H100, "a.parquet"),
+        gpu(tmp_path, H200, "b.parquet", source="somebody 1.0; a file"),
+    ]
+    done = invoke("score", *files, "--json", tmp_path / "scores.json")
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "scores.json").read_text())
+    sources = {"h100-sxm": None, "nvidia-h200": "somebody 1.0; a file"}
+    assert list(dict.fromkeys(one["device"] for one in found)) == list(sources)
+    for device, source in sources.items():
+        some = [one for one in found if one["device"] == device]
+        assert [one["level"] for one in some][:2] == ["L0", "L1"]
+        assert {(one["operator"], one["source"]) for one in some} == {("gemm", source)}
+        assert len({one["n"] for one in some}) == 1
+    lines = [line.split() for line in done.output.splitlines()]
+    for one in found:
+        (shown,) = [line for line in lines if line[:3] == [one["operator"], one["device"], one["level"]]]
+        errors = [f"{one[name]:.1f}" for name in ("mape", "median", "p90")]
+        assert shown[3:8] == [str(one["n"]), *errors, f"{one['ratio']:.3f}"]
+        assert (shown[8:] == ["imported:", "somebody", "1.0"]) == (one["source"] is not None)
+    assert done.output.count("Scored: ") == 1 and "that calibrate the model" in done.output
+    worst = done.output[done.output.index("Farthest off") :].splitlines()
+    assert 0 < sum(" gemm " in line for line in worst) <= 5
+    assert "Farthest" not in invoke("score", *files, "--worst", 0).output
+
+
+def test_a_file_called_score_needs_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    gpu(tmp_path, H100, "score")
+    assert invoke("./score", "-o", "out").exit_code == 0 and (tmp_path / "out" / "scorecard.svg").exists()
+    assert "Scored: " in invoke("score", "score").output
+    assert invoke("draw", "./score", "-o", "again").exit_code == 0
+
+
+def test_help_tells_both_ways() -> None:
+    told = " ".join(invoke("--help").output.split())
+    assert "[draw] RESULT... [-o DIR] | score RESULT..." in told and "draw" in told and "./score" in told
+    assert "--json" in invoke("score", "--help").output and "--output" in invoke("draw", "--help").output
+    for wrong in ((), ("--nonsense",), ("score",), ("score", "x", "--worst", "-1")):
+        done = invoke(*wrong)
+        assert done.exit_code == 2 and "Usage: " in done.stderr
 
 
 def refused(*arguments: object) -> str:
@@ -82,6 +169,10 @@ def test_refusals_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     file = write(tmp_path / "run.parquet", small())
     assert "cannot be written" in refused(file, "-o", tmp_path / "file" / "below")
+    assert "no such file" in refused("score", tmp_path / "none.parquet")
+    assert "no row has a time" in refused("score", tmp_path / "skipped.parquet")
+    nowhere = invoke("score", file, "--json", tmp_path / "file" / "below")
+    assert nowhere.exit_code == 2 and "scores cannot be written here" in nowhere.stderr
 
 
 def test_columns_that_disagree_are_refused(tmp_path: Path) -> None:

@@ -236,3 +236,76 @@ def test_points_that_memory_bounds_do_not_set_the_height_of_the_stair(waves: Run
 
     assert height({"median_s": 3.0, "limiter": "memory"}) == pytest.approx(height({}), rel=0.03)
     assert height({"median_s": 3.0, "limiter": "compute"}) != pytest.approx(height({}), rel=0.03)
+
+
+# --- the structured level ---------------------------------------------------------------------------
+
+
+def modelled(run: Run, of: tuple[str, ...], seed: int = 0) -> Run:
+    """The structured level speaks of these implementations: any number for each row."""
+    chance = np.random.default_rng(seed)
+    rows = run.rows.assign(structured_s=np.nan, structured_limiter="")
+    here = rows["implementation"].isin(of)
+    rows["structured_s"] = (rows["median_s"] * chance.uniform(0.5, 1.5, len(rows))).where(here)
+    rows.loc[here, "structured_limiter"] = "wave tail"
+    return dataclasses.replace(run, rows=rows)
+
+
+def test_the_structured_level_is_drawn_as_it_is(waves: Run) -> None:
+    seed = int(np.random.SeedSequence().entropy) % 2**32  # type: ignore[arg-type]
+    print("seed", seed)
+    run = modelled(waves, TILED, seed)
+    figure = drawn(run)[0]
+    rates, steps = lines(figure, 0, "_structured"), lines(figure, 1, "_structured")
+    assert len(rates) == len(steps) == len(TILED)
+    for name, rate, step in zip(TILED, rates, steps, strict=True):
+        rows = run.rows[run.rows["implementation"] == name].sort_values("n")
+        said_of = dict(zip(rows["n"], rows["structured_s"] * 1e6, strict=True))
+        at = dict(zip(step.get_xdata(), step.get_ydata(), strict=True))
+        assert set(said_of) <= set(at)
+        assert [at[n] for n in said_of if n % 128] == pytest.approx([said_of[n] for n in said_of if n % 128])
+        # Rows are 64 apart: at each edge of a tile it steps from that row to the next.
+        for edge in range(1408, 3008, 128):
+            assert (at[edge], at[edge + 1]) == pytest.approx((said_of[edge], said_of[edge + 64]))
+        flop = 2 * 3072 * 4096 * np.asarray(step.get_xdata(), dtype=float)
+        assert rate.get_ydata() == pytest.approx(flop / (np.asarray(step.get_ydata()) * 1e-6) * 1e-12)
+        assert step.get_color() == style.of_implementation(name).color
+        (fitted, _) = lines(figure, 1, "_predicted")
+        assert step._dash_pattern != fitted._dash_pattern
+
+
+def test_what_is_fitted_and_what_is_not_is_said(waves: Run, figures: list[Figure]) -> None:
+    def words(figure: Figure) -> list[str]:
+        return [text.get_text() for one in figure.legends for text in one.get_texts()]
+
+    run = modelled(waves, TILED)
+    figure = drawn(run)[0]
+    assert {"predicted, with structure", "waves, height fitted here"} <= set(words(figure))
+    assert "predicted" not in words(figure)
+    held = run.rows[run.rows["implementation"].isin(TILED)]
+    off = float((held["structured_s"] / held["median_s"] - 1).abs().mean())
+    assert f"off by {off * 100:.2g} % in the mean. Bound by wave tail {len(held)}." in said(figure)
+    assert "predicted" in words(figures[0]) and "predicted, with structure" not in words(figures[0])
+    assert "With structure" not in said(figures[0])
+
+
+def test_only_kernels_held_to_this_tile_have_a_modelled_stair(waves: Run) -> None:
+    assert not lines(drawn(modelled(waves, PLAIN))[0], 1, "_structured")
+    only = drawn(modelled(waves, ("triton-256x128",)))
+    assert [len(lines(figure, 1, "_structured")) for figure in only] == [1, 0]
+
+
+def test_one_prediction_for_two_kernels_is_one_line(waves: Run) -> None:
+    run = modelled(waves, TILED)
+    rows = run.rows.copy()
+    here = rows["implementation"].isin(TILED)
+    rows.loc[here, "structured_s"] = rows["n"][here] * 1e-7
+    found = lines(drawn(dataclasses.replace(run, rows=rows))[0], 1, "_structured")
+    assert [line.get_color() for line in found] == ["#444444"]
+
+
+def test_between_far_rows_there_is_no_step(tmp_path: Path) -> None:
+    problems = [Gemm(m=3072, n=n, k=4096, dtype="float16", layout="NT") for n in (512, 1536, 2560)]
+    run = loaded(tmp_path, list(quantized(H100, "gemm/waves", iter(problems))))
+    for line in lines(drawn(modelled(run, TILED))[0], 1, "_structured"):
+        assert list(line.get_xdata()) == [512, 1536, 2560]

@@ -1,0 +1,215 @@
+"""How far predictions are from measured times: the arithmetic of the scorecard.
+
+The error of a prediction is |predicted / measured - 1|, its bias the ratio predicted / measured. A score sums
+them up over the rows of one operator on one device, at one level of the model:
+
+    L0         datasheet_s    the datasheet's roofline
+    L1         predicted_s    the roofline with the ceilings of the same run, and its launch floor
+    L2         structured_s   with structure: tiles, waves, split-K, cache residency, passes
+    L2-priors  priors_s       the same with measured ceilings and shared constants, nothing fitted
+
+All levels of a group are scored on the same rows, those where each of them has a number: a level must not
+look better for having passed over what is hard. Rows without a time, rows whose time is in doubt and rows
+that the model was calibrated with are never scored. Numbers that somebody else measured have groups of their
+own, and so have the regimes, whose clocks differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.model.levels import LEVELS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FINEST = ("L2", "L1", "L2-priors", "L0")
+"""The level that the worst cases are told of: the first of these that a group has."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """One level of the model, over the rows of one operator on one device."""
+
+    operator: str
+    device: str
+    """Slug of the device."""
+    level: str
+    n: int
+    """Rows scored."""
+    mape: float
+    """Mean of the error, percent."""
+    median: float
+    """Median of the error, percent."""
+    p90: float
+    """90th percentile of the error, percent."""
+    ratio: float
+    """Geometric mean of predicted / measured: 1 is unbiased, below 1 is too optimistic."""
+    source: str | None
+    """Who measured, if it was not this suite."""
+    regime: str | None
+    """sustained | boost; None where the rows do not say."""
+    runs: tuple[str, ...]
+    """The runs whose rows are scored, by their ids."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields in this order; the runs as a list."""
+        return asdict(self) | {"runs": list(self.runs)}
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rows that one set of scores is about."""
+
+    operator: str
+    device: str
+    source: str | None
+    regime: str | None
+    levels: tuple[str, ...]
+    """Those with a number for any row of the group."""
+    rows: pd.DataFrame
+    """What is scored: every level has a number for each of them. May be empty."""
+    lost: Mapping[str, int]
+    """Level -> rows that it has a number for and that are not scored, because another level has none."""
+
+
+@dataclass(frozen=True)
+class Scorecard:
+    """What is scored, and how many rows are not, each for the first reason that applies."""
+
+    groups: tuple[Group, ...]
+    """By operator, device, source and regime."""
+    rows: int
+    """All rows that were given."""
+    without_time: int
+    calibrating: int
+    in_doubt: int
+    without_number: int
+    """Rows with a sound time, but at least one of the group's levels has no number for them."""
+
+    @property
+    def scored(self) -> int:
+        """Rows in the scores."""
+        return sum(len(group.rows) for group in self.groups)
+
+    @property
+    def left_out(self) -> str:
+        """For people: `left out: 3 without a time, 2 in doubt (flagged)`; empty if nothing is."""
+        told = (
+            (self.without_time, "without a time"),
+            (self.calibrating, "that calibrate the model"),
+            (self.in_doubt, "in doubt (flagged)"),
+            (self.without_number, "that not every level has a number for"),
+        )
+        said = ", ".join(f"{n} {why}" for n, why in told if n)
+        return said and f"left out: {said}"
+
+
+def scorecard(frame: pd.DataFrame) -> Scorecard:
+    """Sort out what can be scored of these rows.
+
+    `frame` holds rows as `plots.frame` derives them, of one run or of many: the columns of a Measurement,
+    those of LEVELS that there are, `calibrating`, and `scored`: false where the time is in doubt for any
+    reason but that it is quicker than predicted. A case that was visited twice is scored once, so rows of a
+    second visit (older files) are not counted at all.
+    """
+    frame = frame[frame["visit"] == 0]
+    timed = frame["median_s"].to_numpy(dtype=float) > 0
+    calibrating, usable = (frame[name].to_numpy(dtype=bool) for name in ("calibrating", "scored"))
+    sound = frame[timed & ~calibrating & usable]
+    groups = tuple(_groups(sound))
+    return Scorecard(
+        groups=groups,
+        rows=len(frame),
+        without_time=int((~timed).sum()),
+        calibrating=int((timed & calibrating).sum()),
+        in_doubt=int((timed & ~calibrating & ~usable).sum()),
+        without_number=len(sound) - sum(len(group.rows) for group in groups),
+    )
+
+
+def scores(card: Scorecard) -> list[Score]:
+    """A score for each level of each group that has rows."""
+    return [
+        _score(group, level, *predicted_and_measured(group, level))
+        for group in card.groups
+        for level in group.levels
+        if len(group.rows)
+    ]
+
+
+def predicted_and_measured(group: Group, level: str) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds as this level predicts them, and as they were measured, of each row of the group."""
+    rows = group.rows
+    return rows[LEVELS[level]].to_numpy(dtype=float), rows["median_s"].to_numpy(dtype=float)
+
+
+def finest(group: Group) -> str:
+    """The level of a group by which its worst cases are found."""
+    return next(level for level in FINEST if level in group.levels)
+
+
+def worst(card: Scorecard, most: int) -> list[tuple[float, Group, pd.Series]]:
+    """(predicted / measured, its group, the row): the cases farthest off by their group's finest level.
+
+    Farthest in logarithms, so that half the time and double the time are equally wrong; at most `most`.
+    """
+    found = []
+    for group in card.groups:
+        if not len(group.rows):
+            continue
+        predicted_s, measured_s = predicted_and_measured(group, finest(group))
+        ratios = predicted_s / measured_s
+        far = np.argsort(-np.abs(np.log(ratios)), kind="stable")[:most]
+        found += [(float(ratios[i]), group, group.rows.iloc[i]) for i in far]
+    return sorted(found, key=lambda one: -abs(np.log(one[0])))[:most]
+
+
+def _groups(sound: pd.DataFrame) -> Iterator[Group]:
+    # Nulls are values of their own here: "measured by us", "regime not said".
+    for (operator, device, source, regime), rows in sound.groupby(
+        ["operator", "device", "source", "regime"], sort=True, dropna=False
+    ):
+        known = {level: _known(rows, name) for level, name in LEVELS.items() if name in rows}
+        known = {level: has for level, has in known.items() if has.any()}
+        common = np.logical_and.reduce(list(known.values())) if known else np.zeros(len(rows), dtype=bool)
+        yield Group(
+            operator=str(operator),
+            device=str(device),
+            source=_text(source),
+            regime=_text(regime),
+            levels=tuple(known),
+            rows=rows[common],
+            lost={level: int((has & ~common).sum()) for level, has in known.items()},
+        )
+
+
+def _known(rows: pd.DataFrame, column: str) -> np.ndarray:
+    predicted_s: np.ndarray = rows[column].to_numpy(dtype=float)
+    return np.asarray(np.isfinite(predicted_s) & (predicted_s > 0))
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _score(group: Group, level: str, predicted_s: np.ndarray, measured_s: np.ndarray) -> Score:
+    ratios = predicted_s / measured_s
+    error = 100 * np.abs(ratios - 1)
+    return Score(
+        operator=group.operator,
+        device=group.device,
+        level=level,
+        n=len(error),
+        mape=float(error.mean()),
+        median=float(np.median(error)),
+        p90=float(np.quantile(error, 0.9)),
+        ratio=float(np.exp(np.log(ratios).mean())),
+        source=group.source,
+        regime=group.regime,
+        runs=tuple(sorted(group.rows["run_id"].unique())),
+    )

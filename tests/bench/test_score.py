@@ -1,0 +1,191 @@
+"""The scorecard against plain loops, and who is scored: never the doubtful, the calibrating, the mixed."""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+import statistics
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench.judge.score import Scorecard, finest, scorecard, scores, worst
+from bench.model.levels import LEVELS
+from bench.report_score import score_lines
+
+
+def frame(n: int, chance: np.random.Generator, **facts: Any) -> pd.DataFrame:
+    """Rows as `plots.frame` derives them, as far as a score looks at them; predictions off by some 30 %."""
+    median_s = 10 ** chance.uniform(-6, -1, n)
+    made: dict[str, Any] = {
+        "run_id": "run",
+        "visit": 0,
+        "operator": "gemm",
+        "implementation": "cublas",
+        "device": "nvidia-h200",
+        "dtype": "float16",
+        "cache": "cold",
+        "threads_asked": "all",
+        "parameters": [json.dumps({"dtype": "float16", "m": i}) for i in range(n)],
+        "median_s": median_s,
+        "calibrating": False,
+        "scored": True,
+        "source": None,
+        "regime": "sustained",
+        "limiter": "memory",
+        "structured_limiter": "wave tail",
+    }
+    made |= {column: median_s * np.exp(chance.normal(0, 0.3, n)) for column in LEVELS.values()}
+    return pd.DataFrame(made | facts)
+
+
+@pytest.fixture
+def chance() -> np.random.Generator:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    return np.random.default_rng(seed)
+
+
+def test_scores_are_what_a_plain_loop_gives(chance: np.random.Generator) -> None:
+    rows = frame(201, chance)
+    found = scores(scorecard(rows))
+    assert [one.level for one in found] == ["L0", "L1", "L2", "L2-priors"]
+    for one in found:
+        pairs = list(zip(rows[LEVELS[one.level]], rows["median_s"], strict=True))
+        errors = sorted(100 * abs(predicted / measured - 1) for predicted, measured in pairs)
+        assert (one.operator, one.device, one.n, one.runs) == ("gemm", "nvidia-h200", 201, ("run",))
+        assert one.mape == pytest.approx(sum(errors) / 201)
+        assert one.median == pytest.approx(errors[100])
+        assert one.p90 == pytest.approx(errors[180])  # the 181st of 201: 90 % of the others are below
+        logs = [math.log(predicted / measured) for predicted, measured in pairs]
+        assert one.ratio == pytest.approx(math.exp(statistics.fmean(logs)))
+
+
+def test_half_and_double_are_no_bias_but_errors_of_50_and_100(chance: np.random.Generator) -> None:
+    rows = frame(2, chance, median_s=1.0, predicted_s=[0.5, 2.0])
+    one = next(one for one in scores(scorecard(rows)) if one.level == "L1")
+    assert (one.mape, one.ratio) == (pytest.approx(75.0), pytest.approx(1.0))
+    rows = frame(2, chance, median_s=1.0, predicted_s=[0.5, 0.5])
+    assert next(one.ratio for one in scores(scorecard(rows)) if one.level == "L1") == pytest.approx(0.5)
+
+
+def test_all_levels_are_scored_on_the_rows_that_all_of_them_know(chance: np.random.Generator) -> None:
+    rows = frame(100, chance)
+    silent = chance.permutation(100)
+    rows.loc[silent[:30], "structured_s"] = np.nan
+    rows.loc[silent[20:35], "datasheet_s"] = [np.nan, np.inf, 0.0] * 5
+    rows["priors_s"] = np.nan  # a level that the device lacks entirely costs no row
+    card = scorecard(rows)
+    (group,) = card.groups
+    assert group.levels == ("L0", "L1", "L2")
+    assert set(group.rows.index) == set(silent[35:])
+    assert dict(group.lost) == {"L0": 20, "L1": 35, "L2": 5}
+    assert {one.level: one.n for one in scores(card)} == {"L0": 65, "L1": 65, "L2": 65}
+    assert (card.without_number, card.scored) == (35, 65)
+    told = " ".join(score_lines(card, 0))
+    assert "rows with a number lost: L0 20, L1 35, L2 5" in told and "35 that not every level" in told
+
+
+def test_a_level_whose_column_is_absent_is_no_level(chance: np.random.Generator) -> None:
+    rows = frame(9, chance).drop(columns=["priors_s", "datasheet_s"])
+    assert {one.level: one.n for one in scores(scorecard(rows))} == {"L1": 9, "L2": 9}
+
+
+def test_who_is_never_scored(chance: np.random.Generator) -> None:
+    rows = frame(60, chance)
+    rows.loc[0:9, "median_s"] = np.nan
+    rows.loc[5:14, "calibrating"] = True  # 5 to 9 have no time either
+    rows.loc[0:29, "scored"] = False
+    rows.loc[12:14, "scored"] = True  # whatever the column says
+    rows.loc[30:33, "visit"] = 1
+    card = scorecard(rows)
+    counts = (card.rows, card.without_time, card.calibrating, card.in_doubt, card.without_number, card.scored)
+    assert counts == (56, 10, 5, 15, 0, 26)
+    assert set(card.groups[0].rows.index) == set(range(34, 60))
+    assert card.left_out == "left out: 10 without a time, 5 that calibrate the model, 15 in doubt (flagged)"
+
+
+def test_operators_devices_sources_and_regimes_are_never_pooled(chance: np.random.Generator) -> None:
+    kinds: list[dict[str, Any]] = [
+        {},
+        {"operator": "softmax"},
+        {"device": "nvidia-l40s"},
+        {"source": "somebody 1.0; a file"},
+        {"source": "nobody 2.0"},
+        {"regime": "boost"},
+        {"regime": None},
+    ]
+    rows = pd.concat([frame(5 + i, chance, **kind) for i, kind in enumerate(kinds)], ignore_index=True)
+    found = [one for one in scores(scorecard(rows)) if one.level == "L2"]
+    keys = {(one.operator, one.device, one.source, one.regime): one.n for one in found}
+    usual = {"operator": "gemm", "device": "nvidia-h200", "source": None, "regime": "sustained"}
+    assert keys == {tuple((usual | kind).values()): 5 + i for i, kind in enumerate(kinds)}
+    table = "\n".join(score_lines(scorecard(rows), 0))
+    assert "imported: somebody 1.0" in table and "boost" in table and "regime unknown" in table
+    assert [one.operator for one in found] == sorted(one.operator for one in found)
+
+
+def test_runs_of_one_device_are_one_score(chance: np.random.Generator) -> None:
+    rows = pd.concat([frame(4, chance, run_id="b"), frame(3, chance, run_id="a")], ignore_index=True)
+    assert [(one.n, one.runs) for one in scores(scorecard(rows))] == [(7, ("a", "b"))] * 4
+
+
+def test_json_has_its_keys_in_their_order(chance: np.random.Generator) -> None:
+    (one, *_) = scores(scorecard(frame(3, chance)))
+    known = json.loads(json.dumps(one.as_json()))
+    keys = "operator device level n mape median p90 ratio source regime runs"
+    assert " ".join(known) == keys
+    assert (known["source"], known["regime"], known["runs"]) == (None, "sustained", ["run"])
+
+
+def test_the_worst_are_the_farthest_in_logarithms(chance: np.random.Generator) -> None:
+    rows = frame(50, chance)
+    rows["structured_s"] = rows["median_s"] * 1.1
+    rows.loc[7, "structured_s"] = rows.loc[7, "median_s"] / 5  # an error of 80 %, yet farther than
+    rows.loc[9, "structured_s"] = rows.loc[9, "median_s"] * 4  # one of 300 %
+    other = frame(5, chance, operator="softmax").drop(columns=["structured_s", "priors_s", "datasheet_s"])
+    other["predicted_s"] = other["median_s"] * [1, 1, 3, 1, 1]
+    card = scorecard(pd.concat([rows, other], ignore_index=True))
+    assert [finest(group) for group in card.groups] == ["L2", "L1"]
+    found = worst(card, 3)
+    assert [ratio for ratio, *_ in found] == pytest.approx([0.2, 4.0, 3.0])
+    assert [json.loads(row["parameters"])["m"] for *_, row in found] == [7, 9, 2]
+    told = list(score_lines(card, 3))
+    (first,) = [line for line in told if " m=7 " in line]
+    assert (
+        "imported" not in first
+        and first.startswith(" gemm cublas float16 m=7")
+        and " L2 " in first
+        and " 0.200 " in first
+    )
+    assert first.endswith("wave tail")
+    assert next(line for line in told if "softmax cublas float16 m=2" in line).endswith("memory")
+    rows["source"] = "somebody 1.0; a file"
+    assert any("m=7 imported" in line for line in score_lines(scorecard(rows), 3))
+    assert not any("Farthest" in line for line in score_lines(card, 0))
+
+
+@pytest.mark.parametrize("empty", [{"median_s": np.nan}, dict.fromkeys(LEVELS.values(), np.nan)])
+def test_nothing_to_score_is_said_and_is_no_error(
+    chance: np.random.Generator, empty: dict[str, float]
+) -> None:
+    card: Scorecard = scorecard(frame(6, chance, **empty))
+    assert scores(card) == [] and worst(card, 5) == []
+    told = list(score_lines(card, 5))
+    assert told[0].startswith("Scored: 0 of 6 rows")
+    if "median_s" not in empty:
+        assert told[1] == "gemm on nvidia-h200: no level has a prediction, so nothing is scored."
+
+
+def test_levels_that_share_no_row_are_said_to(chance: np.random.Generator) -> None:
+    rows = frame(4, chance).drop(columns=["priors_s", "datasheet_s"])
+    rows["predicted_s"] = [1.0, 1.0, np.nan, np.nan]
+    rows["structured_s"] = [np.nan, np.nan, 1.0, 1.0]
+    card = scorecard(rows)
+    assert scores(card) == []
+    assert "all levels on the same 0 rows; rows with a number lost: L1 2, L2 2" in " ".join(
+        score_lines(card, 5)
+    )

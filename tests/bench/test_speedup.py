@@ -1,0 +1,137 @@
+"""Speed-ups between devices: the same problem only, the quickest of the libraries that both have."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench.datasheet import find_datasheet
+from bench.judge.speedup import speedups, stated_gain
+
+
+def row(device: str, implementation: str, m: int, median_s: float, **facts: Any) -> dict[str, Any]:
+    """A row as far as a speed-up looks at it."""
+    usual = {"operator": "gemm", "cache": "cold", "threads_asked": "all", "regime": None, "visit": 0}
+    counts = {"flop": 2 * m, "byte": m, "intensity": 2.0, "arithmetic": "matrix", "dtype": "float16"}
+    named = {"device": device, "implementation": implementation, "parameters": f"m={m}", "utc": "2026-01-01"}
+    return (
+        usual
+        | counts
+        | named
+        | {"median_s": median_s, "suspect": False, "calibrating": False, "scored": True}
+        | facts
+    )
+
+
+def gained(rows: list[dict[str, Any]], base: str = "a") -> dict[str, dict[str, float]]:
+    """device -> problem -> speed-up."""
+    return {
+        device: dict(zip(cases["parameters"], cases["speedup"], strict=True))
+        for device, cases in speedups(pd.DataFrame(rows), base)
+    }
+
+
+def test_speed_up_is_the_base_over_the_device() -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    chance = np.random.default_rng(seed)
+    a, b = 10 ** chance.uniform(-6, -1, (2, 50))
+    rows = [row("a", "lib", m, t) for m, t in enumerate(a, 1)] + [
+        row("b", "lib", m, t) for m, t in enumerate(b, 1)
+    ]
+    order = chance.permutation(len(rows))
+    found = gained([rows[i] for i in order])
+    assert list(found) == ["b"]
+    assert found["b"] == pytest.approx({f"m={m}": a[m - 1] / b[m - 1] for m in range(1, 51)})
+    (_, cases) = next(speedups(pd.DataFrame(rows), "a"))
+    assert (cases["base_s"] / cases["device_s"] == cases["speedup"]).all()
+    assert (cases["flop"] == 2 * cases["byte"]).all() and set(cases["dtype"]) == {"float16"}
+
+
+def test_the_quickest_of_the_libraries_that_both_have() -> None:
+    rows = [row("a", "cublas", 1, 8.0), row("a", "cublaslt", 1, 6.0), row("a", "inductor", 1, 1.0)]
+    rows += [row("b", "cublas", 1, 2.0), row("b", "cublaslt", 1, 3.0)]
+    assert gained(rows) == {"b": {"m=1": 3.0}}  # 6 / 2: inductor ran on one of them only
+
+
+def test_where_none_is_common_the_quickest_of_each() -> None:
+    rows = [row("a", "onednn", 1, 8.0), row("a", "aten", 1, 9.0), row("b", "cublas", 1, 2.0)]
+    # Another problem has one in common: that decides there, and there only.
+    rows += [row("a", "aten", 2, 9.0), row("a", "onednn", 2, 8.0), row("b", "aten", 2, 3.0)]
+    assert gained(rows) == {"b": {"m=1": 4.0, "m=2": 3.0}}
+
+
+def test_our_kernels_are_no_library() -> None:
+    rows = [row("a", "cublas", 1, 8.0), row("b", "cublas", 1, 4.0)]
+    rows += [
+        row(device, name, 1, 1e-3) for device, name in (("a", "triton"), ("b", "triton-tma"), ("b", "triton"))
+    ]
+    rows += [row("a", "triton", 2, 1.0), row("b", "triton", 2, 0.5)]
+    assert gained(rows) == {"b": {"m=1": 2.0}}
+
+
+@pytest.mark.parametrize(
+    "differs",
+    [
+        *({"cache": "warm"}, {"threads_asked": "one"}, {"operator": "linear"}, {"parameters": "m=9"}),
+        *({"scored": False}, {"median_s": np.nan}, {"visit": 1}),
+    ],
+    ids=str,
+)
+def test_another_problem_or_an_unsound_time_is_no_case(differs: dict[str, Any]) -> None:
+    rows = [
+        row("a", "lib", 1, 8.0),
+        row("b", "lib", 1, 4.0) | differs,
+        row("b", "lib", 2, 4.0),
+        row("a", "lib", 2, 4.0),
+    ]
+    assert gained(rows) == {"b": {"m=2": 1.0}}
+
+
+def test_what_calibrates_is_a_case_like_any_unless_in_doubt() -> None:
+    probe = {"calibrating": True, "scored": False}
+    rows = [row("a", "lib", m, 8.0) | probe for m in (1, 2)] + [row("b", "lib", m, 4.0) for m in (1, 2)]
+    rows[1]["suspect"] = True
+    assert gained(rows) == {"b": {"m=1": 2.0}}
+
+
+def test_what_is_quicker_than_its_roof_is_a_case() -> None:
+    rows = [row("a", "lib", 1, 8.0) | {"suspect": True}, row("b", "lib", 1, 4.0)]
+    assert gained(rows) == {"b": {"m=1": 2.0}}
+
+
+def test_regimes_part_cases_where_all_rows_have_one() -> None:
+    rows = [row("a", "lib", 1, 8.0, regime="sustained"), row("b", "lib", 1, 4.0, regime="boost")]
+    assert gained(rows) == {"b": {}}
+    rows[1]["regime"] = "sustained"
+    assert gained(rows) == {"b": {"m=1": 2.0}}
+    rows[1]["regime"] = None  # imported: nobody knows
+    assert gained(rows) == {"b": {"m=1": 2.0}}
+
+
+def test_of_two_runs_the_newer_row_stands() -> None:
+    old, new = row("b", "lib", 1, 1.0, utc="2026-01-01"), row("b", "lib", 1, 4.0, utc="2026-01-02")
+    for rows in ([old, new], [new, old]):
+        assert gained([row("a", "lib", 1, 8.0), *rows]) == {"b": {"m=1": 2.0}}
+
+
+def test_devices_come_in_the_order_given_and_those_without_a_common_case_are_empty() -> None:
+    rows = [row("c", "lib", 3, 1.0), row("a", "lib", 1, 8.0), row("b", "lib", 1, 4.0)]
+    assert list(gained(rows).items()) == [("c", {}), ("b", {"m=1": 2.0})]
+
+
+def test_what_datasheets_promise() -> None:
+    h100, h200, l4 = map(find_datasheet, ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA L4"))
+    assert stated_gain(h100, h200, "matrix", "bfloat16") == pytest.approx((4.8 / 3.352, 1.0), rel=1e-3)
+    bandwidth, peak = stated_gain(h100, l4, "matrix", "bfloat16")
+    assert bandwidth == pytest.approx(0.3 / 3.352, rel=0.01) and peak == pytest.approx(121 / 989.4, rel=0.01)
+    assert (
+        stated_gain(None, h200, "matrix", "float16")
+        == stated_gain(h200, None, "matrix", "float16")
+        == (None, None)
+    )
+    assert stated_gain(h100, h200, "matrix", "float3")[1] is None

@@ -1,0 +1,220 @@
+"""The three levels in the figures of a sweep: each drawn where it has something of its own to say."""
+
+import dataclasses
+import random
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from bench.datasheet import find_datasheet
+from bench.store import write
+from kernels.gemm.problem import Gemm
+from plots import levels, points, style, sweep
+from plots.frame import Run, load
+from plots.section import Section
+from tests.plots.synthetic import H100, ceilings, row
+
+SEED = random.SystemRandom().randrange(2**32)
+SIZES = (256, 512, 1024, 2048, 4096)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two implementations over five sizes; the structured level is silent."""
+    problems = [Gemm(m=m, n=m, k=m, dtype="float16") for m in SIZES]
+    rows = [row(H100, "gemm/x", problem, name) for problem in problems for name in ("cublas", "triton")]
+    folder = tmp_path_factory.mktemp("plain")
+    (run,) = load([write(folder / "run.parquet", [*ceilings(H100), *rows])], find_datasheet)
+    run.rows["structured_s"], run.rows["structured_per_s"], run.rows["structured_limiter"] = (
+        np.nan,
+        np.nan,
+        "",
+    )
+    return run
+
+
+def structured(run: Run, ratio: dict[str, Any], limiter: str = "wave tail") -> Run:
+    """The structured level says this multiple of the calibrated one, by implementation."""
+    rows = run.rows.copy()
+    factor = rows["implementation"].map(ratio).astype(float)
+    rows["structured_s"] = rows["predicted_s"] * factor
+    rows["structured_per_s"] = rows["predicted_per_s"] / factor
+    rows["structured_limiter"] = np.where(factor.notna(), limiter, "")
+    return dataclasses.replace(run, rows=rows)
+
+
+def drawn(run: Run, quantity: levels.Quantity = "duration") -> Figure:
+    with style.look():
+        rows = run.rows[run.rows["sweep"] == "gemm/x"]
+        (page,) = sweep.draw(run, rows, Section("m"), quantity)
+    return page.figure
+
+
+def lines(figure: Figure, label: str) -> list[Any]:
+    return [line for axes in figure.axes for line in axes.get_lines() if line.get_label() == label]
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for one in figure.legends for text in one.get_texts()]
+
+
+def said(figure: Figure) -> str:
+    return " ".join(text.get_text() for text in figure.texts).replace(style.NO_BREAK, " ")
+
+
+@pytest.mark.parametrize("quantity", sweep.QUANTITIES)
+def test_three_levels_three_lines(plain: Run, quantity: levels.Quantity) -> None:
+    print("seed", SEED)
+    chance = random.Random(SEED)
+    ratio = {"cublas": chance.uniform(1.1, 2.0), "triton": chance.uniform(0.5, 0.9)}
+    run = structured(plain, ratio)
+    figure = drawn(run, quantity)
+    rows = run.rows[run.rows["sweep"] == "gemm/x"]
+    unit = figure.axes[0].get_ylabel()
+    factor = (1e6 if "µs" in unit else 1e3) if quantity == "duration" else 1e-12
+    found = lines(figure, "_structured")
+    assert len(found) == 2 and len({line.get_color() for line in found}) == 2
+    for name, line in zip(("cublas", "triton"), found, strict=True):
+        some = rows[rows["implementation"] == name].sort_values("m")
+        column = "structured_s" if quantity == "duration" else "structured_per_s"
+        assert list(line.get_xdata()) == list(SIZES)
+        assert line.get_ydata() == pytest.approx(some[column] * factor)
+        assert line.get_color() == style.of_implementation(name).color
+    # One calibrated and one datasheet line: the two implementations share them.
+    (calibrated,), (sheet,) = lines(figure, "_predicted"), lines(figure, "_datasheet")
+    assert len({str(line._dash_pattern) for line in (calibrated, sheet, found[0])}) == 3
+    assert sheet.get_color() == style.GREY and calibrated.get_color() not in {x.get_color() for x in found}
+    words = legend(figure)
+    for level in (levels.DATASHEET, levels.CALIBRATED, levels.STRUCTURED):
+        assert words.count(level.said) == 1
+    assert "With structure" in said(figure)
+
+
+@pytest.mark.parametrize(
+    ("factor", "drawn_twice"), [(1.0, False), (1.004, False), (1.006, True), (0.994, True)]
+)
+def test_what_says_the_same_is_drawn_once(plain: Run, factor: float, drawn_twice: bool) -> None:
+    figure = drawn(structured(plain, {"cublas": factor, "triton": factor}))
+    assert bool(lines(figure, "_structured")) is drawn_twice
+    assert (levels.STRUCTURED.said in legend(figure)) is drawn_twice
+    assert bool(lines(figure, "_ratio_below")) is drawn_twice
+    assert ("With structure" in said(figure)) is drawn_twice
+
+
+def test_a_level_that_says_nothing_is_nowhere(plain: Run) -> None:
+    figure = drawn(plain)
+    assert not lines(figure, "_structured") and levels.STRUCTURED.said not in legend(figure)
+    # One implementation of two: its line, and not the other's.
+    figure = drawn(structured(plain, {"cublas": 1.5, "triton": np.nan}))
+    (line,) = lines(figure, "_structured")
+    assert line.get_color() == style.of_implementation("cublas").color
+    assert len(lines(figure, "_ratio_below")) == 1
+
+
+def test_the_datasheet_is_grey_whoever_ran(plain: Run) -> None:
+    rows = plain.rows[plain.rows["implementation"] == "cublas"]
+    figure = drawn(dataclasses.replace(plain, rows=rows))
+    (calibrated,), (sheet,) = lines(figure, "_predicted"), lines(figure, "_datasheet")
+    assert sheet.get_color() == style.GREY
+    assert calibrated.get_color() == style.of_implementation("cublas").color
+
+
+def test_structure_speaks_where_the_calibrated_level_is_silent(plain: Run) -> None:
+    run = structured(plain, {"cublas": 1.0, "triton": 1.0})
+    rows = run.rows.assign(predicted_s=np.nan, predicted_per_s=np.nan, limiter="")
+    figure = drawn(dataclasses.replace(run, rows=rows))
+    assert lines(figure, "_structured") and not lines(figure, "_predicted")
+    assert "Bound by wave tail 10." in said(figure)
+
+
+def test_the_strip_tells_the_levels_apart(plain: Run) -> None:
+    run = structured(plain, {"cublas": 5.0, "triton": 7.0})
+    figure = drawn(run)
+    rows = run.rows[run.rows["sweep"] == "gemm/x"]
+    for label, column in (("_ratio", "structured_s"), ("_ratio_below", "predicted_s")):
+        found = sorted(y for line in lines(figure, label) for y in line.get_ydata())
+        assert found == pytest.approx(sorted(rows[column] / rows["median_s"]))
+    assert all(line.get_linestyle() == "--" for line in lines(figure, "_ratio_below"))
+    assert [line.get_ydata()[0] for line in lines(figure, "_one")] == [1.0]
+    low, high = figure.axes[1].get_ylim()
+    every = [*(rows["structured_s"] / rows["median_s"]), *(rows["predicted_s"] / rows["median_s"])]
+    assert low < min(every) and max(every) < high
+    assert "markers with structure, dashed calibrated" in said(figure)
+    assert "dashed calibrated" not in said(drawn(run, "rate"))
+
+
+def test_flagged_ratios_are_hollow(plain: Run) -> None:
+    rows = plain.rows.copy()
+    here = rows["sweep"] == "gemm/x"
+    rows.loc[here & (rows["m"] == 512), "suspect"] = True
+    figure = drawn(dataclasses.replace(plain, rows=rows))
+    hollow = [line for line in lines(figure, "_ratio") if line.get_markerfacecolor() == "white"]
+    assert [list(line.get_xdata()) for line in hollow] == [[512], [512]]
+
+
+def test_the_caption_counts_what_binds_at_the_best_level(plain: Run) -> None:
+    chance = random.Random(SEED)
+    print("seed", SEED)
+    rows = plain.rows[plain.rows["sweep"] == "gemm/x"].copy()
+    terms = [chance.choice(["launch", "compute", "memory"]) for _ in range(len(rows))]
+    better = [chance.choice(["", "L2", "special functions"]) for _ in range(len(rows))]
+    rows["limiter"], rows["structured_limiter"] = terms, better
+    rows["structured_s"] = [np.nan if not one else 1.0 for one in better]
+    rows.iloc[0, rows.columns.get_loc("median_s")] = np.nan
+    wanted = Counter([b or t for t, b in zip(terms, better, strict=True)][1:])
+    told = levels.bound(rows)
+    assert told.startswith("Bound by ") and told.endswith(".")
+    found = dict(one.rsplit(" ", 1) for one in told.removeprefix("Bound by ").removesuffix(".").split(", "))
+    assert {term: int(n) for term, n in found.items()} == wanted
+    counts = [int(n) for n in found.values()]
+    assert counts == sorted(counts, reverse=True)
+    assert levels.bound(rows.assign(limiter="", structured_s=np.nan)) == ""
+
+
+def test_a_normalised_duration_divides_every_level(plain: Run) -> None:
+    run = structured(plain, {"cublas": 1.5, "triton": 1.7})
+    rows = run.rows[run.rows["sweep"] == "gemm/x"]
+    with style.look():
+        (page,) = sweep.draw(run, rows, Section("m", per=("n",)), "duration")
+    found = [y for line in lines(page.figure, "_structured") for y in line.get_ydata()]
+    measured = [y for line in lines(page.figure, "_line") for y in line.get_ydata()]
+    ordered = rows.sort_values(["implementation", "m"])
+    assert np.divide(found, measured) == pytest.approx(ordered["structured_s"] / ordered["median_s"])
+
+
+# --- imported ---------------------------------------------------------------------------------------
+
+
+def imported(run: Run, which: pd.Series) -> Run:
+    rows = run.rows.assign(imported=which, source=np.where(which, "somebody 1.0", None))
+    return dataclasses.replace(run, rows=rows)
+
+
+def test_imported_points_are_crosses_without_bars(plain: Run) -> None:
+    run = imported(plain, plain.rows["operator"].notna())
+    figure = drawn(run)
+    assert not lines(figure, "_measured")
+    crosses = lines(figure, "_imported")
+    assert sum(len(line.get_xdata()) for line in crosses) == 10
+    assert {line.get_marker() for line in crosses} == {points.IMPORTED}
+    assert not [c for axes in figure.axes for c in axes.collections if c.get_label() == "_interval"]
+    assert "no interval" in said(figure) and "imported: somebody 1.0" in said(figure)
+    assert {"cublas (imported)", "triton (imported)"} <= set(legend(figure))
+    assert points.IMPORTED not in {look.marker for look in style.IMPLEMENTATIONS.values()}
+
+
+def test_imported_points_beside_ours(plain: Run) -> None:
+    figure = drawn(imported(plain, plain.rows["implementation"] == "cublas"))
+    for label in ("_measured", "_imported"):
+        assert sum(len(line.get_xdata()) for line in lines(figure, label)) == 5
+    assert "Crosses are imported" in said(figure) and "bars: its 95 % interval" in said(figure)
+
+
+def test_ours_are_never_called_imported(plain: Run) -> None:
+    figure = drawn(plain)
+    assert not lines(figure, "_imported")
+    assert "mported" not in said(figure) and not any("imported" in word for word in legend(figure))

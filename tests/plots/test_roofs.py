@@ -1,0 +1,224 @@
+"""What stands over the points of a roofline: stated, measured, and a cache's; and the points above them."""
+
+import dataclasses
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from bench.datasheet import find_datasheet
+from bench.model.ceilings import Ceiling, Ceilings
+from bench.store import write
+from kernels.gemm.problem import Gemm
+from plots import roofline, roofs, style
+from plots.frame import Run, load
+from plots.points import IMPORTED
+from tests.plots.synthetic import CPU, H100, ceilings, row
+
+SEED = random.SystemRandom().randrange(2**32)
+SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    problems = [Gemm(m=m, n=m, k=m, dtype="float16") for m in SIZES]
+    rows = [row(H100, "gemm/x", problem, name) for problem in problems for name in ("cublas", "triton")]
+    folder = tmp_path_factory.mktemp("plain")
+    (run,) = load([write(folder / "run.parquet", [*ceilings(H100), *rows])], find_datasheet)
+    run.rows["structured_s"], run.rows["structured_limiter"] = np.nan, ""
+    return with_cached(run, {})
+
+
+def with_cached(run: Run, per_s: dict[int, float]) -> Run:
+    """The run with these bandwidths by working set, and none else."""
+    cached = {byte: Ceiling(rate, rate, rate, "") for byte, rate in sorted(per_s.items())}
+    changed = {how: dataclasses.replace(one, cached=cached) for how, one in run.ceilings.items()}
+    return dataclasses.replace(run, ceilings=changed)
+
+
+def drawn(run: Run) -> Figure:
+    with style.look():
+        return dict(roofline.draw(run))["float16"].figure
+
+
+def lines(figure: Figure, label: str) -> list[Any]:
+    return [line for line in figure.axes[0].get_lines() if line.get_label() == label]
+
+
+def said(figure: Figure) -> str:
+    return " ".join(text.get_text() for text in figure.texts).replace(style.NO_BREAK, " ")
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for one in figure.legends for text in one.get_texts()]
+
+
+def test_without_cache_ceilings_there_is_no_cache_roof(plain: Run) -> None:
+    figure = drawn(plain)
+    assert not lines(figure, "_cache") and "copy that stays in a cache" not in legend(figure)
+
+
+def test_a_cache_roof_is_dashed_and_ends_at_the_peak(plain: Run) -> None:
+    run = with_cached(plain, {2**22: 7e12, 2**24: 6.8e12, 2**28: 3.0e12})
+    figure = drawn(run)
+    (cache,) = lines(figure, "_cache")
+    roof = run.roof("cold")
+    peak = roof.peak("matrix", "float16")
+    assert peak is not None
+    x, y = cache.get_xdata(), cache.get_ydata()
+    assert y == pytest.approx(np.minimum(peak, np.asarray(x) * 7e12) * 1e-12)
+    assert peak / 7e12 in [pytest.approx(one) for one in x], "the ridge is one of its points"
+    solid = [line for line in lines(figure, "_roof") if line.get_color() == style.BLACK]
+    assert cache.is_dashed() and not solid[0].is_dashed() and cache.get_linewidth() < solid[0].get_linewidth()
+    assert any("7000 GB/s copy of 4 MiB" in text.get_text() for text in figure.axes[0].texts)
+    assert "copy that stays in a cache" in legend(figure)
+
+
+@pytest.mark.parametrize(
+    ("per_s", "wanted"),
+    [
+        ({2**20: 1.39}, []),  # no quicker than memory, but for what measuring moves
+        ({2**20: 1.41}, [1.41]),
+        ({2**18: 9.0, 2**20: 8.8, 2**22: 5.0, 2**24: 4.0, 2**26: 2.0}, [9.0, 5.0, 2.0]),
+        ({2**18: 16.0, 2**20: 8.0, 2**22: 4.0, 2**24: 2.0}, [16.0, 8.0, 4.0]),  # three at most
+        ({2**18: 3.0, 2**20: 6.0, 2**22: 5.9}, [6.0]),  # a small set may be too short to be quick
+    ],
+)
+def test_caches_are_told_apart_by_bandwidth(plain: Run, per_s: dict[int, float], wanted: list[float]) -> None:
+    copy = plain.roof("cold").copy_byte_per_s
+    assert copy is not None
+    run = with_cached(plain, {byte: rate * copy for byte, rate in per_s.items()})
+    found = [roof for roof in roofs.of(run, run.rows, "float16", "cold") if roof.kind == "cached"]
+    assert [(roof.bandwidth or 0) / copy for roof in found] == pytest.approx(wanted)
+
+
+def test_a_peak_without_a_bandwidth_is_a_flat_roof(plain: Run) -> None:
+    """As imported rows have it, among which nothing was streamed."""
+    flat = {how: dataclasses.replace(c, bandwidth_byte_per_s={}) for how, c in plain.ceilings.items()}
+    figure = drawn(dataclasses.replace(plain, ceilings=flat, datasheet=None))
+    (roof,) = lines(figure, "_roof")
+    assert len(set(roof.get_ydata())) == 1
+    assert "Above" not in said(figure), "below an unknown slope nothing is known to be above it"
+    assert not lines(figure, "_ridge") and "read to write bandwidth" not in legend(figure)
+
+
+# --- points -----------------------------------------------------------------------------------------
+
+
+def test_points_above_a_roof_are_shown_and_counted(plain: Run) -> None:
+    print("seed", SEED)
+    chance = random.Random(SEED)
+    roof = plain.roof("cold")
+    peak, copy = roof.peak("matrix", "float16"), roof.copy_byte_per_s
+    assert peak and copy and plain.datasheet
+    points = plain.rows["sweep"] == "gemm/x"
+    at = np.minimum(peak, plain.rows["intensity"] * copy)
+    share = np.array([chance.choice([0.5, 0.999, 1.001, 1.2, 30.0]) for _ in range(len(plain.rows))])
+    share[np.flatnonzero(points)[0]] = 30.0
+    rows = plain.rows[points].assign(flop_per_s=(at * share)[points])
+    rows["median_s"] = rows["flop"] / rows["flop_per_s"]
+    figure = drawn(dataclasses.replace(plain, rows=rows))
+    over = int((share[points] > 1).sum())
+    assert f"Above the measured roof: {over}, by 2.9e+03 %" in said(figure)
+    sheet_peak = plain.datasheet.peak_flop_per_s("matrix", "float16")
+    bandwidth = plain.datasheet.bandwidth_byte_per_s
+    assert sheet_peak and bandwidth
+    stated = np.minimum(sheet_peak, rows["intensity"] * bandwidth)
+    over = int((rows["flop_per_s"] > stated).sum())
+    assert f"Above the datasheet roof: {over}, by" in said(figure)
+    shown = [y for line in lines(figure, "_measured") for y in line.get_ydata()]
+    factor = 1e-12 if figure.axes[0].get_ylabel() == "TFLOP/s" else 1e-9
+    assert sorted(shown) == pytest.approx(sorted(rows["flop_per_s"] * factor))
+    low, high = figure.axes[0].get_ylim()
+    assert low < min(shown) and max(shown) < high
+
+
+def test_nothing_above_is_not_told(plain: Run) -> None:
+    rows = plain.rows.assign(flop_per_s=plain.rows["flop_per_s"] * 0.5)
+    assert "Above" not in said(drawn(dataclasses.replace(plain, rows=rows)))
+
+
+def test_each_type_is_held_against_its_own_peak(plain: Run) -> None:
+    rows = plain.rows[plain.rows["dtype"].isin(["float16", "float64"]) & (plain.rows["flop"] > 0)]
+    share = roofs.above(plain, rows, "cold")["measured"]
+    for dtype in ("float16", "float64"):
+        peak = plain.roof("cold").peak("matrix", dtype)
+        here = rows["dtype"] == dtype
+        large = here & (rows["m"] == 4096)
+        assert peak and share[large].to_numpy() == pytest.approx(rows["flop_per_s"][large] / peak)
+
+
+def test_predictions_are_bars_where_there_is_room(plain: Run) -> None:
+    rows = plain.rows.copy()
+    here = (rows["sweep"] == "gemm/x") & (rows["implementation"] == "cublas")
+    rows.loc[here, "structured_s"] = rows["predicted_s"] * 2
+    figure = drawn(dataclasses.replace(plain, rows=rows))
+    (bars,) = lines(figure, "_expected")
+    some = rows[(rows["dtype"] == "float16") & rows["flop_per_s"].notna()]
+    best = some["structured_s"].fillna(some["predicted_s"])
+    assert bars.get_ydata() == pytest.approx(some["flop"] / best * 1e-12)
+    assert bars.get_xdata() == pytest.approx(some["intensity"])
+    assert "predicted of a point" in legend(figure)
+    copies = -(-(roofline.MOST_PREDICTED + 1) // len(rows))
+    many = dataclasses.replace(plain, rows=rows.loc[np.tile(rows.index, copies * 8)].reset_index(drop=True))
+    assert not lines(drawn(many), "_expected") and "predicted of a point" not in legend(drawn(many))
+
+
+def test_the_caption_says_what_binds(plain: Run) -> None:
+    rows = plain.rows[plain.rows["flop_per_s"].notna() & (plain.rows["dtype"] == "float16")]
+    told = re.search(r"Bound by ([^.]*)\.", said(drawn(plain)))
+    assert told
+    found = {term: int(n) for term, n in (one.rsplit(" ", 1) for one in told[1].split(", "))}
+    assert found == rows["limiter"].value_counts().to_dict()
+
+
+def test_thousands_of_points_are_a_picture_in_the_svg(plain: Run, tmp_path: Path) -> None:
+    rows = plain.rows[(plain.rows["sweep"] == "gemm/x")]
+    times = -(-(roofline.MOST_DRAWN + 1) // len(rows))
+    many = dataclasses.replace(plain, rows=rows.loc[np.tile(rows.index, times)].reset_index(drop=True))
+    with style.look():
+        pages = dict(roofline.draw(many))
+        _, svg = pages["float16"].save(tmp_path / "many")
+    found = lines(pages["float16"].figure, "_measured")
+    assert sum(len(line.get_xdata()) for line in found) == len(many.rows) > roofline.MOST_DRAWN
+    assert all(line.get_rasterized() for line in found)
+    text = svg.read_text()
+    assert text.count("<image") == 1 and text.count("<use") < 500
+    few = lines(drawn(plain), "_measured")
+    assert not any(line.get_rasterized() for line in few)
+
+
+@pytest.mark.parametrize("of_all", [True, False])
+def test_imported_points_are_crosses_and_named(plain: Run, of_all: bool) -> None:
+    which = plain.rows["implementation"].eq("cublas") | of_all
+    rows = plain.rows.assign(imported=which, source=np.where(which, "somebody 1.0", None))
+    figure = drawn(dataclasses.replace(plain, rows=rows))
+    markers = {line.get_marker() for line in lines(figure, "_measured")}
+    assert (markers == {IMPORTED}) if of_all else (IMPORTED in markers and len(markers) == 2)
+    assert "cublas (imported)" in legend(figure) and ("triton (imported)" in legend(figure)) is of_all
+    assert "Imported times have no interval" in said(figure) and "imported: somebody 1.0" in said(figure)
+    assert ("roof of the imported rows" in legend(figure)) is of_all
+    assert ("measured roof" in legend(figure)) is not of_all
+    assert "mported" not in said(drawn(plain)) and "measured roof" in legend(drawn(plain))
+
+
+def test_a_cpu_has_its_caches_too(tmp_path: Path) -> None:
+    problem = Gemm(m=512, n=512, k=512, dtype="float32")
+    rows = [*ceilings(CPU), row(CPU, "gemm/x", problem, "onednn")]
+    (run,) = load([write(tmp_path / "run.parquet", rows)], find_datasheet)
+    copy = run.roof("cold").copy_byte_per_s
+    assert copy
+    run = with_cached(run, {2**18: 20 * copy, 2**20: 12 * copy, 2**23: 4 * copy, 2**26: copy})
+    with style.look():
+        figure = dict(roofline.draw(run))["float32"].figure
+    words = " ".join(text.get_text() for text in figure.axes[0].texts)
+    assert len(lines(figure, "_cache")) == 3
+    assert "copy of 256 KiB" in words and "copy of 1 MiB" in words and "copy of 8 MiB" in words
+
+
+def test_no_ceilings_no_cache_roof() -> None:
+    assert roofs._caches(Ceilings(), None) == []
