@@ -65,9 +65,10 @@ class Basis:
                 f"average: half by less than {here.median:.0%}, one in ten by more than {here.p90:.0%}."
             )
         elif off:
+            devices = "device" if len(off) == 1 else "devices"
             yield (
-                f"No timing from {self.wanted.name} is known. Scaled to {len(off)} other devices in the same "
-                f"way, L2 was off by {min(off):.0%} to {max(off):.0%} on average, in the middle "
+                f"No timing from {self.wanted.name} is known. Scaled to {len(off)} other {devices} in the "
+                f"same way, L2 was off by {min(off):.0%} to {max(off):.0%} on average, in the middle "
                 f"{statistics.median(off):.0%}."
             )
         else:
@@ -145,14 +146,17 @@ def _facts(case: Case, on: Basis) -> dict[str, Any]:
 
 def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterator[str]:
     """A line a sweep, with `each` a line a case below it; then the sum and what it rests on."""
+    possible = [
+        [case for case in some.cases if not case.missing("cuda", on.wanted.capability)] for some in loaded
+    ]
+    names = [_name(case) for cases in possible for case in cases] if each else []
+    width = max([34, *map(len, names), *(len(cases[0].sweep) for cases in possible if cases)])
     yield f"{on.wanted.name}: one launch of each case, predicted"
-    yield _line("", "cases", ("L0 datasheet", "L1 calibrated", "L2 structure"), "bound by (L2)")
+    head = ("L0 datasheet", "L1 calibrated", "L2 structure")
+    yield _line(width, "", "cases", head, "bound by (L2)")
     known_s: dict[str, list[float]] = {column: [] for column in COLUMNS}
     count = 0
-    for _, listed in loaded:
-        cases = [case for case in listed if not case.missing("cuda", on.wanted.capability)]
-        if not cases:
-            continue
+    for cases in filter(None, possible):
         rows = predictions(on, cases)
         count += len(rows)
         for column, kept in known_s.items():
@@ -161,11 +165,11 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
         told = ", ".join(f"{name} {n}" for name, n in bound.most_common()) or "nobody knows"
         # A sum that leaves some out would be compared with one that does not.
         sums_s = [rows[column].sum(skipna=False) for column in COLUMNS]
-        yield _line(listed[0].sweep, str(len(rows)), [_text(seconds) for seconds in sums_s], told)
+        yield _line(width, cases[0].sweep, str(len(rows)), [_text(seconds) for seconds in sums_s], told)
         if each:
             for case, row in zip(cases, rows.to_dict("records"), strict=True):
-                name = f"  {case.implementation} {case.problem}"
-                yield _line(name, "", [_text(row[column]) for column in COLUMNS], row["structured_limiter"])
+                texts = [_text(row[column]) for column in COLUMNS]
+                yield _line(width, _name(case), "", texts, row["structured_limiter"])
     sums = zip(("L0", "L1", "L2"), known_s.values(), strict=True)
     told = "; ".join(f"{level} {_text(sum(kept))} for {len(kept)} of them" for level, kept in sums)
     yield f"one launch of each of {count} cases: {told}"
@@ -176,6 +180,10 @@ def _text(seconds: float) -> str:
     return seconds_text(seconds) if seconds > 0 else "-"
 
 
-def _line(name: str, cases: str, texts: Sequence[str], told: str) -> str:
+def _name(case: Case) -> str:
+    return f"  {case.implementation} {case.problem}"
+
+
+def _line(width: int, name: str, cases: str, texts: Sequence[str], told: str) -> str:
     columns = " ".join(f"{text:>13}" for text in texts)
-    return f"{name:<34} {cases:>5} {columns}   {told}".rstrip()
+    return f"{name:<{width}} {cases:>5} {columns}   {told}".rstrip()

@@ -31,6 +31,7 @@ from plots import (
 )
 from plots.frame import PlotError, Run, load
 from plots.page import Page
+from plots.saving import save_all
 from plots.section import sections
 
 SWEEPS = Path(__file__).resolve().parent.parent / "sweeps"
@@ -63,6 +64,16 @@ Results = Annotated[
     list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders of them.")
 ]
 
+Lenders = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--calibrated-by",
+        metavar="RESULT",
+        help="Runs whose ceilings and calibration stand in, for the same device, where a result has none of "
+        "its own, as points of a published figure. Repeatable.",
+    ),
+]
+
 
 @app.command()
 def draw(
@@ -77,13 +88,14 @@ def draw(
             "<device>/<run> below it, each its own, and compared/ for what they show together.",
         ),
     ] = None,
+    lenders: Lenders = None,
 ) -> None:
     """Draw every figure of these results; several runs also together, their devices side by side.
 
     The first device named is the one that others are held against.
     """
     with _one_sentence("figures"):
-        runs = _load(results)
+        runs = _load(results, lenders)
         for run in runs:
             alone = to is not None and len(runs) == 1
             folder = (to or FIGURES) if alone else (to or FIGURES) / run.device / run.run_id
@@ -99,10 +111,9 @@ def draw(
         if len(together) > 1:
             folder = (to or FIGURES) / COMPARED
             base = _first(results, [run.device for run in together])
-            drawn = []
             with style.look():
-                for stem, page in compared.draw(together, base, lambda said: typer.echo(said, err=True)):
-                    drawn += page.save(folder / stem)
+                found = compared.draw(together, base, lambda said: typer.echo(said, err=True))
+                drawn = save_all((folder / stem, page) for stem, page in found)
             typer.echo(f"{folder}: {len(drawn) // 2} figures of {len(together)} runs together, PNG and SVG")
 
 
@@ -115,6 +126,7 @@ def score(
     most: Annotated[
         int, typer.Option("--worst", metavar="N", min=0, help="List the N cases farthest off.")
     ] = 5,
+    lenders: Lenders = None,
 ) -> None:
     """How far predictions are from what was measured, by operator, device and level of the model.
 
@@ -123,7 +135,8 @@ def score(
     geometric mean of predicted / measured.
     """
     with _one_sentence("scores"):
-        card = judge.scorecard(pd.concat([run.rows for run in _load(results)], ignore_index=True))
+        runs = _load(results, lenders)
+        card = judge.scorecard(pd.concat([run.rows for run in runs], ignore_index=True))
         for line in score_lines(card, most):
             typer.echo(line)
         if to is not None:
@@ -143,8 +156,14 @@ def _one_sentence(what: str) -> Iterator[None]:
         raise typer.Exit(2) from error
 
 
-def _load(results: Sequence[Path]) -> list[Run]:
-    return load(results, find_datasheet, lambda said: typer.echo(f"left out: {said}", err=True))
+def _load(results: Sequence[Path], lenders: Sequence[Path] | None) -> list[Run]:
+    runs = load(
+        results, find_datasheet, lambda said: typer.echo(f"left out: {said}", err=True), lenders or ()
+    )
+    for run in runs:
+        if run.lent:
+            typer.echo(f"{run.device} {run.run_id}: calibrated by run {run.lent.run_id}", err=True)
+    return runs
 
 
 def _first(results: Sequence[Path], devices: Sequence[str]) -> str:
@@ -160,11 +179,8 @@ def _first(results: Sequence[Path], devices: Sequence[str]) -> str:
 
 def save(run: Run, folder: Path, sweeps: Path) -> list[Path]:
     """Write every figure of a run below a folder; their paths, PNG and SVG in turn."""
-    paths: list[Path] = []
     with style.look():
-        for stem, page in pages(run, sweeps):
-            paths += page.save(folder / stem)
-    return paths
+        return save_all((folder / stem, page) for stem, page in pages(run, sweeps))
 
 
 def pages(run: Run, sweeps: Path) -> Iterator[tuple[str, Page]]:

@@ -49,7 +49,7 @@ def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
             ticks = [v for v in distinct if round(math.log2(v / distinct.min())) % every == 0]
             axis.set_major_locator(FixedLocator([float(v) for v in ticks]))
             binary = distinct.max() >= 2**17
-            axis.set_major_formatter(FuncFormatter(lambda v, _: _binary(v) if binary else style.number(v)))
+            axis.set_major_formatter(FuncFormatter(_binary if binary else _number))
             axis.set_minor_locator(NullLocator())
         else:
             _decades(axis, distinct, most)
@@ -61,7 +61,7 @@ def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
         axis.set_major_locator(FixedLocator([float(v) for v in distinct]))
     else:
         axis.set_major_locator(MaxNLocator(most, integer=whole))
-    axis.set_major_formatter(FuncFormatter(lambda v, _: style.number(v)))
+    axis.set_major_formatter(FuncFormatter(_number))
 
 
 def measured(axis: Axis, values: np.ndarray, log: bool) -> None:
@@ -71,7 +71,7 @@ def measured(axis: Axis, values: np.ndarray, log: bool) -> None:
         _decades(axis, values[np.isfinite(values)], 6)
     else:
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-        axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+        axis.set_major_formatter(FuncFormatter(plain))
 
 
 def ratio(axes: Axes, values: np.ndarray) -> None:
@@ -84,7 +84,7 @@ def ratio(axes: Axes, values: np.ndarray) -> None:
     axes.set_yscale("log", base=2)
     axes.set_ylim(2.0 ** (-reach * 1.15), 2.0 ** (reach * 1.15))
     axes.yaxis.set_major_locator(FixedLocator([2.0**p for p in powers if abs(p) <= reach]))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}" if v >= 1 else f"1/{1 / v:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(_fraction))
     axes.yaxis.set_minor_locator(NullLocator())
 
 
@@ -99,7 +99,7 @@ def _decades(axis: Axis, values: np.ndarray, most: int) -> None:
     axis.set_major_locator(
         LogLocator(10, subs=(1.0, 2.0, 5.0) if decades * 3 <= most else (1.0,), numticks=most + 2)
     )
-    axis.set_major_formatter(FuncFormatter(lambda v, _: _decimal(v)))
+    axis.set_major_formatter(FuncFormatter(_decimal))
     _small_ticks(axis, _between_decades)
 
 
@@ -146,7 +146,7 @@ def _whole(low: float, high: float) -> np.ndarray:
     return np.arange(math.ceil(low), math.floor(high) + 1, dtype=float)
 
 
-def _decimal(value: float) -> str:
+def _decimal(value: float, _: object = None) -> str:
     """1000 as it is, and 1e6: seven digits would push the axis's name out of the picture."""
     if value >= 10**6:
         return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
@@ -158,7 +158,24 @@ def short(value: float) -> str:
     return _binary(value) if value >= 2**17 and value % 2**10 == 0 else style.number(value)
 
 
-def _binary(value: float) -> str:
+# Named functions label ticks: what is drawn goes to another process to be saved, and a lambda cannot.
+
+
+def plain(value: float, _: object = None) -> str:
+    """A tick's label: 0.05, 2, 1e+06."""
+    return f"{value:g}"
+
+
+def _number(value: float, _: object = None) -> str:
+    return style.number(value)
+
+
+def _fraction(value: float, _: object = None) -> str:
+    """2 as 2, 0.5 as 1/2."""
+    return f"{value:g}" if value >= 1 else f"1/{1 / value:g}"
+
+
+def _binary(value: float, _: object = None) -> str:
     """16384 as 16 Ki, 1048576 as 1 Mi."""
     for power, prefix in ((30, "Gi"), (20, "Mi"), (10, "Ki")):
         if value >= 2**power:

@@ -19,6 +19,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from bench.judge import duel as judge
 from plots import style
+from plots.axes import plain
 from plots.frame import Run
 from plots.page import Page
 
@@ -116,7 +117,7 @@ def _panel(axes: Axes, standing: judge.Standing, goal: judge.Goal | None) -> Non
     axes.set_ylim(low / margin, high * margin)
     axes.set_xlim(0.3, len(cases) + 0.7)
     axes.yaxis.set_major_locator(FixedLocator(_ticks(low / margin, high * margin)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(plain))
     axes.yaxis.set_minor_locator(NullLocator())
     few = [float(place) for place in range(1, len(cases) + 1)]
     axes.xaxis.set_major_locator(FixedLocator(few) if len(few) <= 5 else MaxNLocator(5, integer=True))

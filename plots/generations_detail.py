@@ -48,8 +48,8 @@ def page(found: Compared, operator: str, dtype: str) -> Page | None:
         f"Same problems. {speedups.middle()} Up to {MANY} cases are points, each one. "
         f"{speedups.measured_alike(found)}",
         _RIGHT_IN,
+        _LEFT_IN,
     )
-    drawn.LEFT = _LEFT_IN
     many = any(len(cases) > MANY for cases in by_device.values())
     drawn.legend(
         [

@@ -115,7 +115,7 @@ def _bar(page: Page, grid: GridSpec) -> None:
     bar = page.figure.colorbar(ScalarMappable(_norm(), _map()), axes, extend="both")
     bar.set_label("measured / predicted time")
     bar.ax.yaxis.set_major_locator(FixedLocator([-1.0, -0.5, 0.0, 0.5, 1.0]))
-    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{2.0**v:.2g}"))
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(_as_ratio))
     bar.ax.grid(visible=False)
 
 
@@ -239,3 +239,8 @@ def _caption(rows: pd.DataFrame, section: Section, x: _Places, y: _Places) -> st
             f"{int(timed['suspect'].sum())} of the cases are flagged as in doubt, yet in their cells."
         )
     return " ".join(filter(None, told))
+
+
+def _as_ratio(power: float, _: object = None) -> str:
+    """A tick of the bar, which counts powers of two."""
+    return f"{2.0**power:.2g}"

@@ -29,13 +29,14 @@ class Page:
         below: str,
         caption: str,
         right_in: float = RIGHT,
+        left_in: float = LEFT,
     ) -> None:
         """`height_in` is the drawing area's, x labels included; the page grows around it.
 
-        `right_in` is the margin right of the axes, of which RIGHT stays free.
+        `right_in` is the margin right of the axes, of which RIGHT stays free; `left_in` that for y labels.
         """
         self.width_in = width_in
-        self._right_in = right_in
+        self._left_in, self._right_in = left_in, right_in
         columns = int((width_in - 0.3) * 16.4)
         self._title = textwrap.wrap(title, int(columns * 0.62)) or [""]
         self._below = [line.strip(" ·") for line in textwrap.wrap(below, columns)]
@@ -95,7 +96,7 @@ class Page:
         return figure.add_gridspec(
             rows,
             columns,
-            left=self.LEFT / self.width_in,
+            left=self._left_in / self.width_in,
             right=1 - self._right_in / self.width_in,
             top=1 - top_in / height_in,
             bottom=bottom_in / height_in,

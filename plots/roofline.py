@@ -146,7 +146,7 @@ def _caption(run: Run, points: pd.DataFrame, how: str) -> str:
     for kind, share in roofs.above(run, points, how).items():
         over = share[share > 1] - 1
         if len(over):
-            most = f"by {over.max() * 100:.2g} %" + (" at most" if len(over) > 1 else "")
+            most = f"by {style.number(round(over.max() * 100))} %" + (" at most" if len(over) > 1 else "")
             told.append(
                 f"Above the {'datasheet' if kind == 'stated' else 'measured'} roof: {len(over)}, {most}."
             )

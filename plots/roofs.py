@@ -59,13 +59,19 @@ def of(run: Run, points: pd.DataFrame, dtype: str, how: str) -> list[Roof]:
     for unit in sorted(points["arithmetic"].unique()):
         if sheet is not None:
             roofs.append(Roof("stated", sheet.peak_flop_per_s(unit, dtype), sheet.bandwidth_byte_per_s))
-        roofs.append(Roof("measured", ceilings.peak(unit, dtype), ceilings.copy_byte_per_s))
+        roofs.append(Roof("measured", ceilings.peak(unit, dtype), _slope(ceilings)))
     # A slope without a peak (vector arithmetic, whose peak nobody measures) adds nothing to one that has one.
     whole = {(roof.kind, roof.bandwidth) for roof in roofs if roof.peak}
     roofs = [roof for roof in roofs if roof.peak or (roof.kind, roof.bandwidth) not in whole]
     roofs = list(dict.fromkeys(roof for roof in roofs if roof.peak or roof.bandwidth))
     highest = max((roof.peak for roof in roofs if roof.kind == "measured" and roof.peak), default=None)
     return roofs + _caches(ceilings, highest)
+
+
+def _slope(ceilings: Ceilings) -> float | None:
+    """Bandwidth of a copy; of what is nearest to it where none was measured, as of imported timings."""
+    second_per_byte = ceilings.second_per_byte(0.5)
+    return None if second_per_byte is None else 1.0 / float(second_per_byte)
 
 
 def _caches(ceilings: Ceilings, peak: float | None) -> list[Roof]:
@@ -103,7 +109,7 @@ def above(run: Run, points: pd.DataFrame, how: str) -> dict[Kind, pd.Series]:
     pairs = list(zip(points["arithmetic"], points["dtype"], strict=True))
     found: dict[Kind, pd.Series] = {}
     for kind, peak_of, bandwidth in (
-        ("measured", ceilings.peak, ceilings.copy_byte_per_s),
+        ("measured", ceilings.peak, _slope(ceilings)),
         ("stated", sheet.peak_flop_per_s if sheet else None, sheet.bandwidth_byte_per_s if sheet else None),
     ):
         peak = {pair: (peak_of(*pair) if peak_of else None) or np.nan for pair in set(pairs)}

@@ -147,7 +147,7 @@ def _errors(axes: Axes, groups: Sequence[Group], found: Sequence[Score]) -> None
     low, high = axes.get_xlim()
     axes.set_xlim(min(low, 5.0), max(high, 30.0))
     axes.xaxis.set_major_locator(FixedLocator([float(tick) for tick in _TICKS]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(scale.plain))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("|predicted / measured - 1| (percent)")
     for goal in (10.0, 25.0):

@@ -14,6 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bench.judge import speedup as judge
 from plots import style
+from plots.axes import plain
 
 _TICKS = (
     *(
@@ -90,7 +91,7 @@ def ratio_axis(axes: Axes, shown: Sequence[float]) -> None:
         if low <= tick <= high and all(abs(math.log(tick / one)) >= math.log(apart) for one in ticks):
             ticks.append(tick)
     axes.yaxis.set_major_locator(FixedLocator(ticks))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(plain))
     axes.yaxis.set_minor_locator(NullLocator())
 
 

@@ -232,9 +232,12 @@ def facts(run: Run, rows: pd.DataFrame) -> str:
         kinds["driver"] = "kernel"
     told = [_each(rows["device_name"])]
     told += [f"{word} {_each(rows[column])}" for column, word in kinds.items() if _each(rows[column])]
-    told += [_each(rows["utc"].str[:10]), f"{_each(rows['cache'])} cache, clock {_each(rows['clock'])}"]
+    clock = f", clock {_each(rows['clock'])}" if _each(rows["clock"]) else ""
+    told += [_each(rows["utc"].str[:10]), f"{_each(rows['cache'])} cache{clock}"]
     if "one" in set(rows["threads_asked"]):
         told.append(f"threads: {_each(rows['threads_asked'])}")
+    if run.lent:
+        told.append(f"calibrated by run {run.lent.run_id}")
     timed = int(rows["median_s"].notna().sum())
     told.append(f"n = {timed}" + (" measured" if timed == len(rows) else f" of {len(rows)} measured"))
     # Lines break between the facts, not inside them, but for a source, which may be longer than a line.

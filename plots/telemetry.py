@@ -22,6 +22,8 @@ from plots.page import Page
 
 SLOW = 0.95
 """Share of the run's median speed below which a case is marked."""
+FAR = 3.0
+"""Times the 98th percentile beyond which a point stands on the edge of its panel."""
 _WIDTH_IN, _HEIGHT_IN, _GAP_IN = 8.2, 1.15, 0.16
 
 
@@ -152,6 +154,12 @@ def _panel(axes: Axes, rows: pd.DataFrame, fact: _Fact, slow: np.ndarray) -> Non
     axes.yaxis.set_major_locator(MaxNLocator(4))
     known = y[np.isfinite(y)]
     low, high = float(known.min()), float(known.max())
+    usual = float(np.quantile(known, 0.98))
+    if high > FAR * usual > 0:  # one straggler must not flatten all others: it stands on the edge
+        high = FAR * usual
+        axes.plot(
+            at[y > high], np.full((y > high).sum(), high), "^", color=style.VERMILLION, ms=4, label="_far"
+        )
     margin = 0.08 * (high - low) or 0.5 * abs(high) or 1.0
     axes.set_ylim(max(0.0, low - margin) if low >= 0 else low - margin, high + margin)
 
@@ -168,5 +176,6 @@ def _caption(gpu: bool, slow: np.ndarray, speed: pd.Series, none: Sequence[_Fact
     n = int(slow.sum())
     where = "below the dashed line" if gpu else "above the dashed line, being slower"
     told.append(f"{n} of {int(speed.notna().sum())} cases are {where}." if n else "No case is slow.")
+    told.append("Triangles on an upper edge stand beyond it.")
     told += [f"{one.column.capitalize()}: 0 throughout." for one in none]
     return " ".join(told)

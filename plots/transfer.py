@@ -38,9 +38,9 @@ def page(table: pd.DataFrame, below: str) -> Page:
         below,
         "Percent: mean of |predicted / measured - 1|, below it how many cases. From a row's device to a "
         "column's, scaled by nothing but the ratios of their datasheets. Framed: from itself.",
-        width_in - names_in - cells_in,
+        right_in=width_in - names_in - cells_in,
+        left_in=names_in,
     )
-    drawn.LEFT = names_in
     axes = drawn.figure.add_subplot(drawn.grid(1, 1)[0])
     mape = np.full((len(calibrated), len(predicted)), np.nan)
     shade = Normalize(0.0, DARKEST)
@@ -72,4 +72,6 @@ def page(table: pd.DataFrame, below: str) -> Page:
 
 
 def _wrapped(slug: str, columns: int) -> str:
-    return "\n".join(textwrap.wrap(slug.removeprefix("nvidia-").replace("-", " "), columns))
+    """At most three lines: more would run into the caption."""
+    name = slug.removeprefix("nvidia-").replace("-", " ")
+    return "\n".join(textwrap.wrap(name, columns, max_lines=3, placeholder="..."))

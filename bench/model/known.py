@@ -17,12 +17,16 @@ from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
 from bench.model.ceilings import rows as ceiling_rows
 from bench.model.levels import calibrated, completed, products, unfitted
 from bench.model.roofline import Floats
-from bench.model.transfer import TransferError, transferred
+from bench.model.transfer import TransferError, dtype_on, transferred
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from bench.datasheet import Datasheet
+
+
+MOST = 4000
+"""Products from which an error is taken: more change it by a tenth of a percent."""
 
 
 class Errors(NamedTuple):
@@ -81,11 +85,12 @@ class Known:
     def errors(self, by: Calibration) -> Errors | None:
         """Of this calibration, its own or another's scaled to it, on this run's products of its data type.
 
-        The shapes that calibrate are left out. None if there is no other.
+        The shapes that calibrate are left out. Of many, MOST spread evenly over the rows. None without any.
         """
         rows = self._scored[self._scored["dtype"] == by.dtype]
         if not len(rows):
             return None
+        rows = rows.iloc[np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(int)]
         found = structure.predict(by.machine, products(rows)).seconds
         return Errors.of(found, rows["median_s"].to_numpy(dtype=float))
 
@@ -130,8 +135,9 @@ def nearest(known_runs: Sequence[Known], wanted: Datasheet) -> Known | None:
 
 def _distance(one: Known, wanted: Datasheet) -> float:
     per_sm = []
+    dtype = dtype_on(one.unfitted.dtype if one.unfitted else "", wanted)
     for sheet in (one.sheet, wanted):
-        peak = sheet.peak_flop_per_s("matrix", one.unfitted.dtype if one.unfitted else "")
+        peak = sheet.peak_flop_per_s("matrix", dtype)
         if not peak or not sheet.bandwidth_byte_per_s:
             return math.inf
         per_sm.append(

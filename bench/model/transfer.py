@@ -21,13 +21,21 @@ class TransferError(ValueError):
     """A calibration that cannot be scaled to a device; says which number is missing."""
 
 
+def dtype_on(dtype: str, wanted: Datasheet) -> str:
+    """The type to tell a device by: float16 where it has no such peak, as Volta and Turing lack bfloat16."""
+    return dtype if wanted.peak_flop_per_s("matrix", dtype) else "float16"
+
+
 def transferred(calibration: Calibration, measured: Datasheet, wanted: Datasheet) -> Calibration:
     """The calibration of `measured` as it would be on `wanted`. TransferError without the numbers it
     takes."""
-    machine = calibration.machine
-    # Volta and Turing have no bfloat16; where both exist float16 has the same rate.
-    dtype = calibration.dtype if wanted.peak_flop_per_s("matrix", calibration.dtype) else "float16"
+    dtype = dtype_on(calibration.dtype, wanted)
+    machine = calibration.of(dtype)
     peak = _ratio("peak", dtype, measured, wanted)
+    if machine is None:
+        raise TransferError(
+            f"{measured.name}: its calibration has no peak of {calibration.dtype} and {dtype}"
+        )
     memory = _ratio("bandwidth", "", measured, wanted)
     by_sm = measured.sm_count / wanted.sm_count
     scaled = replace(

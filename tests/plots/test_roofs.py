@@ -123,7 +123,7 @@ def test_points_above_a_roof_are_shown_and_counted(plain: Run) -> None:
     rows["median_s"] = rows["flop"] / rows["flop_per_s"]
     figure = drawn(dataclasses.replace(plain, rows=rows))
     over = int((share[points] > 1).sum())
-    assert f"Above the measured roof: {over}, by 2.9e+03 %" in said(figure)
+    assert f"Above the measured roof: {over}, by 2900 %" in said(figure)
     sheet_peak = plain.datasheet.peak_flop_per_s("matrix", "float16")
     bandwidth = plain.datasheet.bandwidth_byte_per_s
     assert sheet_peak and bandwidth

@@ -1,0 +1,59 @@
+"""Figures that other processes save are the files that one process would have written."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from bench import store
+from bench.datasheet import find_datasheet
+from plots import saving, style
+from plots.__main__ import SWEEPS, pages
+from plots.frame import Run, load
+from plots.page import Page
+from tests.plots.synthetic import H100, ceilings, gemms
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A GPU's run with figures of most kinds."""
+    rows = [*ceilings(H100), *gemms(H100)]
+    path = tmp_path_factory.mktemp("run") / "run.parquet"
+    (one,) = load([store.write(path, rows)], find_datasheet)
+    return one
+
+
+def test_every_figure_can_be_sent_to_another_process(run: Run) -> None:
+    with style.look():
+        drawn = list(pages(run, SWEEPS))
+        kinds = {stem.split("-")[0].split("/")[-1] for stem, _ in drawn}
+        assert len(drawn) > 10 and {"roofline", "scorecard", "distribution"} <= kinds
+        for stem, page in drawn:
+            assert isinstance(pickle.loads(pickle.dumps(page)), Page), stem
+
+
+def test_the_files_are_the_same(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def saved(to: str) -> list[Path]:
+        with style.look():
+            some = [one for _, one in zip(range(5), pages(run, SWEEPS), strict=False)]
+            return saving.save_all((tmp_path / to / stem, page) for stem, page in some)
+
+    here = saved("here")
+    monkeypatch.setattr(saving, "ALONE", 1)
+    monkeypatch.setattr(saving, "AHEAD", 1)
+    there = saved("there")
+    assert len(here) == len(there) == 10
+    for one, other in zip(here, there, strict=True):
+        assert one.relative_to(tmp_path / "here") == other.relative_to(tmp_path / "there")
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_place_that_cannot_be_written_is_an_error_from_there_too(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saving, "ALONE", 0)
+    (tmp_path / "file").write_text("no folder")
+    with style.look(), pytest.raises(OSError):
+        saving.save_all((tmp_path / "file" / stem, page) for stem, page in pages(run, SWEEPS))

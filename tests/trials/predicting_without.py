@@ -1,0 +1,85 @@
+"""What each term of the model of tiles and waves is worth: the same fit and score without it.
+
+    python -m tests.trials.predicting_without RESULT...
+
+RESULT: runs of GPUs, such as `python -m bench import aiconfigurator` writes; whole tables take a minute.
+Prints the mean |predicted / measured - 1| in percent on up to 4,000 products of each device that calibrate
+nothing. A term is taken out of the text of bench/model/structure.py, which is then run as its own module.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+
+from bench.datasheet import find_datasheet
+from bench.model import calibration, levels, structure
+from bench.model.ceilings import is_ceiling
+from bench.model.known import MOST, known
+from bench.store import StoreError, read
+
+WITHOUT = {
+    "as it is": (),
+    "shares of a last wave are enough (tail 0)": ("1.0 if known else machine.tail", "1.0 if known else 0.0"),
+    "a last wave is waited for whole (tail 1)": ("1.0 if known else machine.tail", "1.0"),
+    "K is never split": ("in (1,) if tile else SPLITS", "in (1,)"),
+    "one tile, 128 x 128": ("[tile] if tile else TILES", "[tile] if tile else ((128, 128),)"),
+    "nothing stays in the cache": (
+        "inside = resident(of.working_set, machine.cache_byte)",
+        "inside = 0.0 * of.m",
+    ),
+    "one SM draws any bandwidth": (
+        "rounded = (1.0 + ratio**4) / (1.0 + (ratio / drawing) ** 4)",
+        "rounded = np.ones_like(drawing)",
+    ),
+    "the larger term alone counts": ("1.0 + own_steps * waves / OVERLAP_STEPS", "0.0 * waves + MOST_OVERLAP"),
+    "computing and loading always add up": ("1.0 + own_steps * waves / OVERLAP_STEPS", "0.0 * waves + 1.0"),
+    "empty places cost as much as full ones": ("EMPTY = 0.12", "EMPTY = 0.0"),
+    "all tiles begin and end alike": ("machine.tile_s * np.sqrt(area / 128**2)", "machine.tile_s"),
+    "no least step": ("np.maximum(multiply_s, machine.step_s)", "multiply_s"),
+    "the launch floor as a maximum": ("machine.launch_s + both_s", "np.maximum(machine.launch_s, both_s)"),
+}
+"""What is different -> (text of the module, what stands there instead)."""
+
+
+def changed(change: tuple[str, ...]) -> types.ModuleType:
+    """The module bench.model.structure with this change."""
+    text = inspect.getsource(structure)
+    if change:
+        if text.count(change[0]) != 1:
+            raise ValueError(f"bench/model/structure.py has not once: {change[0]}")
+        text = text.replace(*change)
+    module = types.ModuleType("changed_structure")
+    sys.modules[module.__name__] = module
+    exec(compile(text, module.__name__, "exec"), module.__dict__)
+    return module
+
+
+def main(results: list[Path]) -> None:
+    """A line a change, a column a run."""
+    runs = list(known(read(results), find_datasheet))
+    print("| | " + " | ".join(run.device_name.removeprefix("NVIDIA ") for run in runs) + " |")
+    print("|---" * (len(runs) + 1) + "|")
+    for name, change in WITHOUT.items():
+        module = changed(change)
+        calibration.structure = module  # type: ignore[assignment]
+        told = []
+        for run in runs:
+            rows = run.rows[(run.rows["median_s"] > 0) & ~run.rows["sweep"].map(is_ceiling).astype(bool)]
+            rows = rows.iloc[np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(int)]
+            machine = levels.calibrated(run.rows, run.ceilings, run.sheet)[-1].machine
+            of = module.Products(*levels.products(rows))
+            predicted = module.predict(module.Machine(**calibration.listed(machine)), of).seconds
+            told.append(f"{100 * np.mean(np.abs(predicted / rows['median_s'] - 1)):.1f}")
+        print(f"| {name} | " + " | ".join(told) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main([Path(one) for one in sys.argv[1:]])
+    except StoreError as error:
+        sys.exit(str(error))
