@@ -19,7 +19,8 @@ test: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
-	$(RUN) -m pytest tests bench
+	$(RUN) -m pytest -n auto tests/kernels
+	$(RUN) -m pytest tests bench --ignore=tests/kernels
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

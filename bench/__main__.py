@@ -87,6 +87,21 @@ def columns() -> None:
 
 
 @app.command()
+def ceilings(
+    results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders.")],
+) -> None:
+    """What the probes of each run measured, with intervals, and the calibrations that a GPU's make."""
+    from bench.report_ceilings import ceilings_lines
+    from bench.store import StoreError, read
+
+    try:
+        for line in ceilings_lines(read(results, _left_out)):
+            typer.echo(line)
+    except (StoreError, ValueError) as error:
+        refuse(str(error))
+
+
+@app.command()
 def efficiency(
     results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders.")],
 ) -> None:

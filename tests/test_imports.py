@@ -25,13 +25,16 @@ ALLOWED = {
     "bench/measure/instruments.py": {"bench.spec", "bench.measure", "kernels"},  # a process of its own
     "bench/measure": {"bench.spec", "bench.measure"},
     "bench/measure/coverage": {"bench.spec", "bench.measure", "bench.store", "bench.judge.flags"},
-    "bench/model": {"bench.store", "bench.device", "bench.model"},
+    "bench/model": {"bench.spec", "bench.store", "bench.device", "bench.datasheet", "bench.model"},
     "bench/judge": {"bench.store", "bench.device", "bench.model", "bench.judge"},
     "bench/schedule.py": {"bench.spec"},
     "bench/listing.py": {"bench.device", "bench.model", "bench.report", "bench.sweep"},
     "bench/overhead.py": {
         *("bench.device", "bench.journal", "bench.listing", "bench.measure.process", "bench.session"),
         *("bench.spec", "bench.store", "bench.sweep"),
+    },
+    "bench/predicting.py": {
+        *("bench.datasheet", "bench.model", "bench.report", "bench.spec", "bench.store", "bench.sweep"),
     },
     "bench/report.py": {"bench.judge", "bench.model", "bench.spec", "bench.store"},
     "bench/importing": {"bench.datasheet", "bench.importing", "bench.spec", "bench.store", "bench.sweep"},
@@ -57,6 +60,7 @@ ALLOWED = {
         *("bench.spec", "bench.store", "bench.sweep", "bench.visits"),
     },
     "kernels": {"bench.spec", "kernels"},
+    "bench/report_ceilings.py": {"bench.datasheet", "bench.model", "bench.report"},
     "bench/report_score.py": {"bench.judge", "bench.report"},
     "plots/__main__.py": {
         *("bench.store", "bench.datasheet", "bench.judge", "bench.report_score", "plots"),
@@ -70,6 +74,8 @@ NO_TORCH = [
     *("bench.report", "bench.listing", "bench.model.ceilings", "bench.model.roofline", "bench.judge.flags"),
     *("bench.lock", "bench.overhead", "bench.measure.process", "bench.report_compare"),
     *("bench.report_score", "bench.judge.score", "bench.judge.speedup"),
+    *("bench.model.structure", "bench.model.calibration", "bench.model.levels", "bench.model.one_tile"),
+    *("bench.model.transfer", "bench.model.known", "bench.predicting"),
     *("bench.importing.aiconfigurator", "bench.importing.csv_file"),
     *("bench.__main__", "plots.__main__", "conftest"),
     *(f"kernels.{p.parent.name}.problem" for p in sorted((ROOT / "kernels").glob("*/problem.py"))),

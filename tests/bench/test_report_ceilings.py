@@ -1,0 +1,47 @@
+"""`python -m bench ceilings`: every ceiling with its interval, and a GPU's two calibrations side by side."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import store
+from bench.report_ceilings import ceilings_lines
+
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+
+
+def test_a_cpu_has_its_ceilings_with_intervals_and_no_calibration() -> None:
+    path = next((REFERENCE / "cpu-intel-xeon-2-core").glob("20261121T221019Z*"))
+    lines = list(ceilings_lines(store.read([path])))
+    assert [line for line in lines if not line.startswith(" ")] == [
+        f"cpu-intel-xeon-2-core {path.stem}: cold",
+        f"cpu-intel-xeon-2-core {path.stem}: cold, one thread",
+    ]
+    (copy,) = [line for line in lines[:12] if "memory copy" in line]
+    assert "24.76 GB/s" in copy and "21.68 GB/s to" in copy  # of this very run
+    assert not any("calibration" in line for line in lines)
+
+
+def test_a_gpu_has_both_calibrations_and_how_far_off_each_is() -> None:
+    lines = list(ceilings_lines(store.read([REFERENCE / "public" / "nvidia-h200"])))
+    text = "\n".join(lines)
+    assert "imported: aiconfigurator-core 0.12.0" in text and "fitted to 64 shapes" in text
+    assert "no interval" in text  # imported times have none
+    off = [float(line.split("off by ")[1].split("%")[0]) for line in lines if "calibrate nothing" in line]
+    assert len(off) == 2 and off[1] < off[0] < 15
+    (tile,) = [line for line in lines if line.strip().startswith("tile_s")]
+    assert tile.split()[1:3] == ["500", "ns"]  # the prior of devices with bulk copies
+
+
+def test_without_a_ceiling_it_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    frame = store.read([REFERENCE / "public" / "nvidia-h200"])
+    with pytest.raises(ValueError, match="no row among these is a ceiling"):
+        list(ceilings_lines(frame[frame["sweep"] == "imported/aiconfigurator"]))
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "ceilings", str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
