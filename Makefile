@@ -1,4 +1,6 @@
 # `make bench`: measure this machine and draw what was found. `make test`: the tests.
+# `make figures`: the README's figures and the scorecard, again, from the committed runs alone.
+# `make public`: NVIDIA's public timings of nine GPUs, and how far off the model is on all of them.
 # Each makes its own virtual environment in .venv; the system's Python is only asked to create it.
 
 PYTHON ?= python3
@@ -7,7 +9,12 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 FIGURES := figures
 
-.PHONY: bench test figures clean
+REFERENCE := results/reference
+CPU_ALL := $(REFERENCE)/cpu-intel-xeon-2-core/RUN_ALL.parquet
+CPU_GEMM := $(REFERENCE)/cpu-intel-xeon-2-core/RUN_GEMM.parquet
+DRAWN := $(FIGURES)/readme
+
+.PHONY: bench test figures public clean
 
 bench: $(READY)
 	@$(RUN) -m pytest bench/ --benchmark; status=$$?; \
@@ -21,6 +28,27 @@ test: $(READY)
 	$(RUN) -m mypy
 	$(RUN) -m pytest -n auto tests/kernels
 	$(RUN) -m pytest tests bench --ignore=tests/kernels
+
+figures: $(READY)
+	rm -rf $(DRAWN)
+	$(RUN) -m plots $(CPU_ALL) -o $(DRAWN)/all
+	$(RUN) -m plots $(CPU_GEMM) -o $(DRAWN)/gemm
+	$(RUN) -m plots $(REFERENCE)/public -o $(DRAWN)/public
+	$(RUN) -m bench import csv $(REFERENCE)/published/nvidia_a100_tile_quantization.csv --bench-results $(DRAWN)/published
+	$(RUN) -m plots $(DRAWN)/published --calibrated-by $(REFERENCE)/public -o $(DRAWN)/nvidia
+	cp $(DRAWN)/gemm/gemm/square-duration.png docs/figures/square-duration.png
+	cp $(DRAWN)/gemm/roofline-bfloat16.png docs/figures/roofline-cpu.png
+	cp $(DRAWN)/all/activations/backward-duration.png docs/figures/activations-backward.png
+	cp $(DRAWN)/nvidia/gemm/tile_quantization-quantization.png docs/figures/tile-quantization.png
+	cp $(DRAWN)/public/compared/generations.png docs/figures/generations.png
+	cp $(DRAWN)/public/compared/scorecard.png docs/figures/scorecard.png
+	cp $(DRAWN)/public/compared/transfer.png docs/figures/transfer.png
+	$(RUN) -m plots score $(REFERENCE)/public $(CPU_ALL) $(CPU_GEMM) --json $(REFERENCE)/scores.json
+
+public: $(READY)
+	$(RUN) -m pip install --quiet --constraint constraints.txt aiconfigurator-core
+	$(RUN) -m bench import aiconfigurator
+	$(RUN) -m plots score results/imported --json results/imported/scores.json
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -114,7 +114,7 @@ def calibrated(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) 
 
 
 def unfitted(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) -> Calibration | None:
-    """Measured ceilings and shared priors; None without a peak, a bandwidth, or a number of SMs."""
+    """Measured ceilings and shared priors; None without peak, bandwidth, SMs or cache."""
     shapes = _shapes(rows)
     dtype = str(shapes["dtype"].iloc[0]) if len(shapes) else _commonest(rows, ceilings)
     sm_count, cache_byte = int(rows["sm_count"].iloc[0]), int(rows["cache_byte"].iloc[0])

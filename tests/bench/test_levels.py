@@ -1,0 +1,319 @@
+"""The third level for all rows of a run: which rows it takes how, and what it says binds them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench.datasheet import Datasheet, find_datasheet
+from bench.model import calibration, structure
+from bench.model.calibration import SHAPES, Calibration
+from bench.model.ceilings import Ceiling, Ceilings, Duration
+from bench.model.levels import calibrated, completed, limiters, products, stated_tile, structured, with_peaks
+from bench.model.structure import Machine
+from bench.spec import ITEM_BYTE, Dtype
+from bench.store import Measurement
+from kernels.gemm.problem import Gemm
+from kernels.linear.problem import PROBLEM as Linear
+from kernels.stream.problem import Stream
+from tests.bench.machines import bfloat16, calibration_shapes, framed, moved, sizes, timed
+
+PEAK, READS, COPY = 7e14, 3.2e12, 2.9e12
+CACHED = {2**20: 4e12, 2**24: 6e12}
+
+
+def ceiling(per_s: float) -> Ceiling:
+    return Ceiling(per_s, per_s, per_s, "a row")
+
+
+ROOF = Ceilings(
+    launch_s=2e-6,
+    launch=Duration(2e-6, 1.9e-6, 2.1e-6, "a row"),
+    peak_flop_per_s={("matrix", "bfloat16"): ceiling(PEAK), ("vector", "float32"): ceiling(5e13)},
+    bandwidth_byte_per_s={0.0: ceiling(READS), 0.5: ceiling(COPY)},
+    cached={held: ceiling(per_s) for held, per_s in CACHED.items()},
+)
+
+
+@pytest.fixture(scope="module")
+def sheet() -> Datasheet:
+    found = find_datasheet("NVIDIA H100 80GB HBM3")
+    assert found
+    return found
+
+
+def told(rows: list[Measurement], roof: Ceilings = ROOF, sheet: Datasheet | None = None) -> pd.DataFrame:
+    """The rows with the columns of the level."""
+    frame = framed(rows)
+    frame.index = frame.index[::-1] + 7  # columns go by their rows' index, whatever it is
+    return pd.concat([frame, structured(frame, lambda _: roof, sheet)], axis=1)
+
+
+def gemm(*mnk: float, dtype: Dtype = "bfloat16") -> Gemm:
+    m, n, k = (int(size) for size in mnk)
+    return Gemm(m=m, n=n, k=k, dtype=dtype, layout="TN")
+
+
+def gemms(shapes: np.ndarray, **facts: Any) -> list[Measurement]:
+    """A row each, without a time."""
+    return [timed(gemm(*shape), "cublas", None, **facts) for shape in shapes]
+
+
+def start(roof: Ceilings, sheet: Datasheet | None, dtype: str = "bfloat16") -> Machine:
+    of = sheet.capability if sheet else None
+    found = calibration.started(roof, dtype, 132, 50 * 2**20, of, sheet.boost_clock_hz if sheet else None)
+    assert found
+    return found
+
+
+def shape_rows(of: Machine, count: int = 64, **facts: Any) -> list[Measurement]:
+    """The calibration shapes as this machine runs them."""
+    shapes = calibration_shapes()[:count]
+    times = structure.predict(of, bfloat16(shapes)).seconds
+    return [timed(gemm(*s), "cublas", float(t), SHAPES, **facts) for s, t in zip(shapes, times, strict=True)]
+
+
+# ---- matrix products of a GPU
+
+
+def test_without_shapes_it_is_ceilings_and_priors(chance: np.random.Generator, sheet: Datasheet) -> None:
+    shapes = sizes(chance, 50)
+    found = told(gemms(shapes), sheet=sheet)
+    machine = start(ROOF, sheet)
+    answer = structure.predict(machine, bfloat16(shapes))
+    assert found["structured_s"].to_numpy() == pytest.approx(answer.seconds)
+    assert (found["priors_s"] == found["structured_s"]).all()
+    assert list(found["structured_limiter"]) == limiters(machine, answer)
+    assert not found["calibrating"].any()
+
+
+def test_the_shapes_calibrate_and_are_not_scored(chance: np.random.Generator, sheet: Datasheet) -> None:
+    true = moved(
+        start(ROOF, sheet), chance, {"launch_s": 0.3, "step_s": 0.4, "tile_s": 0.5, "flop_per_s": 0.06}
+    )
+    shapes = sizes(chance, 60, 2**14)
+    exact = structure.predict(true, bfloat16(shapes)).seconds
+    ours, others = gemms(shapes), shape_rows(true)
+    found = told([*ours, *others, *(dataclasses.replace(one, sweep="s") for one in others[:3])], sheet=sheet)
+    assert list(found["calibrating"]) == [False] * 60 + [True] * 64 + [False] * 3
+    off = found[["structured_s", "priors_s"]].iloc[:60].div(exact, axis=0).sub(1).abs().mean()
+    assert off["structured_s"] < 0.02 and off["structured_s"] < 0.5 * off["priors_s"]
+    # Without their times the rest is as if they were not there.
+    blank = [dataclasses.replace(one, median_s=None) for one in others]
+    bare = told([*ours, *blank], sheet=sheet)
+    assert (bare["structured_s"] == bare["priors_s"]).all() and bare["calibrating"].sum() == 64
+    pd.testing.assert_series_equal(bare["priors_s"].iloc[:60], found["priors_s"].iloc[:60], check_index=False)
+
+
+def test_half_of_the_shapes_are_enough(chance: np.random.Generator, sheet: Datasheet) -> None:
+    true = moved(start(ROOF, sheet), chance, {"launch_s": 0.3})
+    rows = shape_rows(true, 32)
+    enough, few = (calibrated(framed(some), ROOF, sheet) for some in (rows, rows[1:]))
+    assert [by.fitted for by in enough] == [False, True] and [by.fitted for by in few] == [False]
+    plain, fitted = enough
+    assert fitted.shapes == 32 and fitted.started == plain.machine == few[0].machine
+    times = framed(rows)["median_s"].to_numpy()
+    assert fitted.error == calibration.error(fitted.machine, products(framed(rows)), times) < 0.02
+    assert plain.said == "NVIDIA H100 80GB HBM3, run r" and plain.dtype == "bfloat16"
+
+
+def test_tiles_that_are_stated_are_used(sheet: Datasheet) -> None:
+    shape = (4096, 1000, 700)
+    some = bfloat16(np.array(shape))
+    machine = start(ROOF, sheet)
+    free = structure.predict(machine, some).seconds[0]
+    for implementation, configuration, tile in (
+        ("cublaslt-256x128", "", (256, 128)),
+        ("triton-64x64", "pointer 64x64x32 w4 s3", (64, 64)),
+        ("triton", "pointer 256x128x64 w8 s3", (256, 128)),
+        ("triton-persistent", "persistent 128x64x64 w8 s3 g8", (128, 64)),
+        ("inductor", "triton_mm 64x128x32 w4 s3", (64, 128)),
+        ("triton", "split-k 256x128x64 w8 s3", None),
+        ("triton", "stream-k 256x128x64 w8 s3", None),
+        ("triton-split-k", "256x128x64 w8 s3", None),
+        ("triton-stream-k", "256x128x64 w8 s3", None),
+        ("cublas", "", None),
+        ("cublaslt", "algorithm 66 256x128", None),
+        ("cublaslt-best", "", None),
+    ):
+        assert stated_tile(implementation, configuration) == tile
+        row = timed(gemm(*shape), implementation, None, configuration=configuration)
+        (seconds,) = told([row], sheet=sheet)["structured_s"]
+        wanted = structure.predict(machine, some, tile).seconds[0]
+        assert seconds == pytest.approx(wanted), (implementation, configuration)
+        assert (wanted == free) == (tile is None)
+
+
+def test_other_data_types_go_by_their_peaks(chance: np.random.Generator, sheet: Datasheet) -> None:
+    """Measured where measured, else in proportion to what is stated; nothing where neither is."""
+    peaks = {("matrix", "tf32"): ceiling(3e14)} | dict(ROOF.peak_flop_per_s)
+    roof = dataclasses.replace(ROOF, peak_flop_per_s=peaks)
+    shapes = sizes(chance, 20)
+    dtypes: list[Dtype] = ["bfloat16", "bfloat16", "tf32", "float16", "float8_e4m3", "float32"]
+    rows = [timed(gemm(*s, dtype=dtype), "cublas", None) for dtype in dtypes for s in shapes]
+    found = told(rows, roof, sheet)
+    machine = start(ROOF, sheet)
+    factor = {"bfloat16": 1.0, "tf32": 3e14 / PEAK, "float16": 1.0, "float8_e4m3": 1978.9 / 989.4}
+    factor["float32"] = sheet.peak_flop_per_s("matrix", "float32") / 989.4e12  # type: ignore[operator]
+    for dtype, some in found.groupby("dtype"):
+        of = dataclasses.replace(machine, flop_per_s=PEAK * factor[str(dtype)])
+        assert (products(some).item_byte == ITEM_BYTE[str(dtype)]).all()  # type: ignore[index]
+        wanted = structure.predict(of, products(some)).seconds
+        assert some["structured_s"].to_numpy() == pytest.approx(wanted)
+    without = told(rows, roof, None)
+    assert without["structured_s"].notna().groupby(without["dtype"]).all().to_dict() == {
+        dtype: dtype in ("bfloat16", "tf32") for dtype in dtypes
+    }
+    assert (without["structured_limiter"] == "").sum() == without["structured_s"].isna().sum() == 60
+
+
+def test_where_the_data_lie(sheet: Datasheet) -> None:
+    problem = gemm(4096, 4, 1024)
+    for facts, working_set in (
+        ({"cache": "cold"}, math.inf),
+        ({"cache": "warm"}, problem.byte),
+        ({"cache": "cold", "ring_byte": 10**9}, 10**9),
+        ({"cache": "warm", "ring_byte": 10**7}, 10**7),
+        ({"cache": "cold", "ring_byte": 10**7, "flushed": True}, math.inf),
+        ({"cache": "cold", "ring_byte": 10**7, "flushed": False}, 10**7),
+        ({"cache": "warm", "flushed": True}, math.inf),
+    ):
+        row = timed(problem, "cublas", None, **facts)
+        of = products(framed([row]))
+        assert list(of.working_set) == [working_set], facts
+        assert [*of.byte, *of.item_byte] == [problem.byte, 2.0]
+        (seconds,) = told([row], sheet=sheet)["structured_s"]
+        assert seconds == pytest.approx(structure.predict(start(ROOF, sheet), of).seconds[0])
+    # What an implementation reads again comes from memory only as far as the cache does not hold it.
+    again = timed(problem, "cublas", None, byte_moved=3 * 10**8, byte_again=10**8, cache_byte=10**8)
+    assert products(framed([again])).byte == pytest.approx([2.5e8])
+
+
+def test_a_linear_layer_is_its_product(sheet: Datasheet) -> None:
+    problem = Linear(batch=512, inputs=1024, outputs=4096, dtype="bfloat16", direction="forward")
+    (row,) = told([timed(problem, "cublas", None)], sheet=sheet).itertuples()
+    some = products(framed([timed(problem, "cublas", None)]))
+    assert [int(some.m[0]), int(some.n[0]), int(some.k[0])] == list(problem.product)
+    assert row.structured_s == pytest.approx(structure.predict(start(ROOF, sheet), some).seconds[0])
+
+
+def test_a_product_by_other_units_is_no_matter_of_tiles(sheet: Datasheet) -> None:
+    row = timed(gemm(64, 64, 4096), "cublas", None, arithmetic="vector")
+    (one,) = told([row], sheet=sheet).itertuples()
+    share = 2 * row.byte_written / row.byte
+    assert one.structured_s == pytest.approx(2e-6 + row.byte * ((1 - share) / READS + share / COPY))
+    assert not told([row], dataclasses.replace(ROOF, launch_s=None), sheet)["structured_s"].notna().any()
+
+
+def test_nothing_is_said_without_sms_or_cache(sheet: Datasheet) -> None:
+    for missing in ("sm_count", "cache_byte"):
+        rows = [timed(gemm(64, 64, 64), "cublas", 1e-5, **{missing: 0}) for _ in range(3)]
+        rows.append(timed(Stream(kind="copy", length=2**20, dtype="float32"), "aten", 1e-5, **{missing: 0}))
+        found = told(rows, sheet=sheet)
+        assert found["structured_s"].isna().tolist() == [True] * 3 + [False]
+        assert list(found["structured_limiter"])[:3] == [""] * 3
+        assert calibrated(framed(rows), ROOF, sheet) == ()
+
+
+def test_a_peak_and_a_bandwidth_are_needed(sheet: Datasheet) -> None:
+    rows = [timed(gemm(64, 64, 64), "cublas", 1e-5), *shape_rows(start(ROOF, sheet))]
+    rows.append(timed(Stream(kind="copy", length=2**20, dtype="float32"), "aten", 1e-5))
+    for roof in (Ceilings(), dataclasses.replace(ROOF, bandwidth_byte_per_s={})):
+        found = told(rows, roof, sheet)
+        assert found[["structured_s", "priors_s"]].isna().all(axis=None)
+        assert set(found["structured_limiter"]) == {""}
+    found = told(rows, dataclasses.replace(ROOF, peak_flop_per_s={}), sheet)
+    assert found["structured_s"].isna().tolist() == [True] * 65 + [False]
+
+
+def test_given_calibrations_replace_the_rows_own(chance: np.random.Generator, sheet: Datasheet) -> None:
+    other = dataclasses.replace(start(ROOF, sheet), launch_s=1e-3)
+    plain = Calibration(other, "bfloat16", {"bfloat16": PEAK}, fitted=False)
+    fitted = dataclasses.replace(plain, machine=dataclasses.replace(other, launch_s=1.0), fitted=True)
+    frame = framed([*gemms(sizes(chance, 5)), *shape_rows(start(ROOF, sheet))])
+    both = structured(frame, lambda _: ROOF, sheet, (plain, fitted))
+    assert both["priors_s"].between(1e-3, 0.1).all() and both["structured_s"].between(1.0, 1.1).all()
+    alone = structured(frame, lambda _: ROOF, sheet, (plain,))
+    pd.testing.assert_series_equal(alone["structured_s"], both["priors_s"], check_names=False)
+
+
+def test_no_rows_at_all(sheet: Datasheet) -> None:
+    frame = framed(gemms(np.array([[8, 8, 8]]))).iloc[:0]
+    found = structured(frame, lambda _: ROOF, sheet)
+    assert list(found.columns) == ["structured_s", "structured_limiter", "priors_s", "calibrating"]
+    assert not len(found)
+
+
+def test_each_term_binds_somewhere() -> None:
+    """Products by what was made to be their largest term; in the order of the README's list."""
+    machine = start(ROOF, None)
+    ring = {"cache": "warm", "ring_byte": 10**6}
+    cases = {
+        "launch": (gemm(8, 8, 8), "cublas", {}),
+        "compute": (gemm(8192, 8192, 8192), "cublas", {}),
+        "memory": (gemm(16384, 1, 16384), "cublas", {}),
+        "L2": (gemm(16384, 1, 1024), "cublas", ring),
+        "wave tail": (gemm(2560, 256, 8192), "cublaslt-256x128", {}),
+    }
+    rows = [timed(problem, how, None, **facts) for problem, how, facts in cases.values()]
+    assert list(told(rows)["structured_limiter"]) == list(cases)
+    # Summing parts is overhead as launching is.
+    split = structure.predict(machine, bfloat16(np.array([128, 128, 65536])))
+    assert split.parts[0] > 1 and limiters(machine, split) != ["launch"]
+    slow = dataclasses.replace(machine, split_s=float(split.compute_s[0] + split.memory_s[0]))
+    assert limiters(slow, split) == ["launch"]
+    assert limiters(slow, split._replace(parts=np.array([1]))) != ["launch"]
+
+
+# ---- imported runs, which have no probes
+
+
+def test_shapes_stand_in_for_probes(sheet: Datasheet) -> None:
+    true = start(ROOF, sheet)
+    frame = framed(shape_rows(true))
+    found = completed(dataclasses.replace(ROOF, launch=None, launch_s=None, bandwidth_byte_per_s={}), frame)
+    times = frame["median_s"]
+    assert found.launch_s == times.min()
+    assert list(found.bandwidth_byte_per_s) == [0.0]
+    large = frame[frame["byte"] >= 2 * 50 * 2**20]
+    reads = found.bandwidth_byte_per_s[0.0]
+    assert reads.per_s == (large["byte"] / large["median_s"]).max() == reads.low_per_s == reads.high_per_s
+    assert 0.9 * READS < reads.per_s <= READS
+    assert json.loads(reads.row.split(" ", 2)[2])["n"] == 1  # the longest of the matrices times vectors
+    # The cache of what fits into it is no memory: a small shape may be as quick as it likes.
+    quick = frame.assign(median_s=times.where(frame["byte"] >= 2 * 50 * 2**20, 1e-12))
+    assert completed(Ceilings(), quick).bandwidth_byte_per_s == found.bandwidth_byte_per_s
+    plain, fitted = calibrated(frame, found, sheet)
+    assert fitted.fitted
+    # The quickest shape is not yet an empty launch: what its tiles and bytes explain is taken off.
+    assert (
+        plain.machine.launch_s == pytest.approx(true.launch_s, rel=0.05) and times.min() > 1.1 * true.launch_s
+    )
+
+
+def test_measured_ceilings_are_not_completed(sheet: Datasheet) -> None:
+    frame = framed(shape_rows(start(ROOF, sheet)))
+    assert completed(ROOF, frame) is ROOF
+    for some in (
+        dataclasses.replace(ROOF, launch_s=None),
+        dataclasses.replace(ROOF, bandwidth_byte_per_s={}),
+    ):
+        assert completed(some, frame) is some
+    bare = Ceilings()
+    assert completed(bare, frame.assign(sweep="other")) is bare
+    assert completed(bare, frame.assign(median_s=np.nan)) is bare
+    small = completed(bare, frame[frame["byte"] < 10**6])
+    assert small.launch_s is not None and not small.bandwidth_byte_per_s
+
+
+def test_peaks_of_a_calibration_fill_gaps() -> None:
+    by = Calibration(start(ROOF, None), "bfloat16", {"bfloat16": 1.0, "tf32": 2.0}, fitted=False, said="it")
+    found = with_peaks(ROOF, by)
+    assert found.peak("matrix", "bfloat16") == PEAK and found.peak("matrix", "tf32") == 2.0
+    assert found.peak("vector", "float32") == 5e13 and found.peak("matrix", "float64") is None

@@ -1,0 +1,260 @@
+"""The third level of what is no matrix product of a GPU: memory, caches, special functions, and factors."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.model.levels import structured
+from bench.model.roofline import calibrated_columns
+from bench.store import Measurement
+from kernels.activations.problem import Activation
+from kernels.gemm.problem import Gemm
+from kernels.launch.problem import LaunchFloor
+from kernels.softmax.problem import Softmax
+from kernels.stream.problem import Stream
+from tests.bench.machines import framed, timed
+from tests.bench.test_levels import CACHED, COPY, READS, ROOF, sheet, told
+
+__all__ = ["sheet"]
+
+CPU = {"device_kind": "cpu", "device_name": "a CPU", "sm_count": 2, "cache_byte": 2**25}
+FLOOR_S = 2e-6
+
+
+def copy(length: int, seconds: float | None = None, name: str = "aten", **facts: Any) -> Measurement:
+    return timed(Stream(kind="copy", length=length, dtype="float32"), name, seconds, **facts)
+
+
+def lengths(chance: np.random.Generator, count: int) -> list[int]:
+    """Different lengths, that many, in any order."""
+    return [int(x) for x in chance.choice(np.arange(2**22, 2**26), count, replace=False)]
+
+
+# ---- memory, caches, kernels, units
+
+
+def test_bytes_over_bandwidth_and_a_launch(chance: np.random.Generator) -> None:
+    rows = [copy(length) for length in lengths(chance, 20)]
+    found = told(rows)
+    assert found["structured_s"].to_numpy() == pytest.approx([FLOOR_S + row.byte / COPY for row in rows])
+    assert set(found["structured_limiter"]) == {"memory"}
+    (empty,) = told([timed(LaunchFloor(dtype="float32"), "aten", None)]).itertuples()
+    assert (empty.structured_s, empty.structured_limiter) == (FLOOR_S, "launch")
+
+
+def test_what_stays_in_the_cache_comes_from_there() -> None:
+    half = 2**25  # bytes of the working set: 0.64 of the cache
+    for facts, per_s, binds in (
+        ({"cache": "warm", "ring_byte": half}, CACHED[2**24], "L2"),
+        ({"cache": "warm"}, CACHED[2**24], "L2"),
+        ({"cache": "cold"}, COPY, "memory"),
+        ({"cache": "cold", "ring_byte": 2**28}, COPY, "memory"),
+        ({"cache": "warm", "flushed": True}, COPY, "memory"),
+    ):
+        row = copy(half // 8, **facts)
+        (one,) = told([row]).itertuples()
+        assert one.structured_s == pytest.approx(FLOOR_S + row.byte / per_s), facts
+        assert one.structured_limiter == binds
+    # Half inside, half outside: each at its own rate.
+    half_inside = copy(half // 8, cache="warm", ring_byte=round(1.025 * 50 * 2**20))
+    (one,) = told([half_inside]).itertuples()
+    rates = (1 / CACHED[2**24] + 1 / COPY) / 2
+    assert one.structured_s == pytest.approx(FLOOR_S + half * rates, rel=1e-6)
+    (unknown,) = told([copy(half // 8, cache="warm")], dataclasses.replace(ROOF, cached={})).itertuples()
+    assert unknown.structured_s == pytest.approx(FLOOR_S + half / COPY)
+    (of_cpu,) = told([copy(2**21, cache="warm", **CPU)]).itertuples()
+    assert of_cpu.structured_limiter == "cache"
+
+
+def test_each_kernel_is_a_launch() -> None:
+    for kernels, count in ((None, 1), ("", 1), ("one [1,1,1]", 1), ("a [1,1,1]; b [2,1,1]; a [1,1,1]", 3)):
+        row = copy(2**24, kernels=kernels)
+        (one,) = told([row]).itertuples()
+        assert one.structured_s == pytest.approx(count * FLOOR_S + row.byte / COPY), kernels
+    (one,) = told([copy(2**10, kernels="a; b; c")]).itertuples()
+    assert one.structured_limiter == "launch"
+
+
+def test_special_functions_bind_on_a_gpu(sheet: object) -> None:
+    """A half-precision sigmoid wants two of them for four bytes: more than an H100's units can keep up with
+    if its memory is quick enough."""
+    problem = Activation(function="sigmoid", n=2**26, dtype="float16")
+    assert problem.special_functions == 2**27
+    roof = dataclasses.replace(
+        ROOF,
+        bandwidth_byte_per_s={
+            s: dataclasses.replace(c, per_s=1e13) for s, c in ROOF.bandwidth_byte_per_s.items()
+        },
+    )
+    row = timed(problem, "aten", None)
+    (one,) = told([row], roof, sheet).itertuples()  # type: ignore[arg-type]
+    assert one.structured_limiter == "special functions"
+    assert one.structured_s == pytest.approx(FLOOR_S + 2**27 / (16 * 132 * 1.98e9))
+    for other in (told([row], roof, None), told([dataclasses.replace(row, **CPU)], roof, sheet)):  # type: ignore[arg-type]
+        assert list(other["structured_limiter"]) == ["memory"]
+    (plain,) = told([row], ROOF, sheet).itertuples()  # type: ignore[arg-type]
+    assert plain.structured_limiter == "memory"
+
+
+def test_vector_arithmetic_needs_no_peak_but_heeds_one() -> None:
+    row = timed(Softmax(rows=2**12, length=2**12, direction="forward", dtype="float32"), "aten", None)
+    (one,) = told([row]).itertuples()
+    assert one.structured_limiter == "memory"
+    slow = {("vector", "float32"): dataclasses.replace(ROOF.peak_flop_per_s["vector", "float32"], per_s=1e10)}
+    (bound,) = told([row], dataclasses.replace(ROOF, peak_flop_per_s=slow)).itertuples()
+    assert bound.structured_limiter == "compute"
+    assert bound.structured_s == pytest.approx(FLOOR_S + row.flop / 1e10)
+    (free,) = told([row], dataclasses.replace(ROOF, peak_flop_per_s={})).itertuples()
+    assert free.structured_s == one.structured_s
+
+
+def test_matrix_products_of_a_cpu_are_the_second_level(chance: np.random.Generator) -> None:
+    sizes = [tuple(int(s) for s in row) for row in chance.integers(1, 3000, (30, 3))]
+    problems = [Gemm(m=m, n=n, k=k, dtype="bfloat16") for m, n, k in sizes]
+    rows = [timed(p, "onednn", float(chance.uniform(1e-6, 1)), **CPU) for p in problems]
+    found = told(rows)
+    share = np.array([p.byte_written / p.byte for p in problems])
+    wanted, limiter = calibrated_columns(
+        found["flop"], found["byte"], share, found["arithmetic"], found["dtype"], ROOF
+    )
+    assert found["structured_s"].to_numpy() == pytest.approx(wanted)
+    assert list(found["structured_limiter"]) == list(limiter)
+    assert not found["calibrating"].any()
+    unknown = told([timed(Gemm(m=8, n=8, k=8, dtype="int8"), "onednn", 1.0, **CPU)])
+    assert unknown["structured_s"].isna().all() and list(unknown["structured_limiter"]) == [""]
+
+
+def test_no_launch_floor_or_bandwidth_says_nothing() -> None:
+    for lacking in ({"launch_s": None}, {"bandwidth_byte_per_s": {}}):
+        found = told([copy(2**20, 1e-3)], dataclasses.replace(ROOF, **lacking))  # type: ignore[arg-type]
+        assert found["structured_s"].isna().all() and list(found["structured_limiter"]) == [""]
+
+
+def test_files_from_before_the_sizes_of_products() -> None:
+    """Their columns are null: such a product is taken as any other row, and counts no special functions."""
+    older = {"product_m": None, "product_n": None, "product_k": None, "special_functions": None}
+    older |= {"byte_again": None, "moved_written": None, "flushed": None, "kernels": None}
+    problem = Gemm(m=512, n=512, k=512, dtype="bfloat16")
+    rows = [timed(problem, "cublas", 1e-4, **older), copy(2**24, 1e-3, **older)]
+    found = told(rows)
+    flop_s, byte_s = problem.flop / 7e14, rows[1].byte / COPY
+    share = problem.byte_written / problem.byte
+    moved_s = problem.byte * ((1 - 2 * share) / READS + 2 * share / COPY)
+    assert found["structured_s"].to_numpy() == pytest.approx(
+        [FLOOR_S + max(flop_s, moved_s), FLOOR_S + byte_s]
+    )
+
+
+# ---- factors
+
+
+def kind(
+    chance: np.random.Generator, count: int, factor: float, noise: float = 0.0, **facts: Any
+) -> list[Measurement]:
+    """Copies that take this many times as long above the floor."""
+    made = []
+    for length in lengths(chance, count):
+        row = copy(length, **facts)
+        seconds = FLOOR_S + factor * (row.byte / COPY) * float(np.exp(chance.normal(0, noise)))
+        made.append(dataclasses.replace(row, median_s=seconds))
+    return made
+
+
+def test_a_kind_has_a_factor_of_two_of_its_rows(chance: np.random.Generator) -> None:
+    for count in (4, 5, 9, 40):
+        factor = float(chance.uniform(0.5, 3.0))
+        found = told(kind(chance, count, factor))
+        assert found["structured_s"].to_numpy() == pytest.approx(found["median_s"].to_numpy())
+        plain = FLOOR_S + found["byte"] / COPY
+        assert found["priors_s"].to_numpy() == pytest.approx(plain.to_numpy())
+        assert found["calibrating"].sum() == 2
+        # They are those at a quarter and three quarters of the way, by the bytes that they move.
+        order = found.sort_values("byte_moved")["calibrating"].to_numpy().nonzero()[0]
+        assert list(order) == [round(0.25 * (count - 1)), round(0.75 * (count - 1))]
+
+
+def test_the_factor_is_the_middle_of_two(chance: np.random.Generator) -> None:
+    rows = sorted(kind(chance, 5, 1.0), key=lambda row: row.byte)
+    factors = [9.0, 2.0, 9.0, 3.0, 9.0]  # sorted by bytes, the second and the fourth are designated
+    made = [
+        dataclasses.replace(row, median_s=FLOOR_S + f * row.byte / COPY)
+        for row, f in zip(rows, factors, strict=True)
+    ]
+    found = told(made)
+    above = found["structured_s"] - FLOOR_S
+    assert above.to_numpy() == pytest.approx((6**0.5 * found["byte"] / COPY).to_numpy())
+    assert list(found["calibrating"]) == [False, True, False, True, False]
+
+
+def test_fewer_than_four_have_none(chance: np.random.Generator) -> None:
+    three = kind(chance, 3, 2.0)
+    twice = [*three, *(dataclasses.replace(row, sweep="other") for row in three)]
+    untimed = [copy(length) for length in lengths(chance, 5)]
+    warm = kind(chance, 3, 2.0, cache="warm", flushed=True)
+    ceilings = [dataclasses.replace(row, sweep="ceilings/stream") for row in kind(chance, 5, 2.0)]
+    for rows in (three, twice, [*three, *untimed], [*three, *warm], [*three, *ceilings]):
+        found = told(rows)
+        assert (found["structured_s"] == found["priors_s"]).all()
+        assert (found["calibrating"] == found["sweep"].str.startswith("ceilings")).all()
+
+
+def test_kinds_do_not_mix(chance: np.random.Generator) -> None:
+    """Implementation, data type, direction, function, manner: each kind with a factor of its own."""
+    sizes = [int(x) for x in chance.choice(np.arange(2**22, 2**24), 6, replace=False)]
+    kinds: list[dict[str, Any]] = [
+        {"function": "relu", "dtype": "float32", "direction": "forward", "name": "aten", "cache": "cold"},
+        {"function": "relu", "dtype": "float32", "direction": "forward", "name": "triton", "cache": "cold"},
+        {"function": "relu", "dtype": "float16", "direction": "forward", "name": "aten", "cache": "cold"},
+        {"function": "relu", "dtype": "float32", "direction": "backward", "name": "aten", "cache": "cold"},
+        {"function": "silu", "dtype": "float32", "direction": "forward", "name": "aten", "cache": "cold"},
+        {"function": "relu", "dtype": "float32", "direction": "forward", "name": "aten", "cache": "warm"},
+    ]
+    rows, factors = [], []
+    for one in kinds:
+        factor = float(chance.uniform(1.0, 4.0))
+        for n in sizes:
+            problem = Activation(
+                n=n, function=one["function"], dtype=one["dtype"], direction=one["direction"]
+            )
+            bare = timed(problem, one["name"], None, cache=one["cache"], flushed=True)
+            (plain,) = told([bare])["structured_s"]
+            rows.append(dataclasses.replace(bare, median_s=FLOOR_S + factor * (plain - FLOOR_S)))
+            factors.append(factor)
+    chance.shuffle(rows)  # type: ignore[arg-type]
+    found = told(rows)
+    assert found["structured_s"].to_numpy() == pytest.approx(found["median_s"].to_numpy())
+    assert found["calibrating"].sum() == 2 * len(kinds)
+
+
+def test_the_same_case_in_another_sweep_is_not_scored_either(chance: np.random.Generator) -> None:
+    rows = kind(chance, 8, 2.0)
+    found = told([*rows, *(dataclasses.replace(row, sweep="other") for row in rows)])
+    assert found["calibrating"].sum() in (2, 4)
+    said = found.loc[found["calibrating"], "parameters"]
+    assert found["parameters"].isin(said).equals(found["calibrating"])
+    assert found["structured_s"].to_numpy() == pytest.approx(found["median_s"].to_numpy())
+
+
+def test_no_factor_from_a_row_below_the_floor(chance: np.random.Generator) -> None:
+    rows = sorted(kind(chance, 5, 2.0), key=lambda row: row.byte)
+    rows[1] = dataclasses.replace(rows[1], median_s=0.5 * FLOOR_S)
+    found = told(rows)
+    assert (found["structured_s"] == found["priors_s"]).all() and not found["calibrating"].any()
+
+
+def test_ceilings_get_their_kinds_factor_and_stay_unscored(chance: np.random.Generator) -> None:
+    ceilings = [dataclasses.replace(row, sweep="ceilings/stream") for row in kind(chance, 3, 2.0)]
+    found = told([*kind(chance, 6, 2.0), *ceilings])
+    assert found["structured_s"].to_numpy() == pytest.approx(found["median_s"].to_numpy())
+    assert list(found["calibrating"])[6:] == [True] * 3 and found["calibrating"].sum() == 5
+
+
+def test_index_and_order_of_rows_change_nothing(chance: np.random.Generator) -> None:
+    frame = framed([*kind(chance, 7, 2.0), *kind(chance, 7, 3.0, name="triton")])
+    mixed = frame.sample(frac=1.0, random_state=int(chance.integers(2**31)))
+    one, other = (structured(some, lambda _: ROOF, None) for some in (frame, mixed))
+    assert other.loc[one.index].equals(one)

@@ -1,0 +1,353 @@
+"""Tiles, waves and caches of a matrix product: by hand, what physics allows, and where numbers end."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from bench.model import structure
+from bench.model.structure import SPLITS, TILES, Answer, Machine, Products, predict, resident
+from tests.bench.machines import bfloat16, machine, one, products, sizes
+
+PRIMES = (2, 3, 31, 127, 257, 1009, 4099, 32771)
+
+
+class ByHand(NamedTuple):
+    seconds: float
+    compute_s: float
+    memory_s: float
+    cache_share: float
+    used: float
+
+
+def by_hand(of: Machine, tile: tuple[int, int], parts: int, held_to_it: bool, *launch: float) -> ByHand:
+    """One launch in one way, number by number as the module's text has it: no arrays, nothing imported."""
+    m, n, k, item_byte, byte, working_set = launch
+    area = tile[0] * tile[1]
+    programs = math.ceil(m / tile[0]) * math.ceil(n / tile[1]) * parts
+    holds = 2 if area <= 64 * 64 else 1
+    waves = programs / (of.sm_count * holds)
+    if waves <= 1:
+        waves = 1.0
+    else:
+        waves += (1.0 if held_to_it else of.tail) * (math.ceil(waves) - waves)
+    # Two programs share an SM only where there are more programs than SMs.
+    together = holds if programs > of.sm_count else 1
+    tile_flop = 2 * area * (128 / item_byte)
+    steps = math.ceil(math.ceil(k * item_byte / 128) / parts)
+    loop_s = steps * max(together * tile_flop / (of.flop_per_s / of.sm_count), of.step_s)
+    used = min(1.0, m * n * parts / (waves * of.sm_count * holds * area))
+    whole_s = waves * (loop_s + of.tile_s * math.sqrt(area / (128 * 128)))
+    compute_s = whole_s - 0.12 * (1 - used) * whole_s
+
+    share = working_set / of.cache_byte
+    inside = 1.0 if share <= 0.8 else 0.0 if share >= 1.25 else (1.25 - share) / 0.45
+    sms = min(programs, of.sm_count)
+
+    def drawn(all_of_them: float, one_sm: float) -> float:
+        every, some = all_of_them / (one_sm * of.sm_count), all_of_them / (one_sm * sms)
+        return float(all_of_them * ((1 + every**4) / (1 + some**4)) ** 0.25)
+
+    cache_s = byte * inside / drawn(of.cached_byte_per_s, 2 * of.sm_byte_per_s)
+    memory_s = cache_s + byte * (1 - inside) / drawn(of.byte_per_s, of.sm_byte_per_s)
+    p = min(1 + steps * waves / 16, 16)
+    high, low = max(compute_s, memory_s), min(compute_s, memory_s)
+    seconds = of.launch_s + high * (1 + (low / high) ** p) ** (1 / p) + (of.split_s if parts > 1 else 0.0)
+    return ByHand(seconds, compute_s, memory_s, cache_s / memory_s, used)
+
+
+def ways(of: Machine, m: float, n: float, k: float, item_byte: float) -> list[tuple[tuple[int, int], int]]:
+    """Tiles and parts of K that a library may take: no part without a step, no more than fill it twice."""
+    usual = math.ceil(m / 128) * math.ceil(n / 128)
+    parts = [
+        p
+        for p in SPLITS
+        if p == 1 or (p <= math.ceil(k * item_byte / 128) and (p - 1) * usual < 2 * of.sm_count)
+    ]
+    parts = [p for p in parts if p == 1 or usual < 2 * of.sm_count]
+    return list(itertools.product(TILES, parts))
+
+
+def launches(of: Products) -> list[tuple[float, ...]]:
+    return [tuple(float(part[i]) for part in of) for i in range(len(of.m))]
+
+
+def same(found: Answer, other: Answer) -> None:
+    for name, a, b in zip(Answer._fields, found, other, strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=name)
+
+
+# ---- the formula
+
+
+def test_the_quickest_of_all_ways_by_hand(chance: np.random.Generator) -> None:
+    for _ in range(12):
+        of = machine(chance)
+        some = products(chance, sizes(chance, 25))
+        found = predict(of, some)
+        for i, launch in enumerate(launches(some)):
+            least = min(by_hand(of, *way, False, *launch).seconds for way in ways(of, *launch[:4]))
+            assert found.seconds[i] == pytest.approx(least, rel=1e-9), launch
+            tile = int(found.tile[i, 0]), int(found.tile[i, 1])
+            assert (tile, found.parts[i]) in ways(of, *launch[:4])
+            taken = by_hand(of, tile, int(found.parts[i]), False, *launch)
+            told = [float(part[i]) for part in found[:5]]
+            assert told == pytest.approx(list(taken), rel=1e-9, abs=1e-300)
+
+
+def test_a_stated_tile_by_hand(chance: np.random.Generator) -> None:
+    for tile in (*TILES, (256, 256), (48, 80), (1, 1)):
+        of = machine(chance)
+        some = products(chance, sizes(chance, 20))
+        found = predict(of, some, tile)
+        assert (found.tile == tile).all() and (found.parts == 1).all()
+        for i, launch in enumerate(launches(some)):
+            told = [float(part[i]) for part in found[:5]]
+            assert told == pytest.approx(list(by_hand(of, tile, 1, True, *launch)), rel=1e-9, abs=1e-300)
+
+
+def test_one_case_in_round_numbers() -> None:
+    """100 SMs, 200 tiles of 128 x 128: two waves; of 4 us of steps each, and nothing that moves slowly."""
+    of = Machine(
+        sm_count=100,
+        cache_byte=10**6,
+        flop_per_s=100 * 2 * 128 * 128 * 64 / 1e-6,  # a step of such a tile takes an SM 1 us
+        byte_per_s=1e18,
+        launch_s=3e-6,
+        cached_byte_per_s=1e18,
+        sm_byte_per_s=1e18,
+        step_s=1e-9,
+        tile_s=2e-6,
+        split_s=1.0,
+        tail=0.0,
+    )
+    found = predict(of, bfloat16(np.array([1280, 2560, 256])), (128, 128))
+    assert found.seconds[0] == pytest.approx(3e-6 + 2 * (4e-6 + 2e-6), rel=1e-6)
+    assert found.used[0] == 1.0
+    more = predict(of, bfloat16(np.array([1280, 2561, 256])), (128, 128))
+    # 210 tiles: a third wave; 2561 of 3 x 1280 columns' worth of places are in use.
+    assert more.used[0] == pytest.approx(2561 / 3840)
+    assert more.seconds[0] == pytest.approx(3e-6 + 3 * 6e-6 * (1 - 0.12 * (1 - 2561 / 3840)), rel=1e-6)
+
+
+# ---- what physics allows
+
+
+def test_more_of_anything_is_never_slower(chance: np.random.Generator) -> None:
+    some = products(chance, sizes(chance, 400))
+    rates = ("flop_per_s", "byte_per_s", "cached_byte_per_s", "sm_byte_per_s")
+    costs = ("launch_s", "step_s", "tile_s", "split_s")
+    quicker = set()
+    for _ in range(10):
+        of = machine(chance)
+        for tile in (None, (64, 16), (256, 128)):
+            before = predict(of, some, tile).seconds
+            for name in (*rates, *costs):
+                by = float(chance.uniform(1.01, 3.0))
+                factor = by if name in rates else 1 / by
+                better = dataclasses.replace(of, **{name: getattr(of, name) * factor})
+                after = predict(better, some, tile).seconds
+                assert (after <= before * (1 + 1e-12)).all(), name
+                quicker |= {(name, tile is None)} if (after < before).any() else set()
+    assert quicker == {(n, free) for n in (*rates, *costs) for free in (True, False)} - {("split_s", False)}
+
+
+def test_everything_is_positive_and_finite(chance: np.random.Generator) -> None:
+    shapes = [(1, 1, 1), *itertools.product(PRIMES[::2], repeat=3), (2**20, 2**20, 2**20), (1, 2**24, 1)]
+    some = products(chance, np.array([*shapes, *sizes(chance, 200, 2**18).tolist()]))
+    for tile in (None, (128, 128), (1, 1)):
+        of = machine(chance)
+        found = predict(of, some, tile)
+        for part in found[:5]:
+            assert np.isfinite(part).all()
+        assert (found.seconds > of.launch_s).all()
+        assert (found.compute_s > 0).all() and (found.memory_s > 0).all()
+        assert ((found.used > 0) & (found.used <= 1)).all()
+        assert ((found.cache_share >= 0) & (found.cache_share <= 1)).all()
+        # No schedule beats both of its own terms, and none takes longer than one after the other.
+        body = found.seconds - of.launch_s - np.where(found.parts > 1, of.split_s, 0.0)
+        assert (body >= np.maximum(found.compute_s, found.memory_s) * (1 - 1e-9)).all()
+        assert (body <= (found.compute_s + found.memory_s) * (1 + 1e-9)).all()
+        # Nor is a tensor core quicker than its peak, but for the share that idle places leave to others.
+        bound = 2 * some.m * some.n * some.k / of.flop_per_s
+        assert (found.seconds >= bound * (1 - structure.EMPTY)).all()
+
+
+def _arithmetic_only(chance: np.random.Generator) -> Machine:
+    """A machine whose memory costs next to nothing, so that tiles alone count."""
+    free = {"byte_per_s": 1e24, "cached_byte_per_s": 1e24, "sm_byte_per_s": 1e24}
+    return dataclasses.replace(machine(chance), **free)
+
+
+def test_a_known_tile_climbs_a_staircase(chance: np.random.Generator) -> None:
+    for tile in ((256, 128), (128, 128), (64, 64)):
+        of = _arithmetic_only(chance)
+        rows = tile[0] * of.sm_count * (2 if tile == (64, 64) else 1)  # every column of tiles is one wave
+        n = np.arange(1, 6 * tile[1] + 1, dtype=np.float64)
+        k = float(chance.integers(500, 5000))
+        some = bfloat16(np.stack([np.full_like(n, rows), n, np.full_like(n, k)], axis=1))
+        body = predict(of, some, tile).seconds - of.launch_s
+        assert (np.diff(body) >= 0).all()
+        columns = np.ceil(n / tile[1])
+        for step in range(1, 6):
+            plateau, after = body[columns == step], body[columns == step + 1]
+            assert plateau[-1] <= plateau[0] * 1.15  # nearly flat inside
+            assert plateau[-1] > plateau[0] * (1 + 0.05 / step)  # but it does climb, as NVIDIA's do
+            # Full waves at both ends: the next column costs one wave, less what its empty places save.
+            assert after[-1] / plateau[-1] == pytest.approx((step + 1) / step)
+            assert after[0] / plateau[-1] > 1 + 0.6 / step
+
+
+def test_the_tail_of_a_known_tile_is_waited_for_whole(chance: np.random.Generator) -> None:
+    of = machine(chance)
+    some = products(chance, sizes(chance, 100))
+    for tile in ((128, 128), (64, 64)):
+        found = [predict(dataclasses.replace(of, tail=tail), some, tile) for tail in (0.0, 1.0)]
+        same(*found)
+    free = [predict(dataclasses.replace(of, tail=tail), some).seconds for tail in (0.0, 1.0)]
+    assert (free[0] != free[1]).any()
+
+
+def test_sms_share_out_the_same_peak(chance: np.random.Generator) -> None:
+    """Of many waves their number is all the same; a single tile has one SM whatever their number."""
+    of = dataclasses.replace(_arithmetic_only(chance), step_s=1e-12, tile_s=1e-12, launch_s=0.0, tail=0.0)
+    twice = dataclasses.replace(of, sm_count=2 * of.sm_count)
+    large, small = bfloat16(np.array([2**15, 2**15, 2**13])), bfloat16(np.array([128, 128, 8192]))
+    for some, ratio in ((large, 1.0), (small, 2.0)):
+        found = [predict(one, some, (128, 128)).seconds[0] for one in (of, twice)]
+        assert found[1] / found[0] == pytest.approx(ratio, rel=0.15 if ratio == 1.0 else 0.02)
+    best = [predict(one, large).seconds[0] for one in (of, twice)]
+    assert best[1] / best[0] == pytest.approx(1.0, rel=0.03)
+
+
+def test_few_sms_draw_less_than_all(chance: np.random.Generator) -> None:
+    of = dataclasses.replace(machine(chance), flop_per_s=1e24, step_s=1e-15, tile_s=1e-15)
+    tiles = np.array([1, 2, of.sm_count, 8 * of.sm_count])
+    some = bfloat16(np.stack([128 * tiles, np.full(4, 128), np.full(4, 2**16)], axis=1))
+    found = predict(of, some, (128, 128))
+    rate = some.byte / found.memory_s
+    assert rate[0] < rate[1] < rate[2] < rate[3] * (1 + 1e-12)
+    assert rate[2:] == pytest.approx(of.byte_per_s)
+    assert rate[0] <= of.sm_byte_per_s * 2**0.25 and rate[0] <= of.byte_per_s
+
+
+def test_loading_overlaps_the_more_the_more_steps(chance: np.random.Generator) -> None:
+    """Terms of one size: one step adds them nearly up, a long loop hides one behind the other."""
+    for _ in range(20):
+        of = machine(chance)
+        for k, low, high in ((1, 1.8, 2.0), (2**15, 1.0, 1.05)):
+            some = bfloat16(np.array([128, 128, k]))
+            compute_s = predict(of, some, (128, 128)).compute_s[0]
+            memory_s = predict(of, some, (128, 128)).memory_s[0]
+            alike = some._replace(byte=some.byte * compute_s / memory_s)
+            body = predict(of, alike, (128, 128)).seconds[0] - of.launch_s
+            assert low < body / compute_s <= high + 1e-9
+
+
+# ---- what is chosen
+
+
+def test_splits_have_a_step_each_and_help(chance: np.random.Generator) -> None:
+    split = 0
+    for _ in range(10):
+        of = machine(chance)
+        some = products(chance, sizes(chance, 300, 2**16))
+        found = predict(of, some)
+        steps = np.ceil(some.k * some.item_byte / structure.STEP_BYTE)
+        assert (found.parts <= steps).all()
+        split += int((found.parts > 1).sum())
+        never = predict(dataclasses.replace(of, split_s=1.0), some)
+        assert (never.parts == 1).all()
+        assert (found.seconds <= never.seconds).all()
+        assert (found.seconds[found.parts > 1] < never.seconds[found.parts > 1]).all()
+        # What fills the device twice over has no reason to be split.
+        usual = np.ceil(some.m / 128) * np.ceil(some.n / 128)
+        assert (found.parts[usual >= 2 * of.sm_count] == 1).all()
+    assert split > 100
+
+
+def test_no_more_parts_than_fill_a_device_twice(chance: np.random.Generator) -> None:
+    """Two tiles of four steps on three SMs: three parts already fill it twice, so four are not tried."""
+    of = dataclasses.replace(_arithmetic_only(chance), sm_count=3, split_s=1e-15, tile_s=1e-15, tail=1.0)
+    of = dataclasses.replace(of, step_s=2 * 128 * 128 * 64 / (of.flop_per_s / 3))
+    some = bfloat16(np.array([128, 256, 256]))
+    found = predict(of, some)
+    assert found.parts[0] < 4
+    (launch,) = launches(some)
+    assert by_hand(of, (128, 128), 4, False, *launch).seconds < found.seconds[0]  # the rule, not its cost
+
+
+def test_the_free_choice_is_never_worse_than_a_tile(chance: np.random.Generator) -> None:
+    of = dataclasses.replace(machine(chance), tail=1.0)
+    some = products(chance, sizes(chance, 200))
+    free = predict(of, some).seconds
+    for tile in TILES:
+        assert (free <= predict(of, some, tile).seconds * (1 + 1e-12)).all()
+
+
+# ---- arrays
+
+
+def test_together_as_one_by_one(chance: np.random.Generator) -> None:
+    of = machine(chance)
+    some = products(chance, sizes(chance, 120))
+    for tile in (None, (256, 128)):
+        together = predict(of, some, tile)
+        alone = [predict(of, one(some, i), tile) for i in range(len(some.m))]
+        same(together, Answer(*(np.concatenate(parts) for parts in zip(*alone, strict=True))))
+
+
+@pytest.mark.parametrize("rows", [1, 7, 99, 100, 101])
+def test_how_many_go_together_changes_nothing(
+    rows: int, chance: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = machine(chance)
+    some = products(chance, sizes(chance, 100))
+    whole = predict(of, some)
+    monkeypatch.setattr(structure, "_ROWS", rows)
+    same(whole, predict(of, some))
+
+
+def test_more_than_go_together(chance: np.random.Generator) -> None:
+    of = machine(chance)
+    count = structure._ROWS + 3
+    some = products(chance, sizes(chance, count))
+    found = predict(of, some)
+    assert all(len(part) == count for part in found)
+    at = np.array([0, structure._ROWS - 1, structure._ROWS, count - 1])
+    few = predict(of, Products(*(part[at] for part in some)))
+    same(few, Answer(*(part[at] for part in found)))
+
+
+def test_no_launch_at_all(chance: np.random.Generator) -> None:
+    empty = products(chance, np.empty((0, 3)))
+    for tile in (None, (128, 128)):
+        found = predict(machine(chance), empty, tile)
+        assert [len(part) for part in found] == [0] * 7 and found.tile.shape == (0, 2)
+
+
+# ---- caches
+
+
+def test_resident_from_all_to_nothing(chance: np.random.Generator) -> None:
+    cache = float(chance.uniform(1e6, 1e8))
+    ends = resident(np.array([0.0, 0.8, 1.25, 2.0, math.inf]) * cache, cache)
+    assert ends == pytest.approx([1, 1, 0, 0, 0], abs=1e-12)
+    assert resident(1.025 * cache, cache) == pytest.approx(0.5)  # half way between the two
+    share = resident(np.sort(chance.uniform(0, 2, 1000)) * cache, cache)
+    assert ((share >= 0) & (share <= 1)).all() and (np.diff(share) <= 0).all()
+
+
+def test_what_stays_in_the_cache_is_read_from_there(chance: np.random.Generator) -> None:
+    of = dataclasses.replace(machine(chance), cached_byte_per_s=1e13, byte_per_s=1e12, sm_byte_per_s=1e15)
+    some = bfloat16(np.array([[4096, 4096, 64]] * 3))
+    some = some._replace(working_set=np.array([0.5, 1.025, 9.0]) * of.cache_byte)
+    found = predict(of, some, (128, 128))
+    assert found.memory_s == pytest.approx(some.byte * np.array([1e-13, 0.5e-13 + 0.5e-12, 1e-12]), rel=1e-6)
+    assert found.cache_share == pytest.approx([1.0, 1 / 11, 0.0], rel=1e-6)
+    assert found.seconds[0] < found.seconds[1] < found.seconds[2]
