@@ -10,8 +10,9 @@ READY := $(VENV)/.ready
 FIGURES := figures
 
 REFERENCE := results/reference
-CPU_ALL := $(REFERENCE)/cpu-intel-xeon-2-core/RUN_ALL.parquet
-CPU_GEMM := $(REFERENCE)/cpu-intel-xeon-2-core/RUN_GEMM.parquet
+CPU_ALL := $(REFERENCE)/cpu-intel-xeon-2-core/20261122T004112Z-499eb026a141.parquet
+CPU_DENSE := $(REFERENCE)/cpu-intel-xeon-2-core/20261121T154800Z-478f81f2d1f8.parquet
+CPU_GEMM := $(REFERENCE)/cpu-intel-xeon-2-core/20261122T005120Z-499eb026a141.parquet
 DRAWN := $(FIGURES)/readme
 
 .PHONY: bench test figures public clean
@@ -26,24 +27,24 @@ test: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
-	$(RUN) -m pytest -n auto tests/kernels
-	$(RUN) -m pytest tests bench --ignore=tests/kernels
+	$(RUN) -m pytest -n auto tests/kernels tests/plots
+	$(RUN) -m pytest tests bench --ignore=tests/kernels --ignore=tests/plots
 
 figures: $(READY)
 	rm -rf $(DRAWN)
-	$(RUN) -m plots $(CPU_ALL) -o $(DRAWN)/all
+	$(RUN) -m plots $(CPU_DENSE) -o $(DRAWN)/dense
 	$(RUN) -m plots $(CPU_GEMM) -o $(DRAWN)/gemm
 	$(RUN) -m plots $(REFERENCE)/public -o $(DRAWN)/public
 	$(RUN) -m bench import csv $(REFERENCE)/published/nvidia_a100_tile_quantization.csv --bench-results $(DRAWN)/published
 	$(RUN) -m plots $(DRAWN)/published --calibrated-by $(REFERENCE)/public -o $(DRAWN)/nvidia
 	cp $(DRAWN)/gemm/gemm/square-duration.png docs/figures/square-duration.png
 	cp $(DRAWN)/gemm/roofline-bfloat16.png docs/figures/roofline-cpu.png
-	cp $(DRAWN)/all/activations/backward-duration.png docs/figures/activations-backward.png
+	cp $(DRAWN)/dense/activations/backward-duration.png docs/figures/activations-backward.png
 	cp $(DRAWN)/nvidia/gemm/tile_quantization-quantization.png docs/figures/tile-quantization.png
 	cp $(DRAWN)/public/compared/generations.png docs/figures/generations.png
 	cp $(DRAWN)/public/compared/scorecard.png docs/figures/scorecard.png
 	cp $(DRAWN)/public/compared/transfer.png docs/figures/transfer.png
-	$(RUN) -m plots score $(REFERENCE)/public $(CPU_ALL) $(CPU_GEMM) --json $(REFERENCE)/scores.json
+	$(RUN) -m plots score $(REFERENCE)/public $(CPU_ALL) $(CPU_GEMM) $(CPU_DENSE) --json $(REFERENCE)/scores.json
 
 public: $(READY)
 	$(RUN) -m pip install --quiet --constraint constraints.txt aiconfigurator-core

@@ -9,14 +9,14 @@
 L2 says what binds: launch, compute, memory, L2 (a CPU's: cache), wave tail, special functions. Its *factor*
 is how much longer an implementation takes than its bytes or FLOP need: one number for each kind of case
 (operator, implementation, data type, everything about it that is no number), from two of its own rows that
-are designated by their size and not scored; 1 where a kind has fewer than four. A CPU's matrix products
-have neither tiles that we know nor a factor that helped (it made them worse: small ones and large ones
-differ): there L2 is L1. L2-priors is L2 with nothing fitted: measured ceilings, shared priors, no factor.
+are designated by their size and not scored. Where a kind has fewer than four rows, that of the kind in any
+data type and layout; 1 where those are too few as well. A CPU's matrix products have no tiles that we
+know; what they have is a start of their own and operands to pack, two numbers from three designated rows
+(bench/model/designated.py). L2-priors is L2 with nothing fitted: measured ceilings, shared priors.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +27,7 @@ import numpy as np
 from bench.model import calibration, structure
 from bench.model.calibration import SHAPES, Calibration
 from bench.model.ceilings import Ceiling, Ceilings, is_ceiling
+from bench.model.designated import apply_factors, apply_starts
 from bench.model.quantization import forced_tile
 from bench.model.roofline import Floats, traffic
 from bench.model.structure import Machine, Products, resident
@@ -44,8 +45,6 @@ LEVELS: Mapping[str, str] = {
     "L2-priors": "priors_s",
 }
 """Level -> the column of seconds that it predicts."""
-LEAST_OF_A_KIND = 4
-"""Rows from which two are designated to say a kind's factor."""
 SPECIAL_PER_CLOCK = 16
 """Special functions that an SM finishes in one clock, since Volta (CUDA C++ Programming Guide, 8.4.1)."""
 MOSTLY_EMPTY = 0.5
@@ -87,7 +86,9 @@ def structured(
             _predict_products(found, column, of_gpu, one)
         _predict_others(found, some[~gpu[some.index]], ceilings, sheet)
     found["structured_s"] = found["structured_s"].fillna(found["priors_s"])
-    _apply_factors(found, rows[rows["product_m"].isna() & (rows["arithmetic"] != "matrix")], roof)
+    products_of_cpu = (rows["arithmetic"] == "matrix") & (rows["device_kind"] == "cpu")
+    apply_starts(found, rows[products_of_cpu])
+    apply_factors(found, rows[rows["product_m"].isna() & (rows["arithmetic"] != "matrix")], roof)
     return found
 
 
@@ -277,37 +278,3 @@ def _kernels(rows: pd.DataFrame) -> Floats:
     return np.array(
         [max(1, len(t.split(";"))) if isinstance(t, str) and t else 1 for t in rows["kernels"]], dtype=float
     )
-
-
-def _apply_factors(found: pd.DataFrame, rows: pd.DataFrame, roof: Callable[[str], Ceilings]) -> None:
-    """Multiply what is above the launch floor by each kind's factor; mark the rows that say it."""
-    usable = rows["median_s"].gt(0) & found.loc[rows.index, "structured_s"].notna()
-    usable &= ~found.loc[rows.index, "calibrating"]
-    floor = rows["manner"].map(lambda how: roof(str(how)).launch_s or 0.0).astype(float)
-    kinds = [
-        (how, operator, implementation, _words(text))
-        for how, operator, implementation, text in zip(
-            rows["manner"], rows["operator"], rows["implementation"], rows["parameters"], strict=True
-        )
-    ]
-    for _, some in rows.groupby(np.array([repr(kind) for kind in kinds]), sort=False):
-        timed = some[usable[some.index]].sort_values("byte_moved", kind="stable")
-        if timed["parameters"].nunique() < LEAST_OF_A_KIND:
-            continue
-        last = len(timed) - 1
-        designated = timed.iloc[[round(0.25 * last), round(0.75 * last)]]
-        above = designated["median_s"] - floor[designated.index]
-        predicted = found.loc[designated.index, "structured_s"] - floor[designated.index]
-        if not ((above > 0) & (predicted > 0)).all():
-            continue
-        factor = float(np.exp(np.mean(np.log(above / predicted))))
-        at = some.index
-        found.loc[at, "structured_s"] = floor[at] + factor * (found.loc[at, "structured_s"] - floor[at])
-        # The same problem in another sweep is the same case: it said the factor, so it is not scored either.
-        known = some["parameters"].isin(designated["parameters"])
-        found.loc[at[known], "calibrating"] = True
-
-
-def _words(parameters: str) -> tuple[tuple[str, object], ...]:
-    """What a case has beside its numbers: data type, layout, direction, and what is true or false."""
-    return tuple(sorted((k, v) for k, v in json.loads(parameters).items() if isinstance(v, str | bool)))

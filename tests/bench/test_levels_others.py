@@ -115,7 +115,7 @@ def test_vector_arithmetic_needs_no_peak_but_heeds_one() -> None:
 def test_matrix_products_of_a_cpu_are_the_second_level(chance: np.random.Generator) -> None:
     sizes = [tuple(int(s) for s in row) for row in chance.integers(1, 3000, (30, 3))]
     problems = [Gemm(m=m, n=n, k=k, dtype="bfloat16") for m, n, k in sizes]
-    rows = [timed(p, "onednn", float(chance.uniform(1e-6, 1)), **CPU) for p in problems]
+    rows = [timed(p, "onednn", None, **CPU) for p in problems]
     found = told(rows)
     share = np.array([p.byte_written / p.byte for p in problems])
     wanted, limiter = calibrated_columns(
@@ -126,6 +126,45 @@ def test_matrix_products_of_a_cpu_are_the_second_level(chance: np.random.Generat
     assert not found["calibrating"].any()
     unknown = told([timed(Gemm(m=8, n=8, k=8, dtype="int8"), "onednn", 1.0, **CPU)])
     assert unknown["structured_s"].isna().all() and list(unknown["structured_limiter"]) == [""]
+
+
+def products(chance: np.random.Generator, count: int, start_s: float, per_byte_s: float) -> list[Measurement]:
+    """Matrix products of a CPU that take this much longer than the second level says."""
+    sizes = [tuple(int(2**s) for s in row) for row in chance.uniform(5, 12, (count, 3))]
+    bare = [timed(Gemm(m=m, n=n, k=k, dtype="bfloat16"), "onednn", None, **CPU) for m, n, k in sizes]
+    plain = told(bare)["structured_s"]
+    return [
+        dataclasses.replace(row, median_s=s + start_s + per_byte_s * row.byte_moved)
+        for row, s in zip(bare, plain, strict=True)
+    ]
+
+
+def test_products_of_a_cpu_begin_and_pack(chance: np.random.Generator) -> None:
+    for start_s, per_byte_s in ((20e-6, 0.0), (0.0, 1e-10), (8e-6, 2e-10), (0.0, 0.0)):
+        rows = products(chance, 12, start_s, per_byte_s)
+        found = told(rows)
+        assert found["structured_s"].to_numpy() == pytest.approx(found["median_s"].to_numpy(), rel=1e-6)
+        assert (found["priors_s"] <= found["structured_s"] * (1 + 1e-9)).all()
+        assert found["calibrating"].sum() == 3
+        order = found.sort_values("flop", kind="stable")["calibrating"].to_numpy().nonzero()[0]
+        assert list(order) == [0, 4, 7]
+        begun = start_s > (found["priors_s"] + per_byte_s * found["byte_moved"]) * (1 + 1e-6)
+        assert (found["structured_limiter"][begun] == "launch").all()
+    # Quicker than the second level: nothing is taken off.
+    quick = [dataclasses.replace(r, median_s=(r.median_s or 0) * 0.5) for r in products(chance, 9, 0.0, 0.0)]
+    found = told(quick)
+    assert found["structured_s"].to_numpy() == pytest.approx(found["priors_s"].to_numpy())
+
+
+def test_five_products_are_too_few_and_kinds_of_them_do_not_mix(chance: np.random.Generator) -> None:
+    five = products(chance, 5, 20e-6, 0.0)
+    other = [dataclasses.replace(row, implementation="aten") for row in products(chance, 8, 90e-6, 0.0)]
+    found = told([*five, *other])
+    assert (found["structured_s"] == found["priors_s"])[:5].all() and not found["calibrating"][:5].any()
+    assert found["structured_s"].to_numpy()[5:] == pytest.approx(found["median_s"].to_numpy()[5:], rel=1e-6)
+    again = [dataclasses.replace(row, sweep="other") for row in other]
+    twice = told([*other, *again])
+    assert twice["calibrating"].sum() in (4, 6)  # each designated case, in both of its sweeps
 
 
 def test_no_launch_floor_or_bandwidth_says_nothing() -> None:
@@ -200,6 +239,30 @@ def test_fewer_than_four_have_none(chance: np.random.Generator) -> None:
         found = told(rows)
         assert (found["structured_s"] == found["priors_s"]).all()
         assert (found["calibrating"] == found["sweep"].str.startswith("ceilings")).all()
+
+
+def test_a_kind_with_too_few_rows_has_the_factor_of_all_types_and_layouts(
+    chance: np.random.Generator,
+) -> None:
+    """Two rows of each of two data types: four together, of which two say the factor."""
+    factor, other = chance.uniform(1.5, 3.0, 2)
+    rows = []
+    for dtype in ("float32", "bfloat16"):
+        for n in chance.choice(np.arange(64, 4096), 2, replace=False):
+            rows.append(timed(Activation(function="relu", n=int(n), c=4096, dtype=dtype), "aten", None))
+    # A kind of its own, with a factor of its own, that the coarser one must not touch.
+    for n in chance.choice(np.arange(64, 4096), 6, replace=False):
+        problem = Activation(function="relu", direction="backward", n=int(n), c=4096, dtype="float32")
+        rows.append(timed(problem, "aten", None))
+    plain = told(rows)["structured_s"].to_numpy()
+    factors = np.array([factor] * 4 + [other] * 6)
+    timed_rows = [
+        dataclasses.replace(row, median_s=FLOOR_S + f * (base - FLOOR_S))
+        for row, base, f in zip(rows, plain, factors, strict=True)
+    ]
+    found = told(timed_rows)
+    assert found["structured_s"].to_numpy() == pytest.approx(FLOOR_S + factors * (plain - FLOOR_S))
+    assert found["calibrating"].to_numpy()[:4].sum() == 2 and found["calibrating"].to_numpy()[4:].sum() == 2
 
 
 def test_kinds_do_not_mix(chance: np.random.Generator) -> None:

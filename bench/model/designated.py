@@ -1,0 +1,106 @@
+"""What an implementation's own rows tell of it beyond bytes and FLOP: a few rows, designated by their size.
+
+They are marked as calibrating, so that no prediction is scored on what it was made from. Designated, not
+random: three regimes identify what twenty random rows leave open.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.model.ceilings import Ceilings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEAST_OF_A_KIND = 4
+"""Rows from which two are designated to say a kind's factor."""
+LEAST_PRODUCTS = 6
+"""Matrix products of a kind from which three are designated to say what beginning and packing them costs."""
+
+
+def apply_factors(found: pd.DataFrame, rows: pd.DataFrame, roof: Callable[[str], Ceilings]) -> None:
+    """Multiply `structured_s` above the launch floor by each kind's factor; mark the rows that say it.
+
+    A kind is what a case has beside its numbers; its factor that of the rows a quarter and three quarters of
+    the way by bytes moved. Rows of a kind that has too few get the factor of that kind in any data type and
+    layout, if those suffice. `found` has the columns of `levels.structured` for all rows, `rows` are those to
+    look at.
+    """
+    base = found["structured_s"].copy()
+    usable = _usable(found, rows)
+    floor = rows["manner"].map(lambda how: roof(str(how)).launch_s or 0.0).astype(float)
+    waiting = rows.index
+    for without in ((), ("dtype", "layout")):
+        words = [_words(text, without) for text in rows["parameters"]]
+        kinds = zip(rows["manner"], rows["operator"], rows["implementation"], words, strict=True)
+        for _, some in rows.groupby(np.array([repr(kind) for kind in kinds]), sort=False):
+            to = some.index.intersection(waiting)
+            timed = some[usable[some.index]].sort_values("byte_moved", kind="stable")
+            if not len(to) or timed["parameters"].nunique() < LEAST_OF_A_KIND:
+                continue
+            last = len(timed) - 1
+            designated = timed.iloc[[round(0.25 * last), round(0.75 * last)]]
+            above = designated["median_s"] - floor[designated.index]
+            predicted = base[designated.index] - floor[designated.index]
+            if not ((above > 0) & (predicted > 0)).all():
+                continue
+            factor = float(np.exp(np.mean(np.log(above / predicted))))
+            found.loc[to, "structured_s"] = floor[to] + factor * (base[to] - floor[to])
+            _mark(found, some, designated)
+            waiting = waiting.difference(to)
+
+
+def apply_starts(found: pd.DataFrame, rows: pd.DataFrame) -> None:
+    """Add to `structured_s` of a CPU's matrix products what L1 does not know: a start, packing by the byte.
+
+    The smallest product of oneDNN takes many times an empty launch, and operands are packed for the matrix
+    units first. Two numbers for each implementation and data type, neither below zero, from three rows: the
+    smallest by FLOP, and those a third and two thirds of the way. Where the start is most of it, `launch`
+    binds.
+    """
+    # Importing it takes longer than most that imports this module.
+    from scipy.optimize import nnls
+
+    usable = _usable(found, rows)
+    for _, some in rows.groupby(["manner", "operator", "implementation", "dtype"], sort=False):
+        timed = some[usable[some.index]].sort_values("flop", kind="stable")
+        if timed["parameters"].nunique() < LEAST_PRODUCTS:
+            continue
+        last = len(timed) - 1
+        designated = timed.iloc[[0, round(last / 3), round(2 * last / 3)]]
+        measured = designated["median_s"].to_numpy(dtype=float)
+        missing = measured - found.loc[designated.index, "structured_s"].to_numpy(dtype=float)
+        byte = designated["byte_moved"].to_numpy(dtype=float)
+        # Of relative errors, both unknowns of the order of 1: microseconds, and seconds of all these bytes.
+        scale = np.array([1e-6, 1.0 / byte.sum()])
+        terms = np.stack([np.ones(3), byte], axis=1) * scale / measured[:, None]
+        start_s, per_byte_s = nnls(terms, missing / measured)[0] * scale
+        plain = found.loc[some.index, "structured_s"]
+        packed_s = per_byte_s * some["byte_moved"].astype(float)
+        found.loc[some.index, "structured_s"] = plain + start_s + packed_s
+        begun = plain.notna() & (start_s > plain + packed_s)
+        found.loc[some.index[begun], "structured_limiter"] = "launch"
+        _mark(found, some, designated)
+
+
+def _usable(found: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
+    """Rows with a time and a prediction that calibrate nothing else."""
+    here = found.loc[rows.index]
+    return rows["median_s"].gt(0) & here["structured_s"].notna() & ~here["calibrating"]
+
+
+def _mark(found: pd.DataFrame, kind: pd.DataFrame, designated: pd.DataFrame) -> None:
+    """The same problem in another sweep is the same case: it was looked at, so it is not scored either."""
+    said = kind.index[kind["parameters"].isin(designated["parameters"])]
+    found.loc[said, "calibrating"] = True
+
+
+def _words(parameters: str, without: Collection[str]) -> tuple[tuple[str, object], ...]:
+    """What a case has beside its numbers: data type, layout, direction, and what is true or false."""
+    given = json.loads(parameters).items()
+    return tuple(sorted((k, v) for k, v in given if isinstance(v, str | bool) and k not in without))
