@@ -155,5 +155,9 @@ def explained(rows: pd.DataFrame) -> str:
             "Predicted: launch floor + max(FLOP / peak, bytes / bandwidth), ceilings of the same run."
         )
     if STRUCTURED in levels:
-        told.append("With structure: tiles, waves, caches and passes too.")
+        gpu = (rows["device_kind"] == "cuda") & rows["product_m"].notna()
+        what = "tiles, waves, split K and caches too"
+        if not gpu.any():
+            what = "caches and passes too, and what a few designated cases tell of the others of their kind"
+        told.append(f"With structure: {what}.")
     return " ".join(filter(None, (*told, bound(rows))))
