@@ -283,7 +283,9 @@ def worded(error: ErrorDetails, name: str) -> str:
     """What pydantic found wrong with the value of `name`, in this project's words."""
     kind, given, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "literal_error":
-        possible = re.findall("'([^']*)'", str(context["expected"]))
+        # Text stands in quotes there, numbers do not: `'NN', 'NT' or 'TN'`, `0 or 1`.
+        choices = re.findall(r"'([^']*)'|(-?[0-9]+)", str(context["expected"]))
+        possible = [text or number for text, number in choices]
         hint = nearest(given, possible) if isinstance(given, str) else ""
         return f"{name} is one of {', '.join(possible)}, not {shown(given)}{hint}"
     if kind in _BOUND:

@@ -234,7 +234,7 @@ def test_a_mistake_in_a_line(tmp_path: Path, line: str, says: str) -> None:
         ("device_kind", "gpu", "device_kind is one of cpu, cuda, not 'gpu'"),
         ("device_kind", "cpu", "NVIDIA H200 SXM 141 GB is a GPU"),
         ("window", "3", "gemm has no parameter 'window'; it has dtype, m, n, k"),
-        ("beta", "2", "beta is one of"),
+        ("beta", "2", "beta is one of 0, 1, not 2"),
     ],
 )
 def test_a_mistake_in_a_further_column(tmp_path: Path, head: str, cell: str, says: str) -> None:
