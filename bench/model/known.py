@@ -15,7 +15,7 @@ from bench.model import structure
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
 from bench.model.ceilings import rows as ceiling_rows
-from bench.model.levels import calibrated, completed, products, unfitted
+from bench.model.levels import calibrated, completed, products, stated_tile, unfitted
 from bench.model.roofline import Floats
 from bench.model.transfer import TransferError, dtype_on, transferred
 
@@ -80,7 +80,10 @@ class Known:
     def _scored(self) -> pd.DataFrame:
         rows = self.rows
         sound = rows["product_m"].notna() & (rows["status"] == "ok") & (rows["median_s"] > 0)
-        return rows[sound & ~rows["sweep"].map(is_ceiling).astype(bool)]
+        # A launch that is held to a tile is no example of what the quickest of many takes.
+        names = zip(rows["implementation"], rows["configuration"], strict=True)
+        free = np.array([stated_tile(*one) is None for one in names], dtype=bool)
+        return rows[sound & ~rows["sweep"].map(is_ceiling).astype(bool) & free]
 
     def errors(self, by: Calibration) -> Errors | None:
         """Of this calibration, its own or another's scaled to it, on this run's products of its data type.

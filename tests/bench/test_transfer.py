@@ -342,6 +342,8 @@ def test_errors_are_of_scored_rows_of_the_type(chance: np.random.Generator) -> N
         dataclasses.replace(rows[0], median_s=None),
         dataclasses.replace(rows[0], dtype="bfloat16", median_s=1.0),
         dataclasses.replace(rows[0], product_m=None, median_s=1.0),
+        dataclasses.replace(rows[0], implementation="cublaslt-256x128", median_s=1.0),
+        dataclasses.replace(rows[0], configuration="pointer 64x64x32 w4 s3", median_s=1.0),
     ]
     one = Known("x", "r", "", framed([*rows, *other]), Ceilings(), sheet)
     found = one.errors(by)
