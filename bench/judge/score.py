@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.model.known import Errors
 from bench.model.levels import LEVELS
 
 if TYPE_CHECKING:
@@ -198,17 +199,16 @@ def _text(value: Any) -> str | None:
 
 
 def _score(group: Group, level: str, predicted_s: np.ndarray, measured_s: np.ndarray) -> Score:
-    ratios = predicted_s / measured_s
-    error = 100 * np.abs(ratios - 1)
+    errors = Errors.of(predicted_s, measured_s)
     return Score(
         operator=group.operator,
         device=group.device,
         level=level,
-        n=len(error),
-        mape=float(error.mean()),
-        median=float(np.median(error)),
-        p90=float(np.quantile(error, 0.9)),
-        ratio=float(np.exp(np.log(ratios).mean())),
+        n=errors.n,
+        mape=100 * errors.mape,
+        median=100 * errors.median,
+        p90=100 * errors.p90,
+        ratio=errors.ratio,
         source=group.source,
         regime=group.regime,
         runs=tuple(sorted(group.rows["run_id"].unique())),

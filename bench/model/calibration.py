@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,10 +60,6 @@ class Calibration:
     """Mean |predicted / measured - 1| on those shapes themselves: smaller than on others."""
     said: str = ""
     """Whence: the device and the run."""
-    scaled: str = ""
-    """The device it was scaled to by datasheet ratios, if it was."""
-    started: Machine | None = field(default=None, repr=False)
-    """Before the fit."""
 
     def of(self, dtype: str) -> Machine | None:
         """The machine for a data type: its peak in proportion. None where neither peak is known."""

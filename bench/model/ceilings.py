@@ -134,11 +134,6 @@ class Ceilings:
         return ceiling.per_s if ceiling else None
 
     @property
-    def step_s(self) -> dict[str, float]:
-        """dtype -> seconds of one step of 128 x 128 x 64 in one program."""
-        return {dtype: duration.seconds for dtype, duration in self.step.items()}
-
-    @property
     def tile_s(self) -> dict[str, float]:
         """dtype -> seconds of prologue and epilogue of such a tile, above the launch floor; 0 at least."""
         return {dtype: max(0.0, duration.seconds) for dtype, duration in self.tile.items()}

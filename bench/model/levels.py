@@ -109,9 +109,7 @@ def calibrated(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) 
     of, seconds = products(shapes), shapes["median_s"].to_numpy(dtype=float)
     machine = calibration.fit(plain.machine, of, seconds)
     off = calibration.error(machine, of, seconds)
-    return plain, replace(
-        plain, machine=machine, fitted=True, shapes=len(shapes), error=off, started=plain.machine
-    )
+    return plain, replace(plain, machine=machine, fitted=True, shapes=len(shapes), error=off)
 
 
 def unfitted(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) -> Calibration | None:

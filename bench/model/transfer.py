@@ -54,7 +54,7 @@ def transferred(calibration: Calibration, measured: Datasheet, wanted: Datasheet
         before, after = (sheet.peak_flop_per_s("matrix", kind) for sheet in (measured, wanted))
         if before and after:
             peaks[kind] = per_s * after / before
-    return replace(calibration, machine=scaled, dtype=dtype, peaks=peaks, scaled=wanted.name)
+    return replace(calibration, machine=scaled, dtype=dtype, peaks=peaks)
 
 
 def transferred_ceilings(ceilings: Ceilings, measured: Datasheet, wanted: Datasheet) -> Ceilings:

@@ -230,7 +230,7 @@ def test_step_and_tile_of_each_data_type_are_slope_and_rest(chance: random.Rando
         found = cold(given)
         assert list(found.step) == list(found.tile) == sorted(true)
         for dtype, (tile_s, step_s) in true.items():
-            assert found.step_s[dtype] == pytest.approx(step_s, rel=0.03)
+            assert found.step[dtype].seconds == pytest.approx(step_s, rel=0.03)
             assert found.tile_s[dtype] == pytest.approx(tile_s, abs=0.03 * (2e-6 + tile_s + step_s))
             for one in (found.step[dtype], found.tile[dtype]):
                 assert one.low_s <= one.seconds <= one.high_s

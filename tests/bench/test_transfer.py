@@ -110,7 +110,7 @@ def test_to_itself_it_is_as_it_was(chance: np.random.Generator) -> None:
         after = transferred(before, sheet, sheet)
         assert after.peaks == pytest.approx(before.peaks)
         assert dataclasses.asdict(after.machine) == pytest.approx(dataclasses.asdict(before.machine))
-        assert (after.dtype, after.scaled) == (before.dtype, sheet.name)
+        assert after.dtype == before.dtype
 
 
 def test_there_and_back_again(chance: np.random.Generator) -> None:
@@ -154,7 +154,7 @@ def test_a_device_twice_as_large_in_everything_by_hand(chance: np.random.Generat
             **{name: getattr(of, name) for name in ("launch_s", "tile_s", "split_s", "tail")},
         }
     )
-    assert (after.scaled, after.fitted, after.shapes, after.said) == ("X", True, 64, "there")
+    assert (after.fitted, after.shapes, after.said) == (True, 64, "there")
     tensor = {kind for (unit, kind), rate in sheet.rates.items() if unit == "matrix" and rate.flop_per_s}
     assert after.peaks == pytest.approx(
         {
