@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -190,6 +190,10 @@ class Measurement:
         over="most",
         default=None,
     )
+    concurrent_gpus: int | None = column(
+        "GPUs that this run timed at the same time, 1 unless asked; null in older files (GPU)",
+        default=None,
+    )
     persistence: str | None = column("persistence mode, on | off (GPU)", default=None)
     ecc: str | None = column("ECC, on | off (GPU)", default=None)
     mig: str | None = column("MIG, on | off (GPU)", default=None)
@@ -333,27 +337,41 @@ def read(paths: Iterable[Path], left_out: Callable[[str], object] | None = None)
     files that are there but cannot be read are left out of what is joined, each told to it as a sentence, and
     StoreError is raised only if no file is left: one bad night must not hide a year.
     """
-    tables = []
+    table = pa.concat_tables([table for _, table in tables(paths, left_out)], promote_options="permissive")
+    frame: pd.DataFrame = table.to_pandas()
+    return frame
+
+
+def tables(
+    paths: Iterable[Path],
+    left_out: Callable[[str], object] | None = None,
+    columns: Sequence[str] | None = None,
+) -> Iterator[tuple[Path, pa.Table]]:
+    """Each result file and what it holds, one after the other; of `columns` only these, in this order.
+
+    Paths, `left_out` and StoreError as for `read`.
+    """
     refusals = []
+    some = False
     for path in paths:
         found = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         if not found:
             raise StoreError(f"{path}: no .parquet file in this folder")
         for one in found:
             try:
-                tables.append(_read_one(one))
+                table = _read_one(one, columns)
             except StoreError as refusal:
                 if left_out is None or not one.exists():
                     raise
                 refusals.append(refusal)
-    if not tables:
+                continue
+            some = True
+            yield one, table
+    if not some:
         raise refusals[0] if refusals else StoreError("no result file given")
     if left_out is not None:
         for said in refusals:
             left_out(str(said))
-    table = pa.concat_tables(tables, promote_options="permissive")
-    frame: pd.DataFrame = table.to_pandas()
-    return frame
 
 
 def read_rows(path: Path) -> list[Measurement]:
@@ -364,7 +382,7 @@ def read_rows(path: Path) -> list[Measurement]:
     return [Measurement(**one) for one in table.select(list(FIELDS)).to_pylist()]
 
 
-def _read_one(path: Path) -> pa.Table:
+def _read_one(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
@@ -374,7 +392,9 @@ def _read_one(path: Path) -> pa.Table:
     if seal.is_broken(data):
         raise StoreError(f"{path}: is damaged: its bytes are not those that were written")
     try:
-        table = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        there = set(file.schema_arrow.names)
+        table = file.read([name for name in columns if name in there] if columns is not None else None)
     except Exception as error:  # what a reader raises over bytes that mean nothing is anybody's guess
         said = (str(error).splitlines() or [type(error).__name__])[0]
         raise StoreError(f"{path}: not a whole parquet file ({said})") from error
@@ -382,25 +402,11 @@ def _read_one(path: Path) -> pa.Table:
     if schema != str(SCHEMA):
         given = f"schema {schema}" if schema else "no roofbench schema"
         raise StoreError(f"{path}: has {given}; this checkout reads schema {SCHEMA}")
-    for column in ARROW:
+    for column in ARROW if columns is None else [ARROW.field(name) for name in columns]:
         if column.nullable and column.name not in table.column_names:  # added since the file was written
             table = table.append_column(column, pa.nulls(len(table), column.type))
-    return table
-
-
-def columns_markdown() -> str:
-    """The table of results/README.md."""
-    lines = ["| column | type | what it says |", "|---|---|---|"]
-    for name, f in FIELDS.items():
-        kind = str(ARROW.field(name).type).replace("list<item: ", "list of ").rstrip(">")
-        null = ", nullable" if ARROW.field(name).nullable else ""
-        says = f.metadata["says"].replace("|", "or")
-        lines.append(f"| `{name}` | {kind}{null} | {says} |")
-    return "\n".join(lines) + "\n"
-
-
-def readme_with_columns(text: str) -> str:
-    """results/README.md with its table of columns made anew."""
-    begin, end = "<!-- columns -->\n", "<!-- /columns -->"
-    head, rest = text.split(begin, 1)
-    return head + begin + columns_markdown() + rest[rest.index(end) :]
+    if columns is None:
+        return table
+    if missing := [name for name in columns if name not in table.column_names]:
+        raise StoreError(f"{path}: lacks the column {missing[0]}")
+    return table.select(columns)

@@ -55,6 +55,8 @@ BLOCKING = (
     Fact("ecc", "ecc", ("cuda",)),
     Fact("mig", "mig", ("cuda",)),
     Fact("persistence", "persistence", ("cuda",)),
+    # GPUs that are timed together share power, cooling and host. Older rows were all timed alone.
+    Fact("concurrent-gpus", "concurrent_gpus", ("cuda",), lambda count: f"{count:.0f}", absent="1"),
     Fact("governor", "governor", ("cpu",)),
 )
 """Rows that differ in one of these are not compared."""

@@ -108,7 +108,7 @@ def side(frame: pd.DataFrame, name: str) -> Side:
     manners = [manner(*how) for how in zip(frame["cache"], frame["threads_asked"], strict=True)]
     for (run_id, how), some in frame.assign(manner=manners)[tried].groupby(["run_id", "manner"], sort=False):
         ceilings = roofs.get((devices[0], str(run_id), str(how)), Ceilings())
-        for row, bound in zip(_rows(some), _bounds(some, ceilings), strict=True):
+        for row, bound in zip(_rows(some), bounds(some, ceilings), strict=True):
             raised = flags(row, ceilings)
             doubts = tuple(name for name in raised if name in DOUBTFUL - TOLD_BY_INTERVAL)
             seen[str(run_id)].append(Look(row, bound, doubts, not DISTURBING.intersection(raised)))
@@ -177,8 +177,8 @@ def _case(row: Measurement) -> Case:
     return Case(row.sweep, row.operator, row.implementation, row.parameters, row.cache, threads)
 
 
-def _bounds(frame: pd.DataFrame, ceilings: Ceilings) -> list[Bound]:
-    """Whose speed each row's time follows."""
+def bounds(frame: pd.DataFrame, ceilings: Ceilings) -> list[Bound]:
+    """Whose speed each row's time follows. The rows are of one run and one manner, the ceilings theirs."""
     written = frame["moved_written"].fillna(frame["byte_written"])
     moved = traffic(frame["byte_moved"], frame["byte_again"].fillna(0), written, frame["cache_byte"])
     units, dtypes = frame["arithmetic"], frame["dtype"]

@@ -16,6 +16,7 @@ import pytest
 
 import kernels
 from bench import store
+from bench.columns import readme_with_columns
 from bench.spec import parameters_text
 from bench.store import ARROW, FIELDS, StoreError
 from tests.bench.rows import row, rows
@@ -239,7 +240,7 @@ def test_every_column_says_what_it_is_and_failures_may_be_null() -> None:
 
 def test_the_readme_of_results_lists_the_columns_as_they_are() -> None:
     text = (ROOT / "results" / "README.md").read_text()
-    assert store.readme_with_columns(text) == text, "run `python -m bench columns`"
+    assert readme_with_columns(text) == text, "run `python -m bench columns`"
 
 
 def test_parameters_have_one_text() -> None:

@@ -1,0 +1,277 @@
+"""Result files into histories: whose night is which, what makes a segment, and what nights may be odd."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.judge.gathering import DOUBTING, histories
+from bench.judge.nights import SEGMENT, History
+from bench.model.ceilings import Ceilings
+from bench.store import Measurement, StoreError, write
+from tests.bench.rows import row
+
+BEGAN = datetime(2026, 11, 1, 2, 0, 0, tzinfo=UTC)
+GPU = {"device": "h100", "device_name": "H100", "device_kind": "cuda", "device_id": "aa", "clock": "graph"}
+
+
+def run_id(night: int, suffix: str = "") -> str:
+    return f"{BEGAN + timedelta(days=night):%Y%m%dT%H%M%SZ}-{night:012x}{suffix}"
+
+
+def case(number: int, median_s: float | None = 1e-3, **facts: Any) -> Measurement:
+    """A row of the case of this number."""
+    given = {"low_s": None, "high_s": None} if median_s is None else {}
+    given |= {"low_s": median_s and median_s * 0.99, "high_s": median_s and median_s * 1.01}
+    told = {
+        "sweep": "gemm/all",
+        "implementation": "triton",
+        "parameters": f'{{"dtype":"float16","m":{number}}}',
+    }
+    told |= {"dtype": "float16", "cache": "cold", "threads": 1, "byte": 100, "byte_moved": 100, "flop": 10}
+    return row(**(GPU | told | {"median_s": median_s, "driver": "550"} | given | facts))
+
+
+class Nights:
+    """Writes files as runs do."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, night: int, rows: list[Measurement], suffix: str = "", folder: str = "h100") -> Path:
+        from dataclasses import replace
+
+        name = run_id(night, suffix)
+        return write(self.folder / folder / f"{name}.parquet", [replace(one, run_id=name) for one in rows])
+
+    def history(self, said: list[str] | None = None) -> History:
+        (found,) = histories([self.folder], (said if said is not None else []).append)
+        return found
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Nights:
+    return Nights(tmp_path)
+
+
+def test_every_time_stands_where_it_belongs(nights: Nights, chance: np.random.Generator) -> None:
+    took_s = {(n, c): math.exp(chance.normal()) for n in range(5) for c in range(7) if chance.random() < 0.7}
+    took_s[4, 0] = 1.0
+    for night in chance.permutation(5).tolist():
+        some = [case(c, took_s[night, c]) for c in range(7) if (night, c) in took_s]
+        nights.add(night, some or [case(0, None, status="crashed")])
+    history = nights.history()
+    assert [one.run_id for one in history.nights] == [run_id(night) for night in range(5)]
+    for at, parameters in enumerate(history.series["parameters"]):
+        number = int(parameters.split(":")[-1].rstrip("}"))
+        for night in range(5):
+            expected = took_s.get((night, number))
+            assert history.log_s[at, night] == pytest.approx(math.log(expected)) if expected else True
+            assert np.isnan(history.log_s[at, night]) == (expected is None)
+            if expected:
+                assert history.half[at, night] == pytest.approx(math.log(1.01 / 0.99) / 2)
+    assert [one.timed for one in history.nights] == [sum(n == at for n, _ in took_s) for at in range(5)]
+
+
+@pytest.mark.parametrize("fact", [f for f in SEGMENT if "cuda" in f.kinds], ids=lambda fact: str(fact.name))
+def test_what_belongs_to_the_machine_makes_a_segment(nights: Nights, fact: Any) -> None:
+    values = (300.0, 350.0) if fact.column == "power_limit_w" else ("1", "2")
+    for night, value in enumerate((values[0], values[0], values[1], values[1], values[0])):
+        nights.add(night, [case(0, **{fact.column: value})])
+    history = nights.history()
+    assert [one.segment for one in history.nights] == [0, 0, 1, 1, 2]
+    assert [[change.fact for change in one.changed] for one in history.nights] == (
+        [[], [], [fact.name], [], [fact.name]]
+    )
+    assert len(history.series) == 1
+
+
+def test_a_fact_that_a_night_does_not_know_is_held_against_the_last_that_does(nights: Nights) -> None:
+    for night, watt in enumerate((300.0, None, 300.0, None, 350.0)):
+        nights.add(night, [case(0, power_limit_w=watt)])
+    assert [one.segment for one in nights.history().nights] == [0, 0, 0, 0, 1]
+
+
+def test_another_commit_is_told_and_begins_no_segment(nights: Nights) -> None:
+    for night in range(2):
+        nights.add(night, [case(0, commit=f"c{night}")])
+    history = nights.history()
+    assert [one.segment for one in history.nights] == [0, 0]
+    assert [tuple(change) for change in history.nights[1].changed] == [("commit", "c0", "c1")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"protocol": "p9"}, {"clock": "stream"}, {"cache": "warm"}, {"regime": "boost"}, {"fill": "normal"},
+     {"concurrent_gpus": 2}, {"threads_asked": "one"}],
+    ids=str,
+)  # fmt: skip
+def test_what_changes_a_time_by_itself_is_another_series(nights: Nights, change: dict[str, Any]) -> None:
+    nights.add(0, [case(0)])
+    nights.add(1, [case(0, **change)])
+    history = nights.history()
+    assert len(history.series) == 2 and np.isnan(history.log_s).tolist() == [[False, True], [True, False]]
+    assert {one.segment for one in history.nights} == {0}
+
+
+def test_rows_of_before_there_was_a_column_are_of_the_same_series(nights: Nights) -> None:
+    nights.add(0, [case(0, concurrent_gpus=None, threads_asked=None)])
+    nights.add(1, [case(0, concurrent_gpus=1, threads_asked="all")])
+    assert len(nights.history().series) == 1
+
+
+def test_gpus_of_one_kind_have_histories_of_their_own_and_hosts_of_a_cpu_one(tmp_path: Path) -> None:
+    nights = Nights(tmp_path)
+    for night, unit in enumerate("aba"):
+        nights.add(night, [case(0, device_id=unit)])
+        nights.add(night, [case(0, device="cpu", device_kind="cpu", device_id=unit)], folder="cpu")
+    found = {(one.device, one.unit): len(one.nights) for one in histories([tmp_path])}
+    assert found == {("cpu", ""): 3, ("h100", "a"): 2, ("h100", "b"): 1}
+
+
+def test_two_runs_of_one_second_are_two_nights_and_a_copy_is_none(tmp_path: Path) -> None:
+    nights, said = Nights(tmp_path), list[str]()
+    first = nights.add(0, [case(0)])
+    nights.add(0, [case(0)], suffix="-2")
+    (tmp_path / "baseline").mkdir()
+    (tmp_path / "baseline" / first.name).write_bytes(first.read_bytes())
+    history = nights.history(said)
+    assert [one.run_id for one in history.nights] == [run_id(0), run_id(0, "-2")]
+    assert history.nights[1].remarks == (
+        f"it began in the same second as {run_id(0)}: their order is by name",
+    )
+    assert not said
+
+
+def test_another_run_of_the_same_name_is_left_out_and_told(tmp_path: Path) -> None:
+    nights, said = Nights(tmp_path), list[str]()
+    nights.add(0, [case(0)])
+    nights.add(0, [case(1)], folder="other")
+    assert len(nights.history(said).nights) == 1
+    assert len(said) == 1 and "holds the run" in said[0]
+
+
+def test_a_corrupted_file_is_told_and_hides_no_other(nights: Nights, chance: np.random.Generator) -> None:
+    said = list[str]()
+    paths = [nights.add(night, [case(c) for c in range(3)]) for night in range(3)]
+    data = bytearray(paths[1].read_bytes())
+    data[chance.integers(len(data))] ^= 0xFF
+    paths[1].write_bytes(bytes(data))
+    assert [one.run_id for one in nights.history(said).nights] == [run_id(0), run_id(2)]
+    assert len(said) == 1 and said[0].startswith(f"{paths[1]}: ")
+    for path in paths:
+        path.write_bytes(b"")
+    with pytest.raises(StoreError):
+        histories([nights.folder], said.append)
+
+
+def test_imported_timings_have_no_nights(nights: Nights) -> None:
+    said = list[str]()
+    nights.add(0, [case(0)])
+    nights.add(1, [case(0, source="somebody")])
+    assert len(nights.history(said).nights) == 1
+    assert len(said) == 1 and said[0].endswith("imported timings have no nights")
+
+
+def test_a_run_that_does_not_say_when_it_began_is_left_out(nights: Nights) -> None:
+    said = list[str]()
+    nights.add(0, [case(0)])
+    write(nights.folder / "h100" / "odd.parquet", [case(0, run_id="odd", utc="")])
+    write(nights.folder / "h100" / "even.parquet", [case(0, run_id="even", utc="2026-11-03T01:00:00+00:00")])
+    history = nights.history(said)
+    assert [one.run_id for one in history.nights] == [run_id(0), "even"]
+    assert len(said) == 1 and "odd began" in said[0]
+
+
+def test_missing_nights_are_counted_but_not_of_runs_by_day(tmp_path: Path) -> None:
+    nights = Nights(tmp_path)
+    for night in (0, 1, 2, 3, 5, 6, 9):
+        nights.add(night, [case(0)])
+    remarks = {one.run_id: one.remarks for one in nights.history().nights if one.remarks}
+    assert remarks == {
+        run_id(5): ("1 night is missing before it",),
+        run_id(9): ("2 nights are missing before it",),
+    }
+
+
+def test_a_night_that_was_cut_short_says_so(nights: Nights) -> None:
+    """By its ceilings, which are visited first and last; else by how few times it has."""
+    ceiling = {"sweep": "ceilings/gemm", "implementation": "cublas"}
+    whole = [case(0, visits=2, **ceiling), *(case(c) for c in range(1, 9))]
+    for night in range(3):
+        nights.add(night, whole)
+    nights.add(3, [case(0, visits=1, **ceiling), *(case(c) for c in range(1, 9))])
+    nights.add(4, [case(0, visits=1, set_aside=["earlier"], set_aside_s=[1e-3], **ceiling), case(1)])
+    nights.add(5, [case(1, None, status="crashed")])
+    remarks = [one.remarks for one in nights.history().nights]
+    assert remarks[:3] == [(), (), ()]
+    assert remarks[3] == ("it was cut short: no ceiling was measured again at its end",)
+    assert remarks[4] == ("it has 2 times, nights usually 9",)
+    assert remarks[5] == ("no case has a time",)
+
+
+DISTURBED: list[dict[str, Any]] = [
+    {"pressure": 0.06}, {"on_processor": 0.9}, {"steal": 0.03}, {"foreign_processes": 1}, {"mig": "on"},
+    {"held_thermal": 0.01}, {"held_hardware": 0.01}, {"held_sync": 0.06}, {"throttled": 0.06},
+    {"regime": "boost", "held_power": 0.06}, {"limit_reasons": "hardware slowdown"}, {"sentinel_moved": 0.06},
+    {"sentinel_before_s": 1.0, "sentinel_after_s": 1.06},
+]  # fmt: skip
+CALM: list[dict[str, Any]] = [
+    {"pressure": 0.05}, {"on_processor": 0.95}, {"steal": 0.02}, {"foreign_processes": 0}, {"mig": "off"},
+    {"held_power": 0.5}, {"settled": False}, {"stop": "budget"}, {"sentinel_moved": 0.05},
+    {"limit_reasons": ""},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("facts", [*DISTURBED, *CALM], ids=str)
+def test_times_that_the_machine_disturbed_are_in_doubt(nights: Nights, facts: dict[str, Any]) -> None:
+    nights.add(0, [case(0, **facts), case(1)])
+    assert nights.history().doubted.tolist() == [[facts in DISTURBED], [False]]
+
+
+def test_doubts_are_those_of_the_flags_on_the_whole_row() -> None:
+    for facts in [*DISTURBED, *CALM]:
+        whole = case(0, **facts)
+        assert any(flag.rule(whole, Ceilings()) for flag in DOUBTING) == (facts in DISTURBED)
+
+
+def test_series_say_whose_speed_they_follow(nights: Nights) -> None:
+    """Ceilings by what they are; others by whether memory's roof is what holds them."""
+    nothing = {"flop": 0, "byte": 0, "byte_moved": 0, "byte_written": 0}
+    floor = case(0, 1e-6, sweep="ceilings/launch", operator="launch", samples_s=[1e-6] * 9, **nothing)
+    stream = {"operator": "stream", "flop": 0, "byte": 10**9, "byte_moved": 10**9, "byte_written": 5 * 10**8}
+    memory = case(1, 1e-3, sweep="ceilings/stream", samples_s=[1e-3] * 9, **stream)
+    product = {"arithmetic": "matrix", "flop": 10**12, "byte": 10**6, "byte_moved": 10**6}
+    core = case(2, 1e-3, sweep="ceilings/gemm", samples_s=[1e-3] * 9, **product)
+    bound_by_memory = case(3, 1.05e-3, **(stream | {"arithmetic": "vector"}))
+    bound_by_core = case(4, 1.05e-3, **product)
+    nights.add(0, [floor, memory, core, bound_by_memory, bound_by_core])
+    series = nights.history().series
+    assert list(series["bound"]) == ["core", "memory", "core", "memory", "core"]
+    assert list(series["ceiling"]) == [True, True, True, False, False]
+
+
+def test_a_run_of_two_drivers_has_no_roofs_and_still_a_history(nights: Nights) -> None:
+    ceilings = [
+        case(c, sweep="ceilings/gemm", driver=str(c), arithmetic="matrix", samples_s=[1e-3] * 9)
+        for c in (1, 2)
+    ]
+    nights.add(0, [*ceilings, case(3)])
+    history = nights.history()
+    assert history.nights[0].facts["driver"] == "1, 2, 550" and len(history.series) == 3
+
+
+def test_no_folder_and_an_empty_one_are_told(tmp_path: Path) -> None:
+    asked: list[Callable[[], object]] = [
+        lambda: histories([tmp_path]),
+        lambda: histories([tmp_path / "no"]),
+    ]
+    for one in asked:
+        with pytest.raises(StoreError):
+            one()

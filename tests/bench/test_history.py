@@ -1,0 +1,359 @@
+"""What is raised, what is not, and when it ends: histories in which one thing happened (nights_made.py)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bench.judge.history import CLASS_FLOOR, FLOOR, Judged, Step, judged, label
+from bench.judge.history_watch import HOLDS
+from bench.judge.history_window import LEAST
+from bench.judge.nights import History
+from tests.bench.nights_made import QUIET, doubted, made, missing, others, rows_of, stepped, throttled
+
+Chance = np.random.Generator
+
+
+def quiet(chance: Chance, series: int = 40, nights: int = 30, **more: object) -> History:
+    """Hardly any noise: what a rule does on either side of its bar is no matter of luck."""
+    return made(chance, series, nights, noise=QUIET, **more)  # type: ignore[arg-type]
+
+
+def only(found: Judged) -> Step:
+    assert len(found.steps) == 1, found.steps
+    return found.steps[0]
+
+
+def test_nothing_changed(chance: Chance) -> None:
+    assert judged(quiet(chance, 200, 40)).steps == ()
+
+
+@pytest.mark.parametrize(("by", "raised"), [(0.015, False), (0.026, True), (-0.026, True), (-0.015, False)])
+def test_a_series_that_steps_by_more_than_the_floor(chance: Chance, by: float, raised: bool) -> None:
+    row = int(chance.choice(others(quiet(chance))))
+    found = judged(stepped(quiet(chance), [row], 20, by))
+    if not raised:
+        assert found.steps == ()
+        return
+    step = only(found)
+    assert (step.kind, step.row, step.began, step.raised) == ("series", row, 20, 21)
+    assert step.effect == pytest.approx(np.log1p(by), abs=0.003)
+    assert step.noise == pytest.approx(FLOOR, rel=0.5)
+    assert step.name == label(found.history.series, row)
+
+
+def test_one_night_alone_raises_nothing(chance: Chance) -> None:
+    assert judged(stepped(quiet(chance), [12], 20, 0.5, until=21)).steps == ()
+
+
+def test_two_nights_on_different_sides_raise_nothing(chance: Chance) -> None:
+    history = stepped(stepped(quiet(chance), [12], 20, 0.2, until=21), [12], 21, -0.2, until=22)
+    assert judged(history).steps == ()
+
+
+def test_a_change_that_goes_away_has_recovered(chance: Chance) -> None:
+    step = only(judged(stepped(quiet(chance), [12], 15, 0.05, until=18)))
+    assert (step.raised, step.ended, step.ending) == (16, 19, "recovered")
+    assert step.effect == pytest.approx(np.log1p(0.05), abs=0.004)
+
+
+def test_a_change_that_stays_for_a_week_is_the_new_normal(chance: Chance) -> None:
+    found = judged(stepped(quiet(chance), [12], 15, 0.05))
+    step = only(found)
+    assert (step.raised, step.ended, step.ending) == (16, 16 + HOLDS, "accepted")
+    level = found.series.centre[12]
+    assert level[23] - level[15] == pytest.approx(0.0, abs=0.003), (
+        "while it is open the band stays where it was"
+    )
+    assert level[24] - level[15] == pytest.approx(np.log1p(0.05), abs=0.003)
+
+
+def test_going_back_after_a_week_is_a_change_again(chance: Chance) -> None:
+    steps = judged(stepped(quiet(chance, nights=40), [12], 15, 0.05, until=31)).steps
+    assert [(step.began, step.raised, step.effect > 0) for step in steps] == [(15, 16, True), (31, 32, False)]
+
+
+def test_an_open_change_has_no_end(chance: Chance) -> None:
+    step = only(judged(stepped(quiet(chance), [12], 26, 0.05)))
+    assert (step.raised, step.ended, step.ending) == (27, None, None)
+
+
+def test_too_few_nights_before(chance: Chance) -> None:
+    """A night is judged from the sixth earlier one on."""
+    found = judged(stepped(quiet(chance, nights=12), [12], 2, 0.3))
+    assert found.steps == (), "when judging began, most nights had been slow"
+    assert np.isnan(found.series.high[:, LEAST - 1]).all()
+    assert not np.isnan(found.series.high[:, LEAST]).any()
+    assert only(judged(stepped(quiet(chance, nights=12), [12], LEAST, 0.3))).began == LEAST
+
+
+def test_short_are_the_series_that_tonight_could_not_judge(chance: Chance) -> None:
+    history = missing(quiet(chance, nights=10), [12, 13], range(5))
+    assert np.flatnonzero(judged(history).short).tolist() == [12, 13]
+    assert judged(quiet(chance, nights=LEAST - 1)).short.all()
+    assert not judged(quiet(chance, nights=LEAST)).short.any()
+
+
+def test_nothing_is_held_against_another_segment(chance: Chance) -> None:
+    history = quiet(chance, nights=30, segments=[15])
+    found = judged(stepped(history, others(history), 15, 0.3))
+    assert found.steps == ()
+    assert np.isnan(found.series.centre[:, 15 : 15 + LEAST]).all()
+    assert only(judged(stepped(quiet(chance, segments=[8]), [12], 20, 0.05))).began == 20
+
+
+def test_a_segment_ends_what_is_open(chance: Chance) -> None:
+    for rows in ([12], rows_of(quiet(chance), "gemm", "triton")):
+        step = only(judged(stepped(quiet(chance, segments=[18]), rows, 15, 0.05)))
+        assert (step.raised, step.ended, step.ending) == (16, 18, "segment")
+
+
+def test_two_nights_running_are_the_last_two_usable(chance: Chance) -> None:
+    history = stepped(quiet(chance), [12], 15, 0.05)
+    assert only(judged(missing(history, [12], [16, 17]))).raised == 18
+    step = only(judged(doubted(history, [12], [15, 17])))
+    assert (step.began, step.raised) == (16, 18)
+
+
+def test_a_doubted_night_is_no_evidence(chance: Chance) -> None:
+    history = doubted(stepped(quiet(chance), [12], 15, 0.3, until=20), [12], range(15, 20))
+    found = judged(history)
+    assert found.steps == ()
+    assert np.isnan(found.series.log[12, 15:20]).all()
+
+
+def test_a_night_that_knows_little_has_a_wide_band(chance: Chance) -> None:
+    history = stepped(quiet(chance), [12], 15, 0.05, until=20)
+    half = history.half.copy()
+    half[12, 15:20] = 0.12
+    assert judged(replace(history, half=half)).steps == ()
+    half[:] = np.nan
+    assert only(judged(replace(history, half=half))).row == 12
+
+
+def test_constant_values(chance: Chance) -> None:
+    """A spread of zero is no excuse for alarms over nothing, nor for a division by it."""
+    history = quiet(chance)
+    still = np.broadcast_to(history.log_s[:, :1], history.log_s.shape)
+    assert judged(replace(history, log_s=still.copy())).steps == ()
+    assert only(judged(stepped(replace(history, log_s=still.copy()), [12], 20, 0.03))).raised == 21
+    assert judged(stepped(replace(history, log_s=still.copy()), [12], 20, 0.015)).steps == ()
+    unknown = replace(history, log_s=still.copy(), half=np.full(still.shape, np.nan))
+    with np.errstate(divide="raise", invalid="raise"):
+        assert only(judged(stepped(unknown, [12], 20, 0.03))).raised == 21
+
+
+def test_a_series_with_two_speeds_is_not_news(chance: Chance) -> None:
+    """A third of its nights are 10 % slow, as if by dice; a third speed is news."""
+    history = quiet(chance, 80, 60)
+    rows = others(history)[::8]
+    log_s = history.log_s.copy()
+    log_s[rows] += 0.1 * (chance.random((len(rows), 60)) < 0.35)
+    two_speeds = replace(history, log_s=log_s)
+    assert len(judged(two_speeds).steps) <= 20, (
+        "in 540 series-nights, of which one in eight follows a slow one"
+    )
+    found = judged(stepped(two_speeds, rows[:1], 50, 0.5)).steps
+    assert any(step.row == rows[0] and step.raised <= 53 and step.effect > 0.2 for step in found)
+
+
+def test_a_class_hides_its_members_but_no_bystander(chance: Chance) -> None:
+    history = quiet(chance, 80)
+    members, bystander = rows_of(history, "gemm", "triton"), rows_of(history, "activations", "triton")[3]
+    found = judged(stepped(stepped(history, members, 15, 0.03), [bystander], 15, 0.06))
+    assert [(step.kind, step.raised) for step in found.steps] == [("series", 16), ("class", 16)]
+    assert found.steps[0].row == bystander
+    one = found.steps[1]
+    assert one.name == "gemm triton" and found.classes.iloc[one.row]["count"] == 20
+    assert one.members == tuple(members)
+    assert (one.ended, one.ending) == (16 + HOLDS, "accepted")
+
+
+def test_a_class_that_recovers_lets_its_members_be(chance: Chance) -> None:
+    history = quiet(chance, 80, 40)
+    members = rows_of(history, "gemm", "triton")
+    slow = stepped(history, members, 15, 0.03, until=19)
+    step = only(judged(slow))
+    assert (step.kind, step.ended, step.ending) == ("class", 20, "recovered")
+    again = judged(stepped(slow, members[:1], 30, 0.05)).steps
+    assert [(step.kind, step.row, step.raised) for step in again[1:]] == [("series", members[0], 31)]
+
+
+@pytest.mark.parametrize(("by", "kinds"), [(0.0075, []), (0.0125, ["class"])])
+def test_a_class_moves_less_than_a_series_before_it_is_raised(
+    chance: Chance, by: float, kinds: list[str]
+) -> None:
+    history = quiet(chance, 80)
+    found = judged(stepped(history, rows_of(history, "gemm", "triton"), 15, by))
+    assert [step.kind for step in found.steps] == kinds
+    assert all(step.noise == pytest.approx(CLASS_FLOOR, rel=0.5) for step in found.steps)
+
+
+def test_half_of_a_class_is_what_moved(chance: Chance) -> None:
+    history = quiet(chance, 80)
+    members = rows_of(history, "gemm", "triton")[::2]
+    found = judged(stepped(history, members, 15, 0.04))
+    assert [step.kind for step in found.steps] == ["class"]
+    assert found.steps[0].members == tuple(members)
+
+
+def test_one_member_is_no_class(chance: Chance) -> None:
+    history = quiet(chance, 80, per_class=5)
+    step = only(judged(stepped(history, rows_of(history, "gemm", "triton")[2:3], 15, 1.0)))
+    assert step.kind == "series"
+
+
+def test_a_quarter_of_the_members_is_no_class(chance: Chance) -> None:
+    history = quiet(chance, 80, per_class=8)
+    found = judged(stepped(history, rows_of(history, "gemm", "triton")[:2], 15, 1.0))
+    assert [step.kind for step in found.steps] == ["series", "series"]
+
+
+def test_two_series_are_no_class(chance: Chance) -> None:
+    history = quiet(chance, 8, per_class=2)
+    found = judged(stepped(history, rows_of(history, "gemm", "triton"), 15, 0.05))
+    assert [step.kind for step in found.steps] == ["series", "series"]
+    assert np.isnan(found.by_class.log).all()
+
+
+def test_a_member_that_moves_far_more_than_its_class_stands_alone(chance: Chance) -> None:
+    history = quiet(chance, 80)
+    members = rows_of(history, "gemm", "triton")
+    late = stepped(stepped(history, members, 15, 0.03), members[4:5], 18, 0.5)
+    assert [step.kind for step in judged(late).steps] == ["class"], "it is hidden for as long as its class is"
+    other = stepped(stepped(history, members[:-1], 15, 0.03), members[-1:], 17, 0.5)
+    found = judged(other).steps
+    assert [(step.kind, step.raised) for step in found] == [("class", 16), ("series", 18)]
+    assert found[1].row == members[-1] and members[-1] not in found[0].members
+
+
+def test_a_member_that_follows_its_class_joins_it(chance: Chance) -> None:
+    history = quiet(chance, 80)
+    members = rows_of(history, "gemm", "triton")
+    follows = stepped(stepped(history, members[:-1], 15, 0.04), members[-1:], 17, 0.04)
+    assert only(judged(follows)).members == tuple(members)
+
+
+def test_a_changed_set_of_members_is_no_change(chance: Chance) -> None:
+    """A budget cuts other series every night, and their times are decades apart."""
+    history = quiet(chance, 80, 40)
+    rows = np.array(others(history))
+    for night in range(40):
+        history = missing(history, chance.choice(rows, 40, replace=False).tolist(), [night])
+    found = judged(history)
+    assert found.steps == ()
+    assert not np.isnan(found.by_class.high[:, 15:]).any()
+
+
+@pytest.mark.parametrize("bounds", [("memory",), ("core",), ("memory", "core")])
+def test_a_throttled_machine_is_one_event(chance: Chance, bounds: tuple[str, ...]) -> None:
+    found = judged(throttled(quiet(chance, 80, 45), range(15, 45), 0.12, bounds))
+    assert [(step.kind, step.name, step.raised, step.ending) for step in found.steps] == [
+        ("machine", bound, 16, "accepted")
+        for bound in sorted(bounds, key=[s.name for s in found.steps].index)
+    ]
+    assert {step.name for step in found.steps} == set(bounds)
+    ceilings = found.history.series["ceiling"] & (found.history.series["bound"] == found.steps[0].name)
+    assert found.steps[0].members == tuple(np.flatnonzero(ceilings))
+
+
+def test_one_throttled_night_is_nothing(chance: Chance) -> None:
+    for nights in ([15], [15, 17], [29]):
+        assert judged(throttled(quiet(chance, 80), nights, 0.12)).steps == ()
+
+
+def test_a_machine_that_recovers(chance: Chance) -> None:
+    found = judged(throttled(quiet(chance, 80, 40), range(15, 19), 0.12))
+    assert {(step.kind, step.ended, step.ending) for step in found.steps} == {("machine", 20, "recovered")}
+
+
+def test_a_step_on_a_throttled_night_is_still_seen(chance: Chance) -> None:
+    history = throttled(stepped(quiet(chance, 80), [20], 15, 0.05), range(15, 20), 0.12)
+    found = [step for step in judged(history).steps if step.kind != "machine"]
+    assert [(step.row, step.raised) for step in found] == [(20, 16)]
+    assert found[0].effect == pytest.approx(np.log1p(0.05), abs=0.006)
+
+
+def test_noise_of_the_ceilings_is_taken_off_nothing(chance: Chance) -> None:
+    history = quiet(chance, 80, 40)
+    ceilings = np.flatnonzero(history.series["ceiling"])
+    log_s = history.log_s.copy()
+    log_s[ceilings] += 0.01 * chance.standard_normal((len(ceilings), 40))
+    found = judged(replace(history, log_s=log_s))
+    rows = others(history)
+    taken = (log_s - found.series.log)[rows][:, 15:]
+    assert np.abs(taken).mean() < 0.001, "a median of four ceilings moves by some 0.5 %"
+
+
+def test_ceilings_raise_nothing_of_their_own(chance: Chance) -> None:
+    found = judged(stepped(quiet(chance, 80, 60), [0], 15, 0.3))
+    assert found.steps == ()
+    assert not np.isnan(found.series.high[0, 40:]).any(), "and are held against their new level after a while"
+    assert found.series.centre[0, 59] - found.series.centre[0, 14] == pytest.approx(np.log1p(0.3), abs=0.01)
+
+
+def test_a_machine_without_ceilings(chance: Chance) -> None:
+    history = quiet(chance, 40, ceilings=0)
+    assert only(judged(stepped(history, [12], 15, 0.05))).kind == "series"
+
+
+@pytest.mark.parametrize(("series", "nights"), [(0, 0), (0, 5), (5, 0), (5, 1), (5, 2)])
+def test_hardly_any_history(chance: Chance, series: int, nights: int) -> None:
+    for ceilings in (0, 4):
+        found = judged(made(chance, series, nights, ceilings=ceilings))
+        assert found.steps == ()
+        assert found.short.tolist() == [True] * (series + ceilings)
+        assert found.series.log.shape == (series + ceilings, nights)
+
+
+def test_rows_in_any_order_are_judged_alike(chance: Chance) -> None:
+    history = stepped(made(chance, 60, 40), [20, 30, 40], 20, 0.06)
+    order = chance.permutation(len(history.series))
+    mixed = replace(
+        history,
+        series=history.series.iloc[order].set_axis(chance.permutation(len(order)), axis=0),
+        **{name: getattr(history, name)[order] for name in ("log_s", "half", "doubted")},
+    )
+    one, other = judged(history), judged(mixed)
+    assert {(s.kind, s.name, s.began, s.raised, s.ended) for s in one.steps} == {
+        (s.kind, s.name, s.began, s.raised, s.ended) for s in other.steps
+    }
+    np.testing.assert_allclose(one.series.high[order], other.series.high, atol=1e-12)
+
+
+def test_only_earlier_nights_judge_a_night(chance: Chance) -> None:
+    """What was said of a night stays true when more nights come."""
+    history = stepped(made(chance, 100, 40), range(20, 30), 20, 0.05)
+    shorter = replace(
+        history,
+        nights=history.nights[:28],
+        log_s=history.log_s[:, :28],
+        half=history.half[:, :28],
+        doubted=history.doubted[:, :28],
+    )
+    whole, part = judged(history), judged(shorter)
+    assert {(s.kind, s.row, s.began, s.raised) for s in whole.steps if s.raised < 28} == {
+        (s.kind, s.row, s.began, s.raised) for s in part.steps
+    }
+    np.testing.assert_array_equal(whole.series.high[:, :28], part.series.high)
+
+
+def test_steps_come_in_the_order_they_were_raised(chance: Chance) -> None:
+    history = quiet(chance, 80)
+    for row, night, by in ((60, 20, 0.04), (30, 15, 0.04), (50, 15, 0.09)):
+        history = stepped(history, [row], night, by)
+    assert [step.row for step in judged(history).steps] == [50, 30, 60]
+
+
+def test_labels(chance: Chance) -> None:
+    history = quiet(chance)
+    gemm = rows_of(history, "gemm", "triton")[0]
+    assert label(history.series, gemm) == "gemm triton float16 m=256 n=256 k=64"
+    table = history.series.copy()
+    table.loc[gemm, ["cache", "threads_asked", "parameters"]] = ["warm", "one", "as it was"]
+    assert label(table, gemm) == "gemm triton float16 as it was warm one thread"
+    table.loc[gemm, "parameters"] = '{"dtype": "float16", "direction": "forward", "m": 7}'
+    table.loc[gemm, "direction"] = "forward"
+    assert label(table, gemm) == "gemm triton float16 direction=forward m=7 warm one thread"
