@@ -60,9 +60,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--bench-results", metavar="DIR", help="Where to write results; default results/ of the checkout."
     )
     group.addoption(
+        "--bench-concurrent",
+        action="store_true",
+        help="Time all GPUs at the same time: how they do under each other's load; never compared with runs "
+        "made alone. Nothing is pinned to processors. Default: one after the other.",
+    )
+    group.addoption(
+        "--bench-shard",
+        metavar="I/N",
+        help="Only part I of N of the cases, for runs that share a suite; ceilings are in each part.",
+    )
+    group.addoption(
         "--bench-resume",
         action="store_true",
-        help="Go on with the run that was interrupted last: only what is missing is measured.",
+        help="Go on with the run that was interrupted last, of this shard: only what is missing is measured.",
     )
 
 
@@ -129,13 +140,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         by_test.get(getattr(item, "originalname", ""), others).append(item)
     cases, examples = by_test["test_measure"], by_test["test_correct"]
-    left_out = examples if run.timing else cases
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
+    if other := examples if run.timing else cases:
+        config.hook.pytest_deselected(items=other)
     if run.timing:
-        order, elsewhere = run.order([case.callspec.params["case"] for case in cases])
-        if elsewhere:  # they get their rows, but thousands of skipped tests would cost a small run its time
-            config.hook.pytest_deselected(items=[cases[index] for index in elsewhere])
+        order = run.order([case.callspec.params["case"] for case in cases])
+        if left_out := sorted(set(range(len(cases))) - set(order)):
+            # Those that cannot run here get rows; thousands of skipped tests would cost a small run its time.
+            config.hook.pytest_deselected(items=[cases[index] for index in left_out])
         items[:] = [*others, *(cases[index] for index in order)]
     else:
         items[:] = [*others, *examples]

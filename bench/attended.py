@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -11,6 +12,10 @@ from bench.measure.process import Worker, WorkerDied
 START_DEADLINE_S = 120.0
 GRACE_S = {"cpu": 60.0, "cuda": 600.0}
 """Beyond its sampling time a visit may build, compile and tune for this long before it counts as hung."""
+
+
+class Stopped(Exception):
+    """The run is being ended: nothing more is asked."""
 
 
 class Attended:
@@ -25,28 +30,40 @@ class Attended:
         self.hello: dict[str, Any] = {}
         """What the worker said when it started: versions."""
         self._worker: Worker | None = None
+        self._gate = threading.Lock()
+        """Held while a worker begins or ceases to be ours: `stop` comes from another thread."""
+        self._stopped = False
 
     def answer(self, request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
-        """The worker's answer, or columns `status` and `reason` that say how it died."""
+        """The worker's answer, or columns `status` and `reason` that say how it died.
+
+        Stopped if it was ended by `stop`, or is to be asked after that.
+        """
         try:
             found = self.started().ask(request, 3 * sampling_s + self.grace_s)
         except WorkerDied as death:
             self.close()
+            if self._stopped:
+                raise Stopped from death
             return {"status": death.status, "reason": str(death)}
         if found.get("status") == "error" and self.device.kind == "cuda":
             self.close()  # after an illegal address every later launch in that process fails too
         return found
 
     def started(self) -> Worker:
-        """The worker that is there; WorkerDied if none starts."""
-        if self._worker is None:
-            begin = time.perf_counter()
+        """The worker that is there; WorkerDied if none starts, Stopped if none is to start any more."""
+        begin = time.perf_counter()
+        with self._gate:
+            if self._stopped:
+                raise Stopped
+            if self._worker is not None:
+                return self._worker
             device = self.device
             uuid, threads = device.uuid or None, self.threads("all")
-            self._worker = Worker(device.kind, device.cache_byte, self.seed, uuid, threads)
-            self.hello = self._worker.ask({"do": "hello"}, START_DEADLINE_S)
-            self.starting_s += time.perf_counter() - begin
-        return self._worker
+            worker = self._worker = Worker(device.kind, device.cache_byte, self.seed, uuid, threads)
+        self.hello = worker.ask({"do": "hello"}, START_DEADLINE_S)
+        self.starting_s += time.perf_counter() - begin
+        return worker
 
     def threads(self, asked: str) -> int | None:
         """Threads that compute where `all` or `one` are asked for; None leaves them alone, on a GPU."""
@@ -55,7 +72,15 @@ class Attended:
         return 1 if asked == "one" else self.device.sm_count
 
     def close(self) -> None:
-        """Stop the worker, if there is one."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        """End the worker, if there is one."""
+        with self._gate:
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+    def stop(self) -> None:
+        """Kill the worker, from another thread than the one that asks it, and let none begin after it."""
+        with self._gate:
+            self._stopped = True
+            if self._worker is not None:
+                self._worker.kill()

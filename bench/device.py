@@ -271,7 +271,7 @@ def _cpu(root: Path) -> Device:
     everything = range(os.cpu_count() or 1)
     usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everything
     cores = len({_text(_cpu_folder(root, n) / "topology/thread_siblings_list") or str(n) for n in usable})
-    limits = list(_cgroup_limits(root))
+    limits = list(cgroup_limits(root))
     cores = max(1, min([cores, *(int(quota) for quota, _ in limits if quota)]))
     memory_byte = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     name = _field(_text(root / "proc/cpuinfo"), "model name") or platform.machine() or "unknown CPU"
@@ -309,7 +309,7 @@ def _last_level_byte(root: Path, usable: range | list[int]) -> int:
     return sum(size for (level, _), size in found.items() if level == outermost)
 
 
-def _cgroup_limits(root: Path) -> Iterator[tuple[float, int]]:
+def cgroup_limits(root: Path) -> Iterator[tuple[float, int]]:
     """(cores, bytes) allowed by each control group this process is in, versions 2 and 1; 0: no limit."""
     mount = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():

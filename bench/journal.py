@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import tempfile
@@ -31,6 +32,10 @@ ARROW_STREAM = b"\xff\xff\xff\xff"
 """What journals began with before they were text."""
 
 
+class NameTaken(StoreError):
+    """Another run's journal has this name."""
+
+
 class Journal:
     """Rows of a run in progress, each on disk before `append` returns. A context manager."""
 
@@ -39,7 +44,10 @@ class Journal:
     """Rows that are safe."""
 
     def __init__(self, path: Path) -> None:
-        """Open a new journal; StoreError if the folder cannot be written, or has no space to speak of."""
+        """Open a new journal; StoreError if the folder cannot be written, or has no space to speak of.
+
+        NameTaken if a journal of this name is there.
+        """
         self.path, self.rows = path, 0
         self._end = 0
         self._synced = 0, 0
@@ -48,7 +56,9 @@ class Journal:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("xb", buffering=0)
         except OSError as error:
-            raise StoreError(f"{path.parent}: results cannot be written here: {error.strerror}") from error
+            there = isinstance(error, FileExistsError) and path.parent.is_dir()
+            kind = NameTaken if there else StoreError
+            raise kind(f"{path.parent}: results cannot be written here: {error.strerror}") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX)  # held until closed or dead: not another run's to recover
             with tempfile.TemporaryFile(dir=path.parent) as probe:
@@ -58,9 +68,32 @@ class Journal:
             self._put(_line(0, {HEAD: SCHEMA}), sync=True)
             sync_folder(path.parent)
         except OSError as error:
-            self._file.close()
             path.unlink(missing_ok=True)
+            self._file.close()
             raise StoreError(f"{path.parent}: results cannot be written here: {error.strerror}") from error
+        if not self._is_in_place():  # before it was locked, another run took it for one that had ended
+            self._file.close()
+            raise NameTaken(f"{path}: was taken by another run")
+
+    @classmethod
+    def named(cls, folder: Path, name: str) -> Journal:
+        """A new journal called `name`, or `name-2` and so on where a run in this folder has that name.
+
+        Of several processes that ask at once for the same, each gets another. StoreError as for any journal.
+        """
+        for number in itertools.count(1):
+            path = folder / f"{name}{f'-{number}' if number > 1 else ''}.journal"
+            if _is_taken(path):
+                continue
+            try:
+                made = cls(path)
+            except NameTaken:
+                continue
+            if not _is_taken(path, but=".journal"):
+                return made
+            path.unlink()  # a run of this name ended, between the look and the opening
+            made.close()
+        raise AssertionError("numbers do not end")
 
     def append(self, *rows: Measurement, sync: bool = True) -> None:
         """Write rows; with `sync` they are on the disk, else safe from the process's death alone.
@@ -88,18 +121,16 @@ class Journal:
     def replace(self, path: Path, damage: Sequence[str] = ()) -> None:
         """Take the place of an older journal, whose rows this one has copied.
 
-        With `damage` the older one is kept as NAME.damaged. StoreError if another run has taken it meanwhile.
+        The caller has `claimed` it. With `damage` the older one is kept as NAME.damaged. StoreError if it
+        cannot be replaced.
         """
-        with _held(path) as held:
-            if not held:
-                raise StoreError(f"{path}: another run is going on with it")
-            try:
-                if damage:
-                    path.rename(_beside(path))
-                self.path = self.path.rename(path)
-                sync_folder(path.parent)
-            except OSError as error:
-                raise StoreError(f"{self.path}: cannot be renamed to {path}: {error.strerror}") from error
+        try:
+            if damage:
+                path.rename(_beside(path))
+            self.path = self.path.rename(path)
+            sync_folder(path.parent)
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be renamed to {path}: {error.strerror}") from error
 
     def close(self) -> None:
         """Let go of it: from now on the next run may turn it into a result file."""
@@ -197,75 +228,85 @@ def _gap(expected: int, number: int) -> str:
     return f"row {first} is damaged and lost" if first == last else f"rows {first} to {last} are lost"
 
 
-def unfinished(folder: Path) -> Iterator[Path]:
-    """Journals whose run has ended without replacing them by a parquet file, oldest first."""
+def unfinished(folder: Path) -> list[Path]:
+    """Journals, oldest first, whose run has ended without replacing them by a parquet file.
+
+    By the time one of them is looked at, another run may have taken it: claim it first.
+    """
+    found = []
     for path in sorted(folder.glob("*.journal")):
-        with _held(path) as held:
-            ended = held and path.is_file()
-        if ended:  # else it is still being written, or another run has just taken it
-            yield path
+        with claimed(path) as ended:
+            if ended:
+                found.append(path)
+    return found
 
 
 def finish(journal: Path, rows: Sequence[Measurement], damage: Sequence[str] = ()) -> Path | None:
     """Write rows, joined by the caller, as the run's parquet file; remove the journal. None without rows.
 
-    With `damage` the journal is kept as NAME.damaged, so that nothing is destroyed that a person might still
-    read. StoreError if the file cannot be written: the journal then stays as it is.
+    The caller holds the journal: it is its own, still open, or it is `claimed`; so at no moment is it
+    another run's to recover. With `damage` it is kept as NAME.damaged, so that nothing is destroyed that a
+    person might still read. StoreError if the file cannot be written: the journal then stays as it is.
     """
-    with _held(journal) as held:
-        if not held:
-            return None  # another run is at it
-        path = None
-        if rows:
-            try:
-                path = _write_missing(journal.with_suffix(".parquet"), rows)
-            except StoreError as error:
-                raise StoreError(f"{error}; the rows are safe in {journal}") from error
+    path = None
+    if rows:
         try:
-            if damage and journal.exists():
-                journal.rename(_beside(journal))
-            else:
-                journal.unlink(missing_ok=True)
-        except OSError as error:
-            raise StoreError(f"{journal}: cannot be removed, though its rows are in {path}") from error
+            path = _write_missing(journal.with_suffix(".parquet"), rows)
+        except StoreError as error:
+            raise StoreError(f"{error}; the rows are safe in {journal}") from error
+    try:
+        if damage and journal.exists():
+            journal.rename(_beside(journal))
+        else:
+            journal.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"{journal}: cannot be removed, though its rows are in {path}") from error
     return path
 
 
 def _write_missing(path: Path, rows: Sequence[Measurement]) -> Path:
-    """Write rows under this name, or, of those that are not there yet, under the next.
+    """Write rows under this name, or, of those that are not there yet, as `NAME.rest`, `NAME.rest-2`.
 
-    Such a file exists if a run was killed after writing it and before removing its journal.
+    Such a file exists if a run was killed after writing it and before removing its journal. `NAME-2` is what
+    another run may be called.
     """
-    name, number = path.stem, 1
+    name, number = path.stem, 0
     while path.exists():
         with suppress(StoreError):  # damaged: it stays as it is
-            there = {row.case for row in read_rows(path)}
-            rows = [row for row in rows if row.case not in there]
+            there = {(row.run_id, row.case) for row in read_rows(path)}
+            rows = [row for row in rows if (row.run_id, row.case) not in there]
         if not rows:
             return path
         number += 1
-        path = path.with_stem(f"{name}-{number}")
+        path = path.with_name(f"{name}.rest{f'-{number}' if number > 1 else ''}.parquet")
     return write(path, rows)
 
 
-@contextmanager
-def _held(path: Path) -> Iterator[bool]:
-    """Hold a journal while the block runs. False if another process has it, or we may not read it.
+def _is_taken(path: Path, but: str = "") -> bool:
+    """Whether a run has this journal's name: going on, or ended with a file; `but` is a suffix left out."""
+    return any(path.with_suffix(s).exists() for s in (".journal", ".copy", ".parquet") if s != but)
 
-    What is gone nobody else can have.
+
+@contextmanager
+def claimed(path: Path) -> Iterator[bool]:
+    """Hold a journal while the block runs; False if it is not to be had.
+
+    That is: its run is going on, another run has claimed it, it is gone, or we may not read it. Whoever runs
+    has locked its journal, and the kernel gives the lock back when the process dies, however it dies.
     """
     try:
         file = path.open("rb")
-    except OSError as error:
-        yield isinstance(error, FileNotFoundError)
+    except OSError:
+        yield False
         return
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever held it until just now may have finished it: what was opened is then no longer there.
+            ours = path.is_file() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
         except OSError:
-            yield False
-            return
-        yield True
+            ours = False
+        yield ours
 
 
 def _beside(path: Path) -> Path:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +21,12 @@ from bench.measure.process import WorkerDied
 from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
 from bench.schedule import Place, order
 from bench.session import RESULTS, Session, measured_s
+from bench.shard import Shard
 from bench.spec import Problem
 from bench.store import Measurement, StoreError
 from bench.sweep import Case, SweepError
 from bench.visits import MOST_ASKED
+from bench.walking import at_once, in_turn, prepare_all
 
 CPU_BUDGET_S = 120.0
 """A CPU is measured for this long unless told otherwise; a GPU for as long as the sweeps need."""
@@ -66,12 +68,20 @@ class Run:
         self._examples: dict[str, tuple[Session, str, Problem]] = {}
         self._broken: dict[str, str] = {}
         self._elsewhere: list[Asked] = []
-        self._number = 0
+        self._others = 0
+        """Cases that are other shards' to measure."""
+        self._shard = _shard(option.bench_shard)
+        self._concurrent = bool(option.bench_concurrent) and self.timing
         try:
             devices = chosen(option.bench_device)
             choosing = devices[0].kind == "cpu" and option.bench_device in ("auto", "all")
             self._unusable = unusable_gpu() if choosing else ""
-            self.sessions = [self._session(option, device, len(devices) > 1) for device in devices]
+            if self._concurrent and len(devices) == 1:
+                raise Refusal(
+                    f"--bench-concurrent times several GPUs at the same time, but {devices[0]} would be "
+                    "the only device: leave it out, or give --bench-device all where there are several GPUs"
+                )
+            self.sessions = [self._session(option, device, len(devices)) for device in devices]
             if self.timing:
                 for session in self.sessions:
                     for case in self._load(option.bench_sweep, session.device):
@@ -82,7 +92,7 @@ class Run:
             self.release()
             raise Refusal(str(error)) from error
 
-    def _session(self, option: Any, device: Device, several: bool) -> Session:
+    def _session(self, option: Any, device: Device, count: int) -> Session:
         made = Session(
             device,
             Path(option.bench_results) if option.bench_results else RESULTS,
@@ -90,16 +100,16 @@ class Run:
             option.bench_resume,
             _visits(option.bench_visits),
             option.bench_regime,
+            shard=self._shard,
+            concurrent_gpus=count if self._concurrent else 1,
         )
-        if several:  # GPUs of one kind share a folder
+        if count > 1:  # GPUs of one kind share a folder
             made.run_id += f"-gpu{device.index}"
         return made
 
     def _name(self, session: Session, name: str) -> str:
         """Identifier of a test; with several devices it begins with the device."""
-        device = session.device
-        where = "cpu" if device.index is None else f"cuda:{device.index}"
-        return name if len(self.sessions) == 1 else f"{where}/{name}"
+        return name if len(self.sessions) == 1 else f"{_short(session.device)}/{name}"
 
     @property
     def device(self) -> Device:
@@ -116,15 +126,16 @@ class Run:
         few = any(case.threads == "one" and not is_ceiling(case.sweep) for case in cases)
         return [case for case in cases if few or case.threads == "all" or not is_ceiling(case.sweep)]
 
-    def order(self, identifiers: list[str]) -> tuple[list[int], list[int]]:
-        """Of these cases, as indices, those that run, in order, and those that their device cannot run.
+    def order(self, identifiers: list[str]) -> list[int]:
+        """Of these cases, as indices, those that run, in order.
 
+        Left out is what another shard runs, and what its device cannot run; of the latter there will be rows.
         Device by device; ceilings first, then in rounds if there is a budget. If none can run, all count as
         running: each is then shown with its reason.
         """
         asked = [self.cases[identifier] for identifier in identifiers]
-        here = [i for i, (session, case) in enumerate(asked) if not session.missing(case)]
-        here = here or list(range(len(asked)))
+        ours = [i for i, (_, case) in enumerate(asked) if self._is_in_shard(case)]
+        here = [i for i in ours if not asked[i].session.missing(asked[i].case)] or ours
         running: list[int] = []
         for session in self.sessions:
             ours = [i for i in here if asked[i].session is session]
@@ -132,9 +143,13 @@ class Run:
             if session.budget_s is not None:
                 between = [between[i] for i in order([_place(asked[j].case) for j in between])]
             running += [*(i for i in ours if is_ceiling(asked[i].case.sweep)), *between]
-        elsewhere = sorted(set(range(len(asked))) - set(here))
-        self._elsewhere = [asked[i] for i in elsewhere]
-        return running, elsewhere
+        self._elsewhere = [asked[i] for i in sorted(set(ours) - set(here))]
+        self._others = len(asked) - len(ours)
+        return running
+
+    def _is_in_shard(self, case: Case) -> bool:
+        """Whether this run is to measure it: nothing is read without its roof, so ceilings always."""
+        return self._shard is None or is_ceiling(case.sweep) or case.key in self._shard
 
     def plan(self, identifiers: Iterable[str]) -> None:
         """The cases that pytest has left after -k and the like, in the order of their first visits."""
@@ -145,32 +160,29 @@ class Run:
     # ---- measuring
 
     def measure(self, say: Callable[[str], None], most_failures: int | None) -> None:
-        """Visit every case of every device, one device after the other: they may share one power supply.
+        """Visit every case of every device, one device after the other, or all at once if so asked.
 
         `say` shows a line. Once `most_failures` cases have failed (None or 0: no limit) no more are visited.
         StoreError, saying what is safe, if results can no longer be written.
         """
-        failures = 0
-        if len(self.sessions) > 1:
-            self._prepare(say)
-        for session in self.sessions:
-            if len(self.sessions) > 1:
-                session.begin()
-            for case, row in session.walk():
+        several = len(self.sessions) > 1
+        if several:
+            say(f"compiling and checking on {len(self.sessions)} devices at once")
+            prepare_all(self.sessions)
+        number = failures = 0
+        to_come = {session.run_id: session.expected for session in self.sessions}
+        with at_once(self.sessions) if self._concurrent else nullcontext(in_turn(self.sessions)) as visits:
+            for session, case, row, expected, left_s in visits:
+                to_come[session.run_id] = expected
                 if row.status not in ("unsupported", "skipped"):
-                    self._number += 1
-                    expected = self._number + sum(one.expected for one in self.sessions)
-                    say(report.progress_line(self._number, expected, row, case.problem, session.left_s()))
+                    number += 1
+                    total = number + sum(to_come.values())
+                    line = report.progress_line(number, total, row, case.problem, left_s)
+                    say(f"{_short(session.device)} {line}" if several else line)
                     failures += row.status != "ok"
                 if most_failures is not None and 0 < most_failures <= failures:
                     self.stopped = f"stopped after {failures} failures"
                     return
-
-    def _prepare(self, say: Callable[[str], None]) -> None:
-        """Compile, tune and check on all devices at once; only timing must be done alone."""
-        say(f"compiling and checking on {len(self.sessions)} devices at once")
-        with ThreadPoolExecutor(len(self.sessions)) as pool:
-            list(pool.map(Session.prepare, self.sessions))
 
     def collect(self) -> None:
         """Join the visits into rows, for the tests to show."""
@@ -265,6 +277,13 @@ class Run:
             for left in session.left:
                 lines.append(report.left_text(left.path, left.rows, left.resumed))
                 lines += left.damage
+        if self._concurrent:
+            lines.append(
+                f"timed at the same time on {len(self.sessions)} GPUs: how they do under each other's load; "
+                "such rows are never compared with those of runs made alone"
+            )
+        if self._shard is not None:
+            lines.append(f"shard {self._shard}: {self._others} cases are other shards'; ceilings are in each")
         if self._unusable:
             lines.append(f"no GPU is measured: {self._unusable}")
         return lines
@@ -298,6 +317,17 @@ class Run:
             lines.append(f"results: {session.path}")
             lines.append(f"figures: python -m plots {session.path}")
         return lines
+
+
+def _short(device: Device) -> str:
+    return "cpu" if device.index is None else f"cuda:{device.index}"
+
+
+def _shard(given: str | None) -> Shard | None:
+    try:
+        return None if given is None else Shard.of(given)
+    except ValueError as error:
+        raise Refusal(f"--bench-shard {error}") from error
 
 
 def _place(case: Case) -> Place:

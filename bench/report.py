@@ -255,9 +255,12 @@ def _visits_text(row: Measurement) -> str:
 
 
 def account(
-    rows: Sequence[Measurement], wall_s: float, parts_s: dict[str, float], started_s: float
+    rows: Sequence[Measurement], wall_s: float, parts_s: dict[str, float], started_s: float | None = None
 ) -> list[str]:
-    """How many rows of which status, why some have no time, and where the wall time went."""
+    """How many rows of which status, why some have no time, and where the wall time went.
+
+    `started_s` were spent starting workers; None: not told, so part of the rest.
+    """
     counts = Counter(row.status for row in rows)
     lines = [f"{len(rows)} rows: " + ", ".join(f"{n} {status}" for status, n in counts.most_common())]
     reasons = Counter((r.status, _general(r.reason)) for r in rows if r.status != "ok")
@@ -268,8 +271,9 @@ def account(
     shares = [f"{what} {_share(parts_s[part], wall_s)}" for part, what in named.items()]
     if tuning_s := sum(row.tuning_s or 0.0 for row in rows):
         shares[1] += f", {duration_text(tuning_s)} of it choosing configurations"
-    shares.append(f"starting the worker {_share(started_s, wall_s)}")
-    rest_s = max(0.0, wall_s - sum(parts_s.values()) - started_s)
+    if started_s is not None:
+        shares.append(f"starting the worker {_share(started_s, wall_s)}")
+    rest_s = max(0.0, wall_s - sum(parts_s.values()) - (started_s or 0.0))
     lines.append(f"{duration_text(wall_s)}: {', '.join(shares)}, harness {_share(rest_s, wall_s)}")
     return lines
 

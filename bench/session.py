@@ -13,40 +13,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench import asking
 from bench.attended import Attended
 from bench.device import Device
 from bench.itinerary import itinerary
-from bench.journal import Journal, finish, recover, unfinished
+from bench.journal import Journal, finish
+from bench.left import Kind, Left, begin, go_on
 from bench.lock import device_lock
 from bench.measure.sampling import Protocol, Regime, protocol
 from bench.model.ceilings import Ceilings, is_ceiling, is_probe, manner
-from bench.model.roofline import calibrated, traffic
 from bench.pace import Pace
 from bench.row import SEED, commit, visit_row
 from bench.schedule import ONE_VISIT, SEVERAL_VISITS, Job, Schedule, launch_limit_s
+from bench.shard import Shard
 from bench.spec import Problem
-from bench.store import Measurement, StoreError
+from bench.store import Measurement
 from bench.sweep import Case
 from bench.visits import joined, wants_another
 
 RESULTS = Path(__file__).parents[1] / "results"
-CEILING_S = {"cpu": 0.6, "cuda": 3.0}
-"""Sampling time of a ceiling at most, before anything is known to share a budget by."""
-PROBE_S = {"cpu": 0.2, "cuda": 0.3}
-"""The same of a probe, which bounds nothing."""
-CEILING_TIMED_S = 0.36
-"""A roof is what was kept up at best, so a ceiling is watched for at least this long."""
-
-
-@dataclass(frozen=True)
-class Left:
-    """What an earlier run left unfinished, and what became of it."""
-
-    path: Path
-    rows: int
-    resumed: bool
-    damage: tuple[str, ...]
-    """What of it could not be read, a sentence each."""
 
 
 @dataclass
@@ -63,6 +48,10 @@ class Session:
     regime: Regime = "sustained"
     grace_s: float | None = None
     """How long a visit may take beyond its sampling before it counts as hung; None: as attended.py says."""
+    shard: Shard | None = None
+    """The part of the cases that this run is for; None for all of them."""
+    concurrent_gpus: int = 1
+    """GPUs that are timed at the same time, this one among them."""
     left: list[Left] = field(default_factory=list)
     path: Path | None = None
     """The parquet file, once closed."""
@@ -89,55 +78,31 @@ class Session:
     # ---- before the first case
 
     @property
+    def _concurrent(self) -> int | None:
+        """For the rows; a CPU has no count of GPUs."""
+        return None if self.device.index is None else self.concurrent_gpus
+
+    @property
     def folder(self) -> Path:
         """Where this device's results lie."""
         return self.results / self.device.slug
 
     def open(self) -> None:
-        """Take the device, recover what earlier runs left, open this run's journal.
+        """Take the device, recover or resume what earlier runs left, open this run's journal.
 
         DeviceBusy if another run has the device, StoreError if the journal cannot be written.
         """
         lock = device_lock(self.device.uuid, str(self.device), f"results in {self.folder.absolute()}")
         self.unlocked = self._held.enter_context(lock)
-        left = list(unfinished(self.folder))
-        ours = [path for path in left if self._is_ours(path)] if self.resume else []
-        resumed = ours[-1] if ours else None
-        for journal in left:
-            if journal == resumed or (self.resume and journal not in ours):
-                continue
-            found = recover(journal)
-            path = finish(journal, joined(found.rows), found.damage)
-            if path or found.damage:
-                self.left.append(Left(path or journal, len(found.rows), False, tuple(found.damage)))
-        path = self.folder / f"{self.run_id}.journal"
-        rows: list[Measurement] = []
-        if resumed is not None:
-            found = recover(resumed)
-            rows = found.rows
-            self._refuse_other_protocol(resumed, rows)
-            self.run_id = resumed.stem
-            path = resumed.with_suffix(".copy")
-            path.unlink(missing_ok=True)  # a copy that never took its journal's place
-            self.left.append(Left(resumed, len(rows), True, tuple(found.damage)))
-        self._journal = Journal(path)
-        self._journal.append(*rows)
-        if resumed is not None:
-            self._journal.replace(resumed, found.damage)
-        for row in rows:
+        name = self.run_id + (self.shard.suffix if self.shard else "")
+        if self.resume:
+            kind = Kind(self.device.id, self.shard, self.protocol.hash, self._concurrent)
+            begun = go_on(self.folder, name, kind)
+        else:
+            begun = begin(self.folder, name)
+        self._journal, self.run_id, self.left = begun.journal, begun.run_id, begun.left
+        for row in begun.rows:
             self._made.setdefault(row.case, []).append(row)
-
-    def _is_ours(self, journal: Path) -> bool:
-        """Whether a journal is of this very device: two GPUs of one kind share a folder."""
-        return all(row.device_id == self.device.id for row in recover(journal).rows)
-
-    def _refuse_other_protocol(self, journal: Path, rows: Sequence[Measurement]) -> None:
-        others = {row.protocol for row in rows} - {self.protocol.hash}
-        if others:
-            raise StoreError(
-                f"{journal}: was measured under protocol {min(others)}, this is {self.protocol.hash}: "
-                "resume with the --bench-visits and --bench-regime it began with, or leave out --bench-resume"
-            )
 
     def plan(self, cases: Iterable[Case]) -> None:
         """The cases that will be visited, ceilings first, the others in the order of their first visits."""
@@ -155,7 +120,7 @@ class Session:
             facts = self.check(*what)
             if facts["status"] != "ok":
                 self._keep(self._row(case, facts, 0))
-        self._worker.close()  # it would die with the thread that started it, which may be about to end
+        self.dismiss()  # it would die with the thread that started it, which may be about to end
 
     @property
     def expected(self) -> int:
@@ -244,13 +209,7 @@ class Session:
 
     def check(self, implementation: str, problem: Problem) -> dict[str, Any]:
         """Columns status, reason and errors of one untimed launch."""
-        request = {
-            "do": "check",
-            "operator": problem.operator,
-            "implementation": implementation,
-            "parameters": problem.parameters(),
-        }
-        return self._worker.answer(request)
+        return self._worker.answer(asking.check(implementation, problem))
 
     def examples(self, operator: str) -> list[dict[str, Any]]:
         """Parameters of the operator's examples, from the worker, which has torch."""
@@ -296,13 +255,7 @@ class Session:
 
     def predicted_s(self, case: Case, ceilings: Ceilings) -> float | None:
         """Calibrated least seconds of one launch; None where a ceiling is missing."""
-        problem, name = case.problem, case.implementation
-        moved, again = problem.byte_moved(name), problem.byte_again(name)
-        byte, share = traffic(moved, again, problem.moved_written(name), self.device.cache_byte)
-        roof = calibrated(
-            problem.flop, float(byte), float(share), problem.arithmetic, problem.dtype, ceilings
-        )
-        return roof.seconds if roof else None
+        return asking.predicted_s(case, self.device, ceilings)
 
     def left_s(self) -> float | None:
         """About how many seconds the run will go on; None while nothing is known."""
@@ -310,11 +263,8 @@ class Session:
 
     def _refusal(self, case: Case) -> dict[str, Any] | None:
         """Status and reason of a case that is not worth asking the worker for."""
-        if reason := self.missing(case):
-            return {"status": "unsupported", "reason": reason}
-        if case.problem.byte > self.device.memory_byte:
-            need, have = case.problem.byte / 1e9, self.device.memory_byte / 1e9
-            return {"status": "skipped", "reason": f"needs {need:.0f} GB; {self.device} has {have:.0f} GB"}
+        if found := asking.impossible(case, self.device):
+            return found
         if is_ceiling(case.sweep):
             limit_s = launch_limit_s(self.budget_s)
             predicted_s = self.predicted_s(case, self.ceilings(threads=case.threads))
@@ -353,26 +303,13 @@ class Session:
         return begun + fresh
 
     def _ask(self, case: Case) -> dict[str, Any]:
-        probe = is_probe(case.sweep)
-        sampling_s = (PROBE_S if probe else CEILING_S)[self.device.kind]
+        sampling_s = (asking.PROBE_S if is_probe(case.sweep) else asking.CEILING_S)[self.device.kind]
         if not is_ceiling(case.sweep):
             sampling_s = self.schedule.sampling_s.get(case.key, self._pace.sampling.least_s)
         checked = (case.implementation, case.problem) in self._checked
         checked |= any(row.status == "ok" for row in self._made.get(case.key, ()))
-        request = {
-            "do": "measure",
-            "operator": case.problem.operator,
-            "implementation": case.implementation,
-            "parameters": case.problem.parameters(),
-            "cache": case.cache,
-            "threads": self._worker.threads(case.threads),
-            "budget_s": sampling_s,
-            "launch_s": 2 * launch_limit_s(self.budget_s),  # predictions are least times
-            "least_timed_s": CEILING_TIMED_S if is_ceiling(case.sweep) and not probe else 0.0,
-            "visits": self.protocol.visits,
-            "regime": self.protocol.regime,
-            "first": not checked,
-        }
+        threads = self._worker.threads(case.threads)
+        request = asking.measure(case, self.protocol, self.budget_s, sampling_s, threads, not checked)
         return self._worker.answer(request, sampling_s)
 
     @property
@@ -385,10 +322,21 @@ class Session:
         defaults: dict[str, Any] = {"visit": visit, "threads": self._worker.threads(case.threads) or 1}
         if facts["status"] == "ok":
             defaults["visit_at_s"] = [self.elapsed_s]
-        run = {"run_id": self.run_id, "commit": self._commit}
+        run = {"run_id": self.run_id, "commit": self._commit, "concurrent_gpus": self._concurrent}
         return visit_row(case, self.device, self.protocol, run | self._worker.hello | defaults | facts)
 
     # ---- after the last case
+
+    def dismiss(self) -> None:
+        """End the worker. Whatever is asked next starts another, in the thread that asks."""
+        self._worker.close()
+
+    def stop(self) -> None:
+        """End the visits, from another thread: that which is going on is given up, and leaves no row.
+
+        Who walks or prepares then gets Stopped. The session can still be closed, or left for later.
+        """
+        self._worker.stop()
 
     def rows(self) -> list[Measurement]:
         """One row for each case visited so far."""
@@ -403,8 +351,10 @@ class Session:
         self._held.close()
         if self._journal is not None:
             journal, self._journal = self._journal, None
-            journal.close()
-            self.path = finish(journal.path, self.rows())
+            try:
+                self.path = finish(journal.path, self.rows())
+            finally:
+                journal.close()  # held until then: another run would take it for one that was cut short
 
     def interrupted(self) -> Path | None:
         """Let go of the device and leave the journal for the next run; its path."""

@@ -14,16 +14,7 @@ from typing import Any
 
 import pynvml
 
-CLOCK_EVENTS = {
-    0x004: "software power cap",
-    0x008: "hardware slowdown",
-    0x010: "sync boost",
-    0x020: "software thermal slowdown",
-    0x040: "hardware thermal slowdown",
-    0x080: "hardware power brake",
-    0x100: "display clock setting",
-}
-"""NVML's clock event bits that hold a clock back (idle and application settings are left out)."""
+from bench.measure.nvml import NvmlGpu, limit_names
 
 HELD_BY_POLICY = {74: "held_power", 75: "held_thermal", 76: "held_sync"}
 """Field -> column: NVML_FI_DEV_PERF_POLICY_POWER, _THERMAL and _SYNC_BOOST.
@@ -36,9 +27,6 @@ HELD_BY_REASON = ("held_thermal", "held_thermal", "held_hardware")
 _HW_POWER_BRAKE_SLOWDOWN. Which three depends on the driver, not on the binding: see `counter_fields`."""
 POWER_INSTANT = 186
 """Field NVML_FI_DEV_POWER_INSTANT, milliwatts."""
-
-VALUE_KINDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Member of a field's union by its valueType, in the order of NVML_VALUE_TYPE_*."""
 
 LIGHT = 0.6
 """Share of the power limit below which no limit is near."""
@@ -58,20 +46,18 @@ class CudaTelemetry:
         `nvml` is the binding, `clock` has perf_counter and sleep as `time` has them. A GPU that NVML does not
         know, or a machine without NVML, is no error.
         """
-        self._nvml, self._clock = nvml, clock
-        self._gpu: Any = None
-        self._gpu, partition = self._find(uuid)
-        self._counters = counter_fields(self._driver())
-        self._limit_w = self._scaled("nvmlDeviceGetEnforcedPowerLimit", 1e-3)
+        self._clock, self._gpu = clock, NvmlGpu(uuid, nvml)
+        self._counters = counter_fields(self._gpu.driver())
+        self._limit_w = self._gpu.power_limit_w()
         self._static = {
-            "persistence": _mode(self._ask("nvmlDeviceGetPersistenceMode")),
-            "ecc": _mode(self._ask("nvmlDeviceGetEccMode")),
-            "mig": "on" if partition else _mode(self._ask("nvmlDeviceGetMigMode")),
+            "persistence": self._gpu.mode("nvmlDeviceGetPersistenceMode"),
+            "ecc": self._gpu.mode("nvmlDeviceGetEccMode"),
+            "mig": self._gpu.mig(),
             "power_limit_w": self._limit_w,
         }
         # Newer ones answer with the mean of the last second, which says nothing of a kernel just begun
         # (nvml.h, nvmlDeviceGetPowerUsage: instantaneous on GA100 and older).
-        capability = self._ask("nvmlDeviceGetCudaComputeCapability")
+        capability = self._gpu.ask("nvmlDeviceGetCudaComputeCapability")
         self._usage_is_instant = capability is not None and tuple(capability) <= (8, 0)
         self._before: dict[str, Any] = {}
         self._began_s = self._rested_s = 0.0
@@ -82,8 +68,8 @@ class CudaTelemetry:
         """Begin a window."""
         self._before = {"sm_clock_before_hz": self.clock_hz(), "foreign_processes": self._foreign()}
         self._rested_s = 0.0
-        self._energy_j = self._scaled("nvmlDeviceGetTotalEnergyConsumption", 1e-3)
-        self._held_ns = self._fields(self._counters)
+        self._energy_j = self._gpu.scaled("nvmlDeviceGetTotalEnergyConsumption", 1e-3)
+        self._held_ns = self._gpu.fields(self._counters)
         self._began_s = self._clock.perf_counter()
 
     def rest(self, seconds: float) -> None:
@@ -101,9 +87,9 @@ class CudaTelemetry:
             "power_w": self._power_w(),
         }
         window_s = self._clock.perf_counter() - self._began_s
-        energy_j = self._scaled("nvmlDeviceGetTotalEnergyConsumption", 1e-3)
+        energy_j = self._gpu.scaled("nvmlDeviceGetTotalEnergyConsumption", 1e-3)
         facts |= held_shares(
-            self._held_ns, self._fields(self._counters), self._counters, window_s, self._rested_s
+            self._held_ns, self._gpu.fields(self._counters), self._counters, window_s, self._rested_s
         )
         if energy_j is not None and self._energy_j is not None:
             spent_j = energy_j - self._energy_j
@@ -111,9 +97,10 @@ class CudaTelemetry:
                 facts["energy_j"] = spent_j
                 if not self._rested_s:
                     facts["power_w"] = spent_j / window_s
-        facts["memory_clock_hz"] = self._scaled("nvmlDeviceGetClockInfo", 1e6, self._nvml.NVML_CLOCK_MEM)
-        temperature = self._ask("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU)
-        facts["temperature_c"] = None if temperature is None else float(temperature)
+        facts["memory_clock_hz"] = self._gpu.scaled(
+            "nvmlDeviceGetClockInfo", 1e6, self._gpu.nvml.NVML_CLOCK_MEM
+        )
+        facts["temperature_c"] = self._gpu.temperature_c()
         facts |= self._static | self._before
         seen = [n for n in (self._before.get("foreign_processes"), self._foreign()) if n is not None]
         facts["foreign_processes"] = max(seen, default=None)
@@ -131,68 +118,20 @@ class CudaTelemetry:
 
     def clock_hz(self) -> float | None:
         """SM clock now, hertz; None where it is not told."""
-        return self._scaled("nvmlDeviceGetClockInfo", 1e6, self._nvml.NVML_CLOCK_SM)
+        return self._gpu.scaled("nvmlDeviceGetClockInfo", 1e6, self._gpu.nvml.NVML_CLOCK_SM)
 
     # ---- what NVML is asked
 
-    def _find(self, uuid: str) -> tuple[Any, bool]:
-        """(the GPU or None, whether the identity is that of a part of it)."""
-        number = uuid.removeprefix("GPU-").removeprefix("MIG-")
-        try:
-            self._nvml.nvmlInit()
-        except self._nvml.NVMLError:
-            return None, False
-        try:
-            return self._nvml.nvmlDeviceGetHandleByUUID(f"GPU-{number}"), False
-        except self._nvml.NVMLError:
-            pass
-        try:
-            part = self._nvml.nvmlDeviceGetHandleByUUID(f"MIG-{number}")
-            return self._nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part), True
-        except (self._nvml.NVMLError, AttributeError):
-            return None, False
-
-    def _ask(self, function: str, *arguments: object) -> Any:
-        """The answer about this GPU; None where the binding lacks the function, or the GPU the fact."""
-        if self._gpu is None:
-            return None
-        try:
-            return getattr(self._nvml, function)(self._gpu, *arguments)
-        except (self._nvml.NVMLError, AttributeError):
-            return None
-
-    def _scaled(self, function: str, unit: float, *arguments: object) -> float | None:
-        """A number in units of `unit`, in SI."""
-        value = self._ask(function, *arguments)
-        return None if value is None else value * unit
-
-    def _driver(self) -> str:
-        try:
-            version = self._nvml.nvmlSystemGetDriverVersion()
-        except (self._nvml.NVMLError, AttributeError):
-            return ""
-        return version.decode() if isinstance(version, bytes) else str(version)  # old bindings gave bytes
-
-    def _fields(self, numbers: Mapping[int, str]) -> dict[int, float]:
-        """Field -> its value, for those that this GPU has."""
-        found = {}
-        for field in self._ask("nvmlDeviceGetFieldValues", list(numbers)) or []:
-            if field.nvmlReturn == self._nvml.NVML_SUCCESS and 0 <= field.valueType < len(VALUE_KINDS):
-                found[int(field.fieldId)] = float(getattr(field.value, VALUE_KINDS[field.valueType]))
-        return found
-
     def _power_w(self) -> float | None:
         """Watts at this moment; None where only a mean over the last second is told."""
-        now_mw = self._fields({POWER_INSTANT: "power_w"}).get(POWER_INSTANT)
+        now_mw = self._gpu.fields({POWER_INSTANT: "power_w"}).get(POWER_INSTANT)
         if now_mw is not None:
             return now_mw * 1e-3
-        return self._scaled("nvmlDeviceGetPowerUsage", 1e-3) if self._usage_is_instant else None
+        return self._gpu.scaled("nvmlDeviceGetPowerUsage", 1e-3) if self._usage_is_instant else None
 
     def _limits(self) -> str | None:
         """What holds the clock back now, in words; None where that is not told."""
-        bits = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
-        if bits is None:  # by the name it had before driver 535
-            bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        bits = self._gpu.clock_event_bits()
         return None if bits is None else limit_names(bits)
 
     def _foreign(self) -> int | None:
@@ -202,11 +141,8 @@ class CudaTelemetry:
         container's, 0 for processes outside of it, or nobody at all, as the driver's version has it. We do
         hold a context, so one of those listed is this process; and a list without anybody is no answer.
         """
-        found = self._ask("nvmlDeviceGetComputeRunningProcesses")
-        if not found:
-            return None
-        named = {process.pid for process in found if process.pid}  # a process in two partitions is one
-        return len(named) + sum(not process.pid for process in found) - 1
+        found = self._gpu.processes()
+        return len(found) - 1 if found else None
 
 
 def counter_fields(driver: str) -> dict[int, str]:
@@ -244,15 +180,3 @@ def held_shares(
             share = min(1.0, held_s / max(window_s - rested_s, 1e-9))
             shares[column] = max(shares.get(column, 0.0), share)
     return shares
-
-
-def limit_names(bits: int) -> str:
-    """Names of the set bits, joined; empty when nothing holds the clock back."""
-    return ", ".join(name for bit, name in CLOCK_EVENTS.items() if bits & bit)
-
-
-def _mode(answer: Any) -> str | None:
-    """`on` or `off` of a mode; some are answered as [current, pending]."""
-    if answer is None:
-        return None
-    return "on" if (answer[0] if isinstance(answer, (list, tuple)) else answer) else "off"

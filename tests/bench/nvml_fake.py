@@ -46,6 +46,10 @@ class FakeNvml:
     usage_mw: int | None = 333_000
     """Power as nvmlDeviceGetPowerUsage tells it."""
     limit_mw: int | None = 700_000
+    default_limit_mw: int | None = 700_000
+    margin: int | None = 40
+    """Degrees until it slows itself down; the threshold is the same, told as a temperature."""
+    slowdown: int | None = 92
     temperature: int | None = 61
     bits: int | None = 0
     pids: list[int] | None = field(default_factory=lambda: [os.getpid()])
@@ -62,6 +66,7 @@ class FakeNvml:
     NVML_CLOCK_SM = 1
     NVML_CLOCK_MEM = 2
     NVML_TEMPERATURE_GPU = 0
+    NVML_TEMPERATURE_THRESHOLD_SLOWDOWN = 1
     NVMLError = NVMLError
 
     def __post_init__(self) -> None:
@@ -108,6 +113,16 @@ class FakeNvml:
 
     def nvmlDeviceGetEnforcedPowerLimit(self, gpu: str) -> int:
         return self._answer("limit", self.limit_mw, gpu)  # type: ignore[no-any-return]
+
+    def nvmlDeviceGetPowerManagementDefaultLimit(self, gpu: str) -> int:
+        return self._answer("default limit", self.default_limit_mw, gpu)  # type: ignore[no-any-return]
+
+    def nvmlDeviceGetMarginTemperature(self, gpu: str) -> int:
+        return self._answer("margin", self.margin, gpu)  # type: ignore[no-any-return]
+
+    def nvmlDeviceGetTemperatureThreshold(self, gpu: str, which: int) -> int:
+        assert which == self.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+        return self._answer("threshold", self.slowdown, gpu)  # type: ignore[no-any-return]
 
     def nvmlDeviceGetTemperature(self, gpu: str, sensor: int) -> int:
         assert sensor == self.NVML_TEMPERATURE_GPU

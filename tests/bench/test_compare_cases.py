@@ -38,6 +38,7 @@ OTHER: dict[str, Any] = {
         "inputs": "zeros",
         "power-limit": 350.0,
         "ecc": "off",
+        "concurrent-gpus": 2,
     },
     **{"mig": "on", "persistence": "off", "governor": "powersave", "source": "J. Doe"},
 }

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench import store
-from bench.journal import Journal, Recovered, finish, recover, unfinished
+from bench.journal import Journal, NameTaken, Recovered, claimed, finish, recover, unfinished
 from bench.store import StoreError
 from tests.bench.rows import row, rows, written
 
@@ -206,8 +208,8 @@ def test_a_running_journal_is_not_recovered_by_another_run(tmp_path: Path) -> No
     with Journal(tmp_path / "live.journal") as journal:
         journal.append(row())
         assert list(unfinished(tmp_path)) == [tmp_path / "a.journal"]
-        assert finish(journal.path, rows(1)) is None and journal.path.exists()
-        assert not list(tmp_path.glob("*.parquet"))
+        with claimed(journal.path) as ended:
+            assert not ended
     assert list(unfinished(tmp_path)) == [tmp_path / "a.journal", tmp_path / "live.journal"]
 
 
@@ -226,7 +228,9 @@ def test_what_is_gone_or_another_users_is_nobodys_to_recover(
 
     monkeypatch.setattr(Path, "open", refused)
     assert list(unfinished(tmp_path)) == [tmp_path / "ours.journal"]
-    assert finish(tmp_path / "theirs.journal", rows(1)) is None and not list(tmp_path.glob("*.parquet"))
+    for name in ("theirs", "gone", "never"):
+        with claimed(tmp_path / f"{name}.journal") as ended:
+            assert not ended
 
 
 def test_a_resumed_journal_takes_the_old_ones_place(tmp_path: Path) -> None:
@@ -235,7 +239,9 @@ def test_a_resumed_journal_takes_the_old_ones_place(tmp_path: Path) -> None:
     data = written(old, made[:2])
     with Journal(tmp_path / "r.copy") as journal:
         journal.append(*made[:2])
-        journal.replace(old)
+        with claimed(old) as ended:
+            assert ended
+            journal.replace(old)
         journal.append(made[2])
         assert journal.path == old and list(unfinished(tmp_path)) == []
     assert recover(old) == Recovered(made) and os.listdir(tmp_path) == ["r.journal"]
@@ -249,12 +255,96 @@ def test_a_resumed_journal_takes_the_old_ones_place(tmp_path: Path) -> None:
 def test_two_runs_cannot_resume_the_same_journal(tmp_path: Path) -> None:
     old = tmp_path / "r.journal"
     written(old, rows(1))
-    with Journal(tmp_path / "a.copy") as first, Journal(tmp_path / "b.copy") as second:
-        first.append(*rows(2))
-        first.replace(old)
-        with pytest.raises(StoreError, match=r"r.journal: another run is going on with it"):
-            second.replace(old)
-    assert len(recover(old).rows) == 2
+    with claimed(old) as first, claimed(old) as second:
+        assert first and not second
+        with Journal(tmp_path / "r.copy") as journal:
+            journal.append(*rows(2))
+            journal.replace(old)
+            with claimed(old) as third:  # what lies there now is the first's, who has locked it
+                assert not third
+    with claimed(old) as afterwards:
+        assert afterwards and len(recover(old).rows) == 2
+
+
+def test_what_was_opened_and_then_finished_by_another_is_not_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening a journal and locking it, another run may make a result file of it."""
+    path = tmp_path / "r.journal"
+    really = fcntl.flock
+    for after in ("nothing", "another run of that name"):
+        written(path, rows(1))
+
+        def slow(file: Any, how: int, after: str = after) -> None:
+            path.unlink()
+            if after != "nothing":
+                path.write_bytes(b"")
+            really(file, how)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(fcntl, "flock", slow)
+            with claimed(path) as ended:
+                assert not ended
+        path.unlink(missing_ok=True)
+
+
+def test_a_journal_that_was_taken_before_it_was_locked_is_not_written_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run, which looks for what was left, finds it unlocked for a moment, and empty."""
+    path = tmp_path / "r.journal"
+    really = fcntl.flock
+
+    def late(file: Any, how: int) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(fcntl, "flock", really)
+            with claimed(path) as ended:
+                assert ended and finish(path, recover(path).rows) is None
+        really(file, how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", late)
+        with pytest.raises(NameTaken, match=r"r.journal: was taken by another run"):
+            Journal(path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_of_runs_that_ask_for_one_name_each_gets_another(tmp_path: Path) -> None:
+    with Journal.named(tmp_path, "r") as first, Journal.named(tmp_path, "r") as second:
+        assert (first.path.name, second.path.name) == ("r.journal", "r-2.journal")
+        with pytest.raises(NameTaken):
+            Journal(first.path)
+        for journal in (first, second):
+            journal.append(row(run_id=journal.path.stem))
+        assert finish(second.path, recover(second.path).rows) == tmp_path / "r-2.parquet"
+        with Journal.named(tmp_path, "r") as third:  # a result file has its name for ever
+            assert third.path.name == "r-3.journal"
+            third.path.unlink()
+        assert finish(first.path, recover(first.path).rows) == tmp_path / "r.parquet"
+    assert sorted(os.listdir(tmp_path)) == ["r-2.parquet", "r.parquet"]
+
+
+def test_a_run_that_ends_between_the_look_and_the_opening_keeps_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, really = rows(2), Journal.__init__
+
+    def begun(journal: Journal, path: Path) -> None:
+        if path.name == "r.journal":
+            store.write(tmp_path / "r.parquet", made)
+        really(journal, path)
+
+    monkeypatch.setattr(Journal, "__init__", begun)
+    with Journal.named(tmp_path, "r") as journal:
+        assert journal.path.name == "r-2.journal"
+    assert sorted(os.listdir(tmp_path)) == ["r-2.journal", "r.parquet"]
+
+
+def test_a_folder_that_cannot_be_written_is_no_name_that_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="results cannot be written here") as refused:
+        Journal.named(tmp_path / "file", "r")
+    assert not isinstance(refused.value, NameTaken)
 
 
 def test_rows_come_back_as_they_were_from_parquet(tmp_path: Path) -> None:
@@ -292,9 +382,13 @@ def test_a_run_killed_between_its_file_and_its_journals_end_has_each_row_once(tm
     store.write(path, made[:3])
     assert finish(journal, made[:3]) == path and sorted(os.listdir(tmp_path)) == ["r.parquet"]
     written(journal, made)  # it was resumed in between
-    assert finish(journal, made) == tmp_path / "r-2.parquet"
-    assert store.read_rows(tmp_path / "r-2.parquet") == made[3:]
+    assert finish(journal, made) == tmp_path / "r.rest.parquet"
+    assert store.read_rows(tmp_path / "r.rest.parquet") == made[3:]
     assert len(store.read([tmp_path])) == 4 and not journal.exists()
+    other = [replace(row, run_id="another") for row in made]
+    written(journal, other)
+    assert finish(journal, other) == tmp_path / "r.rest-2.parquet", "another run's rows are not those there"
+    assert store.read_rows(tmp_path / "r.rest-2.parquet") == other
 
 
 def test_a_damaged_file_does_not_stand_for_the_journals_rows(tmp_path: Path) -> None:
@@ -305,8 +399,8 @@ def test_a_damaged_file_does_not_stand_for_the_journals_rows(tmp_path: Path) -> 
     data = bytearray(path.read_bytes())
     data[random.randrange(4, len(data) - 12)] ^= 255
     path.write_bytes(data)
-    assert finish(journal, made) == tmp_path / "r-2.parquet"
-    assert store.read_rows(tmp_path / "r-2.parquet") == made and path.read_bytes() == data
+    assert finish(journal, made) == tmp_path / "r.rest.parquet"
+    assert store.read_rows(tmp_path / "r.rest.parquet") == made and path.read_bytes() == data
 
 
 def test_a_full_disk_at_the_end_leaves_the_journal(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from bench.measure import telemetry_cuda
-from bench.measure.telemetry_cuda import CudaTelemetry, counter_fields, held_shares, limit_names
+from bench.measure import nvml, telemetry_cuda
+from bench.measure.nvml import limit_names
+from bench.measure.telemetry_cuda import CudaTelemetry, counter_fields, held_shares
 from tests.bench import nvml_fake
 from tests.bench.nvml_fake import DOUBLE, UNSIGNED_INT, UNSIGNED_LONG_LONG, FakeNvml
 
@@ -117,7 +118,7 @@ def test_our_field_numbers_are_those_of_the_binding() -> None:
     kinds += ("SIGNED_INT", "UNSIGNED_SHORT")
     assert [getattr(pynvml, f"NVML_VALUE_TYPE_{kind}") for kind in kinds] == [*range(7)]
     members = {name for name, _ in pynvml.c_nvmlValue_t._fields_}
-    assert members == set(telemetry_cuda.VALUE_KINDS)
+    assert members == set(nvml.VALUE_KINDS)
 
 
 def test_the_fake_has_no_function_that_the_binding_lacks() -> None:
@@ -339,7 +340,7 @@ def test_light_means_far_from_the_limit_and_held_by_nothing() -> None:
     gpu.fields[186] = (UNSIGNED_INT, 300_000)
     assert telemetry.light() is False
     gpu.fields[186] = (UNSIGNED_INT, 100_000)
-    for bit in telemetry_cuda.CLOCK_EVENTS:
+    for bit in nvml.CLOCK_EVENTS:
         gpu.bits = bit
         assert telemetry.light() is False
     gpu.bits = 0x003  # idle, and clocks somebody has set: neither holds it back
@@ -372,7 +373,7 @@ def test_names_of_limits() -> None:
             "DisplayClockSetting": "display clock setting",
         }.items()
     }
-    assert events == telemetry_cuda.CLOCK_EVENTS
+    assert events == nvml.CLOCK_EVENTS
 
 
 def test_the_fake_answers_for_what_it_has() -> None:

@@ -1,0 +1,125 @@
+"""One GPU as NVML tells of it: a fact that a GPU, a driver or a binding does not tell is None, no error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pynvml
+
+CLOCK_EVENTS = {
+    0x004: "software power cap",
+    0x008: "hardware slowdown",
+    0x010: "sync boost",
+    0x020: "software thermal slowdown",
+    0x040: "hardware thermal slowdown",
+    0x080: "hardware power brake",
+    0x100: "display clock setting",
+}
+"""NVML's clock event bits that hold a clock back (idle and application settings are left out)."""
+
+VALUE_KINDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""Member of a field's union by its valueType, in the order of NVML_VALUE_TYPE_*."""
+
+
+class NvmlGpu:
+    """What can be asked of one GPU; nothing but None where there is no NVML, or it does not know the GPU."""
+
+    def __init__(self, uuid: str, nvml: Any = pynvml) -> None:
+        """`uuid` as the driver prints it, `GPU-...` (or `MIG-...`: its GPU is then what is asked about).
+
+        `nvml` is the binding.
+        """
+        self.nvml = nvml
+        self._gpu: Any = None
+        self._gpu, self._is_part = self._find(uuid)
+
+    def ask(self, function: str, *arguments: object) -> Any:
+        """The answer about this GPU; None where the binding lacks the function, or the GPU the fact."""
+        if self._gpu is None:
+            return None
+        try:
+            return getattr(self.nvml, function)(self._gpu, *arguments)
+        except (self.nvml.NVMLError, AttributeError):
+            return None
+
+    def scaled(self, function: str, unit: float, *arguments: object) -> float | None:
+        """A number in units of `unit`, in SI."""
+        value = self.ask(function, *arguments)
+        return None if value is None else value * unit
+
+    def fields(self, numbers: Mapping[int, str]) -> dict[int, float]:
+        """Field -> its value, for those that this GPU has."""
+        found = {}
+        for field in self.ask("nvmlDeviceGetFieldValues", list(numbers)) or []:
+            if field.nvmlReturn == self.nvml.NVML_SUCCESS and 0 <= field.valueType < len(VALUE_KINDS):
+                found[int(field.fieldId)] = float(getattr(field.value, VALUE_KINDS[field.valueType]))
+        return found
+
+    def driver(self) -> str:
+        """Version of the driver; empty if it is not told."""
+        try:
+            version = self.nvml.nvmlSystemGetDriverVersion()
+        except (self.nvml.NVMLError, AttributeError):
+            return ""
+        return version.decode() if isinstance(version, bytes) else str(version)  # old bindings gave bytes
+
+    def mode(self, function: str) -> str | None:
+        """`on` or `off` of a mode; some are answered as [current, pending]."""
+        answer = self.ask(function)
+        if answer is None:
+            return None
+        return "on" if (answer[0] if isinstance(answer, (list, tuple)) else answer) else "off"
+
+    def mig(self) -> str | None:
+        """Whether the GPU is divided: MIG `on` or `off`."""
+        return "on" if self._is_part else self.mode("nvmlDeviceGetMigMode")
+
+    def power_limit_w(self) -> float | None:
+        """The limit that is enforced, watts."""
+        return self.scaled("nvmlDeviceGetEnforcedPowerLimit", 1e-3)
+
+    def temperature_c(self) -> float | None:
+        """Of the chip, now."""
+        found = self.ask("nvmlDeviceGetTemperature", self.nvml.NVML_TEMPERATURE_GPU)
+        return None if found is None else float(found)
+
+    def clock_event_bits(self) -> int | None:
+        """Why the clock is what it is now: bits of CLOCK_EVENTS and others."""
+        bits = self.ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if bits is None:  # by the name it had before driver 535
+            bits = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        return None if bits is None else int(bits)
+
+    def processes(self) -> list[int] | None:
+        """Ids of the processes with a context for computing; 0 is one whose id is not told.
+
+        None where that is not told. A process in two partitions is there once.
+        """
+        found = self.ask("nvmlDeviceGetComputeRunningProcesses")
+        if found is None:
+            return None
+        named = dict.fromkeys(process.pid for process in found if process.pid)
+        return [*named, *(0 for process in found if not process.pid)]
+
+    def _find(self, uuid: str) -> tuple[Any, bool]:
+        """(the GPU or None, whether the identity is that of a part of it)."""
+        number = uuid.removeprefix("GPU-").removeprefix("MIG-")
+        try:
+            self.nvml.nvmlInit()
+        except self.nvml.NVMLError:
+            return None, False
+        try:
+            return self.nvml.nvmlDeviceGetHandleByUUID(f"GPU-{number}"), False
+        except self.nvml.NVMLError:
+            pass
+        try:
+            part = self.nvml.nvmlDeviceGetHandleByUUID(f"MIG-{number}")
+            return self.nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part), True
+        except (self.nvml.NVMLError, AttributeError):
+            return None, False
+
+
+def limit_names(bits: int) -> str:
+    """Names of the set bits, joined; empty when nothing holds the clock back."""
+    return ", ".join(name for bit, name in CLOCK_EVENTS.items() if bits & bit)

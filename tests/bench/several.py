@@ -1,0 +1,89 @@
+"""GPUs that are not there: sessions on made-up devices, whose workers are processes without torch."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kernels
+from bench import session as sessions
+from bench.device import Device
+from bench.measure import process
+from bench.session import Session
+from bench.sweep import Case, load
+
+ROOT = Path(__file__).parents[2]
+
+STAND_IN = """
+import json, os, signal, sys
+from bench.measure.lifeline import die_with
+die_with(json.loads(sys.argv[1])["parent"])
+mine = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+def answer(request):
+    if request["do"] == "hello":
+        return {"torch": "1", "triton": "2", "libraries": "none"}
+    m = request["parameters"].get("m", 0)
+    if os.path.exists(f"hang-{mine}-{m}"):
+        open(f"here-{mine}-{m}", "w").close()  # a pipe: whoever reads it knows that this one hangs
+        signal.pause()
+    if os.path.exists(f"meet-{m}"):  # a pipe: opening one end waits for the other
+        open(f"meet-{m}", "r" if mine.endswith("0") else "w").close()
+    if request["do"] == "check":
+        return {"status": "ok"}
+    if os.path.exists(f"fail-{m}"):
+        return {"status": "wrong", "reason": "made so"}
+    return {"status": "ok", "clock": "graph", "fill": "none", "configuration": mine, "median_s": 1e-3,
+            "low_s": 1e-3, "high_s": 1e-3, "samples_s": [1e-3] * 20, "launches": 10, "stop": "converged",
+            "settled": True, "measure_s": 1e-3}
+for line in sys.stdin:
+    print(json.dumps(answer(json.loads(line))), flush=True)
+"""
+SWEEP = """\
+title: Small things
+source: {document: none, range: ours}
+operator: gemm
+implementations: cublas
+cases:
+  - {m: SIZES, n=k: 8, dtype: float32}
+"""
+
+
+def gpu(index: int) -> Device:
+    values: dict[str, Any] = {"name": "Made up", "slug": "made-up", "sm_count": 2, "cache_byte": 1 << 20}
+    values |= {"memory_byte": 1 << 34, "capability": (9, 0), "driver": "1", "datasheet": None}
+    return Device(kind="cuda", index=index, id=f"id{index}", uuid=f"GPU-{index}", **values)
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which workers begin from now on; no device is locked."""
+    (folder / "bench" / "measure").mkdir(parents=True)
+    for package in ("bench", "bench/measure"):
+        (folder / package / "__init__.py").write_text("")
+    shutil.copy(ROOT / "bench" / "measure" / "lifeline.py", folder / "bench" / "measure")
+    (folder / "bench" / "measure" / "worker.py").write_text(STAND_IN)
+    monkeypatch.setattr(process, "ROOT", folder)
+    monkeypatch.setattr(sessions, "device_lock", lambda *_: nullcontext(""))
+    return folder
+
+
+def small(folder: Path, sizes: list[int]) -> list[Case]:
+    (folder / "sweeps").mkdir(exist_ok=True)
+    path = folder / "sweeps" / "small.yaml"
+    path.write_text(SWEEP.replace("SIZES", str(sizes)))
+    return load(path, kernels.problem, 2, path.parent).cases
+
+
+def opened(folder: Path, cases: list[Case], count: int = 2, **settings: Any) -> list[Session]:
+    """A session on each of so many GPUs, planned."""
+    made = []
+    for index in range(count):
+        one = Session(gpu(index), folder / "results", **({"concurrent_gpus": count} | settings))
+        one.run_id += f"-gpu{index}"
+        one.open()
+        one.plan(cases)
+        made.append(one)
+    return made
