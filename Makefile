@@ -1,4 +1,4 @@
-# `make bench`: measure this machine and draw what was found. `make test`: the tests.
+# `make bench`: measure this machine and draw what was found. `make test`: the tests. `make setup`: neither.
 # `make figures`: the README's figures and the scorecard, again, from the committed runs alone.
 # `make public`: NVIDIA's public timings of nine GPUs, and how far off the model is on all of them.
 # Each makes its own virtual environment in .venv; the system's Python is only asked to create it.
@@ -15,7 +15,9 @@ CPU_DENSE := $(REFERENCE)/cpu-intel-xeon-2-core/20261121T154800Z-478f81f2d1f8.pa
 CPU_GEMM := $(REFERENCE)/cpu-intel-xeon-2-core/20261122T005120Z-499eb026a141.parquet
 DRAWN := $(FIGURES)/readme
 
-.PHONY: bench test figures public clean
+.PHONY: setup bench test figures public clean
+
+setup: $(READY)
 
 bench: $(READY)
 	@$(RUN) -m pytest bench/ --benchmark; status=$$?; \

@@ -15,7 +15,7 @@ import typer
 
 import kernels
 from bench import sweep
-from bench.device import Device, DeviceError, detect
+from bench.device import Device, DeviceError, chosen, detect
 from bench.sweep import Loaded, SweepError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
@@ -78,8 +78,8 @@ def schema() -> None:
 @app.command()
 def columns() -> None:
     """Write the columns into results/README.md."""
+    from bench.columns import readme_with_columns
     from bench.session import RESULTS
-    from bench.store import readme_with_columns
 
     path = RESULTS / "README.md"
     path.write_text(readme_with_columns(path.read_text()))
@@ -179,6 +179,26 @@ def import_csv(
 
 
 @app.command()
+def export(
+    form: Annotated[str, typer.Argument(metavar="FORMAT", help="github-action-benchmark, pytorch or otava.")],
+    results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", metavar="FILE", help="Where to; default: standard output. otava needs a folder."),
+    ] = None,
+) -> None:
+    """Our times as other tools read them: docs/nightly.md says what each does with them."""
+    from bench.exporting.formats import ExportRefused, exported
+    from bench.store import StoreError
+
+    try:
+        for line in exported(form, results, output, _left_out, lambda said: typer.echo(said, err=True)):
+            typer.echo(line, nl=False)
+    except (ExportRefused, StoreError, ValueError) as error:
+        refuse(str(error))
+
+
+@app.command()
 def predict(
     sweeps: Annotated[
         list[str] | None, typer.Argument(metavar="SWEEP...", help="As for list; default: all.")
@@ -237,6 +257,73 @@ def compare(
     for line in comparison_lines(found, all_cases):
         typer.echo(line)
     raise typer.Exit(found.exit_code)
+
+
+@app.command()
+def nightly(
+    bench_results: ResultsOption = None,
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="More nights of before, as results/ holds them.")
+    ] = None,
+    bench_device: Annotated[
+        str, typer.Option("--bench-device", help="cpu, cuda, cuda:N or all (GPUs); default: what is here.")
+    ] = "auto",
+    bench_sweep: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this sweep; repeatable.")
+    ] = None,
+    bench_budget: Annotated[
+        str | None, typer.Option(metavar="SECONDS", help="Wall time of the measuring, as for pytest.")
+    ] = None,
+    bench_visits: Annotated[int, typer.Option(metavar="N", help="Visits of each case.")] = 3,
+    bench_shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="The I-th of N parts of the cases: for array jobs.")
+    ] = None,
+    bench_concurrent: Annotated[
+        bool, typer.Option("--bench-concurrent", help="Time all GPUs at the same time.")
+    ] = False,
+    bench_resume: Annotated[
+        bool, typer.Option("--bench-resume", help="Go on with a night that was cut short.")
+    ] = False,
+    summary: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The page, also as this Markdown file.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="The same as JSON, with every detail.")
+    ] = None,
+) -> None:
+    """One night: measure this machine, hold it against the nights before, say what changed.
+
+    Exit code 0: nothing got slower. 1: something did, or no longer works. 2: nothing could be compared, the
+    machine is not fit, or the input is bad. 3: the run broke.
+    """
+    from bench.nightly import night, worst
+    from bench.report_nightly import nightly_json, nightly_lines
+    from bench.session import RESULTS
+    from bench.store import StoreError
+
+    given = {"--bench-budget": bench_budget, "--bench-shard": bench_shard, "--bench-visits": bench_visits}
+    options = ["--bench-device", bench_device]
+    options += [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    options += [word for name in bench_sweep or [] for word in ("--bench-sweep", name)]
+    options += ["--bench-concurrent"] * bench_concurrent + ["--bench-resume"] * bench_resume
+    results = (bench_results or RESULTS).absolute()
+    if baseline is not None and not baseline.is_dir():
+        refuse(f"--baseline {baseline}: no such folder; give one that holds result files, or leave it out")
+    try:
+        nights = night(chosen(bench_device), results, baseline, options, typer.echo)
+    except (DeviceError, StoreError) as error:
+        refuse(str(error))
+    code = worst(one.exit_code for one in nights)
+    page = "\n".join(nightly_lines(nights))
+    typer.echo(f"\n{page}")
+    try:
+        for path, text in ((summary, page), (json_file, nightly_json(nights, code))):
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+    except OSError as error:
+        refuse(f"{path}: cannot be written: {error.strerror}")
+    raise typer.Exit(code)
 
 
 @app.command()

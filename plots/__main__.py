@@ -1,4 +1,7 @@
-"""`python -m plots RESULT... [-o DIR]`: every figure of the files. `... score RESULT...`: models' errors."""
+"""`python -m plots RESULT... [-o DIR]`: every figure of the files. `... score RESULT...`: models' errors.
+
+`... history RESULT...`: a page for each device that says what its nights did.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from typer.core import TyperGroup
 from bench import store
 from bench.datasheet import DeviceError, find_datasheet
 from bench.judge import score as judge
+from bench.judge.gathering import histories
 from bench.report_score import score_lines
 from bench.store import StoreError
 from plots import (
@@ -22,6 +26,8 @@ from plots import (
     distribution,
     duel,
     heatmap,
+    history_series,
+    history_view,
     quantization,
     roofline,
     scorecard,
@@ -29,6 +35,7 @@ from plots import (
     sweep,
     telemetry,
 )
+from plots import history as history_pages
 from plots.frame import PlotError, Run, load
 from plots.page import Page
 from plots.saving import save_all
@@ -39,6 +46,8 @@ SWEEPS = Path(__file__).resolve().parent.parent / "sweeps"
 FIGURES = Path("figures")
 COMPARED = "compared"
 """Folder of the figures that several runs have in common."""
+HISTORY = "history"
+"""Folder of the pages of devices' nights."""
 
 
 class _Drawing(TyperGroup):
@@ -55,9 +64,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    subcommand_metavar="[draw] RESULT... [-o DIR] | score RESULT... [--json FILE]",
-    help="What result files mean: figures (draw, also without the word), or how far predictions are off "
-    "(score). From parquet alone; no GPU is needed. A file called draw or score is given as ./draw, ./score.",
+    subcommand_metavar="[draw] RESULT... [-o DIR] | score RESULT... [--json FILE] | history RESULT...",
+    help="What result files mean: figures (draw, also without the word), how far predictions are off "
+    "(score), or what nights did (history). From parquet alone; no GPU is needed. A file called draw, score "
+    "or history is given as ./draw, ./score, ./history.",
 )
 
 Results = Annotated[
@@ -141,6 +151,49 @@ def score(
             typer.echo(line)
         if to is not None:
             to.write_text(json.dumps([one.as_json() for one in judge.scores(card)], indent=1) + "\n", "utf-8")
+
+
+@app.command()
+def history(
+    results: Results,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="DIR",
+            help="Folder for <device>/index.html; figures/history if left out.",
+        ),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="DATE", help="Show nights from this date on (UTC).")
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("--last", metavar="N", help="Show at most the last N nights.")
+    ] = None,
+    match: Annotated[
+        str, typer.Option("--match", metavar="TEXT", help="Draw the series with this in sweep or name.")
+    ] = "",
+) -> None:
+    """A page for each device over its nights: what changed, what moved, and figures with their bands.
+
+    Every night given is used to judge; --since and --last choose which of them are shown.
+    """
+    with _one_sentence("pages"):
+        moment = history_view.since(since) if since is not None else None
+        if last is not None and last < 1:
+            raise PlotError(f"--last {last}: at least 1 night has to be shown")
+        found = histories(results, lambda said: typer.echo(f"left out: {said}", err=True))
+        shown = history_pages.shown(found, moment, last, lambda said: typer.echo(said, err=True))
+        for one in shown:
+            folder = (to or FIGURES / HISTORY) / one.folder
+            drawn = history_pages.save(one.view, folder, match)
+            if match and not history_series.matching(one.view, match):
+                typer.echo(f"--match {match}: no series of {one.folder} has this in sweep or name", err=True)
+            still = sum(step.kind != "machine" for step in one.view.open_steps())
+            n = len(one.view.nights)
+            typer.echo(f"{folder / 'index.html'}: {n} nights, {still} open steps, {drawn} figures")
+        typer.echo(history_pages.save_index(shown, to or FIGURES / HISTORY))
 
 
 @contextmanager

@@ -1,0 +1,300 @@
+"""One night: what is run, what is made of what it left, and what the exit code says. Nothing is measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bench import nightly
+from bench.__main__ import app
+from bench.device import detect
+from bench.fitness import Unfit
+from bench.nightly import Night, night, worst
+from bench.report_nightly import nightly_json, nightly_lines
+from bench.store import Measurement, write
+from tests.bench.test_gathering import case, run_id
+
+CASES = 12
+NIGHTS = 14
+
+Made = list[Measurement]
+
+
+class Machine:
+    """A device whose pytest leaves what it is told to."""
+
+    def __init__(self, folder: Path, chance: np.random.Generator) -> None:
+        self.results, self.chance, self.night = folder, chance, 0
+        self.device = dataclasses.replace(
+            detect("cpu"), kind="cuda", index=0, name="H100", slug="h100", uuid="GPU-aa"
+        )
+        self.level_s = np.exp(chance.uniform(-9, -5, CASES))
+        self.code, self.said, self.options = 0, "", list[str]()
+        self.leaves: Callable[[Machine], object] = Machine.write
+        self.effect: dict[int, float] = {}
+        self.broken: dict[int, str] = {}
+        self.facts: dict[str, Any] = {}
+
+    def rows(self) -> Made:
+        """One night's: the first two cases are ceilings, the others gemm and softmax in turns."""
+        made = []
+        name = run_id(self.night)
+        for number, level_s in enumerate(self.level_s):
+            noise = float(np.exp(0.004 * self.chance.standard_normal()))
+            took_s = level_s * noise * self.effect.get(number, 1.0)
+            told: dict[str, Any] = {
+                "device_id": self.device.id,
+                "run_id": name,
+                "visits": 2,
+                "samples_s": [1.0],
+            }
+            told |= {"commit": f"c{self.night}", "operator": ("gemm", "softmax")[number % 2]}
+            if number < 2:
+                told |= {"sweep": ("ceilings/gemm", "ceilings/stream")[number], "implementation": "cublas"}
+            told |= self.facts
+            if status := self.broken.get(number):
+                told |= {"status": status, "reason": "it broke", "samples_s": None}
+                made.append(case(number, None, **told))
+            else:
+                made.append(case(number, float(took_s), **told))
+        return made
+
+    def write(self) -> Path:
+        return write(self.results / "h100" / f"{run_id(self.night)}.parquet", self.rows())
+
+    def pytest(self, options: Sequence[str]) -> tuple[int, str]:
+        self.options = list(options)
+        self.leaves(self)
+        return self.code, self.said
+
+    def run(self, unfit: Sequence[Unfit] = (), baseline: Path | None = None) -> Night:
+        (found,) = night(
+            [self.device],
+            self.results,
+            baseline,
+            ["--bench-device", "cuda:0"],
+            lambda line: None,
+            lambda device: list(unfit),
+        )
+        self.night += 1
+        return found
+
+    def nights(self, count: int) -> Night:
+        for _ in range(count - 1):
+            self.write()
+            self.night += 1
+        return self.run()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, chance: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine(tmp_path / "results", chance)
+    monkeypatch.setattr(nightly, "_pytest", made.pytest)
+    return made
+
+
+def page(one: Night) -> str:
+    """The page as people read it; the JSON says the same code."""
+    told = json.loads(nightly_json([one], one.exit_code))
+    assert told["devices"][0]["exit_code"] == one.exit_code
+    return "\n".join(nightly_lines([one]))
+
+
+def test_nights_on_which_nothing_changed_are_clean(machine: Machine) -> None:
+    found = machine.nights(NIGHTS)
+    assert found.exit_code == 0 and found.compared == CASES - 2
+    assert page(found).startswith("# CLEAN: ") and "nothing moved: 10 cases" in page(found)
+
+
+def test_the_first_nights_have_nothing_to_be_compared_with(machine: Machine) -> None:
+    found = machine.run()
+    assert found.exit_code == 2 and "nothing could be compared: this is night 1" in page(found)
+
+
+def test_a_case_that_got_slower_is_told_from_its_second_night_on(machine: Machine) -> None:
+    """Or, of a history as short as this one, from the third or fourth."""
+    assert machine.nights(NIGHTS).exit_code == 0
+    machine.effect[5] = 1.2
+    assert machine.run().exit_code == 0
+    found = next(one for one in (machine.run() for _ in range(3)) if one.exit_code)
+    (step,) = found.steps(slower=True)
+    assert found.exit_code == 1 and step.kind == "series"
+    told = page(found)
+    assert told.startswith("# REGRESSION: ") and "| SLOWER (new) | softmax triton float16" in told
+    assert f"({run_id(NIGHTS)})" in told and "commit c13 -> c14" in told
+    (device,) = json.loads(nightly_json([found], 1))["devices"]
+    assert device["steps"][0]["since"] == run_id(NIGHTS) and device["steps"][0]["new"]
+    assert 10 < device["steps"][0]["effect_percent"] < 30
+    again = machine.run()
+    assert again.exit_code == 1 and "| SLOWER | softmax" in page(again)
+
+
+def test_a_case_that_got_faster_is_told_and_is_clean(machine: Machine) -> None:
+    machine.nights(NIGHTS)
+    machine.effect[5] = 0.8
+    machine.run()
+    pages = [page(machine.run()) for _ in range(3)]
+    assert all(one.startswith("# CLEAN: ") for one in pages)
+    assert any("| FASTER (new) | softmax" in one for one in pages)
+
+
+def test_a_machine_that_got_slower_is_one_event(machine: Machine) -> None:
+    machine.nights(NIGHTS)
+    machine.effect = dict.fromkeys(range(CASES), 1.2)
+    machine.run()
+    found = machine.run()
+    assert found.exit_code == 2 and not found.steps()
+    assert "the machine itself is slower" in page(found)
+
+
+@pytest.mark.parametrize("status", ["wrong", "crashed", "out_of_memory"])
+def test_a_case_that_no_longer_works_is_a_regression_at_once(machine: Machine, status: str) -> None:
+    machine.nights(3)
+    machine.broken[4] = status
+    machine.run()
+    found = machine.run()
+    assert found.exit_code == 1 and [one.since for one in found.failing] == [run_id(3)]
+    assert f"| {status} | {run_id(3)} | it broke |" in page(found)
+
+
+@pytest.mark.parametrize("status", ["skipped", "unsupported"])
+def test_a_case_that_was_not_tried_is_none(machine: Machine, status: str) -> None:
+    machine.nights(NIGHTS)
+    machine.broken[4] = status
+    assert machine.run().exit_code == 0
+
+
+def test_a_case_that_never_worked_is_none(machine: Machine) -> None:
+    machine.broken[4] = "wrong"
+    assert machine.nights(NIGHTS).exit_code == 0
+
+
+def test_a_changed_driver_begins_anew_and_is_told_beside_what_was(machine: Machine) -> None:
+    machine.nights(NIGHTS)
+    machine.facts = {"driver": "560"}
+    machine.effect = {number: 1.5 for number in range(3, CASES, 2)}
+    found = machine.run()
+    told = page(found)
+    assert found.exit_code == 2 and "this is night 1 since driver 550 -> 560" in told
+    assert "Across the change of driver 550 -> 560" in told
+    moved = {line.split(":")[0]: float(line.split()[3]) for line in told.splitlines() if "% (" in line[:40]}
+    assert abs(moved["* gemm triton"]) < 3 and abs(moved["* softmax triton"] - 50) < 5
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "expected"),
+    [
+        (2, "h100 is being measured by process 7", 2),
+        (4, "", 2),
+        (3, "", 3),
+        (-9, "", 3),
+        (0, "", 3),
+        (1, "", 3),
+    ],
+)
+def test_a_run_that_leaves_no_result(machine: Machine, code: int, said: str, expected: int) -> None:
+    machine.leaves, machine.code, machine.said = lambda one: None, code, said
+    found = machine.run()
+    assert found.exit_code == expected
+    assert (said or ("pytest" if code != -9 else "signal 9")) in page(found)
+
+
+def test_an_interrupted_run_says_where_its_rows_are(machine: Machine) -> None:
+    journal = machine.results / "h100" / "x.journal"
+
+    def leaves(one: Machine) -> None:
+        journal.parent.mkdir(parents=True)
+        journal.write_text("")
+
+    machine.leaves, machine.code = leaves, 2
+    found = machine.run()
+    assert found.exit_code == 3 and str(journal) in page(found) and "--bench-resume" in page(found)
+
+
+def test_a_device_that_is_not_fit_is_not_measured(machine: Machine) -> None:
+    found = machine.run([Unfit("foreign processes", "process 7 has a context", True)])
+    assert found.exit_code == 2 and not machine.options
+    assert "* refused: " in page(found) and "process 7 has a context" in page(found)
+    found = machine.run([Unfit("persistence", "persistence mode is off", False)])
+    assert machine.options and "* beware: " in page(found)
+
+
+def test_nights_of_before_may_lie_in_another_folder(machine: Machine, tmp_path: Path) -> None:
+    machine.nights(NIGHTS)
+    for name in ("flat", "tree/h100"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (machine.results / "h100").rename(tmp_path / name)
+        found = machine.run(baseline=tmp_path / name.partition("/")[0])
+        assert found.exit_code == 0 and found.compared == CASES - 2
+        (machine.results / "h100" / f"{run_id(machine.night - 1)}.parquet").unlink()
+        (machine.results / "h100").rmdir()
+        (tmp_path / name).rename(machine.results / "h100")
+
+
+def test_a_damaged_night_and_another_gpu_of_the_kind_are_no_hindrance(machine: Machine) -> None:
+    machine.nights(NIGHTS)
+    path = machine.results / "h100" / f"{run_id(2)}.parquet"
+    path.write_bytes(path.read_bytes()[:-9])
+    write(machine.results / "h100" / f"{run_id(40)}.parquet", [case(0, device_id="other", run_id=run_id(40))])
+    found = machine.run()
+    assert found.exit_code == 0 and f"* left out: {path}: " in page(found)
+
+
+def test_a_night_dated_after_tonight_is_told(machine: Machine) -> None:
+    machine.night = 30
+    machine.write()
+    machine.night = 0
+    assert f"{run_id(30)} is dated after tonight" in page(machine.nights(NIGHTS))
+
+
+def test_of_several_devices_the_worst_counts() -> None:
+    assert [worst(codes) for codes in ([], [0, 2], [2, 1, 0], [0, 1, 3, 2])] == [0, 2, 1, 3]
+
+
+def test_one_gpu_that_is_not_fit_does_not_keep_the_others(machine: Machine) -> None:
+    other = dataclasses.replace(machine.device, index=1, uuid="GPU-bb", id="other")
+    unfit = {machine.device.uuid: [Unfit("mig", "is partitioned", True)]}
+    first, second = night(
+        [machine.device, other],
+        machine.results,
+        None,
+        ["--bench-device", "all", "--bench-concurrent"],
+        lambda line: None,
+        lambda device: unfit.get(device.uuid, []),
+    )
+    assert first.refused and not first.paths
+    assert machine.options[-2:] == ["--bench-device", "cuda:1"]
+    assert second.broken  # the file is the other's
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [(["--baseline", "nowhere"], "nowhere"), (["--bench-device", "tpu"], "tpu")],
+)
+def test_the_command_refuses_in_one_sentence(arguments: list[str], says: str) -> None:
+    done = CliRunner().invoke(app, ["nightly", *arguments])
+    assert done.exit_code == 2 and says in done.output and "Traceback" not in done.output
+
+
+def test_the_command_writes_its_files_and_ends_with_the_code(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.__main__.chosen", lambda wanted: [machine.device])
+    monkeypatch.setattr("bench.nightly.fitness", lambda device: [])
+    summary, told = tmp_path / "new" / "night.md", tmp_path / "night.json"
+    given = ["--bench-results", str(machine.results), "--bench-budget", "9", "--bench-sweep", "gemm"]
+    given += ["--summary", str(summary), "--json", str(told), "--bench-shard", "1/2", "--bench-resume"]
+    done = CliRunner().invoke(app, ["nightly", *given])
+    assert done.exit_code == 2, done.output
+    assert summary.read_text() in done.output and json.loads(told.read_text())["exit_code"] == 2
+    asked = " ".join(machine.options)
+    assert f"--bench-results {machine.results}" in asked and "--bench-visits 3" in asked
+    assert "--bench-budget 9" in asked and "--bench-sweep gemm" in asked
+    assert "--bench-shard 1/2" in asked and "--bench-resume" in asked and "--bench-concurrent" not in asked

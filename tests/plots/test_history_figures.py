@@ -1,0 +1,346 @@
+"""What is drawn of a history: every night once, in the right dress, and no word upon another."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.text import Annotation
+
+from bench.judge.history import Step
+from bench.judge.nights import History
+from plots import history, history_marks, history_movers_figure, history_series, history_tracks, style
+from plots.history_movers import movers
+from plots.history_view import View
+from plots.page import Page
+from tests.bench.nights_made import QUIET, doubted, made, missing, rows_of, stepped, throttled
+from tests.plots.judged_made import HALF, cut, judged, seen, step
+
+NIGHTS = 40
+
+
+@pytest.fixture
+def chance() -> np.random.Generator:
+    seed = random.SystemRandom().randrange(2**32)
+    print("seed", seed)
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def quiet(chance: np.random.Generator) -> History:
+    return made(chance, 40, NIGHTS, noise=QUIET, segments=(12,))
+
+
+@pytest.fixture(autouse=True)
+def look() -> Iterator[None]:
+    with style.look():
+        yield
+
+
+def panel(view: View, row: int) -> tuple[Page, Axes]:
+    ((_, page),) = history_series.draw(view, [row], 0)
+    (axes,) = page.figure.axes
+    return page, axes
+
+
+def points(axes: Axes, name: str) -> list[tuple[float, float]]:
+    return [
+        (float(x), float(y))
+        for line in axes.lines
+        if line.get_label() == name
+        for x, y in np.asarray(line.get_xydata()).tolist()
+        if np.isfinite(y)
+    ]
+
+
+def scale(axes: Axes) -> float:
+    return {"ns": 1e9, "µs": 1e6, "ms": 1e3, "s": 1.0}[axes.get_ylabel().split("(")[1].rstrip(")")]
+
+
+def test_each_night_is_drawn_once_and_doubt_makes_it_hollow(
+    quiet: History, chance: np.random.Generator
+) -> None:
+    row = rows_of(quiet, "gemm", "triton")[2]
+    odd, gone = [7, 21, 30], [8, 9]
+    view = seen(judged(missing(doubted(quiet, [row], odd), [row], gone)))
+    _, axes = panel(view, row)
+    solid, hollow = points(axes, "_night"), points(axes, "_doubted")
+    assert [x for x, _ in hollow] == [view.calendar.x[i] for i in odd]
+    assert [x for x, _ in points(axes, "_missing")] == [view.calendar.x[i] for i in gone]
+    assert len(solid) == NIGHTS - 5
+    factor = scale(axes)
+    for x, y in solid + hollow:
+        night = int(np.flatnonzero(view.calendar.x == x)[0])
+        assert y == pytest.approx(factor * np.exp(quiet.log_s[row, night]))
+    (line,) = [one for one in axes.lines if one.get_label() == "_doubted"]
+    assert line.get_markerfacecolor() == "white"
+
+
+def test_the_interval_is_that_of_the_night(quiet: History) -> None:
+    row = rows_of(quiet, "gemm", "triton")[2]
+    half = quiet.half.copy()
+    half[row] = np.linspace(0.001, 0.02, NIGHTS)
+    _, axes = panel(seen(judged(replace(quiet, half=half))), row)
+    (found,) = [
+        one for one in axes.collections if isinstance(one, LineCollection) and one.get_label() == "_interval"
+    ]
+    ends = np.array([[segment[0][1], segment[-1][1]] for segment in found.get_segments()])
+    assert np.log(ends[:, 1] / ends[:, 0]) / 2 == pytest.approx(half[row])
+
+
+def test_lines_break_at_segments_and_where_nights_are_missing(quiet: History) -> None:
+    keep = [i for i in range(NIGHTS) if not 20 <= i < 27]
+    view = seen(judged(cut(quiet, keep)))
+    _, axes = panel(view, rows_of(quiet, "gemm", "triton")[0])
+    for name in ("_line", "_centre"):
+        (line,) = [one for one in axes.lines if one.get_label() == name]
+        y = np.asarray(line.get_ydata(), dtype=float)
+        assert list(np.flatnonzero(np.isnan(y))) == [12, 21], name
+    # The commit changes every night, and begins no segment.
+    assert [text.get_text() for text in axes.texts if text.get_text()] == ["driver 550.0 -> 550.1"]
+
+
+def test_a_step_is_told_in_words_and_stays_on_the_axes(quiet: History) -> None:
+    row = rows_of(quiet, "gemm", "triton")[0]
+    for by, word in ((2.0, "SLOWER +200.0 %, open"), (-0.5, "FASTER -50.0 %, open")):
+        view = seen(judged(stepped(quiet, [row], 37, by), [step(quiet, row, 37, np.log1p(by))]))
+        _, axes = panel(view, row)
+        assert word in [text.get_text() for text in axes.texts]
+        assert len(points(axes, "_night")) == NIGHTS and not points(axes, "_far")
+
+
+def test_one_wild_night_stands_on_the_edge_and_is_told(quiet: History) -> None:
+    row = rows_of(quiet, "gemm", "triton")[0]
+    page, axes = panel(seen(judged(stepped(quiet, [row], 20, 9.0, until=21))), row)
+    ((_, y),) = points(axes, "_far")
+    assert y == axes.get_ylim()[1] and len(points(axes, "_night")) == NIGHTS - 1
+    assert "beyond" in " ".join(text.get_text() for text in page.figure.texts)
+
+
+def test_what_the_machine_moved_is_drawn_beside_what_was_measured(quiet: History) -> None:
+    row = rows_of(quiet, "gemm", "triton")[0]
+    whole = judged(throttled(quiet, [20], 0.3))
+    track = whole.series
+    own = replace(
+        whole, series=replace(track, log=np.where(np.arange(NIGHTS) == 20, track.log - 0.2, track.log))
+    )
+    view = seen(own)
+    page, axes = panel(view, row)
+    ((x, y),) = points(axes, "_judged")
+    assert x == view.calendar.x[20]
+    assert y == pytest.approx(scale(axes) * np.exp(quiet.log_s[row, 20] + np.log(1.3) - 0.2))
+    assert "Crosses" in " ".join(text.get_text() for text in page.figure.texts)
+    _, calm = panel(seen(judged(quiet)), row)
+    assert not points(calm, "_judged")
+
+
+def test_a_members_figure_tells_the_step_of_its_class(quiet: History) -> None:
+    rows = rows_of(quiet, "gemm", "triton")
+    one = Step("class", "gemm triton", 1, 20, 21, None, None, np.log(1.1), HALF, tuple(rows[1:]))
+    view = seen(judged(quiet, [one]))
+    marks = {row: [m.text for m in history_marks.step_marks(view, "series", row)] for row in rows}
+    assert marks[rows[0]] == [] and marks[rows[1]] == ["class SLOWER +10.0 %, open"]
+
+
+def test_a_step_from_before_the_nights_shown_is_told_if_it_reaches_them(quiet: History) -> None:
+    row = rows_of(quiet, "gemm", "triton")[0]
+    still = step(quiet, row, 15, 0.1)
+    over = step(quiet, row, 15, 0.1, ended=22, ending="accepted")
+    for one, first, told in ((still, 30, True), (over, 20, True), (over, 22, True), (over, 23, False)):
+        found = history_marks.step_marks(seen(judged(quiet, [one]), first), "series", row)
+        assert bool(found) == told, (one.ended, first)
+        assert all(f"since {quiet.nights[15].utc[:10]}" in mark.text for mark in found)
+
+
+def overlapping(page: Page) -> list[tuple[str, str]]:
+    """Pairs of words over panels, titles and words beside rows that cover each other."""
+    canvas = FigureCanvasAgg(page.figure)
+    canvas.draw()
+    found = []
+    texts = [
+        text
+        for axes in page.figure.axes
+        for text in axes.texts
+        if isinstance(text, Annotation) and text.get_text()
+    ]
+    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in texts]
+    for (one, box), (other, next_box) in itertools.combinations(boxes, 2):
+        if (
+            min(box.x1, next_box.x1) - max(box.x0, next_box.x0) > 1
+            and min(box.y1, next_box.y1) - max(box.y0, next_box.y0) > 1
+        ):
+            found.append((one, other))
+    width, height = page.figure.bbox.width, page.figure.bbox.height
+    found += [
+        (text, "edge") for text, box in boxes if box.x0 < 0 or box.x1 > width or box.y0 < 0 or box.y1 > height
+    ]
+    return found
+
+
+def test_words_never_cover_each_other(chance: np.random.Generator) -> None:
+    segments = sorted({int(one) for one in chance.integers(1, NIGHTS, 14)})
+    history_ = made(chance, 40, NIGHTS, noise=QUIET, segments=segments)
+    row = rows_of(history_, "gemm", "triton")[0]
+    steps = [
+        step(history_, row, int(night), float(chance.uniform(-1, 1))) for night in chance.integers(0, 39, 6)
+    ]
+    steps += [replace(one, kind="class", row=which) for one in steps for which in (0, 1)]
+    view = seen(judged(stepped(history_, [row], 38, 0.5), steps))
+    pages = [
+        *history_series.draw(view, [row], 3),
+        *history_tracks.classes(view),
+        *history_tracks.machine(view),
+    ]
+    pages += history_movers_figure.draw(view, movers(view))
+    assert [stem.split("/")[0] for stem, _ in pages][:3] == ["series", "classes", "machine"]
+    for stem, page in pages:
+        assert not overlapping(page), stem
+
+
+def test_words_that_find_no_room_are_counted(chance: np.random.Generator) -> None:
+    view = seen(judged(made(chance, 6, 60, noise=QUIET, segments=range(5, 60, 2))))
+    page, axes = panel(view, 8)
+    lines = [line for line in axes.lines if line.get_label() == "_mark"]
+    assert len(lines) == len(range(5, 60, 2)) > len(axes.texts) - 1
+    assert "Lines without words" in " ".join(text.get_text() for text in page.figure.texts)
+
+
+def test_classes_with_an_open_step_come_first_and_dozens_take_pages(chance: np.random.Generator) -> None:
+    many = made(chance, 90, 10, per_class=3, noise=QUIET)
+    whole = judged(many)
+    last = len(whole.classes) - 1
+    one = Step("class", "x", last, 5, 6, None, None, 0.1, HALF, ())
+    pages = list(history_tracks.classes(seen(replace(whole, steps=(one,)))))
+    assert len(whole.classes) == 30 and [stem for stem, _ in pages] == ["classes", "classes-2", "classes-3"]
+    assert [len(page.figure.axes) for _, page in pages] == [12, 12, 6]
+    name = whole.classes.iloc[last]
+    title = next(text.get_text() for text in pages[0][1].figure.axes[0].texts if "series" in text.get_text())
+    assert title.startswith(f"{name['operator']} {name['implementation']} (")
+
+
+def test_what_is_drawn_of_series(quiet: History) -> None:
+    gemm, other = rows_of(quiet, "gemm", "triton"), rows_of(quiet, "activations", "triton")
+    moved = stepped(stepped(quiet, gemm, 30, 0.5), other[:1], 30, 0.05)
+    open_ = step(moved, other[5], 39, 0.1)
+    view = seen(judged(moved, [open_]))
+    table = movers(view)
+    rows, left_out = history_series.chosen(view, table, "k=64")
+    assert rows[:2] == [gemm[0], other[5]] and len(rows) + left_out == 22
+    # The one mover of the other class is not behind all twenty of the first.
+    assert other[0] in rows[: 2 + history_series.OF_A_CLASS + 1]
+    everything, left_out = history_series.chosen(view, table, "TRITON")
+    assert len(everything) == history_series.MOST and left_out == 40 - history_series.MOST
+    assert history_series.matching(view, "gemm/sizes") == gemm and history_series.matching(view, "") == []
+    page = next(iter(history_series.draw(view, everything, left_out)))[1]
+    assert "16 more series" in " ".join(text.get_text() for text in page.figure.texts)
+
+
+def test_series_that_read_alike_get_files_of_their_own(quiet: History) -> None:
+    series = quiet.series.copy()
+    series.loc[9] = series.loc[8]
+    series.loc[9, "protocol"] = "another"
+    view = seen(judged(replace(quiet, series=series)))
+    assert view.labels[8] == view.labels[9]
+    assert history_series.stem(view, 8) != history_series.stem(view, 9)
+
+
+def test_titles_say_of_what_every_figure_is(quiet: History) -> None:
+    row = rows_of(quiet, "gemm", "triton")[0]
+    view = seen(judged(stepped(quiet, [row], 30, 0.5)))
+    for stem, page in history.pages(view, movers(view), "k=64"):
+        said = " ".join(text.get_text() for text in page.figure.texts).replace(style.NO_BREAK, " ")
+        for word in (
+            "H100",
+            "unit 1f2e3d4c",
+            "driver 550.1",
+            "torch 2.13.0",
+            quiet.nights[-1].commit,
+            "n = 40 nights",
+        ):
+            assert word in said, stem
+        told = [text.get_text() for legend in page.figure.legends for text in legend.get_texts()]
+        assert page.figure.get_label() and ("new segment" in told) == (stem != "movers"), stem
+        for axes in page.figure.axes:
+            assert axes.get_ylabel() or axes.get_xlabel(), stem
+        assert isinstance(pickle.loads(pickle.dumps(page)), Page), stem
+
+
+@pytest.mark.parametrize("nights", [1, 2])
+def test_a_young_history_is_drawn_without_a_band(chance: np.random.Generator, nights: int) -> None:
+    young = made(chance, 6, nights, noise=QUIET)
+    whole = judged(young)
+    none: Any = np.full_like(young.log_s, np.nan)
+    track = replace(whole.series, centre=none, low=none, high=none)
+    view = seen(replace(whole, series=track))
+    page, axes = panel(view, 9)
+    assert len(points(axes, "_night")) == nights and not [
+        c for c in axes.collections if c.get_label() == "_band"
+    ]
+    assert "there is no band" in " ".join(text.get_text() for text in page.figure.texts)
+    assert "band" not in [text.get_text() for legend in page.figure.legends for text in legend.get_texts()]
+
+
+def test_change_points_are_found_in_all_nights_and_drawn_on_those_shown(
+    quiet: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = rows_of(quiet, "gemm", "triton")[0]
+    asked: list[tuple[np.ndarray, list[int]]] = []
+
+    def found(values: np.ndarray, segments: list[int]) -> list[int]:
+        asked.append((values, segments))
+        return [5, 20, 30]
+
+    monkeypatch.setattr(history_series, "change_points", found)
+    view = seen(judged(doubted(quiet, [row], [13])), first=10)
+    page, axes = panel(view, row)
+    ((values, segments),) = asked
+    assert list(np.flatnonzero(np.isnan(values))) == [13]
+    assert values[20:] == pytest.approx(quiet.log_s[row, 20:]) and segments == [0] * 12 + [1] * 28
+    (lines,) = [c for c in axes.collections if c.get_label() == "_change"]
+    assert isinstance(lines, LineCollection)
+    at = [float(segment[0][0]) for segment in lines.get_segments()]
+    assert at == [view.calendar.x[10], view.calendar.x[20]]
+    assert "change point" in [
+        text.get_text() for legend in page.figure.legends for text in legend.get_texts()
+    ]
+
+
+def test_a_real_change_point_stands_where_the_level_changed(quiet: History) -> None:
+    row = rows_of(quiet, "gemm", "triton")[0]
+    view = seen(judged(stepped(quiet, [row], 25, 0.3)))
+    _, axes = panel(view, row)
+    (lines,) = [c for c in axes.collections if c.get_label() == "_change"]
+    assert isinstance(lines, LineCollection)
+    assert view.calendar.x[25] in [float(segment[0][0]) for segment in lines.get_segments()]
+
+
+def test_classes_are_drawn_in_percent(quiet: History) -> None:
+    view = seen(judged(stepped(quiet, rows_of(quiet, "activations", "triton"), 20, 0.1)))
+    ((_, page),) = history_tracks.classes(view)
+    found = [y for _, y in points(page.figure.axes[0], "_night")]
+    assert found == pytest.approx(100 * np.expm1(view.judged.by_class.log[0])) and max(found) > 9
+
+
+def test_movers_point_up_where_slower_and_words_stand_beside(quiet: History) -> None:
+    slow, fast = rows_of(quiet, "gemm", "triton")[0], rows_of(quiet, "activations", "triton")[0]
+    view = seen(judged(stepped(stepped(quiet, [slow], 20, 0.2), [fast], 20, -0.2)))
+    table = movers(view)
+    ((_, page),) = history_movers_figure.draw(view, table)
+    time, effect = page.figure.axes
+    for axes in (time, effect):
+        marks = {line.get_marker(): line for line in axes.lines if line.get_label() == "_mover"}
+        for marker, row in (("^", slow), ("v", fast)):
+            assert list(np.asarray(marks[marker].get_ydata())) == [list(table["row"]).index(row)]
+    canvas = FigureCanvasAgg(page.figure)
+    canvas.draw()
+    right = effect.get_window_extent().x1
+    assert all(text.get_window_extent(canvas.get_renderer()).x0 > right for text in effect.texts)

@@ -1,0 +1,231 @@
+"""The workflows of .github: linted by other people's linters, and held against rules of our own.
+
+`zizmor` looks for what an attacker could use, `check-jsonschema` for what GitHub would not understand; both
+work offline. What the scripts do: test_workflow_scripts.py.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / ".github" / "workflows"
+CI, NIGHTLY = FOLDER / "ci.yml", FOLDER / "nightly.yml"
+BOTH = pytest.mark.parametrize("path", [CI, NIGHTLY], ids=lambda path: path.stem)
+PINNED = re.compile(r"uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$")
+
+
+def linted(tool: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A linter of this environment."""
+    command = [str(Path(sys.executable).with_name(tool)), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def zizmor(path: Path) -> subprocess.CompletedProcess[str]:
+    return linted("zizmor", "--offline", "--persona=pedantic", "--strict-collection", str(path))
+
+
+def schema(path: Path) -> subprocess.CompletedProcess[str]:
+    return linted("check-jsonschema", "--builtin-schema", "vendor.github-workflows", str(path))
+
+
+def jobs(text: str) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load(text)["jobs"]
+    return found
+
+
+def scripts(text: str) -> dict[tuple[str, str], str]:
+    """(job, step) -> its script."""
+    return {
+        (name, step.get("name", "")): step["run"]
+        for name, job in jobs(text).items()
+        for step in job["steps"]
+        if "run" in step
+    }
+
+
+def faults(name: str, text: str) -> list[str]:
+    """What breaks a rule of ours in a workflow, a word or two each."""
+    workflow = yaml.safe_load(text)
+    found = []
+    uses = [line.strip() for line in text.splitlines() if re.match(r"\s*(- )?uses:", line)]
+    if not all(PINNED.match(line.removeprefix("- ")) for line in uses):
+        found.append("unpinned")
+    if workflow.get("permissions") != {"contents": "read"}:
+        found.append("permissions")
+    writing = {job for job, one in workflow["jobs"].items() if "write" in str(one.get("permissions", ""))}
+    if writing - {"publish"}:
+        found.append("may write")
+    if any("self-hosted" in str(workflow["jobs"][job]["runs-on"]) for job in writing):
+        found.append("writes from a self-hosted runner")
+    triggers = workflow[True]  # YAML 1.1 reads the word `on` so
+    if "pull_request_target" in triggers or (name == "nightly" and "pull_request" in triggers):
+        found.append("trigger")
+    if not all("timeout-minutes" in job for job in workflow["jobs"].values()):
+        found.append("timeout")
+    # What stands in an expression is pasted into a script as text; as a variable it stays a value.
+    if any("${{" in script for script in scripts(text).values()):
+        found.append("expression in a script")
+    checkouts = [s for j in workflow["jobs"].values() for s in j["steps"] if "checkout" in s.get("uses", "")]
+    if any(step["with"].get("persist-credentials") is not False for step in checkouts):
+        found.append("credentials")
+    for job, one in workflow["jobs"].items():
+        group = one.get("concurrency", {})
+        if "self-hosted" in str(one["runs-on"]) and (
+            "matrix.runner" not in group.get("group", "") or group.get("cancel-in-progress") is not False
+        ):
+            found.append(f"{job}: two runs on one device")
+    return found
+
+
+@BOTH
+def test_linters_find_nothing(path: Path) -> None:
+    for done in (zizmor(path), schema(path)):
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "ignore" not in path.read_text().replace("git ignores", "")  # nor are they told to look away
+
+
+@pytest.mark.parametrize(
+    ("what", "by"),
+    [
+        ("unpinned-uses", ("@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2", "@v6")),
+        ("artipacked", ("          persist-credentials: false\n", "          fetch-depth: 1\n")),
+        ("template-injection", ("make .venv/.ready", "make ${{ github.event.inputs.sweeps }}")),
+        ("dangerous-triggers", ("  workflow_dispatch:\n", "  pull_request_target:\n  workflow_dispatch:\n")),
+        ("excessive-permissions", ("permissions:\n  contents: read\n", "permissions: write-all\n")),
+    ],
+)
+def test_zizmor_sees_what_it_should(tmp_path: Path, what: str, by: tuple[str, str]) -> None:
+    assert by[0] in NIGHTLY.read_text()
+    broken = tmp_path / "nightly.yml"
+    broken.write_text(NIGHTLY.read_text().replace(*by))
+    done = zizmor(broken)
+    assert done.returncode != 0 and what in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        ("runs-on: ubuntu-latest", "run-on: ubuntu-latest"),
+        ("timeout-minutes: 45", "timeout-minutes: soon"),
+        ("  pull_request:", "  pullrequest:"),
+    ],
+)
+def test_the_schema_sees_what_it_should(tmp_path: Path, by: tuple[str, str]) -> None:
+    assert by[0] in CI.read_text()
+    broken = tmp_path / "ci.yml"
+    broken.write_text(CI.read_text().replace(*by))
+    assert schema(broken).returncode != 0
+
+
+@BOTH
+def test_our_rules_are_kept(path: Path) -> None:
+    assert faults(path.stem, path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "by"),
+    [
+        ("unpinned", ("5f5447ce83dd # v6.0.2", "5f5447ce83dd")),
+        ("unpinned", ("# v6.0.2", "# v6")),
+        ("unpinned", ("@37930b1c2abaa49bbe596cd826c3c89aef350131", "@v7.0.0")),
+        ("permissions", ("permissions:\n  contents: read", "permissions:\n  contents: write")),
+        ("permissions", ("permissions:\n  contents: read\n", "")),
+        ("may write", ("    needs: history\n", "    needs: history\n    permissions: {contents: write}\n")),
+        ("trigger", ("  workflow_dispatch:\n", "  pull_request:\n  workflow_dispatch:\n")),
+        ("timeout", ("    timeout-minutes: 360\n", "")),
+        ("expression in a script", ('"$SWEEPS"', '"${{ inputs.sweeps }}"')),
+        ("credentials", ("persist-credentials: false", "persist-credentials: true")),
+        ("measure: two runs on one device", ("group: gpu-${{ matrix.runner }}", "group: gpu")),
+        (
+            "measure: two runs on one device",
+            ("matrix.runner }}\n      cancel-in-progress: false", "matrix.runner }}\n      x: 1"),
+        ),
+    ],
+)
+def test_our_rules_can_be_broken(fault: str, by: tuple[str, str]) -> None:
+    assert by[0] in NIGHTLY.read_text()
+    assert fault in faults("nightly", NIGHTLY.read_text().replace(*by))
+
+
+def test_the_job_that_writes_is_not_on_a_runner_of_our_own() -> None:
+    before, publish = NIGHTLY.read_text().split("  publish:\n")
+    broken = f"{before}  publish:\n" + publish.replace("ubuntu-latest", "[self-hosted, gpu]")
+    assert "writes from a self-hosted runner" in faults("nightly", broken)
+
+
+@BOTH
+def test_scripts_are_bash(path: Path) -> None:
+    for (_, step), script in scripts(path.read_text()).items():
+        done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
+        assert done.returncode == 0, f"{step}: {done.stderr}"
+    broken = subprocess.run(["bash", "-n"], input="if true; then\n", capture_output=True, text=True)
+    assert broken.returncode != 0
+
+
+def options(package: str, name: str) -> set[str]:
+    """Every option that a command takes."""
+    command: Any = typer.main.get_command(importlib.import_module(f"{package}.__main__").app)
+    return {word for option in command.commands[name].params for word in option.opts}
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "step", "some"),
+    [
+        ("bench", "nightly", "Measure and judge", {"--baseline", "--summary", "--bench-resume"}),
+        ("plots", "history", "History page", {"-o"}),
+    ],
+)
+def test_commands_take_the_options_they_are_given(package: str, name: str, step: str, some: set[str]) -> None:
+    script = scripts(NIGHTLY.read_text())["measure", step]
+    assert f"python -m {package} {name} " in script
+    given = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", script)) | set(re.findall(r" (-o) ", script))
+    assert some <= given <= options(package, name)
+
+
+def test_the_environment_is_a_target_of_make() -> None:
+    script = scripts(NIGHTLY.read_text())["measure", "Set up"]
+    target = script.split()[1]
+    made = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    assert subprocess.run(["make", "-n", target + "x"], cwd=ROOT, capture_output=True).returncode != 0
+
+
+def test_a_push_is_tested_as_anywhere_on_both_pythons() -> None:
+    workflow = yaml.safe_load(CI.read_text())
+    assert set(workflow[True]) == {"push", "pull_request"}
+    assert workflow["concurrency"]["cancel-in-progress"] is True
+    (job,) = workflow["jobs"].values()
+    assert job["runs-on"] == "ubuntu-latest" and job["strategy"]["matrix"]["python"] == ["3.11", "3.12"]
+    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    # The CUDA build of torch is 2 GB that no hosted runner can use.
+    assert job["env"] == {"PIP_EXTRA_INDEX_URL": "https://download.pytorch.org/whl/cpu"}
+
+
+def test_a_night_begins_only_where_it_was_asked_for_and_is_kept_only_if_whole() -> None:
+    found = jobs(NIGHTLY.read_text())
+    asked = "github.event_name == 'workflow_dispatch' || vars.ROOFBENCH_NIGHTLY == 'true'"
+    assert found["history"]["if"] == asked
+    assert found["measure"]["needs"] == "history" and found["publish"]["needs"] == "measure"
+    kept = "!cancelled() && needs.measure.result != 'skipped' && inputs.sweeps == ''"
+    assert found["publish"]["if"] == f"${{{{ {kept} }}}}"
+    # What git ignores is the environment, the configurations chosen, and the journal to resume from.
+    (checkout,) = [step for step in found["measure"]["steps"] if "checkout" in step.get("uses", "")]
+    assert checkout["with"]["clean"] is False
+
+
+def test_every_variable_is_documented() -> None:
+    named = set(re.findall(r"\b(?:vars|secrets)\.(\w+)", NIGHTLY.read_text()))
+    assert "ROOFBENCH_RUNNERS" in named
+    assert named <= set(re.findall(r"`(\w+)`", (ROOT / "docs" / "nightly.md").read_text()))
