@@ -6,6 +6,7 @@ run, ceilings again. Whatever becomes of that process, what it left is looked at
 
 from __future__ import annotations
 
+import math
 import signal
 import subprocess
 import sys
@@ -86,6 +87,13 @@ class Night:
             if step.ended is None and step.kind in kinds and slower in (None, step.effect > 0)
         ]
 
+    def seen(self, step: Step) -> bool:
+        """Whether tonight's times had a part in it: not of a case that was left out or disturbed tonight."""
+        if self.judged is None or self.tonight is None:
+            return False
+        found = {"machine": self.judged.machine, "class": self.judged.by_class, "series": self.judged.series}
+        return not math.isnan(found[step.kind].log[step.row, self.tonight])
+
     @property
     def compared(self) -> int:
         """Series, ceilings apart, that have a time tonight and a band to hold it against."""
@@ -101,7 +109,7 @@ class Night:
         """3 broken, else 1 regression, else 2 unfit or nothing comparable, else 0."""
         if self.broken:
             return BROKEN
-        if self.steps(slower=True) or self.failing:
+        if self.failing or any(self.seen(step) for step in self.steps(slower=True)):
             return REGRESSION
         if self.refused or self.refusal or not self.compared or self.steps(slower=True, kinds=("machine",)):
             return NOT_COMPARABLE

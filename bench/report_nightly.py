@@ -25,6 +25,8 @@ from bench.report import account, sentinel_lines
 VERDICTS = {CLEAN: "CLEAN", REGRESSION: "REGRESSION", NOT_COMPARABLE: "NOT COMPARABLE", BROKEN: "BROKEN"}
 MOST_SHOWN = 20
 """Rows of a table of the page; the JSON has all."""
+ALONE = 3
+"""More single series of one class and direction are one line of the page."""
 LAST = 5
 """Nights before a change that tonight is set beside, where the two cannot be judged."""
 
@@ -68,6 +70,8 @@ def _device(one: Night) -> Iterator[str]:
             yield f"* {line}"
         for path in one.paths:
             yield f"* rows: `{path}`"
+        if one.paths:
+            yield f"* page: `python -m plots history {one.paths[-1].parent}`"
         yield ""
 
 
@@ -132,42 +136,67 @@ def _moved(one: Night) -> Iterator[str]:
     if one.judged is None:
         return
     steps = one.steps(kinds=("machine", "class", "series"))
-    steps.sort(key=lambda step: (-(step.effect > 0), -abs(step.effect) / max(step.noise, 1e-9)))
+    steps.sort(key=lambda step: (step.effect < 0, -abs(step.effect) / max(step.noise, 1e-9)))
     over = [step for step in one.judged.steps if step.ended is not None and step.ended == one.tonight]
     if steps:
         yield from ("## What moved", "")
-        yield "| | what | by | noise | since | what changed then |"
+        yield "| | what | by | usual within | since | what changed then |"
         yield "|---|---|---:|---:|---|---|"
-        for step in steps[:MOST_SHOWN]:
-            yield "| " + " | ".join(_cell(text) for text in _row(one, step)) + " |"
-        if len(steps) > MOST_SHOWN:
-            yield f"\n... and {len(steps) - MOST_SHOWN} more, in the JSON and on the history page"
+        rows = [_row(one, some) for some in _together(one, steps)]
+        for row in rows[:MOST_SHOWN]:
+            yield "| " + " | ".join(_cell(text) for text in row) + " |"
+        if len(rows) > MOST_SHOWN:
+            yield f"\n... and {len(rows) - MOST_SHOWN} more, in the JSON and on the history page"
         yield ""
     if over:
         yield from ("## What is over tonight", "")
+        said = {
+            "recovered": "is back",
+            "accepted": "has held for a week: the new normal",
+            "gone": "has not been measured for a month",
+        }
         for step in over:
-            said = {"recovered": "is back", "accepted": "has held for a week: the new normal"}
             how = said.get(step.ending or "", "belongs to nights before a change")
             yield f"* {step.name}: {_percent(step.effect)} {how}"
         yield ""
 
 
-def _row(one: Night, step: Step) -> tuple[str, ...]:
+def _together(one: Night, steps: Sequence[Step]) -> list[list[Step]]:
+    """The steps, those of many single series of one class and direction as one line of the page."""
+    assert one.judged is not None
+    series = one.judged.history.series
+    found: dict[object, list[Step]] = {}
+    for at, step in enumerate(steps):
+        of = (*series.iloc[step.row][["operator", "implementation"]], step.effect > 0)
+        found.setdefault(of if step.kind == "series" else at, []).append(step)
+    return [
+        some for many in found.values() for some in ([many] if len(many) > ALONE else [[s] for s in many])
+    ]
+
+
+def _row(one: Night, steps: Sequence[Step]) -> tuple[str, ...]:
+    """Cells of one line: a step, or many of one class."""
     assert one.judged is not None
     nights = one.judged.history.nights
-    word = "SLOWER" if step.effect > 0 else "FASTER"
-    new = " (new)" if step.raised == one.tonight else ""
-    what = {
-        "machine": f"the machine: {step.name}",
-        "class": f"{step.name}: {len(step.members)} series together",
-    }
-    times = f", {abs(step.effect) / step.noise:.0f} x" if step.noise > 0 else ""
-    began = nights[step.began]
+    most = steps[0]
+    word = "SLOWER" if most.effect > 0 else "FASTER"
+    new = sum(step.raised == one.tonight for step in steps)
+    if len(steps) > 1:
+        of = " ".join(one.judged.history.series.iloc[most.row][["operator", "implementation"]])
+        what = f"{of}: {len(steps)} cases singly, most of all {most.name}"
+    else:
+        what = {
+            "machine": f"the machine: {most.name}",
+            "class": f"{most.name}: {len(most.members)} cases together",
+        }.get(most.kind, most.name)
+    effect, noise = (float(np.median([getattr(s, name) for s in steps])) for name in ("effect", "noise"))
+    times = f", {abs(effect) / noise:.1f} x" if noise > 0 else ""
+    began = nights[min(step.began for step in steps)]
     return (
-        word + new,
-        what.get(step.kind, step.name),
-        _percent(step.effect),
-        f"±{100 * math.expm1(step.noise):.1f} %{times}",
+        word + (f" ({'' if new == len(steps) else f'{new} '}new)" if new else ""),
+        what,
+        _percent(effect),
+        f"±{100 * math.expm1(noise):.1f} %{times}",
         f"{began.utc[:10]} ({began.run_id})",
         _changes(began.changed) or "nothing that is known",
     )

@@ -127,7 +127,7 @@ def _caption(view: View, panel: Panel, left_out: int) -> str:
         "are nights without one."
     ]
     if panel.judged:
-        told.append("The band is what two nights running must leave to raise an alarm.")
+        told.append("Outside of the band a night stands out; an alarm takes two running at least.")
     else:
         told.append("Too few nights to judge it yet, so there is no band.")
     if panel.moved:

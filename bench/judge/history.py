@@ -65,7 +65,7 @@ class Step:
     ended: int | None
     """Index of the night that ended it; None while it is open."""
     ending: Ending | None
-    """Back in the old band; held for a week, so the new normal; its segment ended."""
+    """Back in the old band; held for a week, so the new normal; its segment ended; unmeasured for a month."""
     effect: float
     """ln(level since / level before); > 0 is slower."""
     noise: float

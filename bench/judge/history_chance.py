@@ -72,20 +72,25 @@ class Chance:
         known = scores[~np.isnan(scores)]
         self._counted = KEPT * self._counted + np.bincount(_bins(known), minlength=2 * REACH + 1)
 
-    def run(self, scores: Floats, slower: Flags) -> Run:
-        """Of the last nights' scores [rows, LOOK_BACK], the newest last, on the side given for each row."""
+    def run(self, scores: Floats, slower: Flags, enough: Flags | None = None) -> Run:
+        """Of the last nights' scores [rows, LOOK_BACK], the newest last, on the side given for each row.
+
+        `enough` [rows, LOOK_BACK] says of the last 1, 2, ... nights whether they moved far enough to be
+        looked at; None: all are.
+        """
+        enough = np.ones(scores.shape, dtype=np.bool_) if enough is None else enough
         least = np.ones(len(scores))
         length: Nights = np.zeros(len(scores), dtype=np.int64)
         density = self._assumed + self._counted
         density = density / density.sum()
         for rows, sign in ((slower, 1), (~slower, -1)):
             out = sign * scores[rows]
-            best, of = _rarest(out, density[::sign])
+            best, of = _rarest(out, density[::sign], enough[rows])
             least[rows], length[rows] = np.minimum(2 * TRIES * best, 1.0), of
         return Run(least, length)
 
 
-def _rarest(out: Floats, density: Floats) -> tuple[Floats, Nights]:
+def _rarest(out: Floats, density: Floats, enough: Flags) -> tuple[Floats, Nights]:
     """The least chance of the last nights, and of how many; `out` is positive on the side looked at."""
     best = np.ones(len(out))
     length: Nights = np.zeros(len(out), dtype=np.int64)
@@ -105,7 +110,7 @@ def _rarest(out: Floats, density: Floats) -> tuple[Floats, Nights]:
         if nights in SUMMED:
             together = np.clip(last - REACH, -cap, cap).sum(axis=1) + nights * cap
             p = np.minimum(p, np.cumsum(sums[::-1])[::-1][together])
-        better = ~np.isnan(out[:, -nights:]).any(axis=1) & (p < best)
+        better = enough[:, nights - 1] & ~np.isnan(out[:, -nights:]).any(axis=1) & (p < best)
         best[better], length[better] = p[better], nights
     return best, length
 

@@ -17,7 +17,7 @@ from bench.judge.history_chance import LOOK_BACK, Chance
 from bench.judge.history_window import LEAST, NEVER, USUAL, Nights, Window, row_median
 from bench.judge.nights import Flags, Floats
 
-Ending = Literal["recovered", "accepted", "segment"]
+Ending = Literal["recovered", "accepted", "segment", "gone"]
 
 BAND = 2.5
 """Half of the band in standard deviations of a night: the published starting point."""
@@ -25,6 +25,8 @@ LEAST_SIGMA = 1e-6
 """Relative: even a row that never moved may move by that. It is far below every floor."""
 HOLDS = 7
 """Nights after the alarm that a change is open; then it is the new normal."""
+GONE = 30
+"""Nights without a usable time after which nobody waits for a row: its case is not measured any longer."""
 RATE = 0.1
 """Of the changes raised in one night, the share that may be chance (Benjamini and Hochberg's q).
 
@@ -35,7 +37,8 @@ ALONE = 0.002
 OWN = 0.005
 """And not of a row that is often there by itself, as one with two speeds is: the share of its nights so far
 that were nearer to the new level, to the power of the nights that are now, is no more than this."""
-HALF_TO_SIGMA = 1 / 1.96
+HALF_TO_SIGMA = 1 / 4.3
+"""A night's interval is Student's t over its three visits: 4.3 standard errors on either side."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ class Watch:
         p = np.ones(len(rows))
         slower = self.departed[rows] > 0
         near = np.flatnonzero(np.abs(self.departed[rows]) > self.floor / 2)
-        run = self._chance.run(self._scores[rows[near]], slower[near])
+        run = self._chance.run(self._scores[rows[near]], slower[near], self._far(rows[near]))
         p[near] = run.p
         if not len(near) or p.min() > ALONE:
             return []
@@ -183,6 +186,12 @@ class Watch:
         chosen = (stats.false_discovery_control(p) <= rate) & (p <= ALONE)
         made = [self._found(int(rows[place]), int(length[place])) for place in np.flatnonzero(chosen)]
         return sorted((one for one in made if one is not None), key=lambda one: -abs(one.effect))
+
+    def _far(self, rows: Nights) -> Flags:
+        """[rows, LOOK_BACK] whether the median of the last 1, 2, ... departures is beyond the floor."""
+        last = self._departures[rows][:, ::-1]
+        medians = [row_median(last[:, :n], np.full(len(rows), n)) for n in range(1, LOOK_BACK + 1)]
+        return np.asarray(np.abs(np.stack(medians, axis=1)) > self.floor)
 
     def raise_(self, night: int, found: Found) -> Open:
         """Open the change: its nights no longer count as usual."""
@@ -211,8 +220,10 @@ class Watch:
         ended: list[Open] = []
         for row, one in list(self.open.items()):
             if np.isnan(self.band[row]):
-                continue
-            if one.back or (one.held >= HOLDS and not one.holds):
+                if night - one.nights[-1] < GONE:
+                    continue
+                one.ended, one.ending = night, "gone"
+            elif one.back or (one.held >= HOLDS and not one.holds):
                 one.ended, one.ending = night, "recovered"
             elif one.held >= HOLDS:
                 one.ended, one.ending = night, "accepted"
@@ -269,8 +280,6 @@ class Watch:
     def _found(self, row: int, length: int) -> Found | None:
         departures, nights = self._departures[row, -length:], self._nights[row, -length:]
         effect = float(np.median(departures))
-        if abs(effect) <= self.floor:
-            return None
         with_it = departures * np.sign(effect) > abs(effect) / 2
         began = int(nights[with_it][0])
         until, self.window.until[row] = self.window.until[row], min(began, self.window.until[row])

@@ -33,7 +33,7 @@ CLASSES = tuple(
 
 @dataclass(frozen=True)
 class Noise:
-    """What a series does with nothing changed; the defaults are model_and_reports.md 2.3."""
+    """What a series does with nothing changed; the defaults are what a GPU box is taken to do."""
 
     between: float = 0.01
     """Standard deviation of ln(median seconds) between nights."""
@@ -43,6 +43,8 @@ class Noise:
     outliers: float = 0.05
     """Share of a series' nights that are slower by one of `outlying`."""
     outlying: tuple[float, float] = (0.03, 0.08)
+    bounded: bool = False
+    """Whether no night is farther out than 1.7 standard deviations, so that luck raises nothing."""
 
     @property
     def half(self) -> float:
@@ -52,12 +54,14 @@ class Noise:
     def drawn(self, chance: np.random.Generator, series: int, nights: int) -> Floats:
         """[series, nights] departures from the true time, ln."""
         shape = (series, nights)
+        if self.bounded:
+            return np.asarray(np.sqrt(3) * self.between * chance.uniform(-1, 1, shape))
         own = self.between * chance.standard_normal(shape) + self.half / 1.96 * chance.standard_normal(shape)
         odd = np.log1p(chance.uniform(*self.outlying, shape)) * (chance.random(shape) < self.outliers)
         return np.asarray(own + odd)
 
 
-QUIET = Noise(between=0.001, within=0.001, outliers=0.0)
+QUIET = Noise(between=0.001, within=0.001, outliers=0.0, bounded=True)
 """Hardly any, for tests of the rules' bars."""
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from bench import nightly
 from bench.__main__ import app
 from bench.device import detect
 from bench.fitness import Unfit
+from bench.judge.history import Step
 from bench.nightly import Night, night, worst
 from bench.report_nightly import nightly_json, nightly_lines
 from bench.store import Measurement, write
@@ -32,9 +33,7 @@ class Machine:
 
     def __init__(self, folder: Path, chance: np.random.Generator) -> None:
         self.results, self.chance, self.night = folder, chance, 0
-        self.device = dataclasses.replace(
-            detect("cpu"), kind="cuda", index=0, name="H100", slug="h100", uuid="GPU-aa"
-        )
+        self.device = replace(detect("cpu"), kind="cuda", index=0, name="H100", slug="h100", uuid="GPU-aa")
         self.level_s = np.exp(chance.uniform(-9, -5, CASES))
         self.code, self.said, self.options = 0, "", list[str]()
         self.leaves: Callable[[Machine], object] = Machine.write
@@ -134,6 +133,30 @@ def test_a_case_that_got_slower_is_told_from_its_second_night_on(machine: Machin
     assert 10 < device["steps"][0]["effect_percent"] < 30
     again = machine.run()
     assert again.exit_code == 1 and "| SLOWER | softmax" in page(again)
+
+
+def test_a_night_that_did_not_measure_what_got_slower_is_clean_of_it(machine: Machine) -> None:
+    machine.nights(NIGHTS)
+    machine.effect[5] = 1.2
+    assert any(machine.run().exit_code == 1 for _ in range(4))
+    machine.broken[5] = "skipped"
+    found = machine.run()
+    assert found.exit_code == 0 and len(found.steps(slower=True)) == 1
+    assert "| SLOWER | softmax" in page(found), "it stands open all the same"
+
+
+def test_many_single_cases_of_a_class_are_one_line(machine: Machine) -> None:
+    found = machine.nights(NIGHTS)
+    assert found.judged is not None
+    step = Step("series", "one", 3, 12, 13, None, None, 0.1, 0.02, ())
+    many = [replace(step, row=row, name=f"case {row}", effect=0.1 + row / 100) for row in (3, 5, 7, 9)]
+    few = [replace(step, row=row, name=f"case {row}", effect=-0.1) for row in (2, 4, 6)]
+    found.judged = replace(found.judged, steps=(*many, *few))
+    lines = [line for line in page(found).splitlines() if "case " in line]
+    assert lines[0].startswith(
+        "| SLOWER (new) | softmax triton: 4 cases singly, most of all case 9 | +17.4 %"
+    )
+    assert [line.split("|")[2].strip() for line in lines[1:]] == ["case 2", "case 4", "case 6"]
 
 
 def test_a_case_that_got_faster_is_told_and_is_clean(machine: Machine) -> None:
@@ -259,7 +282,7 @@ def test_of_several_devices_the_worst_counts() -> None:
 
 
 def test_one_gpu_that_is_not_fit_does_not_keep_the_others(machine: Machine) -> None:
-    other = dataclasses.replace(machine.device, index=1, uuid="GPU-bb", id="other")
+    other = replace(machine.device, index=1, uuid="GPU-bb", id="other")
     unfit = {machine.device.uuid: [Unfit("mig", "is partitioned", True)]}
     first, second = night(
         [machine.device, other],

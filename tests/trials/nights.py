@@ -1,9 +1,10 @@
-"""Real nights in small: `python -m tests.trials.nights DIR [NIGHTS [SLOWED]]`, by default ten and three.
+"""Real nights in small: `python -m tests.trials.nights DIR [NIGHTS [SLOWED [OPERATOR]]]`.
 
-Runs `python -m bench nightly` on this machine's CPU over a few small sweeps (tests/trials/small), a minute
-each, again and again into DIR; then as often from a copy of the checkout in which softmax, alone, takes 8 %
-longer: after each launch it does 8 % of its rows once more. Prints what each night said. In the first nights
-nothing may be alarmed; in the last only softmax. DIR keeps the rows, summaries and JSON of every night.
+Ten nights unless told otherwise: `python -m bench nightly` on this machine's CPU over a few small sweeps
+(tests/trials/small), a minute each, into DIR. Then three from a copy of the checkout in which one OPERATOR
+(activations, softmax) takes 8 % longer: before each launch it does as much work once more, on tensors of its
+own. Prints what each night said. In the first nights nothing may be alarmed, in the last only that operator.
+DIR keeps the rows, summaries and JSON of every night; what is there already are the nights before.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-SWEEPS = sorted((Path(__file__).parent / "small").glob("*.yaml"))
+SWEEPS = sorted(path.relative_to(ROOT) for path in (Path(__file__).parent / "small").glob("*.yaml"))
 BUDGET_S = 60
 SLOWER = """
 
-def _slower(problem: Softmax, *inputs: torch.Tensor) -> Launch:
-    part = problem.model_copy(update={"rows": round(0.08 * problem.rows)})
-    whole, again = aten(problem, *inputs), aten(part, *(one[: part.rows] for one in inputs))
+def _slower(problem: {problem}, *inputs: torch.Tensor) -> Launch:
+    part = problem.model_copy(update={{"{along}": round(0.08 * problem.{along})}})
+    whole, again = aten(problem, *inputs), aten(part, *(one[: part.{along}].clone() for one in inputs))
     return Launch(lambda: (again.call(), whole.call())[1], outputs=whole.outputs)
 
 
 OPERATOR.implementations["aten"] = _slower
 """
-"""What the copy's kernels/softmax/operator.py ends with."""
+"""What the operator's file ends with in the copy."""
+ALONG = {"activations": ("Activation", "n"), "softmax": ("Softmax", "rows")}
+"""The class of its problems, and the size of which 8 % are done twice."""
 
 
 def copied(folder: Path) -> Path:
@@ -75,19 +78,21 @@ def told(name: str, found: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def main(folder: Path, nights: int = 10, slowed: int = 3) -> None:
-    """So many nights of this checkout, then of the slower copy."""
+def main(folder: Path, nights: int = 10, slowed: int = 3, operator: str = "activations") -> None:
+    """So many nights of this checkout, then of a slower copy."""
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    slower = copied(folder / "slower")
-    with (slower / "kernels/softmax/operator.py").open("a") as file:
-        file.write(SLOWER)
+    problem, along = ALONG[operator]
+    slower = copied(folder / f"slower-{operator}")
+    with (slower / f"kernels/{operator}/operator.py").open("a") as file:
+        file.write(SLOWER.format(problem=problem, along=along))
+    before = len(list(folder.glob("night-*.json")))
     for number in range(1, nights + slowed + 1):
-        name = f"night-{number:02}" + ("" if number <= nights else "-slower")
+        name = f"night-{before + number:02}" + ("" if number <= nights else f"-slower-{operator}")
         found = night(ROOT if number <= nights else slower, folder, name)
         for line in told(name, found):
             print(line, flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *(int(given) for given in sys.argv[2:4]))
+    main(Path(sys.argv[1]), *(int(given) for given in sys.argv[2:4]), *sys.argv[4:5])
