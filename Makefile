@@ -15,6 +15,13 @@ CPU_DENSE := $(REFERENCE)/cpu-intel-xeon-2-core/20261121T154800Z-478f81f2d1f8.pa
 CPU_GEMM := $(REFERENCE)/cpu-intel-xeon-2-core/20261122T005120Z-499eb026a141.parquet
 DRAWN := $(FIGURES)/readme
 
+# Tests that neither time anything nor start a run: they may share the processors.
+TOGETHER := tests/kernels tests/plots tests/test_imports.py $(wildcard tests/test_workflow*.py) \
+	$(wildcard $(addprefix tests/bench/test_,$(addsuffix .py,calibration ceilings change_points compare* coverage \
+	datasheet duel efficiency exporting* fitness flags gathering history* importing* journal* levels* model nightly \
+	our_sweeps predicting published quantization report_ceilings score several_gpus shard speedup structure sweep \
+	transfer visits)))
+
 .PHONY: setup bench test figures public clean
 
 setup: $(READY)
@@ -29,8 +36,8 @@ test: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
-	$(RUN) -m pytest -n auto tests/kernels tests/plots
-	$(RUN) -m pytest tests bench --ignore=tests/kernels --ignore=tests/plots
+	$(RUN) -m pytest -n auto $(TOGETHER)
+	$(RUN) -m pytest tests bench $(addprefix --ignore=,$(TOGETHER))
 
 figures: $(READY)
 	rm -rf $(DRAWN)

@@ -154,7 +154,7 @@ def test_every_key_is_a_column(machine: Machine) -> None:
     assert not said.keys() - FIELDS.keys()
     # Everything that these blocks of the schema hold is told by one of the two, given a chance.
     first, last = list(FIELDS).index("sm_clock_before_hz"), list(FIELDS).index("sentinel_moved")
-    assert set(list(FIELDS)[first : last + 1]) - said.keys() == {"throttled"}
+    assert set(list(FIELDS)[first : last + 1]) - said.keys() == {"throttled", "concurrent_gpus"}
 
 
 def test_the_larger_pressure_counts(machine: Machine) -> None:
