@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.device import Device
@@ -161,15 +162,15 @@ def _only(options: Sequence[str], device: Device) -> list[str]:
 def _measure(nights: Sequence[Night], results: Path, options: Sequence[str]) -> None:
     """Run pytest; give each night its result file, or the reason why it has none."""
     before = _files(results, nights)
-    began = time.perf_counter()
+    began, began_s = datetime.now(UTC), time.perf_counter()
     code, said = _pytest(["--bench-results", str(results.absolute()), *options])
-    wall_s = time.perf_counter() - began
+    wall_s = time.perf_counter() - began_s
     new = sorted(_files(results, nights) - before)
     for one in nights:
         one.wall_s = wall_s
         for path in new:
             if path.suffix == ".parquet" and path.parent.name == one.device.slug:
-                _take(one, path)
+                _take(one, path, began)
         if one.paths:
             continue
         journals = [str(path) for path in new if path.suffix == ".journal"]
@@ -186,7 +187,7 @@ def _pytest(options: Sequence[str]) -> tuple[int, str]:
     """
     command = [sys.executable, "-m", "pytest", "bench/", "--benchmark", "-p", "no:cacheprovider"]
     command += ["--benchmark-columns", "median", *options]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, errors="replace") as process:
         assert process.stderr is not None
         usual = signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
         said = ""
@@ -202,12 +203,16 @@ def _pytest(options: Sequence[str]) -> tuple[int, str]:
     return process.returncode, said
 
 
-def _take(one: Night, path: Path) -> None:
-    """Tonight's rows, if the file is of this very device: two GPUs of one kind share a folder."""
+def _take(one: Night, path: Path, began: datetime) -> None:
+    """Tonight's rows, if the file is of this very device and of tonight.
+
+    Two GPUs of one kind share a folder; and what a killed run left there, tonight's makes into a file.
+    """
     rows = read_rows(path)
-    if rows and rows[0].device_id == one.device.id:
+    here = [row for row in rows if row.device_id == one.device.id]
+    if any(datetime.fromisoformat(row.utc) >= began for row in here):
         one.paths.append(path)
-        one.rows += rows
+        one.rows += here
 
 
 def _why(code: int, journals: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ class Machine:
                 "visits": 2,
                 "samples_s": [1.0],
             }
+            told |= {"utc": datetime.now(UTC).isoformat()}
             told |= {"commit": f"c{self.night}", "operator": ("gemm", "softmax")[number % 2]}
             if number < 2:
                 told |= {"sweep": ("ceilings/gemm", "ceilings/stream")[number], "implementation": "cublas"}
@@ -239,6 +241,28 @@ def test_an_interrupted_run_says_where_its_rows_are(machine: Machine) -> None:
     machine.leaves, machine.code = leaves, 2
     found = machine.run()
     assert found.exit_code == 3 and str(journal) in page(found) and "--bench-resume" in page(found)
+
+
+def test_what_a_killed_run_left_is_not_tonight_s(machine: Machine) -> None:
+    """Tonight's run makes the journal it finds into a file, before it measures."""
+    before = (datetime.now(UTC) - timedelta(days=1)).isoformat()
+
+    def recovers(one: Machine) -> None:
+        made = [replace(row, utc=before) for row in one.rows()[:5]]
+        write(one.results / "h100" / f"{made[0].run_id}.parquet", made)
+        one.night += 1
+
+    def recovers_and_measures(one: Machine) -> None:
+        recovers(one)
+        one.write()
+
+    machine.nights(NIGHTS)
+    machine.leaves = recovers_and_measures
+    found = machine.run()
+    assert found.exit_code == 0 and len(found.rows) == CASES
+    assert [path.stem for path in found.paths] == [run_id(NIGHTS + 1)]
+    machine.leaves, machine.code = recovers, -9
+    assert machine.run().exit_code == 3
 
 
 def test_a_device_that_is_not_fit_is_not_measured(machine: Machine) -> None:
