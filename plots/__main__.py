@@ -192,7 +192,8 @@ def history(
                 typer.echo(f"--match {match}: no series of {one.folder} has this in sweep or name", err=True)
             still = sum(step.kind != "machine" for step in one.view.open_steps())
             n = len(one.view.nights)
-            typer.echo(f"{folder / 'index.html'}: {n} nights, {still} open steps, {drawn} figures")
+            nights = f"{n} night{'' if n == 1 else 's'}"
+            typer.echo(f"{folder / 'index.html'}: {nights}, open steps: {still}, figures: {drawn}")
         typer.echo(history_pages.save_index(shown, to or FIGURES / HISTORY))
 
 

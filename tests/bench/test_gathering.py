@@ -209,6 +209,20 @@ def test_missing_nights_are_counted_but_not_of_runs_by_day(tmp_path: Path) -> No
     }
 
 
+def test_of_a_day_s_many_runs_none_is_missed(tmp_path: Path) -> None:
+    for hour in (0, 1, 2, 3, 20):
+        name = f"{BEGAN + timedelta(hours=hour):%Y%m%dT%H%M%SZ}-c"
+        write(tmp_path / f"{name}.parquet", [case(0, run_id=name)])
+    (history,) = histories([tmp_path])
+    assert not any(night.remarks for night in history.nights)
+
+
+def test_a_time_of_nothing_is_none_and_of_two_visits_the_first_counts(nights: Nights) -> None:
+    nights.add(0, [case(0, 0.0), case(1, 2.0), case(1, 3.0, visit=1), case(2, math.inf)])
+    history = nights.history()
+    assert history.log_s.tolist() == [[math.log(2.0)]] and history.nights[0].timed == 1
+
+
 def test_a_night_that_was_cut_short_says_so(nights: Nights) -> None:
     """By its ceilings, which are visited first and last; else by how few times it has."""
     ceiling = {"sweep": "ceilings/gemm", "implementation": "cublas"}

@@ -135,6 +135,8 @@ def test_a_case_that_got_slower_is_told_from_its_second_night_on(machine: Machin
     assert 10 < device["steps"][0]["effect_percent"] < 30
     again = machine.run()
     assert again.exit_code == 1 and "| SLOWER | softmax" in page(again)
+    (device,) = json.loads(nightly_json([again], 1))["devices"]
+    assert not device["steps"][0]["new"]
 
 
 def test_a_night_that_did_not_measure_what_got_slower_is_clean_of_it(machine: Machine) -> None:

@@ -59,8 +59,8 @@ def test_a_page_for_each_device(results: Path, tmp_path: Path) -> None:
     done = ran(results, "-o", tmp_path)
     assert done.exit_code == 0, done.output
     gpu, cpu = tmp_path / "h100-sxm", tmp_path / "amd-epyc-9r14"
-    assert f"{gpu / 'index.html'}: 10 nights, 1 open steps" in done.stdout
-    assert f"{cpu / 'index.html'}: 3 nights, 0 open steps" in done.stdout
+    assert f"{gpu / 'index.html'}: 10 nights, open steps: 1" in done.stdout
+    assert f"{cpu / 'index.html'}: 3 nights, open steps: 0" in done.stdout
     text = (gpu / "index.html").read_text("utf-8")
     assert "SLOWER" in text and "n=1024" in text and "2026-11-08" in text
     assert "SLOWER" not in (cpu / "index.html").read_text("utf-8")
@@ -75,7 +75,7 @@ def test_shown_are_fewer_nights_and_judged_are_all(results: Path, tmp_path: Path
     for words in (["--last", 2], ["--since", "2026-11-09"]):
         done = ran(results, "-o", tmp_path, "--match", "K=4096", *words)
         assert done.exit_code == 0, done.output
-        assert "index.html: 2 nights, 1 open steps" in done.stdout
+        assert "index.html: 2 nights, open steps: 1" in done.stdout
         drawn = sorted(path.name for path in (tmp_path / "h100-sxm" / "series").glob("*.png"))
         assert len(drawn) == 2 and "-k-1024-" in drawn[0] and "-k-4096-" in drawn[1]
         # The CPU's last night is before that date.
