@@ -165,7 +165,7 @@ def _measure(nights: Sequence[Night], results: Path, options: Sequence[str]) -> 
     began, began_s = datetime.now(UTC), time.perf_counter()
     code, said = _pytest(["--bench-results", str(results.absolute()), *options])
     wall_s = time.perf_counter() - began_s
-    new = sorted(_files(results, nights) - before)
+    new = sorted({path for path, _ in _files(results, nights) - before})
     for one in nights:
         one.wall_s = wall_s
         for path in new:
@@ -221,11 +221,11 @@ def _why(code: int, journals: Sequence[str]) -> str:
     return f"pytest {ended} and left no result file{kept}"
 
 
-def _files(results: Path, nights: Sequence[Night]) -> set[Path]:
+def _files(results: Path, nights: Sequence[Night]) -> set[tuple[Path, int]]:
+    """Result files and journals with when each was last written: a night gone on with has a name."""
     folders = {results / one.device.slug for one in nights}
-    return {
-        path for folder in folders for path in folder.glob("*") if path.suffix in (".parquet", ".journal")
-    }
+    paths = [path for folder in folders for path in folder.glob("*")]
+    return {(path, path.stat().st_mtime_ns) for path in paths if path.suffix in (".parquet", ".journal")}
 
 
 def judge(one: Night, results: Path, baseline: Path | None) -> None:

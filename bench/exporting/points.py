@@ -21,16 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.judge.flags import flags
-from bench.judge.nights import KEY
+from bench.judge.nights import KEY, UNSAID
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, manner
 from bench.store import FIELDS, Measurement, tables
 
 SECONDS_PER_MICROSECOND = 1e-6
 DIGITS = 9
 """Significant digits of an exported time: fewer than a double has, more than any clock."""
-
-UNSAID = {"threads_asked": "all", "regime": "", "concurrent_gpus": 1}
-"""What a row of an older file means that does not say it, so that its series goes on."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from bench import store
 from bench.judge.facts import Difference, Fact
 from bench.judge.flags import FLAGS
-from bench.judge.nights import COMMIT, KEY, SEGMENT, Flags, Floats, History, Night
+from bench.judge.nights import COMMIT, KEY, SEGMENT, UNSAID, Flags, Floats, History, Night
 from bench.judge.sides import bounds
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, is_ceiling, is_probe, manner
 from bench.model.ceilings import rows as ceiling_rows
@@ -120,7 +120,7 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
         if table["source"].null_count < len(table):
             left_out(f"{path}: imported timings have no nights")
             table = table.filter(pc.is_null(table["source"]))
-        for name, fill in (("threads_asked", "all"), ("concurrent_gpus", 1), ("regime", "")):
+        for name, fill in UNSAID.items():
             place = table.schema.get_field_index(name)
             table = table.set_column(place, name, pc.fill_null(table[name], fill))
         for run_id in pc.unique(table["run_id"]).to_pylist():

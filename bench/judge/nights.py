@@ -27,6 +27,8 @@ CASE = ("sweep", "operator", "implementation", "parameters", "cache", "threads_a
 MANNER = ("protocol", "regime", "clock", "fill", "threads", "concurrent_gpus")
 KEY = (*CASE, *MANNER)
 """Columns that make a series: what was measured, and what changes its time without being a change of it."""
+UNSAID: Mapping[str, object] = {"threads_asked": "all", "concurrent_gpus": 1, "regime": ""}
+"""What a row of an older file means that does not say it, so that its series goes on."""
 _OF_KEY = {"device", "device_id", "cache", *MANNER, "source"}
 SEGMENT = tuple(fact for fact in (*BLOCKING, *TOLD) if fact.column not in _OF_KEY and fact.column != "commit")
 """What makes a segment: driver, torch, Triton, libraries, power limit, and other states of the machine."""

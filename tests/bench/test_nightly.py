@@ -243,6 +243,9 @@ def test_an_interrupted_run_says_where_its_rows_are(machine: Machine) -> None:
     machine.leaves, machine.code = leaves, 2
     found = machine.run()
     assert found.exit_code == 3 and str(journal) in page(found) and "--bench-resume" in page(found)
+    machine.leaves = lambda one: journal.write_text("gone on with, and interrupted again")
+    found = machine.run()
+    assert found.exit_code == 3 and str(journal) in page(found)
 
 
 def test_what_a_killed_run_left_is_not_tonight_s(machine: Machine) -> None:
