@@ -169,15 +169,17 @@ def described_operands(  # type: ignore[no-untyped-def]
     BLOCK_K: tl.constexpr,
     ON_HOST: tl.constexpr,
 ):
-    """Descriptors of A, B, D, and of C where there is one; made here unless they came as such."""
+    """Descriptors of A, B, C and D, made here unless they came as such; D's also for C if nothing is added."""
     a, b = described_factors(
         a, b, m, n, k, row_a, row_b, A_ROWS_ARE_K, B_ROWS_ARE_K, BLOCK_M, BLOCK_N, BLOCK_K, ON_HOST
     )
-    if ADD == "matrix":
-        c = described(c, n, m, row_c, BLOCK_N, BLOCK_M // 2, ON_HOST)
-    elif ADD == "bias" and not ON_HOST:
-        c = tl.make_tensor_descriptor(c, shape=[m], strides=[1], block_shape=[BLOCK_M // 2])
     d = described(d, n, m, row_d, BLOCK_N, BLOCK_M // 2, ON_HOST)
+    if ADD == "none":
+        c = d  # unused; Triton 3.6 cannot return None from a function
+    elif ADD == "matrix":
+        c = described(c, n, m, row_c, BLOCK_N, BLOCK_M // 2, ON_HOST)
+    elif not ON_HOST:
+        c = tl.make_tensor_descriptor(c, shape=[m], strides=[1], block_shape=[BLOCK_M // 2])
     return a, b, c, d
 
 
@@ -185,7 +187,7 @@ def described_operands(  # type: ignore[no-untyped-def]
 def multiply_tile(  # type: ignore[no-untyped-def]
     a,
     b,
-    c,  # of [n, m] (ADD matrix), of [m] (ADD bias) or None
+    c,  # of [n, m] (ADD matrix) or of [m] (ADD bias); not read where nothing is added
     d,
     a_scale,
     b_scale,

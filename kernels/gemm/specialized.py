@@ -12,15 +12,19 @@ instructions still read them (facebookexperimental/triton #1278); a public bench
 configuration to having no matrix instruction under way when a buffer is handed back. But a race may pass
 every check. So: 16-bit types, where it is of most use, and only by its own name.
 
-**What compiles.** On Hopper, of Triton 3.7: 4 warps, to which it adds 8; descriptors made by the kernel;
+**What compiles.** On Hopper, with Triton 3.7: 4 warps, to which it adds 8; descriptors made by the kernel;
 loops that are not flattened; tiles of 128 or 256 rows (N), half for each of two groups of warps. With
-anything else it fails to compile, or silently leaves all warps alike. On Blackwell the flattened loop. On
-12.x nothing.
+anything else it fails to compile, or silently leaves all warps alike. Triton 3.6 compiles none of these for
+Hopper: its pass `NVGPUWarpSpecialization`, which divides the tile between the groups, meets an operation it
+does not know ("unsupported op type") and runs into code marked unreachable (WSDataPartition.cpp), so it is
+not even tried. On Blackwell the flattened loop compiles with both. On 12.x nothing.
 """
 
 from typing import Any, NamedTuple
 
-from bench.spec import Launch
+import triton
+
+from bench.spec import Launch, Unsupported
 from kernels.gemm import descriptors, persistent, tma
 from kernels.gemm.operands import Operands
 from kernels.gemm.problem import Gemm
@@ -54,8 +58,22 @@ _BLACKWELL = (
 
 
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Specialized, ...]:
-    """What to try on a device of this compute capability; none where the compiler does not specialize."""
+    """What to try on a device of this compute capability; none where the compiler does not specialize.
+
+    Raises Unsupported on Hopper with a Triton before 3.7 (module docstring).
+    """
+    if capability[0] == 9 and not specializes_hopper(triton.__version__):
+        raise Unsupported(
+            f"triton-specialized needs Triton 3.7 or later on compute capability 9.0; "
+            f"this is Triton {triton.__version__}"
+        )
     return {9: _HOPPER, 10: _BLACKWELL}.get(capability[0], ())
+
+
+def specializes_hopper(version: str) -> bool:
+    """Whether this version of Triton compiles the configurations for Hopper."""
+    major, minor = version.split(".")[:2]
+    return (int(major), int(minor)) >= (3, 7)
 
 
 def launch(of: Operands, chosen: Specialized, sm_count: int) -> Launch:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from bench.spec import Dtype
+from bench.spec import Dtype, Unsupported
 from kernels.gemm.operands import Operands, new_output
 from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
 from kernels.gemm.tiles import Tile
@@ -121,6 +121,16 @@ def test_specialized_warps_are_offered_where_the_compiler_makes_them() -> None:
     assert str(hopper[0]) == "128x256x64 w4 s3" and str(blackwell[0]) == "128x256x64 w8 s3 flat"
     for listed in (hopper, blackwell):
         assert len({str(one) for one in listed}) == len(listed)
+
+
+def test_specialized_warps_need_triton_3_7_on_hopper_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Gemm(m=4096, n=4096, k=4096, dtype="bfloat16")
+    monkeypatch.setattr(specialized.triton, "__version__", "3.6.0")
+    with pytest.raises(Unsupported, match=r"triton-specialized needs Triton 3\.7 .* this is Triton 3\.6\.0"):
+        specialized.candidates(problem, HOPPER, 132)
+    assert specialized.candidates(problem, BLACKWELL, 148)
+    monkeypatch.setattr(specialized.triton, "__version__", "3.10.1+git12ab")
+    assert specialized.candidates(problem, HOPPER, 132)
 
 
 def test_a_persistent_grid_has_a_program_an_sm_but_none_without_a_tile() -> None:
