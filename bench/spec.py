@@ -7,6 +7,8 @@ without it. An *Operator* is the functions that solve such a problem on tensors.
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,6 +53,9 @@ class Launch:
     """What `call` writes, where that is allocated beforehand; empty if each call allocates anew."""
     tuning_s: float = 0.0
     """Seconds that choosing its configuration took while it was built: reported, never part of a time."""
+    passed_over: tuple[str, ...] = ()
+    """Configurations that could not be chosen from because they do not compile or do not fit the device,
+    each as `configuration: reason`."""
 
 
 @dataclass(frozen=True)
@@ -254,6 +259,40 @@ class Operator:
     """
     configuration: Mapping[str, Callable[..., str]] = field(default_factory=dict)
     """implementation -> function of (problem, *inputs) saying what it chose (a tile, an algorithm)."""
+
+
+_ADVICE = (
+    "Repro command:",  # triton/backends/nvidia/compiler.py, after what ptxas said
+    "ptxas fatal   : Ptx assembly aborted due to errors",  # ptxas, after the errors themselves
+    "Set TORCHDYNAMO_VERBOSE=1",  # torch/_dynamo/exc.py
+    "Search for `cuda",  # torch's libc10_cuda.so, this and the next four
+    "CUDA kernel errors might be asynchronously reported",
+    "For debugging consider passing CUDA_LAUNCH_BLOCKING",
+    "Compile with `TORCH_USE_CUDA_DSA`",
+    "Device-side assertions were explicitly omitted",
+)
+"""How lines begin that compilers and torch put after what went wrong."""
+
+
+def cause(error: BaseException) -> str:
+    """What an exception goes back to, in one line: `TypeName: the last line that says what happened`.
+
+    The exception is the innermost of its chain of causes; compilers wrap what stopped them several times. (A
+    program that ended with an error is no cause: the exception raised from it quotes what it printed.) Of its
+    text the last line counts, since Triton's compiler puts the place in the source first; lines that only
+    give advice do not count, nor does the name of a temporary file. Without a text, the type's name alone.
+    """
+    seen = {id(error)}
+    while inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__):
+        if id(inner) in seen or isinstance(inner, subprocess.CalledProcessError):
+            break
+        seen.add(id(inner))
+        error = inner
+    lines = [line for line in map(str.strip, str(error).splitlines()) if line]
+    telling = [line for line in lines if not line.startswith(_ADVICE)] or lines
+    if not telling:
+        return type(error).__name__
+    return f"{type(error).__name__}: {re.sub(r'^ptxas [^ ]+, ', 'ptxas, ', telling[-1])}"
 
 
 def case_key(

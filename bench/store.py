@@ -97,6 +97,11 @@ class Measurement:
     status: str = column("ok, or why there is no time: " + ", ".join(typing.get_args(Status)[1:]))
     reason: str = column("one sentence where status is not ok", default="")
     configuration: str = column("what the implementation chose, e.g. its tile", default="")
+    passed_over: str | None = column(
+        "configurations that do not compile or do not fit the device and so were not chosen from, each with "
+        "the reason; null if there were none",
+        default=None,
+    )
     kernels: str | None = column(
         "the kernels that one launch runs with their grids, as its captured graph says (GPU)", default=None
     )

@@ -8,6 +8,7 @@ What that takes is part of no measured time, and is reported (`Launch.tuning_s`)
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import functools
 import hashlib
@@ -15,23 +16,27 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 import triton
-from triton.runtime.errors import OutOfResources, PTXASError
+from triton.runtime.errors import OutOfResources
 
-from bench.spec import Launch, Unsupported
+from bench.spec import Launch, Unsupported, cause
+from kernels import timing
 
 C = TypeVar("C")
 
 TUNED = Path(__file__).with_name("tuned")
 _HERE = Path(__file__).parent
-_REFUSALS = (OutOfResources, PTXASError)
+_FIRST: ContextVar[bool] = ContextVar("first_that_compiles", default=False)
 
 
 class Choices:
@@ -43,10 +48,9 @@ class Choices:
         self.versions = versions
         self._known: dict[str, dict[str, dict[str, Any]]] = self._read().get(versions, {})
 
-    def get(self, operator: str, question: str) -> str:
-        """The configuration chosen for this question, as text; empty if it was never asked."""
-        found = self._known.get(operator, {}).get(question, {})
-        return str(found.get("configuration", ""))
+    def get(self, operator: str, question: str) -> dict[str, Any]:
+        """The answer to this question as `put` was given it; empty if it was never asked."""
+        return self._known.get(operator, {}).get(question, {})
 
     def put(self, operator: str, question: str, answer: dict[str, Any]) -> None:
         """Remember, and write down. A checkout that cannot be written to remembers for this process alone."""
@@ -87,20 +91,39 @@ def _text(everything: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(versions) + "\n}\n"
 
 
+@contextmanager
+def first_that_compiles() -> Iterator[None]:
+    """Within it `tuned` and `fastest` take the first candidate that compiles and fits the device.
+
+    Nothing is timed, and no choices are read or written: for checks of what a kernel computes.
+    """
+    before = _FIRST.set(True)
+    try:
+        yield
+    finally:
+        _FIRST.reset(before)
+
+
+def takes_first() -> bool:
+    """Whether this is within `first_that_compiles`: what is chosen then is no choice to remember."""
+    return _FIRST.get()
+
+
 def fastest(
     question: tuple[object, ...],
     candidates: Sequence[C],
     launch: Callable[[C], Launch],
     compile: Callable[[C], object] | None = None,  # noqa: A002
 ) -> C:
-    """The candidate whose launch replays quickest in a CUDA graph, on the current device.
+    """The candidate whose launch takes least time on the current device (kernels/timing.py).
 
     `question` begins with the operator's name and says all that a choice depends on; candidates are told
-    apart by their text. Each is replayed for 2 ms, data warm where the cache holds it. With `compile`, which
-    makes a candidate's program without running it, they are compiled side by side first. One that the
-    device has no room for is passed over; Unsupported if that is all of them.
+    apart by their text. With `compile`, which makes a candidate's program without running it, they are
+    compiled side by side first. A candidate that does not compile, or that the device has no room for, is
+    passed over. If that is all of them: Unsupported where none fits or all are refused; RuntimeError, whose
+    cause is the compiler's error, where one did not compile. Any other error of a launch is raised.
     """
-    return _chosen(question, candidates, launch, compile)[0]
+    return _choose(question, candidates, launch, compile).candidate
 
 
 def tuned(
@@ -109,65 +132,115 @@ def tuned(
     launch: Callable[[C], Launch],
     compile: Callable[[C], object] | None = None,  # noqa: A002
 ) -> Launch:
-    """The launch of the `fastest` candidate, with the seconds that choosing it took just now."""
+    """The launch of the `fastest` candidate, with what was passed over and the seconds it took to choose."""
     begin = time.perf_counter()
-    candidate, asked = _chosen(question, candidates, launch, compile)
-    spent_s = time.perf_counter() - begin if asked else 0.0
-    return replace(launch(candidate), tuning_s=spent_s)
+    choice = _choose(question, candidates, launch, compile)
+    spent_s = time.perf_counter() - begin if choice.timed else 0.0
+    return replace(launch(choice.candidate), tuning_s=spent_s, passed_over=choice.passed_over)
 
 
-def _chosen(
+class _Choice(NamedTuple, Generic[C]):
+    candidate: C
+    passed_over: tuple[str, ...]
+    timed: bool
+    """Whether candidates were timed just now."""
+
+
+def _choose(
     question: tuple[object, ...],
     candidates: Sequence[C],
     launch: Callable[[C], Launch],
     compile: Callable[[C], object] | None,  # noqa: A002
-) -> tuple[C, bool]:
-    """The candidate, and whether the device was asked."""
+) -> _Choice[C]:
     if len(candidates) == 1:
-        return candidates[0], False
-    known = _choices(torch.cuda.current_device())
+        return _Choice(candidates[0], (), timed=False)
+    trials = _Trials(candidates, launch)
+    if takes_first():
+        candidate, _ = next(iter(trials))
+        return _Choice(candidate, tuple(trials.passed_over), timed=False)
+    choices = _choices(torch.cuda.current_device())
     operator = f"{question[0]} {_source(str(question[0]))}"
     text = " ".join(str(part) for part in question[1:]) or "any"
-    before = known.get(operator, text)
+    before = choices.get(operator, text)
     for candidate in candidates:
-        if str(candidate) == before:
-            return candidate, False
+        if str(candidate) == before.get("configuration"):
+            return _Choice(candidate, tuple(before.get("passed_over", ())), timed=False)
     begin = time.perf_counter()
-    seconds = _timed(candidates, launch, compile)
-    best = min(seconds, key=seconds.__getitem__)
+    if compile is not None:
+        _compile_side_by_side(candidates, compile)
+    runnable = list(trials)
+    seconds = timing.seconds([made.call for _, made in runnable])
+    best = min(range(len(runnable)), key=seconds.__getitem__)
     answer = {
-        "configuration": str(candidates[best]),
+        "configuration": str(runnable[best][0]),
         "median_us": round(1e6 * seconds[best], 2),
-        "of": len(seconds),
+        "of": len(runnable),
+        **({"passed_over": trials.passed_over} if trials.passed_over else {}),
         "tuning_s": round(time.perf_counter() - begin, 2),
     }
-    known.put(operator, text, answer)
-    return candidates[best], True
+    choices.put(operator, text, answer)
+    return _Choice(runnable[best][0], tuple(trials.passed_over), timed=True)
 
 
-def _timed(
-    candidates: Sequence[C],
-    launch: Callable[[C], Launch],
-    compile: Callable[[C], object] | None,  # noqa: A002
-) -> dict[int, float]:
-    """Seconds of one launch by place in the list, of those that the device has room for."""
-    if compile is not None:
-        # What fails to compile here fails again below, where it is passed over.
-        with ThreadPoolExecutor() as pool, triton.AsyncCompileMode(pool, ignore_errors=True):
-            for candidate in candidates:
+def _compile_side_by_side(candidates: Sequence[C], compile: Callable[[C], object]) -> None:  # noqa: A002
+    """Fill Triton's cache from several threads. What fails to compile here fails again when it is tried.
+
+    Triton 3.6 forgets a compilation that failed, so it is repeated; 3.7 keeps it and raises the same error.
+    """
+    with ThreadPoolExecutor() as pool, triton.AsyncCompileMode(pool, ignore_errors=True):
+        for candidate in candidates:
+            with suppress(Unsupported):
                 compile(candidate)
-    seconds: dict[int, float] = {}
-    refused: Exception | None = None
-    for place, candidate in enumerate(candidates):
-        try:
-            call = launch(candidate).call
-            call()  # compiles
-            seconds[place] = 1e-3 * triton.testing.do_bench_cudagraph(call, rep=2, return_mode="median")
-        except _REFUSALS as error:
-            refused = error
-    if not seconds:
-        raise Unsupported(f"none of {len(candidates)} configurations fits this device: {refused}")
-    return seconds
+
+
+class _Trials(Generic[C]):
+    """Iterates over the candidates that run, each with its launch; the first call of it has ended by then.
+
+    Raises what `fastest` does when there is none.
+    """
+
+    def __init__(self, candidates: Sequence[C], launch: Callable[[C], Launch]) -> None:
+        self._candidates, self._launch = candidates, launch
+        self.passed_over: list[str] = []
+        """Those before the current one that do not run, each with the reason."""
+
+    def __iter__(self) -> Iterator[tuple[C, Launch]]:
+        not_compiled: Exception | None = None
+        for candidate in self._candidates:
+            try:
+                made = self._launch(candidate)
+                made.call()
+            except Exception as error:
+                if isinstance(error, Unsupported | OutOfResources):
+                    reason = str(error)
+                elif _stopped_compiler(error):
+                    reason, not_compiled = cause(error), not_compiled or error
+                else:  # it was launched, or never came to that: the device or the program is at fault
+                    raise
+                self.passed_over.append(f"{candidate}: {reason}")
+                continue
+            # Two launches may share a workspace, so no two may be under way; and a fault shows here.
+            torch.cuda.synchronize()
+            yield candidate, made
+        if len(self.passed_over) < len(self._candidates):
+            return
+        none = f"none of {len(self._candidates)} configurations"
+        if not_compiled is not None:
+            raise RuntimeError(f"{none} compiles; {self.passed_over[-1]}") from not_compiled
+        raise Unsupported(f"{none} can run on this device; {self.passed_over[-1]}")
+
+
+def _stopped_compiler(error: Exception) -> bool:
+    """Whether it was raised within Triton's compiler, which neither loads nor launches anything.
+
+    Compilers raise classes of many kinds (CompilationError, PTXASError, RuntimeError of a pass), some of
+    which a failed launch raises too; so it is where the error comes from that counts. A host without memory
+    or disk is no fault of the candidate.
+    """
+    if isinstance(error, OSError | MemoryError):
+        return False
+    compiler = triton.compile.__code__
+    return any(frame.f_code is compiler for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 @functools.cache
@@ -176,15 +249,23 @@ def _choices(device: int) -> Choices:
     return Choices(TUNED, f"{found.name} {found.multi_processor_count} SM", versions())
 
 
-def versions() -> str:
-    """What makes and runs our kernels: other versions, other choices."""
+def versions(libcuda: str = "libcuda.so.1") -> str:
+    """What makes and runs our kernels: other versions, other choices. `libcuda` is the driver to ask."""
     from triton.backends.nvidia.compiler import get_ptxas
 
-    ptxas = get_ptxas(90).version
-    driver = 0
-    if torch.cuda.is_available():
-        driver = torch._C._cuda_getDriverVersion()  # type: ignore[attr-defined]
-    return f"triton {triton.__version__}, ptxas {ptxas}, CUDA driver {driver // 1000}.{driver % 1000 // 10}"
+    return f"triton {triton.__version__}, ptxas {get_ptxas(90).version}, {_driver(libcuda)}"
+
+
+def _driver(libcuda: str) -> str:
+    """The newest CUDA that the driver can run, as `CUDA driver 13.0`. Needs neither a GPU nor a context."""
+    try:
+        library = ctypes.CDLL(libcuda)
+    except OSError:
+        return f"no CUDA driver ({libcuda} cannot be loaded)"
+    version = ctypes.c_int()
+    if status := library.cuDriverGetVersion(ctypes.byref(version)):
+        return f"CUDA driver of unknown version (cuDriverGetVersion returns {status})"
+    return f"CUDA driver {version.value // 1000}.{version.value % 1000 // 10}"
 
 
 @functools.cache

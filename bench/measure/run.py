@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from bench.measure.cause import cause
 from bench.measure.check import escaped, judged, outputs_of, poison
 from bench.measure.clock import Calls, CaptureError, Clock
 from bench.measure.ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, Turns, launches_per_sample, plan
@@ -154,20 +155,15 @@ def measure(
     except Unsupported as reason:
         facts |= {"status": "unsupported", "reason": str(reason)}
     except (MemoryError, torch.OutOfMemoryError) as error:
-        facts |= {"status": "out_of_memory", "reason": _first_line(error)}
+        facts |= {"status": "out_of_memory", "reason": cause(error)}
     except Exception as error:
         no_memory = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
         status = "out_of_memory" if no_memory else "error"
-        facts |= {"status": status, "reason": f"{type(error).__name__}: {_first_line(error)}"}
+        facts |= {"status": status, "reason": cause(error)}
     finally:
         with watch("setup_s"):
             gc.collect()
     return facts | watch.spent
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _measure(
@@ -188,6 +184,7 @@ def _measure(
             probe(bench, slots, implementation, problem, limits)
         one = slots(problem, 1)
         facts["tuning_s"] = one.launches[0].tuning_s
+        facts["passed_over"] = "; ".join(one.launches[0].passed_over) or None
         first_s = one.warm_launch_s()
         if first_s > limits.launch_s:
             raise TooSlow(f"one launch takes {first_s:.2g} s here; the budget allows {limits.launch_s:.2g} s")
@@ -385,7 +382,7 @@ def check(bench: Bench, operator: Operator, implementation: str, problem: Proble
     except Unsupported as reason:
         return {"status": "unsupported", "reason": str(reason)}
     except Exception as raised:
-        return {"status": "error", "reason": f"{type(raised).__name__}: {_first_line(raised)}"}
+        return {"status": "error", "reason": cause(raised)}
     facts: dict[str, Any] = {"relative_error": error, "tolerance": tolerance}
     if error > tolerance:
         return facts | _wrong(error, tolerance, "of an untimed launch")

@@ -185,19 +185,21 @@ def _chosen(library: Library, of: Operands, which: str) -> tuple[_Chosen, bool]:
     if not found:
         raise Unsupported(refusal or f"cuBLASLt's heuristic names no algorithm for {of.problem}")
     asked = ("gemm", f"cublaslt-{which}", library.call("get_version"), of.problem, of.addend, facts)
-    library.chosen[key] = best = _quickest(asked, found, of)
+    best, to_keep = _quickest(asked, found, of)
+    if to_keep:
+        library.chosen[key] = best
     return best, True
 
 
-def _quickest(asked: tuple[object, ...], found: list[_Chosen], of: Operands) -> _Chosen:
+def _quickest(asked: tuple[object, ...], found: list[_Chosen], of: Operands) -> tuple[_Chosen, bool]:
+    """The algorithm, and whether it is the answer to the question or only the first that came."""
     if len(found) == 1:
-        return found[0]
-    from kernels.tuning import fastest  # Triton's clock: Triton is not everywhere, and one needs no timing
+        return found[0], True
+    from kernels.tuning import fastest, takes_first  # needs Triton, which is not everywhere
 
     by_text = {str(one.algorithm): one for one in found}
-    return by_text[
-        fastest(asked, list(by_text), lambda text: Launch(by_text[text].call(of), outputs=(of.d,)))
-    ]
+    best = fastest(asked, list(by_text), lambda text: Launch(by_text[text].call(of), outputs=(of.d,)))
+    return by_text[best], not takes_first()
 
 
 def _candidates(product: _Product, question: Question, which: str, problem: str) -> list[Algorithm]:

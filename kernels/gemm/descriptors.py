@@ -169,7 +169,7 @@ def described_operands(  # type: ignore[no-untyped-def]
     BLOCK_K: tl.constexpr,
     ON_HOST: tl.constexpr,
 ):
-    """Descriptors of A, B, C and D, made here unless they came as such; D's also for C if nothing is added."""
+    """Descriptors of A, B, C and D, made here unless they came as such; without an addend D's also for C."""
     a, b = described_factors(
         a, b, m, n, k, row_a, row_b, A_ROWS_ARE_K, B_ROWS_ARE_K, BLOCK_M, BLOCK_N, BLOCK_K, ON_HOST
     )

@@ -94,7 +94,7 @@ def _after(product: Launch, sums: Launch) -> Launch:
         sums.call()
         return outputs
 
-    return Launch(both, outputs, product.tuning_s + sums.tuning_s)
+    return Launch(both, outputs, product.tuning_s + sums.tuning_s, product.passed_over + sums.passed_over)
 
 
 def cublaslt(problem: Linear, *inputs: torch.Tensor) -> Launch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from bench.measure.clock import HostClock
 from bench.measure.ring import Arena, Plan, Turns, plan
 from bench.measure.run import Limits, Slots, check, measure
 from bench.measure.sampling import Protocol
-from bench.spec import Uniform
+from bench.spec import Launch, Operator, Uniform
 from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
 
 COLD_S, WARM_S = 20e-6, 5e-6
@@ -124,6 +125,43 @@ def test_a_library_that_declines_is_unsupported_with_its_reason() -> None:
     cuda = SimulatedCuda()
     problem = Doubling(dtype="float32", size=64)
     assert check(simulated_bench(cuda), doubling(cuda), "declining", problem) == said
+
+
+def with_implementation(cuda: SimulatedCuda, build: Callable[..., Launch]) -> Operator:
+    """The operator whose `good` is this instead."""
+    made = doubling(cuda)
+    return replace(made, implementations={"good": build})
+
+
+def test_configurations_that_were_passed_over_are_in_the_row() -> None:
+    cuda = SimulatedCuda()
+    good = doubling(cuda).implementations["good"]
+    said = ("256x128 w8: TypeError: cannot convert None", "64x64 w4: out of resource: shared memory")
+    problem = Doubling(dtype="float32", size=4096)
+
+    def picky(problem: Doubling, x: torch.Tensor) -> Launch:
+        return replace(good(problem, x), passed_over=said)
+
+    facts = measure(simulated_bench(cuda), with_implementation(cuda, picky), "good", problem, True, LIMITS)
+    assert facts["status"] == "ok" and facts["passed_over"] == "; ".join(said)
+    assert run("good", 4096)["passed_over"] is None
+
+
+def test_a_row_shows_what_the_compiler_stumbled_over_and_not_where() -> None:
+    cuda = SimulatedCuda()
+    problem = Doubling(dtype="float32", size=64)
+
+    def uncompilable(problem: Doubling, x: torch.Tensor) -> Launch:
+        try:
+            raise TypeError("cannot convert None to tensor")
+        except TypeError as error:
+            raise RuntimeError("at 27:17:\n    return a, b, c, d\n    ^") from error
+
+    operator, bench = with_implementation(cuda, uncompilable), simulated_bench(cuda)
+    facts = measure(bench, operator, "good", problem, True, LIMITS)
+    said = {"status": "error", "reason": "TypeError: cannot convert None to tensor"}
+    assert said.items() <= facts.items()
+    assert check(bench, operator, "good", problem) == said
 
 
 def test_a_launch_too_slow_is_skipped_with_its_time() -> None:

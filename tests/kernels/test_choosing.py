@@ -1,6 +1,7 @@
 """What operators share: torch.compile for one problem at a time, and choosing a configuration."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,23 +40,31 @@ def test_every_problem_of_a_long_sweep_is_compiled_and_none_falls_back(
 
 
 class Device:
-    """Stands in for the clock that candidates are compared by, and for the folder of what was chosen."""
+    """Stands in for the GPU, the clock that candidates are compared by, and the folder of what was chosen."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, seconds: dict[str, float]) -> None:
         self.tuning = pytest.importorskip("kernels.tuning")
         self.seconds = seconds
+        self.events: list[str] = []
         self.timed: list[str] = []
+        self.raises: dict[str, Callable[[], object]] = {}
+        """What calling a candidate's launch does, where that is to fail."""
         self.last = ""
         self.folder = folder
         self.monkeypatch = monkeypatch
 
-        def bench(call: Any, rep: int, return_mode: str) -> float:
-            call()
-            self.timed.append(self.last)
-            return 1e3 * self.seconds[self.last]
+        def time_all(calls: list[Any]) -> list[float]:
+            self.events.append("time")
+            taken = []
+            for call in calls:
+                call()
+                self.timed.append(self.last)
+                taken.append(self.seconds[self.last])
+            return taken
 
-        monkeypatch.setattr(self.tuning.triton.testing, "do_bench_cudagraph", bench)
+        monkeypatch.setattr(self.tuning.timing, "seconds", time_all)
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: self.events.append("synchronize"))
         self.start("Triton 1")
 
     def start(self, versions: str) -> None:
@@ -65,6 +74,9 @@ class Device:
 
     def launch(self, candidate: str) -> Launch:
         def call() -> torch.Tensor:
+            self.events.append(candidate)
+            if candidate in self.raises:
+                self.raises[candidate]()
             if candidate.startswith("large"):
                 raise self.tuning.OutOfResources(300_000, 232_448, "shared memory")
             self.last = candidate
@@ -74,6 +86,10 @@ class Device:
 
     def fastest(self, question: str, candidates: list[str]) -> str:
         return str(self.tuning.fastest(("stream", question), candidates, self.launch))
+
+    def tuned(self, question: str, candidates: list[str]) -> Launch:
+        made: Launch = self.tuning.tuned(("stream", question), candidates, self.launch)
+        return made
 
     @property
     def written(self) -> Any:
@@ -95,8 +111,27 @@ def test_the_fastest_candidate_that_fits_is_chosen_once(device: Device) -> None:
     assert device.timed == ["a", "b", "c", "a"]
 
 
+def test_no_launch_is_under_way_when_the_next_is_tried_or_timed(device: Device) -> None:
+    """Two launches of split-K may share a workspace."""
+    device.fastest("one", ["a", "large", "b"])
+    assert device.events == ["a", "synchronize", "large", "b", "synchronize", "time", "a", "b"]
+
+
+def test_a_check_takes_the_first_candidate_that_runs_and_chooses_nothing(device: Device) -> None:
+    with device.tuning.first_that_compiles():
+        assert device.fastest("one", ["large", "a", "b"]) == "a"
+        launch = device.tuned("one", ["large", "a", "b"])
+        assert launch.tuning_s == 0 and len(launch.passed_over) == 1
+        with pytest.raises(Unsupported, match="none of 2"):
+            device.fastest("one", ["large", "larger"])
+    assert device.timed == [] and not device.folder.exists()
+    assert device.fastest("one", ["large", "a", "b"]) == "b"
+
+
 def test_if_none_fits_the_device_says_why(device: Device) -> None:
-    with pytest.raises(Unsupported, match=r"none of 2 configurations fits this device: .*shared memory"):
+    with pytest.raises(
+        Unsupported, match=r"none of 2 configurations can run on this device; .*shared memory"
+    ):
         device.fastest("one", ["large", "larger"])
 
 
@@ -168,11 +203,8 @@ def test_a_file_that_is_no_longer_whole_is_made_anew(device: Device, text: str) 
 
 
 def test_only_the_launch_that_asked_the_device_says_how_long_that_took(device: Device) -> None:
-    def tuned() -> float:
-        return float(device.tuning.tuned(("stream", "one"), ["a", "b"], device.launch).tuning_s)
-
-    assert tuned() > 0
-    assert tuned() == 0
+    assert device.tuned("one", ["a", "b"]).tuning_s > 0
+    assert device.tuned("one", ["a", "b"]).tuning_s == 0
 
 
 def test_all_candidates_are_compiled_before_the_first_is_timed(device: Device) -> None:

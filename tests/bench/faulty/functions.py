@@ -82,7 +82,7 @@ def kill(y: torch.Tensor) -> None:
 
 
 def raises(y: torch.Tensor) -> None:
-    raise RuntimeError("no tile fits\nand much more")
+    raise RuntimeError("at 3:4:\n    tl.dot(a, b)\nno tile fits")
 
 
 def recursion(y: torch.Tensor) -> None:

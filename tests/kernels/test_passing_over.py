@@ -1,0 +1,165 @@
+"""A candidate that does not compile is passed over; an error of the device never is.
+
+The compiler is Triton's own, without a device: it compiles for compute capability 9.0.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bench.spec import Launch, Unsupported, cause
+
+tuning = pytest.importorskip("kernels.tuning")
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def good(x):  # type: ignore[no-untyped-def]
+    tl.store(x, 1.0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def adds_nothing(x):  # type: ignore[no-untyped-def]
+    tl.store(x, None + 1.0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def unknown_instruction(x):  # type: ignore[no-untyped-def]
+    value = tl.inline_asm_elementwise(
+        "no.such $0, $1;", "=r,r", [tl.load(x)], dtype=tl.float32, is_pure=True, pack=1
+    )
+    tl.store(x, value)
+
+
+def compiled(kernel: Any) -> None:
+    triton.compile(ASTSource(fn=kernel, signature={"x": "*fp32"}), target=GPUTarget("cuda", 90, 32))
+
+
+class Candidates:
+    """Candidates by name, each with what calling its launch does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.folder, self.monkeypatch = folder, monkeypatch
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+        monkeypatch.setattr(tuning.timing, "seconds", lambda calls: [float(n) for n in range(len(calls))])
+        self.start()
+
+    def start(self) -> None:
+        """As a new process would."""
+        choices = tuning.Choices(self.folder / "tuned", "H200", "Triton 1")
+        self.monkeypatch.setattr(tuning, "_choices", lambda device: choices)
+
+    def tuned(self, **calls: Any) -> Launch:
+        """The launch of the first of these that runs."""
+
+        def launch(name: str) -> Launch:
+            def call() -> torch.Tensor:
+                calls[name]()
+                return torch.empty(0)
+
+            return Launch(call)
+
+        made: Launch = tuning.tuned(("stream", "one"), list(calls), launch)
+        return made
+
+
+@pytest.fixture
+def candidates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Candidates:
+    return Candidates(monkeypatch, tmp_path)
+
+
+def fails(error: Exception) -> Any:
+    def call(*_: object) -> None:
+        raise error
+
+    return call
+
+
+def test_what_the_compiler_refuses_is_passed_over_and_said(candidates: Candidates) -> None:
+    calls = {
+        "source": lambda: compiled(adds_nothing),
+        "assembler": lambda: compiled(unknown_instruction),
+        "runs": lambda: compiled(good),
+        "room": fails(tuning.OutOfResources(300_000, 232_448, "shared memory")),
+    }
+    said = candidates.tuned(**calls).passed_over
+    assert [text.split(":")[0] for text in said] == ["source", "assembler", "room"]
+    assert "NoneType" in said[0] and "at 3:" not in said[0]
+    assert said[1].startswith("assembler: PTXASError: ptxas, line ") and "known instruction: 'no'" in said[1]
+    assert "shared memory" in said[2]
+    (by_operator,) = json.loads((candidates.folder / "tuned" / "h200.json").read_text()).values()
+    (answers,) = by_operator.values()
+    assert answers["one"]["configuration"] == "runs" and answers["one"]["passed_over"] == list(said)
+    candidates.start()
+    assert candidates.tuned(**calls).passed_over == said  # read back, for the rows of later processes
+
+
+def test_passes_of_the_compiler_raise_a_plain_runtime_error(candidates: Candidates) -> None:
+    """So does a failed launch: the class says nothing."""
+
+    def failing_pass() -> None:
+        real = triton.compiler.compiler.make_backend
+
+        def broken(target: Any) -> Any:
+            backend = real(target)
+            stages = backend.add_stages
+
+            def add_stages(found: Any, *more: Any) -> None:
+                stages(found, *more)
+                found["ttgir"] = fails(RuntimeError("PassManager::run failed"))
+
+            backend.add_stages = add_stages
+            return backend
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(triton.compiler.compiler, "make_backend", broken)
+            compiled(good)
+
+    said = candidates.tuned(fails=failing_pass, runs=lambda: None).passed_over
+    assert said == ("fails: RuntimeError: PassManager::run failed",)
+
+
+DEVICE_ERRORS = [
+    RuntimeError("CUDA error: an illegal memory access was encountered"),
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    RuntimeError("Triton Error [CUDA]: misaligned address"),
+    ValueError("a (4, 4) has rows that do not begin at multiples of 16 bytes"),
+]
+
+
+@pytest.mark.parametrize("error", DEVICE_ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_of_the_device_is_no_fault_of_the_compiler(candidates: Candidates, error: Exception) -> None:
+    with pytest.raises(type(error)) as raised:
+        candidates.tuned(a=fails(error), b=lambda: None)
+    assert raised.value is error
+    candidates.monkeypatch.setattr(torch.cuda, "synchronize", fails(error))
+    with pytest.raises(type(error)):
+        candidates.tuned(a=lambda: None, b=lambda: None)
+    assert not (candidates.folder / "tuned").exists()
+
+
+def test_a_full_disk_condemns_no_candidate(candidates: Candidates, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton.compiler.compiler, "get_cache_manager", fails(OSError(28, "No space left")))
+    with pytest.raises(OSError, match="No space left"):
+        candidates.tuned(a=lambda: compiled(good), b=lambda: None)
+
+
+def test_if_none_compiles_the_compiler_s_words_are_the_cause(candidates: Candidates) -> None:
+    with pytest.raises(RuntimeError, match="none of 2 configurations compiles") as raised:
+        candidates.tuned(a=lambda: compiled(adds_nothing), b=lambda: compiled(adds_nothing))
+    assert "NoneType" in cause(raised.value)
+
+
+def test_if_each_is_refused_while_it_is_built_that_is_the_reason(candidates: Candidates) -> None:
+    with pytest.raises(Unsupported, match=r"none of 2 configurations .* needs Triton 3\.7"):
+        candidates.tuned(a=fails(Unsupported("needs Triton 3.7")), b=fails(Unsupported("needs Triton 3.7")))
