@@ -169,11 +169,10 @@ def _choose(
     if compile is not None:
         _compile_side_by_side(candidates, compile)
     runnable = list(trials)
-    seconds = timing.seconds([made.call for _, made in runnable])
-    best = min(range(len(runnable)), key=seconds.__getitem__)
+    best, seconds = timing.quickest([made.call for _, made in runnable])
     answer = {
         "configuration": str(runnable[best][0]),
-        "median_us": round(1e6 * seconds[best], 2),
+        "median_us": round(1e6 * seconds, 2),
         "of": len(runnable),
         **({"passed_over": trials.passed_over} if trials.passed_over else {}),
         "tuning_s": round(time.perf_counter() - begin, 2),
