@@ -16,13 +16,13 @@ import json
 import os
 import re
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -212,7 +212,9 @@ class _Trials(Generic[C]):
             except Exception as error:
                 if isinstance(error, Unsupported | OutOfResources):
                     reason = str(error)
-                elif _stopped_compiler(error):
+                elif within_compiler := _within_compiler(error):
+                    # Triton 3.7 keeps what a thread raised, hence also our frames and the tensors in them.
+                    error.with_traceback(within_compiler)
                     reason, not_compiled = cause(error), not_compiled or error
                 else:  # it was launched, or never came to that: the device or the program is at fault
                     raise
@@ -229,17 +231,20 @@ class _Trials(Generic[C]):
         raise Unsupported(f"{none} can run on this device; {self.passed_over[-1]}")
 
 
-def _stopped_compiler(error: Exception) -> bool:
-    """Whether it was raised within Triton's compiler, which neither loads nor launches anything.
+def _within_compiler(error: Exception) -> TracebackType | None:
+    """The traceback from where Triton's compiler was entered; None if the error does not come from there.
 
-    Compilers raise classes of many kinds (CompilationError, PTXASError, RuntimeError of a pass), some of
-    which a failed launch raises too; so it is where the error comes from that counts. A host without memory
-    or disk is no fault of the candidate.
+    The compiler loads and launches nothing. What it raises is of many kinds (CompilationError, PTXASError,
+    the RuntimeError of a pass), and a failed launch raises some of them too: so the place counts, not the
+    class. A host that has no memory or disk left is no fault of the candidate.
     """
     if isinstance(error, OSError | MemoryError):
-        return False
+        return None
     compiler = triton.compile.__code__
-    return any(frame.f_code is compiler for frame, _ in traceback.walk_tb(error.__traceback__))
+    here = error.__traceback__
+    while here is not None and here.tb_frame.f_code is not compiler:
+        here = here.tb_next
+    return here
 
 
 @functools.cache

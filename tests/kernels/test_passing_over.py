@@ -6,6 +6,7 @@ The compiler is Triton's own, without a device: it compiles for compute capabili
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,11 @@ class Candidates:
         """As a new process would."""
         choices = tuning.Choices(self.folder / "tuned", "H200", "Triton 1")
         self.monkeypatch.setattr(tuning, "_choices", lambda device: choices)
+
+    def forget(self) -> None:
+        """As if the question had never been asked."""
+        shutil.rmtree(self.folder / "tuned")
+        self.start()
 
     def tuned(self, **calls: Any) -> Launch:
         """The launch of the first of these that runs."""
@@ -127,6 +133,27 @@ def test_passes_of_the_compiler_raise_a_plain_runtime_error(candidates: Candidat
 
     said = candidates.tuned(fails=failing_pass, runs=lambda: None).passed_over
     assert said == ("fails: RuntimeError: PassManager::run failed",)
+
+
+def test_an_error_that_is_kept_keeps_no_tensors(candidates: Candidates) -> None:
+    """Triton 3.7 raises the same error again for as long as the process lives (FutureKernel)."""
+    kept: list[Exception] = []
+
+    def call() -> None:
+        try:
+            if kept:
+                raise kept[0]
+            compiled(adds_nothing)
+        except triton.CompilationError as error:
+            kept.append(error)
+            raise
+
+    for _ in range(2):
+        assert len(candidates.tuned(fails=call, runs=lambda: None).passed_over) == 1
+        assert kept[0].__traceback__ is not None
+        assert kept[0].__traceback__.tb_frame.f_code is triton.compile.__code__
+        candidates.forget()
+    assert len(kept) == 2
 
 
 DEVICE_ERRORS = [

@@ -1,0 +1,63 @@
+"""What a choice depends on, as the real libraries say it; the driver is a library compiled here."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+tuning = pytest.importorskip("kernels.tuning")
+import triton  # noqa: E402
+
+
+@pytest.fixture
+def libcuda(tmp_path: Path) -> Path:
+    """A driver that answers cuDriverGetVersion as CUDA 13.1's does, without a GPU."""
+    if not (compiler := shutil.which("gcc")):
+        pytest.skip("no gcc to compile a driver with")
+    source, made = tmp_path / "libcuda.c", tmp_path / "libcuda.so.1"
+    source.write_text("int cuDriverGetVersion(int *version) { *version = 13010; return 0; }\n")
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", made], check=True)
+    return made
+
+
+def test_the_compiler_the_assembler_and_the_driver_are_named(libcuda: Path) -> None:
+    said = tuning.versions(str(libcuda))
+    ptxas = triton.knobs.nvidia.ptxas.version
+    assert said == f"triton {triton.__version__}, ptxas {ptxas}, CUDA driver 13.1"
+    assert ptxas[0].isdigit()
+
+
+def test_without_a_driver_that_is_said(tmp_path: Path) -> None:
+    missing = tmp_path / "libcuda.so.1"
+    assert tuning.versions(str(missing)).endswith(f", no CUDA driver ({missing} cannot be loaded)")
+
+
+def test_a_driver_that_does_not_answer_is_no_version(libcuda: Path) -> None:
+    source = libcuda.with_name("silent.c")
+    source.write_text("int cuDriverGetVersion(int *version) { return 3; }\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", libcuda.with_name("silent.so")], check=True)
+    assert "unknown version (cuDriverGetVersion returns 3)" in tuning.versions(
+        str(libcuda.with_name("silent.so"))
+    )
+
+
+def test_choices_are_kept_under_what_the_real_versions_are(
+    libcuda: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is substituted here but the device's properties and the driver's file."""
+    from types import SimpleNamespace
+
+    import torch
+
+    found = SimpleNamespace(name="NVIDIA H100", multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    monkeypatch.setattr(tuning.versions, "__defaults__", (str(libcuda),))
+    monkeypatch.setattr(tuning, "TUNED", tmp_path)
+    tuning._choices.cache_clear()
+    choices = tuning._choices(0)
+    tuning._choices.cache_clear()
+    choices.put("stream", "one", {"configuration": "a"})
+    assert (
+        '"triton ' in (text := (tmp_path / "nvidia-h100-132-sm.json").read_text()) and "driver 13.1" in text
+    )
