@@ -11,6 +11,9 @@ is measured as if it were one more candidate, and taken off. Rows that are measu
 down. So it works for 50 ms first. Then each candidate is looked at twice, forwards and backwards through the
 list: a clock that drifts steadily is the same for all of them. The best three are looked at again, longer and
 more often; these looks alone decide, since the earlier ones made them finalists by luck too.
+
+**What it costs in memory.** A launch brings its outputs, which may take up much of the device. So for each
+look it is made and captured anew, some milliseconds, and given back.
 """
 
 from __future__ import annotations
@@ -54,53 +57,59 @@ class Clock(Protocol):
         ...
 
 
-def quickest(calls: Sequence[Call], clock: Clock | None = None) -> tuple[int, float]:
-    """(place in the list, seconds of one launch) of the quickest; each has been called before.
+def quickest(makers: Sequence[Callable[[], Call]], clock: Clock | None = None) -> tuple[int, float]:
+    """(place in the list, seconds of one launch) of the quickest.
 
-    `clock` stands for the current CUDA device. Raises what calling, capturing or replaying raises.
+    Each of `makers` makes a launch whose like has been called before. `clock` stands for the current CUDA
+    device. Raises what making, calling, capturing or replaying raises.
     """
     clock = clock or GraphClock(torch.cuda, torch.device("cuda", torch.cuda.current_device()))
-    least_s = max(1e-6, min(clock.once_s(call) for call in calls))
-    launches = max(
-        1, min(MOST_LAUNCHES, int(REPLAY_S / least_s))
-    )  # as many of each: what a graph adds is equal
-    looks = _Looks([clock.captured(call, launches) for call in (_nothing, *calls)])
-    everything = range(len(calls) + 1)
-    medians = looks.medians(everything, LOOK_S, rounds=2)
+    least_s = max(1e-6, min(clock.once_s(make()) for make in makers))
+    launches = max(1, min(MOST_LAUNCHES, int(REPLAY_S / least_s)))
+    _warm_up(clock.captured(makers[0](), launches))
+    makers = [_none, *makers]
+    everything = range(len(makers))
+    medians = _medians(clock, makers, everything, launches, LOOK_S, rounds=2)
     finalists = sorted(everything[1:], key=medians.__getitem__)[:FINALISTS]
-    medians = looks.medians([0, *finalists], FINAL_LOOK_S, rounds=FINAL_LOOKS)
+    medians = _medians(clock, makers, [0, *finalists], launches, FINAL_LOOK_S, rounds=FINAL_LOOKS)
     best = min(finalists, key=medians.__getitem__)
     return best - 1, max(0.0, medians[best] - medians[0]) / launches
 
 
-def _nothing() -> None:
-    """Called in a launch's place: what is left is eviction."""
+def _none() -> Call:
+    """Makes no launch: what is left is eviction."""
+    return lambda: None
 
 
-class _Looks:
-    """Replays of each candidate, and what one took when last seen."""
+def _warm_up(replay: Replay) -> None:
+    spent_s = 0.0
+    while spent_s < WARM_UP_S:
+        spent_s += sum(replay(1))
 
-    def __init__(self, replays: Sequence[Replay]) -> None:
-        """Replays all of them until the device has worked for WARM_UP_S."""
-        self._replays = replays
-        self._replay_s = [0.0] * len(replays)
-        spent_s = 0.0
-        while spent_s < WARM_UP_S:
-            for place, replay in enumerate(replays):
-                (self._replay_s[place],) = replay(1)
-            spent_s += sum(self._replay_s)
 
-    def medians(self, places: Sequence[int], look_s: float, rounds: int) -> dict[int, float]:
-        """Seconds of a replay by place: of each round's looks the medians, and of these the median.
+def _medians(
+    clock: Clock,
+    makers: Sequence[Callable[[], Call]],
+    places: Sequence[int],
+    launches: int,
+    look_s: float,
+    rounds: int,
+) -> dict[int, float]:
+    """Seconds of so many launches by place: of each round's looks the medians, and of these the median.
 
-        Every other round goes backwards.
-        """
-        seen: dict[int, list[float]] = {place: [] for place in places}
-        for turn in range(rounds):
-            for place in places if turn % 2 == 0 else reversed(places):
-                count = max(1, round(look_s / self._replay_s[place]))
-                seen[place].append(statistics.median(self._replays[place](count)))
-        return {place: statistics.median(medians) for place, medians in seen.items()}
+    Every other round goes backwards.
+    """
+    seen: dict[int, list[float]] = {place: [] for place in places}
+    for turn in range(rounds):
+        for place in places if turn % 2 == 0 else reversed(places):
+            seen[place].append(_look(clock.captured(makers[place](), launches), look_s))
+    return {place: statistics.median(medians) for place, medians in seen.items()}
+
+
+def _look(replay: Replay, look_s: float) -> float:
+    """The median of as many replays as take `look_s`, after one that brings the graph to the device."""
+    first_s = max(1e-6, sum(replay(1)))
+    return statistics.median(replay(max(1, round(look_s / first_s))))
 
 
 class GraphClock:
@@ -110,15 +119,16 @@ class GraphClock:
         """`cuda` is `torch.cuda`, or a stand-in for it; `device` is its current one."""
         self._cuda = cuda
         byte = 2 * cuda.get_device_properties(device).L2_cache_size
-        self._others = torch.zeros(max(1, byte // 4), dtype=torch.float32, device=device)
-        self._sum = self._others.new_empty(())
+        # In so many rows that the sums need no memory besides: a capture would have to provide it.
+        self._others = torch.zeros(max(1, byte // 4096), 1024, dtype=torch.float32, device=device)
+        self._sums = self._others.new_empty(len(self._others))
         self._stream = cuda.Stream()
         self.evict()  # so that nothing of it is loaded for the first time in a capture
         cuda.synchronize()
 
     def evict(self) -> None:
         """Fill the L2 cache with data of no launch, unmodified."""
-        torch.sum(self._others, 0, out=self._sum)
+        torch.sum(self._others, 1, out=self._sums)
 
     def once_s(self, call: Call) -> float:
         """Seconds of one call, with what the host takes to queue it."""
@@ -144,13 +154,15 @@ class GraphClock:
             finally:
                 graph.capture_end()
 
+        kept = graph, call  # the graph writes to memory that the launch holds
+
         def replay(count: int) -> list[float]:
             events = [self._cuda.Event(enable_timing=True) for _ in range(count + 1)]
             for _ in range(2):
                 self.evict()  # the host queues the first replay meanwhile
             events[0].record()
             for event in events[1:]:
-                graph.replay()
+                kept[0].replay()
                 event.record()
             self._cuda.synchronize()
             return [1e-3 * float(start.elapsed_time(end)) for start, end in pairwise(events)]

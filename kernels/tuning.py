@@ -118,10 +118,11 @@ def fastest(
     """The candidate whose launch takes least time on the current device (kernels/timing.py).
 
     `question` begins with the operator's name and says all that a choice depends on; candidates are told
-    apart by their text. With `compile`, which makes a candidate's program without running it, they are
-    compiled side by side first. A candidate that does not compile, or that the device has no room for, is
-    passed over. If that is all of them: Unsupported where none fits or all are refused; RuntimeError, whose
-    cause is the compiler's error, where one did not compile. Any other error of a launch is raised.
+    apart by their text. The only candidate is taken untried. With `compile`, which makes a candidate's
+    program without running it, they are compiled side by side first. A candidate that does not compile, or
+    that the device has no room for, is passed over. If that is all of them: Unsupported where none fits or
+    all are refused; RuntimeError, whose cause is the compiler's error, where one did not compile. Any other
+    error of a launch is raised.
     """
     return _choose(question, candidates, launch, compile).candidate
 
@@ -156,8 +157,7 @@ def _choose(
         return _Choice(candidates[0], (), timed=False)
     trials = _Trials(candidates, launch)
     if takes_first():
-        candidate, _ = next(iter(trials))
-        return _Choice(candidate, tuple(trials.passed_over), timed=False)
+        return _Choice(next(iter(trials)), tuple(trials.passed_over), timed=False)
     choices = _choices(torch.cuda.current_device())
     operator = f"{question[0]} {_source(str(question[0]))}"
     text = " ".join(str(part) for part in question[1:]) or "any"
@@ -169,16 +169,20 @@ def _choose(
     if compile is not None:
         _compile_side_by_side(candidates, compile)
     runnable = list(trials)
-    best, seconds = timing.quickest([made.call for _, made in runnable])
+    best, seconds = timing.quickest([functools.partial(_call, launch, candidate) for candidate in runnable])
     answer = {
-        "configuration": str(runnable[best][0]),
+        "configuration": str(runnable[best]),
         "median_us": round(1e6 * seconds, 2),
         "of": len(runnable),
         **({"passed_over": trials.passed_over} if trials.passed_over else {}),
         "tuning_s": round(time.perf_counter() - begin, 2),
     }
     choices.put(operator, text, answer)
-    return _Choice(runnable[best][0], tuple(trials.passed_over), timed=True)
+    return _Choice(runnable[best], tuple(trials.passed_over), timed=True)
+
+
+def _call(launch: Callable[[C], Launch], candidate: C) -> Callable[[], object]:
+    return launch(candidate).call
 
 
 def _compile_side_by_side(candidates: Sequence[C], compile: Callable[[C], object]) -> None:  # noqa: A002
@@ -193,7 +197,7 @@ def _compile_side_by_side(candidates: Sequence[C], compile: Callable[[C], object
 
 
 class _Trials(Generic[C]):
-    """Iterates over the candidates that run, each with its launch; the first call of it has ended by then.
+    """Iterates over the candidates that run: a launch of each has been called, has ended and is given back.
 
     Raises what `fastest` does when there is none.
     """
@@ -203,12 +207,11 @@ class _Trials(Generic[C]):
         self.passed_over: list[str] = []
         """Those before the current one that do not run, each with the reason."""
 
-    def __iter__(self) -> Iterator[tuple[C, Launch]]:
+    def __iter__(self) -> Iterator[C]:
         not_compiled: Exception | None = None
         for candidate in self._candidates:
             try:
-                made = self._launch(candidate)
-                made.call()
+                self._launch(candidate).call()
             except Exception as error:
                 if isinstance(error, Unsupported | OutOfResources):
                     reason = str(error)
@@ -222,7 +225,7 @@ class _Trials(Generic[C]):
                 continue
             # Two launches may share a workspace, so no two may be under way; and a fault shows here.
             torch.cuda.synchronize()
-            yield candidate, made
+            yield candidate
         if len(self.passed_over) < len(self._candidates):
             return
         none = f"none of {len(self._candidates)} configurations"

@@ -53,11 +53,11 @@ class Device:
         self.folder = folder
         self.monkeypatch = monkeypatch
 
-        def quickest(calls: list[Any]) -> tuple[int, float]:
+        def quickest(makers: list[Any]) -> tuple[int, float]:
             self.events.append("time")
             taken = []
-            for call in calls:
-                call()
+            for make in makers:
+                make()()
                 self.timed.append(self.last)
                 taken.append(self.seconds[self.last])
             return taken.index(min(taken)), min(taken)

@@ -52,7 +52,7 @@ class Candidates:
         monkeypatch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-        monkeypatch.setattr(tuning.timing, "quickest", lambda calls: (0, 1e-6))
+        monkeypatch.setattr(tuning.timing, "quickest", lambda makers: (0, 1e-6))
         self.start()
 
     def start(self) -> None:
