@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -179,6 +180,72 @@ def test_a_full_disk_condemns_no_candidate(candidates: Candidates, monkeypatch: 
     monkeypatch.setattr(triton.compiler.compiler, "get_cache_manager", fails(OSError(28, "No space left")))
     with pytest.raises(OSError, match="No space left"):
         candidates.tuned(a=lambda: compiled(good), b=lambda: None)
+
+
+class StandIn:
+    """In the place of Triton's CUDA driver, as JITFunction.run and CompiledKernel._init_handles use it.
+
+    Checked against triton/runtime/jit.py and triton/compiler/compiler.py of 3.6.0 and 3.7.1.
+    """
+
+    def __init__(self, load: Any) -> None:
+        self.launched: list[str] = []
+        properties = {"max_shared_mem": 232_448}
+        self.utils = SimpleNamespace(
+            get_device_properties=lambda device: properties,
+            load_binary=lambda *_: load() or (None, None, 16, 0, 1024),
+        )
+
+    def launcher_cls(self, src: Any, metadata: Any) -> Any:
+        return lambda *_: self.launched.append(metadata.name)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def is_active(self) -> bool:
+        return True
+
+
+def through_the_jit(monkeypatch: pytest.MonkeyPatch, load: Any) -> tuple[Launch, StandIn]:
+    """The tuned launch of two kernels, of which one compiles, both compiled side by side before."""
+    driver = StandIn(load)
+    monkeypatch.setattr(triton.runtime.driver, "_active", driver)
+    x = torch.zeros(4)
+    kernels = {"fails": adds_nothing, "runs": good, "runs too": good}
+    for kernel in kernels.values():
+        kernel.device_caches.clear()
+
+    def launch(name: str) -> Launch:
+        def call() -> torch.Tensor:
+            kernels[name][(1,)](x)
+            return x
+
+        return Launch(call)
+
+    made: Launch = tuning.tuned(
+        ("stream", "jit"), list(kernels), launch, lambda name: kernels[name].warmup(x, grid=(1,))
+    )
+    return made, driver
+
+
+def test_what_failed_beside_others_fails_again_when_it_is_tried(candidates: Candidates) -> None:
+    """Triton 3.6 compiles it again, 3.7 raises what it has kept."""
+    made, driver = through_the_jit(candidates.monkeypatch, lambda: None)
+    assert len(made.passed_over) == 1 and "NoneType" in made.passed_over[0]
+    assert driver.launched == ["good", "good"]
+
+
+def test_a_program_that_cannot_be_loaded_says_something_of_the_device(candidates: Candidates) -> None:
+    error = RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered")
+    with pytest.raises(RuntimeError) as raised:
+        through_the_jit(candidates.monkeypatch, fails(error))
+    assert raised.value is error
 
 
 def test_if_none_compiles_the_compiler_s_words_are_the_cause(candidates: Candidates) -> None:
