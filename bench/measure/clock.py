@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
+import torch
+
 from bench.measure import captured
+from bench.measure.out_of_memory import out_of_memory
 
 Calls = Sequence[Callable[[], Any]]
 """The `call`s of some launches, in the order they run."""
@@ -35,7 +39,7 @@ class Batch:
 
 
 class CaptureError(RuntimeError):
-    """These launches cannot be captured in a CUDA graph."""
+    """These launches cannot be captured in a CUDA graph. The process must not measure after this."""
 
 
 class Clock(Protocol):
@@ -49,6 +53,8 @@ class Clock(Protocol):
     """A batch may not hold more."""
     flush: Callable[[], None]
     """Evicts the last-level cache; queued before the timed part, never inside it."""
+    distrust: str
+    """Why nothing must be measured in this process any more; empty while nothing is known against it."""
 
     def batch(self, calls: Calls, flushed: bool) -> Batch:
         """A batch of these calls, its cache flushed before each run if `flushed`."""
@@ -72,6 +78,7 @@ class HostClock:
     name = "host"
     whole_turns = False
     most_launches = 100_000
+    distrust = ""
 
     def __init__(self, flush: Callable[[], None]) -> None:
         """`flush` evicts the last-level cache."""
@@ -117,6 +124,7 @@ class _CudaClock:
 
     resolution_s = 0.5e-6  # cudaEventElapsedTime's documented resolution
     spin_factor = 1.5
+    distrust = ""
 
     def __init__(
         self, cuda: Any, flush: Callable[[], None], now: Callable[[], float] = time.perf_counter
@@ -207,28 +215,21 @@ class GraphClock(_CudaClock):
     """Larger graphs take long to build and upload, and some drivers refuse them."""
 
     def batch(self, calls: Calls, flushed: bool) -> Batch:
-        """The captured graph; CaptureError if the calls cannot be captured. Keeps all they write.
+        """The captured graph; CaptureError or torch.OutOfMemoryError if there is none. Keeps all they write.
 
         Calls must have run before: the first ones compile, allocate workspaces and initialise handles,
         none of which may happen during capture.
         """
         graph = self.cuda.CUDAGraph()
-        collecting = gc.isenabled()
-        gc.disable()  # a finaliser that frees device memory would break the capture
-        try:
-            with self.cuda.graph(graph):
-                written = [call() for call in calls]
-        except RuntimeError as error:
-            raise CaptureError(str(error).splitlines()[0]) from error
-        finally:
-            if collecting:
-                gc.enable()
 
         def replay() -> list[Any]:
             graph.replay()
             return written
 
-        replay()  # the first replay uploads the graph
+        with self._capturing():
+            with self.cuda.graph(graph):
+                written = [call() for call in calls]
+            replay()  # the first replay uploads the graph
         batch = self._between_events(replay, flushed)
         batch.written = written
         return batch
@@ -237,8 +238,41 @@ class GraphClock(_CudaClock):
         """Those of the call's captured graph, with grid and block (bench/measure/captured.py)."""
         try:
             graph = self.cuda.CUDAGraph(keep_graph=True)
-            with self.cuda.graph(graph):
+            with self._capturing(), self.cuda.graph(graph):
                 call()
             return captured.kernels(graph.raw_cuda_graph(), self.libcuda)
         except (RuntimeError, TypeError, AttributeError, captured.Unknown):  # an older torch or driver
-            return ""
+            return ""  # what a failed capture has left behind is in `distrust`
+
+    @contextmanager
+    def _capturing(self) -> Iterator[None]:
+        """Raises what goes wrong inside as CaptureError, or as torch.OutOfMemoryError if that is the cause.
+
+        torch.cuda.graph restores the stream only if `capture_end` succeeds, and of what else a failed capture
+        leaves behind (memory pools, random generators) torch keeps no account.
+        """
+        collecting = gc.isenabled()
+        gc.disable()  # a finaliser that frees device memory would break the capture
+        try:
+            yield
+        except RuntimeError as error:
+            if short := out_of_memory(error):
+                raise torch.OutOfMemoryError(_first_line(short)) from error
+            said = _first_line(_first_of(error))
+            self.distrust = f"a capture failed: {said}"
+            raise CaptureError(said) from error
+        finally:
+            if collecting:
+                gc.enable()
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """The error that broke the capture: ending a broken capture raises another one over it."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -15,6 +15,7 @@ import torch
 
 from bench.measure.check import escaped, judged, outputs_of, poison
 from bench.measure.clock import Calls, CaptureError, Clock
+from bench.measure.out_of_memory import out_of_memory
 from bench.measure.ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, Turns, launches_per_sample, plan
 from bench.measure.sampling import Protocol as SamplingProtocol
 from bench.measure.sampling import Visit, collect, publish
@@ -70,11 +71,13 @@ class Bench:
     protocol: SamplingProtocol
     clock: Clock
     spare_clock: Clock | None
-    """Used for launches that the clock cannot capture; its name is then in the row."""
+    """For launches that cannot be captured, where a request asks for it; its name is then in the row."""
     telemetry: Telemetry
     synchronize: Callable[[], None]
     free_byte: Callable[[], int]
     seed: int
+    alive: Callable[[], None] = lambda: None
+    """Raises if this process can compute no longer, as after an illegal address."""
     now: Callable[[], float] = time.perf_counter
     """The wall clock that budgets are kept by."""
     probed_flop_per_s: dict[tuple[str, str, str], float] = field(default_factory=dict)
@@ -87,6 +90,23 @@ class Bench:
     def usable_byte(self) -> int:
         """Memory that is free, or would be if the arenas were given back."""
         return self.free_byte() + sum(arena.byte for arena in self._arenas.values())
+
+    def clock_named(self, name: str | None) -> Clock:
+        """The clock of this name; None: the one that is used unless another is asked for."""
+        if self.spare_clock is not None and name == self.spare_clock.name:
+            return self.spare_clock
+        assert name in (None, self.clock.name), name
+        return self.clock
+
+    def distrust(self) -> str:
+        """Why this process must not measure any more; empty if it may."""
+        if self.clock.distrust:
+            return self.clock.distrust
+        try:
+            self.alive()
+        except Exception as error:
+            return f"the device no longer answers: {type(error).__name__}: {_first_line(error)}"
+        return ""
 
     def arena(self, dtype: torch.dtype, byte: int) -> Arena:
         """Random memory of this type with room for `byte` bytes; others are given back if space is short."""
@@ -140,29 +160,37 @@ def measure(
     cold: bool,
     limits: Limits,
     first: bool = True,
+    clock: str | None = None,
 ) -> dict[str, Any]:
     """Columns of one visit: status, reason and, if ok, the times. Never raises for what a kernel does.
 
-    A `first` visit is probed and checked before it is timed; every visit is checked afterwards.
+    A `first` visit is probed and checked before it is timed; every visit is checked afterwards. `clock` is
+    the name of the clock, if not the usual one. Beside the columns stands `uncaptured` where the clock could
+    not capture the launches: only another clock, in another process, can time them.
     """
-    watch = Stopwatch()
-    facts: dict[str, Any] = {"seed": bench.seed, "fill": fill(problem.dtype), "clock": bench.clock.name}
+    watch, by = Stopwatch(), bench.clock_named(clock)
+    facts: dict[str, Any] = {"seed": bench.seed, "fill": fill(problem.dtype), "clock": by.name}
     try:
-        facts |= _measure(bench, operator, implementation, problem, cold, limits, first, watch)
+        facts |= _measure(bench, by, operator, implementation, problem, cold, limits, first, watch)
     except TooSlow as reason:
         facts |= {"status": "skipped", "reason": str(reason)}
     except Unsupported as reason:
         facts |= {"status": "unsupported", "reason": str(reason)}
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        facts |= {"status": "out_of_memory", "reason": _first_line(error)}
     except Exception as error:
-        no_memory = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-        status = "out_of_memory" if no_memory else "error"
-        facts |= {"status": status, "reason": f"{type(error).__name__}: {_first_line(error)}"}
+        facts |= failure(error)
+        if isinstance(error, CaptureError):
+            facts["uncaptured"] = True
     finally:
         with watch("setup_s"):
             gc.collect()
     return facts | watch.spent
+
+
+def failure(error: Exception) -> dict[str, Any]:
+    """Columns status and reason of what was raised: out_of_memory or error."""
+    if short := out_of_memory(error):
+        return {"status": "out_of_memory", "reason": _first_line(short)}
+    return {"status": "error", "reason": f"{type(error).__name__}: {_first_line(error)}"}
 
 
 def _first_line(error: BaseException) -> str:
@@ -172,6 +200,7 @@ def _first_line(error: BaseException) -> str:
 
 def _measure(
     bench: Bench,
+    clock: Clock,
     operator: Operator,
     implementation: str,
     problem: Problem,
@@ -202,15 +231,16 @@ def _measure(
             return facts | _wrong(error, tolerance, "before timing")
 
     with watch("setup_s"):
-        if not bench.clock.whole_turns:  # slots that no launch will visit need not be built
+        if not clock.whole_turns:  # slots that no launch will visit need not be built
             ring = ring.within(ceil(4 * limits.budget_s / first_s) + 2)
         several = slots(problem, ring.slots)
-        clock, turns = _turns(bench, several.calls, ring.flushed)
+        per_sample = launches_per_sample(clock, several.calls, bench.protocol)
+        turns = Turns(clock, several.calls, per_sample, ring.flushed)
         several.poison(turns)
         if cold:
             clock.flush()  # the poison must not leave outputs in the cache
         bench.synchronize()
-    facts |= {"clock": clock.name, "ring_slots": ring.slots, "flushed": ring.flushed}
+    facts |= {"ring_slots": ring.slots, "flushed": ring.flushed}
     facts["ring_byte"] = ring.slots * problem.byte
     with watch("measure_s"), _no_collector():
         telemetry = bench.telemetry
@@ -298,18 +328,6 @@ def probe(
         )
 
 
-def _turns(bench: Bench, calls: Calls, flushed: bool) -> tuple[Clock, Turns]:
-    """The ring cut into samples by the clock, or by the spare clock if these cannot be captured."""
-    try:
-        count = launches_per_sample(bench.clock, calls, bench.protocol)
-        return bench.clock, Turns(bench.clock, calls, count, flushed)
-    except CaptureError:
-        if bench.spare_clock is None:
-            raise
-        count = launches_per_sample(bench.spare_clock, calls, bench.protocol)
-        return bench.spare_clock, Turns(bench.spare_clock, calls, count, flushed)
-
-
 @contextmanager
 def _no_collector() -> Iterator[None]:
     gc.disable()
@@ -385,7 +403,7 @@ def check(bench: Bench, operator: Operator, implementation: str, problem: Proble
     except Unsupported as reason:
         return {"status": "unsupported", "reason": str(reason)}
     except Exception as raised:
-        return {"status": "error", "reason": f"{type(raised).__name__}: {_first_line(raised)}"}
+        return failure(raised)
     facts: dict[str, Any] = {"relative_error": error, "tolerance": tolerance}
     if error > tolerance:
         return facts | _wrong(error, tolerance, "of an untimed launch")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ import torch
 from bench.measure.clock import GraphClock, StreamClock
 from bench.measure.run import Bench
 from bench.measure.sampling import Protocol
+from bench.measure.worker import alive
 from bench.spec import Implementation, Launch, Operator, Problem, Unsupported
 
 QUEUE_S = 4e-6
@@ -47,6 +49,14 @@ class Graph:
         self.cuda, self.uploaded = cuda, False
         self.operations: list[Callable[[], float]] = []
 
+    def capture_end(self) -> None:
+        """CUDAGraph.cpp: what cudaStreamEndCapture refuses is raised before anything is put back."""
+        broken, self.cuda.broken = self.cuda.broken, ""
+        self.cuda.capturing = None
+        if broken:
+            raise RuntimeError(f"CUDA error: {broken}\nCUDA kernel errors might be reported later")
+        self.cuda.generator_capturing = False
+
     def replay(self) -> None:
         self.cuda.host_s += REPLAY_S if self.uploaded else UPLOAD_S
         self.uploaded = True
@@ -60,6 +70,15 @@ class SimulatedCuda:
         self.cache_byte = cache_byte
         self.cached: OrderedDict[object, int] = OrderedDict()
         self.capturing: Graph | None = None
+        self.broken = ""
+        """Why the capture that is going on cannot be ended."""
+        self.broken_by_shortage = ""
+        """The same, should memory run out in it."""
+        self.generator_capturing = False
+        self.stream = "default"
+        self.keeps_graphs = False
+        self.faulty = False
+        """Whether a kernel wrote to an illegal address: every later call fails, in this process."""
         self.cached_byte = 0
         self.slow_after_s = float("inf")
         self.flushes = 0
@@ -75,21 +94,45 @@ class SimulatedCuda:
         assert enable_timing
         return Event(self)
 
-    def CUDAGraph(self) -> Graph:
+    def CUDAGraph(self, keep_graph: bool = False) -> Graph:
+        if keep_graph and not self.keeps_graphs:
+            raise TypeError("as of a torch whose graphs cannot be looked into")
         return Graph(self)
 
     @contextlib.contextmanager
     def graph(self, graph: Graph) -> Iterator[None]:
-        self.capturing = graph
+        """As torch/cuda/graphs.py: `__exit__` restores the stream only after `capture_end` has succeeded."""
+        before, self.stream = self.stream, "capture"
+        self.capturing, self.generator_capturing = graph, True
         try:
             yield
         finally:
-            self.capturing = None
+            graph.capture_end()
+            self.stream = before
+
+    def current_stream(self) -> str:
+        return self.stream
+
+    def default_stream(self) -> str:
+        return "default"
+
+    def refuse(self) -> None:
+        """What a call does that is not permitted in a capture: it fails, and so does the capture's end."""
+        self.broken = "operation failed due to a previous error during capture"
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore")
+
+    def uniform_(self) -> None:
+        """A draw from the default generator; the sentence is that of torch 2.11's libtorch_cuda.so."""
+        if self.generator_capturing:
+            raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
+        self.launch(lambda: 1e-6)
 
     def _sleep(self, cycles: int) -> None:
         self.run(cycles / CLOCK_HZ)
 
     def synchronize(self) -> None:
+        if self.faulty:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered\nmore")
         self.host_s = max(self.host_s, self.device_s)
 
     # ---- what kernels do
@@ -139,6 +182,9 @@ class Doubling(Problem):
         Implementation("breaking", "", ("cuda",), {"float32": (0, 0)}),
         Implementation("allocating", "", ("cuda",), {"float32": (0, 0)}),
         Implementation("slow", "", ("cuda",), {"float32": (0, 0)}),
+        Implementation("exhausting", "", ("cuda",), {"float32": (0, 0)}),
+        Implementation("raising", "", ("cuda",), {"float32": (0, 0)}),
+        Implementation("faulting", "", ("cuda",), {"float32": (0, 0)}),
     )
     size: int
     seconds_each: float = 0.0
@@ -212,7 +258,7 @@ def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -
 
         def call() -> torch.Tensor:
             if cuda.capturing is not None:
-                raise RuntimeError("operation not permitted when stream is capturing")
+                cuda.refuse()
             cuda.launch(kernel(x, y))
             return y
 
@@ -251,6 +297,29 @@ def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -
 
         return Launch(call)
 
+    def exhausting(problem: Doubling, x: torch.Tensor) -> Launch:
+        """Memory runs out while it is captured; whether that breaks the capture, too, is up to the device."""
+        y = torch.empty_like(x)
+
+        def call() -> torch.Tensor:
+            if cuda.capturing is not None:
+                cuda.broken = cuda.broken_by_shortage
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
+            cuda.launch(kernel(x, y))
+            return y
+
+        return Launch(call, (y,))
+
+    def raising(problem: Doubling, x: torch.Tensor) -> Launch:
+        raise RuntimeError("no tile fits")
+
+    def faulting(problem: Doubling, x: torch.Tensor) -> Launch:
+        def call() -> torch.Tensor:
+            cuda.faulty = True
+            return x
+
+        return Launch(call, (x,))
+
     def declining(problem: Doubling, x: torch.Tensor) -> Launch:
         raise Unsupported(f"the library takes no {problem.size} elements")
 
@@ -260,7 +329,10 @@ def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -
         reference=lambda problem, x: 2 * x.double(),
         implementations={
             f.__name__: f
-            for f in (good, escaping, uncapturable, wrong, breaking, allocating, slow, declining)
+            for f in (
+                *(good, escaping, uncapturable, wrong, breaking, allocating, slow, exhausting, raising),
+                *(faulting, declining),
+            )
         },
         tolerance=lambda problem, implementation: 1e-6,
         examples=[],
@@ -291,6 +363,7 @@ def simulated_bench(cuda: SimulatedCuda, protocol: Protocol | None = None) -> Be
         protocol=protocol or Protocol(),
         clock=GraphClock(cuda, cuda.flush, cuda.host_now),
         spare_clock=StreamClock(cuda, cuda.flush, cuda.host_now),
+        alive=partial(alive, cuda, cuda),
         telemetry=NoTelemetry(),
         synchronize=cuda.synchronize,
         free_byte=lambda: 1 << 30,

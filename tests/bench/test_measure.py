@@ -94,10 +94,17 @@ def test_an_escaping_kernel_has_no_time() -> None:
     assert "median_s" not in facts
 
 
-def test_what_cannot_be_captured_is_timed_by_the_stream_and_says_so() -> None:
+def test_what_cannot_be_captured_says_so_and_is_timed_by_the_stream_when_asked() -> None:
+    """Not in the same process: what a failed capture has left behind there is not known."""
     facts = run("uncapturable", 1 << 12)
-    assert facts["status"] == "ok"
-    assert facts["clock"] == "stream"
+    assert facts["status"] == "error" and facts["uncaptured"] and "median_s" not in facts
+    assert "operation not permitted when stream is capturing" in facts["reason"]
+    cuda = SimulatedCuda()
+    problem = Doubling(dtype="float32", size=1 << 12)
+    bench, operator = simulated_bench(cuda), doubling(cuda, COLD_S, WARM_S)
+    facts = measure(bench, operator, "uncapturable", problem, True, LIMITS, clock="stream")
+    assert facts["status"] == "ok" and "uncaptured" not in facts
+    assert facts["clock"] == "stream" and bench.distrust() == ""
     assert facts["median_s"] == pytest.approx(COLD_S, rel=0.1)
 
 

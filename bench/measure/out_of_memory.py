@@ -1,0 +1,22 @@
+"""Which exceptions mean that memory ran out: several libraries raise an ordinary RuntimeError for it."""
+
+from __future__ import annotations
+
+import torch
+
+MESSAGES = ("CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "can't allocate memory")
+"""The runtime's own (instantiating or uploading a graph), Triton's (loading a kernel), torch's on a CPU."""
+
+
+def out_of_memory(error: BaseException | None) -> BaseException | None:
+    """The exception of this one's chain that says so; None if memory is not the matter.
+
+    The chain matters because ending a capture may raise an error of its own over the one that broke it.
+    """
+    while error is not None:
+        if isinstance(error, MemoryError | torch.OutOfMemoryError):
+            return error
+        if isinstance(error, RuntimeError) and any(message in str(error) for message in MESSAGES):
+            return error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return None
