@@ -245,6 +245,7 @@ def _measure(
     with watch("measure_s"), _no_collector():
         telemetry = bench.telemetry
         telemetry.start()
+        late = clock.late
         visit = collect(
             turns,
             bench.protocol,
@@ -257,6 +258,8 @@ def _measure(
             clock_hz=telemetry.clock_hz,
         )
         facts |= telemetry.stop()
+    if clock.start_s is not None:
+        facts |= {"clock_start_s": clock.start_s, "late_samples": clock.late - late}
     with watch("check_s"):
         if left := several.escaped(turns):
             reason = f"{left} timed launches wrote nothing: they escaped the {clock.name} clock"

@@ -27,6 +27,8 @@ REPLAY_S = 20e-6
 UPLOAD_S = 5e-3
 """Host time of a graph's first replay."""
 CLOCK_HZ = 1.5e9
+IDLE_AFTER_S = 5e-3
+"""Without work for this long the device's clock falls back."""
 
 
 class Event:
@@ -34,10 +36,14 @@ class Event:
         self.cuda, self.at_s = cuda, 0.0
 
     def record(self) -> None:
-        self.at_s = self.cuda.run(0.0)
+        self.at_s = self.cuda.run(self.cuda.event_s)
 
     def synchronize(self) -> None:
         self.cuda.host_s = max(self.cuda.host_s, self.at_s)
+
+    def query(self) -> bool:
+        """Whether the device has passed it by now: cudaEventQuery."""
+        return self.at_s <= self.cuda.host_s
 
     def elapsed_time(self, end: Event) -> float:
         """Milliseconds, in steps of half a microsecond."""
@@ -60,13 +66,22 @@ class Graph:
     def replay(self) -> None:
         self.cuda.host_s += REPLAY_S if self.uploaded else UPLOAD_S
         self.uploaded = True
+        self.cuda.advance(lambda: self.cuda.graph_start_s)
         for operation in self.operations:
-            self.cuda.device_s = max(self.cuda.device_s, self.cuda.host_s) + operation()
+            self.cuda.advance(lambda run=operation: self.cuda.node_s + run())
 
 
 class SimulatedCuda:
     def __init__(self, cache_byte: int = 1 << 14) -> None:
         self.host_s = self.device_s = 0.0
+        self.busy_s = 0.0
+        """For how long it has been loaded."""
+        self.idle_hz, self.rise_s = CLOCK_HZ, 0.0
+        """The clock of an idle device, and the load after which it runs at CLOCK_HZ."""
+        self.stall: Callable[[], float] = lambda: 0.0
+        """Host seconds lost while an operation is queued."""
+        self.graph_start_s = self.node_s = self.event_s = 0.0
+        """Device seconds before the first kernel of a graph, before each, and to record an event."""
         self.cache_byte = cache_byte
         self.cached: OrderedDict[object, int] = OrderedDict()
         self.capturing: Graph | None = None
@@ -128,7 +143,18 @@ class SimulatedCuda:
         self.launch(lambda: 1e-6)
 
     def _sleep(self, cycles: int) -> None:
-        self.run(cycles / CLOCK_HZ)
+        """A kernel that counts the device's own clock, which rises while the device is loaded."""
+
+        def spin() -> float:
+            left, seconds = float(cycles), 0.0
+            while left >= 1:
+                risen = min(1.0, (self.busy_s + seconds) / self.rise_s) if self.rise_s else 1.0
+                rate = self.idle_hz + risen * (CLOCK_HZ - self.idle_hz)
+                step_s = min(left / rate, 1e-3)
+                left, seconds = left - step_s * rate, seconds + step_s
+            return seconds
+
+        self.launch(spin)
 
     def synchronize(self) -> None:
         if self.faulty:
@@ -137,18 +163,30 @@ class SimulatedCuda:
 
     # ---- what kernels do
 
+    def advance(self, operation: Callable[[], float]) -> float:
+        """Let the device do what was queued by now; the time at which it will have ended."""
+        begin = max(self.device_s, self.host_s)
+        if begin - self.device_s > IDLE_AFTER_S:
+            self.busy_s = 0.0
+        seconds = operation()
+        self.device_s = begin + seconds
+        self.busy_s += seconds
+        return self.device_s
+
     def run(self, seconds: float) -> float:
         """Queue one operation of this length; the time at which it will have ended."""
-        self.host_s += QUEUE_S
-        self.device_s = max(self.device_s, self.host_s) + seconds
-        return self.device_s
+        return self.queue(lambda: seconds)
+
+    def queue(self, operation: Callable[[], float]) -> float:
+        self.host_s += QUEUE_S + self.stall()
+        return self.advance(operation)
 
     def launch(self, operation: Callable[[], float]) -> None:
         """Queue a kernel, or capture it. `operation` does its work and says how long it takes."""
         if self.capturing is not None:
             self.capturing.operations.append(operation)
         else:
-            self.run(operation())
+            self.queue(operation)
 
     def touch(self, slot: object, byte: int) -> bool:
         """Whether the slot was cached; it is now."""
