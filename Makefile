@@ -17,7 +17,7 @@ DRAWN := $(FIGURES)/readme
 
 # Tests that neither time anything nor start a run: they may share the processors.
 TOGETHER := tests/kernels tests/plots tests/test_imports.py $(wildcard tests/test_workflow*.py) \
-	$(wildcard $(addprefix tests/bench/test_,$(addsuffix .py,attended calibration ceilings change_points compare* coverage \
+	$(wildcard $(addprefix tests/bench/test_,$(addsuffix .py,agreement attended calibration ceilings change_points compare* coverage \
 	datasheet duel efficiency exporting* fitness flags gathering giving_up history* importing* journal* levels* model nightly \
 	our_sweeps predicting published quantization report_ceilings score several_gpus shard speedup structure sweep \
 	transfer visits)))

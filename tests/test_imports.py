@@ -51,6 +51,7 @@ ALLOWED = {
         *("bench.judge.flags", "bench.measure.sampling", "bench.model.ceilings"),
         *("bench.spec", "bench.store"),
     },
+    "bench/agreement.py": set[str](),
     "bench/asking.py": {
         *("bench.device", "bench.measure.sampling", "bench.model", "bench.schedule", "bench.spec"),
         "bench.sweep",
@@ -86,7 +87,14 @@ ALLOWED = {
 NO_TORCH = [
     *("bench.spec", "bench.sweep", "bench.store", "bench.device", "bench.session", "bench.plugin"),
     *("bench.report", "bench.listing", "bench.model.ceilings", "bench.model.roofline", "bench.judge.flags"),
-    *("bench.giving_up", "bench.lock", "bench.overhead", "bench.measure.process", "bench.report_compare"),
+    *(
+        "bench.agreement",
+        "bench.giving_up",
+        "bench.lock",
+        "bench.overhead",
+        "bench.measure.process",
+        "bench.report_compare",
+    ),
     *("bench.report_score", "bench.judge.score", "bench.judge.speedup"),
     *("bench.model.structure", "bench.model.calibration", "bench.model.levels", "bench.model.one_tile"),
     *("bench.model.transfer", "bench.model.known", "bench.predicting"),

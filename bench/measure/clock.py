@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 
 from bench.measure import captured
-from bench.measure.out_of_memory import out_of_memory
+from bench.measure.failure import first_line, out_of_memory
 from bench.measure.spin import Hiding, Spin
 
 Calls = Sequence[Callable[[], Any]]
@@ -294,8 +294,8 @@ class GraphClock(_CudaClock):
             yield
         except RuntimeError as error:
             if short := out_of_memory(error):
-                raise torch.OutOfMemoryError(_first_line(short)) from error
-            said = _first_line(_first_of(error))
+                raise torch.OutOfMemoryError(first_line(short)) from error
+            said = first_line(_first_of(error))
             self.distrust = f"a capture failed: {said}"
             raise CaptureError(said) from error
         finally:
@@ -312,8 +312,3 @@ def _first_of(error: BaseException) -> BaseException:
     while (before := error.__cause__ or error.__context__) is not None:
         error = before
     return error
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -15,7 +15,7 @@ import torch
 
 from bench.measure.check import escaped, judged, outputs_of, poison
 from bench.measure.clock import Calls, CaptureError, Clock
-from bench.measure.out_of_memory import out_of_memory
+from bench.measure.failure import failure, first_line
 from bench.measure.ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, Turns, launches_per_sample, plan
 from bench.measure.sampling import Protocol as SamplingProtocol
 from bench.measure.sampling import Visit, collect, publish
@@ -105,7 +105,7 @@ class Bench:
         try:
             self.alive()
         except Exception as error:
-            return f"the device no longer answers: {type(error).__name__}: {_first_line(error)}"
+            return f"the device no longer answers: {type(error).__name__}: {first_line(error)}"
         return ""
 
     def arena(self, dtype: torch.dtype, byte: int) -> Arena:
@@ -177,25 +177,11 @@ def measure(
     except Unsupported as reason:
         facts |= {"status": "unsupported", "reason": str(reason)}
     except Exception as error:
-        facts |= failure(error)
-        if isinstance(error, CaptureError):
-            facts["uncaptured"] = True
+        facts |= failure(error) | ({"uncaptured": True} if isinstance(error, CaptureError) else {})
     finally:
         with watch("setup_s"):
             gc.collect()
     return facts | watch.spent
-
-
-def failure(error: Exception) -> dict[str, Any]:
-    """Columns status and reason of what was raised: out_of_memory or error."""
-    if short := out_of_memory(error):
-        return {"status": "out_of_memory", "reason": _first_line(short)}
-    return {"status": "error", "reason": f"{type(error).__name__}: {_first_line(error)}"}
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _measure(

@@ -1,6 +1,8 @@
-"""Which exceptions mean that memory ran out: several libraries raise an ordinary RuntimeError for it."""
+"""What a row says of an exception, and whether memory ran out: often that is an ordinary RuntimeError."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -20,3 +22,15 @@ def out_of_memory(error: BaseException | None) -> BaseException | None:
             return error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None
+
+
+def failure(error: Exception) -> dict[str, Any]:
+    """Columns status and reason of what was raised: out_of_memory or error."""
+    if short := out_of_memory(error):
+        return {"status": "out_of_memory", "reason": first_line(short)}
+    return {"status": "error", "reason": f"{type(error).__name__}: {first_line(error)}"}
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of its text, or the name of its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
