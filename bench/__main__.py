@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import subprocess
@@ -345,7 +344,10 @@ def coverage(
 
 @app.command()
 def instruments(bench_device: DeviceOption = "auto") -> None:
-    """Our clocks beside independent ones: the same launches, one process, in turns."""
+    """Our clocks beside independent ones: the same launches, in turns where they can share a process."""
+    from rich.console import Console
+
+    from bench.agreement import WIDTH, compare_instruments
     from bench.lock import DeviceBusy, device_lock
     from bench.measure.process import ENVIRONMENT, FORBIDDEN
 
@@ -362,14 +364,10 @@ def instruments(bench_device: DeviceOption = "auto") -> None:
                 "threads": device.sm_count if device.kind == "cpu" else 1,
                 "name": str(device) if device.kind == "cuda" else f"{device.name}, {device.sm_count} cores",
             }
-            finished = subprocess.run(
-                [sys.executable, "-m", "bench.measure.instruments", json.dumps(settings)],
-                cwd=Path(__file__).parents[1],
-                env=environment,
-            )
+            code = compare_instruments(settings, environment, Console(width=WIDTH))
     except (DeviceError, DeviceBusy) as error:
         refuse(str(error))
-    raise typer.Exit(finished.returncode)
+    raise typer.Exit(code)
 
 
 @app.command("self")

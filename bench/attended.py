@@ -1,9 +1,14 @@
-"""The worker of one device, seen from a run: started when first asked, replaced when it dies."""
+"""The worker of one device, seen from a run: started when first asked, replaced when it dies.
+
+It is also replaced when it says itself that it can no longer be trusted (`renew`, bench/measure/worker.py). A
+row whose status is `error` is no reason: most errors are raised by Python and leave the device as it was.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from typing import Any
 
 from bench.device import Device
@@ -12,6 +17,10 @@ from bench.measure.process import Worker, WorkerDied
 START_DEADLINE_S = 120.0
 GRACE_S = {"cpu": 60.0, "cuda": 600.0}
 """Beyond its sampling time a visit may build, compile and tune for this long before it counts as hung."""
+
+
+CAPTURES_TRIED = 3
+"""Problems that an implementation may fail to have captured before it is timed by the stream at once."""
 
 
 class Stopped(Exception):
@@ -29,6 +38,10 @@ class Attended:
         """Wall seconds spent starting workers."""
         self.hello: dict[str, Any] = {}
         """What the worker said when it started: versions."""
+        self.renewed: Counter[str] = Counter()
+        """Why workers that were alive had to be replaced, and how often."""
+        self._uncaptured: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        """(operator, implementation) -> the parameters that could not be captured."""
         self._worker: Worker | None = None
         self._gate = threading.Lock()
         """Held while a worker begins or ceases to be ours: `stop` comes from another thread."""
@@ -37,18 +50,33 @@ class Attended:
     def answer(self, request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
         """The worker's answer, or columns `status` and `reason` that say how it died.
 
-        Stopped if it was ended by `stop`, or is to be asked after that.
+        What cannot be captured is asked for once more, of a new worker and by the stream clock. Stopped if it
+        was ended by `stop`, or is to be asked after that.
         """
+        if request["do"] != "measure":
+            return self._answer(request, sampling_s)
+        what = (request["operator"], request["implementation"])
+        failed = self._uncaptured.get(what, [])
+        if request["parameters"] in failed or len(failed) >= CAPTURES_TRIED:
+            request = request | {"clock": "stream"}
+        answer = self._answer(request, sampling_s)
+        if answer.pop("uncaptured", False):
+            self._uncaptured[what] = [*failed, request["parameters"]]
+            answer = self._answer(request | {"clock": "stream"}, sampling_s)
+        return answer
+
+    def _answer(self, request: dict[str, Any], sampling_s: float) -> dict[str, Any]:
         try:
-            found = self.started().ask(request, 3 * sampling_s + self.grace_s)
+            answer = self.started().ask(request, 3 * sampling_s + self.grace_s)
         except WorkerDied as death:
             self.close()
             if self._stopped:
                 raise Stopped from death
             return {"status": death.status, "reason": str(death)}
-        if found.get("status") == "error" and self.device.kind == "cuda":
-            self.close()  # after an illegal address every later launch in that process fails too
-        return found
+        if cause := answer.pop("renew", ""):
+            self.renewed[cause] += 1
+            self.close()
+        return answer
 
     def started(self) -> Worker:
         """The worker that is there; WorkerDied if none starts, Stopped if none is to start any more."""

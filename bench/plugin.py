@@ -172,7 +172,7 @@ class Run:
         number = failures = 0
         to_come = {session.run_id: session.expected for session in self.sessions}
         with at_once(self.sessions) if self._concurrent else nullcontext(in_turn(self.sessions)) as visits:
-            for session, case, row, expected, left_s in visits:
+            for session, case, row, expected, left_s, given_up in visits:
                 to_come[session.run_id] = expected
                 if row.status not in ("unsupported", "skipped"):
                     number += 1
@@ -180,6 +180,8 @@ class Run:
                     line = report.progress_line(number, total, row, case.problem, left_s)
                     say(f"{_short(session.device)} {line}" if several else line)
                     failures += row.status != "ok"
+                for sentence in given_up:
+                    say(sentence)
                 if most_failures is not None and 0 < most_failures <= failures:
                     self.stopped = f"stopped after {failures} failures"
                     return
@@ -310,6 +312,7 @@ class Run:
         if drawn := report.table(rows, problems):
             lines += [drawn, ""]
         lines += report.account(rows, session.elapsed_s, measured_s(rows), session.starting_s)
+        lines += [*session.given_up, *session.renewed]
         lines += report.sentinel_lines(rows)
         if not any(is_ceiling(row.sweep) for row in rows):
             lines.append('no ceilings among these cases, so no roof: give -k "ceilings or (...)"')

@@ -16,6 +16,7 @@ from typing import Any
 from bench import asking
 from bench.attended import Attended
 from bench.device import Device
+from bench.giving_up import GivingUp
 from bench.itinerary import itinerary
 from bench.journal import Journal, finish
 from bench.left import Kind, Left, begin, go_on
@@ -64,6 +65,7 @@ class Session:
         self.run_id = f"{stamp}-{self._commit.rstrip('+') or 'unknown'}"
         self.protocol: Protocol = protocol(self.device.kind, self.visits, self.regime)
         self._worker = Attended(self.device, SEED, self.grace_s)
+        self._giving_up = GivingUp()
         self._journal: Journal | None = None
         self._held = ExitStack()
         self.unlocked = ""
@@ -114,12 +116,16 @@ class Session:
         """Compile, tune and check, untimed, whatever will be visited: what fails has its row and no visit."""
         for case in self._jobs.values():
             what = (case.implementation, case.problem)
-            if what in self._checked or case.key in self._made or self.missing(case):
+            if what in self._checked or case.key in self._made:
+                continue
+            if self.missing(case) or self._giving_up.reason(case):
                 continue
             self._checked.add(what)
             facts = self.check(*what)
             if facts["status"] != "ok":
-                self._keep(self._row(case, facts, 0))
+                row = self._row(case, facts, 0)
+                self._keep(row)
+                self._giving_up.saw(case, row)
         self.dismiss()  # it would die with the thread that started it, which may be about to end
 
     @property
@@ -161,6 +167,7 @@ class Session:
         refused = None if made else self._refusal(case)
         row = self._row(case, refused or self._ask(case), len(made))
         self._keep(row, sync=refused is None)  # a refusal costs nothing to find again
+        self._giving_up.saw(case, row)
         if refused is None and not is_ceiling(case.sweep):
             launches_s = 4 * (row.median_s or 0.0)
             self._pace.visited(time.perf_counter() - begin - (row.measure_s or 0.0) - launches_s)
@@ -265,6 +272,8 @@ class Session:
         """Status and reason of a case that is not worth asking the worker for."""
         if found := asking.impossible(case, self.device):
             return found
+        if reason := self._giving_up.reason(case):
+            return {"status": "skipped", "reason": reason}
         if is_ceiling(case.sweep):
             limit_s = launch_limit_s(self.budget_s)
             predicted_s = self.predicted_s(case, self.ceilings(threads=case.threads))
@@ -311,6 +320,17 @@ class Session:
         threads = self._worker.threads(case.threads)
         request = asking.measure(case, self.protocol, self.budget_s, sampling_s, threads, not checked)
         return self._worker.answer(request, sampling_s)
+
+    @property
+    def given_up(self) -> list[str]:
+        """A sentence for each implementation that is asked no more in this run."""
+        return self._giving_up.lines
+
+    @property
+    def renewed(self) -> list[str]:
+        """Why workers that were alive were replaced, a sentence for each cause."""
+        causes = self._worker.renewed.most_common()
+        return [f"worker replaced {'once' if n == 1 else f'{n} times'}: {cause}" for cause, n in causes]
 
     @property
     def libraries(self) -> str:

@@ -118,7 +118,21 @@ class Measurement:
         "whether window medians agreed before sampling, on every visit", over="least", default=None
     )
     settle_s: float | None = column("seconds of settling, all visits together", over="sum", default=None)
-    step_s: float | None = column("the clock's step divided by the launches of a sample", default=None)
+    step_s: float | None = column(
+        "the clock's step, or clock_start_s if that is more, divided by the launches of a sample",
+        default=None,
+    )
+    clock_start_s: float | None = column(
+        "seconds between the events of a sample that no launch accounts for, as measured: the start of a "
+        "graph, or an empty pair of events; not subtracted (GPU)",
+        over="most",
+        default=None,
+    )
+    late_samples: int | None = column(
+        "samples thrown away and taken again, since the host was not done queueing when they began (GPU)",
+        over="sum",
+        default=None,
+    )
     visits: int | None = column(
         "visits, spread over the run, whose samples are published; each built, settled and timed anew",
         default=None,

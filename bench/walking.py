@@ -32,6 +32,8 @@ class Visited(NamedTuple):
     """About how many visits of this session are to come."""
     left_s: float | None
     """About how long they will take; None while nothing is known."""
+    given_up: Sequence[str] = ()
+    """A sentence for each implementation that is asked no more because of this visit."""
 
 
 def in_turn(sessions: Sequence[Session]) -> Iterator[Visited]:
@@ -81,8 +83,11 @@ class _Ended(NamedTuple):
 
 
 def _walk(session: Session) -> Iterator[Visited]:
+    said = 0
     for case, row in session.walk():
-        yield Visited(session, case, row, session.expected, session.left_s())
+        given_up = session.given_up[said:]
+        said += len(given_up)
+        yield Visited(session, case, row, session.expected, session.left_s(), given_up)
 
 
 def _tell(session: Session, tell: Callable[[Visited | _Ended], None]) -> None:

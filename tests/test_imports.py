@@ -40,6 +40,7 @@ ALLOWED = {
     "bench/exporting": {"bench.exporting", "bench.judge", "bench.model", "bench.store"},
     "bench/importing": {"bench.datasheet", "bench.importing", "bench.spec", "bench.store", "bench.sweep"},
     "bench/attended.py": {"bench.device", "bench.measure.process"},
+    "bench/giving_up.py": {"bench.model.ceilings", "bench.store", "bench.sweep"},
     "bench/itinerary.py": set[str](),
     "bench/journal.py": {"bench.store"},
     "bench/pace.py": {"bench.schedule"},
@@ -50,6 +51,7 @@ ALLOWED = {
         *("bench.judge.flags", "bench.measure.sampling", "bench.model.ceilings"),
         *("bench.spec", "bench.store"),
     },
+    "bench/agreement.py": set[str](),
     "bench/asking.py": {
         *("bench.device", "bench.measure.sampling", "bench.model", "bench.schedule", "bench.spec"),
         "bench.sweep",
@@ -61,8 +63,8 @@ ALLOWED = {
     "bench/walking.py": {"bench.attended", "bench.session", "bench.store", "bench.sweep"},
     "bench/session.py": {
         *("bench.asking", "bench.left", "bench.shard"),
-        *("bench.attended", "bench.device", "bench.itinerary", "bench.journal", "bench.lock"),
-        *("bench.measure.sampling", "bench.model", "bench.pace", "bench.row", "bench.schedule"),
+        *("bench.attended", "bench.device", "bench.giving_up", "bench.itinerary", "bench.journal"),
+        *("bench.lock", "bench.measure.sampling", "bench.model", "bench.pace", "bench.row", "bench.schedule"),
         *("bench.spec", "bench.store", "bench.sweep", "bench.visits"),
     },
     "bench/plugin.py": {
@@ -85,7 +87,14 @@ ALLOWED = {
 NO_TORCH = [
     *("bench.spec", "bench.sweep", "bench.store", "bench.device", "bench.session", "bench.plugin"),
     *("bench.report", "bench.listing", "bench.model.ceilings", "bench.model.roofline", "bench.judge.flags"),
-    *("bench.lock", "bench.overhead", "bench.measure.process", "bench.report_compare"),
+    *(
+        "bench.agreement",
+        "bench.giving_up",
+        "bench.lock",
+        "bench.overhead",
+        "bench.measure.process",
+        "bench.report_compare",
+    ),
     *("bench.report_score", "bench.judge.score", "bench.judge.speedup"),
     *("bench.model.structure", "bench.model.calibration", "bench.model.levels", "bench.model.one_tile"),
     *("bench.model.transfer", "bench.model.known", "bench.predicting"),

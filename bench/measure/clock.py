@@ -11,10 +11,17 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from statistics import median
 from typing import Any, Protocol
 
+import torch
+
 from bench.measure import captured
+from bench.measure.failure import first_line, out_of_memory
+from bench.measure.spin import Hiding, Spin
 
 Calls = Sequence[Callable[[], Any]]
 """The `call`s of some launches, in the order they run."""
@@ -35,20 +42,36 @@ class Batch:
 
 
 class CaptureError(RuntimeError):
-    """These launches cannot be captured in a CUDA graph."""
+    """These launches cannot be captured in a CUDA graph. The process must not measure after this."""
 
 
 class Clock(Protocol):
     """Makes batches. The only thing that knows how this device's time is read."""
 
     name: str
-    resolution_s: float
     whole_turns: bool
     """Whether a batch is costly to make, so that one batch must hold whole turns of the ring."""
     most_launches: int
     """A batch may not hold more."""
     flush: Callable[[], None]
     """Evicts the last-level cache; queued before the timed part, never inside it."""
+    distrust: str
+    """Why nothing must be measured in this process any more; empty while nothing is known against it."""
+
+    @property
+    def resolution_s(self) -> float:
+        """Seconds by which a sample may be off, whatever it holds."""
+        ...
+
+    @property
+    def start_s(self) -> float | None:
+        """Of a GPU's clock the part of a sample that no launch accounts for; None where there is none."""
+        ...
+
+    @property
+    def late(self) -> int:
+        """Samples thrown away so far, since the host was not done queueing when they began."""
+        ...
 
     def batch(self, calls: Calls, flushed: bool) -> Batch:
         """A batch of these calls, its cache flushed before each run if `flushed`."""
@@ -72,6 +95,9 @@ class HostClock:
     name = "host"
     whole_turns = False
     most_launches = 100_000
+    distrust = ""
+    start_s = None
+    late = 0
 
     def __init__(self, flush: Callable[[], None]) -> None:
         """`flush` evicts the last-level cache."""
@@ -108,55 +134,53 @@ class HostClock:
         return ""
 
 
-class _CudaClock:
-    """What the two CUDA clocks share: events behind a spinning kernel that hides the host.
+EVENT_STEP_S = 0.5e-6
+"""cudaEventElapsedTime's documented resolution."""
+STARTS = 15
+"""Measurements of what lies between two events beside the launches, of which the median is taken."""
+MANY = 65
+"""Kernels of the larger of the two graphs whose times make a line."""
 
-    The spin lasts half as long again as the host needs to queue what follows, so the device never
-    waits for the host between the two events. `cuda` is `torch.cuda`, or a simulation of it.
+
+class _CudaClock:
+    """What the two CUDA clocks share: events behind a spinning kernel that hides the host (spin.py).
+
+    `cuda` is `torch.cuda`, or a simulation of it.
     """
 
-    resolution_s = 0.5e-6  # cudaEventElapsedTime's documented resolution
-    spin_factor = 1.5
+    distrust = ""
 
     def __init__(
         self, cuda: Any, flush: Callable[[], None], now: Callable[[], float] = time.perf_counter
     ) -> None:
-        """`now` is the host's clock, by which queueing is timed."""
+        """`now` is the host's clock, by which queueing is timed. Loads the device for 0.1 s at least."""
         self.cuda, self.flush, self.now = cuda, flush, now
-        self.cycles_per_s = self._cycles_per_s()
+        self._spin = Spin(cuda)
 
-    def _cycles_per_s(self) -> float:
-        """Clock rate of the spinning kernel, measured: 1e6 cycles between two events."""
-        start, end = (self.cuda.Event(enable_timing=True) for _ in range(2))
-        best = float("inf")
-        for _ in range(3):
-            start.record()
-            self.cuda._sleep(1_000_000)
-            end.record()
-            end.synchronize()
-            best = min(best, float(start.elapsed_time(end)) * 1e-3)
-        return 1_000_000 / best
+    @property
+    def cycles_per_s(self) -> float:
+        """Clock rate of the spinning kernel on a loaded device, as measured when the clock was made."""
+        return self._spin.cycles_per_s
+
+    @property
+    def late(self) -> int:
+        """Samples thrown away so far, since the host was not done queueing when they began."""
+        return self._spin.late
+
+    @cached_property
+    def start_s(self) -> float:
+        """Seconds between two events that no launch accounts for; measured when first asked for."""
+        raise NotImplementedError
+
+    @property
+    def resolution_s(self) -> float:
+        """How far a sample may be off: `start_s` is never subtracted, but samples are made long beside it."""
+        return max(EVENT_STEP_S, self.start_s)
 
     def _between_events(self, queue: Callable[[], list[Any]], flushed: bool) -> Batch:
-        start, end = (self.cuda.Event(enable_timing=True) for _ in range(2))
-        self.cuda.synchronize()
-        begin = self.now()
-        queue()
-        queueing_s = self.now() - begin  # the queue was empty: this is the host's time alone
-        self.cuda.synchronize()
-        spin = int(self.spin_factor * queueing_s * self.cycles_per_s) + 10_000
-
-        def run() -> tuple[float, list[Any]]:
-            if flushed:
-                self.flush()
-            self.cuda._sleep(spin)
-            start.record()
-            written = queue()
-            end.record()
-            end.synchronize()
-            return float(start.elapsed_time(end)) * 1e-3, written
-
-        return Batch(run)
+        hiding = Hiding(self._spin, queue, self.now)
+        before = self.flush if flushed else _nothing
+        return Batch(lambda: hiding.timed(before, queue))
 
     def enqueue_s(self, call: Callable[[], Any]) -> float:
         """Host seconds to queue one call, the median of 20 into an idle queue."""
@@ -177,6 +201,12 @@ class StreamClock(_CudaClock):
     whole_turns = False
     most_launches = 1000
     """The launch queue is finite (1024 on the devices known): past it the host would wait mid-way."""
+
+    @cached_property
+    def start_s(self) -> float:
+        """Seconds from one event to the next with nothing in between."""
+        pair = self._between_events(list, False)
+        return median(pair() for _ in range(STARTS))
 
     def kernels(self, call: Callable[[], Any]) -> str:
         """Empty: what cannot be captured cannot be read."""
@@ -206,29 +236,37 @@ class GraphClock(_CudaClock):
     most_launches = 16_384
     """Larger graphs take long to build and upload, and some drivers refuse them."""
 
+    @cached_property
+    def start_s(self) -> float:
+        """The start of a graph: where the line through graphs of 1 and of many tiny kernels meets none.
+
+        Not measured when the clock is made: where nothing can be captured, that would spoil each new process.
+        CaptureError if it cannot be.
+        """
+        one, many = (self.batch([self._tiny] * count, False) for count in (1, MANY))
+        pairs = [(one(), many()) for _ in range(STARTS)]
+        one_s, many_s = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+        return max(0.0, one_s - (many_s - one_s) / (MANY - 1))
+
+    def _tiny(self) -> None:
+        self.cuda._sleep(1)
+
     def batch(self, calls: Calls, flushed: bool) -> Batch:
-        """The captured graph; CaptureError if the calls cannot be captured. Keeps all they write.
+        """The captured graph; CaptureError or torch.OutOfMemoryError if there is none. Keeps all they write.
 
         Calls must have run before: the first ones compile, allocate workspaces and initialise handles,
         none of which may happen during capture.
         """
         graph = self.cuda.CUDAGraph()
-        collecting = gc.isenabled()
-        gc.disable()  # a finaliser that frees device memory would break the capture
-        try:
-            with self.cuda.graph(graph):
-                written = [call() for call in calls]
-        except RuntimeError as error:
-            raise CaptureError(str(error).splitlines()[0]) from error
-        finally:
-            if collecting:
-                gc.enable()
 
         def replay() -> list[Any]:
             graph.replay()
             return written
 
-        replay()  # the first replay uploads the graph
+        with self._capturing():
+            with self.cuda.graph(graph):
+                written = [call() for call in calls]
+            replay()  # the first replay uploads the graph
         batch = self._between_events(replay, flushed)
         batch.written = written
         return batch
@@ -237,8 +275,40 @@ class GraphClock(_CudaClock):
         """Those of the call's captured graph, with grid and block (bench/measure/captured.py)."""
         try:
             graph = self.cuda.CUDAGraph(keep_graph=True)
-            with self.cuda.graph(graph):
+            with self._capturing(), self.cuda.graph(graph):
                 call()
             return captured.kernels(graph.raw_cuda_graph(), self.libcuda)
         except (RuntimeError, TypeError, AttributeError, captured.Unknown):  # an older torch or driver
-            return ""
+            return ""  # what a failed capture has left behind is in `distrust`
+
+    @contextmanager
+    def _capturing(self) -> Iterator[None]:
+        """Raises what goes wrong inside as CaptureError, or as torch.OutOfMemoryError if that is the cause.
+
+        torch.cuda.graph restores the stream only if `capture_end` succeeds, and of what else a failed capture
+        leaves behind (memory pools, random generators) torch keeps no account.
+        """
+        collecting = gc.isenabled()
+        gc.disable()  # a finaliser that frees device memory would break the capture
+        try:
+            yield
+        except RuntimeError as error:
+            if short := out_of_memory(error):
+                raise torch.OutOfMemoryError(first_line(short)) from error
+            said = first_line(_first_of(error))
+            self.distrust = f"a capture failed: {said}"
+            raise CaptureError(said) from error
+        finally:
+            if collecting:
+                gc.enable()
+
+
+def _nothing() -> None:
+    """What is queued before a sample whose cache is not flushed."""
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """The error that broke the capture: ending a broken capture raises another one over it."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    return error

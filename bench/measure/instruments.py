@@ -1,6 +1,7 @@
-"""Do the clocks agree? The same launches timed by ours and by independent instruments in one process.
+"""The same launches timed by our clocks and by independent instruments: a process of bench/agreement.py.
 
-`python -m bench instruments` starts this in a process of its own, with the environment that a worker has.
+`python -m bench instruments` starts one after the other, with the environment that a worker has. Each writes
+what it reads as lines of JSON; what a library prints goes to standard error.
 
 A machine changes speed while it is watched (a processor shared with others by a tenth, for seconds). So the
 instruments take short turns, forwards and then backwards, and what is compared is not their medians over the
@@ -13,22 +14,20 @@ of `triton.testing.do_bench`: there both time launches that find their data in m
 from __future__ import annotations
 
 import json
-import math
+import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import torch
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from scipy import stats
 
 import kernels
-from bench.measure.clock import CaptureError, Clock
+from bench.measure import apart
+from bench.measure.clock import Clock
+from bench.measure.failure import first_line
 from bench.measure.ring import Turns, launches_per_sample, plan
 from bench.measure.run import Bench, Slots
 from bench.measure.sampling import collect
@@ -39,13 +38,12 @@ TURN_S = 0.12
 """Seconds of launches in one instrument's turn."""
 ROUNDS = {"cpu": 12, "cuda": 6}
 """Turns of each instrument; an even number, as every other round goes backwards."""
-SHORT_S = 100e-6
-"""Launches that take less time are shown, but the last line leaves them out: fixed costs differ there."""
 SEED = 5
-WIDTH = 200
 
 Given = tuple[str, str, dict[str, Any]]
 """Operator, implementation, parameters."""
+Reading = tuple[str, dict[str, list[float]]]
+"""A case by name, and each instrument's turns in it, seconds."""
 
 _ACTIVATION = {"n": 64, "c": 64, "h": 32, "w": 32}
 _IMAGES = {"n": 4, "c": 64, "h": 56, "w": 56}
@@ -84,19 +82,6 @@ CASES: Mapping[str, Sequence[Given]] = {
 }
 """Real operators of several kinds. On a CPU from 0.2 to 10 ms, on a GPU from microseconds to milliseconds."""
 
-INCLUDES = {
-    "host": "ours: perf_counter_ns around batches of calls",
-    "Timer": "torch.utils.benchmark, wall time of blocks of calls; on a GPU with launching and a synchronize",
-    "loop": "perf_counter around one plain loop",
-    "graph": "ours: kernels of a CUDA graph and the gaps between them, no host",
-    "stream": "ours: kernels queued behind a spin and the gaps between them, no host",
-    "do_bench_cudagraph": "Triton's: kernels of a CUDA graph and the gaps between them, no host",
-    "profiler": "torch.profiler (CUPTI): the kernels alone, no gaps",
-    "graph, ring": "ours, each launch on data that is in memory",
-    "stream, ring": "ours, each launch on data that is in memory",
-    "do_bench": "Triton's: one launch between two events after a flush that hides the host",
-}
-
 
 @dataclass(frozen=True)
 class Instrument:
@@ -109,26 +94,6 @@ class Instrument:
     """In each of its samples, where it says so."""
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """Median of ours / other over pairs of turns, with its 95 % interval by order statistics."""
-
-    middle: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One case: what each instrument read, ours first."""
-
-    case: str
-    median_s: dict[str, float]
-    """Instrument -> median of its turns, seconds; NaN if it saw no launch."""
-    ours_over: dict[str, Ratio | None]
-    """Other instrument -> the ratio; None where it cannot be known."""
-
-
 def alternate(instruments: Sequence[Instrument], rounds: int) -> dict[str, list[float]]:
     """Name -> seconds of its turn in each round. Every other round goes backwards: a steady drift cancels."""
     readings: dict[str, list[float]] = {instrument.name: [] for instrument in instruments}
@@ -138,26 +103,11 @@ def alternate(instruments: Sequence[Instrument], rounds: int) -> dict[str, list[
     return readings
 
 
-def ratio(ours: Sequence[float], other: Sequence[float]) -> Ratio | None:
-    """Of turns in the same round. None with fewer than 6 rounds, or if a turn saw nothing."""
-    found = sorted(a / b if b > 0 else math.nan for a, b in zip(ours, other, strict=True))
-    rank = int(stats.binom.ppf(0.025, len(found), 0.5))
-    if rank < 1 or not all(math.isfinite(one) for one in found):
-        return None
-    return Ratio(median(found), found[rank - 1], found[-rank])
-
-
-def compare(case: str, instruments: Sequence[Instrument], rounds: int) -> Comparison:
-    """Time one case with all of them; the first is ours."""
+def turns_of(instruments: Sequence[Instrument], rounds: int) -> dict[str, list[float]]:
+    """Name -> seconds of its turns, of instruments that share a process."""
     for instrument in instruments:
         instrument.read()  # the first turn pays for what later ones find ready
-    readings = alternate(instruments, rounds)
-    ours = readings[instruments[0].name]
-    return Comparison(
-        case,
-        {name: median(turns) for name, turns in readings.items()},
-        {name: ratio(ours, turns) for name, turns in readings.items() if turns is not ours},
-    )
+    return alternate(instruments, rounds)
 
 
 # ---- the instruments
@@ -211,29 +161,6 @@ def plain_loop(call: Callable[[], Any], now: Callable[[], float] = time.perf_cou
     return Instrument("loop", read)
 
 
-def cuda_profiler(call: Callable[[], Any], launch_s: float) -> Instrument:
-    """The kernels' own time as CUPTI records it. `launch_s`: about how long a launch takes."""
-    from torch.profiler import ProfilerActivity, profile
-
-    count = max(1, min(1000, round(TURN_S / launch_s)))
-
-    def read() -> float:
-        with profile(activities=[ProfilerActivity.CUDA]) as seen:
-            for _ in range(count):
-                call()
-            torch.cuda.synchronize()
-        return kernel_s(seen.events() or [], count)
-
-    return Instrument("profiler", read)
-
-
-def kernel_s(events: Iterable[Any], launches: int) -> float:
-    """Seconds that the recorded kernels (copies, fills) ran, per launch; NaN if none was recorded."""
-    on_device = [e for e in events if e.device_type.name == "CUDA"]
-    total_us = sum(float(e.time_range.elapsed_us()) for e in on_device)
-    return 1e-6 * total_us / launches if total_us > 0 else math.nan
-
-
 def triton_instrument(name: str, call: Callable[[], Any]) -> Instrument:
     """`do_bench` or `do_bench_cudagraph`, asked for the median: its own answer would be the mean."""
     import triton.testing
@@ -251,117 +178,111 @@ def problem_of(given: Given) -> Problem:
     return kernels.problem(operator)(**parameters)
 
 
-def cpu_comparison(bench: Bench, given: Given, threads: int, rounds: int) -> Comparison:
+def cpu_reading(bench: Bench, given: Given, threads: int, rounds: int) -> Reading:
     """Warm: our clock, torch.utils.benchmark and a plain loop."""
     operator, implementation, _ = given
     (call,) = Slots(bench, kernels.operator(operator), implementation, problem_of(given), 1).calls
     host = ours("host", bench, bench.clock, [call], flushed=False)
-    return compare(_name(given), [host, timer(call, threads, host.launches), plain_loop(call)], rounds)
+    return _name(given), turns_of([host, timer(call, threads, host.launches), plain_loop(call)], rounds)
 
 
-def cuda_comparisons(bench: Bench, given: Given, rounds: int) -> Iterable[Comparison]:
+def cuda_readings(bench: Bench, given: Given, rounds: int) -> Iterator[Reading]:
     """Warm, on the ring's first slot, then cold."""
     operator, implementation, _ = given
     problem = problem_of(given)
     assert bench.spare_clock is not None
+    clocks = (bench.clock, bench.spare_clock)
     ring = plan(problem.byte, bench.cache_byte, True, bench.usable_byte, bench.protocol)
     calls = Slots(bench, kernels.operator(operator), implementation, problem, ring.slots).calls
     for call in calls:
         call()  # what a first call sets up must not be captured
     bench.synchronize()
-    warm = [
-        ours(clock.name, bench, clock, calls[:1], flushed=False) for clock in (bench.clock, bench.spare_clock)
-    ]
-    launch_s = warm[0].read()
+    warm = [ours(clock.name, bench, clock, calls[:1], flushed=False) for clock in clocks]
     warm += [timer(calls[0], 1), triton_instrument("do_bench_cudagraph", calls[0])]
-    yield compare(f"{_name(given)} warm", [*warm, cuda_profiler(calls[0], launch_s)], rounds)
-    cold = [
-        ours(f"{clock.name}, ring", bench, clock, calls, ring.flushed)
-        for clock in (bench.clock, bench.spare_clock)
-    ]
-    yield compare(f"{_name(given)} cold", [*cold, triton_instrument("do_bench", calls[0])], rounds)
+    yield f"{_name(given)} warm", turns_of(warm, rounds)
+    cold = [ours(f"{clock.name}, ring", bench, clock, calls, ring.flushed) for clock in clocks]
+    yield f"{_name(given)} cold", turns_of([*cold, triton_instrument("do_bench", calls[0])], rounds)
+
+
+def cupti_reading(part: str, bench: Bench, given: Given, rounds: int) -> Reading:
+    """Warm, the kernels alone, as `part` records them: the profiler or cupti-python."""
+    operator, implementation, _ = given
+    slots = Slots(bench, kernels.operator(operator), implementation, problem_of(given), 1)
+    count = max(1, min(1000, round(TURN_S / slots.warm_launch_s())))
+    read = apart.KERNELS[part](slots.calls[0], count)
+    return f"{_name(given)} warm", turns_of([Instrument(part, read)], rounds)
+
+
+def nvbench_readings(bench: Bench, given: Sequence[Given], rounds: int) -> Iterator[Reading]:
+    """Cold, one launch after a flush: all cases at once, since nvbench runs what is registered."""
+
+    def building(one: Given) -> Callable[[], Callable[[], Any]]:
+        operator, implementation, _ = one
+        return lambda: Slots(bench, kernels.operator(operator), implementation, problem_of(one), 1).calls[0]
+
+    names = [_name(one) for one in given]
+    for name, turns_s in apart.nvbench_s(dict(zip(names, map(building, given), strict=True)), rounds, TURN_S):
+        yield f"{name} cold", {"cuda-bench": turns_s}
 
 
 def _name(given: Given) -> str:
     return f"{given[0]} {given[1]} {problem_of(given)}"
 
 
-# ---- what is printed
+def read_part(
+    settings: Mapping[str, Any], bench: Bench, cases: Sequence[Given], tell: Callable[..., None]
+) -> None:
+    """Read one part's instruments in every case from the `begin`-th on.
 
-
-def table(comparisons: Sequence[Comparison]) -> Table:
-    """A row a case: our median, then of each other instrument its median, and ours as a multiple of it."""
-    first, *others = comparisons[0].median_s
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("case", no_wrap=True)
-    shown.add_column(f"{first}, us", justify="right", no_wrap=True)
-    for name in others:
-        shown.add_column(f"{name}, us", justify="right", no_wrap=True)
-        shown.add_column(f"{first} / it", justify="right", no_wrap=True)
-    for one in comparisons:
-        cells = [one.case, _microseconds(one.median_s[first])]
-        for name in others:
-            cells += [_microseconds(one.median_s[name]), _ratio_text(one.ours_over[name])]
-        shown.add_row(*cells)
-    return shown
-
-
-def _microseconds(seconds: float) -> str:
-    return "none seen" if math.isnan(seconds) else f"{1e6 * seconds:.1f}"
-
-
-def _ratio_text(found: Ratio | None) -> str:
-    return "unknown" if found is None else f"{found.middle:.3f} ({found.low:.3f} to {found.high:.3f})"
-
-
-def worst(comparisons: Sequence[Comparison], other: str) -> str:
-    """`ours / Timer: worst 0.8 % over 12 cases above 100 us`; short launches and unknown ratios left out."""
-    off = [
-        abs(found.middle - 1.0)
-        for one in comparisons
-        if next(iter(one.median_s.values())) > SHORT_S and (found := one.ours_over[other]) is not None
-    ]
-    above = f"above {1e6 * SHORT_S:.0f} us"
-    if not off:
-        return f"ours / {other}: no case {above} has a ratio"
-    return f"ours / {other}: worst {100 * max(off):.1f} % over {len(off)} cases {above}"
+    `tell` is given `say`, a line for the person, or `case` and `turns_s`; last of all `again_from`, the case
+    that another process must begin with, if this one can no longer be trusted (after a failed capture, say).
+    """
+    kind, part, rounds = settings["kind"], settings["part"], ROUNDS[settings["kind"]]
+    for number, given in enumerate(cases[settings["begin"] :], settings["begin"] + 1):
+        tell(say=f"[{number}/{len(cases)}] {_name(given)}")
+        try:
+            if part != "together":
+                readings: Iterable[Reading] = [cupti_reading(part, bench, given, rounds)]
+            elif kind == "cpu":
+                readings = [cpu_reading(bench, given, settings["threads"], rounds)]
+            else:
+                readings = cuda_readings(bench, given, rounds)
+            for case, turns_s in readings:
+                tell(case=case, turns_s=turns_s)
+        except (RuntimeError, MemoryError) as error:  # torch's for a lack of memory is a RuntimeError
+            tell(say=f"  left out: {first_line(error)}")
+        if bench.distrust():
+            if number < len(cases):
+                tell(again_from=number)
+            return
 
 
 def main(settings: Mapping[str, Any]) -> None:
-    """Print the tables. `settings`: kind, cache_byte, threads, and the device's name."""
-    kind, threads, console = settings["kind"], settings["threads"], Console(width=WIDTH)
+    """Read one part. `settings`: kind, cache_byte, threads, the device's name; part, and the first case."""
+    kind, part = settings["kind"], settings["part"]
+    lines = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # from here on, what a library prints is no reading
+
+    def tell(**said: Any) -> None:
+        lines.write(json.dumps(said) + "\n")
+
+    if lacking := apart.lacking(part):
+        tell(say=lacking)
+        return
     if kind == "cpu":
-        torch.set_num_threads(threads)
-    bench, rounds = make_bench(kind, settings["cache_byte"], SEED), ROUNDS[kind]
-    console.print(f"{settings['name']}, torch {torch.__version__}; {rounds} rounds of {TURN_S} s turns")
-    found: list[Comparison] = []
+        torch.set_num_threads(settings["threads"])
+    bench = make_bench(kind, settings["cache_byte"], SEED)
+    turns = f"{ROUNDS[kind]} rounds of {TURN_S} s turns"
+    what = settings["name"] if part == "together" else f"{part}, in a process of its own"
+    tell(say=f"{what}, torch {torch.__version__}; {turns}")
     begin = time.perf_counter()
     with torch.no_grad():
-        for number, given in enumerate(CASES[kind], 1):
-            console.print(f"[{number}/{len(CASES[kind])}] {_name(given)}", highlight=False, markup=False)
-            try:
-                if kind == "cpu":
-                    found.append(cpu_comparison(bench, given, threads, rounds))
-                else:
-                    found += cuda_comparisons(bench, given, rounds)
-            except (CaptureError, MemoryError, torch.OutOfMemoryError) as error:
-                console.print(f"  left out: {str(error).splitlines()[0]}", markup=False)
-    console.print(f"{time.perf_counter() - begin:.0f} s", highlight=False)
-    print_report(console, found)
-
-
-def print_report(console: Console, found: Sequence[Comparison]) -> None:
-    """What each instrument's time includes, a table for each set of instruments, a line for each pair."""
-    sets = dict.fromkeys(tuple(one.median_s) for one in found)
-    for name in dict.fromkeys(name for names in sets for name in names):
-        console.print(f"{name:>20}  {INCLUDES[name]}", highlight=False)
-    lines = []
-    for names in sets:
-        some = [one for one in found if tuple(one.median_s) == names]
-        console.print(table(some))
-        lines += [(other == "Timer", worst(some, other)) for other in names[1:]]
-    for _, line in sorted(lines, key=lambda pair: pair[0]):  # Timer's last: it is there on every device
-        console.print(line, highlight=False)
+        if part == "cuda-bench":
+            for case, turns_s in nvbench_readings(bench, CASES[kind], ROUNDS[kind]):
+                tell(case=case, turns_s=turns_s)
+        else:
+            read_part(settings, bench, CASES[kind], tell)
+    tell(say=f"{time.perf_counter() - begin:.0f} s")
 
 
 if __name__ == "__main__":

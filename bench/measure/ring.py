@@ -21,6 +21,8 @@ from bench.measure.sampling import Protocol
 
 ALIGN_BYTE = 256
 """What cudaMalloc aligns to: views must not be worse aligned than allocations of their own."""
+LONG_SAMPLE_S = 0.02
+"""No coarse clock makes samples longer than this: what it is off then widens the interval instead."""
 LARGEST_INTEGER = 127
 """Integers are random from minus this to this."""
 
@@ -163,7 +165,7 @@ def launches_per_sample(clock: Clock, calls: Calls, protocol: Protocol) -> int:
 
     Times growing batches from the ring, each once. Where batches are whole turns it starts from one.
     """
-    least = max(protocol.least_sample_s, protocol.steps * clock.resolution_s)
+    least = max(protocol.least_sample_s, min(LONG_SAMPLE_S, protocol.steps * clock.resolution_s))
     count = len(calls) if clock.whole_turns else 1
     while True:
         took = clock.batch([calls[i % len(calls)] for i in range(count)], False)()

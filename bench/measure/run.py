@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from bench.measure.cause import cause
 from bench.measure.check import escaped, judged, outputs_of, poison
 from bench.measure.clock import Calls, CaptureError, Clock
+from bench.measure.failure import failure, first_line
 from bench.measure.ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, Turns, launches_per_sample, plan
 from bench.measure.sampling import Protocol as SamplingProtocol
 from bench.measure.sampling import Visit, collect, publish
@@ -71,11 +71,13 @@ class Bench:
     protocol: SamplingProtocol
     clock: Clock
     spare_clock: Clock | None
-    """Used for launches that the clock cannot capture; its name is then in the row."""
+    """For launches that cannot be captured, where a request asks for it; its name is then in the row."""
     telemetry: Telemetry
     synchronize: Callable[[], None]
     free_byte: Callable[[], int]
     seed: int
+    alive: Callable[[], None] = lambda: None
+    """Raises if this process can compute no longer, as after an illegal address."""
     now: Callable[[], float] = time.perf_counter
     """The wall clock that budgets are kept by."""
     probed_flop_per_s: dict[tuple[str, str, str], float] = field(default_factory=dict)
@@ -88,6 +90,23 @@ class Bench:
     def usable_byte(self) -> int:
         """Memory that is free, or would be if the arenas were given back."""
         return self.free_byte() + sum(arena.byte for arena in self._arenas.values())
+
+    def clock_named(self, name: str | None) -> Clock:
+        """The clock of this name; None: the one that is used unless another is asked for."""
+        if self.spare_clock is not None and name == self.spare_clock.name:
+            return self.spare_clock
+        assert name in (None, self.clock.name), name
+        return self.clock
+
+    def distrust(self) -> str:
+        """Why this process must not measure any more; empty if it may."""
+        if self.clock.distrust:
+            return self.clock.distrust
+        try:
+            self.alive()
+        except Exception as error:
+            return f"the device no longer answers: {type(error).__name__}: {first_line(error)}"
+        return ""
 
     def arena(self, dtype: torch.dtype, byte: int) -> Arena:
         """Random memory of this type with room for `byte` bytes; others are given back if space is short."""
@@ -141,25 +160,24 @@ def measure(
     cold: bool,
     limits: Limits,
     first: bool = True,
+    clock: str | None = None,
 ) -> dict[str, Any]:
     """Columns of one visit: status, reason and, if ok, the times. Never raises for what a kernel does.
 
-    A `first` visit is probed and checked before it is timed; every visit is checked afterwards.
+    A `first` visit is probed and checked before it is timed; every visit is checked afterwards. `clock` is
+    the name of the clock, if not the usual one. Beside the columns stands `uncaptured` where the clock could
+    not capture the launches: only another clock, in another process, can time them.
     """
-    watch = Stopwatch()
-    facts: dict[str, Any] = {"seed": bench.seed, "fill": fill(problem.dtype), "clock": bench.clock.name}
+    watch, by = Stopwatch(), bench.clock_named(clock)
+    facts: dict[str, Any] = {"seed": bench.seed, "fill": fill(problem.dtype), "clock": by.name}
     try:
-        facts |= _measure(bench, operator, implementation, problem, cold, limits, first, watch)
+        facts |= _measure(bench, by, operator, implementation, problem, cold, limits, first, watch)
     except TooSlow as reason:
         facts |= {"status": "skipped", "reason": str(reason)}
     except Unsupported as reason:
         facts |= {"status": "unsupported", "reason": str(reason)}
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        facts |= {"status": "out_of_memory", "reason": cause(error)}
     except Exception as error:
-        no_memory = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-        status = "out_of_memory" if no_memory else "error"
-        facts |= {"status": status, "reason": cause(error)}
+        facts |= failure(error) | ({"uncaptured": True} if isinstance(error, CaptureError) else {})
     finally:
         with watch("setup_s"):
             gc.collect()
@@ -168,6 +186,7 @@ def measure(
 
 def _measure(
     bench: Bench,
+    clock: Clock,
     operator: Operator,
     implementation: str,
     problem: Problem,
@@ -199,19 +218,21 @@ def _measure(
             return facts | _wrong(error, tolerance, "before timing")
 
     with watch("setup_s"):
-        if not bench.clock.whole_turns:  # slots that no launch will visit need not be built
+        if not clock.whole_turns:  # slots that no launch will visit need not be built
             ring = ring.within(ceil(4 * limits.budget_s / first_s) + 2)
         several = slots(problem, ring.slots)
-        clock, turns = _turns(bench, several.calls, ring.flushed)
+        per_sample = launches_per_sample(clock, several.calls, bench.protocol)
+        turns = Turns(clock, several.calls, per_sample, ring.flushed)
         several.poison(turns)
         if cold:
             clock.flush()  # the poison must not leave outputs in the cache
         bench.synchronize()
-    facts |= {"clock": clock.name, "ring_slots": ring.slots, "flushed": ring.flushed}
+    facts |= {"ring_slots": ring.slots, "flushed": ring.flushed}
     facts["ring_byte"] = ring.slots * problem.byte
     with watch("measure_s"), _no_collector():
         telemetry = bench.telemetry
         telemetry.start()
+        late = clock.late
         visit = collect(
             turns,
             bench.protocol,
@@ -224,6 +245,8 @@ def _measure(
             clock_hz=telemetry.clock_hz,
         )
         facts |= telemetry.stop()
+    if clock.start_s is not None:
+        facts |= {"clock_start_s": clock.start_s, "late_samples": clock.late - late}
     with watch("check_s"):
         if left := several.escaped(turns):
             reason = f"{left} timed launches wrote nothing: they escaped the {clock.name} clock"
@@ -293,18 +316,6 @@ def probe(
             f"{small} ran at {1e-9 * rate:.3g} GFLOP/s, so one launch of this would take about "
             f"{expected_s:.2g} s; the budget allows {limits.launch_s:.2g} s"
         )
-
-
-def _turns(bench: Bench, calls: Calls, flushed: bool) -> tuple[Clock, Turns]:
-    """The ring cut into samples by the clock, or by the spare clock if these cannot be captured."""
-    try:
-        count = launches_per_sample(bench.clock, calls, bench.protocol)
-        return bench.clock, Turns(bench.clock, calls, count, flushed)
-    except CaptureError:
-        if bench.spare_clock is None:
-            raise
-        count = launches_per_sample(bench.spare_clock, calls, bench.protocol)
-        return bench.spare_clock, Turns(bench.spare_clock, calls, count, flushed)
 
 
 @contextmanager
@@ -382,7 +393,7 @@ def check(bench: Bench, operator: Operator, implementation: str, problem: Proble
     except Unsupported as reason:
         return {"status": "unsupported", "reason": str(reason)}
     except Exception as raised:
-        return {"status": "error", "reason": cause(raised)}
+        return failure(raised)
     facts: dict[str, Any] = {"relative_error": error, "tolerance": tolerance}
     if error > tolerance:
         return facts | _wrong(error, tolerance, "of an untimed launch")

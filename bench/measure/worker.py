@@ -6,6 +6,9 @@
     {"do": "measure", operator, ...}         -> the columns of one visit's row
     end of input                             -> exit
 
+An answer also says under "renew" why this process can no longer be trusted, if so, and "uncaptured" if the
+clock could not capture the launches: a new process may be asked for them again with "clock": "stream".
+
 Requests and answers are JSON on what were standard input and output. Whatever a library prints goes to
 standard error. The parent (process.py) outlives this process and needs no torch.
 """
@@ -20,6 +23,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -75,7 +79,21 @@ def _cuda_bench(cache_byte: int, seed: int) -> Bench:
         synchronize=torch.cuda.synchronize,
         free_byte=lambda: _free_cuda_byte(device),
         seed=seed,
+        alive=partial(alive, torch.cuda, torch.zeros(1, device=device)),
     )
+
+
+def alive(cuda: Any, number: Any) -> None:
+    """Raise RuntimeError unless the device still computes for this process, on the stream it began with.
+
+    `number` is drawn anew: the tiniest of launches, and one that torch 2.11 refuses for ever after a capture
+    that could not be ended (CUDAGeneratorImpl.cpp). `cuda` is torch.cuda, or a simulation of it.
+    """
+    cuda.synchronize()
+    if cuda.current_stream() != cuda.default_stream():
+        raise RuntimeError("a capture that could not be ended left its stream behind as the current one")
+    number.uniform_()
+    cuda.synchronize()
 
 
 class Flusher:
@@ -183,7 +201,15 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
         torch.set_num_threads(request["threads"])
     limits = Limits(request["budget_s"], request["launch_s"], request["least_timed_s"])
     cold = request["cache"] == "cold"
-    return measure(bench, operator, request["implementation"], problem, cold, limits, request["first"])
+    first, clock = request["first"], request.get("clock")
+    return measure(bench, operator, request["implementation"], problem, cold, limits, first, clock)
+
+
+def respond(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to one request, with `renew` in it if another process must answer the next."""
+    found = answer(bench, request)
+    cause = bench.distrust()
+    return found | {"renew": cause} if cause else found
 
 
 def main() -> None:
@@ -199,7 +225,7 @@ def main() -> None:
     gc.freeze()  # torch's own objects live on: collecting after a case need not look at them
     with torch.no_grad():
         for line in sys.stdin:
-            answers.write(json.dumps(answer(bench, json.loads(line))) + "\n")
+            answers.write(json.dumps(respond(bench, json.loads(line))) + "\n")
             answers.flush()
 
 

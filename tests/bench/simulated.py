@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ import torch
 from bench.measure.clock import GraphClock, StreamClock
 from bench.measure.run import Bench
 from bench.measure.sampling import Protocol
+from bench.measure.worker import alive
 from bench.spec import Implementation, Launch, Operator, Problem, Unsupported
 
 QUEUE_S = 4e-6
@@ -25,6 +27,8 @@ REPLAY_S = 20e-6
 UPLOAD_S = 5e-3
 """Host time of a graph's first replay."""
 CLOCK_HZ = 1.5e9
+IDLE_AFTER_S = 5e-3
+"""Without work for this long the device's clock falls back."""
 
 
 class Event:
@@ -32,10 +36,14 @@ class Event:
         self.cuda, self.at_s = cuda, 0.0
 
     def record(self) -> None:
-        self.at_s = self.cuda.run(0.0)
+        self.at_s = self.cuda.run(self.cuda.event_s)
 
     def synchronize(self) -> None:
         self.cuda.host_s = max(self.cuda.host_s, self.at_s)
+
+    def query(self) -> bool:
+        """Whether the device has passed it by now: cudaEventQuery."""
+        return self.at_s <= self.cuda.host_s
 
     def elapsed_time(self, end: Event) -> float:
         """Milliseconds, in steps of half a microsecond."""
@@ -47,19 +55,45 @@ class Graph:
         self.cuda, self.uploaded = cuda, False
         self.operations: list[Callable[[], float]] = []
 
+    def capture_end(self) -> None:
+        """CUDAGraph.cpp: what cudaStreamEndCapture refuses is raised before anything is put back."""
+        broken, self.cuda.broken = self.cuda.broken, ""
+        self.cuda.capturing = None
+        if broken:
+            raise RuntimeError(f"CUDA error: {broken}\nCUDA kernel errors might be reported later")
+        self.cuda.generator_capturing = False
+
     def replay(self) -> None:
         self.cuda.host_s += REPLAY_S if self.uploaded else UPLOAD_S
         self.uploaded = True
+        self.cuda.advance(lambda: self.cuda.graph_start_s)
         for operation in self.operations:
-            self.cuda.device_s = max(self.cuda.device_s, self.cuda.host_s) + operation()
+            self.cuda.advance(lambda run=operation: self.cuda.node_s + run())
 
 
 class SimulatedCuda:
     def __init__(self, cache_byte: int = 1 << 14) -> None:
         self.host_s = self.device_s = 0.0
+        self.busy_s = 0.0
+        """For how long it has been loaded."""
+        self.idle_hz, self.rise_s = CLOCK_HZ, 0.0
+        """The clock of an idle device, and the load after which it runs at CLOCK_HZ."""
+        self.stall: Callable[[], float] = lambda: 0.0
+        """Host seconds lost while an operation is queued."""
+        self.graph_start_s = self.node_s = self.event_s = 0.0
+        """Device seconds before the first kernel of a graph, before each, and to record an event."""
         self.cache_byte = cache_byte
         self.cached: OrderedDict[object, int] = OrderedDict()
         self.capturing: Graph | None = None
+        self.broken = ""
+        """Why the capture that is going on cannot be ended."""
+        self.broken_by_shortage = ""
+        """The same, should memory run out in it."""
+        self.generator_capturing = False
+        self.stream = "default"
+        self.keeps_graphs = False
+        self.faulty = False
+        """Whether a kernel wrote to an illegal address: every later call fails, in this process."""
         self.cached_byte = 0
         self.slow_after_s = float("inf")
         self.flushes = 0
@@ -75,37 +109,84 @@ class SimulatedCuda:
         assert enable_timing
         return Event(self)
 
-    def CUDAGraph(self) -> Graph:
+    def CUDAGraph(self, keep_graph: bool = False) -> Graph:
+        if keep_graph and not self.keeps_graphs:
+            raise TypeError("as of a torch whose graphs cannot be looked into")
         return Graph(self)
 
     @contextlib.contextmanager
     def graph(self, graph: Graph) -> Iterator[None]:
-        self.capturing = graph
+        """As torch/cuda/graphs.py: `__exit__` restores the stream only after `capture_end` has succeeded."""
+        before, self.stream = self.stream, "capture"
+        self.capturing, self.generator_capturing = graph, True
         try:
             yield
         finally:
-            self.capturing = None
+            graph.capture_end()
+            self.stream = before
+
+    def current_stream(self) -> str:
+        return self.stream
+
+    def default_stream(self) -> str:
+        return "default"
+
+    def refuse(self) -> None:
+        """What a call does that is not permitted in a capture: it fails, and so does the capture's end."""
+        self.broken = "operation failed due to a previous error during capture"
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore")
+
+    def uniform_(self) -> None:
+        """A draw from the default generator; the sentence is that of torch 2.11's libtorch_cuda.so."""
+        if self.generator_capturing:
+            raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
+        self.launch(lambda: 1e-6)
 
     def _sleep(self, cycles: int) -> None:
-        self.run(cycles / CLOCK_HZ)
+        """A kernel that counts the device's own clock, which rises while the device is loaded."""
+
+        def spin() -> float:
+            left, seconds = float(cycles), 0.0
+            while left >= 1:
+                risen = min(1.0, (self.busy_s + seconds) / self.rise_s) if self.rise_s else 1.0
+                rate = self.idle_hz + risen * (CLOCK_HZ - self.idle_hz)
+                step_s = min(left / rate, 1e-3)
+                left, seconds = left - step_s * rate, seconds + step_s
+            return seconds
+
+        self.launch(spin)
 
     def synchronize(self) -> None:
+        if self.faulty:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered\nmore")
         self.host_s = max(self.host_s, self.device_s)
 
     # ---- what kernels do
 
+    def advance(self, operation: Callable[[], float]) -> float:
+        """Let the device do what was queued by now; the time at which it will have ended."""
+        begin = max(self.device_s, self.host_s)
+        if begin - self.device_s > IDLE_AFTER_S:
+            self.busy_s = 0.0
+        seconds = operation()
+        self.device_s = begin + seconds
+        self.busy_s += seconds
+        return self.device_s
+
     def run(self, seconds: float) -> float:
         """Queue one operation of this length; the time at which it will have ended."""
-        self.host_s += QUEUE_S
-        self.device_s = max(self.device_s, self.host_s) + seconds
-        return self.device_s
+        return self.queue(lambda: seconds)
+
+    def queue(self, operation: Callable[[], float]) -> float:
+        self.host_s += QUEUE_S + self.stall()
+        return self.advance(operation)
 
     def launch(self, operation: Callable[[], float]) -> None:
         """Queue a kernel, or capture it. `operation` does its work and says how long it takes."""
         if self.capturing is not None:
             self.capturing.operations.append(operation)
         else:
-            self.run(operation())
+            self.queue(operation)
 
     def touch(self, slot: object, byte: int) -> bool:
         """Whether the slot was cached; it is now."""
@@ -139,6 +220,9 @@ class Doubling(Problem):
         Implementation("breaking", "", ("cuda",), {"float32": (0, 0)}),
         Implementation("allocating", "", ("cuda",), {"float32": (0, 0)}),
         Implementation("slow", "", ("cuda",), {"float32": (0, 0)}),
+        Implementation("exhausting", "", ("cuda",), {"float32": (0, 0)}),
+        Implementation("raising", "", ("cuda",), {"float32": (0, 0)}),
+        Implementation("faulting", "", ("cuda",), {"float32": (0, 0)}),
     )
     size: int
     seconds_each: float = 0.0
@@ -212,7 +296,7 @@ def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -
 
         def call() -> torch.Tensor:
             if cuda.capturing is not None:
-                raise RuntimeError("operation not permitted when stream is capturing")
+                cuda.refuse()
             cuda.launch(kernel(x, y))
             return y
 
@@ -251,6 +335,29 @@ def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -
 
         return Launch(call)
 
+    def exhausting(problem: Doubling, x: torch.Tensor) -> Launch:
+        """Memory runs out while it is captured; whether that breaks the capture, too, is up to the device."""
+        y = torch.empty_like(x)
+
+        def call() -> torch.Tensor:
+            if cuda.capturing is not None:
+                cuda.broken = cuda.broken_by_shortage
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
+            cuda.launch(kernel(x, y))
+            return y
+
+        return Launch(call, (y,))
+
+    def raising(problem: Doubling, x: torch.Tensor) -> Launch:
+        raise RuntimeError("no tile fits")
+
+    def faulting(problem: Doubling, x: torch.Tensor) -> Launch:
+        def call() -> torch.Tensor:
+            cuda.faulty = True
+            return x
+
+        return Launch(call, (x,))
+
     def declining(problem: Doubling, x: torch.Tensor) -> Launch:
         raise Unsupported(f"the library takes no {problem.size} elements")
 
@@ -260,7 +367,10 @@ def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -
         reference=lambda problem, x: 2 * x.double(),
         implementations={
             f.__name__: f
-            for f in (good, escaping, uncapturable, wrong, breaking, allocating, slow, declining)
+            for f in (
+                *(good, escaping, uncapturable, wrong, breaking, allocating, slow, exhausting, raising),
+                *(faulting, declining),
+            )
         },
         tolerance=lambda problem, implementation: 1e-6,
         examples=[],
@@ -291,6 +401,7 @@ def simulated_bench(cuda: SimulatedCuda, protocol: Protocol | None = None) -> Be
         protocol=protocol or Protocol(),
         clock=GraphClock(cuda, cuda.flush, cuda.host_now),
         spare_clock=StreamClock(cuda, cuda.flush, cuda.host_now),
+        alive=partial(alive, cuda, cuda),
         telemetry=NoTelemetry(),
         synchronize=cuda.synchronize,
         free_byte=lambda: 1 << 30,

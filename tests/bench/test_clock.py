@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
 
 from bench.measure.clock import CaptureError, GraphClock, HostClock, StreamClock
-from tests.bench.simulated import QUEUE_S, UPLOAD_S, SimulatedCuda
+from bench.measure.ring import Turns, launches_per_sample
+from bench.measure.sampling import Protocol
+from bench.measure.spin import LateError
+from tests.bench.simulated import CLOCK_HZ, QUEUE_S, UPLOAD_S, SimulatedCuda
 
 Kernel = Callable[[], None]
 
@@ -29,13 +33,17 @@ def test_measures_the_kernels_and_not_the_host(
         assert batch() == pytest.approx(count * seconds, abs=1.1e-6)
 
 
-def test_without_the_spin_the_host_would_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test above can fail."""
+def test_without_the_spin_no_sample_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above can fail: the host would be timed, 4 us a launch."""
     cuda = SimulatedCuda()
+    clock = StreamClock(cuda, cuda.flush, cuda.host_now)
     monkeypatch.setattr(cuda, "_sleep", lambda cycles: cuda.run(1e-9))
-    clock = StreamClock.__new__(StreamClock)
-    clock.cuda, clock.flush, clock.now, clock.cycles_per_s = cuda, cuda.flush, cuda.host_now, 1.5e9
     batch = clock.batch(kernels(cuda, 100, 1e-6), False)
+    with pytest.raises(
+        LateError, match=r"^the host was late 14 times in a row: .* busy, at last for 0\.5 s$"
+    ):
+        batch()
+    monkeypatch.setattr("tests.bench.simulated.Event.query", lambda event: False)  # the same, unnoticed
     assert batch() == pytest.approx(100 * QUEUE_S, rel=0.1)
 
 
@@ -79,9 +87,147 @@ def test_enqueue_time_is_the_hosts() -> None:
     assert StreamClock(cuda, cuda.flush, cuda.host_now).enqueue_s(kernel) == pytest.approx(QUEUE_S, rel=0.01)
 
 
-def test_the_spin_rate_is_measured() -> None:
+# ---- the spin
+
+
+@pytest.mark.parametrize("rise_s", [0.0, 0.02, 0.06, 0.3])
+def test_the_spin_rate_is_that_of_a_loaded_device(rise_s: float) -> None:
+    """An idle H100 runs at 345 of its 1980 MHz, and takes a while to leave them."""
     cuda = SimulatedCuda()
-    assert GraphClock(cuda, cuda.flush, cuda.host_now).cycles_per_s == pytest.approx(1.5e9, rel=0.01)
+    cuda.idle_hz, cuda.rise_s = 0.17 * CLOCK_HZ, rise_s
+    assert GraphClock(cuda, cuda.flush, cuda.host_now).cycles_per_s == pytest.approx(CLOCK_HZ, rel=0.03)
+
+
+@pytest.mark.parametrize("make", [StreamClock, GraphClock])
+def test_on_a_device_that_was_idle_the_host_is_hidden_too(
+    make: type[StreamClock] | type[GraphClock],
+) -> None:
+    cuda = SimulatedCuda()
+    cuda.idle_hz, cuda.rise_s = 0.17 * CLOCK_HZ, 0.08
+    clock = make(cuda, cuda.flush, cuda.host_now)
+    batch = clock.batch(kernels(cuda, 100, 2e-6), False)
+    for _ in range(20):
+        assert batch() == pytest.approx(200e-6, abs=1.1e-6)
+    assert clock.late == 0
+
+
+def test_calibrating_ends_though_the_clock_never_comes_to_rest() -> None:
+    cuda = SimulatedCuda()
+    chance = random.Random(1)
+    cuda.idle_hz, cuda.rise_s = 0.5 * CLOCK_HZ, 1e9
+    spin = cuda._sleep
+    cuda._sleep = lambda cycles: spin(int(cycles * chance.uniform(0.7, 1.3)))  # type: ignore[method-assign]
+    rate = GraphClock(cuda, cuda.flush, cuda.host_now).cycles_per_s
+    assert CLOCK_HZ / 2 < rate < CLOCK_HZ, "the highest that was seen: a spin too long is no harm"
+    assert cuda.device_s < 3.0
+
+
+@pytest.mark.parametrize("make", [StreamClock, GraphClock])
+def test_a_sample_over_which_the_host_was_late_is_taken_again(
+    make: type[StreamClock] | type[GraphClock],
+) -> None:
+    """The host is interrupted for 3 ms, once in a while: no sample shows it, and the spin stays short."""
+    cuda = SimulatedCuda()
+    clock = make(cuda, cuda.flush, cuda.host_now)
+    batch = clock.batch(kernels(cuda, 50, 2e-6), False)
+    chance = random.Random(2)
+    often = 1 / 3000 if make is StreamClock else 1 / 200  # of an operation, of which a graph's sample has few
+    cuda.stall = lambda: 3e-3 * (chance.random() < often)
+    for _ in range(400):
+        assert batch() == pytest.approx(100e-6, abs=1.1e-6)
+    assert clock.late > 0
+    cuda.stall = lambda: 0.0
+    begin = cuda.device_s
+    batch()
+    assert cuda.device_s - begin < 1e-3
+
+
+@pytest.mark.parametrize("make", [StreamClock, GraphClock])
+def test_a_host_that_has_become_slower_is_met_by_a_longer_spin(
+    make: type[StreamClock] | type[GraphClock],
+) -> None:
+    cuda = SimulatedCuda()
+    clock = make(cuda, cuda.flush, cuda.host_now)
+    batch = clock.batch(kernels(cuda, 20, 5e-6), False)
+    cuda.stall = lambda: 400e-6
+    for _ in range(5):
+        assert batch() == pytest.approx(100e-6, abs=1.1e-6)
+    late = clock.late
+    assert 2 <= late <= 9
+    for _ in range(50):
+        assert batch() == pytest.approx(100e-6, abs=1.1e-6)
+    assert clock.late == late, "what was found to be long enough is kept"
+
+
+def test_a_host_that_is_always_late_is_said_to_be() -> None:
+    cuda = SimulatedCuda()
+    batch = GraphClock(cuda, cuda.flush, cuda.host_now).batch(kernels(cuda, 10, 10e-6), False)
+    cuda.stall = lambda: 1.0
+    begin = cuda.device_s
+    with pytest.raises(LateError, match="the host was late 14 times in a row"):
+        batch()
+    assert cuda.device_s - begin < 14 * 4.0, "no spin lasts longer than half a second"
+
+
+# ---- what a sample holds beside the launches
+
+
+@pytest.mark.parametrize("start_s", [0.0, 1.5e-6, 4e-6, 12e-6])
+@pytest.mark.parametrize("node_s", [0.0, 1.2e-6])
+def test_the_start_of_a_graph_is_measured(start_s: float, node_s: float) -> None:
+    cuda = SimulatedCuda()
+    cuda.graph_start_s, cuda.node_s = start_s, node_s
+    clock = GraphClock(cuda, cuda.flush, cuda.host_now)
+    assert clock.start_s == pytest.approx(start_s, abs=0.6e-6)
+    assert clock.resolution_s == max(0.5e-6, clock.start_s)
+
+
+@pytest.mark.parametrize("start_s", [0.0, 2e-6, 8e-6])
+def test_a_graph_s_start_is_at_most_a_quarter_percent_of_a_sample(start_s: float) -> None:
+    cuda = SimulatedCuda()
+    cuda.graph_start_s = start_s
+    clock = GraphClock(cuda, cuda.flush, cuda.host_now)
+    calls = kernels(cuda, 1, 2e-6)
+    turns = Turns(clock, calls, launches_per_sample(clock, calls, Protocol()), False)
+    per_launch, took = turns()
+    assert per_launch == pytest.approx(2e-6, rel=0.003)
+    assert took > 250e-6 and took < 0.02
+
+
+def test_a_start_that_makes_no_sense_makes_no_samples_of_seconds() -> None:
+    """The interval reaches what the clock may be off instead."""
+    cuda = SimulatedCuda()
+    clock = GraphClock(cuda, cuda.flush, cuda.host_now)
+    clock.start_s = 0.5
+    calls = kernels(cuda, 1, 10e-6)
+    assert 0.02 <= launches_per_sample(clock, calls, Protocol()) * 10e-6 < 0.03
+    assert clock.resolution_s == 0.5
+
+
+def test_the_stream_clock_measures_an_empty_pair_of_events() -> None:
+    cuda = SimulatedCuda()
+    clock = StreamClock(cuda, cuda.flush, cuda.host_now)
+    assert clock.start_s == 0.0 and clock.resolution_s == 0.5e-6
+    cuda = SimulatedCuda()
+    cuda.event_s = 1.5e-6
+    clock = StreamClock(cuda, cuda.flush, cuda.host_now)
+    assert clock.start_s == pytest.approx(1.5e-6) == clock.resolution_s
+
+
+def test_a_clock_of_a_device_that_captures_nothing_can_be_made() -> None:
+    """Else each new worker would be spoilt before it is asked for the stream clock."""
+    cuda = SimulatedCuda()
+    cuda.launch = lambda operation: cuda.refuse() if cuda.capturing else cuda.queue(operation)  # type: ignore
+    clock = GraphClock(cuda, cuda.flush, cuda.host_now)
+    assert not clock.distrust and cuda.stream == "default"
+    with pytest.raises(CaptureError):
+        clock.start_s  # noqa: B018
+    assert clock.distrust
+
+
+def test_the_host_clock_has_no_start_and_is_never_late() -> None:
+    clock = HostClock(lambda: None)
+    assert clock.start_s is None and clock.late == 0
 
 
 def test_host_clock_runs_every_call_in_order_and_keeps_the_last_result() -> None:

@@ -5,41 +5,40 @@ from __future__ import annotations
 import math
 import random
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from io import StringIO
+from enum import IntEnum
 from pathlib import Path
-from statistics import median
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 
+from bench.agreement import (
+    APART,
+    INCLUDES,
+    comparison,
+)
+from bench.measure import apart
+from bench.measure.apart import kernel_s
 from bench.measure.instruments import (
     CASES,
-    INCLUDES,
     ROUNDS,
     TURN_S,
-    Comparison,
     Given,
     Instrument,
-    Ratio,
-    alternate,
-    compare,
-    cpu_comparison,
-    cuda_comparisons,
-    kernel_s,
+    cpu_reading,
+    cuda_readings,
     ours,
     plain_loop,
-    print_report,
     problem_of,
-    ratio,
+    read_part,
     timer,
     triton_instrument,
-    worst,
 )
 from bench.measure.ring import plan
 from bench.measure.run import Slots
@@ -54,96 +53,6 @@ def seeded() -> random.Random:
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)
     return random.Random(seed)
-
-
-class Machine:
-    """A machine on a time axis of its own, whose launches take what `speed` says at that moment."""
-
-    def __init__(self, launch_s: float, speed: Callable[[float], float]) -> None:
-        self.at_s, self.launch_s, self.speed = 0.0, launch_s, speed
-
-    def instrument(self, name: str, factor: float = 1.0) -> Instrument:
-        def read() -> float:
-            seen = factor * self.launch_s / self.speed(self.at_s)
-            self.at_s += TURN_S
-            return seen
-
-        return Instrument(name, read)
-
-
-# ---- turns and ratios
-
-
-def test_turns_go_forwards_then_backwards() -> None:
-    seen: list[str] = []
-
-    def of(name: str) -> Instrument:
-        return Instrument(name, lambda: float(len(seen.append(name) or seen)))
-
-    readings = alternate([of(name) for name in "abc"], 4)
-    assert "".join(seen) == "abccbaabccba"
-    assert readings == {"a": [1, 6, 7, 12], "b": [2, 5, 8, 11], "c": [3, 4, 9, 10]}
-
-
-def test_of_a_machine_that_changes_speed_the_ratio_is_right_all_the_same(seeded: random.Random) -> None:
-    """Two speeds a tenth apart, for seconds each: the medians of the instruments may differ by as much."""
-    for _ in range(20):
-        period_s, phase_s = seeded.uniform(2, 6), seeded.uniform(0, 6)
-        machine = Machine(1e-3, lambda at, p=period_s, o=phase_s: 1.0 if (at + o) % p < p / 2 else 0.9)
-        factor = seeded.uniform(0.95, 1.05)
-        found = compare("x", [machine.instrument("host"), machine.instrument("Timer", factor)], 12)
-        known = found.ours_over["Timer"]
-        assert known is not None
-        assert known.middle == pytest.approx(1 / factor, rel=1e-9)
-        assert known.low <= known.middle <= known.high
-
-
-def test_a_steady_drift_cancels(seeded: random.Random) -> None:
-    """Always in the same order, the first would seem quicker by what one turn's drift is worth."""
-    drift = seeded.uniform(0.05, 0.2)  # of the speed, a second
-    machine = Machine(1e-3, lambda at: math.exp(-drift * at))
-    instruments = [machine.instrument("host"), machine.instrument("Timer")]
-    both_ways = compare("x", instruments, 12).ours_over["Timer"]
-    readings = [(a.read(), b.read()) for a, b in [instruments] * 12]
-    one_way = ratio(*zip(*readings, strict=True))
-    assert both_ways is not None and one_way is not None
-    assert both_ways.middle == pytest.approx(1.0, abs=5e-4)  # a ratio and its inverse: second order
-    assert one_way.middle == pytest.approx(math.exp(-drift * TURN_S), rel=1e-9)
-
-
-def test_the_first_turn_counts_for_nothing() -> None:
-    reads = iter([100.0, *[1.0] * 12])
-    slow = Instrument("host", lambda: next(reads))
-    found = compare("x", [slow, Instrument("Timer", lambda: 1.0)], 12)
-    assert found.ours_over["Timer"] == Ratio(1.0, 1.0, 1.0) and found.median_s["host"] == 1.0
-    assert list(reads) == []
-
-
-def test_the_ratios_interval_covers_the_truth_as_often_as_it_says(seeded: random.Random) -> None:
-    """12 rounds: the interval from the 3rd to the 10th holds the median in 96.1 % of all cases."""
-    times, covered = 4000, 0
-    for _ in range(times):
-        a = [math.exp(seeded.gauss(0, 0.1)) for _ in range(12)]
-        b = [math.exp(seeded.gauss(0, 0.1)) / 1.07 for _ in range(12)]
-        found = ratio(a, b)
-        assert found is not None
-        each = sorted(x / y for x, y in zip(a, b, strict=True))
-        assert found == Ratio(median(each), each[2], each[9])
-        covered += found.low <= 1.07 <= found.high
-    assert covered / times == pytest.approx(0.9614, abs=0.02)  # six standard deviations
-
-
-@pytest.mark.parametrize("rounds", range(9))
-def test_too_few_rounds_give_no_interval(rounds: int, seeded: random.Random) -> None:
-    turns = [seeded.uniform(1, 2) for _ in range(rounds)]
-    assert (ratio(turns, turns) is None) == (rounds < 6)
-
-
-@pytest.mark.parametrize("blind", [0.0, math.nan, -1.0])
-def test_an_instrument_that_saw_nothing_in_a_turn_has_no_ratio(blind: float) -> None:
-    turns = [1.0] * 12
-    assert ratio(turns, [*turns[:11], blind]) is None
-    assert ratio([*turns[:11], math.nan], turns) is None
 
 
 # ---- the instruments
@@ -244,33 +153,69 @@ def test_tritons_answer_is_asked_for_as_a_median_and_given_in_seconds(
     assert asked == [print, {"rep": 1e3 * TURN_S, "return_mode": "median"}]
 
 
-def test_a_case_on_a_gpu_is_timed_warm_and_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+def simulated_instruments(cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch, reads: float = 10e-6) -> None:
     """On the simulated device; the others' instruments are stood in for."""
-    cuda = SimulatedCuda()
     operator = doubling(cuda, cold_s=20e-6, warm_s=5e-6)
     here = "bench.measure.instruments"
     monkeypatch.setattr(f"{here}.kernels.operator", lambda name: operator)
     monkeypatch.setattr(f"{here}.kernels.problem", lambda name: Doubling)
     monkeypatch.setattr(f"{here}.timer", lambda call, threads: Instrument("Timer", lambda: 5e-6))
-    profiled: list[float] = []
+    monkeypatch.setattr(f"{here}.triton_instrument", lambda name, call: Instrument(name, lambda: reads))
 
-    def profiler(call: object, launch_s: float) -> Instrument:
-        profiled.append(launch_s)
-        return Instrument("profiler", lambda: 4e-6)
 
-    monkeypatch.setattr(f"{here}.cuda_profiler", profiler)
-    monkeypatch.setattr(f"{here}.triton_instrument", lambda name, call: Instrument(name, lambda: 10e-6))
+def test_a_case_on_a_gpu_is_timed_warm_and_cold_and_nothing_attaches_to_its_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cuda = SimulatedCuda()
+    simulated_instruments(cuda, monkeypatch)
     given: Given = ("doubling", "good", {"dtype": "float32", "size": 256})
-    warm, cold = cuda_comparisons(simulated_bench(cuda), given, 6)
-    assert list(warm.median_s) == ["graph", "stream", "Timer", "do_bench_cudagraph", "profiler"]
+    warm, cold = (comparison(*one) for one in cuda_readings(simulated_bench(cuda), given, 6))
+    assert list(warm.median_s) == ["graph", "stream", "Timer", "do_bench_cudagraph"]
     assert list(cold.median_s) == ["graph, ring", "stream, ring", "do_bench"]
+    assert not set(APART) & (set(warm.median_s) | set(cold.median_s))
     assert (warm.case[-5:], cold.case[-5:]) == (" warm", " cold")
     assert warm.median_s["graph"] == pytest.approx(5e-6, rel=0.01) == warm.median_s["stream"]
     assert cold.median_s["graph, ring"] == pytest.approx(20e-6, rel=0.01) == cold.median_s["stream, ring"]
-    assert profiled == [pytest.approx(5e-6, rel=0.01)]
-    known = warm.ours_over["profiler"], cold.ours_over["do_bench"]
-    assert [r and r.middle for r in known] == [pytest.approx(5 / 4, rel=0.01), pytest.approx(2.0, rel=0.01)]
+    known = cold.ours_over["do_bench"]
+    assert known is not None and known.middle == pytest.approx(2.0, rel=0.01)
     assert set(warm.median_s) | set(cold.median_s) <= set(INCLUDES)
+
+
+GOOD: Given = ("doubling", "good", {"dtype": "float32", "size": 256})
+BAD: Given = ("doubling", "uncapturable", {"dtype": "float32", "size": 256})
+FULL: Given = ("doubling", "exhausting", {"dtype": "float32", "size": 256})
+
+
+def test_after_a_failed_capture_another_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+    cases = [GOOD, FULL, GOOD, BAD, GOOD, BAD]
+    begin: int | None = 0
+    processes = 0
+    while begin is not None:
+        processes += 1
+        cuda = SimulatedCuda()
+        simulated_instruments(cuda, monkeypatch)
+        settings = {"kind": "cuda", "part": "together", "begin": begin}
+        before = len(told)
+        read_part(settings, simulated_bench(cuda), cases, lambda **said: told.append(said))
+        begin = told[-1].get("again_from")
+        assert all("again_from" not in said for said in told[before:-1])
+    assert processes == 2, "after the last case there is nothing to go on with, and the third spoilt nothing"
+    said = [one["say"] for one in told if "say" in one]
+    assert [line[:5] for line in said if line.startswith("[")] == [f"[{n}/6]" for n in range(1, 7)]
+    assert sum("left out: CUDA error: operation not permitted" in line for line in said) == 2
+    assert sum("left out: CUDA out of memory" in line for line in said) == 1
+    assert sum("case" in one for one in told) == 6
+
+
+def test_a_part_that_is_not_installed_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "PACKAGES", {"cupti-python": ("nonesuch", "cupti-python")})
+    said = apart.lacking("cupti-python")
+    assert said.startswith("cupti-python is not installed and left out: ")
+    assert said.endswith("-m pip install 'cupti-python'")
+    monkeypatch.setattr(apart, "PACKAGES", {"cuda-bench": ("nonesuch.bench", "cuda-bench[cu{major}]")})
+    assert re.search(r"-m pip install 'cuda-bench\[cu1\d\]'$", apart.lacking("cuda-bench"))
+    assert apart.lacking("together") == "" == apart.lacking("profiler")
 
 
 # ---- the cases
@@ -302,74 +247,140 @@ def test_a_real_case_is_timed_by_all_three(monkeypatch: pytest.MonkeyPatch) -> N
         {"dtype": "float32", "direction": "forward", "rows": 64, "length": 512},
     )
     with torch.no_grad():
-        found = cpu_comparison(bench, given, torch.get_num_threads(), 6)
+        found = comparison(*cpu_reading(bench, given, torch.get_num_threads(), 6))
     assert list(found.median_s) == ["host", "Timer", "loop"] and list(found.ours_over) == ["Timer", "loop"]
     assert all(1e-7 < seconds < 1 for seconds in found.median_s.values())
     assert all(one is not None and one.low <= one.middle <= one.high for one in found.ours_over.values())
 
 
-# ---- what is printed
+# ---- those that are alone in their process: stand-ins with the names of the wheels
 
 
-def comparison(case: str, host_s: float, **ratios: float | None) -> Comparison:
-    known = {name: None if r is None else Ratio(r, r - 0.01, r + 0.02) for name, r in ratios.items()}
-    seconds = {name: math.nan if r is None else host_s / r for name, r in ratios.items()}
-    return Comparison(case, {"host": host_s, **seconds}, known)
+class ActivityKind(IntEnum):
+    """As cupti.ActivityKind: these names are in cupti/cupti.pyi of cupti-python 13.4.0."""
+
+    MEMCPY = 1
+    MEMSET = 2
+    KERNEL = 3
+    CONCURRENT_KERNEL = 10
+    OVERHEAD = 17
 
 
-def printed(found: list[Comparison]) -> list[str]:
-    text = StringIO()
-    print_report(Console(file=text, width=200), found)
-    return [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
+@dataclass
+class Record:
+    kind: int
+    start: int
+    end: int
 
 
-def test_the_last_line_is_the_worst_of_the_long_cases() -> None:
-    found = [
-        comparison("short", 99e-6, Timer=1.5, loop=0.5),
-        comparison("long", 101e-6, Timer=0.985, loop=1.002),
-        comparison("longer", 2e-3, Timer=1.012, loop=1.001),
-    ]
-    lines = printed(found)
-    assert lines[-1] == "ours / Timer: worst 1.5 % over 2 cases above 100 us"
-    assert lines[-2] == "ours / loop: worst 0.2 % over 2 cases above 100 us"
-    (row,) = (line for line in lines if line.lstrip().startswith("longer"))
-    assert row.split() == "longer 2000.0 1976.3 1.012 (1.002 to 1.032) 1998.0 1.001 (0.991 to 1.021)".split()
+class Cupti:
+    """As cupti.cupti: records are delivered when they are flushed, and gone when the callback returns."""
+
+    ActivityKind = ActivityKind
+
+    def __init__(self) -> None:
+        self.enabled: set[int] = set()
+        self.buffered: list[Record] = []
+        self.registered = 0
+
+    def activity_enable(self, kind: int) -> None:
+        self.enabled.add(kind)
+
+    def activity_register_callbacks(
+        self, requested: Callable[[], Any], completed: Callable[..., Any]
+    ) -> None:
+        self.registered += 1
+        byte, most = requested()
+        assert byte > 1 << 20 and most == 0
+        self.completed = completed
+
+    def activity_flush_all(self, flag: int) -> None:
+        assert flag == 1
+        records, self.buffered = self.buffered, []
+        self.completed(records)
+        for record in records:
+            record.start = record.end = 0
+
+    def launch(self, kind: ActivityKind, ns: int) -> None:
+        if kind in self.enabled:
+            self.buffered.append(Record(kind, 1000, 1000 + ns))
 
 
-def test_what_is_unknown_is_said_and_left_out_of_the_worst() -> None:
-    found = [comparison("a", 1e-3, profiler=None, Timer=1.0), comparison("b", 1e-3, profiler=1.03, Timer=1.0)]
-    lines = printed(found)
-    assert "ours / profiler: worst 3.0 % over 1 cases above 100 us" in lines
-    (row,) = (line for line in lines if line.lstrip().startswith("a "))
-    assert "none seen" in row and "unknown" in row
-    assert worst(found[:1], "profiler") == "ours / profiler: no case above 100 us has a ratio"
+def test_cupti_s_records_are_summed_over_the_launches_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupti = Cupti()
+    monkeypatch.setitem(sys.modules, "cupti.cupti", cupti)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    apart._cupti_records.cache_clear()
+
+    def call() -> None:
+        cupti.launch(ActivityKind.CONCURRENT_KERNEL, 2000)
+        cupti.launch(ActivityKind.MEMSET, 500)
+        cupti.launch(ActivityKind.OVERHEAD, 10**6)
+
+    read = apart.cupti_python(call, 7)
+    call()  # before the turn: not of it
+    assert read() == pytest.approx(2.5e-6) == read()
+    assert math.isnan(apart.cupti_python(lambda: None, 7)())
+    assert cupti.registered == 1, "CUPTI stays attached; another case attaches nothing more"
+    apart._cupti_records.cache_clear()
 
 
-def test_sets_of_instruments_have_a_table_each_and_every_instrument_says_what_it_includes() -> None:
-    warm = Comparison("gemm warm", {"graph": 1e-3, "Timer": 1e-3}, {"Timer": Ratio(1.0, 1.0, 1.0)})
-    cold = Comparison(
-        "gemm cold", {"graph, ring": 2e-3, "do_bench": 2e-3}, {"do_bench": Ratio(0.99, 0.98, 1.0)}
-    )
-    lines = printed([warm, cold])
-    assert lines[-1].startswith("ours / Timer: ") and lines[-2].startswith("ours / do_bench: worst 1.0 %")
-    for name in ("graph", "Timer", "graph, ring", "do_bench"):
-        assert any(line.strip() == f"{name}  {INCLUDES[name]}" for line in lines)
-    assert not any(INCLUDES["loop"] in line for line in lines)
+def test_nvbench_measures_each_case_as_often_as_there_are_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names as in cuda/bench/__init__.pyi and results/__init__.pyi of cuda-bench 0.3.0."""
+    made: dict[str, Any] = {}
+    built: list[str] = []
+    called: list[str] = []
 
+    class Benchmark:
+        def __init__(self, measured: Callable[[Any], None]) -> None:
+            self.measured = measured
 
-def test_nothing_could_be_timed() -> None:
-    assert printed([]) == []
+        def set_name(self, name: str) -> Benchmark:
+            made[name] = self.measured
+            return self
 
+        def set_timeout(self, seconds: float) -> Benchmark:
+            assert seconds > 0
+            return self
 
-# ---- the command
+    class State:
+        def get_stream(self) -> Any:
+            return SimpleNamespace(addressof=lambda: 4096)
 
+        def exec(self, launch: Callable[[Any], None], /, *, batched: bool) -> None:
+            assert not batched and len(called) >= 3, "warmed up before the blocking kernel"
+            launch(object())
 
-@pytest.mark.parametrize(
-    ("device", "says"),
-    [("cuda:7", "--bench-device cuda:7: "), ("tpu", "--bench-device tpu: give auto, cpu, cuda")],
-)
-def test_a_device_that_is_not_there_is_refused_in_one_sentence(device: str, says: str) -> None:
-    words = [sys.executable, "-m", "bench", "instruments", "--bench-device", device]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and done.stdout == ""
-    assert re.fullmatch(rf"error: {re.escape(says)}.*\n", done.stderr)
+    def run_all_benchmarks(argv: list[str]) -> None:
+        assert argv[1:3] == ["--quiet", "--jsonbin"]
+        for measured in made.values():
+            measured(State())
+
+    class BenchmarkResult:
+        @classmethod
+        def from_json(cls, path: Path) -> dict[str, Any]:
+            def state(samples: list[float] | None) -> Any:
+                return SimpleNamespace(center=lambda estimator: estimator(samples) if samples else None)
+
+            samples = {"case-0-0": [1e-6, 3e-6, 2e-6], "case-1-0": None}
+            return {name: SimpleNamespace(states=[state(samples.get(name, [5e-6]))]) for name in made}
+
+    bench = SimpleNamespace(register=Benchmark, run_all_benchmarks=run_all_benchmarks)
+    monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(bench=bench))
+    monkeypatch.setitem(sys.modules, "cuda.bench", bench)
+    monkeypatch.setitem(sys.modules, "cuda.bench.results", SimpleNamespace(BenchmarkResult=BenchmarkResult))
+    monkeypatch.setattr(torch.cuda, "ExternalStream", lambda address: address)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+
+    def building(name: str) -> Callable[[], Callable[[], Any]]:
+        def build() -> Callable[[], Any]:
+            built.append(name)
+            return lambda: called.append(name)
+
+        return build
+
+    found = dict(apart.nvbench_s({name: building(name) for name in "ab"}, 2, 0.12))
+    assert built == ["a", "a", "b", "b"] and called == ["a"] * 8 + ["b"] * 8
+    assert found["a"] == [2e-6, 5e-6]
+    assert math.isnan(found["b"][0]) and found["b"][1] == 5e-6

@@ -95,11 +95,56 @@ def test_an_escaping_kernel_has_no_time() -> None:
     assert "median_s" not in facts
 
 
-def test_what_cannot_be_captured_is_timed_by_the_stream_and_says_so() -> None:
+def test_what_cannot_be_captured_says_so_and_is_timed_by_the_stream_when_asked() -> None:
+    """Not in the same process: what a failed capture has left behind there is not known."""
     facts = run("uncapturable", 1 << 12)
-    assert facts["status"] == "ok"
-    assert facts["clock"] == "stream"
+    assert facts["status"] == "error" and facts["uncaptured"] and "median_s" not in facts
+    assert "operation not permitted when stream is capturing" in facts["reason"]
+    cuda = SimulatedCuda()
+    problem = Doubling(dtype="float32", size=1 << 12)
+    bench, operator = simulated_bench(cuda), doubling(cuda, COLD_S, WARM_S)
+    facts = measure(bench, operator, "uncapturable", problem, True, LIMITS, clock="stream")
+    assert facts["status"] == "ok" and "uncaptured" not in facts
+    assert facts["clock"] == "stream" and bench.distrust() == ""
     assert facts["median_s"] == pytest.approx(COLD_S, rel=0.1)
+
+
+def test_a_row_says_what_the_clock_adds_and_how_often_the_host_was_late() -> None:
+    cuda = SimulatedCuda()
+    cuda.graph_start_s = 5e-6
+    chance = random.Random(1)
+    cuda.stall = lambda: 1e-3 * (cuda.host_s > 0.5 and chance.random() < 1 / 100)
+    problem = Doubling(dtype="float32", size=4096)
+    facts = measure(simulated_bench(cuda), doubling(cuda, COLD_S, WARM_S), "good", problem, True, LIMITS)
+    assert facts["status"] == "ok" and facts["late_samples"] > 0
+    assert facts["clock_start_s"] == pytest.approx(5e-6, abs=0.6e-6)
+    assert facts["step_s"] == facts["clock_start_s"] / facts["launches"]
+    assert facts["launches"] * COLD_S >= 400 * 4.4e-6
+    assert facts["median_s"] == pytest.approx(COLD_S, rel=0.003) and facts["stop"] == "converged"
+    assert max(facts["samples_s"]) < 1.01 * COLD_S, "no late sample is published"
+    quiet = run("good", 4096)
+    assert (quiet["late_samples"], quiet["clock_start_s"]) == (0, 0.0)
+
+
+def test_where_a_flushed_ring_makes_samples_short_the_interval_holds_the_clocks_start() -> None:
+    cuda = SimulatedCuda(1 << 20)
+    cuda.graph_start_s = 400e-6
+    problem = Doubling(dtype="float32", size=16)
+    facts = measure(simulated_bench(cuda), doubling(cuda, 1e-6, 1e-6), "good", problem, True, LIMITS)
+    assert facts["status"] == "ok" and facts["flushed"]
+    assert facts["launches"] < 400 * 400, "4096 launches of 1 us are fewer than the start would need"
+    assert facts["low_s"] <= 1.0001e-6 < facts["median_s"]
+
+
+def test_a_host_that_is_never_in_time_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = SimulatedCuda()
+    bench = simulated_bench(cuda)
+    _ = bench.clock.start_s
+    monkeypatch.setattr("tests.bench.simulated.Event.query", lambda event: True)
+    problem = Doubling(dtype="float32", size=4096)
+    facts = measure(bench, doubling(cuda), "good", problem, True, LIMITS)
+    assert facts["status"] == "error" and "the host was late 14 times in a row" in facts["reason"]
+    assert "median_s" not in facts and bench.distrust() == ""
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,38 @@
+"""What a row says of an exception, and whether memory ran out: often that is an ordinary RuntimeError."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from bench.spec import cause
+
+MESSAGES = ("CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "can't allocate memory")
+"""The runtime's own (instantiating or uploading a graph), Triton's (loading a kernel), torch's on a CPU."""
+
+
+def out_of_memory(error: BaseException | None) -> BaseException | None:
+    """The exception of this one's chain that says so; None if memory is not the matter.
+
+    The chain matters because ending a capture may raise an error of its own over the one that broke it.
+    """
+    while error is not None:
+        if isinstance(error, MemoryError | torch.OutOfMemoryError):
+            return error
+        if isinstance(error, RuntimeError) and any(message in str(error) for message in MESSAGES):
+            return error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return None
+
+
+def failure(error: Exception) -> dict[str, Any]:
+    """Columns status and reason of what was raised: out_of_memory or error."""
+    if short := out_of_memory(error):
+        return {"status": "out_of_memory", "reason": first_line(short)}
+    return {"status": "error", "reason": cause(error)}
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of its text, or the name of its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,188 @@
+"""Which answers replace the worker, and what is asked again: real answers of a simulated GPU's process."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, ClassVar
+
+import pytest
+
+from bench import attended
+from bench.attended import Attended
+from bench.measure.process import WorkerDied
+from bench.measure.worker import respond
+from tests.bench.several import gpu
+from tests.bench.simulated import SimulatedCuda, doubling, simulated_bench
+
+
+class SimulatedWorker:
+    """As Worker, but the process is a simulated device here: a new one is as good as new."""
+
+    made: ClassVar[list[SimulatedWorker]] = []
+    cuda_settings: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, *_: object) -> None:
+        self.cuda = SimulatedCuda()
+        for name, value in self.cuda_settings.items():
+            setattr(self.cuda, name, value)
+        self.bench = simulated_bench(self.cuda)
+        self.asked: list[dict[str, Any]] = []
+        self.closed = False
+        self.made.append(self)
+
+    def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+        assert not self.closed
+        if request["do"] == "hello":
+            return {"torch": "simulated"}
+        self.asked.append(request)
+        if request["implementation"] == "dying":
+            raise WorkerDied("crashed", "the worker ended with SIGSEGV")
+        operator = doubling(self.cuda)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("bench.measure.worker.kernels.operator", lambda name: operator)
+            return respond(self.bench, request)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> list[SimulatedWorker]:
+    monkeypatch.setattr(SimulatedWorker, "made", made := [])
+    monkeypatch.setattr(SimulatedWorker, "cuda_settings", {})
+    monkeypatch.setattr(attended, "Worker", SimulatedWorker)
+    return made
+
+
+def measure(implementation: str, size: int = 4096) -> dict[str, Any]:
+    request: dict[str, Any] = {"do": "measure", "operator": "doubling", "implementation": implementation}
+    request |= {"parameters": {"dtype": "float32", "size": size}, "cache": "cold", "threads": None}
+    request |= {"budget_s": 0.5, "launch_s": 1.0, "least_timed_s": 0.0, "visits": 1}
+    return request | {"regime": "sustained", "first": True}
+
+
+def test_an_error_that_leaves_the_device_well_keeps_the_worker(workers: list[SimulatedWorker]) -> None:
+    device = Attended(gpu(0), 1)
+    for _ in range(4):
+        answer = device.answer(measure("raising"))
+        assert (answer["status"], answer["reason"]) == ("error", "RuntimeError: no tile fits")
+        assert "renew" not in answer
+    assert device.answer(measure("good"))["status"] == "ok"
+    assert len(workers) == 1 and not device.renewed
+
+
+def test_after_an_illegal_address_the_next_case_has_a_new_worker(workers: list[SimulatedWorker]) -> None:
+    device = Attended(gpu(0), 1)
+    answer = device.answer(measure("faulting"))
+    assert answer["status"] == "error" and "illegal memory access" in answer["reason"]
+    assert "renew" not in answer, "no column of a row"
+    assert device.answer(measure("good"))["status"] == "ok"
+    assert [worker.closed for worker in workers] == [True, False]
+    ((cause, times),) = device.renewed.items()
+    assert "illegal memory access" in cause and times == 1
+
+
+def test_what_cannot_be_captured_is_asked_again_of_a_new_worker_by_the_stream(
+    workers: list[SimulatedWorker],
+) -> None:
+    device = Attended(gpu(0), 1)
+    answer = device.answer(measure("uncapturable"))
+    assert (answer["status"], answer["clock"]) == ("ok", "stream")
+    assert not {"renew", "uncaptured"} & set(answer)
+    assert [[request.get("clock") for request in worker.asked] for worker in workers] == [[None], ["stream"]]
+    assert workers[0].closed and workers[0].cuda.stream == "capture", "the first process is spoilt"
+    assert workers[1].cuda.stream == "default"
+    # Another visit of the same case knows, and so does every case after three that failed.
+    assert device.answer(measure("uncapturable"))["clock"] == "stream"
+    assert len(workers) == 2
+    for size, so_far in ((1024, 3), (2048, 4), (512, 4), (8192, 4)):
+        assert device.answer(measure("uncapturable", size))["clock"] == "stream"
+        assert len(workers) == so_far
+    assert device.answer(measure("good"))["clock"] == "graph"
+    assert len(workers) == 4 and sum(device.renewed.values()) == 3
+
+
+def test_a_worker_that_dies_by_the_stream_is_a_row(workers: list[SimulatedWorker]) -> None:
+    device = Attended(gpu(0), 1)
+    real = SimulatedWorker.ask
+
+    def ask(self: SimulatedWorker, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+        if request.get("clock") == "stream":
+            raise WorkerDied("timeout", "no answer")
+        return real(self, request, deadline_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimulatedWorker, "ask", ask)
+        assert device.answer(measure("uncapturable")) == {"status": "timeout", "reason": "no answer"}
+    assert device.answer(measure("good"))["status"] == "ok"
+    assert len(workers) == 3
+
+
+@pytest.mark.parametrize("broken", ["", "operation failed due to a previous error during capture"])
+def test_out_of_memory_in_a_capture_is_a_row_and_spoils_the_process_only_if_it_broke_the_capture(
+    workers: list[SimulatedWorker], monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    monkeypatch.setattr(SimulatedWorker, "cuda_settings", {"broken_by_shortage": broken})
+    device = Attended(gpu(0), 1)
+    answer = device.answer(measure("exhausting"))
+    assert answer["status"] == "out_of_memory" and "Tried to allocate 2.00 GiB" in answer["reason"]
+    assert device.answer(measure("good"))["status"] == "ok"
+    assert len(workers) == (2 if broken else 1)
+    assert [request.get("clock") for request in workers[0].asked] == [None] * (1 if broken else 2)
+
+
+def test_a_capture_that_fails_after_the_timing_costs_the_worker_and_not_the_row(
+    workers: list[SimulatedWorker],
+) -> None:
+    """GraphClock.kernels captures once more to read the kernels' names."""
+    device = Attended(gpu(0), 1)
+    device.answer(measure("good"))
+    (worker,) = workers
+    worker.cuda.keeps_graphs = True
+    kernels = type(worker.bench.clock).kernels
+
+    def spoilt(self: Any, call: Any) -> str:
+        return kernels(self, worker.cuda.refuse)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(worker.bench.clock), "kernels", spoilt)
+        answer = device.answer(measure("good"))
+    assert answer["status"] == "ok" and answer["median_s"] and answer["kernels"] == ""
+    assert "renew" not in answer
+    assert worker.closed and "stream is capturing" in "".join(device.renewed)
+
+
+def test_a_broken_capture_of_anybody_is_noticed(workers: list[SimulatedWorker]) -> None:
+    """Not only our clock captures: the tuner does, by Triton. Stream and generator tell of it."""
+    for spoil in ({"stream": "capture"}, {"generator_capturing": True}):
+        device = Attended(gpu(0), 1)
+        assert device.answer(measure("good"))["status"] == "ok"
+        for name, value in spoil.items():
+            setattr(workers[-1].cuda, name, value)
+        device.answer(measure("declining"))
+        assert workers[-1].closed and sum(device.renewed.values()) == 1
+
+
+def test_whatever_is_asked_in_whatever_order_good_work_is_timed_by_the_graph(
+    workers: list[SimulatedWorker],
+) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    draw = random.Random(seed)
+    device = Attended(gpu(0), 1)
+    names = ["good", "raising", "faulting", "uncapturable", "exhausting", "declining", "dying", "wrong"]
+    expected = {"good": "ok", "raising": "error", "faulting": "error", "uncapturable": "ok"}
+    expected |= {
+        "exhausting": "out_of_memory",
+        "declining": "unsupported",
+        "dying": "crashed",
+        "wrong": "wrong",
+    }
+    for _ in range(25):
+        name = draw.choice(names)
+        answer = device.answer(measure(name, draw.choice([64, 1024, 4096])))
+        assert answer["status"] == expected[name], (name, answer)
+        assert name != "good" or (
+            answer["clock"] == "graph" and answer["median_s"] == pytest.approx(20e-6, rel=0.01)
+        )
+        assert not {"renew", "uncaptured"} & set(answer)

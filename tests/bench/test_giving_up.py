@@ -1,0 +1,222 @@
+"""An implementation that fails alike three times is asked no more, and everybody is told."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import kernels
+from bench import plugin, store
+from bench.giving_up import GivingUp
+from bench.plugin import Run
+from bench.session import Session
+from bench.sweep import Case, load
+from tests.bench import several
+from tests.bench.rows import row
+from tests.bench.several import gpu, opened
+
+SWEEP = """\
+title: Small things
+source: {document: none, range: ours}
+operator: gemm
+implementations: [cublas, triton]
+cases:
+  - {m: SIZES, n=k: 16, dtype: [float16, bfloat16]}
+"""
+SIZES = [16, 32, 64, 128, 256]
+BROKEN = {"status": "error", "reason": "RuntimeError: no tile fits"}
+
+
+def cases(folder: Path, name: str = "small", sizes: list[int] = SIZES) -> list[Case]:
+    path = folder / "sweeps" / f"{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(SWEEP.replace("SIZES", str(sizes)))
+    root = folder / "sweeps"
+    return load(path, kernels.problem, 2, root).cases
+
+
+def only(made: list[Case], implementation: str) -> list[Case]:
+    return [case for case in made if case.implementation == implementation]
+
+
+def told(giving_up: GivingUp, made: list[Case], *answers: tuple[str, str]) -> None:
+    for case, (status, reason) in zip(made, answers, strict=False):
+        parameters = case.key.split("|")[3]
+        giving_up.saw(case, row(sweep=case.sweep, parameters=parameters, status=status, reason=reason))
+
+
+ERROR, OTHER, CRASH = ("error", "no tile fits"), ("error", "no layout fits"), ("crashed", "SIGSEGV")
+OK, WRONG, MEMORY = ("ok", ""), ("wrong", "relative error 1"), ("out_of_memory", "2 GiB")
+HANG, LONGER = ("timeout", "no answer within 600 s"), ("timeout", "no answer within 603 s")
+
+
+@pytest.mark.parametrize(
+    ("answers", "given_up"),
+    [
+        ([ERROR] * 2, False),
+        ([ERROR] * 3, True),
+        ([CRASH] * 3, True),
+        ([ERROR, OTHER, ERROR, OTHER], False),
+        ([ERROR, OTHER, CRASH, HANG], False),
+        ([ERROR, OTHER, ERROR, OTHER, ERROR], True),
+        ([ERROR, ERROR, OK, ERROR, ERROR], False),
+        ([ERROR, ERROR, OK, ERROR, ERROR, ERROR], True),
+        ([HANG, LONGER, HANG], True),
+        ([HANG, OK, LONGER, OK, HANG], True),
+        ([WRONG] * 6, False),
+        ([MEMORY] * 6, False),
+        ([OK] * 6, False),
+    ],
+)
+def test_three_alike_are_enough(tmp_path: Path, answers: list[tuple[str, str]], given_up: bool) -> None:
+    giving_up, made = GivingUp(), cases(tmp_path)
+    ours = only(made, "triton")
+    told(giving_up, ours, *answers)
+    assert bool(giving_up.reason(ours[-1])) == given_up == bool(giving_up.lines)
+    assert all(not giving_up.reason(case) for case in only(made, "cublas"))
+
+
+def test_the_reason_names_the_three_and_what_they_ended_in(tmp_path: Path) -> None:
+    giving_up, ours = GivingUp(), only(cases(tmp_path), "triton")
+    told(giving_up, ours, *[ERROR] * 5)
+    reason = giving_up.reason(ours[-1])
+    (line,) = giving_up.lines
+    for said in (reason, line):
+        assert said.endswith("error: no tile fits")
+        assert [f"small {case.problem}" in said for case in ours[:4]] == [True, True, True, False]
+    assert reason.startswith("not tried, since 3 cases ended alike (small ")
+    assert line.startswith("gemm triton is given up for the rest of this run: 3 cases ended alike (small ")
+
+
+def test_one_case_that_crashes_on_each_of_its_visits_counts_once(tmp_path: Path) -> None:
+    giving_up, ours = GivingUp(), only(cases(tmp_path), "triton")
+    for _ in range(5):
+        told(giving_up, ours[:1], CRASH)
+    assert not giving_up.lines
+
+
+def test_ceilings_and_others_are_counted_apart(tmp_path: Path) -> None:
+    giving_up = GivingUp()
+    others, ceilings = only(cases(tmp_path), "triton"), only(cases(tmp_path, "ceilings/gemm"), "triton")
+    told(giving_up, others, ERROR, ERROR, ERROR)
+    assert giving_up.reason(others[-1]) and not giving_up.reason(ceilings[-1])
+    told(giving_up, ceilings, OTHER, OTHER, OTHER)
+    assert "no layout fits" in giving_up.reason(ceilings[-1]) and "no tile" in giving_up.reason(others[-1])
+
+
+# ---- in a run
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return several.stand_in(tmp_path, monkeypatch)
+
+
+def answering(session: Session, broken: str, asked: list[str]) -> None:
+    """Instead of a worker: the implementation `broken` raises, the others have a time."""
+
+    def answer(request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
+        asked.append(request["implementation"])
+        if request["implementation"] == broken:
+            return dict(BROKEN)
+        times = {"median_s": 1e-3, "low_s": 1e-3, "high_s": 1e-3, "samples_s": [1e-3] * 20}
+        return {"status": "ok", "clock": "graph", "stop": "converged", "settled": True, **times}
+
+    session._worker.answer = answer  # type: ignore[method-assign]
+
+
+def test_the_rest_of_its_cases_are_skipped_at_no_cost(folder: Path) -> None:
+    made = cases(folder)
+    (session,) = opened(folder, made, count=1)
+    answering(session, "triton", asked := [])
+    rows = [found for _, found in session.walk()]
+    assert asked.count("triton") == 3 and asked.count("cublas") == len(only(made, "cublas"))
+    assert len(rows) == len(made)
+    by_status = [found.status for found in rows if found.implementation == "triton"]
+    assert by_status == ["error"] * 3 + ["skipped"] * (len(by_status) - 3)
+    assert {found.status for found in rows if found.implementation == "cublas"} == {"ok"}
+    assert len(session.given_up) == 1
+    session.close()
+
+
+def test_ceilings_go_on_beside_an_implementation_that_was_given_up(folder: Path) -> None:
+    made, ceilings = cases(folder), cases(folder, "ceilings/gemm", [16])
+    (session,) = opened(folder, [*made, *ceilings], count=1)
+    answering(session, "nothing", [])
+    first = [session.visit(case) for case in ceilings]
+    answering(session, "triton", asked := [])
+    rows = [found for _, found in session.walk()]
+    again = [found for found in rows if found.sweep.startswith("ceilings/")]
+    assert len(again) >= len(first) and "skipped" not in {found.status for found in again}
+    assert asked.count("triton") == 3 + sum(found.implementation == "triton" for found in again)
+    session.close()
+
+
+def test_a_run_that_is_resumed_counts_anew(folder: Path) -> None:
+    made = cases(folder)
+    (session,) = opened(folder, made, count=1)
+    answering(session, "triton", [])
+    walk = session.walk()
+    while not session.given_up:
+        next(walk)
+    session.interrupted()
+    (again,) = opened(folder, made, count=1, resume=True)
+    answering(again, "nothing", asked := [])
+    rows = [found for _, found in again.walk()]
+    assert not again.given_up and {found.status for found in rows} == {"ok"}
+    assert asked.count("triton") == len(only(made, "triton")) - 3
+    again.close()
+
+
+def test_what_fails_while_preparing_counts_too(folder: Path) -> None:
+    made = cases(folder)
+    (session,) = opened(folder, made, count=1)
+    answering(session, "triton", asked := [])
+    session.prepare()
+    assert asked.count("triton") == 3 and asked.count("cublas") == len(only(made, "cublas"))
+    rows = [found for _, found in session.walk()]
+    assert {found.status for found in rows if found.implementation == "triton"} == {"skipped"}
+    session.close()
+
+
+def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "chosen", lambda wanted: [gpu(0)])
+    monkeypatch.setattr(Run, "_load", lambda *_: cases(folder))
+    values: dict[str, Any] = {"bench_run": True, "bench_device": "cuda", "bench_sweep": []}
+    values |= {"collectonly": False, "bench_budget": None, "bench_visits": "1", "bench_regime": "sustained"}
+    values |= {"bench_resume": False, "bench_shard": None, "bench_concurrent": False}
+    run = Run(
+        SimpleNamespace(**values, bench_results=str(folder / "results")), kernels.problem, kernels.names
+    )
+    run.plan(run.cases)
+    answering(run.sessions[0], "triton", [])
+    run.sessions[0]._worker.renewed["the device no longer answers"] = 2
+    said: list[str] = []
+    run.measure(said.append, None)
+    (at,) = [index for index, line in enumerate(said) if line.startswith("gemm triton is given up")]
+    assert sum("error: RuntimeError: no tile fits" in line for line in said[:at]) == 3
+    assert not any("triton" in line for line in said[at + 1 :])
+    run.collect()
+    run.finish(interrupted=False)
+    closing = run.closing()
+    assert said[at] in closing and "worker replaced 2 times: the device no longer answers" in closing
+    frame = store.read([folder / "results"])
+    skipped = frame[frame["status"] == "skipped"]
+    assert len(skipped) == len(only(cases(folder), "triton")) - 3
+    assert skipped["reason"].str.startswith("not tried, since 3 cases ended alike").all()
+
+
+def test_any_order_of_cases_costs_at_most_three_failures(folder: Path) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    made = cases(folder)
+    random.Random(seed).shuffle(made)
+    (session,) = opened(folder, made, count=1, visits=3)
+    answering(session, "triton", asked := [])
+    list(session.walk())
+    assert asked.count("triton") == 3
+    session.close()
