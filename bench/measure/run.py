@@ -15,11 +15,11 @@ import torch
 
 from bench.measure.check import escaped, judged, outputs_of, poison
 from bench.measure.clock import Calls, CaptureError, Clock
-from bench.measure.failure import failure, first_line
+from bench.measure.failure import failure
 from bench.measure.ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, Turns, launches_per_sample, plan
 from bench.measure.sampling import Protocol as SamplingProtocol
 from bench.measure.sampling import Visit, collect, publish
-from bench.spec import Launch, Operator, Problem, Unsupported
+from bench.spec import Launch, Operator, Problem, Unsupported, cause
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -105,7 +105,7 @@ class Bench:
         try:
             self.alive()
         except Exception as error:
-            return f"the device no longer answers: {type(error).__name__}: {first_line(error)}"
+            return f"the device no longer answers: {cause(error)}"
         return ""
 
     def arena(self, dtype: torch.dtype, byte: int) -> Arena:

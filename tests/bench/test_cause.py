@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from bench.measure.cause import cause
+from bench.spec import cause
 
 
 def chained() -> Exception:
