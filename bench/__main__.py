@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Annotated, NoReturn
+
+from bench.dependencies import WORKERS, child_environment, refuse_if_missing
+
+if __name__ == "__main__":
+    refuse_if_missing(without=WORKERS)  # before the first import that could fail
 
 import typer
 
@@ -301,6 +305,7 @@ def nightly(
     from bench.session import RESULTS
     from bench.store import StoreError
 
+    refuse_if_missing()
     given = {"--bench-budget": bench_budget, "--bench-shard": bench_shard, "--bench-visits": bench_visits}
     options = ["--bench-device", bench_device]
     options += [word for name, value in given.items() if value is not None for word in (name, str(value))]
@@ -347,25 +352,25 @@ def coverage(
 def instruments(bench_device: DeviceOption = "auto") -> None:
     """Our clocks beside independent ones: the same launches, one process, in turns."""
     from bench.lock import DeviceBusy, device_lock
-    from bench.measure.process import ENVIRONMENT, FORBIDDEN
+    from bench.measure.process import device_environment
 
-    environment = {name: value for name, value in os.environ.items() if name not in FORBIDDEN}
+    refuse_if_missing()
     try:
         device = detect(bench_device)
-        environment |= ENVIRONMENT if device.kind == "cpu" else {"CUDA_VISIBLE_DEVICES": device.uuid}
         with device_lock(device.uuid, str(device), "comparing instruments") as unlocked:
             if unlocked:
                 typer.echo(unlocked, err=True)
             settings = {
                 "kind": device.kind,
                 "cache_byte": device.cache_byte,
+                "uuid": device.uuid,
                 "threads": device.sm_count if device.kind == "cpu" else 1,
                 "name": str(device) if device.kind == "cuda" else f"{device.name}, {device.sm_count} cores",
             }
             finished = subprocess.run(
                 [sys.executable, "-m", "bench.measure.instruments", json.dumps(settings)],
                 cwd=Path(__file__).parents[1],
-                env=environment,
+                env=device_environment(device.kind, device.uuid or None),
             )
     except (DeviceError, DeviceBusy) as error:
         refuse(str(error))
@@ -375,10 +380,15 @@ def instruments(bench_device: DeviceOption = "auto") -> None:
 @app.command("self")
 def self_measurement() -> None:
     """What the harness itself costs: listing, collecting 5,000 cases, memory, and the parent a visit."""
-    root = Path(__file__).parents[1]
+    refuse_if_missing()
+    root, environment = Path(__file__).parents[1], child_environment()
     begin = time.perf_counter()
     listed = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "bench", "list"], cwd=root, capture_output=True, text=True
+        [sys.executable, "-X", "importtime", "-m", "bench", "list"],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     torch = "imports" if " torch\n" in listed.stderr else "never imports"
     typer.echo(f"python -m bench list: {time.perf_counter() - begin:.2f} s; it {torch} torch")
@@ -391,6 +401,7 @@ def self_measurement() -> None:
             *("--bench-sweep", str(five_thousand_cases())),
         ],
         cwd=root,
+        env=environment,
         capture_output=True,
         text=True,
     )

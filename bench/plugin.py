@@ -61,6 +61,8 @@ class Run:
         """Why the measuring ended early; empty if it did not."""
         self.unwritten = ""
         """Why a result file could not be written; empty if all were."""
+        self.unstarted = ""
+        """Why no worker starts where examples were asked for; empty if they do."""
         self.cases: dict[str, Asked] = {}
         self.sessions: list[Session] = []
         self._rows: dict[tuple[str, str], Measurement] = {}
@@ -206,12 +208,28 @@ class Run:
     # ---- examples
 
     def examples(self) -> Iterable[str]:
-        """Identifiers of every (implementation, example) that the devices can run."""
+        """Identifiers of every (implementation, example) that the devices can run.
+
+        If a worker does not start there are none, and `unstarted` says why: every operator would show it.
+        """
         if not self._examples:
+            try:
+                for session in self.sessions:
+                    self._libraries(session)
+            except Refusal as refusal:
+                self.unstarted = str(refusal)
+                return []
             for name in self._names():
                 for session in self.sessions:
                     self._add_examples(session, name)
         return [*self._examples, *self._broken]
+
+    def _libraries(self, session: Session) -> str:
+        """What computes, with versions; starts the worker. Refusal if it does not start."""
+        try:
+            return session.libraries
+        except WorkerDied as death:
+            raise Refusal(f"{session.device} cannot be measured: {death}") from death
 
     def _add_examples(self, session: Session, name: str) -> None:
         try:
@@ -260,11 +278,7 @@ class Run:
         """What is said before the first case. Refusal if a worker does not start."""
         lines = []
         for session in self.sessions:
-            device = session.device
-            try:
-                libraries = session.libraries
-            except WorkerDied as death:
-                raise Refusal(f"{device} cannot be measured: {death}") from death
+            device, libraries = session.device, self._libraries(session)
             session.refuse(one.case for one in self._elsewhere if one.session is session)
             units = f"{device.sm_count} {'SMs' if device.kind == 'cuda' else 'cores'}"
             lines.append(f"roofbench: {device.name}, {units}; {libraries}")

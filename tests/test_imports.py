@@ -20,9 +20,12 @@ ALLOWED = {
     "bench/sweep": {"bench.spec", "bench.yaml_lines", "bench.sweep"},
     "bench/store.py": {"bench.seal", "bench.spec"},
     "bench/datasheet.py": {"bench.spec"},
+    "bench/dependencies.py": set[str](),
     "bench/device.py": {"bench.spec", "bench.datasheet"},
     "bench/lock.py": set[str](),
-    "bench/measure/instruments.py": {"bench.spec", "bench.measure", "kernels"},  # a process of its own
+    # A process of its own.
+    "bench/measure/instruments.py": {"bench.dependencies", "bench.spec", "bench.measure", "kernels"},
+    "bench/measure/process.py": {"bench.dependencies", "bench.measure"},
     "bench/measure": {"bench.spec", "bench.measure"},
     "bench/measure/coverage": {"bench.spec", "bench.measure", "bench.store", "bench.judge.flags"},
     "bench/model": {"bench.spec", "bench.store", "bench.device", "bench.datasheet", "bench.model"},
@@ -71,12 +74,19 @@ ALLOWED = {
         *("bench.spec", "bench.store", "bench.sweep", "bench.visits", "bench.walking"),
     },
     "kernels": {"bench.spec", "kernels"},
-    "bench/nightly.py": {"bench.device", "bench.fitness", "bench.judge", "bench.store"},
+    "bench/nightly.py": {"bench.dependencies", "bench.device", "bench.fitness", "bench.judge", "bench.store"},
     "bench/report_nightly.py": {"bench.judge", "bench.nightly", "bench.report"},
     "bench/report_ceilings.py": {"bench.datasheet", "bench.model", "bench.report"},
     "bench/report_score.py": {"bench.judge", "bench.report"},
     "plots/__main__.py": {
-        *("bench.store", "bench.datasheet", "bench.judge", "bench.report_score", "plots"),
+        *(
+            "bench.dependencies",
+            "bench.store",
+            "bench.datasheet",
+            "bench.judge",
+            "bench.report_score",
+            "plots",
+        ),
     },
     "plots": {"bench.store", "bench.device", "bench.datasheet", "bench.model", "bench.judge", "plots"},
 }
@@ -85,7 +95,7 @@ ALLOWED = {
 NO_TORCH = [
     *("bench.spec", "bench.sweep", "bench.store", "bench.device", "bench.session", "bench.plugin"),
     *("bench.report", "bench.listing", "bench.model.ceilings", "bench.model.roofline", "bench.judge.flags"),
-    *("bench.lock", "bench.overhead", "bench.measure.process", "bench.report_compare"),
+    *("bench.dependencies", "bench.lock", "bench.overhead", "bench.measure.process", "bench.report_compare"),
     *("bench.report_score", "bench.judge.score", "bench.judge.speedup"),
     *("bench.model.structure", "bench.model.calibration", "bench.model.levels", "bench.model.one_tile"),
     *("bench.model.transfer", "bench.model.known", "bench.predicting"),

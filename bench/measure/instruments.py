@@ -21,6 +21,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from bench.dependencies import refuse_if_missing
+
+if __name__ == "__main__":
+    refuse_if_missing()
+
 import torch
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -328,11 +333,11 @@ def worst(comparisons: Sequence[Comparison], other: str) -> str:
 
 
 def main(settings: Mapping[str, Any]) -> None:
-    """Print the tables. `settings`: kind, cache_byte, threads, and the device's name."""
+    """Print the tables. `settings`: kind, cache_byte, uuid, threads, and the device's name."""
     kind, threads, console = settings["kind"], settings["threads"], Console(width=WIDTH)
     if kind == "cpu":
         torch.set_num_threads(threads)
-    bench, rounds = make_bench(kind, settings["cache_byte"], SEED), ROUNDS[kind]
+    bench, rounds = make_bench(kind, settings["cache_byte"], SEED, settings["uuid"]), ROUNDS[kind]
     console.print(f"{settings['name']}, torch {torch.__version__}; {rounds} rounds of {TURN_S} s turns")
     found: list[Comparison] = []
     begin = time.perf_counter()
