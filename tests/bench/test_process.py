@@ -93,6 +93,20 @@ def test_a_worker_finds_the_packages_that_its_parent_finds(
     assert found == {"one": "wheel_carried_by_path", "ours": str(stand_in / "bench" / "__init__.py")}
 
 
+@pytest.mark.parametrize("uuid", ["GPU-1", "MIG-2"])
+def test_a_worker_sees_one_device_and_is_told_its_identity(
+    stand_in: Path, monkeypatch: pytest.MonkeyPatch, uuid: str
+) -> None:
+    monkeypatch.setattr(process, "ROOT", stand_in)
+    made = Worker("cuda", 1 << 20, 1, uuid)
+    try:
+        is_told = "json.loads(sys.argv[1])['uuid'], os.environ['CUDA_VISIBLE_DEVICES']"
+        found = made.ask({"do": f"answer({{'is': [{is_told}]}})"}, LONG_S)
+    finally:
+        made.close()
+    assert found == {"is": [uuid, uuid]}
+
+
 @pytest.mark.parametrize(
     "nonsense",
     [b"", b"x", b'{"a": 1', b'{"a": 1}}', b"[1]", b"null", b"\xff\xfe", b'{"a": \0}', b"[" * 100_000],
