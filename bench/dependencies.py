@@ -14,12 +14,13 @@ import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).parents[1]
 
@@ -86,7 +87,7 @@ def required(
 
     KeyError for an extra that there is not, ValueError for a line of unknown form.
     """
-    project = tomllib.loads(pyproject.read_text())["project"]
+    project = _project(pyproject)
     lines = list(project["dependencies"])
     for extra in extras:
         lines += project["optional-dependencies"][extra]
@@ -98,9 +99,28 @@ def required(
             yield Requirement(parts["name"], (parts["version"] or "").strip())
 
 
+def _project(pyproject: Path = ROOT / "pyproject.toml") -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads(pyproject.read_text())["project"]
+    return found
+
+
 def missing(extras: Collection[str] = (), without: Collection[str] = ()) -> list[Requirement]:
     """Those that are not here or too old, but for the distributions named in `without`."""
     return [one for one in required(extras) if one.name not in without and (not one.is_there or one.too_old)]
+
+
+def lacking_extras(implementations: Iterable[str]) -> Iterator[str]:
+    """A sentence for each missing extra that some of these implementations need: how many, how to get it.
+
+    An extra has the name of the implementation it is for, of which there may be variants (`cublaslt-best`).
+    """
+    counts = Counter(name.partition("-")[0] for name in implementations)
+    always = {one.name for one in required()}
+    for extra in _project()["optional-dependencies"]:
+        if extra in counts and (lacking := missing((extra,), without=always)):
+            cases = "1 case" if counts[extra] == 1 else f"{counts[extra]} cases"
+            names = ", ".join(map(str, lacking))
+            yield f"{cases} of {extra} will be unsupported without {names}: {pip_install(map(str, lacking))}"
 
 
 def sentence(lacking: Sequence[Requirement]) -> str:
@@ -112,7 +132,7 @@ def sentence(lacking: Sequence[Requirement]) -> str:
     return f"{these} missing: {names}; install with: {pip_install(map(str, lacking))}"
 
 
-def pip_install(requirements: Iterator[str] | Sequence[str]) -> str:
+def pip_install(requirements: Iterable[str]) -> str:
     """The command that installs these for the interpreter that runs, in the versions that were tested."""
     words = [sys.executable, "-m", "pip", "install", "-c", str(ROOT / "constraints.txt"), *requirements]
     return shlex.join(words)

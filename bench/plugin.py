@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bench import report, sweep
+from bench.dependencies import lacking_extras
 from bench.device import Device, DeviceError, chosen, unusable_gpu
 from bench.judge.flags import flags
 from bench.lock import DeviceBusy
@@ -69,6 +70,8 @@ class Run:
         self._roofs: dict[tuple[str, str], Ceilings] = {}
         self._examples: dict[str, tuple[Session, str, Problem]] = {}
         self._broken: dict[str, str] = {}
+        self._asked: list[Asked] = []
+        """What is to be measured, once that is planned."""
         self._elsewhere: list[Asked] = []
         self._others = 0
         """Cases that are other shards' to measure."""
@@ -155,7 +158,7 @@ class Run:
 
     def plan(self, identifiers: Iterable[str]) -> None:
         """The cases that pytest has left after -k and the like, in the order of their first visits."""
-        asked = [self.cases[i] for i in identifiers if i in self.cases]
+        asked = self._asked = [self.cases[i] for i in identifiers if i in self.cases]
         for session in self.sessions:
             session.plan(one.case for one in asked if one.session is session)
 
@@ -288,6 +291,9 @@ class Run:
                 how = "" if session.regime == "sustained" else f" in {session.regime}"
                 lines.append(f"budget: {limit}; each case visited {times}{how}; results: {session.folder}")
             lines += [session.unlocked] if session.unlocked else []
+            if device.kind == "cuda":
+                asked = [one for one in self._asked if one.session is session]
+                lines += lacking_extras(one.case.implementation for one in asked)
             for left in session.left:
                 lines.append(report.left_text(left.path, left.rows, left.resumed))
                 lines += left.damage

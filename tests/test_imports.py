@@ -17,6 +17,7 @@ EDGES = {"conftest.py", "bench/__main__.py", "bench/test_benchmark.py", "bench/m
 ALLOWED = {
     "bench/spec.py": set[str](),
     "bench/yaml_lines.py": set[str](),
+    "bench/torch_build.py": set[str](),
     "bench/sweep": {"bench.spec", "bench.yaml_lines", "bench.sweep"},
     "bench/store.py": {"bench.seal", "bench.spec"},
     "bench/datasheet.py": {"bench.spec"},
@@ -69,7 +70,15 @@ ALLOWED = {
         *("bench.spec", "bench.store", "bench.sweep", "bench.visits"),
     },
     "bench/plugin.py": {
-        *("bench.sweep", "bench.device", "bench.judge", "bench.lock", "bench.model", "bench.report"),
+        *(
+            "bench.sweep",
+            "bench.dependencies",
+            "bench.device",
+            "bench.judge",
+            "bench.lock",
+            "bench.model",
+            "bench.report",
+        ),
         *("bench.measure.process", "bench.schedule", "bench.session", "bench.shard"),
         *("bench.spec", "bench.store", "bench.sweep", "bench.visits", "bench.walking"),
     },

@@ -18,7 +18,15 @@ from pathlib import Path
 import pytest
 
 from bench import dependencies
-from bench.dependencies import ROOT, Requirement, child_environment, missing, required, sentence
+from bench.dependencies import (
+    ROOT,
+    Requirement,
+    child_environment,
+    lacking_extras,
+    missing,
+    required,
+    sentence,
+)
 
 HIDING = """
 import os, sys
@@ -155,6 +163,16 @@ def test_a_version_that_is_too_old_counts_as_missing(monkeypatch: pytest.MonkeyP
     assert not Requirement("pydantic", ">=2.7").too_old
     (old,) = missing(without={one.name for one in required()} - {"torch"})
     assert "missing: torch>=2.11 (here is 2.5.1+cu124); install with" in sentence([old])
+
+
+def test_what_a_missing_extra_costs_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = ["cublas", "cublaslt", "cublaslt-best", "cublaslt-256x128", "triton", "dev-kit"]
+    monkeypatch.setattr(dependencies, "find_spec", lambda name: None)
+    (line,) = [one for one in lacking_extras(cases) if "cublaslt" in one]
+    assert line == "3 cases of cublaslt will be unsupported without nvmath-python>=1.0: " + install(
+        "nvmath-python>=1.0"
+    )
+    assert not list(lacking_extras(["cublas", "triton"]))
 
 
 def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
