@@ -377,6 +377,50 @@ def instruments(bench_device: DeviceOption = "auto") -> None:
     raise typer.Exit(finished.returncode)
 
 
+@app.command("first-minutes")
+def first_minutes(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="BLOCK...", help="Which; all for every block. None: the plan."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder for result files, summary and logs; default: results/first-minutes."
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(metavar="M", help="Fit these blocks into so many minutes.")
+    ] = None,
+) -> None:
+    """The first minutes on a GPU: blocks of commands, each a question, one after the other; a table last.
+
+    Exit code 0: every command did its work, whatever it found. 1: some failed or were stopped. On a CPU the
+    same blocks are rehearsed.
+    """
+    from bench.first_minutes.blocks import UnknownBlock, blocks, chosen
+    from bench.first_minutes.running import plan_lines, session
+    from bench.session import RESULTS
+
+    refuse_if_missing()
+    if minutes is not None and not minutes > 0:
+        refuse(f"--minutes {minutes:g}: give a number of minutes, more than 0")
+    try:
+        device = detect()
+        there = blocks(device.kind)
+        if not names:
+            for line in plan_lines(there, str(device)):
+                typer.echo(line)
+            return
+        out = out or RESULTS / "first-minutes"
+        ran = session(chosen(names, there), device, out, minutes, typer.echo)
+    except (DeviceError, UnknownBlock) as error:
+        refuse(str(error))
+    except OSError as error:
+        refuse(f"--out {out}: {error.strerror}")
+    raise typer.Exit(0 if all(one.is_fine for one in ran) else 1)
+
+
 @app.command("self")
 def self_measurement() -> None:
     """What the harness itself costs: listing, collecting 5,000 cases, memory, and the parent a visit."""

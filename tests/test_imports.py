@@ -41,6 +41,13 @@ ALLOWED = {
         *("bench.datasheet", "bench.model", "bench.report", "bench.spec", "bench.store", "bench.sweep"),
     },
     "bench/report.py": {"bench.judge", "bench.model", "bench.spec", "bench.store"},
+    "bench/first_minutes": {
+        *("bench.dependencies", "bench.device", "bench.first_minutes", "bench.left", "bench.lock"),
+        *("bench.measure.process", "bench.report", "bench.row", "bench.spec", "bench.store"),
+    },
+    "bench/first_minutes/on_device.py": {  # of a process of its own
+        *("bench.device", "bench.first_minutes", "bench.measure", "bench.spec", "kernels"),
+    },
     "bench/exporting": {"bench.exporting", "bench.judge", "bench.model", "bench.store"},
     "bench/importing": {"bench.datasheet", "bench.importing", "bench.spec", "bench.store", "bench.sweep"},
     "bench/attended.py": {"bench.device", "bench.measure.process"},
@@ -104,6 +111,7 @@ ALLOWED = {
 NO_TORCH = [
     *("bench.spec", "bench.sweep", "bench.store", "bench.device", "bench.session", "bench.plugin"),
     *("bench.report", "bench.listing", "bench.model.ceilings", "bench.model.roofline", "bench.judge.flags"),
+    *("bench.first_minutes.facts", "bench.first_minutes.running"),
     *("bench.dependencies", "bench.lock", "bench.overhead", "bench.measure.process", "bench.report_compare"),
     *("bench.report_score", "bench.judge.score", "bench.judge.speedup"),
     *("bench.model.structure", "bench.model.calibration", "bench.model.levels", "bench.model.one_tile"),
