@@ -232,7 +232,12 @@ def first_launch(
         try:
             module.compile(of, candidate, device.sm_count)
         except Exception as error:  # whatever a compiler raises: the next candidate may do
-            reason = f"{candidate}: {type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}"
+            deepest: BaseException = error
+            while deepest.__cause__ is not None:  # Triton's own says only where
+                deepest = deepest.__cause__
+            reason = (
+                f"{candidate}: {type(deepest).__name__}: {(str(deepest).strip().splitlines() or [''])[-1]}"
+            )
             continue
         print(f"{module.__name__}, {problem}: {candidate}")
         launch: Launch = module.launch(of, candidate, device.sm_count)

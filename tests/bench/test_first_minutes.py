@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import shutil
+import signal
 import subprocess
 import tarfile
 from itertools import pairwise
@@ -131,6 +133,11 @@ PROGRAMS = {
     "good": "print('noise'); print('answer: 42'); print('bye')",
     "bad": "import sys; print('what went wrong'); sys.exit(3)",
     "killed": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    "leaving": (
+        "import os, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
+        "open('PIDS', 'w').write(str(child.pid))\n"
+    ),
     "stubborn": (
         "import os, signal, subprocess, sys\n"
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
@@ -214,9 +221,27 @@ def test_a_command_that_overruns_is_stopped_with_all_it_has_started(runner: Runn
     stopped, after = runner.outcomes
     assert stopped.outcome == "stopped after 60 s" and not stopped.is_fine
     assert after.outcome == "done"
+    assert all_gone(runner)
+
+
+def test_a_command_that_ends_leaves_nothing_running(runner: Runner) -> None:
+    runner.run([block("leaving")], is_cpu=False)
+    assert runner.outcomes[0].outcome == "done" and all_gone(runner)
+
+
+def all_gone(runner: Runner) -> bool:
+    """Whether the processes that a program has named end: they were killed, which takes its moment."""
     for pid in (runner.folder.parent / "pids").read_text().split():
-        stat = Path(f"/proc/{pid}/stat")
-        assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+        try:
+            descriptor = os.pidfd_open(int(pid))
+        except ProcessLookupError:
+            continue
+        ended, _, _ = select.select([descriptor], [], [], 10.0)
+        os.close(descriptor)
+        if not ended:
+            os.kill(int(pid), signal.SIGKILL)
+            return False
+    return True
 
 
 @pytest.mark.usefixtures("overrunning")
@@ -299,6 +324,7 @@ def test_few_files_are_left_and_nothing_is_written_over(runner: Runner) -> None:
     assert [one["command"] for one in summary["commands"]] == ["good", "bad"]
     (runner.folder / running.LOGS).mkdir()
     again = pack(runner.folder, runner.outcomes, facts)
+    assert set(left) < set(again)
     assert {path.name for path in again} - {path.name for path in left} == {"logs-2.tar.gz", "summary-2.json"}
 
 
