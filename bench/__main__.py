@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-from bench.dependencies import WORKERS, child_environment, refuse_if_missing
+from bench.dependencies import RUNNING, child_environment, refuse_if_missing
 
 if __name__ == "__main__":
-    refuse_if_missing(without=WORKERS)  # before the first import that could fail
+    refuse_if_missing(without=RUNNING)  # before the first import that could fail
 
 import typer
 

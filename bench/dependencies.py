@@ -34,8 +34,8 @@ IMPORT_NAMES = {
 """Distribution -> the package it is imported as, where that is another name."""
 NOT_IMPORTED = ("aiconfigurator-core", "pandas-stubs", "scipy-stubs", "types-", "zizmor")
 """Distributions (or how their names begin) that nothing imports: their metadata says if they are there."""
-WORKERS = ("torch", "triton")
-"""Needed only where something runs: reading, comparing and drawing results needs neither."""
+RUNNING = ("nvidia-ml-py", "pytest", "pytest-benchmark", "torch", "triton")
+"""Needed only where something runs: reading, comparing and drawing results needs none of them."""
 
 _REQUIREMENT = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)(?P<version>[<>=!~][^;]*)?"

@@ -188,7 +188,7 @@ def _sweeps(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _fact(name: str, limit_s: float) -> Command:
-    words = ("bench.first_minutes.facts", name, "{folder}/fact-" + name + ".json")
+    words = ("bench.first_minutes.facts", name, "{budget}", "{folder}/fact-" + name + ".json")
     return Command(name, words, limit_s, r"^(yes|no|unknown): ")
 
 

@@ -1,6 +1,6 @@
 """Open facts of the hardware, each asked in a process of its own and judged here.
 
-    python -m bench.first_minutes.facts tf32|specialized|narrow|nvml FILE
+    python -m bench.first_minutes.facts tf32|specialized|narrow|nvml SECONDS FILE
 
 prints the numbers and, last, one line `yes: ...`, `no: ...` or `unknown: ...`; FILE gets them as JSON. On a
 CPU this is a rehearsal, and says so: its libraries stand in for the GPU's, made-up readings for NVML's. What
@@ -139,20 +139,20 @@ def nvml(times_s: Sequence[float], counters: Mapping[str, Sequence[float | None]
 QUESTIONS = ("tf32", "specialized", "narrow", "nvml")
 
 
-def asked(name: str, device: Device) -> Fact:
-    """Ask the device, or on a CPU the simulation. Imports torch."""
+def asked(name: str, device: Device, seconds: float) -> Fact:
+    """Ask the device for about so many seconds. Imports torch."""
     from bench.first_minutes import on_device
 
-    ask: Callable[[Device], Fact] = getattr(on_device, name)
-    return ask(device)
+    ask: Callable[[Device, float], Fact] = getattr(on_device, name)
+    return ask(device, seconds)
 
 
 def main(words: Sequence[str]) -> int:
     """Exit code 0 if the question was answered, 1 if it stays unknown, 2 with a sentence for bad input."""
-    if len(words) != 2 or words[0] not in QUESTIONS:
-        print(f"error: give one of {', '.join(QUESTIONS)}, and a JSON file to write", file=sys.stderr)
+    if len(words) != 3 or words[0] not in QUESTIONS or not words[1].isdigit():
+        print(f"error: give one of {', '.join(QUESTIONS)}, seconds, a JSON file to write", file=sys.stderr)
         return 2
-    name, path = words[0], Path(words[1])
+    name, seconds, path = words[0], float(words[1]), Path(words[2])
     for variable in FORBIDDEN:
         os.environ.pop(variable, None)
     try:
@@ -162,7 +162,7 @@ def main(words: Sequence[str]) -> int:
         with device_lock(device.uuid, str(device), f"asking about {name}") as unlocked:
             if unlocked:
                 print(unlocked, file=sys.stderr)
-            fact = asked(name, device)
+            fact = asked(name, device, seconds)
     except (DeviceError, DeviceBusy) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

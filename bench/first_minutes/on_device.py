@@ -24,17 +24,15 @@ from kernels.gemm.problem import Gemm
 
 SEED = 20_261_122
 SHAPES, SEEDS = 20, 50
-LOOKING_S = 25.0
-"""Products are checked for this long at most: what was seen until then is the answer."""
 READING_S = 3.0
-"""Counters are read for this long, under load."""
+"""Counters are read for this long at most, under load."""
 ENERGY_S = 0.1
 """docs and telemetry_cuda.py take NVML's energy for refreshed this often."""
 
 Build = Callable[[Gemm, Sequence[torch.Tensor]], Launch]
 
 
-def tf32(device: Device) -> Fact:
+def tf32(device: Device, seconds: float) -> Fact:
     """Relative error and bias of tf32 products, by implementation and layout."""
     numbers = {}
     for layout in ("TN", "NN"):
@@ -76,35 +74,40 @@ def _rounded(values: torch.Tensor) -> torch.Tensor:
     return _cut((values.contiguous().view(torch.int32) + 0x1000).view(torch.float32))
 
 
-def specialized(device: Device) -> Fact:
-    """Products of random shapes by warps of two kinds, each with many seeds, against float64."""
-    wrong: list[str] = []
-    right, shapes, why_not = 0, 0, ""
-    until_s = time.monotonic() + LOOKING_S
-    chosen = random.Random(SEED)
+def specialized(device: Device, seconds: float) -> Fact:
+    """Products of random shapes by warps of two kinds, with one seed after the other, against float64.
+
+    Every shape is met with the first seed before any with the second: `seconds` may end it early.
+    """
+    chosen, why_not = random.Random(SEED), ""
+    made: list[tuple[str, Gemm, list[torch.Tensor], Launch]] = []
     for number in range(SHAPES):
         problem = _random_problem(chosen, number, "float16" if device.kind == "cuda" else "float32")
         inputs = _inputs(problem, device)
+        name, build = next(iter(_builders(device, ("specialized",), number, libraries=False).items()))
         try:
-            name, build = next(iter(_builders(device, ("specialized",), number, libraries=False).items()))
-            launch = build(problem, inputs)
+            made.append((_named(name), problem, inputs, build(problem, inputs)))
         except Unsupported as reason:
             why_not = str(reason)
-            continue
-        shapes += 1
-        for seed in range(SEEDS):
+    until_s = time.monotonic() + seconds
+    wrong: list[str] = []
+    met: set[int] = set()
+    right = 0
+    for seed in range(SEEDS):
+        for number, (name, problem, inputs, launch) in enumerate(made):
             if time.monotonic() > until_s:
                 break
+            met.add(number)
             for one in inputs:
                 one.uniform_(-1.0, 1.0)
             poison(launch.outputs)
             outputs = outputs_of(launch.call())
-            error, tolerance = judged(kernels.operator("gemm"), _named(name), problem, tuple(inputs), outputs)
+            error, tolerance = judged(kernels.operator("gemm"), name, problem, tuple(inputs), outputs)
             if error > tolerance:
                 wrong.append(f"{problem} seed {seed}: error {error:.1e}, allowed {tolerance:.1e}")
             else:
                 right += 1
-    return facts.specialized(wrong, right, shapes, "" if shapes else why_not)
+    return facts.specialized(wrong, right, len(met), why_not if not made else "")
 
 
 def _random_problem(chosen: random.Random, number: int, dtype: str) -> Gemm:
@@ -113,7 +116,7 @@ def _random_problem(chosen: random.Random, number: int, dtype: str) -> Gemm:
     return Gemm.model_validate({"dtype": dtype, "layout": ("NN", "TN")[number % 2], **sizes})
 
 
-def narrow(device: Device) -> Fact:
+def narrow(device: Device, seconds: float) -> Fact:
     """8-bit products by every path, with a long K, where imprecise sums show."""
     numbers: dict[str, dict[str, Any]] = {}
     for dtype in ("float8_e4m3", "int8"):
@@ -133,7 +136,7 @@ def narrow(device: Device) -> Fact:
     return facts.narrow(numbers)
 
 
-def nvml(device: Device) -> Fact:
+def nvml(device: Device, seconds: float) -> Fact:
     """How often NVML's counters show something new while the device computes."""
     if device.kind == "cpu":
         times_s = [0.002 * step for step in range(1000)]
@@ -145,7 +148,7 @@ def nvml(device: Device) -> Fact:
     out = torch.empty_like(a)
     times_s, readings = [], []
     begin_s = time.perf_counter()
-    while (now_s := time.perf_counter() - begin_s) < READING_S:
+    while (now_s := time.perf_counter() - begin_s) < min(READING_S, seconds):
         if len(times_s) % 20 == 0:
             torch.cuda.synchronize()
             for _ in range(20):  # some 30 ms of work, queued ahead of the readings

@@ -18,6 +18,7 @@ from bench.spec import Launch, Unsupported
 from kernels.gemm.problem import Gemm
 
 CPU = detect("cpu")
+LONG_S = 300.0
 
 
 # ---- tf32
@@ -111,17 +112,25 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few")
 def test_products_that_are_all_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_device, "_builders", wrong_at(set()))
-    found = on_device.specialized(CPU)
+    found = on_device.specialized(CPU, LONG_S)
     assert found.answer == "yes" and found.sentence.startswith("12 products of 3 shapes, all confirmed")
 
 
 @pytest.mark.usefixtures("few")
 def test_one_wrong_product_of_many_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_device, "_builders", wrong_at({6}))
-    found = on_device.specialized(CPU)
+    found = on_device.specialized(CPU, LONG_S)
     assert found.answer == "no"
-    assert found.sentence.startswith("1 of 12 products of 3 shapes are wrong, first float32 m=16 n=24 k=16")
+    assert found.sentence.startswith("1 of 12 products of 3 shapes are wrong, first float32 m=16 n=24 k=8")
     assert "seed 2: error" in found.sentence
+
+
+@pytest.mark.usefixtures("few")
+def test_time_that_ends_early_claims_no_more_than_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_device, "_builders", wrong_at(set()))
+    looks = iter([0.0, 1.0, 2.0, *[99.0] * 20])
+    monkeypatch.setattr(on_device.time, "monotonic", lambda: next(looks))
+    assert on_device.specialized(CPU, 10.0).sentence.startswith("2 products of 2 shapes, all confirmed")
 
 
 @pytest.mark.usefixtures("few")
@@ -130,7 +139,7 @@ def test_what_does_not_run_is_unknown_with_its_reason(monkeypatch: pytest.Monkey
         raise Unsupported("needs Triton 3.7")
 
     monkeypatch.setattr(on_device, "_builders", lambda *given, **more: {"triton-specialized": refuses})
-    found = on_device.specialized(CPU)
+    found = on_device.specialized(CPU, LONG_S)
     assert (found.answer, found.sentence) == ("unknown", "needs Triton 3.7")
 
 
@@ -215,7 +224,7 @@ def test_every_question_can_be_asked_and_is_written(name: str) -> None:
 
 
 def test_a_rehearsal_says_so_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert facts.main(["nvml", str(tmp_path / "fact.json")]) == 0
+    assert facts.main(["nvml", "3", str(tmp_path / "fact.json")]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[-2].endswith("(a rehearsal: this is a CPU)") and said[-1].startswith(
         "yes: energy every 20 ms"
@@ -229,5 +238,5 @@ def test_a_rehearsal_says_so_and_writes_json(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_question_that_there_is_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert facts.main(["tf33", str(tmp_path / "fact.json")]) == 2
+    assert facts.main(["tf33", "3", str(tmp_path / "fact.json")]) == 2
     assert "give one of tf32, specialized, narrow, nvml" in capsys.readouterr().err
