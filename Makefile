@@ -2,11 +2,13 @@
 # `make figures`: the README's figures and the scorecard, again, from the committed runs alone.
 # `make public`: NVIDIA's public timings of nine GPUs, and how far off the model is on all of them.
 # Each makes its own virtual environment in .venv; the system's Python is only asked to create it.
+# With PYTHON_AS_IS=/usr/bin/python3 they use that Python with what it has instead, and install nothing.
 
 PYTHON ?= python3
 VENV := .venv
-RUN := $(VENV)/bin/python
-READY := $(VENV)/.ready
+ENVIRONMENT := $(VENV)/.ready
+RUN := $(if $(PYTHON_AS_IS),$(PYTHON_AS_IS),$(VENV)/bin/python)
+READY := $(if $(PYTHON_AS_IS),as-is,$(ENVIRONMENT))
 FIGURES := figures
 
 REFERENCE := results/reference
@@ -18,11 +20,11 @@ DRAWN := $(FIGURES)/readme
 # Tests that neither time anything nor start a run: they may share the processors.
 TOGETHER := tests/kernels tests/plots tests/test_imports.py $(wildcard tests/test_workflow*.py) \
 	$(wildcard $(addprefix tests/bench/test_,$(addsuffix .py,agreement attended calibration cause ceilings change_points compare* coverage \
-	datasheet duel efficiency exporting* fitness flags gathering giving_up history* importing* journal* levels* model nightly \
+	datasheet dependencies duel efficiency exporting* first_* fitness flags gathering giving_up history* importing* journal* levels* model nightly \
 	our_sweeps predicting published quantization report_ceilings score several_gpus shard speedup structure sweep \
-	transfer visits)))
+	torch_build transfer visits)))
 
-.PHONY: setup bench test figures public clean
+.PHONY: setup bench test figures public clean as-is
 
 setup: $(READY)
 
@@ -32,6 +34,7 @@ bench: $(READY)
 	if [ -n "$$newest" ]; then $(RUN) -m plots "$$newest" -o $(FIGURES) && echo "rows: $$newest" && echo "figures: $(FIGURES)/"; fi; \
 	exit $$status
 
+test: EXTRAS := dev
 test: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -58,17 +61,25 @@ figures: $(READY)
 	$(RUN) -m plots score $(REFERENCE)/public $(CPU_ALL) $(CPU_GEMM) $(CPU_DENSE) --json $(REFERENCE)/scores.json
 
 public: $(READY)
-	$(RUN) -m pip install --quiet --constraint constraints.txt aiconfigurator-core
+	$(if $(PYTHON_AS_IS),,$(RUN) -m pip install --quiet --constraint constraints.txt aiconfigurator-core)
 	$(RUN) -m bench import aiconfigurator
 	$(RUN) -m plots score results/imported --json results/imported/scores.json
 
-$(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	echo "roofbench needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version 2>&1). Give another: make PYTHON=python3.12"; exit 2; }
+OLD_PYTHON = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	echo "roofbench needs Python 3.11 or later; $(1) is $$($(1) --version 2>&1). Give another: make $(2)=python3.12"; exit 2; }
+
+# The driver is asked which torch it can use before anything is downloaded. `set -f`: brackets are no pattern.
+$(ENVIRONMENT): pyproject.toml constraints.txt
+	@$(call OLD_PYTHON,$(PYTHON),PYTHON)
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --upgrade pip
-	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	@touch $(READY)
+	@$(VENV)/bin/python -m bench.torch_build > $(VENV)/.wanted
+	$(VENV)/bin/python -m pip install --quiet --upgrade pip
+	set -f; $(VENV)/bin/python -m pip install --quiet --constraint constraints.txt $$(cat $(VENV)/.wanted)
+	@touch $(ENVIRONMENT)
+
+as-is:
+	@$(call OLD_PYTHON,$(RUN),PYTHON_AS_IS)
+	@$(RUN) -m bench.dependencies $(EXTRAS)
 
 clean:
 	rm -rf $(VENV) $(FIGURES)

@@ -82,6 +82,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Runs before pytest-benchmark's own pytest_configure, which reads these options once.
     """
+    from bench.dependencies import missing, sentence
+
+    if lacking := sentence(missing()):
+        _refuse(lacking)
     import bench
     import kernels
     import plots
@@ -155,6 +159,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Tell the run what is left after -k, and greet."""
     run = _run(session.config)
+    if run is not None and run.unstarted:
+        _refuse(run.unstarted)
     if run is None or not run.timing or session.config.option.collectonly:
         return
     # A -k that pytest cannot read leaves all items here; it says so itself, later.

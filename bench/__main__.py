@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Annotated, NoReturn
+
+from bench.dependencies import RUNNING, child_environment, refuse_if_missing
+
+if __name__ == "__main__":
+    refuse_if_missing(without=RUNNING)  # before the first import that could fail
 
 import typer
 
@@ -300,6 +304,7 @@ def nightly(
     from bench.session import RESULTS
     from bench.store import StoreError
 
+    refuse_if_missing()
     given = {"--bench-budget": bench_budget, "--bench-shard": bench_shard, "--bench-visits": bench_visits}
     options = ["--bench-device", bench_device]
     options += [word for name, value in given.items() if value is not None for word in (name, str(value))]
@@ -349,34 +354,84 @@ def instruments(bench_device: DeviceOption = "auto") -> None:
 
     from bench.agreement import WIDTH, compare_instruments
     from bench.lock import DeviceBusy, device_lock
-    from bench.measure.process import ENVIRONMENT, FORBIDDEN
+    from bench.measure.process import device_environment
 
-    environment = {name: value for name, value in os.environ.items() if name not in FORBIDDEN}
+    refuse_if_missing()
     try:
         device = detect(bench_device)
-        environment |= ENVIRONMENT if device.kind == "cpu" else {"CUDA_VISIBLE_DEVICES": device.uuid}
         with device_lock(device.uuid, str(device), "comparing instruments") as unlocked:
             if unlocked:
                 typer.echo(unlocked, err=True)
             settings = {
                 "kind": device.kind,
                 "cache_byte": device.cache_byte,
+                "uuid": device.uuid,
                 "threads": device.sm_count if device.kind == "cpu" else 1,
                 "name": str(device) if device.kind == "cuda" else f"{device.name}, {device.sm_count} cores",
             }
+            environment = device_environment(device.kind, device.uuid or None)
             code = compare_instruments(settings, environment, Console(width=WIDTH))
     except (DeviceError, DeviceBusy) as error:
         refuse(str(error))
     raise typer.Exit(code)
 
 
+@app.command("first-minutes")
+def first_minutes(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="BLOCK...", help="Which; all for every block. None: the plan."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder for result files, summary and logs; default: results/first-minutes."
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(metavar="M", help="Fit these blocks into so many minutes.")
+    ] = None,
+) -> None:
+    """The first minutes on a GPU: blocks of commands, each a question, one after the other; a table last.
+
+    Exit code 0: every command did its work, whatever it found. 1: some failed or were stopped. On a CPU the
+    same blocks are rehearsed.
+    """
+    from bench.first_minutes.blocks import UnknownBlock, blocks, chosen
+    from bench.first_minutes.running import plan_lines, session
+    from bench.session import RESULTS
+
+    refuse_if_missing()
+    if minutes is not None and not minutes > 0:
+        refuse(f"--minutes {minutes:g}: give a number of minutes, more than 0")
+    try:
+        device = detect()
+        there = blocks(device.kind)
+        if not names:
+            for line in plan_lines(there, str(device)):
+                typer.echo(line)
+            return
+        out = out or RESULTS / "first-minutes"
+        ran = session(chosen(names, there), device, out, minutes, typer.echo)
+    except (DeviceError, UnknownBlock) as error:
+        refuse(str(error))
+    except OSError as error:
+        refuse(f"--out {out}: {error.strerror}")
+    raise typer.Exit(0 if all(one.is_fine for one in ran) else 1)
+
+
 @app.command("self")
 def self_measurement() -> None:
     """What the harness itself costs: listing, collecting 5,000 cases, memory, and the parent a visit."""
-    root = Path(__file__).parents[1]
+    refuse_if_missing()
+    root, environment = Path(__file__).parents[1], child_environment()
     begin = time.perf_counter()
     listed = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "bench", "list"], cwd=root, capture_output=True, text=True
+        [sys.executable, "-X", "importtime", "-m", "bench", "list"],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     torch = "imports" if " torch\n" in listed.stderr else "never imports"
     typer.echo(f"python -m bench list: {time.perf_counter() - begin:.2f} s; it {torch} torch")
@@ -389,6 +444,7 @@ def self_measurement() -> None:
             *("--bench-sweep", str(five_thousand_cases())),
         ],
         cwd=root,
+        env=environment,
         capture_output=True,
         text=True,
     )

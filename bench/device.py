@@ -41,7 +41,10 @@ class Device:
     id: str
     """Short hash of the GPU's UUID, or of the host's name for a CPU."""
     uuid: str
-    """UUID of the GPU as NVML writes it; empty for a CPU."""
+    """Identity of the GPU as NVML writes it and CUDA_VISIBLE_DEVICES takes it; empty for a CPU.
+
+    `GPU-...` of a whole GPU, `MIG-...` of a slice of one: see `_identity`.
+    """
     sm_count: int
     """Streaming multiprocessors; physical cores this process may use on a CPU."""
     cache_byte: int
@@ -160,16 +163,11 @@ def _call(driver: ctypes.CDLL, function: str, *arguments: Any) -> None:
 
 def _gpu(driver: ctypes.CDLL, index: int) -> _Gpu:
     device, memory, version = ctypes.c_int(), ctypes.c_size_t(), ctypes.c_int()
-    name, identity = ctypes.create_string_buffer(256), (ctypes.c_ubyte * 16)()
+    name = ctypes.create_string_buffer(256)
     _call(driver, "cuDeviceGet", ctypes.byref(device), index)
     _call(driver, "cuDeviceGetName", name, len(name), device)
     _call(driver, "cuDeviceTotalMem_v2", ctypes.byref(memory), device)
     _call(driver, "cuDriverGetVersion", ctypes.byref(version))
-    try:
-        # Of the MIG slice, if it is one; older drivers have only the other.
-        _call(driver, "cuDeviceGetUuid_v2", ctypes.byref(identity), device)
-    except _CudaError:
-        _call(driver, "cuDeviceGetUuid", ctypes.byref(identity), device)
 
     def attribute(number: int) -> int:
         # Newer drivers may not tell the clocks: an error reads as 0, unknown.
@@ -184,7 +182,7 @@ def _gpu(driver: ctypes.CDLL, index: int) -> _Gpu:
     return _Gpu(
         index=index,
         name=name.value.decode(errors="replace"),
-        uuid=f"GPU-{uuid.UUID(bytes=bytes(identity))}",
+        uuid=_identity(driver, device, name.value.decode(errors="replace")),
         memory_byte=memory.value,
         capability=(attribute(75), attribute(76)),
         sm_count=attribute(16),
@@ -196,8 +194,34 @@ def _gpu(driver: ctypes.CDLL, index: int) -> _Gpu:
     )
 
 
+def _identity(driver: ctypes.CDLL, device: ctypes.c_int, name: str) -> str:
+    """`GPU-...`, or `MIG-...` if the device is a slice of a divided GPU (MIG), from the driver alone.
+
+    Of a slice, cuDeviceGetUuid_v2 answers with the compute instance's UUID (CUDA driver API reference) and
+    cuDeviceGetUuid, whose description lacks that sentence, with the GPU's: if they differ, it is a slice. The
+    newer function came with CUDA 11.4, as did the form `MIG-<UUID>` in CUDA_VISIBLE_DEVICES (MIG User Guide,
+    "CUDA Device Enumeration", R470). If both answer alike, the profile that ends a slice's name tells:
+    ` MIG 3g.40gb`. Without NVML this is the last word.
+    _CudaError if the driver answers neither.
+    """
+    found = []
+    for function in ("cuDeviceGetUuid", "cuDeviceGetUuid_v2"):
+        value = (ctypes.c_ubyte * 16)()
+        try:
+            _call(driver, function, ctypes.byref(value), device)
+        except _CudaError as error:
+            failure = error
+        else:
+            found.append(uuid.UUID(bytes=bytes(value)))
+    if not found:
+        raise failure
+    is_slice = found[0] != found[-1] or re.search(r" MIG (\d+c\.)?\d+g\.\d+gb", name)
+    return f"{'MIG' if is_slice else 'GPU'}-{found[-1]}"
+
+
 def _cuda_device(gpu: _Gpu) -> Device:
     nvml = _nvml(gpu.uuid)
+    identity = nvml.uuid or gpu.uuid
     sheet = find_datasheet(gpu.name, gpu.memory_byte)
     slug = _slug(gpu.name)
     if sheet is None or sheet.sm_count != gpu.sm_count:  # another card, or a part of one, under a known name
@@ -217,8 +241,8 @@ def _cuda_device(gpu: _Gpu) -> Device:
         index=gpu.index,
         name=gpu.name,
         slug=slug,
-        id=_short(gpu.uuid),
-        uuid=gpu.uuid,
+        id=_short(identity),
+        uuid=identity,
         sm_count=gpu.sm_count,
         cache_byte=gpu.l2_byte,
         memory_byte=gpu.memory_byte,
@@ -233,12 +257,14 @@ class _Nvml:
     """What the management library adds; empty and 0 where it does not answer."""
 
     driver: str = ""
+    uuid: str = ""
+    """How NVML writes the identity it was asked for; where it does not answer, the driver's word stands."""
     clock_hz: float = 0
     memory_clock_hz: float = 0
     bus_bit: int = 0
 
 
-def _nvml(gpu_uuid: str) -> _Nvml:
+def _nvml(identity: str) -> _Nvml:
     try:
         import pynvml
     except ImportError:
@@ -247,20 +273,38 @@ def _nvml(gpu_uuid: str) -> _Nvml:
         pynvml.nvmlInit()
     except pynvml.NVMLError:  # a driver without it (WSL, some containers): what it adds is optional
         return _Nvml()
-    driver = ""
+    driver = known = ""
     try:
         driver = pynvml.nvmlSystemGetDriverVersion()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(gpu_uuid)
+        handle, known = _nvml_handle(pynvml, identity)
+        if known.startswith("MIG-"):  # its GPU's clock is its own; memory's width and clock are shared out
+            gpu = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+            clock_hz = pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6
+            return _Nvml(driver=driver, uuid=known, clock_hz=clock_hz)
         return _Nvml(
             driver=driver,
+            uuid=known,
             clock_hz=pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1e6,
             memory_clock_hz=pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM) * 1e6,
             bus_bit=pynvml.nvmlDeviceGetMemoryBusWidth(handle),
         )
-    except pynvml.NVMLError:  # a MIG slice has no clocks of its own
-        return _Nvml(driver=driver)
+    except pynvml.NVMLError:
+        return _Nvml(driver=driver, uuid=known)
     finally:
         pynvml.nvmlShutdown()
+
+
+def _nvml_handle(pynvml: Any, identity: str) -> tuple[Any, str]:
+    """NVML's handle of the device, and its identity as NVML knows it; NVMLError if it knows no such device.
+
+    NVML tells GPUs and slices apart for certain, so where the driver's answers were misread it corrects them.
+    """
+    prefix, number = identity[:4], identity[4:]
+    try:
+        return pynvml.nvmlDeviceGetHandleByUUID(identity), identity
+    except pynvml.NVMLError:
+        other = ("GPU-" if prefix == "MIG-" else "MIG-") + number
+        return pynvml.nvmlDeviceGetHandleByUUID(other), other
 
 
 # ---- the CPU

@@ -78,9 +78,14 @@ def begin(folder: Path, run_id: str) -> Begun:
     `run_id` gets a number behind it where another run in this folder is called so. StoreError if something
     cannot be written.
     """
-    left = [found for path in unfinished(folder) if (found := _settle(path))]
+    left = settle(folder)
     journal = Journal.named(folder, run_id)
     return Begun(journal, journal.path.stem, left=left)
+
+
+def settle(folder: Path) -> list[Left]:
+    """Make every run in this folder that has ended into a result file. StoreError if one cannot be made."""
+    return [found for path in unfinished(folder) if (found := _settle(path))]
 
 
 def go_on(folder: Path, run_id: str, kind: Kind) -> Begun:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.dependencies import child_environment
 from bench.device import Device
 from bench.fitness import Unfit, fitness
 from bench.judge.gathering import histories
@@ -187,7 +188,9 @@ def _pytest(options: Sequence[str]) -> tuple[int, str]:
     """
     command = [sys.executable, "-m", "pytest", "bench/", "--benchmark", "-p", "no:cacheprovider"]
     command += ["--benchmark-columns", "median", *options]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, errors="replace") as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, env=child_environment(), stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as process:
         assert process.stderr is not None
         usual = signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
         said = ""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bench import report, sweep
+from bench.dependencies import lacking_extras
 from bench.device import Device, DeviceError, chosen, unusable_gpu
 from bench.judge.flags import flags
 from bench.lock import DeviceBusy
@@ -61,12 +62,16 @@ class Run:
         """Why the measuring ended early; empty if it did not."""
         self.unwritten = ""
         """Why a result file could not be written; empty if all were."""
+        self.unstarted = ""
+        """Why no worker starts where examples were asked for; empty if they do."""
         self.cases: dict[str, Asked] = {}
         self.sessions: list[Session] = []
         self._rows: dict[tuple[str, str], Measurement] = {}
         self._roofs: dict[tuple[str, str], Ceilings] = {}
         self._examples: dict[str, tuple[Session, str, Problem]] = {}
         self._broken: dict[str, str] = {}
+        self._asked: list[Asked] = []
+        """What is to be measured, once that is planned."""
         self._elsewhere: list[Asked] = []
         self._others = 0
         """Cases that are other shards' to measure."""
@@ -153,7 +158,7 @@ class Run:
 
     def plan(self, identifiers: Iterable[str]) -> None:
         """The cases that pytest has left after -k and the like, in the order of their first visits."""
-        asked = [self.cases[i] for i in identifiers if i in self.cases]
+        asked = self._asked = [self.cases[i] for i in identifiers if i in self.cases]
         for session in self.sessions:
             session.plan(one.case for one in asked if one.session is session)
 
@@ -208,12 +213,28 @@ class Run:
     # ---- examples
 
     def examples(self) -> Iterable[str]:
-        """Identifiers of every (implementation, example) that the devices can run."""
+        """Identifiers of every (implementation, example) that the devices can run.
+
+        If a worker does not start there are none, and `unstarted` says why: every operator would show it.
+        """
         if not self._examples:
+            try:
+                for session in self.sessions:
+                    self._libraries(session)
+            except Refusal as refusal:
+                self.unstarted = str(refusal)
+                return []
             for name in self._names():
                 for session in self.sessions:
                     self._add_examples(session, name)
         return [*self._examples, *self._broken]
+
+    def _libraries(self, session: Session) -> str:
+        """What computes, with versions; starts the worker. Refusal if it does not start."""
+        try:
+            return session.libraries
+        except WorkerDied as death:
+            raise Refusal(f"{session.device} cannot be measured: {death}") from death
 
     def _add_examples(self, session: Session, name: str) -> None:
         try:
@@ -262,11 +283,7 @@ class Run:
         """What is said before the first case. Refusal if a worker does not start."""
         lines = []
         for session in self.sessions:
-            device = session.device
-            try:
-                libraries = session.libraries
-            except WorkerDied as death:
-                raise Refusal(f"{device} cannot be measured: {death}") from death
+            device, libraries = session.device, self._libraries(session)
             session.refuse(one.case for one in self._elsewhere if one.session is session)
             units = f"{device.sm_count} {'SMs' if device.kind == 'cuda' else 'cores'}"
             lines.append(f"roofbench: {device.name}, {units}; {libraries}")
@@ -276,6 +293,9 @@ class Run:
                 how = "" if session.regime == "sustained" else f" in {session.regime}"
                 lines.append(f"budget: {limit}; each case visited {times}{how}; results: {session.folder}")
             lines += [session.unlocked] if session.unlocked else []
+            if device.kind == "cuda":
+                asked = [one for one in self._asked if one.session is session]
+                lines += lacking_extras(one.case.implementation for one in asked)
             for left in session.left:
                 lines.append(report.left_text(left.path, left.rows, left.resumed))
                 lines += left.damage

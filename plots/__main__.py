@@ -11,6 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+from bench.dependencies import RUNNING, refuse_if_missing
+
+if __name__ == "__main__":
+    refuse_if_missing(without=RUNNING)  # before the first import that could fail
+
 import pandas as pd
 import typer
 from typer.core import TyperGroup

@@ -22,6 +22,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from bench.dependencies import refuse_if_missing
+
+if __name__ == "__main__":
+    refuse_if_missing()
+
 import torch
 
 import kernels
@@ -271,7 +276,7 @@ def main(settings: Mapping[str, Any]) -> None:
         return
     if kind == "cpu":
         torch.set_num_threads(settings["threads"])
-    bench = make_bench(kind, settings["cache_byte"], SEED)
+    bench = make_bench(kind, settings["cache_byte"], SEED, settings["uuid"])
     turns = f"{ROUNDS[kind]} rounds of {TURN_S} s turns"
     what = settings["name"] if part == "together" else f"{part}, in a process of its own"
     tell(say=f"{what}, torch {torch.__version__}; {turns}")

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.dependencies import child_environment
 from bench.measure.last_words import last_words, place
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +51,19 @@ class WorkerDied(RuntimeError):
         super().__init__(reason)
 
 
+def device_environment(kind: str, uuid: str | None) -> dict[str, str]:
+    """The environment of a process that owns a device of this kind; the GPU of this UUID is all it sees.
+
+    It finds the packages that this process finds, and the kernels of this checkout.
+    """
+    environment = {k: v for k, v in child_environment(ROOT).items() if k not in FORBIDDEN}
+    if kind == "cpu":
+        environment |= ENVIRONMENT
+    if uuid is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = uuid
+    return environment
+
+
 class Worker:
     """A child process that owns one device and answers one request at a time."""
 
@@ -60,13 +74,9 @@ class Worker:
 
         It dies with the thread that calls this (lifeline.py).
         """
-        environment = {k: v for k, v in os.environ.items() if k not in FORBIDDEN}
-        environment |= {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
-        if kind == "cpu":
-            environment |= ENVIRONMENT
-        if uuid is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = uuid
-        settings = {"kind": kind, "cache_byte": cache_byte, "seed": seed, "threads": threads}
+        environment = device_environment(kind, uuid)
+        environment |= {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+        settings = {"kind": kind, "cache_byte": cache_byte, "seed": seed, "uuid": uuid, "threads": threads}
         settings["parent"] = os.getpid()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.measure.worker", json.dumps(settings)],

@@ -26,6 +26,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from bench.dependencies import refuse_if_missing
+
+if __name__ == "__main__":
+    refuse_if_missing()  # before the first import that could fail: the parent shows what is said last
+
 import torch
 
 import kernels
@@ -40,10 +45,13 @@ SHORT_BYTE = 12 * 2**30
 """Less free memory than this may refuse a large case; trimming the heap costs a fraction of a second."""
 
 
-def make_bench(kind: str, cache_byte: int, seed: int) -> Bench:
-    """The device made ready. `cache_byte` is its last-level cache, `seed` fixes the inputs."""
+def make_bench(kind: str, cache_byte: int, seed: int, uuid: str | None = None) -> Bench:
+    """The device made ready. `cache_byte` is its last-level cache, `seed` fixes the inputs.
+
+    `uuid` is a GPU's as device.py found it: what NVML is asked about. Without it NVML answers nothing.
+    """
     if kind == "cuda":
-        return _cuda_bench(cache_byte, seed)
+        return _cuda_bench(cache_byte, seed, uuid or "")
     flush = Flusher(torch.device("cpu"), cache_byte)
     return Bench(
         device=torch.device("cpu"),
@@ -65,17 +73,16 @@ def _sentinel() -> Callable[[], torch.Tensor]:
     return lambda: torch.mm(a, b, out=c)
 
 
-def _cuda_bench(cache_byte: int, seed: int) -> Bench:
+def _cuda_bench(cache_byte: int, seed: int, uuid: str) -> Bench:
     device = torch.device("cuda", 0)  # the parent made the wanted GPU the only visible one
     flush = Flusher(device, cache_byte)
-    uuid = str(torch.cuda.get_device_properties(device).uuid)
     return Bench(
         device=device,
         cache_byte=cache_byte,
         protocol=protocol("cuda"),
         clock=GraphClock(torch.cuda, flush),
         spare_clock=StreamClock(torch.cuda, flush),
-        telemetry=CudaTelemetry(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"),
+        telemetry=CudaTelemetry(uuid),
         synchronize=torch.cuda.synchronize,
         free_byte=lambda: _free_cuda_byte(device),
         seed=seed,
@@ -220,7 +227,7 @@ def main() -> None:
     die_with(settings["parent"])
     if settings["threads"]:
         torch.set_num_threads(settings["threads"])
-    bench = make_bench(settings["kind"], settings["cache_byte"], settings["seed"])
+    bench = make_bench(settings["kind"], settings["cache_byte"], settings["seed"], settings["uuid"])
     gc.collect()
     gc.freeze()  # torch's own objects live on: collecting after a case need not look at them
     with torch.no_grad():

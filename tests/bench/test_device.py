@@ -27,7 +27,11 @@ int cuDeviceGetCount(int *n) { *n = 2; return 0; }
 int cuDeviceGet(int *d, int i) { *d = i; return i < 2 ? 0 : 101; }
 int cuDeviceGetName(char *s, int n, int d) { strncpy(s, names[d], n); return 0; }
 int cuDeviceTotalMem_v2(size_t *m, int d) { *m = memory[d]; return 0; }
-int UUID(Uuid *u, int d) { for (int i = 0; i < 16; i++) u->bytes[i] = 16 * d + i; return 0; }
+#define FILL(first) for (int i = 0; i < 16; i++) u->bytes[i] = (first) + i; return 0
+int UUID(Uuid *u, int d) { FILL(16 * d); }
+#ifdef PART /* of a divided GPU, whose UUID the older function still gives */
+int cuDeviceGetUuid_v2(Uuid *u, int d) { FILL(PART * 16); }
+#endif
 int cuDeviceGetAttribute(int *v, int a, int d) {
     switch (a) {
         case 16: *v = d ? 84 : H100_SM; return 0;
@@ -92,6 +96,38 @@ def test_an_unknown_gpu_of_a_known_family(driver) -> None:
     assert found.datasheet.peak_flop_per_s("matrix", "float16") == 84 * 256 * 2 * 1860e6
     assert "driver" in found.datasheet.source
     assert found.id != detect("cuda:0", driver()).id
+
+
+PART = "10111213-1415-1617-1819-1a1b1c1d1e1f"
+"""The number that the driver compiled with PART=1 gives the first GPU's slice."""
+WHOLE = "00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+
+def test_a_slice_of_a_divided_gpu_is_named_as_cuda_visible_devices_takes_it(driver) -> None:
+    """By the driver alone: NVML is silent here."""
+    found = detect("cuda:0", driver(PART=1))
+    assert found.uuid == f"MIG-{PART}"
+    assert found.id != detect("cuda:0", driver()).id
+
+
+def test_a_driver_with_both_functions_and_no_slice(driver) -> None:
+    assert detect("cuda:0", driver(PART=0)).uuid == f"GPU-{WHOLE}"
+
+
+@pytest.mark.parametrize("profile", ["3g.40gb", "1c.3g.20gb"])
+def test_a_slice_is_known_by_its_name_if_both_functions_answer_alike(driver, profile: str) -> None:
+    """Names as the MIG User Guide's table of device names has them."""
+    name = f'"NVIDIA H100 80GB HBM3 MIG {profile}"'
+    assert detect("cuda:1", driver(NAME=name, UUID="cuDeviceGetUuid_v2")).uuid.startswith("MIG-")
+    assert detect("cuda:1", driver(NAME='"NVIDIA MIG 2000"')).uuid.startswith("GPU-")
+
+
+@pytest.mark.parametrize(("told", "known"), [("GPU", "MIG"), ("MIG", "GPU"), ("MIG", "MIG")])
+def test_nvml_has_the_last_word_on_what_is_a_slice(driver, monkeypatch, told: str, known: str) -> None:
+    number = PART if told == "MIG" else WHOLE
+    monkeypatch.setattr(device, "_nvml", lambda identity: device._Nvml(uuid=f"{known}-{identity[4:]}"))
+    found = detect("cuda:0", driver(PART=int(told == "MIG")))
+    assert found.uuid == f"{known}-{number}"
 
 
 def test_a_gpu_of_an_unknown_family_has_a_bandwidth_but_no_peaks(driver) -> None:
@@ -186,11 +222,16 @@ class FakeNvml:
         return "580.65.06"
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        if uuid != "GPU-1":
+        if uuid not in ("GPU-1", "MIG-2"):
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-        return "handle"
+        return uuid
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, handle: str) -> str:
+        assert handle == "MIG-2"
+        return "GPU-1"
 
     def nvmlDeviceGetMaxClockInfo(self, handle: str, clock: int) -> int:
+        assert handle == "GPU-1", "a slice has no clocks of its own"
         return {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 2619}[clock]
 
     def nvmlDeviceGetMemoryBusWidth(self, handle: str) -> int:
@@ -201,8 +242,11 @@ def test_nvml_is_asked_by_uuid_and_closed(monkeypatch: pytest.MonkeyPatch) -> No
     assert all(hasattr(pynvml, name) for name in vars(FakeNvml) if name.lower().startswith("nvml"))
     fake = FakeNvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    assert device._nvml("GPU-1") == device._Nvml("580.65.06", 1980e6, 2619e6, 5120)
-    assert device._nvml("GPU-2") == device._Nvml("580.65.06"), "a MIG slice: the driver's version, no clocks"
+    assert device._nvml("GPU-1") == device._Nvml("580.65.06", "GPU-1", 1980e6, 2619e6, 5120)
+    assert device._nvml("MIG-1") == device._nvml("GPU-1"), "what is no slice"
+    for identity in ("GPU-2", "MIG-2"):  # memory's clock and width are the whole GPU's, and say nothing
+        assert device._nvml(identity) == device._Nvml("580.65.06", "MIG-2", 1980e6)
+    assert device._nvml("GPU-3") == device._Nvml("580.65.06"), "a device that NVML does not know"
     assert fake.opened == 0
 
 

@@ -74,6 +74,39 @@ def test_answers_are_those_to_the_questions(worker: Worker) -> None:
         assert worker.ask({"do": f"print('noise'); answer({{'n': {number}}})"}, LONG_S) == {"n": number}
 
 
+def test_a_worker_finds_the_packages_that_its_parent_finds(
+    stand_in: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Carried by a search path alone, where nothing can be installed; never instead of the checkout's."""
+    carried = tmp_path_factory.mktemp("carried")
+    for package in ("wheel_carried_by_path", "bench"):
+        (carried / package).mkdir()
+        (carried / package / "__init__.py").write_text(f"FOUND = {package!r}")
+    monkeypatch.syspath_prepend(str(carried))
+    monkeypatch.setattr(process, "ROOT", stand_in)
+    made = Worker("cpu", 1 << 20, 1)
+    try:
+        do = "import bench, wheel_carried_by_path as one; answer({'one': one.FOUND, 'ours': bench.__file__})"
+        found = made.ask({"do": do}, LONG_S)
+    finally:
+        made.close()
+    assert found == {"one": "wheel_carried_by_path", "ours": str(stand_in / "bench" / "__init__.py")}
+
+
+@pytest.mark.parametrize("uuid", ["GPU-1", "MIG-2"])
+def test_a_worker_sees_one_device_and_is_told_its_identity(
+    stand_in: Path, monkeypatch: pytest.MonkeyPatch, uuid: str
+) -> None:
+    monkeypatch.setattr(process, "ROOT", stand_in)
+    made = Worker("cuda", 1 << 20, 1, uuid)
+    try:
+        is_told = "json.loads(sys.argv[1])['uuid'], os.environ['CUDA_VISIBLE_DEVICES']"
+        found = made.ask({"do": f"answer({{'is': [{is_told}]}})"}, LONG_S)
+    finally:
+        made.close()
+    assert found == {"is": [uuid, uuid]}
+
+
 @pytest.mark.parametrize(
     "nonsense",
     [b"", b"x", b'{"a": 1', b'{"a": 1}}', b"[1]", b"null", b"\xff\xfe", b'{"a": \0}', b"[" * 100_000],

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import kernels
-from bench import plugin, store
+from bench import dependencies, plugin, store
 from bench.attended import Attended, Stopped
 from bench.journal import recover
 from bench.plugin import Refusal, Run
@@ -160,6 +160,16 @@ def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, count: int, sizes: list
     identifiers = list(run.cases)
     run.plan(identifiers[index] for index in run.order(identifiers))
     return run
+
+
+def test_a_run_says_what_a_missing_package_costs_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(several, "SWEEP", several.SWEEP.replace("cublas", "[cublas, cublaslt]"))
+    find = dependencies.find_spec
+    monkeypatch.setattr(dependencies, "find_spec", lambda name: None if name == "nvmath" else find(name))
+    run = begun(folder, monkeypatch, 1, [1, 2])
+    (line,) = [line for line in run.opening() if "cublaslt" in line]
+    assert line.startswith("2 cases of cublaslt will be unsupported without nvmath-python>=1.0: ")
+    run.release()
 
 
 def test_a_concurrent_run_says_so_and_which_device_each_line_is_of(

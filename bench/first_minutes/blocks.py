@@ -1,0 +1,221 @@
+"""What is run in the first minutes on a GPU: blocks of commands that exist, each with its limit.
+
+On a CPU the same blocks run with sweeps that a CPU has, so that everything can be rehearsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.spec import DeviceKind
+
+RANDOM_ALIGNED = Path(__file__).parent / "random_aligned.yaml"
+"""Shapes for the GEMM duel that nobody chose."""
+LONGEST_CALL_S = 540.0
+"""Blocks are laid out for calls of ten minutes, with a minute for bringing things there and back."""
+STARTING_S = 25.0
+"""Of a run's limit, what its start, its tables and its end may take beside the budget."""
+
+PYTEST = ("pytest", "bench/", "-p", "no:cacheprovider")
+MEASURE = (*PYTEST, "--benchmark", "--benchmark-columns", "median", "--bench-results", "{folder}")
+FLOAT16 = ("-k", "ceilings or (float16 and not bfloat16)")
+"""One data type of sweeps that have many: whole curves first."""
+
+TOUR: dict[DeviceKind, tuple[str, ...]] = {
+    "cuda": (
+        *("gemm/forced_tiles_triton", "gemm/forced_tiles_cublaslt", "gemm/tile_quantization"),
+        *("gemm/wave_quantization", "gemm/alignment_k", "batchnorm/intensity", "batchnorm/nhwc"),
+        *("activations/forward", "pooling/intensity", "linear/batch"),
+    ),
+    "cpu": (
+        *("gemm/square", "gemm/alignment_k", "batchnorm/intensity", "batchnorm/nhwc"),
+        *("activations/forward", "pooling/intensity", "linear/batch"),
+    ),
+}
+"""Quantization with forced tiles, alignment, batch norm in both layouts, activations, pooling, linear."""
+DUEL = ("gemm/square", "gemm/growing_k", "gemm/intensity_n", str(RANDOM_ALIGNED))
+MEMORY_LIMITED = (
+    *("batchnorm/intensity", "batchnorm/nhwc", "activations/forward", "activations/relu"),
+    *("pooling/intensity", "softmax/rows", "layernorm/rows"),
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of a block, `python -m WORDS`."""
+
+    name: str
+    """Of its log."""
+    words: tuple[str, ...]
+    """`{folder}` becomes the folder of results, `{budget}` seconds of measuring, `{rows}` the result files
+    that this block's commands have left, `{all}` those of every block."""
+    limit_s: float
+    """It is stopped after this long."""
+    key: str = r"\S"
+    """Of its output the last line in which this is found stands in the table."""
+    answers: tuple[int, ...] = (0,)
+    """Exit codes with which it has done its work, whatever it found."""
+    gpu_only: bool = False
+    """Whether a CPU's results are nothing to it; it is then not run."""
+
+    def budget_s(self, limit_s: float) -> int:
+        """Seconds to measure for under this limit: all but the start and the end, at least two fifths."""
+        return max(1, round(max(0.4 * limit_s, limit_s - STARTING_S)))
+
+
+@dataclass(frozen=True)
+class Block:
+    """One question, and the commands that answer it."""
+
+    name: str
+    question: str
+    commands: tuple[Command, ...]
+    gpu: str = ""
+    """What of it only a GPU can answer; empty if a CPU answers all."""
+
+    @property
+    def limit_s(self) -> float:
+        """All of its commands at their limits."""
+        return sum(command.limit_s for command in self.commands)
+
+
+class UnknownBlock(ValueError):
+    """A name that is no block's. One sentence that names them."""
+
+
+def blocks(kind: DeviceKind) -> tuple[Block, ...]:
+    """Every block, in the order in which they are worth their minutes."""
+    tour = (*MEASURE, "--bench-budget", "{budget}", *_sweeps(TOUR[kind]), *FLOAT16)
+    measured = r"rows: |no case was measured"
+    return (
+        Block(
+            "doctor",
+            "What does not work here?",
+            (Command("doctor", ("bench", "doctor", "--json", "{folder}/doctor.json"), 75, answers=(0, 1)),),
+            gpu="the driver, the counters, capture, our kernels",
+        ),
+        Block(
+            "right",
+            "Is every implementation right at a small problem?",
+            (Command("right", (*PYTEST, "-q"), 75, r"passed|failed|no tests ran", answers=(0, 1)),),
+            gpu="our kernels and the GPU's libraries",
+        ),
+        Block(
+            "clock",
+            "Do our clocks agree with independent ones?",
+            (Command("instruments", ("bench", "instruments"), 150, r"worst|no case"),),
+            gpu="graph, stream and the profiler; a CPU has a clock of its own",
+        ),
+        Block(
+            "ceilings",
+            "What are bandwidth, peaks and the launch floor, burst and sustained?",
+            (
+                Command("sustained", _ceilings("sustained"), 60, measured, answers=(0, 1)),
+                Command("boost", _ceilings("boost"), 50, measured, answers=(0, 1)),
+                Command("table", ("bench", "ceilings", "{rows}"), 10),
+            ),
+        ),
+        Block(
+            "facts",
+            "What does the hardware do that no document says?",
+            tuple(_fact(*one) for one in (("tf32", 20), ("specialized", 45), ("narrow", 20), ("nvml", 15))),
+            gpu="all of it: the CPU's libraries stand in, and made-up readings",
+        ),
+        Block(
+            "tour",
+            "Whole curves of the guides' figures, twice: do medians agree?",
+            (
+                Command("first", tour, 210, measured, answers=(0, 1)),
+                Command("second", tour, 210, measured, answers=(0, 1)),
+                Command("agreement", ("bench", "compare", "{rows}"), 15, answers=(0, 1, 2)),
+            ),
+            gpu="forced tiles, and everything that is Triton's",
+        ),
+        Block(
+            "model",
+            "How far off are the predictions, by operator and level?",
+            (
+                Command(
+                    "score",
+                    ("plots", "score", "{all}", "--json", "{folder}/scores.json"),
+                    45,
+                    r"^Scored: ",
+                ),
+            ),
+        ),
+        Block(
+            "gemm-duel",
+            "Our GEMM against cuBLAS, by region of shapes",
+            (
+                Command(
+                    "measure",
+                    (*MEASURE, "--bench-budget", "{budget}", *_sweeps(DUEL)),
+                    290,
+                    measured,
+                    answers=(0, 1),
+                ),
+                Command("duel", ("bench", "duel", "{rows}"), 15, r"all aligned", gpu_only=True),
+            ),
+            gpu="the duel: our kernels are not timed on a CPU, so it has one side only",
+        ),
+        Block(
+            "memory-duel",
+            "Memory-limited operators as a share of a copy, against the best library",
+            (
+                Command(
+                    "measure",
+                    (*MEASURE, "--bench-budget", "{budget}", *_sweeps(MEMORY_LIMITED), *FLOAT16),
+                    190,
+                    measured,
+                    answers=(0, 1),
+                ),
+                Command("efficiency", ("bench", "efficiency", "{rows}"), 15),
+            ),
+            gpu="our side: our kernels are not timed on a CPU",
+        ),
+    )
+
+
+def _ceilings(regime: str) -> tuple[str, ...]:
+    return (*MEASURE, "--bench-budget", "{budget}", "--bench-sweep", "ceilings", "--bench-regime", regime)
+
+
+def _sweeps(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(word for name in names for word in ("--bench-sweep", name))
+
+
+def _fact(name: str, limit_s: float) -> Command:
+    words = ("bench.first_minutes.facts", name, "{budget}", "{folder}/fact-" + name + ".json")
+    return Command(name, words, limit_s, r"^(yes|no|unknown): ")
+
+
+def chosen(names: Sequence[str], there: Sequence[Block]) -> list[Block]:
+    """The blocks of these names, in their own order; `all` is every one. UnknownBlock for any other name."""
+    known = [block.name for block in there]
+    for name in names:
+        if name not in (*known, "all"):
+            raise UnknownBlock(f"there is no block {name!r}; there are {', '.join(known)}, and all")
+    return [block for block in there if "all" in names or block.name in names]
+
+
+def calls(there: Sequence[Block], longest_s: float = LONGEST_CALL_S) -> list[list[Block]]:
+    """The blocks in their order, cut into calls none of which lasts longer, if no block does."""
+    found: list[list[Block]] = []
+    for block in there:
+        if not found or sum(one.limit_s for one in found[-1]) + block.limit_s > longest_s:
+            found.append([])
+        found[-1].append(block)
+    return found
+
+
+def filled(command: Command, limit_s: float, values: dict[str, Any]) -> list[str]:
+    """The words with what stands for `{...}`; a list of paths becomes as many words."""
+    values = {**values, "budget": command.budget_s(limit_s)}
+    words: list[str] = []
+    for word in command.words:
+        whole = values.get(word[1:-1]) if word.startswith("{") and word.endswith("}") else None
+        words += [str(one) for one in whole] if isinstance(whole, list) else [word.format(**values)]
+    return words

@@ -1,0 +1,181 @@
+"""Open facts of the hardware, each asked in a process of its own and judged here.
+
+    python -m bench.first_minutes.facts tf32|specialized|narrow|nvml SECONDS FILE
+
+prints the numbers and, last, one line `yes: ...`, `no: ...` or `unknown: ...`; FILE gets them as JSON. On a
+CPU this is a rehearsal, and says so: its libraries stand in for the GPU's, made-up readings for NVML's. What
+needs torch is in on_device.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+from bench.dependencies import refuse_if_missing
+from bench.device import Device, DeviceError, detect
+from bench.lock import DeviceBusy, device_lock
+from bench.measure.process import FORBIDDEN
+
+ROUNDED_ERROR, CUT_ERROR = 2.6e-4, 6.9e-4
+"""Relative error of a product of uniform random matrices whose operands were rounded to tf32, or cut off.
+
+Computed on a CPU, as in the tests; of normal random matrices it is 2.9e-4 and 7.7e-4.
+"""
+CUT_BIAS = -6.3e-4
+"""Of that, what all elements have in common: cutting off makes every operand smaller."""
+
+
+@dataclass
+class Fact:
+    """One question answered."""
+
+    question: str
+    answer: Literal["yes", "no", "unknown"]
+    sentence: str
+    """What was seen, in a sentence that can stand alone."""
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+
+def tf32(numbers: Mapping[str, Mapping[str, float]]) -> Fact:
+    """`numbers`: implementation -> `error` (relative, of the whole product) and `bias` (its common part)."""
+    said = {name: tf32_operands(one["error"], one["bias"]) for name, one in numbers.items()}
+    words = "; ".join(f"{name} {how}" for name, how in said.items()) or "nothing ran"
+    known = {how for how in said.values() if how in ("rounds", "cuts off")}
+    answer: Literal["yes", "no", "unknown"] = "unknown"
+    if said and len(known) == len(set(said.values())):
+        answer = "yes" if known == {"rounds"} else "no"
+    return Fact(
+        "Are tf32 operands rounded?", answer, words, {name: dict(one) for name, one in numbers.items()}
+    )
+
+
+def tf32_operands(error: float, bias: float) -> str:
+    """What became of the operands, by the relative error of a product and its bias."""
+    if error < 1e-5:
+        return "computes in float32"
+    if error < 1.5 * ROUNDED_ERROR and abs(bias) < 0.15 * abs(CUT_BIAS):
+        return "rounds"
+    if 0.7 * CUT_ERROR < error < 1.5 * CUT_ERROR and 1.4 * CUT_BIAS < bias < 0.7 * CUT_BIAS:
+        return "cuts off"
+    if 0.3 * CUT_BIAS > bias > 0.7 * CUT_BIAS:
+        return "cuts off one operand of two"
+    return f"does neither (error {error:.1e}, bias {bias:.1e})"
+
+
+def specialized(wrong: Sequence[str], right: int, shapes: int, why_not: str) -> Fact:
+    """`wrong` names products that float64 does not confirm, `right` counts the others, of so many `shapes`.
+
+    `why_not` says why nothing ran; empty if something did.
+    """
+    question = "Are products by specialized warps right?"
+    if why_not or not right + len(wrong):
+        return Fact(question, "unknown", why_not or "nothing ran")
+    numbers = {"wrong": list(wrong), "right": right, "shapes": shapes}
+    if wrong:
+        said = f"{len(wrong)} of {right + len(wrong)} products of {shapes} shapes are wrong, first {wrong[0]}"
+        return Fact(question, "no", said, numbers)
+    return Fact(question, "yes", f"{right} products of {shapes} shapes, all confirmed by float64", numbers)
+
+
+def narrow(numbers: Mapping[str, Mapping[str, Any]]) -> Fact:
+    """`numbers`: `float8_e4m3 triton-tma` -> `error` and `tolerance`, or `reason` why it does not run."""
+    right = [
+        name for name, one in numbers.items() if "reason" not in one and one["error"] <= one["tolerance"]
+    ]
+    wrong = [name for name, one in numbers.items() if "reason" not in one and one["error"] > one["tolerance"]]
+    absent = [f"{name} ({one['reason']})" for name, one in numbers.items() if "reason" in one]
+    parts = [("right: ", right), ("wrong: ", wrong), ("do not run: ", absent)]
+    said = "; ".join(head + ", ".join(names) for head, names in parts if names) or "nothing ran"
+    answer: Literal["yes", "no", "unknown"] = "no" if wrong or absent else "yes"
+    if not right and not wrong:
+        answer = "unknown"
+    return Fact("Do the 8-bit types run?", answer, said, {name: dict(one) for name, one in numbers.items()})
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """How often a counter showed something new."""
+
+    changes: int
+    interval_s: float | None
+    """Median time between changes; None with fewer than two."""
+    longest_s: float | None
+
+
+def refresh(times_s: Sequence[float], values: Sequence[float | None]) -> Refresh:
+    """Of a counter read at these times; None where it was not told."""
+    seen = [(at, value) for at, value in zip(times_s, values, strict=True) if value is not None]
+    changed = [at for (_, before), (at, value) in pairwise(seen) if value != before]
+    steps = [later - earlier for earlier, later in pairwise(changed)]
+    return Refresh(len(changed), median(steps) if steps else None, max(steps, default=None))
+
+
+def nvml(times_s: Sequence[float], counters: Mapping[str, Sequence[float | None]], expected_s: float) -> Fact:
+    """`counters`: name -> its readings at these times; None where it was not told."""
+    question = f"Is NVML's energy counter refreshed every {1e3 * expected_s:.0f} ms or sooner?"
+    found = {name: refresh(times_s, values) for name, values in counters.items()}
+    numbers = {name: asdict(one) for name, one in found.items()}
+    words = []
+    for name, one in found.items():
+        often = "never changed" if one.interval_s is None else f"every {1e3 * one.interval_s:.0f} ms"
+        words.append(
+            f"{name} {often}" if any(v is not None for v in counters[name]) else f"{name} is not told"
+        )
+    energy = found.get("energy")
+    if energy is None or energy.interval_s is None or energy.longest_s is None:
+        return Fact(question, "unknown", "; ".join(words) or "nothing was told", numbers)
+    answer: Literal["yes", "no"] = "yes" if energy.interval_s <= expected_s else "no"
+    return Fact(question, answer, "; ".join(words), numbers)
+
+
+QUESTIONS = ("tf32", "specialized", "narrow", "nvml")
+
+
+def asked(name: str, device: Device, seconds: float) -> Fact:
+    """Ask the device for about so many seconds. Imports torch."""
+    from bench.first_minutes import on_device
+
+    ask: Callable[[Device, float], Fact] = getattr(on_device, name)
+    return ask(device, seconds)
+
+
+def main(words: Sequence[str]) -> int:
+    """Exit code 0 if the question was answered, 1 if it stays unknown, 2 with a sentence for bad input."""
+    if len(words) != 3 or words[0] not in QUESTIONS or not words[1].isdigit():
+        print(f"error: give one of {', '.join(QUESTIONS)}, seconds, a JSON file to write", file=sys.stderr)
+        return 2
+    name, seconds, path = words[0], float(words[1]), Path(words[2])
+    for variable in FORBIDDEN:
+        os.environ.pop(variable, None)
+    try:
+        device = detect()
+        if device.kind == "cuda":
+            os.environ["CUDA_VISIBLE_DEVICES"] = device.uuid
+        with device_lock(device.uuid, str(device), f"asking about {name}") as unlocked:
+            if unlocked:
+                print(unlocked, file=sys.stderr)
+            fact = asked(name, device, seconds)
+    except (DeviceError, DeviceBusy) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for key, value in fact.numbers.items():
+        print(f"{key}: {value}")
+    is_cpu = device.kind == "cpu"
+    print(fact.question + (" (a rehearsal: this is a CPU)" if is_cpu else ""))
+    print(f"{fact.answer}: {fact.sentence}")
+    written = {"fact": name, "device": str(device), "rehearsal": is_cpu, **asdict(fact)}
+    path.write_text(json.dumps(written, indent=1))
+    return int(fact.answer == "unknown")
+
+
+if __name__ == "__main__":
+    refuse_if_missing()
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,253 @@
+"""The open facts asked of the device: what needs torch. On a CPU the same loops run on what a CPU has."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+import kernels
+from bench.device import Device
+from bench.first_minutes import facts
+from bench.first_minutes.facts import Fact
+from bench.measure.check import judged, outputs_of, poison
+from bench.measure.nvml import NvmlGpu
+from bench.measure.run import stored_dtype
+from bench.measure.telemetry_cuda import HELD_BY_POLICY, POWER_INSTANT
+from bench.spec import Launch, Unsupported
+from kernels.gemm.operands import operands
+from kernels.gemm.problem import Gemm
+
+SEED = 20_261_122
+SHAPES, SEEDS = 20, 50
+READING_S = 3.0
+"""Counters are read for this long at most, under load."""
+ENERGY_S = 0.1
+"""docs and telemetry_cuda.py take NVML's energy for refreshed this often."""
+
+Build = Callable[[Gemm, Sequence[torch.Tensor]], Launch]
+
+
+def tf32(device: Device, seconds: float) -> Fact:
+    """Relative error and bias of tf32 products, by implementation and layout."""
+    numbers = {}
+    for layout in ("TN", "NN"):
+        problem = Gemm(
+            dtype="tf32" if device.kind == "cuda" else "float32", m=512, n=512, k=4096, layout=layout
+        )
+        inputs = _inputs(problem, device)
+        for name, build in _builders(device, ("pointer", "tma", "persistent")).items():
+            if device.kind == "cpu":  # operands rounded, and cut off, before a product in float32
+                for how, given in (("rounded", _rounded), ("cut", _cut)):
+                    product = build(problem, [given(one) for one in inputs]).call()
+                    numbers[f"{name} {layout}, {how}"] = _error(problem, inputs, product)
+                continue
+            try:
+                numbers[f"{name} {layout}"] = _error(problem, inputs, build(problem, inputs).call())
+            except Unsupported as reason:
+                print(f"{name} {layout} does not run: {reason}")
+    return facts.tf32(numbers)
+
+
+def _error(problem: Gemm, inputs: Sequence[torch.Tensor], written: Any) -> dict[str, float]:
+    (product,) = outputs_of(written)
+    right, found = kernels.operator("gemm").reference(problem, *inputs), product.double()
+    assert isinstance(right, torch.Tensor)
+    size = float(right.norm())
+    return {
+        "error": float((found - right).norm()) / size,
+        "bias": float((found * right).sum()) / size**2 - 1.0,
+    }
+
+
+def _cut(values: torch.Tensor) -> torch.Tensor:
+    """float32 values without the 13 bits that tf32 has not."""
+    return (values.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+def _rounded(values: torch.Tensor) -> torch.Tensor:
+    """float32 values rounded to the 10 bits of tf32, ties away from zero, as `cvt.rna` does."""
+    return _cut((values.contiguous().view(torch.int32) + 0x1000).view(torch.float32))
+
+
+def specialized(device: Device, seconds: float) -> Fact:
+    """Products of random shapes by warps of two kinds, with one seed after the other, against float64.
+
+    Every shape is met with the first seed before any with the second: `seconds` may end it early.
+    """
+    chosen, why_not = random.Random(SEED), ""
+    made: list[tuple[str, Gemm, list[torch.Tensor], Launch]] = []
+    for number in range(SHAPES):
+        problem = _random_problem(chosen, number, "float16" if device.kind == "cuda" else "float32")
+        inputs = _inputs(problem, device)
+        name, build = next(iter(_builders(device, ("specialized",), number, libraries=False).items()))
+        try:
+            made.append((_named(name), problem, inputs, build(problem, inputs)))
+        except Unsupported as reason:
+            why_not = str(reason)
+    until_s = time.monotonic() + seconds
+    wrong: list[str] = []
+    met: set[int] = set()
+    right = 0
+    for seed in range(SEEDS):
+        for number, (name, problem, inputs, launch) in enumerate(made):
+            if time.monotonic() > until_s:
+                break
+            met.add(number)
+            for one in inputs:
+                one.uniform_(-1.0, 1.0)
+            poison(launch.outputs)
+            outputs = outputs_of(launch.call())
+            error, tolerance = judged(kernels.operator("gemm"), name, problem, tuple(inputs), outputs)
+            if error > tolerance:
+                wrong.append(f"{problem} seed {seed}: error {error:.1e}, allowed {tolerance:.1e}")
+            else:
+                right += 1
+    return facts.specialized(wrong, right, len(met), why_not if not made else "")
+
+
+def _random_problem(chosen: random.Random, number: int, dtype: str) -> Gemm:
+    """Rows of every operand begin at multiples of 16 bytes, as bulk copies need; otherwise at random."""
+    sizes = {name: 8 * chosen.randint(1, most // 8) for name, most in (("m", 2048), ("n", 2048), ("k", 4096))}
+    return Gemm.model_validate({"dtype": dtype, "layout": ("NN", "TN")[number % 2], **sizes})
+
+
+def narrow(device: Device, seconds: float) -> Fact:
+    """8-bit products by every path, with a long K, where imprecise sums show."""
+    numbers: dict[str, dict[str, Any]] = {}
+    for dtype in ("float8_e4m3", "int8"):
+        problem = Gemm.model_validate({"dtype": dtype, "m": 1024, "n": 1024, "k": 16384, "layout": "TN"})
+        inputs = _inputs(problem, device)
+        for name, build in _builders(device, ("pointer", "tma", "persistent")).items():
+            if missing := problem.missing(_named(name), device.kind, device.capability):
+                numbers[f"{dtype} {name}"] = {"reason": missing}
+                continue
+            try:
+                outputs = outputs_of(build(problem, inputs).call())
+            except Unsupported as reason:
+                numbers[f"{dtype} {name}"] = {"reason": str(reason)}
+                continue
+            error, allowed = judged(kernels.operator("gemm"), _named(name), problem, tuple(inputs), outputs)
+            numbers[f"{dtype} {name}"] = {"error": error, "tolerance": allowed}
+    return facts.narrow(numbers)
+
+
+def nvml(device: Device, seconds: float) -> Fact:
+    """How often NVML's counters show something new while the device computes."""
+    if device.kind == "cpu":
+        times_s = [0.002 * step for step in range(1000)]
+        steps: dict[str, list[float | None]] = {"energy": [at // 0.02 for at in times_s]}
+        steps["power"] = [None for _ in times_s]
+        return facts.nvml(times_s, steps, ENERGY_S)
+    gpu = NvmlGpu(device.uuid)
+    a = torch.rand(8192, 8192, device="cuda", dtype=torch.float16)
+    out = torch.empty_like(a)
+    times_s, readings = [], []
+    begin_s = time.perf_counter()
+    while (now_s := time.perf_counter() - begin_s) < min(READING_S, seconds):
+        if len(times_s) % 20 == 0:
+            torch.cuda.synchronize()
+            for _ in range(20):  # some 30 ms of work, queued ahead of the readings
+                torch.mm(a, a, out=out)
+        times_s.append(now_s)
+        readings.append(_reading(gpu))
+    torch.cuda.synchronize()
+    names = dict.fromkeys(name for reading in readings for name in reading)
+    return facts.nvml(times_s, {name: [one.get(name) for one in readings] for name in names}, ENERGY_S)
+
+
+def _reading(gpu: NvmlGpu) -> dict[str, float | None]:
+    fields = gpu.fields({POWER_INSTANT: "power", **HELD_BY_POLICY})
+    return {
+        "energy": gpu.scaled("nvmlDeviceGetTotalEnergyConsumption", 1e-3),
+        "power": fields.get(POWER_INSTANT),
+        "average power": gpu.scaled("nvmlDeviceGetPowerUsage", 1e-3),
+        "clock": gpu.scaled("nvmlDeviceGetClockInfo", 1e6, gpu.nvml.NVML_CLOCK_SM),
+        **{column: fields.get(field) for field, column in HELD_BY_POLICY.items()},
+    }
+
+
+# ---- what multiplies
+
+
+def _inputs(problem: Gemm, device: Device) -> list[torch.Tensor]:
+    """The operator's inputs, uniform in [-1, 1] (int8: -127 to 127)."""
+    where = torch.device(device.kind)
+    generator = torch.Generator(where).manual_seed(SEED)
+
+    def uniform(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        wanted = dtype or stored_dtype(problem.dtype)
+        if wanted == torch.int8:
+            return torch.randint(-127, 128, shape, dtype=wanted, device=where, generator=generator)
+        values = torch.empty(shape, dtype=torch.float32, device=where).uniform_(
+            -1.0, 1.0, generator=generator
+        )
+        return values.to(wanted)
+
+    return list(kernels.operator("gemm").inputs(problem, uniform))
+
+
+def _builders(
+    device: Device, modules: Sequence[str], first: int = 0, libraries: bool = True
+) -> Mapping[str, Build]:
+    """Name -> what builds a launch: the library's, and of these kernels of ours (first_launch).
+
+    Nothing is tuned: an answer is about one configuration, which is printed.
+    """
+    library = kernels.operator("gemm").implementations["cublas" if device.kind == "cuda" else "onednn"]
+    found: dict[str, Build] = {}
+    if libraries or device.kind == "cpu":
+        found["cublas" if device.kind == "cuda" else "onednn"] = lambda problem, inputs: library(
+            problem, *inputs
+        )
+    if device.kind == "cuda":
+        from importlib import import_module
+
+        for name in modules:
+            module = import_module(f"kernels.gemm.{name}")
+            found[f"triton-{name}"] = partial(first_launch, module, device=device, first=first)
+    return found
+
+
+def _named(builder: str) -> str:
+    """The implementation whose tolerance and reach are meant."""
+    return builder.partition(" ")[0]
+
+
+def first_launch(
+    module: Any, problem: Gemm, inputs: Sequence[torch.Tensor], device: Device, first: int = 0
+) -> Launch:
+    """A launch of the first candidate that compiles, beginning with number `first`.
+
+    Unsupported, with the last reason, if none does. `module` is one of kernels/gemm with `candidates`.
+    """
+    assert device.capability is not None
+    of = operands(problem, *inputs)
+    there = list(module.candidates(problem, device.capability, device.sm_count))
+    if not there:
+        raise Unsupported("no candidate for this device")
+    reason = ""
+    for candidate in _turned(there, first):
+        try:
+            module.compile(of, candidate, device.sm_count)
+        except Exception as error:  # whatever a compiler raises: the next candidate may do
+            deepest: BaseException = error
+            while deepest.__cause__ is not None:  # Triton's own says only where
+                deepest = deepest.__cause__
+            reason = (
+                f"{candidate}: {type(deepest).__name__}: {(str(deepest).strip().splitlines() or [''])[-1]}"
+            )
+            continue
+        print(f"{module.__name__}, {problem}: {candidate}")
+        launch: Launch = module.launch(of, candidate, device.sm_count)
+        return launch
+    raise Unsupported(f"no candidate compiles; the last, {reason}")
+
+
+def _turned(there: Sequence[Any], first: int) -> Iterator[Any]:
+    for step in range(len(there)):
+        yield there[(first + step) % len(there)]

@@ -1,0 +1,235 @@
+"""What is missing is said in one sentence that names all of it, by every command and from every process.
+
+Packages are hidden in fresh interpreters, by a finder that Python's start-up hook (sitecustomize) puts first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from bench import dependencies
+from bench.dependencies import (
+    ROOT,
+    Requirement,
+    child_environment,
+    lacking_extras,
+    missing,
+    required,
+    sentence,
+)
+
+HIDING = """
+import os, sys
+
+class Hiding:
+    def find_spec(self, name, path=None, target=None):
+        if name in os.environ["HIDDEN"].split(","):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+if os.environ.get("HIDDEN_IN", "") in " ".join(sys.orig_argv):
+    sys.meta_path.insert(0, Hiding())
+"""
+
+
+@pytest.fixture
+def hiding(tmp_path: Path):
+    """Runs Python with packages hidden, by their import names; `only` in processes started with that text."""
+    (tmp_path / "sitecustomize.py").write_text(HIDING)
+
+    def run(hidden: str, *words: str, only: str = "") -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "HIDDEN": hidden, "HIDDEN_IN": only}
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=ROOT,
+            env=environment | {"COLUMNS": "400"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    return run
+
+
+def install(*requirements: str) -> str:
+    words = [sys.executable, "-m", "pip", "install", "-c", str(ROOT / "constraints.txt"), *requirements]
+    return shlex.join(words)
+
+
+PYTEST = ("-m", "pytest", "bench/", "-p", "no:cacheprovider")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [PYTEST, (*PYTEST, "--benchmark"), ("-m", "bench", "list"), ("-m", "plots", "nothing.parquet")],
+    ids=["pytest", "benchmark", "bench", "plots"],
+)
+def test_all_that_is_missing_is_named_at_once(hiding, words: tuple[str, ...]) -> None:
+    done = hiding("pydantic,yaml,ruptures", *words)
+    said = done.stdout + done.stderr
+    assert done.returncode == 2, said
+    assert "these Python packages are missing: pydantic>=2.7, PyYAML, ruptures; install with: " in said
+    assert install("pydantic>=2.7", "PyYAML", "ruptures") in said
+    assert "Traceback" not in said and "INTERNALERROR" not in said
+    assert len([line for line in said.splitlines() if line.strip()]) == 1, said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [PYTEST, ("-m", "bench", "instruments"), ("-m", "bench", "self"), ("-m", "bench", "nightly")],
+    ids=["pytest", "instruments", "self", "nightly"],
+)
+def test_what_the_worker_will_need_is_said_before_it_is_started(hiding, words: tuple[str, ...]) -> None:
+    done = hiding("torch,triton", *words)
+    assert done.returncode == 2
+    assert "missing: torch>=2.11, triton>=3.6; install with: " in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr and "worker" not in done.stdout + done.stderr
+
+
+def test_reading_results_needs_nothing_that_only_runs_need(hiding, tmp_path: Path) -> None:
+    hidden = ",".join(Requirement(name, "").import_name for name in dependencies.RUNNING)
+    done = hiding(hidden, "-m", "plots", str(tmp_path / "none.parquet"))
+    assert "missing" not in done.stderr and "none.parquet" in done.stderr
+    assert hiding(hidden, "-m", "bench", "list", "ceilings/launch").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--benchmark", "--bench-sweep", "ceilings/launch")], ids=["check", "time"]
+)
+def test_what_only_the_worker_lacks_ends_the_run_at_once(
+    hiding, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    results = ("--bench-results", str(tmp_path / "results"))
+    done = hiding("torch", *PYTEST, *words, *results, only="bench.measure.worker")
+    said = done.stdout + done.stderr
+    assert done.returncode == 2, said
+    assert "cpu cannot be measured: the worker ended with exit code 2: error: " in said
+    assert "this Python package is missing: torch>=2.11; install with: " + install("torch>=2.11") in said
+    assert "Traceback" not in said and "FAILED" not in said and "ERROR" not in said
+
+
+def test_every_line_of_the_project_is_understood() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    lines = [*project["dependencies"], *(line for extra in extras.values() for line in extra)]
+    found = list(required(extras))
+    assert [one.name for one in found] == [metadata_name(line) for line in lines]
+    assert not missing(("dev",)), "the environment of the tests holds what the tests need"
+
+
+def metadata_name(line: str) -> str:
+    """By the library that pip itself reads such lines with."""
+    from packaging.requirements import Requirement as Read
+
+    return Read(line).name
+
+
+def test_the_import_names_are_those_the_distributions_install() -> None:
+    """Each package that is imported belongs to the distribution that is asked for."""
+    owners = metadata.packages_distributions()
+    checked = 0
+    for one in required(("dev",)):
+        if one.import_name in owners and not one.name.startswith(dependencies.NOT_IMPORTED):
+            names = {name.lower().replace("_", "-") for name in owners[one.import_name]}
+            assert one.name.lower() in names
+            checked += 1
+    assert checked >= 18
+
+
+def test_a_line_that_is_not_understood_is_an_error_and_no_package(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text('[project]\ndependencies = ["numpy", "tomli; python_version < \'3.11\'"]\n')
+    with pytest.raises(ValueError, match="tomli; python_version"):
+        list(required((), path))
+
+
+def test_another_systems_requirement_is_none_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "triton" in {one.name for one in required()}
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    assert "triton" not in {one.name for one in required()}
+
+
+def test_a_version_that_is_too_old_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", {"torch": "2.5.1+cu124", "pydantic": "2.10"}.get)
+    assert Requirement("torch", ">=2.11").too_old == "2.5.1+cu124"
+    assert not Requirement("pydantic", ">=2.7").too_old
+    (old,) = missing(without={one.name for one in required()} - {"torch"})
+    assert "missing: torch>=2.11 (here is 2.5.1+cu124); install with" in sentence([old])
+
+
+def test_what_a_missing_extra_costs_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = ["cublas", "cublaslt", "cublaslt-best", "cublaslt-256x128", "triton", "dev-kit"]
+    monkeypatch.setattr(dependencies, "find_spec", lambda name: None)
+    (line,) = [one for one in lacking_extras(cases) if "cublaslt" in one]
+    assert line == "3 cases of cublaslt will be unsupported without nvmath-python>=1.0: " + install(
+        "nvmath-python>=1.0"
+    )
+    assert not list(lacking_extras(["cublas", "triton"]))
+
+
+def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nonesuch").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not Requirement("nonesuch", "").is_there
+    (tmp_path / "nonesuch" / "__init__.py").touch()
+    assert Requirement("nonesuch", "").is_there
+
+
+# ---- what a child process finds
+
+ASK = "import json; from bench.dependencies import child_environment as e; print(json.dumps(e()))"
+
+
+def environment_of(*options: str, **variables: str) -> dict[str, str]:
+    """The environment that a fresh interpreter, with the checkout on its path, would hand to its children."""
+    code = f"import sys; sys.path.append({str(ROOT)!r}); {ASK}"
+    done = subprocess.run(
+        [sys.executable, *options, "-c", code],
+        cwd="/",
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def test_a_child_finds_what_its_parent_finds_and_this_checkout_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("carried", "kernels"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    code = "import carried, kernels, pytest; print(carried.__file__, kernels.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd="/",
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == [str(tmp_path / "carried/__init__.py"), str(ROOT / "kernels/__init__.py")]
+
+
+def test_pythonpath_is_kept_behind_the_checkout() -> None:
+    paths = environment_of(PYTHONPATH="/some/wheels")["PYTHONPATH"].split(os.pathsep)
+    assert paths[0] == str(ROOT) and "/some/wheels" in paths and len(set(paths)) == len(paths)
+
+
+def test_what_the_parent_was_told_to_ignore_is_not_handed_on() -> None:
+    isolated = environment_of("-I", PYTHONPATH="/some/wheels", PYTHONHASHSEED="7")
+    assert "/some/wheels" not in isolated["PYTHONPATH"] and "PYTHONHASHSEED" not in isolated
+    assert isolated["PYTHONNOUSERSITE"] == "1"
+    assert environment_of(PYTHONHASHSEED="7")["PYTHONHASHSEED"] == "7"
+    assert "PYTHONNOUSERSITE" not in environment_of()

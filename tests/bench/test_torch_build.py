@@ -1,0 +1,166 @@
+"""Which torch is installed: decided by the driver, before pip fetches anything. Drivers are compiled here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.torch_build import BUILDS, Machine, NoBuild, chosen, machine, offered, pinned, pip_words
+from tests.bench.test_dependencies import HIDING
+
+ROOT = Path(__file__).parents[2]
+LIBCUDA = """
+int cuDriverGetVersion(int *v) { *v = VERSION; return 0; }
+int cuInit(unsigned flags) { return INIT; }
+int cuDeviceGetCount(int *n) { *n = COUNT; return 0; }
+int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 - d : a == 76 ? 6 * d : -1; return 0; }
+"""
+H100, V100, B200 = (9, 0), (7, 0), (10, 0)
+BOTH = "torch (2.14.1)\nAvailable versions: 2.14.1, 2.13.0+cu126, 12.13.0+cu130\n"
+
+
+@pytest.fixture
+def driver(tmp_path: Path):
+    if not (compiler := shutil.which("gcc")):
+        pytest.skip("no gcc to compile a driver with")
+
+    def make(version: int = 13000, init: int = 0, count: int = 1) -> str:
+        library = tmp_path / f"libcuda-{version}-{init}-{count}.so"
+        defines = [f"-DVERSION={version}", f"-DINIT={init}", f"-DCOUNT={count}"]
+        command = [compiler, "-shared", "-fPIC", *defines, "-x", "c", "-", "-o", str(library)]
+        subprocess.run(command, input=LIBCUDA, text=True, check=True)
+        return str(library)
+
+    return make
+
+
+def test_what_the_driver_says(driver) -> None:
+    assert machine(driver(12080)) == Machine((12, 8), (H100,))
+    assert machine(driver(13010, count=2)) == Machine((13, 1), (H100, (8, 6)))
+
+
+def test_without_a_gpu_the_cpu_is_measured_as_ever(driver) -> None:
+    assert machine("libno-such-driver.so.1") is None
+    assert machine(driver(count=0)) is None
+    assert machine(driver(init=803)) is None
+    assert pip_words("2.13.0", None) == (["--editable", ".[dev]"], "")
+
+
+def never(tag: str) -> str:
+    raise AssertionError(f"{tag} need not be looked for")
+
+
+@pytest.mark.parametrize("gpu", [(7, 5), (8, 0), H100, B200, (10, 3), (12, 1)])
+def test_pypis_build_is_taken_where_it_runs_and_cublaslt_with_it(gpu: tuple[int, int]) -> None:
+    for version in ((13, 0), (13, 2)):
+        words, said = pip_words("2.13.0", Machine(version, (gpu,)), never)
+        assert (words, said) == (["--editable", ".[dev,cublaslt]"], "")
+
+
+@pytest.mark.parametrize(
+    ("here", "why"),
+    [
+        (Machine((12, 0), (H100,)), "needs driver 580 or later; the driver here supports CUDA 12.0 at most"),
+        (Machine((12, 9), (H100, V100)), "the driver here supports CUDA 12.9 at most"),
+        (Machine((13, 0), (V100,)), "has no code for compute capability 7.0"),
+    ],
+)
+def test_an_older_build_is_taken_where_only_that_runs_and_said(here: Machine, why: str) -> None:
+    words, said = pip_words("2.13.0", here, lambda tag: BOTH)
+    assert words[-2:] == ["--extra-index-url", "https://download.pytorch.org/whl/cu126"]
+    assert why in said and "Instead 2.13.0+cu126 is installed" in said
+
+
+@pytest.mark.parametrize(
+    ("here", "listed", "why"),
+    [
+        (Machine((12, 8), (H100,)), "", "whl/cu126 does not offer 2.13.0+cu126 here"),
+        (Machine((12, 8), (H100,)), BOTH.replace("2.13.0+cu126", "2.13.0+cpu"), "does not offer"),
+        (Machine((12, 8), (H100,)), BOTH.replace("cu126", "cu1260"), "does not offer"),
+        (Machine((12, 8), (B200,)), BOTH, "no other build does"),
+        (Machine((11, 8), (H100,)), BOTH, "no other build does"),
+    ],
+)
+def test_where_no_build_runs_nothing_is_downloaded(here: Machine, listed: str, why: str) -> None:
+    with pytest.raises(NoBuild) as raised:
+        chosen("2.13.0", here, lambda tag: listed)
+    assert why in str(raised.value) and "driver 580" in str(raised.value)
+    assert str(raised.value).endswith(
+        "Update the driver, or use a Python that has a torch of its own: make "
+        "bench PYTHON_AS_IS=/usr/bin/python3"
+    )
+
+
+def test_the_release_that_is_pinned_is_in_the_table() -> None:
+    assert pinned() in BUILDS
+
+
+def test_an_index_that_does_not_answer_offers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip itself is asked, without a network."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    assert "2.13.0+cu126" not in offered("cu126")
+    with pytest.raises(NoBuild, match="does not offer"):
+        chosen("2.13.0", Machine((12, 8), (H100,)))
+
+
+# ---- the Makefile
+
+FAKE_PYTHON = """#!/bin/sh
+echo "$@" >> "{log}"
+case "$*" in
+    "-m venv .venv") mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+    "-m bench.torch_build") {answer} ;;
+esac
+"""
+
+
+def make(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`make` in a folder with the Makefile and what it starts."""
+    (folder / "bench").mkdir()
+    names = ("Makefile", "pyproject.toml", "constraints.txt", "bench/__init__.py", "bench/dependencies.py")
+    for name in names:
+        shutil.copy(ROOT / name, folder / name)
+    environment = {**os.environ, **variables}
+    return subprocess.run(["make", *words], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"), [("echo --editable '.[dev]' --extra-index-url U", 0), ("echo error >&2; exit 2", 2)]
+)
+def test_setup_asks_the_driver_before_pip(tmp_path: Path, answer: str, code: int) -> None:
+    folder, log, python = tmp_path / "checkout", tmp_path / "log", tmp_path / "python"
+    folder.mkdir()
+    python.write_text(FAKE_PYTHON.format(log=log, answer=answer))
+    python.chmod(0o755)
+    (folder / ".d").touch()  # what the shell could take `.[dev]` for
+    done = make(folder, "setup", f"PYTHON={python}")
+    assert done.returncode == code, done.stderr
+    asked = [line for line in log.read_text().splitlines() if line.startswith("-m")]
+    first = ["-m venv .venv", "-m bench.torch_build"]
+    pip = ["-m pip install --quiet --upgrade pip"]
+    pip += ["-m pip install --quiet --constraint constraints.txt --editable .[dev] --extra-index-url U"]
+    assert asked == (first if code else first + pip)
+    assert (folder / ".venv" / ".ready").exists() != bool(code)
+
+
+@pytest.mark.parametrize("target", ["setup", "bench", "test", "figures", "public"])
+def test_a_python_as_it_is_gets_nothing_installed(tmp_path: Path, target: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HIDING)
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    hidden = {"PYTHONPATH": str(tmp_path), "HIDDEN": "ruptures,xdist", "HIDDEN_IN": ""}
+    done = make(folder, target, f"PYTHON_AS_IS={sys.executable}", **hidden)
+    assert done.returncode == 2
+    lacks = (
+        "these Python packages are missing: ruptures, pytest-xdist;"
+        if target == "test"
+        else ("this Python package is missing: ruptures;")
+    )
+    assert lacks in done.stderr and "Traceback" not in done.stderr
+    assert not (folder / ".venv").exists() and "pip install" not in done.stdout
