@@ -1,8 +1,8 @@
-"""`python -m tests.contract [ENVIRONMENT...]`: run the contract suite in the real CUDA builds of the libraries.
+"""`python -m tests.contract [ENVIRONMENT...]`: run the contract suite with the CUDA builds of the libraries.
 
-Makes what is missing below .contract/: a virtual environment for each of ENVIRONMENTS, about 5 GB, and the stub
-of libcuda. Needs Python 3.11 or later, and nothing beside it; a C compiler, as Triton does anyway. Exit code 1
-if any check fails, 2 if an environment cannot be made or is not what it should be.
+Creates the virtual environments that are missing in .contract/, about 5 GB each, and compiles a stub of
+libcuda. Needs Python 3.11 or later without any package, and a C compiler. Exit code 1 if a check fails, 2 if
+an environment cannot be created or does not hold what it should.
 """
 
 from __future__ import annotations
@@ -20,13 +20,19 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".contract"
 STUB = Path(__file__).with_name("libcuda_stub.c")
-CUDA_PATHS = ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "PYTHONPATH", "TRITON_INTERPRET", "TRITON_CACHE_DIR")
-"""Variables that would change what is tested."""
+CHANGING = (
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "PYTHONPATH",
+    "TRITON_INTERPRET",
+    "ROOFBENCH_STUB_GPUS",
+)
+"""Variables that would change what is checked; the suite runs without them."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One set of versions that roofbench promises to run with. `python` is the only version it is made with."""
+    """One set of versions that roofbench promises to run with."""
 
     torch: str
     triton: str
@@ -47,7 +53,7 @@ ENVIRONMENTS = (
     Environment(torch="2.11.0", triton="3.6.0", python="3.12"),
     Environment(torch="2.13.0", triton="3.7.1", python="3.12"),
 )
-"""The versions, here and nowhere else. Each torch is that of the package index: built for CUDA."""
+"""All versions that are checked. PyPI's wheels of torch for Linux are the CUDA builds (here CUDA 13.0)."""
 
 
 class Refusal(Exception):
@@ -66,7 +72,7 @@ def main(wanted: list[str]) -> int:
             continue
         python = shutil.which(f"python{environment.python}")
         if not environment.executable.exists() and python is None:
-            print(f"contract: {environment.name} is skipped: it needs python{environment.python}, not found here")
+            print(f"contract: {environment.name} is skipped: python{environment.python} was not found")
             continue
         try:
             if not environment.executable.exists():
@@ -97,7 +103,7 @@ def _make(environment: Environment, python: str) -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
             file.write("\n".join(constraints))
             file.flush()
-            pip = [environment.executable, "-m", "pip", "install", "--quiet", "--constraint", file.name]
+            pip = [str(environment.executable), "-m", "pip", "install", "--quiet", "--constraint", file.name]
             subprocess.run([*pip, *packages], check=True)
     except subprocess.CalledProcessError as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -128,19 +134,28 @@ def _run(environment: Environment) -> int:
     """The suite's exit code, 0 or 1."""
     with tempfile.TemporaryDirectory(prefix="roofbench-contract-") as scratch:
         stub = _stub(environment, Path(scratch))
-        variables = {k: v for k, v in os.environ.items() if k not in CUDA_PATHS}
+        variables = {k: v for k, v in os.environ.items() if k not in CHANGING}
         variables |= {
             "LD_LIBRARY_PATH": str(stub),
             "TRITON_LIBCUDA_PATH": str(stub),
             "TRITON_CACHE_DIR": str(Path(scratch) / "triton"),
             "TORCHINDUCTOR_CACHE_DIR": str(Path(scratch) / "inductor"),
         }
-        command = [environment.executable, "-m", "pytest", "-q", "-p", "tests.contract.plugin"]
+        command = [str(environment.executable), "-m", "pytest", "-q", "-p", "tests.contract.plugin"]
         # Nothing of the tests' or the benchmark's own conftest.py: what is checked must not run the check.
-        command += ["--confcutdir=tests/contract", "-o", "python_files=contract_*.py", "-p", "no:cacheprovider"]
+        command += [
+            "--confcutdir=tests/contract",
+            "-o",
+            "python_files=contract_*.py",
+            "-p",
+            "no:cacheprovider",
+        ]
         begin = time.monotonic()
         code = subprocess.run([*command, "tests/contract"], cwd=ROOT, env=variables).returncode
-        print(f"contract: {environment.name}: exit code {code} after {time.monotonic() - begin:.0f} s", flush=True)
+        print(
+            f"contract: {environment.name}: exit code {code} after {time.monotonic() - begin:.0f} s",
+            flush=True,
+        )
         return min(code, 1)
 
 
@@ -149,10 +164,10 @@ def _stub(environment: Environment, scratch: Path) -> Path:
     folder = scratch / "stub"
     folder.mkdir()
     site = next((FOLDER / environment.name).glob("lib/python3.*/site-packages"))
-    command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", folder / "libcuda.so.1"]
+    command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(folder / "libcuda.so.1")]
     try:
         done = subprocess.run(
-            [*command, f"-I{site}/triton/backends/nvidia/include", STUB], capture_output=True, text=True
+            [*command, f"-I{site}/triton/backends/nvidia/include", str(STUB)], capture_output=True, text=True
         )
     except FileNotFoundError as error:
         raise Refusal("there is no C compiler called cc") from error

@@ -7,7 +7,7 @@ import triton.language as tl
 from bench.spec import Launch, Problem
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def absent(x):  # type: ignore[no-untyped-def]
     """Calls what Triton's language does not have."""
     tl.store(x, tl.no_such_function())

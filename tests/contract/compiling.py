@@ -51,7 +51,7 @@ class Outcome:
 
 
 def problems(operator: str, gpu: Gpu) -> Iterator[tuple[str, Problem]]:
-    """(implementation, problem): one of each Triton kernel, data type, direction, layout, addend and function."""
+    """(implementation, problem): each Triton kernel, data type, direction, layout, addend, function."""
     declared = kernels.operator(operator)
     examples = [*declared.examples, *(_long_products() if operator == "gemm" else ())]
     for implementation in declared.implementations:
@@ -59,7 +59,9 @@ def problems(operator: str, gpu: Gpu) -> Iterator[tuple[str, Problem]]:
             continue
         largest: dict[tuple[object, ...], Problem] = {}
         for problem in examples:
-            kind = tuple(v for n, v in problem.parameters().items() if isinstance(v, str) or n in ("beta", "bias"))
+            kind = tuple(
+                v for n, v in problem.parameters().items() if isinstance(v, str) or n in ("beta", "bias")
+            )
             before = largest.get(kind)
             if _is_wanted(implementation, problem) and not problem.missing(
                 implementation, "cuda", gpu.capability
@@ -73,12 +75,12 @@ def _long_products() -> Iterator[Problem]:
     """GEMMs whose K is long enough to be split, aligned and not; one with few rows."""
     for dtype in Gemm.implementation("triton-pointer").dtypes:
         for layout in ("NN", "NT", "TN", "TT"):
-            yield Gemm(m=256, n=128, k=4096, dtype=dtype, layout=layout)  # type: ignore[arg-type]
-            yield Gemm(m=256, n=16, k=2048, dtype=dtype, layout=layout)  # type: ignore[arg-type]
+            yield Gemm(m=256, n=128, k=4096, dtype=dtype, layout=layout)
+            yield Gemm(m=256, n=16, k=2048, dtype=dtype, layout=layout)
 
 
 def _is_wanted(implementation: str, problem: Problem) -> bool:
-    """What is told apart by more than the GEMM's kernels need is left out: their number is what takes time."""
+    """Leaves out GEMMs that compile nothing new: the number of compilations is what takes the time."""
     if not isinstance(problem, Gemm):
         return True
     if problem.pitch != "tight":
@@ -114,7 +116,7 @@ def compile_one(asked: Compilation) -> Outcome:
 
 
 class _Chooser:
-    """Stands for the tuner: takes the first configuration that compiles, and tries as many as are asked for."""
+    """Replaces the tuner: takes the first configuration that compiles, without timing any."""
 
     def __init__(self, candidates: int, outcome: Outcome) -> None:
         self._candidates, self._outcome = candidates, outcome
@@ -135,7 +137,8 @@ class _Chooser:
         launch: Callable[[Any], Launch],
         compile: Callable[[Any], object] | None = None,  # noqa: A002
     ) -> Any:
-        good, refused = [], []
+        good: list[Any] = []
+        refused: list[tuple[str, Exception]] = []
         for candidate in candidates:
             if len(good) >= self._candidates:
                 break
@@ -155,7 +158,9 @@ class _Chooser:
 
 def cause(error: BaseException) -> str:
     """The innermost cause: its type, last line, and where it was raised."""
-    while (inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__)) is not None:
+    while (
+        inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    ) is not None:
         error = inner
     lines = [line for line in str(error).splitlines() if line.strip()]
     frames = traceback.extract_tb(error.__traceback__)

@@ -52,7 +52,7 @@ def test_a_kernel_that_does_not_compile_is_seen(monkeypatch: pytest.MonkeyPatch)
     from kernels.launch import operator
     from tests.contract import broken_kernel
 
-    monkeypatch.setitem(operator.OPERATOR.implementations, "triton", broken_kernel.launch)  # type: ignore[arg-type]
+    monkeypatch.setitem(operator.OPERATOR.implementations, "triton", broken_kernel.launch)
     outcome = compile_one(Compilation(1, "launch", "triton", (("dtype", "float32"),)))
     assert "no_such_function" in outcome.failure
 
@@ -62,7 +62,9 @@ def test_a_launch_that_the_driver_refuses_is_seen(monkeypatch: pytest.MonkeyPatc
     from tests.contract import broken_kernel
 
     monkeypatch.setitem(
-        operator.OPERATOR.implementations, "triton", broken_kernel.launch_on_a_grid_too_high  # type: ignore[arg-type]
+        operator.OPERATOR.implementations,
+        "triton",
+        broken_kernel.launch_on_a_grid_too_high,
     )
     outcome = compile_one(Compilation(1, "launch", "triton", (("dtype", "float32"),)))
     assert "invalid argument" in outcome.failure

@@ -1,7 +1,8 @@
-"""PyTorch's operators as we call them, in its build for CUDA, on tensors that are nowhere.
+"""PyTorch's operators as we call them, in its CUDA build, with tensors that have no memory.
 
-FakeTensorMode carries shapes, types and the device `cuda`, and passes every call by the real schemas: a name, a
-number of arguments or an overload that does not exist fails as on a GPU. Values are not computed.
+FakeTensorMode propagates shapes, types and the device `cuda`, and matches every call against the real
+schemas: an overload, an argument or a number of arguments that does not exist fails as on a GPU. Nothing is
+computed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from unittest import mock
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, UnsupportedOperatorException
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import kernels
@@ -20,7 +21,7 @@ from bench.spec import Problem
 from kernels.batchnorm.problem import BatchNorm
 from kernels.stream.problem import Stream
 from tests.contract.stand_in import GPUS, torch_cuda
-from tests.kernels.tensors import TORCH_TYPE
+from tests.kernels.tensors import uniform
 
 BY_TORCH = ("cublas", "cudnn", "aten", "inductor")
 """Implementations that are PyTorch's operators; the others have contracts of their own."""
@@ -35,38 +36,52 @@ class Operators(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.seen.add(str(func))
-        return func(*args, **(kwargs or {}))
+        kwargs = dict(kwargs or {})
+        try:
+            return func(*args, **kwargs)
+        except UnsupportedOperatorException:
+            # Its arguments fit the schema, but only the form that allocates knows shapes without a device.
+            if func._overloadname != "out":
+                raise
+            out = kwargs.pop("out")
+            assert func.overloadpacket.default(*args, **kwargs).shape == out.shape
+            return out
 
 
 def cases() -> Iterator[tuple[str, str, Problem]]:
-    """(operator, implementation, problem): one of each data type and of everything that is a word or a flag."""
+    """(operator, implementation, problem): one for each data type, direction, layout, function and addend."""
     for name in kernels.names():
         operator = kernels.operator(name)
         for implementation in operator.implementations:
             kinds = set()
             for problem in operator.examples if implementation in BY_TORCH else ():
-                kind = tuple(v for n, v in problem.parameters().items() if isinstance(v, str) or n in ("beta", "bias"))
+                kind = tuple(
+                    v for n, v in problem.parameters().items() if isinstance(v, str) or n in ("beta", "bias")
+                )
                 if kind not in kinds and not problem.missing(implementation, "cuda", (9, 0)):
                     kinds.add(kind)
                     yield name, implementation, problem
 
 
-def on_no_device(problem: Problem) -> Any:
-    """Uniform tensors without values, on cuda:0."""
-
-    def make(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        return torch.empty(shape, dtype=dtype or TORCH_TYPE[problem.dtype], device="cuda")
-
-    return make
+def on_no_device(tensor: torch.Tensor) -> torch.Tensor:
+    """The like of it on cuda:0, without values: to be called inside FakeTensorMode."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cuda")
 
 
 def run(name: str, implementation: str, problem: Problem) -> tuple[set[str], tuple[torch.Tensor, ...]]:
     """The operators that one launch calls, and what it returns."""
     operator = kernels.operator(name)
-    # torch.compile itself compiles for a real device; what it is given is called as it is.
+    made = operator.inputs(problem, uniform(problem, 1))
+    # torch.compile compiles for a real device: what it is given is called as it is.
     as_it_is = mock.patch.object(torch, "compile", lambda function, **_: function)
-    with torch_cuda(GPUS[1]), as_it_is, torch.no_grad(), FakeTensorMode(), Operators() as called:
-        inputs = operator.inputs(problem, on_no_device(problem))
+    with (
+        torch_cuda(GPUS[1]),
+        as_it_is,
+        torch.no_grad(),
+        FakeTensorMode(allow_fallback_kernels=False),
+        Operators() as called,
+    ):
+        inputs = tuple(map(on_no_device, made))
         launch = operator.implementations[implementation](problem, *inputs)
         called.seen.clear()
         written = launch.call()
@@ -101,6 +116,6 @@ def test_a_call_that_no_schema_allows_is_seen(monkeypatch: pytest.MonkeyPatch) -
 
         return Launch(lambda: torch.ops.aten.add.out(x, x, gamma=1, out=x))
 
-    monkeypatch.setitem(operator.implementations, "aten", wrong)  # type: ignore[arg-type]
+    monkeypatch.setitem(operator.implementations, "aten", wrong)
     with pytest.raises(RuntimeError, match="gamma"):
         run("stream", "aten", problem)

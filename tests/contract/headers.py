@@ -1,4 +1,4 @@
-"""What the C headers of CUDA, cuBLASLt and cuDNN say, as the wheels bring them: prototypes, numbers, layouts."""
+"""Prototypes, constants and structures from the C headers of CUDA, cuBLASLt and cuDNN in the wheels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 SITE = Path(sysconfig.get_paths()["purelib"])
-INCLUDES = (SITE / "nvidia" / "cu13" / "include", SITE / "nvidia" / "cudnn" / "include")
+INCLUDES = (
+    SITE / "nvidia" / "cu13" / "include",
+    SITE / "nvidia" / "cudnn" / "include",
+    SITE / "triton" / "backends" / "nvidia" / "include",  # has the folder crt/, which the wheels leave out
+)
 
 Kind = Literal["pointer", "double", "size_t", "int"]
 
@@ -28,8 +32,8 @@ def _text(header: str) -> str:
 def prototypes(*headers: str) -> dict[str, tuple[Kind, ...]]:
     """Function -> kinds of its parameters, of all that return a status. An enum is passed as an int.
 
-    A name that the header replaces by a later version's (`#define cuDeviceTotalMem cuDeviceTotalMem_v2`) stands
-    under that one, as the library exports it.
+    Where the header renames it to a later version (`#define cuDeviceTotalMem cuDeviceTotalMem_v2`), the
+    function is found under that name, as the library exports it.
     """
     found: dict[str, tuple[Kind, ...]] = {}
     for header in headers:
@@ -44,17 +48,28 @@ def prototypes(*headers: str) -> dict[str, tuple[Kind, ...]]:
 
 
 def _kind(parameter: str) -> Kind:
-    opaque = r"\b(cudnn\w+Descriptor_t|cudnnHandle_t|cudaStream_t|CUstream|CUgraph|CUgraphNode|CUfunction|CUkernel)\b"
-    if "*" in parameter or "[" in parameter or re.search(opaque, parameter):
+    handles = r"\b(cudnn(\w+Descriptor|Handle)_t|cudaStream_t|CU(stream|graph|graphNode|function|kernel))\b"
+    if "*" in parameter or "[" in parameter or re.search(handles, parameter):
         return "pointer"
     first = parameter.replace("const", "").split()[0]
     return "double" if first == "double" else "size_t" if first == "size_t" else "int"
 
 
+def enumerators(*headers: str) -> dict[str, int]:
+    """Enumerator -> value, of those that stand with one: for headers that plain C cannot compile."""
+    pairs = (
+        pair
+        for header in headers
+        for pair in re.findall(r"\b(CU\w+)\s*=\s*(0x[0-9a-fA-F]+|\d+)", _text(header))
+    )
+    return {name: int(value, 0) for name, value in pairs}
+
+
 def numbers(header: str, expressions: Sequence[str]) -> dict[str, int]:
     """Expression -> value, as the C compiler has it: enumerators, sizeof, offsetof."""
     lines = "\n".join(f'printf("%lld\\n", (long long)({one}));' for one in expressions)
-    program = f"#include <stddef.h>\n#include <stdio.h>\n#include <{header}>\nint main(void) {{ {lines} return 0; }}"
+    includes = "".join(f"#include <{name}>\n" for name in ("stddef.h", "stdio.h", header))
+    program = f"{includes}int main(void) {{ {lines} return 0; }}"
     with tempfile.TemporaryDirectory() as scratch:
         binary = Path(scratch) / "numbers"
         command = ["cc", "-x", "c", "-", "-o", str(binary), *(f"-I{folder}" for folder in INCLUDES)]

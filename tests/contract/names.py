@@ -1,11 +1,12 @@
-"""Every name of a foreign library that our source touches, looked up in the library itself.
+"""Every name of a library that our source touches, looked up in the library itself.
 
-The source is read, not run. A chain of attributes that begins at an import (`torch.cuda.Event`, `tl.dot`) is
-resolved link by link; beyond a call it goes on where the result's class is known: a class that is called, a
-function's return annotation, an annotated parameter. Calls are bound to `inspect.signature` where there is one.
+The source is parsed, not run. A chain of attributes that begins at an import (`torch.cuda.Event`, `tl.dot`)
+is resolved link by link. It continues through objects whose class is known: what a class returns when called,
+what a function's return annotation says, an annotated parameter. Calls are bound to `inspect.signature` where
+the library has one.
 
-A name may be absent only where the source itself says so: inside a `try` that catches AttributeError (for an
-import, ImportError), in the body of `if hasattr(x, "name")`, or as `getattr(x, "name", default)`.
+A name may be absent only where the source itself handles that: inside a `try` that catches AttributeError
+(ImportError for an import), in the body of `if hasattr(x, "name")`, or as `getattr(x, "name", default)`.
 """
 
 from __future__ import annotations
@@ -163,7 +164,11 @@ class _File:
         arguments = node.args
         positional = [*arguments.posonlyargs, *arguments.args]
         defaults: dict[str, ast.expr | None] = dict(
-            zip([a.arg for a in positional][len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True)
+            zip(
+                [a.arg for a in positional][len(positional) - len(arguments.defaults) :],
+                arguments.defaults,
+                strict=True,
+            )
         ) | dict(zip([a.arg for a in arguments.kwonlyargs], arguments.kw_defaults, strict=True))
         for one in [*positional, *arguments.kwonlyargs]:
             injected = INJECTED.get((self.path, one.arg))
@@ -193,7 +198,9 @@ class _File:
                 inside = dict(scope)
                 self.visit_function(method, inside)
                 scope |= _attributes(inside)
-        rest = [part for part in node.body if not (isinstance(part, ast.FunctionDef) and part.name == "__init__")]
+        rest = [
+            part for part in node.body if not (isinstance(part, ast.FunctionDef) and part.name == "__init__")
+        ]
         self._kept[node.name] = _attributes(scope)
         self.visit_body(rest, scope)
         outer[node.name] = None
@@ -307,7 +314,7 @@ class _File:
 
     def _hasattr(self, node: ast.expr) -> list[str]:
         return [
-            call.args[1].value
+            str(call.args[1].value)
             for call in ast.walk(node)
             if isinstance(call, ast.Call)
             and isinstance(call.func, ast.Name)
@@ -343,7 +350,7 @@ def _dotted(name: str) -> Any:
 
 
 def _member(of: Any, name: str) -> Any:
-    """An attribute; of a package also a module that nobody has imported yet (`from package import module`)."""
+    """An attribute; of a package also a module not imported yet (`from package import module`)."""
     try:
         return getattr(of, name)
     except AttributeError:

@@ -1,4 +1,4 @@
-"""What the contract's checks share: counts, notes, and a pool of processes that compile. Loaded by __main__.py."""
+"""Fixtures and report of the contract suite: counts, notes, and a pool of processes that compile."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ import pytest
 from tests.contract.compiling import Compilation, Outcome, compile_one
 
 COUNTS = pytest.StashKey[Counter[str]]()
-NOTES = pytest.StashKey[list[str]]()
+NOTES: pytest.StashKey[list[str]] = pytest.StashKey()
 ROOT = Path(__file__).parents[2]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start counting."""
-    config.stash[COUNTS], config.stash[NOTES] = Counter(), []
+    config.stash[COUNTS] = Counter()
+    config.stash[NOTES] = []
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
-"""Three GPUs that are not there: Triton's own driver on a stub of libcuda (libcuda_stub.c), CPU tensors for GPU's.
+"""Three GPUs that do not exist: Triton's own driver runs on a stub of libcuda, with tensors of the CPU.
 
-Everything of Triton is the real thing: the JIT, ptxas, the compiled launcher that unpacks arguments, encodes
-descriptors and asks for scratch. The stub takes the launch and runs nothing. What is replaced here is PyTorch's
-share, the four functions that `triton.backends.driver.GPUDriver.__init__` takes from torch.cuda (the same in
-Triton 3.6.0 and 3.7.1), and what the kernels' own host code asks torch.cuda for.
+All of Triton is real: the JIT, ptxas, and the compiled launcher that unpacks arguments, encodes descriptors
+and asks for scratch. The stub (libcuda_stub.c) accepts the launch and runs nothing. Only PyTorch's part is
+replaced here, because PyTorch finds no GPU: the functions that `triton.backends.driver.GPUDriver.__init__`
+takes from torch.cuda (the same in Triton 3.6.0 and 3.7.1), and what our own host code asks torch.cuda for.
 """
 
 from __future__ import annotations
