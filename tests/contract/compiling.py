@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from triton import knobs
 
 import kernels
 from bench.spec import Launch, Problem, Unsupported
@@ -93,9 +94,7 @@ def _is_wanted(implementation: str, problem: Problem) -> bool:
 
 def compile_one(asked: Compilation) -> Outcome:
     """Build the inputs, build the launch, launch: all but the GPU's part. For a process of its own."""
-    outcome = Outcome()
-    chooser = _Chooser(asked.candidates, outcome)
-    tuning.tuned, tuning.fastest = chooser.tuned, chooser.fastest
+    outcome = _CHOOSER.begin(asked.candidates)
     operator, problem = kernels.operator(asked.operator), asked.problem()
     with triton_driver(GPUS[asked.gpu]), torch.no_grad():
         before = launches()
@@ -116,10 +115,20 @@ def compile_one(asked: Compilation) -> Outcome:
 
 
 class _Chooser:
-    """Replaces the tuner: takes the first configuration that compiles, without timing any."""
+    """Replaces the tuner: takes the first configurations that compile, without timing any."""
 
-    def __init__(self, candidates: int, outcome: Outcome) -> None:
-        self._candidates, self._outcome = candidates, outcome
+    def __init__(self) -> None:
+        self._candidates, self._outcome = 1, Outcome()
+        self._programs = 0
+
+    def begin(self, candidates: int) -> Outcome:
+        """The outcome of the next compilation, to be filled in."""
+        self._candidates, self._outcome = candidates, Outcome()
+        return self._outcome
+
+    def compiled(self, **_: object) -> None:
+        """Triton's hook: it has compiled a program, or read one from its cache on disk."""
+        self._programs += 1
 
     def tuned(
         self,
@@ -145,7 +154,10 @@ class _Chooser:
             try:
                 if compile is not None:
                     compile(candidate)
+                before = self._programs
                 launch(candidate).call()
+                if compile is not None and self._programs > before:
+                    self._outcome.failure = f"{candidate}: launched a program that `compile` did not make"
                 good.append(candidate)
             except Exception as error:  # the compiler raises what it likes
                 refused.append((f"{candidate}: {cause(error)}", error))
@@ -154,6 +166,12 @@ class _Chooser:
         self._outcome.compiled += len(good)
         self._outcome.passed_over += [text for text, _ in refused]
         return good[0]
+
+
+# Here, before any module of kernels/ has taken these two functions from it.
+_CHOOSER = _Chooser()
+tuning.tuned, tuning.fastest = _CHOOSER.tuned, _CHOOSER.fastest
+knobs.runtime.jit_post_compile_hook = _CHOOSER.compiled
 
 
 def cause(error: BaseException) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 
 import kernels
+from bench.spec import Launch
+from tests.contract import broken_kernel
 from tests.contract.compiling import Compilation, compile_one, problems
 from tests.contract.plugin import Compilers
 from tests.contract.stand_in import GPUS
@@ -48,23 +50,19 @@ def test_every_triton_kernel_of_the_tables_is_there() -> None:
     assert asked == there
 
 
-def test_a_kernel_that_does_not_compile_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernels.launch import operator
-    from tests.contract import broken_kernel
-
-    monkeypatch.setitem(operator.OPERATOR.implementations, "triton", broken_kernel.launch)
+@pytest.mark.parametrize(
+    ("implementation", "said"),
+    [
+        (broken_kernel.launch, "no_such_function"),
+        (broken_kernel.launch_on_a_grid_too_high, "invalid argument"),
+        (broken_kernel.launch_of_another, "prepared: launched a program that `compile` did not make"),
+        (lambda problem, x: Launch(lambda: x), "nothing was launched"),
+    ],
+)
+def test_a_broken_kernel_is_seen(
+    monkeypatch: pytest.MonkeyPatch, implementation: Callable[..., Launch], said: str
+) -> None:
+    monkeypatch.setitem(kernels.operator("launch").implementations, "triton", implementation)
     outcome = compile_one(Compilation(1, "launch", "triton", (("dtype", "float32"),)))
-    assert "no_such_function" in outcome.failure
-
-
-def test_a_launch_that_the_driver_refuses_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernels.launch import operator
-    from tests.contract import broken_kernel
-
-    monkeypatch.setitem(
-        operator.OPERATOR.implementations,
-        "triton",
-        broken_kernel.launch_on_a_grid_too_high,
-    )
-    outcome = compile_one(Compilation(1, "launch", "triton", (("dtype", "float32"),)))
-    assert "invalid argument" in outcome.failure
+    assert said in outcome.failure
+    assert ["no_such_function" in text for text in outcome.passed_over] == [True] * ("prepared" in said)

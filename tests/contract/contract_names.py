@@ -114,6 +114,20 @@ def test_nvml_functions_and_constants(count: Callable[[str, int], None]) -> None
     assert {"nvmlDeviceGetCurrentClocksEventReasons", "NVML_CLOCK_SM"} <= {word for word, _ in named}
 
 
+def test_nvml_arguments(count: Callable[[str, int], None]) -> None:
+    """Functions that NvmlGpu calls by name: what is given after the name, and the handle before it."""
+    first = {"scaled": 2, "ask": 1, "mode": 1}
+    for _, source in sources(ROOT):
+        for node in ast.walk(ast.parse(source)):
+            match node:
+                case ast.Call(func=ast.Attribute(attr=how), args=[ast.Constant(value=str(name)), *_]):
+                    if how in first and name.startswith("nvml"):
+                        given = len(node.args) - first[how]
+                        signature = inspect.signature(getattr(pynvml, name))
+                        signature.bind(None, *[None] * given)  # TypeError says what is wrong
+                        count("NVML calls bound to signatures", 1)
+
+
 def test_nvml_field_numbers() -> None:
     """Those of fields that the source names by number."""
     from bench.measure import telemetry_cuda

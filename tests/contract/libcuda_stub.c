@@ -28,8 +28,7 @@ static const struct device {
     {"NVIDIA B200", 10, 0, 148, 227 * KIB, 228 * KIB, 1965000, 126 * KIB * KIB, (size_t)180 << 30},
 };
 
-static CUcontext current;
-static int device_of_context;
+static const struct device *current; /* a context is its device */
 static unsigned long long launches;
 
 /* Not CUDA's: how many launches the driver has accepted. */
@@ -100,19 +99,18 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 /* ---- contexts, modules, functions */
 
 CUresult cuCtxGetCurrent(CUcontext *context) {
-  *context = current;
+  *context = (CUcontext)current;
   return CUDA_SUCCESS;
 }
 
 CUresult cuCtxSetCurrent(CUcontext context) {
-  current = context;
+  current = (const struct device *)context;
   return CUDA_SUCCESS;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   if (device < 0 || device >= DEVICES) return CUDA_ERROR_INVALID_DEVICE;
-  device_of_context = device;
-  *context = (CUcontext)&device_of_context;
+  *context = (CUcontext)&devices[device];
   return CUDA_SUCCESS;
 }
 
@@ -141,8 +139,8 @@ CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfuncti
 }
 
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
-  int too_large = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES &&
-                  value > devices[device_of_context].shared_optin;
+  if (!current) return CUDA_ERROR_INVALID_CONTEXT;
+  int too_large = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && value > current->shared_optin;
   return too_large ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
@@ -205,8 +203,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
   if (!config->gridDimY || config->gridDimY > 65535 || !config->gridDimZ || config->gridDimZ > 65535)
     return CUDA_ERROR_INVALID_VALUE;
   if (config->blockDimX * config->blockDimY * config->blockDimZ > 1024) return CUDA_ERROR_INVALID_VALUE;
-  if (config->sharedMemBytes > (unsigned)devices[device_of_context].shared_optin)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!current) return CUDA_ERROR_INVALID_CONTEXT;
+  if (config->sharedMemBytes > (unsigned)current->shared_optin) return CUDA_ERROR_INVALID_VALUE;
   if (!function) return CUDA_ERROR_INVALID_HANDLE;
   launches++;
   return CUDA_SUCCESS;

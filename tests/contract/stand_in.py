@@ -47,6 +47,13 @@ def launches() -> int:
     return int(count())
 
 
+def _make_current(gpu: Gpu) -> None:
+    """What torch.cuda.set_device does: the device's primary context becomes this thread's."""
+    libcuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    assert libcuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), gpu.ordinal) == 0
+    assert libcuda.cuCtxSetCurrent(context) == 0
+
+
 @contextmanager
 def torch_cuda(gpu: Gpu) -> Iterator[None]:
     """torch.cuda's answers about the current device are this GPU's."""
@@ -75,6 +82,7 @@ def triton_driver(gpu: Gpu) -> Iterator[None]:
     from triton.backends.nvidia.driver import CudaDriver
 
     with torch_cuda(gpu):
+        _make_current(gpu)
         driver = CudaDriver()
         replaced = {
             "get_current_device": lambda: gpu.ordinal,
