@@ -60,6 +60,20 @@ figures: $(READY)
 	cp $(DRAWN)/public/compared/transfer.png docs/figures/transfer.png
 	$(RUN) -m plots score $(REFERENCE)/public $(CPU_ALL) $(CPU_GEMM) $(CPU_DENSE) --json $(REFERENCE)/scores.json
 
+# The real CUDA builds of PyTorch and Triton, without a GPU (docs/contract.md): about 10 GB of wheels the first
+# time, so no part of `make test`. One environment: make contract ENVIRONMENTS=torch-2.11.0
+.PHONY: contract contract-clean
+ENVIRONMENTS :=
+
+contract:
+	$(PYTHON) -m tests.contract $(ENVIRONMENTS)
+
+contract-clean:
+	rm -rf .contract
+
+clean: contract-clean
+TOGETHER += tests/test_contract.py
+
 public: $(READY)
 	$(if $(PYTHON_AS_IS),,$(RUN) -m pip install --quiet --constraint constraints.txt aiconfigurator-core)
 	$(RUN) -m bench import aiconfigurator

@@ -18,6 +18,8 @@ import pytest
 import typer
 import yaml
 
+from tests.contract.__main__ import ENVIRONMENTS
+
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".github" / "workflows"
 CI, NIGHTLY = FOLDER / "ci.yml", FOLDER / "nightly.yml"
@@ -205,12 +207,23 @@ def test_a_push_is_tested_as_anywhere_on_both_pythons() -> None:
     workflow = yaml.safe_load(CI.read_text())
     assert set(workflow[True]) == {"push", "pull_request"}
     assert workflow["concurrency"]["cancel-in-progress"] is True
-    (job,) = workflow["jobs"].values()
+    assert set(workflow["jobs"]) == {"test", "contract"}
+    job = workflow["jobs"]["test"]
     assert job["runs-on"] == "ubuntu-latest" and job["strategy"]["matrix"]["python"] == ["3.11", "3.12"]
     assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
     # The CUDA build of torch is 2 GB that no hosted runner can use.
     assert job["env"] == {"PIP_EXTRA_INDEX_URL": "https://download.pytorch.org/whl/cpu"}
+
+
+def test_the_contract_is_checked_in_each_of_its_environments() -> None:
+    job = jobs(CI.read_text())["contract"]
+    assert job["strategy"]["matrix"]["environment"] == [one.name for one in ENVIRONMENTS]
+    (step,) = [step for step in job["steps"] if "setup-python" in step.get("uses", "")]
+    assert {step["with"]["python-version"]} == {one.python for one in ENVIRONMENTS}
+    assert scripts(CI.read_text())["contract", "Contract"] == 'make contract ENVIRONMENTS="$ENVIRONMENT"'
+    # The index of CPU builds would be found here too, and is the wrong one.
+    assert "env" not in job
 
 
 def test_a_night_begins_only_where_it_was_asked_for_and_is_kept_only_if_whole() -> None:

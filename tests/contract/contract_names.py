@@ -1,0 +1,196 @@
+"""Every name of a library that bench/ and kernels/ use exists, and every call fits its signature."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+
+import pynvml
+import pytest
+import torch
+
+from kernels import tuning
+from kernels.gemm import max_autotune
+from tests.contract.names import Findings, find, sources, words
+from tests.contract.plugin import ROOT
+
+
+def found(source: str) -> Findings:
+    findings = Findings()
+    find("kernels/made_up.py", source, findings)
+    return findings
+
+
+def test_every_name_and_call(count: Callable[[str, int], None], note: Callable[[str], None]) -> None:
+    findings = Findings()
+    for path, source in sources(ROOT):
+        find(path, source, findings)
+    count("names", len(findings.resolved))
+    count("calls bound to signatures", findings.calls)
+    for text in findings.optional:
+        note(f"absent, and the source does without: {text}")
+    assert not findings.missing, "\n".join(findings.missing)
+    # What a broken walk would leave out.
+    assert {
+        "torch.cuda.CUDAGraph.raw_cuda_graph",
+        "torch.cuda.Event.elapsed_time",
+        "torch.ops.aten.cudnn_batch_norm_backward",
+        "triton.language.dot",
+        "triton.tools.tensor_descriptor.TensorDescriptor",
+        "nvmath.bindings.cublasLt",
+        "pynvml.nvmlDeviceGetHandleByUUID",
+    } <= findings.resolved
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            "import torch\ntorch._C._cuda_getDriverVersion()",
+            ":2: torch._C._cuda_getDriverVersion does not exist",
+        ),
+        ("import torch\ndef f():\n    return torch.cuda.no_such", ":3: torch.cuda.no_such does not exist"),
+        ("from torch.cuda import no_such", ":1: import of torch.cuda"),
+        ("import triton.language as tl\n@jit\ndef k(x):\n    tl.no_such(x)", ":4: triton.language.no_such"),
+        (
+            "import torch\nclass A:\n    def f(self):\n        g = torch.cuda.CUDAGraph()\n        g.play()",
+            ":5: ",
+        ),
+        ("import torch\nwith torch.cuda.Event() as e:\n    e.no_such", ":3: torch.cuda.Event.no_such"),
+        ("import torch\ndef f(x: torch.Tensor) -> None:\n    x.no_such()", ":3: torch.Tensor.no_such"),
+        (
+            "import torch\nclass A:\n    def __init__(self):\n        self.c = torch.cuda\n"
+            "class B(A):\n    def f(self):\n        self.c.no_such()",
+            ":7: torch.cuda.no_such",
+        ),
+        ("import triton.testing\ntriton.testing.do_bench(f, repetitions=2)", ":2: triton.testing.do_bench("),
+        ("import torch\nprops = torch.cuda.get_device_properties(0)\nprops.sm_count", ":3: "),
+        ("import torch\ngetattr(torch, 'no_such')", ":2: torch.no_such"),
+    ],
+)
+def test_an_absent_name_or_argument_is_seen(source: str, said: str) -> None:
+    (text,) = found(source).missing
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch\ntry:\n    torch.no_such\nexcept AttributeError:\n    pass",
+        "import torch\nif hasattr(torch, 'no_such'):\n    torch.no_such()",
+        "import torch\ngetattr(torch, 'no_such', None)",
+        "try:\n    import nvmath.no_such\nexcept (ImportError, OSError):\n    pass",
+    ],
+)
+def test_a_guard_makes_a_name_optional(source: str) -> None:
+    findings = found(source)
+    assert not findings.missing and len(findings.optional) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch\ntry:\n    torch.no_such\nexcept RuntimeError:\n    pass",
+        "import torch\nif hasattr(torch, 'other'):\n    torch.no_such()",
+        "try:\n    import nvmath.no_such\nexcept OSError:\n    pass",
+    ],
+)
+def test_another_guard_does_not(source: str) -> None:
+    assert found(source).missing
+
+
+def test_nvml_functions_and_constants(count: Callable[[str, int], None]) -> None:
+    """Also those that are asked for by their names as text, which no guard may make a mistake of."""
+    named = {
+        (word, f"{path}:{line}")
+        for path, source in sources(ROOT)
+        for line, word in words(source, r"nvml[A-Z]\w+|NVML_[A-Z]\w+")
+    }
+    count("NVML names", len({word for word, _ in named}))
+    members = {name for name, _ in pynvml.c_nvmlFieldValue_t._fields_}
+    there = members | set(dir(pynvml))
+    assert not [f"{at}: pynvml has no {word}" for word, at in named if word not in there]
+    assert {"nvmlDeviceGetCurrentClocksEventReasons", "NVML_CLOCK_SM"} <= {word for word, _ in named}
+
+
+def test_nvml_arguments(count: Callable[[str, int], None]) -> None:
+    """Functions that NvmlGpu calls by name: what is given after the name, and the handle before it."""
+    first = {"scaled": 2, "ask": 1, "mode": 1}
+    for _, source in sources(ROOT):
+        for node in ast.walk(ast.parse(source)):
+            match node:
+                case ast.Call(func=ast.Attribute(attr=how), args=[ast.Constant(value=str(name)), *_]):
+                    if how in first and name.startswith("nvml"):
+                        given = len(node.args) - first[how]
+                        signature = inspect.signature(getattr(pynvml, name))
+                        signature.bind(None, *[None] * given)  # TypeError says what is wrong
+                        count("NVML calls bound to signatures", 1)
+
+
+def test_nvml_field_numbers() -> None:
+    """Those of fields that the source names by number."""
+    from bench.measure import telemetry_cuda
+
+    assert {
+        pynvml.NVML_FI_DEV_PERF_POLICY_POWER: "held_power",
+        pynvml.NVML_FI_DEV_PERF_POLICY_THERMAL: "held_thermal",
+        pynvml.NVML_FI_DEV_PERF_POLICY_SYNC_BOOST: "held_sync",
+    } == telemetry_cuda.HELD_BY_POLICY
+    assert pynvml.NVML_FI_DEV_POWER_INSTANT == telemetry_cuda.POWER_INSTANT
+
+
+def test_nvml_bits_and_value_kinds() -> None:
+    from bench.measure import nvml
+
+    bits = {
+        "software power cap": pynvml.nvmlClocksEventReasonSwPowerCap,
+        "hardware slowdown": pynvml.nvmlClocksThrottleReasonHwSlowdown,
+        "sync boost": pynvml.nvmlClocksEventReasonSyncBoost,
+        "software thermal slowdown": pynvml.nvmlClocksEventReasonSwThermalSlowdown,
+        "hardware thermal slowdown": pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
+        "hardware power brake": pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
+        "display clock setting": pynvml.nvmlClocksEventReasonDisplayClockSetting,
+    }
+    assert {name: bit for bit, name in nvml.CLOCK_EVENTS.items()} == bits
+    kinds = (
+        "DOUBLE",
+        "UNSIGNED_INT",
+        "UNSIGNED_LONG",
+        "UNSIGNED_LONG_LONG",
+        "SIGNED_LONG_LONG",
+        "SIGNED_INT",
+    )
+    for place, kind in enumerate([*kinds, "UNSIGNED_SHORT"]):
+        assert getattr(pynvml, f"NVML_VALUE_TYPE_{kind}") == place, kind
+    assert set(nvml.VALUE_KINDS) <= {name for name, _ in pynvml.c_nvmlValue_t._fields_}
+
+
+def test_versions_of_what_makes_a_kernel(count: Callable[[str, int], None]) -> None:
+    """Answers without a GPU, with the driver's own version: the stub says 13.1."""
+    text = tuning.versions()
+    assert "ptxas " in text and text.endswith("CUDA driver 13.1"), text
+    count("versions() answered", 1)
+
+
+def test_options_of_inductor() -> None:
+    given = {name for name, _ in max_autotune._OPTIONS}
+    assert given <= set(torch._inductor.list_options())
+    # What mode="max-autotune-no-cudagraphs" stands for, as the source says of itself.
+    mode = torch._inductor.list_mode_options("max-autotune-no-cudagraphs")
+    assert {name: value for name, value in max_autotune._OPTIONS if name in mode} == mode
+
+
+def test_the_feedback_of_inductor() -> None:
+    """A saver is handed the timings first, nothing by name; a choice has a name and a description."""
+    from torch._inductor import ir, select_algorithm
+
+    assert callable(select_algorithm.add_feedback_saver) and callable(select_algorithm.clear_feedback_savers)
+    calls = [
+        node
+        for node in ast.walk(ast.parse(inspect.getsource(select_algorithm)))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "feedback_fn"
+    ]
+    assert calls and all(ast.unparse(call.args[0]) == "timings" and not call.keywords for call in calls)
+    choice = ir.ChoiceCaller("mm", [], None, "BLOCK_M=64, num_warps=4")  # type: ignore[arg-type]
+    assert (choice.name, choice.description) == ("mm", "BLOCK_M=64, num_warps=4")

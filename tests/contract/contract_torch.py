@@ -1,0 +1,121 @@
+"""PyTorch's operators as we call them, in its CUDA build, with tensors that have no memory.
+
+FakeTensorMode propagates shapes, types and the device `cuda`, and matches every call against the real
+schemas: an overload, an argument or a number of arguments that does not exist fails as on a GPU. Nothing is
+computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode, UnsupportedOperatorException
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import kernels
+from bench.spec import Problem
+from kernels.batchnorm.problem import BatchNorm
+from kernels.stream.problem import Stream
+from tests.contract.stand_in import GPUS, torch_cuda
+from tests.kernels.tensors import uniform
+
+BY_TORCH = ("cublas", "cudnn", "aten", "inductor")
+"""Implementations that are PyTorch's operators; the others have contracts of their own."""
+
+
+class Operators(TorchDispatchMode):
+    """Notes what is called on the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.add(str(func))
+        kwargs = dict(kwargs or {})
+        try:
+            return func(*args, **kwargs)
+        except UnsupportedOperatorException:
+            # Its arguments fit the schema, but only the form that allocates knows shapes without a device.
+            if func._overloadname != "out":
+                raise
+            out = kwargs.pop("out")
+            assert func.overloadpacket.default(*args, **kwargs).shape == out.shape
+            return out
+
+
+def cases() -> Iterator[tuple[str, str, Problem]]:
+    """(operator, implementation, problem): one for each data type, direction, layout, function and addend."""
+    for name in kernels.names():
+        operator = kernels.operator(name)
+        for implementation in operator.implementations:
+            kinds = set()
+            for problem in operator.examples if implementation in BY_TORCH else ():
+                kind = tuple(
+                    v for n, v in problem.parameters().items() if isinstance(v, str) or n in ("beta", "bias")
+                )
+                if kind not in kinds and not problem.missing(implementation, "cuda", (9, 0)):
+                    kinds.add(kind)
+                    yield name, implementation, problem
+
+
+def on_no_device(tensor: torch.Tensor) -> torch.Tensor:
+    """The like of it on cuda:0, without values: to be called inside FakeTensorMode."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cuda")
+
+
+def run(name: str, implementation: str, problem: Problem) -> tuple[set[str], tuple[torch.Tensor, ...]]:
+    """The operators that one launch calls, and what it returns."""
+    operator = kernels.operator(name)
+    made = operator.inputs(problem, uniform(problem, 1))
+    # torch.compile compiles for a real device: what it is given is called as it is.
+    as_it_is = mock.patch.object(torch, "compile", lambda function, **_: function)
+    with (
+        torch_cuda(GPUS[1]),
+        as_it_is,
+        torch.no_grad(),
+        FakeTensorMode(allow_fallback_kernels=False),
+        Operators() as called,
+    ):
+        inputs = tuple(map(on_no_device, made))
+        launch = operator.implementations[implementation](problem, *inputs)
+        called.seen.clear()
+        written = launch.call()
+        outputs = written if isinstance(written, tuple) else (written,)
+        expected = operator.reference(problem, *inputs)
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        assert [tuple(one.shape) for one in outputs] == [tuple(one.shape) for one in expected]
+        assert all(one.device.type == "cuda" for one in outputs)
+        return set(called.seen), outputs
+
+
+@pytest.mark.parametrize(("name", "implementation", "problem"), list(cases()), ids=str)
+def test_operators_of_torch(
+    name: str, implementation: str, problem: Problem, count: Callable[[str, int], None]
+) -> None:
+    seen, _ = run(name, implementation, problem)
+    assert seen
+    count("launches by PyTorch", 1)
+
+
+def test_the_operators_that_the_names_promise() -> None:
+    norm = BatchNorm(n=2, c=16, h=8, w=8, direction="backward", dtype="float16", layout="NHWC")
+    assert "aten.cudnn_batch_norm_backward.default" in run("batchnorm", "cudnn", norm)[0]
+
+
+def test_a_call_that_no_schema_allows_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = kernels.operator("stream")
+    problem = Stream(length=64, kind="copy", dtype="float32")
+
+    def wrong(problem: Problem, x: torch.Tensor) -> Any:
+        from bench.spec import Launch
+
+        return Launch(lambda: torch.ops.aten.add.out(x, x, gamma=1, out=x))
+
+    monkeypatch.setitem(operator.implementations, "aten", wrong)
+    with pytest.raises(RuntimeError, match="gamma"):
+        run("stream", "aten", problem)
