@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--bench-budget",
         metavar="SECONDS",
-        help="Wall time of the run (on each device, if several), or inf; default 120 on a CPU, inf on a GPU.",
+        help="Wall time of the run (on each device, if several), or inf; default 120 on a CPU, 600 on a GPU.",
     )
     group.addoption(
         "--bench-visits",
