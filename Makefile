@@ -17,9 +17,9 @@ DRAWN := $(FIGURES)/readme
 
 # Tests that neither time anything nor start a run: they may share the processors.
 TOGETHER := tests/kernels tests/plots tests/test_imports.py $(wildcard tests/test_workflow*.py) \
-	$(wildcard $(addprefix tests/bench/test_,$(addsuffix .py,calibration ceilings change_points compare* coverage \
+	$(wildcard $(addprefix tests/bench/test_,$(addsuffix .py,calibration ceilings change_points compare* cover coverage \
 	datasheet duel efficiency exporting* fitness flags gathering history* importing* journal* levels* model nightly \
-	our_sweeps predicting published quantization report_ceilings score several_gpus shard speedup structure sweep \
+	our_sweeps planner predicting price published quantization report_ceilings schedule score several_gpus shard speedup structure sweep \
 	transfer visits)))
 
 .PHONY: setup bench test figures public clean
@@ -37,7 +37,7 @@ test: $(READY)
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 	$(RUN) -m pytest -n auto $(TOGETHER)
-	$(RUN) -m pytest tests bench $(addprefix --ignore=,$(TOGETHER))
+	$(RUN) -m pytest tests bench --bench-all-examples $(addprefix --ignore=,$(TOGETHER))
 
 figures: $(READY)
 	rm -rf $(DRAWN)

@@ -16,13 +16,14 @@ ROOF_TIMED_S = 0.36
 """A roof is what was kept up at best, so it is watched for at least this long."""
 
 
-def check(implementation: str, problem: Problem) -> dict[str, Any]:
-    """Whether an implementation is right at one problem."""
+def check(implementation: str, problem: Problem, quick: bool) -> dict[str, Any]:
+    """Whether an implementation is right at one problem; `quick`: its first configuration that compiles."""
     return {
         "do": "check",
         "operator": problem.operator,
         "implementation": implementation,
         "parameters": problem.parameters(),
+        "quick": quick,
     }
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from bench.schedule import Job, Range, Schedule, schedule
 
-AGAIN = 0.7
-"""Time that measuring the roofs again takes: their memory is touched by then, their results checked."""
+AGAIN = 0.3
+"""Of what building and checking a roof took at first, what it takes again: its memory is touched by then."""
 REPLAN = 8
 """Visits between two looks at the time that is left."""
 
@@ -41,9 +41,9 @@ class Pace:
         """A visit is over."""
         self._until_replan -= 1
 
-    def roof_measured(self, taken_s: float) -> None:
-        """A roof's first visit is over, and took so long: it will be measured again at the end."""
-        self.again_s += AGAIN * taken_s
+    def roof_measured(self, taken_s: float, sampled_s: float) -> None:
+        """A roof's first visit took so long, sampling included: it will be measured again at the end."""
+        self.again_s += again_s(taken_s - sampled_s, sampled_s)
 
     def plan(self, jobs: Callable[[], Sequence[Job]]) -> Schedule:
         """Who may run for how long; `jobs` are asked for when it is time to look again."""
@@ -71,6 +71,17 @@ class Pace:
             return max(0.0, self._schedule.total_s - (self.elapsed_s - self._planned_at_s))
         return None if self.budget_s is None else max(0.0, self.budget_s - self.elapsed_s)
 
+    @property
+    def done(self) -> float:
+        """The share of the run that is over, by time, 0 to 1; 0 while nothing is known."""
+        left_s = self.left_s()
+        return 0.0 if left_s is None else self.elapsed_s / max(1e-9, self.elapsed_s + left_s)
+
     def spare_s(self) -> float | None:
         """Of the budget, what is neither spent nor kept for the roofs at the end."""
         return None if self.budget_s is None else max(0.0, self.budget_s - self.elapsed_s - self.again_s)
+
+
+def again_s(beside_s: float, sampled_s: float) -> float:
+    """Wall seconds of measuring a roof again, from what building and checking it, and sampling, took."""
+    return AGAIN * beside_s + sampled_s

@@ -17,8 +17,8 @@ from bench.device import Device
 from bench.measure.sampling import Protocol
 from bench.model.ceilings import is_ceiling, is_probe
 from bench.model.roofline import datasheet_s
-from bench.pace import AGAIN
-from bench.price import ASSUMED, Learned, Price, Shares, Work, price
+from bench.pace import again_s
+from bench.price import ASSUMED, Learned, Price, Work, price
 from bench.schedule import ONE_VISIT, SEVERAL_VISITS, Job, Place, Range, order, schedule
 from bench.spec import DeviceKind
 from bench.sweep import Case
@@ -85,6 +85,8 @@ class Planner:
         self.left_out: set[str] = set()
         """Keys of the probes that a GPU's budget has no room for."""
         self._besides, self._samplings = Learned(), Learned()
+        self._paid: set[Hashable] = set()
+        """Kinds of which a case was visited."""
         self._priced: dict[str, tuple[Work, Price]] = {}
 
     # ---- ceilings
@@ -119,49 +121,65 @@ class Planner:
 
     def ceiling_cost_s(self, case: Case) -> float:
         """Wall seconds that the first visit of a ceiling is expected to take."""
+        return sum(self._ceiling_parts_s(case))
+
+    def _ceiling_parts_s(self, case: Case) -> tuple[float, float]:
+        """The same beside sampling, and sampling."""
         work, priced = self._price(case)
         sampling_s = self.ceiling_s(case)
         if priced.sampling_s is not None:
             more_s = 0.0 if is_probe(case.sweep) else ROOF_TIMED_S - self.settings.least_timed_s
             sampling_s = min(sampling_s, priced.sampling_s + more_s)
-        return priced.first_s + priced.beside_s + 4 * (work.launch_s or 0.0) + sampling_s
+        return priced.kind_s + priced.first_s + priced.beside_s + 4 * (work.launch_s or 0.0), sampling_s
 
     # ---- the other cases
 
-    def job(self, case: Case, launch_s: float | None = None, made: int = 0) -> Job:
-        """What is left of a case visited `made` times, at first prices; `launch_s` as far as predicted."""
-        return self._job(case, launch_s, made, Shares(), Shares())
-
     def jobs(self, cases: Iterable[tuple[Case, float | None, int]]) -> list[Job]:
-        """Jobs of (case, predicted seconds of a launch, visits made), at the prices learned so far."""
-        besides, samplings = self._besides.shares(), self._samplings.shares()
-        return [self._job(*each, besides, samplings) for each in cases]
+        """What is left of (case, predicted seconds of a launch, visits made), at the prices learned so far.
 
-    def _job(self, case: Case, launch_s: float | None, made: int, besides: Shares, samplings: Shares) -> Job:
-        work, priced = self._price(case)
-        beside = besides.of(_kind(case, made == 0))
-        sampling = samplings.of(_kind(case, made == 0))
-        return Job(
-            case.key,
-            work.launch_s if launch_s is None else launch_s,
-            self.settings.visits - made,
-            beside * priced.beside_s,
-            0.0 if made else beside * priced.first_s,
-            None if priced.sampling_s is None else sampling * priced.sampling_s,
-        )
+        The first of a kind pays for what all of its kind share, unless that has been paid for. Without a
+        prediction the datasheet's time holds.
+        """
+        besides, samplings = self._besides.shares(), self._samplings.shares()
+        paid = set(self._paid)
+        jobs = []
+        for case, launch_s, made in cases:
+            work, priced = self._price(case)
+            sort, kind = _sort(case, made == 0), kind_of(case)
+            first_s = 0.0 if made else priced.first_s + (kind not in paid) * priced.kind_s
+            paid.add(kind)
+            jobs.append(
+                Job(
+                    case.key,
+                    work.launch_s if launch_s is None else launch_s,
+                    self.settings.visits - made,
+                    besides.of(sort) * priced.beside_s,
+                    besides.of(sort) * first_s,
+                    None if priced.sampling_s is None else samplings.of(sort) * priced.sampling_s,
+                )
+            )
+        return jobs
 
     def visited(self, case: Case, first: bool, beside_s: float, sampling_s: float | None) -> None:
         """A visit took so long beside sampling, and sampled for so long (None: it did not come to that)."""
         _, priced = self._price(case)
-        kind = _kind(case, first)
-        self._besides.visited(kind, priced.beside_s + first * priced.first_s, beside_s)
+        sort, kind = _sort(case, first), kind_of(case)
+        expected_s = priced.beside_s + first * (priced.first_s + (kind not in self._paid) * priced.kind_s)
+        self._paid.add(kind)
+        self._besides.visited(sort, expected_s, beside_s)
         if sampling_s is not None and priced.sampling_s is not None:
-            self._samplings.visited(kind, priced.sampling_s, sampling_s)
+            self._samplings.visited(sort, priced.sampling_s, sampling_s)
 
     def ordered(self, cases: Sequence[Case]) -> list[int]:
         """These cases as indices, in the order of their first visits: an even spread first."""
-        least_s = self.sampling.least_s
-        return order([_place(case, self.job(case).cost_s(least_s)) for case in cases])
+        found = list(range(len(cases)))
+        for _ in range(2):  # which case is the first of its kind, and dear, is known once there is an order
+            jobs = self.jobs((cases[index], None, 0) for index in found)
+            cost_s = {
+                index: job.cost_s(self.sampling.least_s) for index, job in zip(found, jobs, strict=True)
+            }
+            found = order([_place(case, cost_s[index]) for index, case in enumerate(cases)])
+        return found
 
     def forecast(
         self,
@@ -199,10 +217,10 @@ class Planner:
 
     def _ceilings_cost_s(self, ceilings: Sequence[Case]) -> float:
         """Wall seconds of all looks at these ceilings."""
-        probes_s = sum(self.ceiling_cost_s(case) for case in ceilings if is_probe(case.sweep))
-        roofs_s = [self.ceiling_cost_s(case) for case in ceilings if not is_probe(case.sweep)]
-        looks = 1 + AGAIN * (1 + SENTINEL_LOOKS / max(SENTINEL_LOOKS, len(roofs_s)))
-        return probes_s + looks * sum(roofs_s)
+        first_s = sum(self.ceiling_cost_s(case) for case in ceilings)
+        roofs = [case for case in ceilings if not is_probe(case.sweep)]
+        looks = 1 + SENTINEL_LOOKS / max(SENTINEL_LOOKS, len(roofs))
+        return first_s + looks * sum(again_s(*self._ceiling_parts_s(case)) for case in roofs)
 
     def _price(self, case: Case) -> tuple[Work, Price]:
         found = self._priced.get(case.key)
@@ -231,15 +249,19 @@ def _family(case: Case) -> str:
     return case.implementation.partition("-")[0]
 
 
-def _kind(case: Case, first: bool) -> Hashable:
-    """Visits that cost alike."""
+def _sort(case: Case, first: bool) -> Hashable:
+    """Visits that are alike in how far their prices are off."""
     return case.problem.operator, case.implementation, first
 
 
-def _place(case: Case, cost_s: float) -> Place:
+def kind_of(case: Case) -> Hashable:
+    """What a case computes but for the numbers."""
     words = {k: v for k, v in case.problem.parameters().items() if isinstance(v, str | bool)}
-    kind = (case.problem.operator, case.implementation, case.cache, case.threads, tuple(words.items()))
-    return Place(case.sweep, kind, case.series, case.implementation, cost_s)
+    return case.problem.operator, case.implementation, case.cache, case.threads, tuple(words.items())
+
+
+def _place(case: Case, cost_s: float) -> Place:
+    return Place(case.sweep, kind_of(case), case.series, _family(case), cost_s)
 
 
 def _one_of_each(cases: Iterable[Case]) -> list[Case]:

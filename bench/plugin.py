@@ -6,7 +6,7 @@ The root conftest.py hands pytest's hooks on to here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bench import report, sweep
+from bench.cover import Check, cover
 from bench.device import Device, DeviceError, chosen, unusable_gpu
 from bench.judge.flags import flags
 from bench.lock import DeviceBusy
@@ -70,6 +71,8 @@ class Run:
         self._roofs: dict[tuple[str, str], Ceilings] = {}
         self._examples: dict[str, tuple[Session, str, Problem]] = {}
         self._broken: dict[str, str] = {}
+        self.left_out_examples = 0
+        """Examples that a few others stand for."""
         self._elsewhere: list[Asked] = []
         self._others = 0
         """Cases that are other shards' to measure."""
@@ -233,12 +236,24 @@ class Run:
                     words = f"{name}-{one.name}-{example}".replace(" ", "-")
                     self._examples[self._name(session, words)] = (session, one.name, example)
 
+    def few(self, identifiers: Sequence[str]) -> list[int]:
+        """Of these examples, as indices, a few that stand for all: on each device, whatever is broken too."""
+        kept = [index for index, name in enumerate(identifiers) if name in self._broken]
+        for session in self.sessions:
+            ours = [
+                i for i, name in enumerate(identifiers) if self._examples.get(name, (None,))[0] is session
+            ]
+            found = [self._examples[identifiers[index]] for index in ours]
+            checks = [Check(example.operator, name, example.parameters()) for _, name, example in found]
+            kept += [ours[place] for place in cover(checks)]
+        return sorted(kept)
+
     def check(self, identifier: str) -> dict[str, Any]:
-        """Whether an implementation is right at an example."""
+        """Whether an implementation is right at an example, in the first configuration that compiles."""
         if identifier in self._broken:
             return {"status": "error", "reason": self._broken[identifier]}
         session, implementation, example = self._examples[identifier]
-        return session.check(implementation, example)
+        return session.check(implementation, example, quick=True)
 
     # ---- the end
 

@@ -51,10 +51,15 @@ ASSUMED: Mapping[str, Assumed] = {
         0.6,
         "compiling one Triton program: 0.2 to 0.6 s on a CPU core, measured without a GPU (all targets)",
     ),
-    "tuning_s": Assumed(
+    "first_question_s": Assumed(
         1.3,
-        "one question for the tuner: a dozen candidates compiled side by side, 0.1 s each in effect, and "
-        "timed for some 10 ms each; one that was answered before costs nothing, which only a run can learn",
+        "the tuner's first question of a kind (data type, layout, direction ...): a dozen candidates "
+        "compiled side by side, 0.1 s each in effect",
+    ),
+    "question_s": Assumed(
+        0.5,
+        "its further ones: the looks at a dozen candidates take 0.85 s by the settings of the tuner, and six "
+        "in ten tuned cases ask something new (of an H100's 1,704 of GEMM 822, of most others all)",
     ),
     "inductor_s": Assumed(
         2.0,
@@ -95,8 +100,10 @@ class Work(NamedTuple):
 class Price(NamedTuple):
     """What visits of a case are expected to take, wall seconds."""
 
+    kind_s: float
+    """Once for all cases of its kind: compiling what they share."""
     first_s: float
-    """Once, in the first visit: compiling and tuning."""
+    """Once, in the first visit: compiling and tuning what they do not."""
     beside_s: float
     """In each visit beside settling and sampling: building, checking, capturing."""
     sampling_s: float | None
@@ -109,10 +116,10 @@ def price(work: Work, kind: DeviceKind, cache_byte: int, settings: Protocol) -> 
     A CPU's intervals are seldom narrow before the time is up, so its sampling takes what it may.
     """
     if kind == "cpu":
-        return Price(0.0, OVERHEAD_S, None)
+        return Price(0.0, 0.0, OVERHEAD_S, None)
     slots = slots_of(work, cache_byte, settings)
     beside_s = ASSUMED["visit_s"].value + slots * ASSUMED["slot_s"].value
-    return Price(first_s(work.implementation), beside_s, sampling_s(work, slots, settings))
+    return Price(*_making_s(work.implementation), beside_s, sampling_s(work, slots, settings))
 
 
 def slots_of(work: Work, cache_byte: int, settings: Protocol) -> int:
@@ -122,13 +129,15 @@ def slots_of(work: Work, cache_byte: int, settings: Protocol) -> int:
     return min(settings.most_slots, max(2, math.ceil(settings.ring_factor * cache_byte / work.byte) + 1))
 
 
-def first_s(implementation: str) -> float:
-    """Seconds of compiling and tuning before the first launch: by name, since libraries have neither."""
+def _making_s(implementation: str) -> tuple[float, float]:
+    """Seconds of compiling and tuning (once for its kind, once for the case): libraries have neither."""
     if implementation.startswith("inductor"):
-        return ASSUMED["inductor_s"].value
+        return 0.0, ASSUMED["inductor_s"].value
     if re.fullmatch(r"triton-\d+x\d+", implementation):  # held to one tile: nothing to choose
-        return ASSUMED["program_s"].value
-    return ASSUMED["tuning_s"].value if implementation.startswith("triton") else 0.0
+        return ASSUMED["program_s"].value, 0.0
+    if implementation.startswith("triton"):
+        return ASSUMED["first_question_s"].value, ASSUMED["question_s"].value
+    return 0.0, 0.0
 
 
 def is_bound_by_power(work: Work) -> bool:

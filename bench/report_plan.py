@@ -29,15 +29,16 @@ def forecast_lines(found: Forecast, budget_s: float | None, rests_on: str) -> li
     return [
         f"planned: {_share(found)}, and {ceilings} ({duration_text(found.ceilings.seconds)}), in about "
         f"{duration_text(found.seconds)}",
-        f"all of them would take about {duration_text(found.all_s)} (--bench-budget inf); this rests on {rests_on}",
+        f"all of them would take about {duration_text(found.all_s)} (--bench-budget inf)",
+        f"this rests on {rests_on}",
     ]
 
 
 def refined_line(found: Forecast) -> str:
     """The same of the cases alone, once the ceilings have been measured."""
     return (
-        f"planned from the ceilings: {_share(found)}, in about {duration_text(found.planned.seconds)}; all of "
-        f"them would take about {duration_text(found.possible.seconds)} (--bench-budget inf)"
+        f"planned from the ceilings: {_share(found)}, in about {duration_text(found.planned.seconds)}; "
+        f"all of them would take about {duration_text(found.possible.seconds)} (--bench-budget inf)"
     )
 
 

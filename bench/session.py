@@ -153,9 +153,8 @@ class Session:
         ceilings = [case for case in self._jobs.values() if is_ceiling(case.sweep)]
         others = [case for case in self._jobs.values() if not is_ceiling(case.sweep)]
         visits = self.protocol.visits
-        going = itinerary(
-            ceilings, others, visits, SEED, self._count, self._wants, lambda: self._sentinels(ceilings)
-        )
+        looks = (lambda: self._sentinels(ceilings), lambda: self._pace.done)
+        going = itinerary(ceilings, others, visits, SEED, self._count, self._wants, *looks)
         for case in going:
             made = self._made.get(case.key)
             if made is None or (made[-1].status in ("ok", "crashed") and not is_probe(case.sweep)):
@@ -166,13 +165,14 @@ class Session:
 
         StoreError if the row cannot be written.
         """
-        begin = time.perf_counter()
+        begin, starting_s = time.perf_counter(), self.starting_s
         made = self._made.get(case.key, [])
         refused = None if made else self._refusal(case)
         row = self._row(case, refused or self._ask(case), len(made))
         self._keep(row, sync=refused is None)  # a refusal costs nothing to find again
         if refused is None:
-            self._learn(case, row, time.perf_counter() - begin)
+            # A worker that had to be started is no part of what such a visit costs.
+            self._learn(case, row, time.perf_counter() - begin - (self.starting_s - starting_s))
         return row
 
     def _learn(self, case: Case, row: Measurement, taken_s: float) -> None:
@@ -184,7 +184,7 @@ class Session:
             )
             self._pace.visited()
         elif row.visit == 0 and not is_probe(case.sweep):
-            self._pace.roof_measured(taken_s)
+            self._pace.roof_measured(taken_s, row.measure_s or 0.0)
 
     def _keep(self, *rows: Measurement, sync: bool = True) -> None:
         assert self._journal is not None
@@ -228,9 +228,9 @@ class Session:
                 found.setdefault(case.problem.flop > 0, case)
         return list(found.values())
 
-    def check(self, implementation: str, problem: Problem) -> dict[str, Any]:
-        """Columns status, reason and errors of one untimed launch."""
-        return self._worker.answer(asking.check(implementation, problem))
+    def check(self, implementation: str, problem: Problem, quick: bool = False) -> dict[str, Any]:
+        """Columns status, reason and errors of one untimed launch; `quick`: nothing is tuned for it."""
+        return self._worker.answer(asking.check(implementation, problem, quick))
 
     def examples(self, operator: str) -> list[dict[str, Any]]:
         """Parameters of the operator's examples, from the worker, which has torch."""

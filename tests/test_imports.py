@@ -28,7 +28,16 @@ ALLOWED = {
     "bench/model": {"bench.spec", "bench.store", "bench.device", "bench.datasheet", "bench.model"},
     "bench/judge": {"bench.store", "bench.device", "bench.model", "bench.judge"},
     "bench/schedule.py": {"bench.spec"},
-    "bench/listing.py": {"bench.device", "bench.model", "bench.report", "bench.sweep"},
+    "bench/price.py": {"bench.measure.sampling", "bench.schedule", "bench.spec"},
+    "bench/planner.py": {
+        *("bench.asking", "bench.device", "bench.measure.sampling", "bench.model", "bench.pace"),
+        *("bench.price", "bench.schedule", "bench.spec", "bench.sweep"),
+    },
+    "bench/report_plan.py": {"bench.planner", "bench.price", "bench.report"},
+    "bench/listing.py": {
+        *("bench.asking", "bench.datasheet", "bench.device", "bench.measure.sampling", "bench.model"),
+        *("bench.planner", "bench.report", "bench.report_plan", "bench.sweep"),
+    },
     "bench/overhead.py": {
         *("bench.device", "bench.journal", "bench.listing", "bench.measure.process", "bench.session"),
         *("bench.spec", "bench.store", "bench.sweep"),
@@ -55,6 +64,7 @@ ALLOWED = {
         "bench.sweep",
     },
     "bench/columns.py": {"bench.store"},
+    "bench/cover.py": set[str](),
     "bench/fitness.py": {"bench.device", "bench.measure.nvml"},
     "bench/left.py": {"bench.journal", "bench.shard", "bench.store", "bench.visits"},
     "bench/shard.py": set[str](),
@@ -62,12 +72,12 @@ ALLOWED = {
     "bench/session.py": {
         *("bench.asking", "bench.left", "bench.shard"),
         *("bench.attended", "bench.device", "bench.itinerary", "bench.journal", "bench.lock"),
-        *("bench.measure.sampling", "bench.model", "bench.pace", "bench.row", "bench.schedule"),
-        *("bench.spec", "bench.store", "bench.sweep", "bench.visits"),
+        *("bench.measure.sampling", "bench.model", "bench.pace", "bench.planner", "bench.row"),
+        *("bench.schedule", "bench.spec", "bench.store", "bench.sweep", "bench.visits"),
     },
     "bench/plugin.py": {
         *("bench.sweep", "bench.device", "bench.judge", "bench.lock", "bench.model", "bench.report"),
-        *("bench.measure.process", "bench.schedule", "bench.session", "bench.shard"),
+        *("bench.cover", "bench.measure.process", "bench.report_plan", "bench.session", "bench.shard"),
         *("bench.spec", "bench.store", "bench.sweep", "bench.visits", "bench.walking"),
     },
     "kernels": {"bench.spec", "kernels"},

@@ -2,7 +2,8 @@
 
     {"do": "hello"}                          -> what computes here: versions
     {"do": "examples", operator}             -> parameters of the operator's examples
-    {"do": "check", operator, ...}           -> whether an implementation is right at one problem
+    {"do": "check", operator, ...}           -> whether an implementation is right at one problem; "quick":
+                                                in its first configuration that compiles, nothing is tuned
     {"do": "measure", operator, ...}         -> the columns of one visit's row
     end of input                             -> exit
 
@@ -20,6 +21,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -175,7 +177,8 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
         return {"examples": [example.parameters() for example in operator.examples]}
     problem = operator.problem(**request["parameters"])
     if request["do"] == "check":
-        return check(bench, operator, request["implementation"], problem)
+        with _first_configuration() if request["quick"] and bench.device.type == "cuda" else nullcontext():
+            return check(bench, operator, request["implementation"], problem)
     bench.protocol = protocol(
         "cuda" if bench.device.type == "cuda" else "cpu", request["visits"], request["regime"]
     )
@@ -184,6 +187,13 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     limits = Limits(request["budget_s"], request["launch_s"], request["least_timed_s"])
     cold = request["cache"] == "cold"
     return measure(bench, operator, request["implementation"], problem, cold, limits, request["first"])
+
+
+def _first_configuration() -> AbstractContextManager[None]:
+    """Tuned kernels take the first configuration that compiles."""
+    from kernels.tuning import first_that_compiles  # imports Triton, which a CPU need not have
+
+    return first_that_compiles()
 
 
 def main() -> None:
