@@ -19,8 +19,8 @@ DRAWN := $(FIGURES)/readme
 TOGETHER := tests/kernels tests/plots tests/test_imports.py $(wildcard tests/test_workflow*.py) \
 	$(wildcard $(addprefix tests/bench/test_,$(addsuffix .py,calibration ceilings change_points compare* cover coverage \
 	datasheet duel efficiency exporting* fitness flags gathering history* importing* journal* levels* model nightly \
-	our_sweeps planner predicting price published quantization report_ceilings schedule score several_gpus shard speedup structure sweep \
-	transfer visits)))
+	our_sweeps planner predicting price published quantization report_ceilings report_plan schedule score several_gpus \
+	shard speedup structure sweep transfer visits)))
 
 .PHONY: setup bench test figures public clean
 

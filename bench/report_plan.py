@@ -19,8 +19,10 @@ def forecast_lines(found: Forecast, budget_s: float | None, rests_on: str) -> li
     """
     ceilings = f"{found.ceilings.cases} ceilings" if found.ceilings.cases else "no ceilings"
     if not rests_on:
-        every = f"{_cases(found.possible)} can run here; {ceilings} first"
-        return [f"{every}, which tell how many of them there is time for"]
+        every = f"{_cases(found.possible)} can run here"
+        if not found.ceilings.cases:
+            return [every]
+        return [f"{every}; first {ceilings}, which tell how many of them there is time for"]
     if budget_s is None or found.planned == found.possible:
         first = (
             f"planned: all {_cases(found.possible)}, and {ceilings}, in about {duration_text(found.seconds)}"
@@ -66,7 +68,7 @@ def plan_lines(found: Forecast, budget_s: float | None, rests_on: str) -> Iterat
 
 
 def _cases(tally: Tally) -> str:
-    return f"{tally.cases:,} cases of {tally.sweeps} sweeps"
+    return f"{tally.cases:,} cases of {tally.sweeps} sweep{'s' * (tally.sweeps != 1)}"
 
 
 def _columns(planned: Tally, possible: Tally) -> list[str]:
