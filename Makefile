@@ -19,9 +19,10 @@ DRAWN := $(FIGURES)/readme
 
 # Tests that neither time anything nor start a run: they may share the processors.
 TOGETHER := tests/kernels tests/plots tests/test_imports.py $(wildcard tests/test_workflow*.py) \
-	$(wildcard $(addprefix tests/bench/test_,$(addsuffix .py,agreement attended calibration cause ceilings change_points compare* coverage \
-	datasheet dependencies duel efficiency exporting* first_* fitness flags gathering giving_up history* importing* journal* levels* model nightly \
-	our_sweeps predicting published quantization report_ceilings score several_gpus shard speedup structure sweep \
+	$(wildcard $(addprefix tests/bench/test_,$(addsuffix .py,agreement attended calibration cause ceilings \
+	change_points compare* cover coverage datasheet dependencies duel efficiency exporting* first_* fitness flags \
+	gathering giving_up history* importing* journal* levels* model nightly our_sweeps planner predicting price \
+	published quantization report_ceilings report_plan schedule score several_gpus shard speedup structure sweep \
 	torch_build transfer visits)))
 
 .PHONY: setup bench test figures public clean as-is
@@ -40,7 +41,7 @@ test: $(READY)
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 	$(RUN) -m pytest -n auto $(TOGETHER)
-	$(RUN) -m pytest tests bench $(addprefix --ignore=,$(TOGETHER))
+	$(RUN) -m pytest tests bench --bench-all-examples $(addprefix --ignore=,$(TOGETHER))
 
 figures: $(READY)
 	rm -rf $(DRAWN)

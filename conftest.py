@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--bench-budget",
         metavar="SECONDS",
-        help="Wall time of the run (on each device, if several), or inf; default 120 on a CPU, inf on a GPU.",
+        help="Wall time of the run (on each device, if several), or inf; default 120 on a CPU, 600 on a GPU.",
     )
     group.addoption(
         "--bench-visits",
@@ -64,6 +64,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="Time all GPUs at the same time: how they do under each other's load; never compared with runs "
         "made alone. Nothing is pinned to processors. Default: one after the other.",
+    )
+    group.addoption(
+        "--bench-all-examples",
+        action="store_true",
+        help="Without --benchmark: check every implementation at all of its examples. Default: at a few that "
+        "stand for all.",
     )
     group.addoption(
         "--bench-shard",
@@ -153,6 +159,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.hook.pytest_deselected(items=[cases[index] for index in left_out])
         items[:] = [*others, *(cases[index] for index in order)]
     else:
+        if not config.option.bench_all_examples:
+            few = set(run.few([item.callspec.params["example"] for item in examples]))
+            config.hook.pytest_deselected(items=[item for i, item in enumerate(examples) if i not in few])
+            run.left_out_examples = len(examples) - len(few)
+            examples = [item for i, item in enumerate(examples) if i in few]
         items[:] = [*others, *examples]
 
 
@@ -161,12 +172,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     run = _run(session.config)
     if run is not None and run.unstarted:
         _refuse(run.unstarted)
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if run is not None and run.left_out_examples and reporter is not None:
+        reporter.write_line(
+            f"{run.left_out_examples:,} further examples are left out; --bench-all-examples checks them too"
+        )
     if run is None or not run.timing or session.config.option.collectonly:
         return
     # A -k that pytest cannot read leaves all items here; it says so itself, later.
     given = (item.callspec.params for item in session.items if hasattr(item, "callspec"))
     run.plan(params["case"] for params in given if "case" in params)
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     from bench.plugin import Refusal
 
     try:

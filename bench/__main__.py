@@ -59,10 +59,31 @@ def list_cases(
     sweeps: Annotated[list[str] | None, typer.Argument(help="Sweeps, folders of sweeps, YAML files.")] = None,
     bench_device: DeviceOption = "auto",
     cases: Annotated[bool, typer.Option("--cases", help="Every case, not only every sweep.")] = False,
+    on: Annotated[
+        str, typer.Option(metavar="GPU", help="The plan for a GPU that is not here: a file of bench/devices.")
+    ] = "",
+    bench_budget: Annotated[
+        str | None,
+        typer.Option(metavar="SECONDS", help="The plan of a run: what it would visit in this time."),
+    ] = None,
+    bench_visits: Annotated[int, typer.Option(metavar="N", help="Visits of each case, for the plan.")] = 1,
 ) -> None:
-    """The sweeps and their cases, with the least time that the device's datasheet allows."""
-    from bench.listing import listing
+    """The sweeps and their cases, with the least time that the device's datasheet allows; or a run's plan."""
+    from bench.listing import listing, of_datasheet, planned
+    from bench.plugin import Refusal, budget_s
+    from bench.predicting import datasheet_named
 
+    if on or bench_budget is not None:
+        try:
+            device = of_datasheet(datasheet_named(on)) if on else detect(bench_device)
+            paths = [path for name in sweeps or [] for path in sweep.select(name)] or sweep.SWEEPS
+            loaded = sweep.load_all(paths, kernels.problem, device.sm_count)
+            seconds = budget_s(bench_budget, device.kind)
+        except (DeviceError, SweepError, Refusal) as error:
+            refuse(str(error))
+        for line in planned(device, loaded, seconds, bench_visits):
+            typer.echo(line)
+        return
     device, loaded = _loaded(sweeps or [], bench_device)
     for line in listing(device, loaded, cases=cases or bool(sweeps)):
         typer.echo(line)

@@ -12,21 +12,18 @@ from bench.schedule import launch_limit_s
 from bench.spec import Problem
 from bench.sweep import Case
 
-CEILING_S = {"cpu": 0.6, "cuda": 3.0}
-"""Sampling time of a ceiling at most, before anything is known to share a budget by."""
-PROBE_S = {"cpu": 0.2, "cuda": 0.3}
-"""The same of a probe, which bounds nothing."""
-CEILING_TIMED_S = 0.36
-"""A roof is what was kept up at best, so a ceiling is watched for at least this long."""
+ROOF_TIMED_S = 0.36
+"""A roof is what was kept up at best, so it is watched for at least this long."""
 
 
-def check(implementation: str, problem: Problem) -> dict[str, Any]:
-    """Whether an implementation is right at one problem."""
+def check(implementation: str, problem: Problem, quick: bool) -> dict[str, Any]:
+    """Whether an implementation is right at one problem; `quick`: its first configuration that compiles."""
     return {
         "do": "check",
         "operator": problem.operator,
         "implementation": implementation,
         "parameters": problem.parameters(),
+        "quick": quick,
     }
 
 
@@ -49,7 +46,7 @@ def measure(
         "threads": threads,
         "budget_s": sampling_s,
         "launch_s": 2 * launch_limit_s(budget_s),  # predictions are least times
-        "least_timed_s": CEILING_TIMED_S if is_roof else 0.0,
+        "least_timed_s": ROOF_TIMED_S if is_roof else 0.0,
         "visits": protocol.visits,
         "regime": protocol.regime,
         "first": first,

@@ -6,10 +6,15 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from bench.asking import impossible
+from bench.datasheet import Datasheet
 from bench.device import Device
-from bench.model.ceilings import manner
+from bench.measure.sampling import protocol
+from bench.model.ceilings import is_ceiling, manner
 from bench.model.roofline import datasheet_s
+from bench.planner import Planner
 from bench.report import duration_text, seconds_text
+from bench.report_plan import plan_lines
 from bench.sweep import Case, Loaded
 
 
@@ -31,6 +36,37 @@ def listing(device: Device, loaded: Iterable[Loaded], cases: bool) -> Iterator[s
                 yield _line(case, device)
     text = f"; one launch of each takes at least {duration_text(total_s)}" if total_s else ""
     yield f"{runnable} of {count} cases run here{text}"
+
+
+def of_datasheet(sheet: Datasheet) -> Device:
+    """A GPU that is not here, as far as its datasheet describes it."""
+    return Device(
+        kind="cuda",
+        index=None,
+        name=sheet.name,
+        slug=sheet.slug,
+        id="",
+        uuid="",
+        sm_count=sheet.sm_count,
+        cache_byte=sheet.l2_byte,
+        memory_byte=sheet.memory_byte,
+        capability=sheet.capability,
+        driver="",
+        datasheet=sheet,
+    )
+
+
+def planned(device: Device, loaded: Iterable[Loaded], budget_s: float | None, visits: int) -> Iterator[str]:
+    """What a run of this budget would visit on the device, by the planner that runs ask at their start."""
+    cases = [case for sweep in loaded for case in sweep.cases]
+    planner = Planner(device, protocol(device.kind, visits), budget_s)
+    planner.limit_ceilings(cases)
+    ordered = [case for case in cases if is_ceiling(case.sweep)]
+    others = [case for case in cases if impossible(case, device) is None and not is_ceiling(case.sweep)]
+    ordered += [others[index] for index in planner.ordered(others)]
+    rests_on = f"the datasheet of {device.name} and on the assumptions below" if device.datasheet else ""
+    yield f"{device.name}, {visits} visit{'s' * (visits > 1)} of each case"
+    yield from plan_lines(planner.forecast(ordered), budget_s, rests_on)
 
 
 def _least_s(case: Case, device: Device) -> float | None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from bench.schedule import OVERHEAD_S, Job, Range, Schedule, schedule
+from bench.schedule import Job, Range, Schedule, schedule
 
-AGAIN = 0.7
-"""Time that measuring the ceilings again takes: their memory is touched by then, their results checked."""
+AGAIN = 0.3
+"""Of what building and checking a roof took at first, what it takes again: its memory is touched by then."""
 REPLAN = 8
 """Visits between two looks at the time that is left."""
-REMEMBERED = 200
-"""Visits whose overheads make the average."""
 
 
 class Pace:
@@ -24,13 +22,11 @@ class Pace:
         """`budget_s` wall seconds for the run (None: no limit), from now; `sampling` of each visit."""
         self.budget_s, self.sampling, self._now = budget_s, sampling, now
         self._began = now()
-        self._overheads_s = [OVERHEAD_S] * 5
         self._schedule: Schedule | None = None
         self._planned_at_s = 0.0
         self._until_replan = 0
-        self._first_s: float | None = None
-        self.again = True
-        """Whether the ceilings are going to be measured again at the end."""
+        self.again_s = 0.0
+        """Kept for measuring the roofs again at the end."""
 
     def begin(self) -> None:
         """The budget's time runs from now on."""
@@ -41,20 +37,18 @@ class Pace:
         """Wall seconds since the run began."""
         return self._now() - self._began
 
-    def visited(self, overhead_s: float) -> None:
-        """A visit is over that took so long beside its sampling and the launches that set it up."""
-        self._overheads_s = [*self._overheads_s, overhead_s][-REMEMBERED:]
+    def visited(self) -> None:
+        """A visit is over."""
         self._until_replan -= 1
 
-    def plan(self, jobs: Callable[[], Sequence[Job]], starting_s: float) -> Schedule:
-        """Who may run for how long; `jobs` are asked for when it is time to look again.
+    def roof_measured(self, taken_s: float, sampled_s: float) -> None:
+        """A roof's first visit took so long, sampling included: it will be measured again at the end."""
+        self.again_s += again_s(taken_s - sampled_s, sampled_s)
 
-        What has passed until the first plan, but for `starting_s`, was spent on the ceilings.
-        """
+    def plan(self, jobs: Callable[[], Sequence[Job]]) -> Schedule:
+        """Who may run for how long; `jobs` are asked for when it is time to look again."""
         if self._schedule is None or self._until_replan <= 0:
-            if self._first_s is None:
-                self._first_s = self.elapsed_s - starting_s
-            self._schedule = schedule(jobs(), self._spare_s(), self.budget_s, self._overhead_s, self.sampling)
+            self._schedule = schedule(jobs(), self.spare_s(), self.budget_s, self.sampling)
             self._planned_at_s = self.elapsed_s
             self._until_replan = REPLAN
         return self._schedule
@@ -68,8 +62,8 @@ class Pace:
 
     def has_room(self, job: Job) -> bool:
         """Whether there is time for visits that were not planned."""
-        spare_s = self._spare_s()
-        return spare_s is None or job.cost_s(self.sampling.least_s, self._overhead_s) <= spare_s
+        spare_s = self.spare_s()
+        return spare_s is None or job.cost_s(self.sampling.least_s) <= spare_s
 
     def left_s(self) -> float | None:
         """About how many seconds the run will go on; None while nothing is known."""
@@ -78,12 +72,16 @@ class Pace:
         return None if self.budget_s is None else max(0.0, self.budget_s - self.elapsed_s)
 
     @property
-    def _overhead_s(self) -> float:
-        return max(0.0, sum(self._overheads_s) / len(self._overheads_s))
+    def done(self) -> float:
+        """The share of the run that is over, by time, 0 to 1; 0 while nothing is known."""
+        left_s = self.left_s()
+        return 0.0 if left_s is None else self.elapsed_s / max(1e-9, self.elapsed_s + left_s)
 
-    def _spare_s(self) -> float | None:
-        """Of the budget, what is neither spent nor kept for the ceilings at the end."""
-        if self.budget_s is None:
-            return None
-        reserved_s = AGAIN * (self._first_s or 0.0) if self.again else 0.0
-        return max(0.0, self.budget_s - self.elapsed_s - reserved_s)
+    def spare_s(self) -> float | None:
+        """Of the budget, what is neither spent nor kept for the roofs at the end."""
+        return None if self.budget_s is None else max(0.0, self.budget_s - self.elapsed_s - self.again_s)
+
+
+def again_s(beside_s: float, sampled_s: float) -> float:
+    """Wall seconds of measuring a roof again, from what building and checking it, and sampling, took."""
+    return AGAIN * beside_s + sampled_s

@@ -6,7 +6,7 @@ The root conftest.py hands pytest's hooks on to here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,23 +14,27 @@ from typing import Any, NamedTuple
 import pytest
 
 from bench import report, sweep
+from bench.cover import Check, cover
 from bench.dependencies import lacking_extras
 from bench.device import Device, DeviceError, chosen, unusable_gpu
 from bench.judge.flags import flags
 from bench.lock import DeviceBusy
 from bench.measure.process import WorkerDied
 from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
-from bench.schedule import Place, order
+from bench.report_plan import forecast_lines, refined_line
 from bench.session import RESULTS, Session, measured_s
 from bench.shard import Shard
-from bench.spec import Problem
+from bench.spec import DeviceKind, Problem
 from bench.store import Measurement, StoreError
 from bench.sweep import Case, SweepError
 from bench.visits import MOST_ASKED
 from bench.walking import at_once, in_turn, prepare_all
 
-CPU_BUDGET_S = 120.0
-"""A CPU is measured for this long unless told otherwise; a GPU for as long as the sweeps need."""
+BUDGET_S = {"cpu": 120.0, "cuda": 600.0}
+"""Wall seconds of a run that asks for none.
+
+A GPU's ten minutes are what a person who rents one waits for, and see every sweep; all cases take a night.
+"""
 
 
 class Refusal(ValueError):
@@ -72,6 +76,8 @@ class Run:
         self._broken: dict[str, str] = {}
         self._asked: list[Asked] = []
         """What is to be measured, once that is planned."""
+        self.left_out_examples = 0
+        """Examples that a few others stand for."""
         self._elsewhere: list[Asked] = []
         self._others = 0
         """Cases that are other shards' to measure."""
@@ -101,7 +107,7 @@ class Run:
         made = Session(
             device,
             Path(option.bench_results) if option.bench_results else RESULTS,
-            _budget_s(option.bench_budget, device.kind),
+            budget_s(option.bench_budget, device.kind),
             option.bench_resume,
             _visits(option.bench_visits),
             option.bench_regime,
@@ -135,8 +141,8 @@ class Run:
         """Of these cases, as indices, those that run, in order.
 
         Left out is what another shard runs, and what its device cannot run; of the latter there will be rows.
-        Device by device; ceilings first, then in rounds if there is a budget. If none can run, all count as
-        running: each is then shown with its reason.
+        Device by device; ceilings first, then an even spread first. If none can run, all count as running:
+        each is then shown with its reason.
         """
         asked = [self.cases[identifier] for identifier in identifiers]
         ours = [i for i, (_, case) in enumerate(asked) if self._is_in_shard(case)]
@@ -145,8 +151,7 @@ class Run:
         for session in self.sessions:
             ours = [i for i in here if asked[i].session is session]
             between = [i for i in ours if not is_ceiling(asked[i].case.sweep)]
-            if session.budget_s is not None:
-                between = [between[i] for i in order([_place(asked[j].case) for j in between])]
+            between = [between[i] for i in session.planner.ordered([asked[j].case for j in between])]
             running += [*(i for i in ours if is_ceiling(asked[i].case.sweep)), *between]
         self._elsewhere = [asked[i] for i in sorted(set(ours) - set(here))]
         self._others = len(asked) - len(ours)
@@ -175,10 +180,15 @@ class Run:
             say(f"compiling and checking on {len(self.sessions)} devices at once")
             prepare_all(self.sessions)
         number = failures = 0
+        refined: set[str] = set()
         to_come = {session.run_id: session.expected for session in self.sessions}
         with at_once(self.sessions) if self._concurrent else nullcontext(in_turn(self.sessions)) as visits:
             for session, case, row, expected, left_s, given_up in visits:
                 to_come[session.run_id] = expected
+                if not is_ceiling(case.sweep) and session.run_id not in refined and session.has_ceilings:
+                    refined.add(session.run_id)
+                    line = refined_line(session.forecast())
+                    say(f"{_short(session.device)} {line}" if several else line)
                 if row.status not in ("unsupported", "skipped"):
                     number += 1
                     total = number + sum(to_come.values())
@@ -249,12 +259,24 @@ class Run:
                     words = f"{name}-{one.name}-{example}".replace(" ", "-")
                     self._examples[self._name(session, words)] = (session, one.name, example)
 
+    def few(self, identifiers: Sequence[str]) -> list[int]:
+        """Of these examples, as indices, a few that stand for all: on each device, whatever is broken too."""
+        kept = [index for index, name in enumerate(identifiers) if name in self._broken]
+        for session in self.sessions:
+            ours = [
+                i for i, name in enumerate(identifiers) if self._examples.get(name, (None,))[0] is session
+            ]
+            found = [self._examples[identifiers[index]] for index in ours]
+            checks = [Check(example.operator, name, example.parameters()) for _, name, example in found]
+            kept += [ours[place] for place in cover(checks)]
+        return sorted(kept)
+
     def check(self, identifier: str) -> dict[str, Any]:
-        """Whether an implementation is right at an example."""
+        """Whether an implementation is right at an example, in the first configuration that compiles."""
         if identifier in self._broken:
             return {"status": "error", "reason": self._broken[identifier]}
         session, implementation, example = self._examples[identifier]
-        return session.check(implementation, example)
+        return session.check(implementation, example, quick=True)
 
     # ---- the end
 
@@ -292,6 +314,7 @@ class Run:
                 times = {1: "once", 2: "twice"}.get(session.visits, f"{session.visits} times")
                 how = "" if session.regime == "sustained" else f" in {session.regime}"
                 lines.append(f"budget: {limit}; each case visited {times}{how}; results: {session.folder}")
+                lines += forecast_lines(session.forecast(), session.budget_s, _rests_on(session.device))
             lines += [session.unlocked] if session.unlocked else []
             if device.kind == "cuda":
                 asked = [one for one in self._asked if one.session is session]
@@ -342,6 +365,16 @@ class Run:
         return lines
 
 
+def _rests_on(device: Device) -> str:
+    """What is known of how long a launch takes before the ceilings are measured; empty if nothing."""
+    if device.datasheet is None:
+        return ""
+    return (
+        f"the datasheet of {device.datasheet.name} and on assumptions (`python -m bench list --bench-budget` "
+        "lists them); the ceilings and then every visit correct it"
+    )
+
+
 def _short(device: Device) -> str:
     return "cpu" if device.index is None else f"cuda:{device.index}"
 
@@ -351,12 +384,6 @@ def _shard(given: str | None) -> Shard | None:
         return None if given is None else Shard.of(given)
     except ValueError as error:
         raise Refusal(f"--bench-shard {error}") from error
-
-
-def _place(case: Case) -> Place:
-    words = {k: v for k, v in case.problem.parameters().items() if isinstance(v, str | bool)}
-    kind = (case.problem.operator, case.implementation, case.cache, case.threads, tuple(words.items()))
-    return Place(case.sweep, kind, case.series)
 
 
 def _visits(given: str) -> int:
@@ -369,13 +396,14 @@ def _visits(given: str) -> int:
     return visits
 
 
-def _budget_s(given: str | None, kind: str) -> float | None:
+def budget_s(given: str | None, kind: DeviceKind) -> float | None:
+    """Wall seconds that --bench-budget asks for, None for no limit; Refusal if it is no such number."""
     if given is None:
-        return CPU_BUDGET_S if kind == "cpu" else None
+        return BUDGET_S[kind]
     try:
-        budget_s = float(given)
+        seconds = float(given)
     except ValueError:
-        budget_s = math.nan
-    if not budget_s > 0:
+        seconds = math.nan
+    if not seconds > 0:
         raise Refusal(f"--bench-budget {given}: give seconds, more than 0, or inf for no limit")
-    return None if math.isinf(budget_s) else budget_s
+    return None if math.isinf(seconds) else seconds

@@ -47,8 +47,10 @@ def seconds_text(seconds: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Minutes and seconds: `1 min 05 s`."""
+    """Minutes and seconds, from an hour on hours and minutes: `1 min 05 s`, `7 h 30 min`."""
     whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
     return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ from bench.lock import device_lock
 from bench.measure.sampling import Protocol, Regime, protocol
 from bench.model.ceilings import Ceilings, is_ceiling, is_probe, manner
 from bench.pace import Pace
+from bench.planner import Forecast, Planner
 from bench.row import SEED, commit, visit_row
-from bench.schedule import ONE_VISIT, SEVERAL_VISITS, Job, Schedule, launch_limit_s
+from bench.schedule import Job, Schedule, launch_limit_s
 from bench.shard import Shard
 from bench.spec import Problem
 from bench.store import Measurement
@@ -58,12 +59,12 @@ class Session:
     """The parquet file, once closed."""
 
     def __post_init__(self) -> None:
-        ranges = SEVERAL_VISITS if self.visits > 1 else ONE_VISIT
-        self._pace = Pace(self.budget_s, ranges[self.device.kind])
+        self.protocol: Protocol = protocol(self.device.kind, self.visits, self.regime)
+        self.planner = Planner(self.device, self.protocol, self.budget_s)
+        self._pace = Pace(self.budget_s, self.planner.sampling)
         self._commit = commit()
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         self.run_id = f"{stamp}-{self._commit.rstrip('+') or 'unknown'}"
-        self.protocol: Protocol = protocol(self.device.kind, self.visits, self.regime)
         self._worker = Attended(self.device, SEED, self.grace_s)
         self._giving_up = GivingUp()
         self._journal: Journal | None = None
@@ -110,12 +111,22 @@ class Session:
         """The cases that will be visited, ceilings first, the others in the order of their first visits."""
         self._jobs = {case.key: case for case in cases}
         self._able = {key for key, case in self._jobs.items() if not self.missing(case)}
-        self._pace.again = any(is_ceiling(case.sweep) for case in self._jobs.values())
+        self.planner.limit_ceilings(self._jobs.values())
+
+    def forecast(self) -> Forecast:
+        """What is expected of this run: of all of it before the first visit, then of what is left."""
+        cases = list(self._jobs.values())
+        if self._launch_s:
+            return self.planner.forecast(cases, self._launch_s, self._pace.spare_s())
+        return self.planner.forecast(cases)
 
     def prepare(self) -> None:
-        """Compile, tune and check, untimed, whatever will be visited: what fails has its row and no visit."""
+        """Compile, tune and check, untimed, what is planned: what fails has its row and no visit."""
+        planned = self.forecast().keys
         for case in self._jobs.values():
             what = (case.implementation, case.problem)
+            if not is_ceiling(case.sweep) and case.key not in planned:
+                continue
             if what in self._checked or case.key in self._made:
                 continue
             if self.missing(case) or self._giving_up.reason(case):
@@ -131,12 +142,11 @@ class Session:
     @property
     def expected(self) -> int:
         """About how many visits are to come: the ceilings' twice over, and those there is room for."""
-        ceilings = [case for key, case in self._jobs.items() if is_ceiling(case.sweep) and key in self._able]
+        able = self._able - self.planner.left_out
+        ceilings = [case for key, case in self._jobs.items() if is_ceiling(case.sweep) and key in able]
         looks = sum(max(0, 2 - is_probe(case.sweep) - self._count(case)) for case in ceilings)
         planned = self._pace.visits_left
-        return looks + (
-            self.protocol.visits * (len(self._able) - len(ceilings)) if planned is None else planned
-        )
+        return looks + (self.protocol.visits * (len(able) - len(ceilings)) if planned is None else planned)
 
     # ---- the visits
 
@@ -149,9 +159,8 @@ class Session:
         ceilings = [case for case in self._jobs.values() if is_ceiling(case.sweep)]
         others = [case for case in self._jobs.values() if not is_ceiling(case.sweep)]
         visits = self.protocol.visits
-        going = itinerary(
-            ceilings, others, visits, SEED, self._count, self._wants, lambda: self._sentinels(ceilings)
-        )
+        looks = (lambda: self._sentinels(ceilings), lambda: self._pace.done)
+        going = itinerary(ceilings, others, visits, SEED, self._count, self._wants, *looks)
         for case in going:
             made = self._made.get(case.key)
             if made is None or (made[-1].status in ("ok", "crashed") and not is_probe(case.sweep)):
@@ -162,16 +171,27 @@ class Session:
 
         StoreError if the row cannot be written.
         """
-        begin = time.perf_counter()
+        begin, starting_s = time.perf_counter(), self.starting_s
         made = self._made.get(case.key, [])
         refused = None if made else self._refusal(case)
         row = self._row(case, refused or self._ask(case), len(made))
         self._keep(row, sync=refused is None)  # a refusal costs nothing to find again
         self._giving_up.saw(case, row)
-        if refused is None and not is_ceiling(case.sweep):
-            launches_s = 4 * (row.median_s or 0.0)
-            self._pace.visited(time.perf_counter() - begin - (row.measure_s or 0.0) - launches_s)
+        if refused is None:
+            # A worker that had to be started is no part of what such a visit costs.
+            self._learn(case, row, time.perf_counter() - begin - (self.starting_s - starting_s))
         return row
+
+    def _learn(self, case: Case, row: Measurement, taken_s: float) -> None:
+        """What the visit that this row is of tells of those to come."""
+        if not is_ceiling(case.sweep):
+            beside_s = taken_s - (row.measure_s or 0.0) - 4 * (row.median_s or 0.0)
+            self.planner.visited(
+                case, row.visit == 0, beside_s, row.measure_s if row.status == "ok" else None
+            )
+            self._pace.visited()
+        elif row.visit == 0 and not is_probe(case.sweep):
+            self._pace.roof_measured(taken_s, row.measure_s or 0.0)
 
     def _keep(self, *rows: Measurement, sync: bool = True) -> None:
         assert self._journal is not None
@@ -179,7 +199,7 @@ class Session:
         for row in rows:
             self._made.setdefault(row.case, []).append(row)
             if is_ceiling(row.sweep):
-                self._launch_s.clear()
+                self._launch_s = {}
 
     def refuse(self, cases: Iterable[Case]) -> None:
         """Write the rows of cases that this device cannot run, all at once: without a GPU, thousands."""
@@ -203,7 +223,8 @@ class Session:
             return False
         if len(made) < self.protocol.visits:
             return case.key not in self.schedule.skipped
-        return self._pace.has_room(Job(case.key, self._launch_s.get(case.key)))
+        (job,) = self.planner.jobs([(case, self._launch_s.get(case.key), len(made))])
+        return self._pace.has_room(replace(job, visits=1))
 
     def _sentinels(self, ceilings: Iterable[Case]) -> list[Case]:
         """The first ceiling of arithmetic that has a time, and the first of memory."""
@@ -214,9 +235,9 @@ class Session:
                 found.setdefault(case.problem.flop > 0, case)
         return list(found.values())
 
-    def check(self, implementation: str, problem: Problem) -> dict[str, Any]:
-        """Columns status, reason and errors of one untimed launch."""
-        return self._worker.answer(asking.check(implementation, problem))
+    def check(self, implementation: str, problem: Problem, quick: bool = False) -> dict[str, Any]:
+        """Columns status, reason and errors of one untimed launch; `quick`: nothing is tuned for it."""
+        return self._worker.answer(asking.check(implementation, problem, quick))
 
     def examples(self, operator: str) -> list[dict[str, Any]]:
         """Parameters of the operator's examples, from the worker, which has torch."""
@@ -264,6 +285,11 @@ class Session:
         """Calibrated least seconds of one launch; None where a ceiling is missing."""
         return asking.predicted_s(case, self.device, ceilings)
 
+    @property
+    def has_ceilings(self) -> bool:
+        """Whether predictions rest on ceilings of this run."""
+        return any(seconds is not None for seconds in self._launch_s.values())
+
     def left_s(self) -> float | None:
         """About how many seconds the run will go on; None while nothing is known."""
         return self._pace.left_s()
@@ -273,6 +299,9 @@ class Session:
         if found := asking.impossible(case, self.device):
             return found
         if reason := self._giving_up.reason(case):
+            return {"status": "skipped", "reason": reason}
+        if case.key in self.planner.left_out:
+            reason = f"left out: the budget of {self.budget_s:g} s has no room for it"
             return {"status": "skipped", "reason": reason}
         if is_ceiling(case.sweep):
             limit_s = launch_limit_s(self.budget_s)
@@ -290,7 +319,7 @@ class Session:
     @property
     def schedule(self) -> Schedule:
         """Who may run for how long; looked at again as the run goes, from when the ceilings are known."""
-        return self._pace.plan(self._due, self.starting_s)
+        return self._pace.plan(self._due)
 
     def _due(self) -> list[Job]:
         """The visits that are still asked for, those of cases that were visited before first."""
@@ -301,19 +330,19 @@ class Session:
                 for key, case in self._jobs.items()
                 if key in self._able and not is_ceiling(case.sweep)
             }
-        begun: list[Job] = []
-        fresh: list[Job] = []
+        begun, fresh = [], []
         for key, launch_s in self._launch_s.items():
             made = self._made.get(key)
             if made is None:
-                fresh.append(Job(key, launch_s, self.protocol.visits))
+                fresh.append((self._jobs[key], launch_s, 0))
             elif made[-1].status == "ok" and len(made) < self.protocol.visits:
-                begun.append(Job(key, launch_s, self.protocol.visits - len(made)))
-        return begun + fresh
+                begun.append((self._jobs[key], launch_s, len(made)))
+        return self.planner.jobs([*begun, *fresh])
 
     def _ask(self, case: Case) -> dict[str, Any]:
-        sampling_s = (asking.PROBE_S if is_probe(case.sweep) else asking.CEILING_S)[self.device.kind]
-        if not is_ceiling(case.sweep):
+        if is_ceiling(case.sweep):
+            sampling_s = self.planner.ceiling_s(case)
+        else:
             sampling_s = self.schedule.sampling_s.get(case.key, self._pace.sampling.least_s)
         checked = (case.implementation, case.problem) in self._checked
         checked |= any(row.status == "ok" for row in self._made.get(case.key, ()))

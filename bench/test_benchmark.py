@@ -1,7 +1,8 @@
 """What `pytest bench/` collects.
 
 With --benchmark every case of the sweeps, timed by the worker; without, every implementation that this
-device has, at its own awkward examples, against its float64 reference. Cases travel as plain text, since
+device has, at a few of its own awkward examples (--bench-all-examples: at all of them), against its float64
+reference. Cases travel as plain text, since
 pytest-benchmark writes parameters into its JSON.
 """
 

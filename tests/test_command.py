@@ -236,3 +236,15 @@ def test_a_plot_follows_from_the_results_alone(sweep: Path, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     made = list((tmp_path / "f").rglob("*.png"))
     assert len(made) >= 3 and all(p.stat().st_mtime >= began - 1 for p in made)
+
+
+def test_a_few_examples_stand_for_all_and_the_others_are_said_in_one_line() -> None:
+    few, every = (
+        bench("-k", "softmax and float16", "--collect-only", *words)
+        for words in ([], ["--bench-all-examples"])
+    )
+    assert few.returncode == every.returncode == 0, few.stdout + every.stdout
+    count = {done.stdout.count("test_correct[softmax") for done in (few, every)}
+    assert len(count) == 2 and min(count) > 1
+    assert f"{max(count) - min(count)} further examples are left out; --bench-all-examples" in few.stdout
+    assert "left out" not in every.stdout

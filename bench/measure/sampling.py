@@ -53,7 +53,7 @@ class Protocol:
     """One visit's samples are also cut into this many blocks in time order; drift widens the interval."""
     least_samples: int = 12
     most_samples: int = 2000
-    least_timed_s: float = 0.4
+    least_timed_s: float = 0.15
     """Timed work before a stop counts: long enough to see a neighbour, or another clock, come and go."""
     least_sample_s: float = 250e-6
     """Launches are batched until a sample lasts this long ..."""
@@ -116,7 +116,7 @@ def protocol(kind: Literal["cpu", "cuda"], visits: int = 1, regime: Regime = "su
             light_window_s=None,
         )
     if visits == 1:
-        return Protocol(regime=regime, least_timed_s=0.4 if regime == "sustained" else 0.1)
+        return Protocol(regime=regime, least_timed_s=0.15 if regime == "sustained" else 0.1)
     # Other cases keep the card loaded in between: a visit has only its own data and clock to get back to, and
     # a clock that still falls shows as visits that disagree.
     return Protocol(

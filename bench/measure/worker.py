@@ -2,7 +2,8 @@
 
     {"do": "hello"}                          -> what computes here: versions
     {"do": "examples", operator}             -> parameters of the operator's examples
-    {"do": "check", operator, ...}           -> whether an implementation is right at one problem
+    {"do": "check", operator, ...}           -> whether an implementation is right at one problem; "quick":
+                                                in its first configuration that compiles, nothing is tuned
     {"do": "measure", operator, ...}         -> the columns of one visit's row
     end of input                             -> exit
 
@@ -23,6 +24,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -200,7 +202,8 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
         return {"examples": [example.parameters() for example in operator.examples]}
     problem = operator.problem(**request["parameters"])
     if request["do"] == "check":
-        return check(bench, operator, request["implementation"], problem)
+        with _first_configuration() if request["quick"] and bench.device.type == "cuda" else nullcontext():
+            return check(bench, operator, request["implementation"], problem)
     bench.protocol = protocol(
         "cuda" if bench.device.type == "cuda" else "cpu", request["visits"], request["regime"]
     )
@@ -217,6 +220,13 @@ def respond(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     found = answer(bench, request)
     cause = bench.distrust()
     return found | {"renew": cause} if cause else found
+
+
+def _first_configuration() -> AbstractContextManager[None]:
+    """Tuned kernels take the first configuration that compiles."""
+    from kernels.tuning import first_that_compiles  # imports Triton, which a CPU need not have
+
+    return first_that_compiles()
 
 
 def main() -> None:

@@ -31,6 +31,7 @@ class Account:
             self.made.__getitem__,
             lambda case: self.made[case] < self.wanted(case),
             lambda: ["roof 1"] if self.made["roof 1"] else [],
+            lambda: sum(self.made[case] for case in cases) / (visits * len(cases)),
         )
         for case in going:
             self.order.append(case)
@@ -96,5 +97,25 @@ def test_a_resumed_run_makes_only_the_visits_that_are_missing() -> None:
 
 def test_it_ends_although_somebody_always_wants_more_but_is_not_visited() -> None:
     """A session may refuse a visit that the itinerary proposes."""
-    proposed = list(itinerary([], ["a", "b"], 1, 1, lambda _: 0, lambda _: True, lambda: []))
+    proposed = list(itinerary([], ["a", "b"], 1, 1, lambda _: 0, lambda _: True, lambda: [], lambda: 0.0))
     assert 2 <= len(proposed) <= 6
+
+
+def test_the_sentinel_is_looked_at_on_the_way_of_a_run_that_ends_early() -> None:
+    """Of a hundred cases there is time for eight: looks belong between these, not after them."""
+    order: list[str] = []
+    seen: Counter[str] = Counter()
+    going = itinerary(
+        ["roof 1"],
+        cases(100),
+        1,
+        1,
+        seen.__getitem__,
+        lambda case: seen[case] == 0 and sum(seen[name] for name in cases(100)) < 8,
+        lambda: ["roof 1"],
+        lambda: sum(seen[name] for name in cases(100)) / 8,
+    )
+    for case in going:
+        order.append(case)
+        seen[case] += 1
+    assert [at for at, case in enumerate(order) if case == "roof 1"] == [0, 3, 6, 9, 12]

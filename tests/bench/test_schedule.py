@@ -40,7 +40,7 @@ def test_nothing_known_is_no_reason_to_refuse() -> None:
 
 
 def test_what_does_not_fit_is_left_out_from_the_end() -> None:
-    found = schedule(jobs(50), 10, 120, overhead_s=0.2)
+    found = schedule(jobs(50), 10, 120)
     assert list(found.sampling_s) == [str(i) for i in range(len(found.sampling_s))]
     assert 10 / (LEAST_CASE_S + 0.3) < len(found.sampling_s) < 10 / LEAST_CASE_S
     assert set(found.skipped.values()) == {"left out: the budget of 120 s has no room for it"}
@@ -56,9 +56,18 @@ def test_the_shares_never_exceed_what_is_left() -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
     for _ in range(50):
-        some = [Job(str(i), 10 ** chance.uniform(-6, -0.8)) for i in range(100)]
-        left_s, overhead_s = chance.uniform(0, 200), chance.uniform(0, 1)
-        assert schedule(some, left_s, 120, overhead_s).total_s <= left_s + 1e-6
+        some = [
+            Job(
+                str(i),
+                10 ** chance.uniform(-6, -0.8),
+                beside_s=chance.uniform(0, 1),
+                first_s=chance.choice([0.0, 2.0]),
+                expected_s=chance.choice([None, 0.3]),
+            )
+            for i in range(100)
+        ]
+        left_s = chance.uniform(0, 200)
+        assert schedule(some, left_s, 120).total_s <= left_s + 1e-6
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 17, 100])

@@ -1,0 +1,97 @@
+"""Which examples are checked, and that a check tunes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import kernels
+from bench import plugin
+from bench.cover import Check, cover
+from bench.measure import worker
+from bench.spec import DeviceKind
+
+
+def checks(kind: DeviceKind, capability: tuple[int, int] | None) -> list[Check]:
+    """Every check there is on such a device."""
+    return [
+        Check(name, implementation.name, example.parameters())
+        for name in kernels.names()
+        for example in kernels.operator(name).examples
+        for implementation in example.implementations
+        if not example.missing(implementation.name, kind, capability)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "capability", "most"), [("cuda", (9, 0), 330), ("cpu", None, 80)])
+def test_a_few_examples_have_every_implementation_and_every_value_of_all(
+    kind: DeviceKind, capability: tuple[int, int] | None, most: int
+) -> None:
+    every = checks(kind, capability)
+    chosen = [every[index] for index in cover(every)]
+    print(Counter(check.operator for check in chosen))
+    assert len(chosen) <= most < len(every) / 5
+
+    def seen(some: list[Check]) -> set[Any]:
+        return {(check.family, feature) for check in some for feature in check.features}
+
+    assert seen(chosen) == seen(every)
+    names = {(check.operator, check.implementation) for check in chosen}
+    assert names == {(check.operator, check.implementation) for check in every}
+    assert cover(every) == cover(every) == sorted(cover(every))
+
+
+def test_kernels_held_to_a_tile_are_one_family_and_variants_are_not() -> None:
+    families = [Check("gemm", name, {}).family[1] for name in ("triton-256x128", "triton-64x64")]
+    assert families == ["triton-tile"] * 2
+    assert Check("gemm", "triton-split-k", {}).family == ("gemm", "triton-split-k")
+    assert Check("gemm", "cublaslt-64x64", {}).family != ("gemm", "triton-tile")
+
+
+def test_the_check_that_shows_most_comes_first_and_of_equals_the_first() -> None:
+    sizes = [{"m": 1, "dtype": "a"}, {"m": 2, "dtype": "a"}, {"m": 2, "dtype": "b"}, {"m": 1, "dtype": "b"}]
+    assert cover([Check("gemm", "x", size) for size in sizes]) == [0, 2]
+    assert cover([]) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "quick", "first"), [("cuda", True, True), ("cuda", False, False), ("cpu", True, False)]
+)
+def test_a_quick_check_on_a_gpu_takes_the_first_configuration_that_compiles(
+    monkeypatch: pytest.MonkeyPatch, kind: str, quick: bool, first: bool
+) -> None:
+    within: list[bool] = []
+    going = False
+
+    @contextmanager
+    def first_that_compiles() -> Iterator[None]:
+        """Stands in for that of kernels/tuning.py: a context manager without arguments."""
+        nonlocal going
+        going = True
+        yield
+        going = False
+
+    monkeypatch.setattr("kernels.tuning.first_that_compiles", first_that_compiles, raising=False)
+    monkeypatch.setattr(worker, "check", lambda *_: within.append(going) or {"status": "ok"})
+    request = {"do": "check", "operator": "launch", "implementation": "aten", "quick": quick}
+    bench = cast(Any, SimpleNamespace(device=SimpleNamespace(type=kind)))
+    assert worker.answer(bench, request | {"parameters": {"dtype": "float32"}}) == {"status": "ok"}
+    assert within == [first] and not going
+
+
+def test_examples_of_several_devices_are_chosen_for_each_and_what_is_broken_is_kept() -> None:
+    problem = kernels.problem("launch")(dtype="float32")
+    run = plugin.Run.__new__(plugin.Run)
+    first, second = cast(Any, object()), cast(Any, object())
+    run.sessions = [first, second]
+    run._examples = {
+        f"{n}{i}": (of, "aten", problem) for n, of in (("a", first), ("b", second)) for i in (1, 2)
+    }
+    run._broken = {"gemm-cannot-be-tested": "no compiler"}
+    assert run.few(["a1", "a2", "gemm-cannot-be-tested", "b1", "b2"]) == [0, 2, 3]
+    assert run.few(["a2"]) == [0], "whatever -k leaves has its cover"

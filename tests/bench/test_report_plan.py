@@ -1,0 +1,76 @@
+"""What a person is told before a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.planner import Forecast, Tally
+from bench.plugin import BUDGET_S, budget_s
+from bench.report import duration_text
+from bench.report_plan import forecast_lines, refined_line
+from bench.walking import in_turn
+from tests.bench import several
+from tests.bench.several import opened, small
+from tests.bench.test_planner import H100
+
+CEILINGS = Tally(82, 7, 84.0)
+SOME = Forecast(Tally(1445, 62, 504.0), Tally(14201, 62, 25000.0), CEILINGS, {}, {}, frozenset(), 12.0)
+ALL = Forecast(Tally(20, 1, 30.0), Tally(20, 1, 30.0), CEILINGS, {}, {}, frozenset(), 12.0)
+
+
+def test_how_many_cases_of_how_many_and_both_times_come_first() -> None:
+    first, second, third = forecast_lines(SOME, 600.0, "the datasheet of X")
+    assert first == (
+        "planned: 1,445 of 14,201 cases, of 62 of 62 sweeps, and 82 ceilings (1 min 24 s), "
+        "in about 10 min 00 s"
+    )
+    assert second == "all of them would take about 6 h 58 min (--bench-budget inf)"
+    assert third == "this rests on the datasheet of X"
+
+
+@pytest.mark.parametrize("budget", [None, 600.0])
+def test_where_there_is_time_for_all_nothing_is_said_of_a_budget(budget: float | None) -> None:
+    first, _ = forecast_lines(ALL, budget, "the datasheet of X")
+    assert first == "planned: all 20 cases of 1 sweep, and 82 ceilings, in about 2 min 06 s"
+
+
+def test_where_nothing_is_known_of_launches_no_number_is_made_up() -> None:
+    (line,) = forecast_lines(SOME, 120.0, "")
+    assert (
+        line.startswith("14,201 cases of 62 sweeps can run here; first 82 ceilings") and "about" not in line
+    )
+
+
+def test_after_the_ceilings_it_is_said_again() -> None:
+    line = refined_line(SOME)
+    assert "1,445 of 14,201 cases" in line and "8 min 24 s" in line and "6 h 56 min" in line
+
+
+def test_hours_are_hours() -> None:
+    assert [duration_text(s) for s in (59.4, 60, 3599, 3600, 25000)] == [
+        *("59 s", "1 min 00 s", "59 min 59 s", "1 h 00 min", "6 h 56 min")
+    ]
+
+
+def test_a_gpu_has_ten_minutes_unless_told_otherwise() -> None:
+    assert budget_s(None, "cuda") == BUDGET_S["cuda"] == 600 and budget_s(None, "cpu") == 120
+    assert budget_s("inf", "cuda") is None and budget_s("45", "cuda") == 45
+
+
+def test_a_session_prepares_what_it_plans_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tuning thousands of cases that there is no time for would take hours."""
+    several.stand_in(tmp_path, monkeypatch)
+    cases = small(tmp_path, list(range(1, 401)))
+    monkeypatch.setattr(several, "gpu", lambda index: H100)
+    (session,) = opened(tmp_path, cases, count=1, budget_s=60.0)
+    planned = session.forecast().keys
+    asked: list[str] = []
+    monkeypatch.setattr(session, "check", lambda *what: asked.append(str(what)) or {"status": "ok"})
+    session.prepare()
+    assert 0 < len(asked) == len(planned) < len(cases)
+    assert next(in_turn([session])).row.status == "ok"
+    session.close()
