@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from rich.console import Console
 
 import kernels
 from bench import sweep
-from bench.device import Device, DeviceError, chosen, detect
+from bench.device import Device, DeviceError, chosen, detect, unusable_gpu
 from bench.sweep import Loaded, SweepError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
@@ -370,6 +371,41 @@ def instruments(bench_device: DeviceOption = "auto") -> None:
     except (DeviceError, DeviceBusy) as error:
         refuse(str(error))
     raise typer.Exit(finished.returncode)
+
+
+@app.command()
+def doctor(
+    bench_device: DeviceOption = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="Only the part that takes three seconds.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Versions, every number, whole tracebacks.")
+    ] = None,
+) -> None:
+    """What of a run works on this machine, within a minute: a line each, PASS, WARN or FAIL with a remedy.
+
+    Exit code 0: healthy. 1: degraded, some line is WARN. 2: unusable, some line is FAIL; or the command was
+    misspelt or the device is in use, which is then said in a line that begins with `error:`.
+    """
+    from bench.doctor.command import report, run, write
+    from bench.lock import DeviceBusy, device_lock
+
+    begin = time.perf_counter()
+    try:
+        device = detect(bench_device)
+        unusable = unusable_gpu() if device.kind == "cpu" and bench_device == "auto" else ""
+        with device_lock(device.uuid, str(device), "the doctor") as unlocked:
+            if unlocked:
+                typer.echo(unlocked, err=True)
+            code, outcomes = run(device, unusable, quick, Console())
+    except (DeviceError, DeviceBusy) as error:
+        refuse(str(error))
+    typer.echo(f"{time.perf_counter() - begin:.0f} s")
+    if json_file is not None:
+        try:
+            write(json_file, report(device, quick, outcomes, time.perf_counter() - begin))
+        except OSError as error:
+            refuse(f"{json_file}: cannot be written: {error.strerror}")
+    raise typer.Exit(code)
 
 
 @app.command("self")

@@ -21,6 +21,25 @@ ALLOWED = {
     "bench/store.py": {"bench.seal", "bench.spec"},
     "bench/datasheet.py": {"bench.spec"},
     "bench/device.py": {"bench.spec", "bench.datasheet"},
+    "bench/doctor": {
+        *(
+            "bench.asking",
+            "bench.attended",
+            "bench.datasheet",
+            "bench.device",
+            "bench.doctor",
+            "bench.fitness",
+        ),
+        *(
+            "bench.measure",
+            "bench.plugin",
+            "bench.report",
+            "bench.row",
+            "bench.spec",
+            "bench.sweep",
+            "kernels",
+        ),
+    },
     "bench/lock.py": set[str](),
     "bench/measure/instruments.py": {"bench.spec", "bench.measure", "kernels"},  # a process of its own
     "bench/measure": {"bench.spec", "bench.measure"},
@@ -85,6 +104,9 @@ ALLOWED = {
 NO_TORCH = [
     *("bench.spec", "bench.sweep", "bench.store", "bench.device", "bench.session", "bench.plugin"),
     *("bench.report", "bench.listing", "bench.model.ceilings", "bench.model.roofline", "bench.judge.flags"),
+    *("bench.doctor.command", "bench.doctor.child", "bench.doctor.driver", "bench.doctor.packages"),
+    *("bench.doctor.operators", "bench.doctor.survival", "bench.doctor.capture", "bench.doctor.libraries"),
+    *("bench.doctor.rates", "bench.doctor.forecast", "bench.measure.fault"),
     *("bench.lock", "bench.overhead", "bench.measure.process", "bench.report_compare"),
     *("bench.report_score", "bench.judge.score", "bench.judge.speedup"),
     *("bench.model.structure", "bench.model.calibration", "bench.model.levels", "bench.model.one_tile"),
