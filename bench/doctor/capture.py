@@ -49,7 +49,9 @@ def captured(attended: Answering) -> Iterator[Finding]:
     numbers: dict[str, Any] = {"refused": refused, "after": after}
     seen = f"A launch that cannot be captured gave {requests.said(refused)} (clock {refused.get('clock')})"
     if refused.get("clock") == "graph" and refused["status"] == "ok":
-        yield failed(name, "A launch that synchronizes was captured all the same.", CAPTURE_REMEDY, **numbers)
+        yield failed(
+            name, "A launch that queries its stream was captured all the same.", CAPTURE_REMEDY, **numbers
+        )
     elif after["status"] != "ok" or after["clock"] != "graph":
         after_it = f"the next request gave {requests.said(after)} (clock {after.get('clock')})"
         yield failed(name, f"{seen}; {after_it}.", AFTER_REMEDY, **numbers)

@@ -83,11 +83,11 @@ def driver(torch: Mapping[str, Any], speaks: int, version: str) -> Finding:
         return failed(name, sentence, "Reinstall the driver (nvidia-smi must list the GPU).", **numbers)
     major, here = int(wheel.partition(".")[0]), f"{speaks // 1000}.{speaks % 1000 // 10}"
     if speaks // 1000 < major:
-        least = LEAST_DRIVER.get(major, f"of CUDA {major}")
-        sentence = f"torch was built for CUDA {wheel}; driver {version} speaks CUDA {here} at most."
-        remedy = (
-            f"Update the driver to {least} or later, or install a torch wheel built for CUDA {here} or older."
+        least = (
+            f"{LEAST_DRIVER[major]} or later" if major in LEAST_DRIVER else f"one that speaks CUDA {major}"
         )
+        sentence = f"torch was built for CUDA {wheel}; driver {version} speaks CUDA {here} at most."
+        remedy = f"Update the driver to {least}, or install a torch wheel built for CUDA {here} or older."
         return failed(name, sentence, remedy, **numbers)
     return passed(name, f"Driver {version} speaks CUDA {here}; torch was built for CUDA {wheel}.", **numbers)
 

@@ -22,7 +22,7 @@ class Fault(Problem):
         Implementation("hang", "never ends", ("cpu", "cuda"), {"float32": (0, 0)}),
         Implementation("kill", "is killed from outside", ("cpu", "cuda"), {"float32": (0, 0)}),
         Implementation(
-            "uncapturable", "synchronizes, which no capture allows", ("cuda",), {"float32": (0, 0)}
+            "uncapturable", "queries its stream, which ends a capture", ("cuda",), {"float32": (0, 0)}
         ),
     )
     length: int

@@ -54,8 +54,10 @@ def _kill(y: torch.Tensor) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _synchronize(y: torch.Tensor) -> None:
-    torch.cuda.synchronize()
+def _query(y: torch.Tensor) -> None:
+    torch.cuda.current_stream(
+        y.device
+    ).query()  # invalid for a stream that is captured; else waits for nothing
 
 
 def _inputs(problem: Fault, uniform: Uniform) -> tuple[torch.Tensor, ...]:
@@ -75,7 +77,7 @@ OPERATOR = Operator(
         "illegal": _then(_illegal),
         "hang": _then(_hang),
         "kill": _then(_kill),
-        "uncapturable": _then(_synchronize),
+        "uncapturable": _then(_query),
     },
     tolerance=lambda problem, implementation: 0.0,
     examples=[Fault(dtype="float32", length=1024)],
