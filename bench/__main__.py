@@ -43,6 +43,15 @@ def _left_out(sentence: str) -> None:
     typer.echo(f"left out: {sentence}", err=True)
 
 
+def _write(path: Path, text: str) -> None:
+    """Write a file, its folder too; refuse if that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        refuse(f"{path}: cannot be written: {error.strerror}")
+
+
 def _loaded(names: list[str], device: str) -> tuple[Device, list[Loaded]]:
     try:
         found = detect(device)
@@ -317,13 +326,9 @@ def nightly(
     code = worst(one.exit_code for one in nights)
     page = "\n".join(nightly_lines(nights))
     typer.echo(f"\n{page}")
-    try:
-        for path, text in ((summary, page), (json_file, nightly_json(nights, code))):
-            if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
-    except OSError as error:
-        refuse(f"{path}: cannot be written: {error.strerror}")
+    for path, text in ((summary, page), (json_file, nightly_json(nights, code))):
+        if path is not None:
+            _write(path, text)
     raise typer.Exit(code)
 
 
@@ -386,25 +391,25 @@ def doctor(
     Exit code 0: healthy. 1: degraded, some line is WARN. 2: unusable, some line is FAIL; or the command was
     misspelt or the device is in use, which is then said in a line that begins with `error:`.
     """
-    from bench.doctor.command import report, run, write
+    from bench.doctor.command import report, run
     from bench.lock import DeviceBusy, device_lock
 
     begin = time.perf_counter()
     try:
+        if json_file is not None:
+            _write(json_file, "")  # a minute later it would be a pity
         device = detect(bench_device)
         unusable = unusable_gpu() if device.kind == "cpu" and bench_device == "auto" else ""
         with device_lock(device.uuid, str(device), "the doctor") as unlocked:
             if unlocked:
                 typer.echo(unlocked, err=True)
             code, outcomes = run(device, unusable, quick, Console())
+        seconds = time.perf_counter() - begin
+        typer.echo(f"{seconds:.0f} s")
+        if json_file is not None:
+            _write(json_file, report(device, quick, outcomes, seconds))
     except (DeviceError, DeviceBusy) as error:
         refuse(str(error))
-    typer.echo(f"{time.perf_counter() - begin:.0f} s")
-    if json_file is not None:
-        try:
-            write(json_file, report(device, quick, outcomes, time.perf_counter() - begin))
-        except OSError as error:
-            refuse(f"{json_file}: cannot be written: {error.strerror}")
     raise typer.Exit(code)
 
 

@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import chain
 from typing import Any
 
 from bench.device import detect
@@ -25,11 +26,16 @@ BROKEN = (
 )
 
 
+READY = Finding("PASS", "", "")
+"""What `findings` yields first, unless the import fails; it is not shown."""
+
+
 def findings(request: dict[str, Any]) -> Iterator[Finding]:
     """What the module of a group finds; an exception, in its import too, is a finding."""
 
     def look() -> Iterator[Finding]:
         group = import_module(request["group"])
+        yield READY
         yield from group.findings(detect(request["device"]), request["parent"])
 
     return guarded("unfinished", BROKEN, look)
@@ -46,6 +52,8 @@ def main() -> None:
         answer: dict[str, Any] = {"end": False}
         if "group" in request:
             found = findings(request)
+            first = next(found)
+            found = found if first is READY else chain([first], found)
         else:
             finding = next(found, None)
             answer = {"end": True} if finding is None else finding.json()

@@ -7,7 +7,6 @@ import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -88,6 +87,8 @@ def verdict(outcomes: list[Outcome]) -> str:
     levels = [finding.level for finding in all_findings(outcomes)]
     counts = ", ".join(f"{levels.count(level)} {level}" for level in STYLES)
     code = exit_code(all_findings(outcomes))
+    if any(one.name == "worker" and one.level == "FAIL" for one in all_findings(outcomes)):
+        counts += "; nothing else was asked, since no worker starts"
     return f"\n{VERDICTS[code]} (exit code {code}): {counts}"
 
 
@@ -117,9 +118,3 @@ def report(device: Device, quick: bool, outcomes: list[Outcome], seconds: float)
         ],
     }
     return json.dumps(content, indent=1) + "\n"
-
-
-def write(path: Path, text: str) -> None:
-    """Write the JSON file, its folder too. OSError if that is not possible."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)

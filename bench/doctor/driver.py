@@ -18,6 +18,7 @@ import pynvml
 from bench.device import Device
 from bench.doctor.finding import Finding, failed, passed, warned
 from bench.fitness import fitness
+from bench.measure.nvml import NvmlGpu
 
 LEAST_DRIVER = {11: "450.80", 12: "525.60", 13: "580.65"}
 """CUDA's major version -> first driver that runs all of its minor versions (CUDA release notes, Table 2)."""
@@ -118,6 +119,13 @@ def datasheet(device: Device) -> Finding:
 def neighbours(device: Device, nvml: Any = pynvml, root: Path = Path("/")) -> Iterator[Finding]:
     """What bench/fitness.py has against measuring now; `nvml` and `root` as it takes them."""
     found = fitness(device, nvml, root)
+    if device.kind == "cuda" and NvmlGpu(device.uuid, nvml).processes() is None:
+        sentence = f"{device}: NVML does not say who else uses it."
+        remedy = (
+            "Let the container see NVML (--gpus all, or the utility capability), or be sure of it yourself."
+        )
+        yield warned("neighbours", sentence, remedy)
+        return
     for one in found:
         yield (failed if one.refuses else warned)(one.kind, f"{device}: {one.sentence}.", REMEDIES[one.kind])
     if not found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -105,32 +106,53 @@ class Examination:
         self._running: set[Process] = set()
 
     def outcomes(self, groups: list[Group]) -> Iterator[Outcome]:
-        """Those of the groups, in their order: quick ones first, then side by side, then those that time."""
-        lanes = max(1, (os.cpu_count() or 1) // CORES_A_LANE)
+        """Those of the groups: quick ones first, then side by side, then those that time something.
+
+        If no worker starts, the rest is left out: each would say the same.
+        """
         for group in groups:
             if group.quick:
-                yield self.outcome(group)
-        with ThreadPoolExecutor(lanes) as pool:
+                outcome = self.outcome(group)
+                yield outcome
+                if any(one.name == "worker" and one.level == "FAIL" for one in outcome.findings):
+                    return
+        lanes = max(1, (os.cpu_count() or 1) // CORES_A_LANE)
+        together = [group for group in groups if not (group.quick or group.times)]
+        timing = [group for group in groups if group.times and not group.quick]
+        # A process dies with the thread that started it, so both pools live to the end.
+        with ThreadPoolExecutor(lanes) as pool, ThreadPoolExecutor(max(1, len(timing))) as ahead:
             try:
-                yield from pool.map(self.outcome, [g for g in groups if not (g.quick or g.times)])
-            except BaseException:  # interrupted: the pool would wait for what is running
-                pool.shutdown(wait=False, cancel_futures=True)
+                # Those that time something import what they need while nothing is timed yet.
+                begun = [(group, ahead.submit(self.begun, group)) for group in timing]
+                yield from pool.map(self.outcome, together)
+                for group, child in begun:
+                    yield self.outcome(group, child.result())
+            except BaseException:  # interrupted: the pools would wait for what is running
+                for running in (pool, ahead):
+                    running.shutdown(wait=False, cancel_futures=True)
                 for one in list(self._running):
                     one.kill()
                 raise
-        for group in groups:
-            if group.times and not group.quick:
-                yield self.outcome(group)
 
-    def outcome(self, group: Group) -> Outcome:
-        """What one group found. A hang or a crash of its process is one more finding, a failure."""
-        began = last = self._now()
-        found: list[Finding] = []
+    def begun(self, group: Group) -> Process:
+        """A process that has imported the group; one that could not says so when it is asked."""
         child = self._start(self._device)
         self._running.add(child)
+        request: dict[str, Any] = {"group": group.module, "device": self._device.kind}
+        with contextlib.suppress(WorkerDied):
+            child.ask(request | {"parent": self._parent}, group.deadline_s)
+        return child
+
+    def outcome(self, group: Group, begun: Process | None = None) -> Outcome:
+        """What one group found, in its process if that was begun before.
+
+        A hang or a crash of the process is one more finding, a failure.
+        """
+        began = last = self._now()
+        found: list[Finding] = []
+        child = begun or self.begun(group)
+        answer: dict[str, Any] = {}
         try:
-            request: dict[str, Any] = {"group": group.module, "device": self._device.kind}
-            answer = child.ask(request | {"parent": self._parent}, group.deadline_s)
             while not answer.get("end"):
                 answer = child.ask({"do": "next"}, max(0.0, began + group.deadline_s - self._now()))
                 here = self._now()

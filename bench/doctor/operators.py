@@ -19,7 +19,7 @@ from bench.measure.process import WorkerDied
 from bench.row import SEED
 from bench.spec import Problem
 
-WITHIN_S = 40.0
+WITHIN_S = 25.0
 """After this no further check is begun; what was not reached is said."""
 MOST_WORKERS = 8
 CORES_A_WORKER = 2
@@ -70,6 +70,7 @@ class Asking(Protocol):
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """One for each operator; on a GPU by several workers at once, since each compiles on one core."""
+    began_s = time.monotonic()
     examples = _examples(device)
     asked, refused = questions(device, examples)
     cores = os.cpu_count() or 1
@@ -78,7 +79,8 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     def start() -> Asking:
         return Attended(device, SEED, WITHIN_S)
 
-    yield from judged(answers(asked, start, workers), asked, refused)
+    left_s = WITHIN_S - (time.monotonic() - began_s)
+    yield from judged(answers(asked, start, workers, left_s), asked, refused)
 
 
 def _examples(device: Device) -> dict[str, list[Problem]]:
@@ -139,7 +141,7 @@ def answers(
     asked: Sequence[Question],
     start: Callable[[], Asking],
     workers: int,
-    within_s: float = WITHIN_S,
+    within_s: float,
     now: Callable[[], float] = time.monotonic,
 ) -> list[Answer]:
     """In the order of the questions; those not begun within `within_s` seconds are missing.

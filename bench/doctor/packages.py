@@ -36,7 +36,9 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
         yield worker(attended.hello, attended.starting_s)
         yield agreement(attended.hello, parent)
     except WorkerDied as death:
-        yield failed("worker", f"No worker starts: {death}.", _install("."), str(death))
+        tried = "torch" if device.kind == "cpu" else "torch; torch.zeros(1, device='cuda')"
+        remedy = f'Mend this first, which must end without an error: {sys.executable} -c "import {tried}"'
+        yield failed("worker", f"No worker starts: {death}.", remedy, str(death))
     finally:
         attended.close()
     if device.kind == "cuda":

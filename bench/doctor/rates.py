@@ -23,7 +23,7 @@ LOW_REMEDY = (
     "Look at the clock, power limit and neighbours above; a GPU that is held back measures its brake."
 )
 HIGH_REMEDY = "Do not measure: nothing exceeds its peak, so the clock or bench/devices is wrong. Report it."
-UPDATE_REMEDY = "Look at the rows above: if they failed, mend that first."
+ROW_REMEDY = "Look at the lines above, and at the row in the JSON file: mend what it names first."
 LATE_REMEDY = "Leave the processor to the run: the host queued launches later than the spin lasted."
 
 
@@ -53,7 +53,7 @@ def rated(attended: Answering, device: Device) -> Iterator[Finding]:
 def share(name: str, row: Mapping[str, Any], amount: int, unit: str, peak: float | None) -> Finding:
     """How much of the datasheet's `peak`, in `unit`, a row reached that did `amount` of work a launch."""
     if row["status"] != "ok":
-        return failed(name, f"Its row is {requests.said(row)}.", LOW_REMEDY, row=dict(row))
+        return failed(name, f"Its row is {requests.said(row)}.", ROW_REMEDY, row=dict(row))
     rate = amount / row["median_s"]
     numbers = {"rate": rate, "peak": peak, "row": dict(row)}
     at = f" at {1e-6 * row['sm_clock_hz']:.0f} MHz" if row.get("sm_clock_hz") else ""
@@ -77,7 +77,7 @@ def late(rows: list[dict[str, Any]]) -> Finding:
     known = [count for count in counts if count is not None]
     starts = [row["clock_start_s"] for row in rows if row.get("clock_start_s") is not None]
     if not known:
-        return warned("late samples", "Rows do not say how many samples were late.", UPDATE_REMEDY)
+        return warned("late samples", "Rows do not say how many samples were late.", ROW_REMEDY)
     sentence = f"{sum(known)} late samples in {len(known)} rows"
     sentence += f"; a graph takes {1e6 * max(starts):.1f} us to start." if starts else "."
     if sum(known):

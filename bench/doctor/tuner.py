@@ -26,6 +26,7 @@ PROBLEM: dict[str, Any] = {
     "w": 32,
 }
 """Of activations: its five candidates compile in a second."""
+NO_DRIVER = "CUDA driver 0.0"
 REMEDY = (
     "Every Triton kernel that chooses its tile would be an error: report it with the JSON file's traceback."
 )
@@ -72,6 +73,10 @@ def looked(
 
     def versions() -> Iterator[Finding]:
         said = tuner.versions()
+        if NO_DRIVER in said:
+            sentence = f"The tuner does not learn the driver's version: {said}."
+            yield failed("tuner versions", sentence, REMEDY)
+            return
         yield passed("tuner versions", f"Choices are kept for {said}.", versions={"tuner": said})
 
     def question() -> Iterator[Finding]:

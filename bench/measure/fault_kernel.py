@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -12,9 +10,12 @@ FAR = 1 << 42
 """float32 elements beyond an output, 16 TiB: no device has memory there."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _store(pointer: Any, offset: Any) -> None:
-    """Write one float32 at `pointer` [any] + `offset`."""
+@triton.jit
+def _store(  # type: ignore[no-untyped-def]
+    pointer,  # of float32
+    offset,  # elements
+):
+    """pointer[offset] = 1."""
     tl.store(pointer + offset, 1.0)
 
 

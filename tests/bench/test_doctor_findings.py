@@ -88,6 +88,12 @@ def test_neighbours_and_states_that_refuse_fail_and_others_warn() -> None:
     }
 
 
+def test_where_nvml_is_silent_nobody_is_not_claimed() -> None:
+    for silent in (FakeNvml(initialised=False), FakeNvml(lost=True), FakeNvml(pids=None)):
+        (found,) = driver.neighbours(device(), silent)
+        assert (found.level, found.name) == ("WARN", "neighbours") and "NVML" in found.remedy
+
+
 def test_a_cpu_that_others_use_is_degraded(tmp_path: Path) -> None:
     (tmp_path / "proc" / "pressure").mkdir(parents=True)
     (tmp_path / "proc" / "stat").write_text("cpu 1\ncpu0 1\ncpu1 1\n")
@@ -261,6 +267,12 @@ def test_a_name_that_torch_does_not_have_is_seen_with_its_cause(tmp_path: Path) 
     (versions, *_) = tuner.looked(broken, broken.build, broken.forget, tmp_path)
     assert versions.level == "FAIL" and "_cuda_getDriverVersion" in versions.sentence
     assert "Traceback" in versions.error
+
+    class Blind(Tuner):
+        def versions(self) -> str:
+            return "triton 3.7.1, ptxas 13.0, CUDA driver 0.0"
+
+    assert Blind(tmp_path).looked()["tuner versions"] == "FAIL"
 
 
 def test_runs_keep_their_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
