@@ -18,7 +18,7 @@ DRAWN := $(FIGURES)/readme
 # Tests that neither time anything nor start a run: they may share the processors.
 TOGETHER := tests/kernels tests/plots tests/test_imports.py $(wildcard tests/test_workflow*.py) \
 	$(wildcard $(addprefix tests/bench/test_,$(addsuffix .py,calibration ceilings change_points compare* coverage \
-	datasheet duel efficiency exporting* fitness flags gathering history* importing* journal* levels* model nightly \
+	datasheet doctor* duel efficiency exporting* fitness flags gathering history* importing* journal* levels* model nightly \
 	our_sweeps predicting published quantization report_ceilings score several_gpus shard speedup structure sweep \
 	transfer visits)))
 

@@ -76,6 +76,9 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     cores = os.cpu_count() or 1
     workers = 1 if device.kind == "cpu" else max(1, min(MOST_WORKERS, cores // CORES_A_WORKER))
 
+    # Each worker would start a pool of compiling processes, one for each core.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+
     def start() -> Asking:
         return Attended(device, SEED, WITHIN_S)
 
@@ -203,7 +206,7 @@ def _of_operator(name: str, answered: Sequence[Answer], reasons: Counter[str]) -
     if declined:
         sentence += f" Unsupported: {_few([f'{why} ({n})' for why, n in declined.items()], '; ')}."
     if reasons:
-        sentence += f" {sum(reasons.values())} others are not for this device."
+        sentence += f" Not for this device: {sum(reasons.values())}."
     return passed(name, sentence, **numbers)
 
 

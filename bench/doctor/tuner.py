@@ -30,6 +30,7 @@ NO_DRIVER = "CUDA driver 0.0"
 REMEDY = (
     "Every Triton kernel that chooses its tile would be an error: report it with the JSON file's traceback."
 )
+PASSED_OVER_REMEDY = "Measure all the same, with the other candidates; report what does not compile."
 WRITE_REMEDY = (
     "Make kernels/tuned writable; without it each run asks every question anew, for an hour or more."
 )
@@ -86,8 +87,7 @@ def looked(
             yield failed("tuner asks", "The device was not asked which candidate is fastest.", REMEDY)
             return
         answers = written(folder)
-        sentence = f"The device was asked in {asked.tuning_s:.1f} s: {answers or 'nothing was written'}."
-        yield passed("tuner asks", sentence, tuning_s=asked.tuning_s, answers=answers)
+        yield answered(asked.tuning_s, answers)
         if not answers:
             yield warned("tuner remembers", "The choice was not written down.", WRITE_REMEDY)
             return
@@ -102,6 +102,17 @@ def looked(
 
     yield from guarded("tuner versions", REMEDY, versions)
     yield from guarded("tuner asks", REMEDY, question)
+
+
+def answered(tuning_s: float, answers: Mapping[str, Mapping[str, Any]]) -> Finding:
+    """What the device said, and which candidates it could not be asked about."""
+    numbers: dict[str, Any] = {"tuning_s": tuning_s, "answers": dict(answers)}
+    chosen = [f"{one['configuration']}, {one['median_us']} us" for one in answers.values()]
+    sentence = f"The device was asked in {tuning_s:.1f} s and chose {'; '.join(chosen) or 'in silence'}."
+    if passed_over := [text for one in answers.values() for text in one.get("passed_over", ())]:
+        sentence += f" Candidates that do not run here: {'; '.join(passed_over)}."
+        return warned("tuner asks", sentence, PASSED_OVER_REMEDY, **numbers)
+    return passed("tuner asks", sentence, **numbers)
 
 
 def written(folder: Path) -> dict[str, Any]:

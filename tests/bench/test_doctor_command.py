@@ -54,6 +54,12 @@ def test_wrong_usage_is_a_sentence_and_nothing_is_looked_at(words: list[str], sa
     assert says in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+def test_make_bench_begins_with_a_quick_look() -> None:
+    done = subprocess.run(["make", "-n", "bench"], cwd=ROOT, capture_output=True, text=True, check=True)
+    quick, measured = (done.stdout.index(words) for words in ("bench doctor --quick", "pytest bench/ --b"))
+    assert quick < measured
+
+
 def test_a_worker_knows_the_doctors_operator() -> None:
     bench = make_bench("cpu", 1 << 20, 1)
     problem = Fault(dtype="float32", length=1000)

@@ -227,6 +227,7 @@ class Tuner:
     def __init__(self, folder: Path, writes: bool = True, reads: bool = True, asks: bool = True) -> None:
         self.folder, self.writes, self.reads, self.asks = folder, writes, reads, asks
         self.forgotten = 0
+        self.passed_over: list[str] = []
 
     def versions(self) -> str:
         return "triton 3.7.1, ptxas 13.0"
@@ -239,7 +240,9 @@ class Tuner:
         if not self.asks or (self.reads and path.exists()):
             return Launch(lambda: ())
         if self.writes:
-            path.write_text(json.dumps({"versions": {"activations 12": {"question": {"of": 5}}}}))
+            answer: dict[str, Any] = {"configuration": "2048 w4", "median_us": 12.5, "of": 5}
+            answer |= {"passed_over": self.passed_over} if self.passed_over else {}
+            path.write_text(json.dumps({"versions": {"activations 12": {"question": answer}}}))
         return Launch(lambda: (), tuning_s=1.5)
 
     def looked(self) -> dict[str, str]:
@@ -250,6 +253,14 @@ def test_a_question_is_asked_written_and_read(tmp_path: Path) -> None:
     right = {"tuner versions": "PASS", "tuner asks": "PASS", "tuner remembers": "PASS"}
     made = Tuner(tmp_path)
     assert made.looked() == right and made.forgotten == 2
+
+
+def test_candidates_that_do_not_compile_are_named(tmp_path: Path) -> None:
+    made = Tuner(tmp_path)
+    made.passed_over = ["4096 w8: CompilationError: None has no dtype"]
+    found = {one.name: one for one in tuner.looked(made, made.build, made.forget, tmp_path)}
+    assert found["tuner asks"].level == "WARN" and "None has no dtype" in found["tuner asks"].sentence
+    assert found["tuner remembers"].level == "PASS"
 
 
 def test_a_tuner_that_forgets_or_never_asks_is_seen(tmp_path: Path) -> None:
@@ -290,6 +301,8 @@ def test_each_library_is_called_and_judged_by_its_answer() -> None:
     stub = Stub({}, OK)
     assert levels(libraries.called(stub)) == dict.fromkeys(names, "PASS")
     assert len(stub.asked) == len(names)
+    for _, operator, implementation, parameters in libraries.CALLS:
+        assert not kernels.problem(operator)(**parameters).missing(implementation, "cuda", (9, 0))
     lying = {
         "cublaslt": row("unsupported", "nvmath-python is not installed"),
         "inductor": row("error", "no gcc"),
