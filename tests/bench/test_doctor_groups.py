@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from collections.abc import Iterator, Mapping
 from io import StringIO
 from typing import Any
 
@@ -179,6 +180,23 @@ def test_every_line_has_its_level_seconds_and_remedy_within_80_columns() -> None
     assert lines[2].startswith("FAIL  0.0 s illegal address    A [bold]long[/bold] sentence.")
     assert " ".join(" ".join(lines).split()).count("Remedy: Do something about it.") == 1
     assert "\x1b" not in text.getvalue()
+
+
+def test_a_wide_terminal_is_not_filled(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Seen:
+        def __init__(self, device: Device, parent: Mapping[str, Any]) -> None:
+            assert parent["unusable_gpu"] == "" and parent["python"]
+
+        def outcomes(self, groups: list[Group]) -> Iterator[Outcome]:
+            assert [group.name for group in groups] == ["driver", "packages"]
+            yield Outcome(BROKEN, [warned("load", "A long sentence. " * 20, "Wait.")], 1.0)
+
+    monkeypatch.setattr(command, "Examination", Seen)
+    text = StringIO()
+    code, outcomes = command.run(cpu, "", True, Console(file=text, width=300))
+    assert (code, len(outcomes)) == (1, 1) and "a quick look" in text.getvalue()
+    assert max(map(len, text.getvalue().splitlines())) <= 100
+    assert "degraded (exit code 1): 0 PASS, 1 WARN, 0 FAIL" in text.getvalue()
 
 
 def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
