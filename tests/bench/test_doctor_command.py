@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,12 @@ def test_make_bench_begins_with_a_quick_look() -> None:
 def test_a_worker_knows_the_doctors_operator() -> None:
     bench = make_bench("cpu", 1 << 20, 1)
     problem = Fault(dtype="float32", length=1000)
-    request = {"do": "check", "operator": "fault", "parameters": problem.parameters()}
+    request: dict[str, Any] = {
+        "do": "check",
+        "quick": True,
+        "operator": "fault",
+        "parameters": problem.parameters(),
+    }
     assert answer(bench, request | {"implementation": "good"})["status"] == "ok"
     declared = {one.name for one in Fault.implementations}
     assert {"illegal", "hang", "kill", "uncapturable"} < declared
