@@ -35,7 +35,7 @@ class Finding:
     error: str = ""
     """The whole traceback, or whatever else a library said."""
     seconds: float = 0.0
-    """Wall seconds that finding it out took; the parent fills them in."""
+    """Wall seconds that finding it out took; the parent fills them in unless the group knows better."""
 
     def json(self) -> dict[str, Any]:
         """As the JSON file holds it, which knows no infinity and no NaN: they are null there."""

@@ -157,7 +157,8 @@ class Examination:
                 answer = child.ask({"do": "next"}, max(0.0, began + group.deadline_s - self._now()))
                 here = self._now()
                 if "level" in answer:
-                    found.append(replace(Finding(**answer), seconds=here - last))
+                    finding = Finding(**answer)
+                    found.append(replace(finding, seconds=finding.seconds or here - last))
                     last = here
         except WorkerDied as death:
             found.append(replace(self._unfinished(group, death), seconds=self._now() - last))

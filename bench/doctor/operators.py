@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import kernels
@@ -177,7 +177,8 @@ def judged(
 ) -> Iterator[Finding]:
     """A line for each operator, then what was not reached."""
     for name, reasons in refused.items():
-        yield _of_operator(name, [one for one in answered if one.question.problem.operator == name], reasons)
+        of_it = [one for one in answered if one.question.problem.operator == name]
+        yield replace(_of_operator(name, of_it, reasons), seconds=sum(one.seconds for one in of_it))
     if left := len(asked) - len(answered):
         reached = {one.question for one in answered}
         names = [str(question) for question in asked if question not in reached]

@@ -17,6 +17,8 @@ from bench.spec import Problem
 GRACE_S = 30.0
 GEMM: dict[str, Any] = {"dtype": "float16", "m": 8192, "n": 8192, "k": 8192, "layout": "NN"}
 COPY: dict[str, Any] = {"dtype": "float32", "kind": "copy", "length": 1 << 26}
+LATE = 0.05
+"""Share of a row's samples; below it the host was interrupted now and then, and no sample that counts was."""
 LEAST, MOST = 0.60, 1.05
 """Shares of a datasheet's peak between which a large GEMM and a copy lie on a device in good order."""
 LOW_REMEDY = (
@@ -74,18 +76,21 @@ def share(name: str, row: Mapping[str, Any], amount: int, unit: str, peak: float
 def late(rows: list[dict[str, Any]]) -> Finding:
     """Samples that were discarded because the device was through with the spin before all was queued."""
     counts = [row.get("late_samples") for row in rows]
+    samples = [row.get("samples", 0) for row in rows]
     known = [count for count in counts if count is not None]
     starts = [row["clock_start_s"] for row in rows if row.get("clock_start_s") is not None]
     if not known:
         return warned("late samples", "Rows do not say how many samples were late.", ROW_REMEDY)
     sentence = f"{sum(known)} late samples in {len(known)} rows"
     sentence += f"; a graph takes {1e6 * max(starts):.1f} us to start." if starts else "."
-    if sum(known):
-        return warned("late samples", sentence, LATE_REMEDY, late=counts, starts=starts)
-    return passed("late samples", sentence, late=counts, starts=starts)
+    numbers: dict[str, Any] = {"late": counts, "samples": samples, "starts": starts}
+    if any((count or 0) > LATE * many for count, many in zip(counts, samples, strict=True)):
+        return warned("late samples", sentence, LATE_REMEDY, **numbers)
+    return passed("late samples", sentence, **numbers)
 
 
 def _row(attended: Answering, implementation: str, problem: Problem) -> dict[str, Any]:
-    """The row without its samples."""
+    """The row with the number of its samples instead of them."""
     row = attended.answer(requests.measure(implementation, problem, "cuda", None), requests.SAMPLING_S)
-    return {name: value for name, value in row.items() if name != "samples_s"}
+    samples_s = row.pop("samples_s", [])
+    return row | {"samples": len(samples_s)}

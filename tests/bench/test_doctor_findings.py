@@ -208,7 +208,7 @@ def test_a_wrong_result_a_crash_and_what_was_not_reached_are_said() -> None:
     answered = [operators.Answer(asked[n], rows[n], 0.5) for n in range(4)]
     found = list(operators.judged(answered, asked, {"softmax": Counter({"aten is elsewhere": 2})}))
     assert levels(iter(found)) == {"softmax": "FAIL", "not reached": "WARN"}
-    assert "1 of 4 combinations are right" in found[0].sentence
+    assert "1 of 4 combinations are right" in found[0].sentence and found[0].seconds == 2.0
     assert (
         "number-1 float32 wrong: relative error 1.0; number-3 float32 crashed: SIGSEGV" in found[0].sentence
     )

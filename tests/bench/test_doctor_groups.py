@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -109,6 +110,8 @@ def test_a_deadline_is_the_whole_groups(cpu: Device) -> None:
     outcome = examination(cpu, child).outcome(Group("x.y", "", 2.5))
     assert child.deadlines == [2.5, 1.5, 0.5, 0.0] and child.closed
     assert [one.seconds for one in outcome.findings] == [2.0, 1.0] and outcome.seconds == 4.0
+    told = Child(clock, [replace(GOOD, seconds=7.0)])
+    assert examination(cpu, told).outcome(BROKEN).findings[0].seconds == 7.0
 
 
 def test_the_next_group_runs_after_one_has_died(cpu: Device) -> None:
