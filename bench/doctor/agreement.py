@@ -11,6 +11,7 @@ import torch
 from bench.device import Device
 from bench.doctor.finding import Finding, failed, passed, warned
 from bench.measure.instruments import Comparison, Given, Ratio, cpu_comparison, cuda_comparisons
+from bench.measure.run import Bench
 from bench.measure.worker import make_bench
 from bench.row import SEED
 from bench.spec import DeviceKind
@@ -45,12 +46,17 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     torch.set_num_threads(threads)
     bench = make_bench(device.kind, device.cache_byte, SEED)
     with torch.no_grad():
-        for name, given in ANCHORS[device.kind]:
-            if device.kind == "cpu":
-                compared = cpu_comparison(bench, given, threads, ROUNDS)
-            else:
-                compared = next(iter(cuda_comparisons(bench, given, ROUNDS)))
+        for name, compared in comparisons(bench, device.kind, threads):
             yield agreed(name, compared, device.kind)
+
+
+def comparisons(bench: Bench, kind: DeviceKind, threads: int) -> Iterator[tuple[str, Comparison]]:
+    """Name of each anchor and what every clock read."""
+    for name, given in ANCHORS[kind]:
+        if kind == "cpu":
+            yield name, cpu_comparison(bench, given, threads, ROUNDS)
+        else:
+            yield name, next(iter(cuda_comparisons(bench, given, ROUNDS)))
 
 
 def agreed(name: str, compared: Comparison, kind: DeviceKind) -> Finding:
