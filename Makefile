@@ -20,7 +20,7 @@ DRAWN := $(FIGURES)/readme
 # Tests that neither time anything nor start a run: they may share the processors.
 TOGETHER := tests/kernels tests/plots tests/test_imports.py $(wildcard tests/test_workflow*.py) \
 	$(wildcard $(addprefix tests/bench/test_,$(addsuffix .py,agreement attended calibration cause ceilings \
-	change_points compare* cover coverage datasheet dependencies duel efficiency exporting* first_* fitness flags \
+	change_points compare* cover coverage datasheet dependencies doctor* duel efficiency exporting* first_* fitness flags \
 	gathering giving_up history* importing* journal* levels* model nightly our_sweeps planner predicting price \
 	published quantization report_ceilings report_plan schedule score several_gpus shard speedup structure sweep \
 	torch_build transfer visits)))
@@ -29,7 +29,9 @@ TOGETHER := tests/kernels tests/plots tests/test_imports.py $(wildcard tests/tes
 
 setup: $(READY)
 
+# The doctor's exit code 1, degraded, stops nothing: the rows will say so themselves.
 bench: $(READY)
+	@$(RUN) -m bench doctor --quick || [ $$? -eq 1 ]
 	@$(RUN) -m pytest bench/ --benchmark; status=$$?; \
 	newest=$$(ls -t results/*/*.parquet 2>/dev/null | head -n 1); \
 	if [ -n "$$newest" ]; then $(RUN) -m plots "$$newest" -o $(FIGURES) && echo "rows: $$newest" && echo "figures: $(FIGURES)/"; fi; \

@@ -15,10 +15,11 @@ if __name__ == "__main__":
     refuse_if_missing(without=RUNNING)  # before the first import that could fail
 
 import typer
+from rich.console import Console
 
 import kernels
 from bench import sweep
-from bench.device import Device, DeviceError, chosen, detect
+from bench.device import Device, DeviceError, chosen, detect, unusable_gpu
 from bench.sweep import Loaded, SweepError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
@@ -43,6 +44,15 @@ def refuse(sentence: str) -> NoReturn:
 def _left_out(sentence: str) -> None:
     """A result file that cannot be read does not hide the others."""
     typer.echo(f"left out: {sentence}", err=True)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file, its folder too; refuse if that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        refuse(f"{path}: cannot be written: {error.strerror}")
 
 
 def _loaded(names: list[str], device: str) -> tuple[Device, list[Loaded]]:
@@ -341,13 +351,9 @@ def nightly(
     code = worst(one.exit_code for one in nights)
     page = "\n".join(nightly_lines(nights))
     typer.echo(f"\n{page}")
-    try:
-        for path, text in ((summary, page), (json_file, nightly_json(nights, code))):
-            if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
-    except OSError as error:
-        refuse(f"{path}: cannot be written: {error.strerror}")
+    for path, text in ((summary, page), (json_file, nightly_json(nights, code))):
+        if path is not None:
+            _write(path, text)
     raise typer.Exit(code)
 
 
@@ -439,6 +445,41 @@ def first_minutes(
     except OSError as error:
         refuse(f"--out {out}: {error.strerror}")
     raise typer.Exit(0 if all(one.is_fine for one in ran) else 1)
+
+
+@app.command()
+def doctor(
+    bench_device: DeviceOption = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="Only the part that takes three seconds.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Versions, every number, whole tracebacks.")
+    ] = None,
+) -> None:
+    """What of a run works on this machine, within a minute: a line each, PASS, WARN or FAIL with a remedy.
+
+    Exit code 0: healthy. 1: degraded, some line is WARN. 2: unusable, some line is FAIL; or the command was
+    misspelt or the device is in use, which is then said in a line that begins with `error:`.
+    """
+    from bench.doctor.command import report, run
+    from bench.lock import DeviceBusy, device_lock
+
+    begin = time.perf_counter()
+    try:
+        if json_file is not None:
+            _write(json_file, "")  # a minute later it would be a pity
+        device = detect(bench_device)
+        unusable = unusable_gpu() if device.kind == "cpu" and bench_device == "auto" else ""
+        with device_lock(device.uuid, str(device), "the doctor") as unlocked:
+            if unlocked:
+                typer.echo(unlocked, err=True)
+            code, outcomes = run(device, unusable, quick, Console())
+        seconds = time.perf_counter() - begin
+        typer.echo(f"{seconds:.0f} s")
+        if json_file is not None:
+            _write(json_file, report(device, quick, outcomes, seconds))
+    except (DeviceError, DeviceBusy) as error:
+        refuse(str(error))
+    raise typer.Exit(code)
 
 
 @app.command("self")

@@ -68,18 +68,24 @@ class Worker:
     """A child process that owns one device and answers one request at a time."""
 
     def __init__(
-        self, kind: str, cache_byte: int, seed: int, uuid: str | None = None, threads: int | None = None
+        self,
+        kind: str,
+        cache_byte: int,
+        seed: int,
+        uuid: str | None = None,
+        threads: int | None = None,
+        module: str = "bench.measure.worker",
     ) -> None:
         """Start it. `uuid` makes one GPU the only visible one; `threads` None leaves torch's choice.
 
-        It dies with the thread that calls this (lifeline.py).
+        `module` is what it runs. It dies with the thread that calls this (lifeline.py).
         """
         environment = device_environment(kind, uuid)
         environment |= {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
         settings = {"kind": kind, "cache_byte": cache_byte, "seed": seed, "uuid": uuid, "threads": threads}
         settings["parent"] = os.getpid()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.measure.worker", json.dumps(settings)],
+            [sys.executable, "-m", module, json.dumps(settings)],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,

@@ -37,6 +37,7 @@ import torch
 
 import kernels
 from bench.measure.clock import GraphClock, HostClock, StreamClock
+from bench.measure.fault_operator import OPERATOR as FAULT
 from bench.measure.lifeline import die_with
 from bench.measure.run import Bench, Limits, check, measure
 from bench.measure.sampling import protocol
@@ -197,7 +198,8 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     """The answer to one request."""
     if request["do"] == "hello":
         return hello(bench)
-    operator = kernels.operator(request["operator"])
+    faulty = request["operator"] == FAULT.problem.operator  # the doctor's: no sweep has it
+    operator = FAULT if faulty else kernels.operator(request["operator"])
     if request["do"] == "examples":
         return {"examples": [example.parameters() for example in operator.examples]}
     problem = operator.problem(**request["parameters"])

@@ -1,0 +1,85 @@
+"""Two anchors timed by our clocks and by independent ones, in turns, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from bench.device import Device
+from bench.doctor.finding import Finding, failed, passed, warned
+from bench.measure.instruments import Comparison, Given, Ratio, cpu_comparison, cuda_comparisons
+from bench.measure.run import Bench
+from bench.measure.worker import make_bench
+from bench.row import SEED
+from bench.spec import DeviceKind
+
+ANCHORS: Mapping[DeviceKind, Sequence[tuple[str, Given]]] = {
+    "cpu": (
+        ("clocks, GEMM", ("gemm", "onednn", {"dtype": "float32", "m": 512, "n": 512, "k": 512})),
+        ("clocks, copy", ("stream", "aten", {"dtype": "float32", "kind": "copy", "length": 1 << 22})),
+    ),
+    "cuda": (
+        ("clocks, GEMM", ("gemm", "cublas", {"dtype": "float16", "m": 4096, "n": 4096, "k": 4096})),
+        ("clocks, copy", ("stream", "aten", {"dtype": "float32", "kind": "copy", "length": 1 << 26})),
+    ),
+}
+"""Launches of a tenth of a millisecond and more, where fixed costs do not matter."""
+ROUNDS = 6
+AGREE = 0.02
+APART = 0.10
+"""Share beyond which no disturbance explains the difference."""
+REMEDY = {
+    "cpu": "Stop what else runs here and look again; python -m bench instruments asks at length.",
+    "cuda": "Look again on an idle GPU; python -m bench instruments asks at length, on more cases.",
+}
+APART_REMEDY = (
+    "Do not measure: one of the clocks lies. Run python -m bench instruments and report both outputs."
+)
+
+
+def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
+    """One for each anchor, data warm."""
+    threads = device.sm_count if device.kind == "cpu" else 1
+    torch.set_num_threads(threads)
+    bench = make_bench(device.kind, device.cache_byte, SEED)
+    with torch.no_grad():
+        for name, compared in comparisons(bench, device.kind, threads):
+            yield agreed(name, compared, device.kind)
+
+
+def comparisons(bench: Bench, kind: DeviceKind, threads: int) -> Iterator[tuple[str, Comparison]]:
+    """Name of each anchor and what every clock read."""
+    for name, given in ANCHORS[kind]:
+        if kind == "cpu":
+            yield name, cpu_comparison(bench, given, threads, ROUNDS)
+        else:
+            yield name, next(iter(cuda_comparisons(bench, given, ROUNDS)))
+
+
+def agreed(name: str, compared: Comparison, kind: DeviceKind) -> Finding:
+    """How far the clocks are apart at one anchor.
+
+    A CPU's clocks all read one counter, so only its neighbours can drive them apart: that is no failure.
+    """
+    ours, *others = compared.median_s
+    known = {other: ratio for other in others if (ratio := compared.ours_over[other]) is not None}
+    unknown = [other for other in others if other not in known]
+    ratios = {other: asdict(ratio) for other, ratio in known.items()}
+    numbers: dict[str, Any] = {"median_s": compared.median_s, "ours_over": ratios}
+    listed = ", ".join(f"{ratio.middle:.3f} of {other}" for other, ratio in known.items())
+    sentence = f"{compared.case}: {1e6 * compared.median_s[ours]:.1f} us by {ours}, {listed or 'alone'}."
+    if unknown:
+        sentence += f" No ratio to {', '.join(unknown)}."
+    if kind == "cuda" and any(_least_off(ratio) > APART for ratio in known.values()):
+        return failed(name, sentence, APART_REMEDY, **numbers)
+    if unknown or any(abs(ratio.middle - 1) > AGREE for ratio in known.values()):
+        return warned(name, sentence, REMEDY[kind], **numbers)
+    return passed(name, sentence, **numbers)
+
+
+def _least_off(ratio: Ratio) -> float:
+    """The smallest share by which two clocks differ, as far as the interval of their ratio tells."""
+    return max(0.0, ratio.low - 1, 1 - ratio.high)

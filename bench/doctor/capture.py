@@ -1,0 +1,65 @@
+"""CUDA graphs: a launch is captured and replayed, and a failed capture harms nothing that comes after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bench.attended import Attended
+from bench.device import Device
+from bench.doctor import requests
+from bench.doctor.finding import Finding, failed, passed
+from bench.doctor.survival import Answering
+from bench.measure.fault import Fault
+from bench.row import SEED
+
+GRACE_S = 60.0
+CAPTURE_REMEDY = "Update the driver or torch: without graphs, times hold the gaps that the host leaves."
+AFTER_REMEDY = (
+    "Do not measure with this torch: rows after a failed capture may be wrong. Report the JSON file."
+)
+
+
+def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
+    """Of a GPU."""
+    attended = Attended(device, SEED, GRACE_S)
+    try:
+        yield from captured(attended)
+    finally:
+        attended.close()
+
+
+def captured(attended: Answering) -> Iterator[Finding]:
+    """Measure a launch that can be captured, one that cannot, and the first again."""
+    problem = Fault(dtype="float32", length=1 << 20)
+    good = requests.measure("good", problem, "cuda", None)
+    before = _row(attended, good)
+    name, where = "capture", f"clock {before.get('clock')}, {before.get('kernels') or 'kernels not named'}"
+    if before["status"] != "ok":
+        yield failed(name, f"A captured launch's row is {requests.said(before)}.", CAPTURE_REMEDY, row=before)
+        return
+    if before["clock"] != "graph":
+        yield failed(name, f"A plain launch was not captured: {where}.", CAPTURE_REMEDY, row=before)
+        return
+    yield passed(name, f"A launch was captured and replayed: {where}.", row=before)
+
+    refused = _row(attended, requests.measure("uncapturable", problem, "cuda", None))
+    after = _row(attended, good)
+    name = "failed capture"
+    numbers: dict[str, Any] = {"refused": refused, "after": after}
+    seen = f"A launch that cannot be captured gave {requests.said(refused)} (clock {refused.get('clock')})"
+    if refused.get("clock") == "graph" and refused["status"] == "ok":
+        yield failed(
+            name, "A launch that queries its stream was captured all the same.", CAPTURE_REMEDY, **numbers
+        )
+    elif after["status"] != "ok" or after["clock"] != "graph":
+        after_it = f"the next request gave {requests.said(after)} (clock {after.get('clock')})"
+        yield failed(name, f"{seen}; {after_it}.", AFTER_REMEDY, **numbers)
+    else:
+        yield passed(name, f"{seen}; the next request was right, by graph.", **numbers)
+
+
+def _row(attended: Answering, request: dict[str, Any]) -> dict[str, Any]:
+    """The row without its samples: hundreds of numbers that nobody reads here."""
+    row = attended.answer(request, requests.SAMPLING_S)
+    return {name: value for name, value in row.items() if name != "samples_s"}

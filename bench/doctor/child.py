@@ -1,0 +1,64 @@
+"""The process of one group: answers each request with the next finding, then with {"end": true}.
+
+    {"group": MODULE, "device": "cpu" or "cuda", "parent": {...}}  -> {"end": false}, ready to look
+    {"do": "next"}                                                 -> a finding, or {"end": true}
+
+Started by bench.measure.process.Worker, so it has the environment that the worker of a run has, and the
+parent outlives whatever happens here. What was found before a hang or a crash has been answered by then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from itertools import chain
+from typing import Any
+
+from bench.device import detect
+from bench.doctor.finding import Finding, guarded
+from bench.measure.lifeline import die_with
+
+BROKEN = (
+    "Read the traceback in the file that --json writes; if it blames no package, it is a bug of roofbench."
+)
+
+
+READY = Finding("PASS", "", "")
+"""What `findings` yields first, unless the import fails; it is not shown."""
+
+
+def findings(request: dict[str, Any]) -> Iterator[Finding]:
+    """What the module of a group finds; an exception, in its import too, is a finding."""
+
+    def look() -> Iterator[Finding]:
+        group = import_module(request["group"])
+        yield READY
+        yield from group.findings(detect(request["device"]), request["parent"])
+
+    return guarded("unfinished", BROKEN, look)
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # from here on, what a library prints is no answer
+    die_with(json.loads(sys.argv[1])["parent"])
+    found: Iterator[Finding] = iter(())
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer: dict[str, Any] = {"end": False}
+        if "group" in request:
+            found = findings(request)
+            first = next(found)
+            found = found if first is READY else chain([first], found)
+        else:
+            finding = next(found, None)
+            answer = {"end": True} if finding is None else finding.json()
+        answers.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main()

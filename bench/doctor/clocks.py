@@ -1,0 +1,164 @@
+"""Our clock: its step, its costs, and on a GPU whether its spin was calibrated on a loaded device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from bench.device import Device
+from bench.doctor.finding import Finding, failed, passed, warned
+from bench.measure.clock import GraphClock, HostClock
+
+FINE_S = 1e-6
+"""A host clock with longer steps needs batches of many launches."""
+EVENT_STEP_S = 0.5e-6
+"""cudaEventElapsedTime's documented resolution, which the clock reckons with."""
+SPIN_CYCLES = 1_000_000
+WARM_S = 0.3
+"""Load after which a GPU's clock is up."""
+OFF = 0.1
+"""Share by which the spin's calibration may be off: it is meant to last half as long again as needed."""
+NODES = (1, 100, 4096)
+LONG_PAIR_S = 20e-6
+LONG_NODE_S = 5e-6
+REPEATS = 7
+SPIN_REMEDY = (
+    "Do not trust times below 20 us: the spin ends before the launches are queued. Report the JSON file."
+)
+STEP_REMEDY = (
+    "Batches must last 400 of these steps: report the JSON file, so that the clock's resolution is mended."
+)
+SLOW_REMEDY = (
+    "Look for a tool that watches every launch (a profiler, a debugger, compute-sanitizer) and leave it out."
+)
+
+
+def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
+    """Of a CPU the host's clock, of a GPU events, spins and graphs."""
+    if device.kind == "cpu":
+        yield from host(HostClock(lambda: None))
+        return
+    import torch
+
+    x = torch.ones(1, device="cuda")
+    y = torch.empty_like(x)
+    yield from gpu(torch.cuda, lambda: torch.neg(x, out=y))
+
+
+def gpu(
+    cuda: Any, empty: Callable[[], Any], now: Callable[[], float] = time.perf_counter
+) -> Iterator[Finding]:
+    """Spins, events and graphs of `cuda`, which is torch.cuda or a simulation of it.
+
+    `empty` queues a kernel that does next to nothing; `now` is the host's clock.
+    """
+    cold = spin_rate(cuda)
+    clock = GraphClock(cuda, lambda: None, now)  # as a worker makes it, on a device that has just woken up
+    until = now() + WARM_S
+    while now() < until:
+        spin_rate(cuda)
+    yield spin(cold, median(spin_rate(cuda) for _ in range(REPEATS)), clock.cycles_per_s)
+    yield event_step(step_s(cuda))
+    pair_s = median(elapsed_s(cuda, 0) for _ in range(REPEATS))
+    sentence = f"Two events with nothing in between are {1e6 * pair_s:.1f} us apart."
+    if pair_s <= LONG_PAIR_S:
+        yield passed("empty pair", sentence, pair_s=pair_s)
+    else:
+        yield warned("empty pair", sentence, SLOW_REMEDY, pair_s=pair_s)
+    for _ in range(3):
+        empty()  # what a first call sets up must not be captured
+    yield graphs({nodes: graph_s(clock, empty, nodes) for nodes in NODES})
+
+
+def elapsed_s(cuda: Any, cycles: int) -> float:
+    """Seconds between two events around a spin of so many cycles; 0: around nothing, behind another spin."""
+    start, end = (cuda.Event(enable_timing=True) for _ in range(2))
+    if not cycles:
+        cuda._sleep(SPIN_CYCLES)  # the device must not wait for the host between the events
+    start.record()
+    if cycles:
+        cuda._sleep(cycles)
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e-3
+
+
+def spin_rate(cuda: Any) -> float:
+    """Cycles a second of the spinning kernel, at this moment."""
+    return SPIN_CYCLES / elapsed_s(cuda, SPIN_CYCLES)
+
+
+def step_s(cuda: Any) -> float:
+    """The smallest difference between spins of many lengths, seconds."""
+    times = sorted({elapsed_s(cuda, 20_000 + 97 * number) for number in range(200)})
+    return min((b - a for a, b in pairwise(times) if b - a > 1e-10), default=0.0)
+
+
+def graph_s(clock: GraphClock, empty: Callable[[], Any], nodes: int) -> float:
+    """Seconds between two events around a graph of so many empty kernels, the median of some."""
+    batch = clock.batch([empty] * nodes, False)
+    return median(batch() for _ in range(REPEATS))
+
+
+def spin(cold: float, warm: float, calibrated: float) -> Finding:
+    """Whether the spin is as long as it is meant to be once the device is warm. Rates are cycles a second."""
+    numbers: dict[str, Any] = {"cold_per_s": cold, "warm_per_s": warm, "calibrated_per_s": calibrated}
+    rates = f"{1e-6 * cold:.0f} MHz cold, {1e-6 * warm:.0f} MHz warm"
+    sentence = f"The spin that hides the host is calibrated at {1e-6 * calibrated:.0f} MHz ({rates})."
+    if calibrated < (1 - OFF) * warm:
+        return failed("spin", sentence, SPIN_REMEDY, **numbers)
+    return passed("spin", sentence, **numbers)
+
+
+def event_step(step: float) -> Finding:
+    """Whether events are as fine as the clock takes them to be."""
+    sentence = (
+        f"Events have steps of {1e6 * step:.2f} us; the clock reckons with {1e6 * EVENT_STEP_S:.2f} us."
+    )
+    if step > 1.05 * EVENT_STEP_S:
+        return warned("event step", sentence, STEP_REMEDY, step_s=step)
+    return passed("event step", sentence, step_s=step)
+
+
+def graphs(seconds: Mapping[int, float]) -> Finding:
+    """What a graph of empty kernels takes: its start, and each kernel. Nodes -> seconds."""
+    one, some, most = NODES
+    each_s = (seconds[most] - seconds[some]) / (most - some)
+    start_s = seconds[one] - each_s
+    numbers: dict[str, Any] = {"seconds": {str(nodes): time_s for nodes, time_s in seconds.items()}}
+    shown = ", ".join(f"{nodes}: {1e6 * time_s:.1f} us" for nodes, time_s in seconds.items())
+    sentence = (
+        f"Graphs of empty kernels take {shown}; "
+        f"{1e6 * each_s:.2f} us a kernel, {1e6 * start_s:.1f} us to start."
+    )
+    numbers |= {"each_s": each_s, "start_s": start_s}
+    if not 0 < each_s <= LONG_NODE_S:
+        return warned("empty graphs", sentence, SLOW_REMEDY, **numbers)
+    return passed("empty graphs", sentence, **numbers)
+
+
+def host(clock: HostClock) -> Iterator[Finding]:
+    """Its step, and the cost of a loop of empty calls."""
+    step_s = clock.resolution_s
+    if step_s <= FINE_S:
+        yield passed("clock step", f"The host's clock has steps of {1e9 * step_s:.0f} ns.", step_s=step_s)
+    else:
+        remedy = "Let the kernel use the processor's counter: clocksource tsc, if the machine's is steady."
+        yield warned(
+            "clock step", f"The host's clock has steps of {1e6 * step_s:.1f} us.", remedy, step_s=step_s
+        )
+    count = 10_000
+    empty_s = min(clock.batch([_nothing] * count, False)() for _ in range(REPEATS)) / count
+    if empty_s <= FINE_S:
+        sentence = f"An empty call is timed as {1e9 * empty_s:.0f} ns, which every time includes."
+        yield passed("empty call", sentence, empty_s=empty_s)
+    else:
+        sentence = f"An empty call is timed as {1e6 * empty_s:.1f} us, which every time includes."
+        yield warned("empty call", sentence, SLOW_REMEDY, empty_s=empty_s)
+
+
+def _nothing() -> None:
+    return

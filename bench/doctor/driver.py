@@ -1,0 +1,132 @@
+"""Driver against wheel, the device's datasheet, and whoever else uses the device.
+
+Asked before any worker is started, since whoever is on a GPU then is somebody else. Imports no torch: a wheel
+that the driver is too old for may refuse to be imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import runpy
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from bench.device import Device
+from bench.doctor.finding import Finding, failed, passed, warned
+from bench.fitness import fitness
+from bench.measure.nvml import NvmlGpu
+
+LEAST_DRIVER = {11: "450.80", 12: "525.60", 13: "580.65"}
+"""CUDA's major version -> first driver that runs all of its minor versions (CUDA release notes, Table 2)."""
+REMEDIES = {
+    "foreign processes": "Wait for them or stop them (nvidia-smi lists them): they disturb every row.",
+    "mig": "Measure a whole GPU, or turn MIG off (nvidia-smi -mig 0) if the machine is yours.",
+    "power limit": "Keep it, and compare only with rows of the same limit: every row records it.",
+    "persistence": "Turn it on (nvidia-smi -pm 1), or expect a slower start of each worker.",
+    "temperature": "Let the GPU cool down, and look at its fans and its neighbours.",
+    "clocks": "Look at nvidia-smi -q -d PERFORMANCE: an idle GPU is slowed by a fault of power or cooling.",
+    "load": "Stop what else runs on this machine, or expect wide intervals and flags on the rows.",
+    "pressure": "Stop what else runs on this machine, or expect wide intervals and flags on the rows.",
+    "quota": "Give the container whole processors: a quota stops them in the middle of a launch.",
+}
+"""Kind of bench.fitness.Unfit -> what to do."""
+
+
+def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
+    """On a GPU the driver, the datasheet and the neighbours; on a CPU the neighbours."""
+    if parent["unusable_gpu"]:
+        yield failed(
+            "GPU",
+            f"A CUDA driver is installed and gives no GPU: {parent['unusable_gpu']}.",
+            "Repair the driver (nvidia-smi must list the GPU), or ask for the CPU: --bench-device cpu.",
+        )
+    if device.kind == "cuda":
+        yield driver(torch_built_for(), driver_cuda(), device.driver)
+        yield datasheet(device)
+    yield from neighbours(device)
+
+
+def torch_built_for() -> Mapping[str, Any]:
+    """torch/version.py of the torch that would be imported; empty if there is none."""
+    found = find_spec("torch")
+    if found is None or not found.origin:
+        return {}
+    return runpy.run_path(str(Path(found.origin).with_name("version.py")))
+
+
+def driver_cuda(libcuda: str = "libcuda.so.1") -> int:
+    """Newest CUDA that the driver speaks, as cuDriverGetVersion says it (13000: 13.0); 0 if it does not."""
+    version = ctypes.c_int()
+    try:
+        refused = ctypes.CDLL(libcuda).cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return 0
+    return 0 if refused else version.value
+
+
+def driver(torch: Mapping[str, Any], speaks: int, version: str) -> Finding:
+    """Whether this torch can run on a driver that speaks CUDA `speaks`; `version` is the driver's own."""
+    name = "driver"
+    numbers: dict[str, Any] = {"driver_cuda": speaks, "driver": version, "torch": torch.get("__version__")}
+    wheel = str(torch.get("cuda") or "")
+    numbers["wheel_cuda"] = wheel
+    if not torch:
+        return failed(name, "torch is not installed.", "Install it: make setup.", **numbers)
+    if not wheel:
+        sentence = f"torch {torch['__version__']} was built without CUDA, and there is a GPU."
+        return failed(name, sentence, "Install a torch wheel built for CUDA.", **numbers)
+    if not speaks:
+        sentence = "The driver library does not say which CUDA it speaks."
+        return failed(name, sentence, "Reinstall the driver (nvidia-smi must list the GPU).", **numbers)
+    major, here = int(wheel.partition(".")[0]), f"{speaks // 1000}.{speaks % 1000 // 10}"
+    if speaks // 1000 < major:
+        least = (
+            f"{LEAST_DRIVER[major]} or later" if major in LEAST_DRIVER else f"one that speaks CUDA {major}"
+        )
+        sentence = f"torch was built for CUDA {wheel}; driver {version} speaks CUDA {here} at most."
+        remedy = f"Update the driver to {least}, or install a torch wheel built for CUDA {here} or older."
+        return failed(name, sentence, remedy, **numbers)
+    return passed(name, f"Driver {version} speaks CUDA {here}; torch was built for CUDA {wheel}.", **numbers)
+
+
+def datasheet(device: Device) -> Finding:
+    """Whether a file of bench/devices describes the GPU."""
+    sheet, name = device.datasheet, "datasheet"
+    assert sheet is not None, "a GPU has a datasheet, if only a derived one"
+    numbers: dict[str, Any] = {
+        "sm_count": device.sm_count,
+        "memory_byte": device.memory_byte,
+        "l2_byte": device.cache_byte,
+    }
+    if not device.derived:
+        sentence = (
+            f"{device.name} with {device.sm_count} SMs is described by bench/devices/{sheet.slug}.yaml."
+        )
+        return passed(name, sentence, **numbers)
+    sentence = f"No file of bench/devices describes {device.name} with {device.sm_count} SMs"
+    remedy = f"Write bench/devices/{device.slug}.yaml after its neighbours, with a source for each number."
+    if not sheet.rates:
+        sentence += ", so its peaks are unknown and its roofs are measured ones only."
+    else:
+        sentence += "; its peaks follow from the driver's clocks and may be some 8 % high."
+    return warned(name, sentence, remedy, **numbers)
+
+
+def neighbours(device: Device, nvml: Any = pynvml, root: Path = Path("/")) -> Iterator[Finding]:
+    """What bench/fitness.py has against measuring now; `nvml` and `root` as it takes them."""
+    found = fitness(device, nvml, root)
+    if device.kind == "cuda" and NvmlGpu(device.uuid, nvml).processes() is None:
+        sentence = f"{device}: NVML does not say who else uses it."
+        remedy = (
+            "Let the container see NVML (--gpus all, or the utility capability), or be sure of it yourself."
+        )
+        yield warned("neighbours", sentence, remedy)
+        return
+    for one in found:
+        yield (failed if one.refuses else warned)(one.kind, f"{device}: {one.sentence}.", REMEDIES[one.kind])
+    if not found:
+        yield passed("neighbours", "Nothing else uses the device or holds it back.")

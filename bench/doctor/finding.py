@@ -1,0 +1,87 @@
+"""What a group of the doctor reports: findings, each one line on the screen and one object in the JSON file.
+
+Needs no torch: the parent shows what the groups' processes send.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Level = Literal["PASS", "WARN", "FAIL"]
+EXIT_CODES: dict[Level, int] = {"PASS": 0, "WARN": 1, "FAIL": 2}
+VERDICTS = ("healthy", "degraded", "unusable")
+"""By exit code."""
+FAULTY = ("wrong", "error", "crashed", "timeout", "out_of_memory", "escaped")
+"""Statuses of a row that an implementation in good order never has."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    level: Level
+    name: str
+    """Short and fixed: docs/doctor.md explains it under this name."""
+    sentence: str
+    """What was seen."""
+    remedy: str = ""
+    """One sentence saying what to do; never empty for WARN and FAIL."""
+    numbers: dict[str, Any] = field(default_factory=dict)
+    """Every number behind the sentence, in SI units; plain values that JSON can hold."""
+    error: str = ""
+    """The whole traceback, or whatever else a library said."""
+    seconds: float = 0.0
+    """Wall seconds that finding it out took; the parent fills them in unless the group knows better."""
+
+    def json(self) -> dict[str, Any]:
+        """As the JSON file holds it, which knows no infinity and no NaN: they are null there."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def passed(name: str, sentence: str, **numbers: Any) -> Finding:
+    """Something that is as it should be."""
+    return Finding("PASS", name, sentence, numbers=numbers)
+
+
+def warned(name: str, sentence: str, remedy: str, error: str = "", **numbers: Any) -> Finding:
+    """Something that leaves numbers missing, unsteady or of another kind."""
+    return Finding("WARN", name, sentence, remedy, numbers, error)
+
+
+def failed(name: str, sentence: str, remedy: str, error: str = "", **numbers: Any) -> Finding:
+    """Something that makes a run's numbers wrong, or the run impossible."""
+    return Finding("FAIL", name, sentence, remedy, numbers, error)
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """0 healthy, 1 degraded (some WARN), 2 unusable (some FAIL)."""
+    return max((EXIT_CODES[finding.level] for finding in findings), default=0)
+
+
+def guarded(name: str, remedy: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """What `look` finds; an exception becomes the failure `name`, with the traceback, and ends it."""
+    try:
+        yield from look()
+    except Exception as error:
+        text = "".join(traceback.format_exception(error))
+        yield failed(name, f"{cause(error)}.", remedy, text)
+
+
+def cause(error: BaseException) -> str:
+    """`TypeName: last line that is not empty` of the innermost cause of this exception."""
+    while inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__):
+        error = inner
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return ": ".join([type(error).__name__, *lines[-1:]])

@@ -1,0 +1,177 @@
+"""The groups, and how each is run: in a process of its own that is killed at its deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from bench.device import Device
+from bench.doctor.finding import Finding, failed
+from bench.measure.process import Worker, WorkerDied
+from bench.spec import DeviceKind
+
+CHILD = "bench.doctor.child"
+CORES_A_LANE = 4
+"""Groups that time nothing run side by side, one for so many cores: they compile and start processes."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Questions that belong together."""
+
+    module: str
+    """Whose function `findings(device, parent)` yields what it finds."""
+    title: str
+    deadline_s: float
+    kinds: tuple[DeviceKind, ...] = ("cpu", "cuda")
+    quick: bool = False
+    """Whether --quick asks it: seconds at most, and nothing else runs meanwhile."""
+    times: bool = False
+    """Whether it times something, so that nothing else may run meanwhile."""
+
+    @property
+    def name(self) -> str:
+        """Short, without blanks."""
+        return self.module.rpartition(".")[2]
+
+
+GPU: tuple[DeviceKind, ...] = ("cuda",)
+GROUPS = (
+    # The neighbours first: every process that the doctor starts afterwards is one more.
+    Group("bench.doctor.driver", "driver, device and neighbours", 20, quick=True),
+    Group("bench.doctor.packages", "process and packages", 60, quick=True),
+    Group("bench.doctor.forecast", "forecast of a full run", 30),
+    Group("bench.doctor.operators", "every operator, implementation and data type", 60),
+    Group("bench.doctor.survival", "survival of faults", 60),
+    Group("bench.doctor.tuner", "the tuner", 40, GPU),
+    Group("bench.doctor.libraries", "libraries, one real call each", 40, GPU),
+    Group("bench.doctor.capture", "CUDA graphs", 40, GPU),
+    Group("bench.doctor.clocks", "our clock", 30, times=True),
+    Group("bench.doctor.telemetry", "NVML under load", 30, GPU, times=True),
+    Group("bench.doctor.agreement", "two anchors by every clock", 40, times=True),
+    Group("bench.doctor.rates", "anchors against the datasheet", 40, GPU, times=True),
+)
+
+
+def asked(kind: DeviceKind, quick: bool) -> list[Group]:
+    """The groups that apply to a device of this kind."""
+    return [group for group in GROUPS if kind in group.kinds and (group.quick or not quick)]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one group found, in order, and the wall seconds it took."""
+
+    group: Group
+    findings: list[Finding]
+    seconds: float
+
+
+class Process(Protocol):
+    """What is asked for findings: a Worker, or a test's stand-in."""
+
+    def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+        """The answer; WorkerDied if there is none within `deadline_s` seconds."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+def process(device: Device) -> Worker:
+    """A process for one group, with the environment of a worker on this device."""
+    return Worker(device.kind, device.cache_byte, 0, device.uuid or None, module=CHILD)
+
+
+class Examination:
+    """Runs groups on one device, each in a process of its own."""
+
+    def __init__(
+        self,
+        device: Device,
+        parent: Mapping[str, Any],
+        start: Callable[[Device], Process] = process,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`parent` is what groups should know of the process that was started by hand."""
+        self._device, self._parent, self._start, self._now = device, dict(parent), start, now
+        self._running: set[Process] = set()
+
+    def outcomes(self, groups: list[Group]) -> Iterator[Outcome]:
+        """Those of the groups: quick ones first, then side by side, then those that time something.
+
+        If no worker starts, the rest is left out: each would say the same.
+        """
+        for group in groups:
+            if group.quick:
+                outcome = self.outcome(group)
+                yield outcome
+                if any(one.name == "worker" and one.level == "FAIL" for one in outcome.findings):
+                    return
+        lanes = max(1, (os.cpu_count() or 1) // CORES_A_LANE)
+        together = [group for group in groups if not (group.quick or group.times)]
+        timing = [group for group in groups if group.times and not group.quick]
+        # A process dies with the thread that started it, so both pools live to the end.
+        with ThreadPoolExecutor(lanes) as pool, ThreadPoolExecutor(max(1, len(timing))) as ahead:
+            try:
+                # Those that time something import what they need while nothing is timed yet.
+                begun = [(group, ahead.submit(self.begun, group)) for group in timing]
+                yield from pool.map(self.outcome, together)
+                for group, child in begun:
+                    yield self.outcome(group, child.result())
+            except BaseException:  # interrupted: the pools would wait for what is running
+                for running in (pool, ahead):
+                    running.shutdown(wait=False, cancel_futures=True)
+                for one in list(self._running):
+                    one.kill()
+                raise
+
+    def begun(self, group: Group) -> Process:
+        """A process that has imported the group; one that could not says so when it is asked."""
+        child = self._start(self._device)
+        self._running.add(child)
+        request: dict[str, Any] = {"group": group.module, "device": self._device.kind}
+        with contextlib.suppress(WorkerDied):
+            child.ask(request | {"parent": self._parent}, group.deadline_s)
+        return child
+
+    def outcome(self, group: Group, begun: Process | None = None) -> Outcome:
+        """What one group found, in its process if that was begun before.
+
+        A hang or a crash of the process is one more finding, a failure.
+        """
+        began = last = self._now()
+        found: list[Finding] = []
+        child = begun or self.begun(group)
+        answer: dict[str, Any] = {}
+        try:
+            while not answer.get("end"):
+                answer = child.ask({"do": "next"}, max(0.0, began + group.deadline_s - self._now()))
+                here = self._now()
+                if "level" in answer:
+                    finding = Finding(**answer)
+                    found.append(replace(finding, seconds=finding.seconds or here - last))
+                    last = here
+        except WorkerDied as death:
+            found.append(replace(self._unfinished(group, death), seconds=self._now() - last))
+        finally:
+            self._running.discard(child)
+            child.close()
+        return Outcome(group, found, self._now() - began)
+
+    def _unfinished(self, group: Group, death: WorkerDied) -> Finding:
+        if death.status == "timeout":
+            sentence = f"This group hung and was killed after {group.deadline_s:.0f} s."
+            remedy = "Look at the last words in the JSON file, and at the kernel's log (dmesg, Xid lines)."
+        else:
+            sentence = f"This group's process died: {death}."
+            remedy = "Look for memory that ran out, and at the kernel's log (dmesg, Xid lines of the GPU)."
+        return failed("unfinished", sentence, remedy, error=str(death))

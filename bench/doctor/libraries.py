@@ -1,0 +1,76 @@
+"""cuBLASLt, cuDNN in each of its modes, Inductor: one real call each, held against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import kernels
+from bench.attended import Attended
+from bench.device import Device
+from bench.doctor import requests
+from bench.doctor.finding import Finding, failed, passed, warned
+from bench.doctor.survival import Answering
+from bench.row import SEED
+
+GRACE_S = 35.0
+_SQUARE: dict[str, Any] = {"dtype": "float16", "m": 512, "n": 512, "k": 512, "layout": "NN"}
+_IMAGES: dict[str, Any] = {
+    "dtype": "float16",
+    "direction": "forward",
+    "n": 8,
+    "c": 64,
+    "h": 28,
+    "w": 28,
+    "layout": "NHWC",
+}
+_RELU: dict[str, Any] = {
+    "dtype": "float16",
+    "function": "relu",
+    "direction": "forward",
+    "n": 8,
+    "c": 64,
+    "h": 28,
+    "w": 28,
+}
+CALLS = (
+    ("cuBLAS", "gemm", "cublas", _SQUARE),
+    ("cuBLASLt", "gemm", "cublaslt", _SQUARE),
+    ("cuDNN", "batchnorm", "cudnn", _IMAGES),
+    ("cuDNN spatial", "batchnorm", "cudnn-spatial", _IMAGES),
+    ("cuDNN persistent", "batchnorm", "cudnn-persistent", _IMAGES),
+    ("Inductor", "activations", "inductor", _RELU),
+)
+"""Name, operator, implementation, parameters."""
+REMEDIES = {
+    "cuBLASLt": "Install nvmath-python 1.0 or later, and see that its CUDA is that of torch.",
+    "Inductor": "See that a C compiler and Triton's ptxas work here: the JSON file has what they said.",
+}
+REMEDY = "Reinstall torch with the libraries that its wheel asks for, and nothing else on LD_LIBRARY_PATH."
+
+
+def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
+    """Of a GPU."""
+    attended = Attended(device, SEED, GRACE_S)
+    try:
+        attended.started()
+        yield from called(attended)
+    finally:
+        attended.close()
+
+
+def called(attended: Answering) -> Iterator[Finding]:
+    """A check of each of CALLS."""
+    for name, operator, implementation, parameters in CALLS:
+        problem = kernels.problem(operator)(**parameters)
+        answer = attended.answer(requests.check(implementation, problem))
+        remedy = REMEDIES.get(name, REMEDY)
+        if answer["status"] == "ok":
+            error = answer.get("relative_error", 0.0)
+            sentence = f"One call of {operator} is right: relative error {error:.1e}."
+            yield passed(name, sentence, row=answer)
+        elif answer["status"] == "unsupported":
+            sentence = f"{implementation} of {operator} is not to be had: {answer['reason']}."
+            yield warned(name, sentence, remedy, row=answer)
+        else:
+            yield failed(name, f"One call of {operator} gave {requests.said(answer)}.", remedy, row=answer)

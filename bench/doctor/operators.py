@@ -1,0 +1,221 @@
+"""One small problem of every operator, implementation and data type, held against float64."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import kernels
+from bench.attended import Attended
+from bench.device import Device
+from bench.doctor import requests
+from bench.doctor.finding import FAULTY, Finding, failed, passed, warned
+from bench.measure.process import WorkerDied
+from bench.row import SEED
+from bench.spec import Problem
+
+WITHIN_S = 25.0
+"""After this no further check is begun; what was not reached is said."""
+MOST_WORKERS = 8
+CORES_A_WORKER = 2
+WORTH_SAYING_S = 0.1
+SMALL_BYTE = 4096
+"""An example of at least this many bytes, where there is one: a single element shows little."""
+REMEDY = "Leave the implementation out of decisions, and report it with the JSON file: its rows are failures."
+
+
+@dataclass(frozen=True)
+class Question:
+    """One implementation at one problem."""
+
+    implementation: str
+    problem: Problem
+
+    def __str__(self) -> str:
+        return f"{self.problem.operator} {self.implementation} {self.problem.dtype}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a question, and the wall seconds it took: for the most part compiling."""
+
+    question: Question
+    row: dict[str, Any]
+    seconds: float
+
+    def json(self) -> dict[str, Any]:
+        """As the JSON file holds it."""
+        parameters = self.question.problem.parameters()
+        asked = {"operator": self.question.problem.operator, "implementation": self.question.implementation}
+        return asked | {"parameters": parameters, "seconds": self.seconds} | self.row
+
+
+class Asking(Protocol):
+    """What is asked: an attended worker, or a test's stand-in."""
+
+    grace_s: float
+
+    def answer(self, request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
+        """The row's columns, `status` and `reason` whatever happens."""
+        ...
+
+    def close(self) -> None:
+        """End the worker."""
+
+
+def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
+    """One for each operator; on a GPU by several workers at once, since each compiles on one core."""
+    began_s = time.monotonic()
+    examples = _examples(device)
+    asked, refused = questions(device, examples)
+    cores = os.cpu_count() or 1
+    workers = 1 if device.kind == "cpu" else max(1, min(MOST_WORKERS, cores // CORES_A_WORKER))
+
+    # Each worker would start a pool of compiling processes, one for each core.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+
+    def start() -> Asking:
+        return Attended(device, SEED, WITHIN_S)
+
+    left_s = WITHIN_S - (time.monotonic() - began_s)
+    yield from judged(answers(asked, start, workers, left_s), asked, refused)
+
+
+def _examples(device: Device) -> dict[str, list[Problem]]:
+    """Operator -> its examples, from a worker, which has torch."""
+    attended = Attended(device, SEED, WITHIN_S)
+    found: dict[str, list[Problem]] = {}
+    try:
+        for name in kernels.names():
+            answer = attended.answer({"do": "examples", "operator": name})
+            if "examples" not in answer:
+                raise WorkerDied(answer["status"], f"{name}: {answer['reason']}")
+            found[name] = [kernels.problem(name)(**parameters) for parameters in answer["examples"]]
+    finally:
+        attended.close()
+    return found
+
+
+def questions(
+    device: Device, examples: Mapping[str, Sequence[Problem]]
+) -> tuple[list[Question], dict[str, Counter[str]]]:
+    """What is to be asked, each implementation once before any for a second data type; and, by operator, why
+    the rest cannot be asked on this device.
+    """
+    refused: dict[str, Counter[str]] = {}
+    rounds: list[tuple[int, Question]] = []
+    for name, problems in examples.items():
+        reasons = refused.setdefault(name, Counter())
+        for implementation in kernels.problem(name).implementations:
+            turn = 0
+            for dtype in implementation.dtypes:
+                if missing := implementation.missing(dtype, device.kind, device.capability):
+                    reasons[missing] += 1
+                    continue
+                able = [
+                    problem
+                    for problem in problems
+                    if problem.dtype == dtype and not problem.refusal(implementation.name)
+                ]
+                if not able:
+                    reasons[f"{implementation.name} has no example of {dtype}"] += 1
+                    continue
+                rounds.append((turn, Question(implementation.name, cheapest(able))))
+                turn += 1
+    return [question for _, question in sorted(rounds, key=lambda pair: pair[0])], refused
+
+
+def cheapest(problems: Sequence[Problem]) -> Problem:
+    """The smallest of at least SMALL_BYTE; the largest if all are smaller."""
+    large = [problem for problem in problems if problem.byte >= SMALL_BYTE]
+    return min(large, key=_size) if large else max(problems, key=_size)
+
+
+def _size(problem: Problem) -> int:
+    return problem.byte + problem.flop
+
+
+def answers(
+    asked: Sequence[Question],
+    start: Callable[[], Asking],
+    workers: int,
+    within_s: float,
+    now: Callable[[], float] = time.monotonic,
+) -> list[Answer]:
+    """In the order of the questions; those not begun within `within_s` seconds are missing.
+
+    Each of the workers takes the next question as soon as it is through with the one before.
+    """
+    until = now() + within_s
+    waiting = enumerate(asked)
+    found: dict[int, Answer] = {}
+
+    def serve() -> None:
+        attended = start()
+        try:
+            while (left_s := until - now()) > 0 and (following := next(waiting, None)) is not None:
+                (number, question), begin = following, now()
+                attended.grace_s = left_s
+                row = attended.answer(requests.check(question.implementation, question.problem))
+                found[number] = Answer(question, row, now() - begin)
+        finally:
+            attended.close()
+
+    with ThreadPoolExecutor(workers) as pool:
+        for served in [pool.submit(serve) for _ in range(workers)]:
+            served.result()
+    return [found[number] for number in sorted(found)]
+
+
+def judged(
+    answered: Sequence[Answer], asked: Sequence[Question], refused: Mapping[str, Counter[str]]
+) -> Iterator[Finding]:
+    """A line for each operator, then what was not reached."""
+    for name, reasons in refused.items():
+        of_it = [one for one in answered if one.question.problem.operator == name]
+        yield replace(_of_operator(name, of_it, reasons), seconds=sum(one.seconds for one in of_it))
+    if left := len(asked) - len(answered):
+        reached = {one.question for one in answered}
+        names = [str(question) for question in asked if question not in reached]
+        sentence = f"{left} of {len(asked)} combinations were not reached in {WITHIN_S:.0f} s: {_few(names)}."
+        remedy = "Run the checks themselves, which take as long as they need: python -m pytest bench/"
+        yield warned("not reached", sentence, remedy, not_reached=names)
+
+
+def _of_operator(name: str, answered: Sequence[Answer], reasons: Counter[str]) -> Finding:
+    numbers: dict[str, Any] = {"answers": [one.json() for one in answered], "not_asked": dict(reasons)}
+    right = [one for one in answered if one.row["status"] == "ok"]
+    faulty = [one for one in answered if one.row["status"] in FAULTY]
+    declined = Counter(
+        f"{one.question.implementation}: {one.row['reason']}"
+        for one in answered
+        if one.row["status"] == "unsupported"
+    )
+    slowest = max(answered, key=lambda one: one.seconds, default=None)
+    sentence = f"{len(right)} of {len(answered)} combinations are right"
+    if slowest is not None and slowest.seconds >= WORTH_SAYING_S:
+        sentence += f", the slowest after {slowest.seconds:.1f} s ({_short(slowest.question)})"
+    sentence += "."
+    if faulty:
+        listed = [f"{_short(one.question)} {requests.said(one.row)}" for one in faulty]
+        return failed(name, f"{sentence} Failing: {_few(listed, '; ')}.", REMEDY, **numbers)
+    if declined:
+        sentence += f" Unsupported: {_few([f'{why} ({n})' for why, n in declined.items()], '; ')}."
+    if reasons:
+        sentence += f" Not for this device: {sum(reasons.values())}."
+    return passed(name, sentence, **numbers)
+
+
+def _short(question: Question) -> str:
+    return f"{question.implementation} {question.problem.dtype}"
+
+
+def _few(names: Sequence[str], separator: str = ", ") -> str:
+    """The first three, and how many more."""
+    more = f"{separator}and {len(names) - 3} more" if len(names) > 3 else ""
+    return separator.join(names[:3]) + more

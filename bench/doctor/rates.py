@@ -1,0 +1,96 @@
+"""Two anchors as a run measures them, as shares of the datasheet's peaks; and whether a spin was overrun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import kernels
+from bench.attended import Attended
+from bench.device import Device
+from bench.doctor import requests
+from bench.doctor.finding import Finding, failed, passed, warned
+from bench.doctor.survival import Answering
+from bench.row import SEED
+from bench.spec import Problem
+
+GRACE_S = 30.0
+GEMM: dict[str, Any] = {"dtype": "float16", "m": 8192, "n": 8192, "k": 8192, "layout": "NN"}
+COPY: dict[str, Any] = {"dtype": "float32", "kind": "copy", "length": 1 << 26}
+LATE = 0.05
+"""Share of a row's samples; below it the host was interrupted now and then, and no sample that counts was."""
+LEAST, MOST = 0.60, 1.05
+"""Shares of a datasheet's peak between which a large GEMM and a copy lie on a device in good order."""
+LOW_REMEDY = (
+    "Look at the clock, power limit and neighbours above; a GPU that is held back measures its brake."
+)
+HIGH_REMEDY = "Do not measure: nothing exceeds its peak, so the clock or bench/devices is wrong. Report it."
+ROW_REMEDY = "Look at the lines above, and at the row in the JSON file: mend what it names first."
+LATE_REMEDY = "Leave the processor to the run: the host queued launches later than the spin lasted."
+
+
+def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
+    """Of a GPU."""
+    attended = Attended(device, SEED, GRACE_S)
+    try:
+        yield from rated(attended, device)
+    finally:
+        attended.close()
+
+
+def rated(attended: Answering, device: Device) -> Iterator[Finding]:
+    """A large GEMM, a copy, and of these and an empty launch the samples that were late."""
+    sheet = device.datasheet
+    gemm = kernels.problem("gemm")(**GEMM)
+    copy = kernels.problem("stream")(**COPY)
+    flop_per_s = sheet.peak_flop_per_s("matrix", "float16") if sheet else None
+    byte_per_s = sheet.bandwidth_byte_per_s if sheet else None
+    rows = [_row(attended, "cublas", gemm), _row(attended, "aten", copy)]
+    yield share("GEMM rate", rows[0], gemm.flop, "FLOP/s", flop_per_s)
+    yield share("copy rate", rows[1], copy.byte, "B/s", byte_per_s)
+    rows.append(_row(attended, "aten", kernels.problem("launch")(dtype="float32")))
+    yield late(rows)
+
+
+def share(name: str, row: Mapping[str, Any], amount: int, unit: str, peak: float | None) -> Finding:
+    """How much of the datasheet's `peak`, in `unit`, a row reached that did `amount` of work a launch."""
+    if row["status"] != "ok":
+        return failed(name, f"Its row is {requests.said(row)}.", ROW_REMEDY, row=dict(row))
+    rate = amount / row["median_s"]
+    numbers = {"rate": rate, "peak": peak, "row": dict(row)}
+    at = f" at {1e-6 * row['sm_clock_hz']:.0f} MHz" if row.get("sm_clock_hz") else ""
+    seen = f"{rate * 1e-12:.3g} T{unit}{at}"
+    if peak is None:
+        remedy = (
+            "Add a device file with its peaks (bench/devices): without one no time is known to be too good."
+        )
+        return warned(name, f"{seen}; the datasheet knows no peak to hold it against.", remedy, **numbers)
+    sentence = f"{seen}: {100 * rate / peak:.0f} % of the datasheet's {peak * 1e-12:.3g} T{unit}."
+    if rate > MOST * peak:
+        return failed(name, sentence, HIGH_REMEDY, **numbers)
+    if rate < LEAST * peak:
+        return warned(name, sentence, LOW_REMEDY, **numbers)
+    return passed(name, sentence, **numbers)
+
+
+def late(rows: list[dict[str, Any]]) -> Finding:
+    """Samples that were discarded because the device was through with the spin before all was queued."""
+    counts = [row.get("late_samples") for row in rows]
+    samples = [row.get("samples", 0) for row in rows]
+    known = [count for count in counts if count is not None]
+    starts = [row["clock_start_s"] for row in rows if row.get("clock_start_s") is not None]
+    if not known:
+        return warned("late samples", "Rows do not say how many samples were late.", ROW_REMEDY)
+    sentence = f"{sum(known)} late samples in {len(known)} rows"
+    sentence += f"; a graph takes {1e6 * max(starts):.1f} us to start." if starts else "."
+    numbers: dict[str, Any] = {"late": counts, "samples": samples, "starts": starts}
+    if any((count or 0) > LATE * many for count, many in zip(counts, samples, strict=True)):
+        return warned("late samples", sentence, LATE_REMEDY, **numbers)
+    return passed("late samples", sentence, **numbers)
+
+
+def _row(attended: Answering, implementation: str, problem: Problem) -> dict[str, Any]:
+    """The row with the number of its samples instead of them."""
+    row = attended.answer(requests.measure(implementation, problem, "cuda", None), requests.SAMPLING_S)
+    samples_s = row.pop("samples_s", [])
+    return row | {"samples": len(samples_s)}

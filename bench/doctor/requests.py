@@ -1,0 +1,30 @@
+"""Requests that the doctor's groups send to a worker, and what an answer of a faulty one says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bench import asking
+from bench.measure.sampling import protocol
+from bench.spec import DeviceKind, Problem
+from bench.sweep import Case
+
+SAMPLING_S = 0.4
+"""Seconds of sampling of a visit here: enough to tell a sound time from an unsound one."""
+
+
+def check(implementation: str, problem: Problem) -> dict[str, Any]:
+    """Whether an implementation is right at one problem, with the first of its candidates that compiles."""
+    return asking.check(implementation, problem) | {"quick": True}
+
+
+def measure(implementation: str, problem: Problem, kind: DeviceKind, threads: int | None) -> dict[str, Any]:
+    """One visit, data warm."""
+    case = Case(sweep="doctor", implementation=implementation, problem=problem, cache="warm", series="")
+    return asking.measure(case, protocol(kind), None, SAMPLING_S, threads, first=True)
+
+
+def said(answer: Mapping[str, Any]) -> str:
+    """`error: AcceleratorError: ...` of a row."""
+    return f"{answer['status']}: {answer['reason']}" if answer.get("reason") else str(answer["status"])

@@ -1,0 +1,65 @@
+"""An illegal address, a hang and a kill: each is a row with its reason, and the next row is good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from bench.attended import Attended
+from bench.device import Device
+from bench.doctor import requests
+from bench.doctor.finding import Finding, failed, passed
+from bench.measure.fault import Fault
+from bench.row import SEED
+
+STATUSES = {"illegal": ("error", "crashed"), "hang": ("timeout",), "kill": ("crashed",)}
+"""Fault -> statuses that its row may have: on a GPU an illegal address is an error, a CPU's process dies."""
+NAMES = {"illegal": "illegal address", "hang": "hang", "kill": "kill"}
+GRACE_S = 60.0
+HANG_S = 2.0
+"""How long the hang is waited for: what it computes takes microseconds."""
+REMEDY = "Do not run unattended: one bad kernel would spoil the rows after it. Report it with the JSON file."
+
+
+class Answering(Protocol):
+    """What is asked: the worker of a run, attended, or a test's stand-in."""
+
+    grace_s: float
+
+    def answer(self, request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
+        """The row's columns, `status` and `reason` whatever happens."""
+        ...
+
+
+def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
+    """One for each fault."""
+    attended = Attended(device, SEED, GRACE_S)
+    try:
+        yield from survived(attended)
+    finally:
+        attended.close()
+
+
+def survived(attended: Answering) -> Iterator[Finding]:
+    """Provoke each fault and ask for a good result afterwards."""
+    problem = Fault(dtype="float32", length=1024)
+    good = requests.check("good", problem)
+    first = attended.answer(good)
+    if first["status"] != "ok":
+        yield failed("good row", f"A sound kernel's row is {requests.said(first)}.", REMEDY, row=first)
+        return
+    for fault, allowed in STATUSES.items():
+        attended.grace_s = HANG_S if fault == "hang" else GRACE_S
+        row = attended.answer(requests.check(fault, problem))
+        attended.grace_s = GRACE_S
+        after = attended.answer(good)
+        name = NAMES[fault]
+        numbers: dict[str, Any] = {"row": row, "after": after}
+        if row["status"] not in allowed:
+            sentence = f"Its row should be {' or '.join(allowed)}, and is {requests.said(row)}."
+            yield failed(name, sentence, REMEDY, **numbers)
+        elif after["status"] != "ok":
+            sentence = f"Its row is right, but a sound kernel's row after it is {requests.said(after)}."
+            yield failed(name, sentence, REMEDY, **numbers)
+        else:
+            yield passed(name, f"Its row is {requests.said(row)}; the next is ok.", **numbers)

@@ -1,0 +1,127 @@
+"""Which of NVML's facts answer, and whether its counters run, while the GPU works."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import pynvml
+
+from bench.device import Device
+from bench.doctor.finding import Finding, passed, warned
+from bench.measure.nvml import NvmlGpu
+from bench.measure.telemetry_cuda import POWER_INSTANT, REFRESH_S, CudaTelemetry, counter_fields
+
+LOAD_S = 1.5
+"""Longer than NVML takes to refresh what it refreshes slowest."""
+COLUMNS = {
+    "sm_clock_hz": "rows cannot be told apart by the clock they ran at",
+    "limit_reasons": "a throttled row looks like any other",
+    "power_w": "settling is never cut short, and rows have no power",
+    "held_power": "throttling for power between the looks goes unseen",
+    "held_thermal": "throttling for heat between the looks goes unseen",
+    "memory_clock_hz": "a lowered memory clock goes unseen",
+    "temperature_c": "rows have no temperature",
+    "power_limit_w": "rows of other power limits are compared with these",
+    "foreign_processes": "a neighbour on the GPU goes unseen",
+}
+"""Column of a row -> what a run lacks where NVML does not tell it."""
+REMEDY = "Nothing need be done to measure; a newer driver, or a host that lets NVML in, may tell them."
+NONE_REMEDY = "Let the container see NVML (--gpus all, or the utility capability), or measure without it."
+
+
+def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
+    """Of a GPU, under a matrix multiplication."""
+    import torch
+
+    a, b = (torch.rand(4096, 4096, device="cuda").half() for _ in range(2))
+
+    def load() -> None:
+        for _ in range(20):
+            torch.mm(a, b)
+        torch.cuda.synchronize()
+
+    yield from under_load(device.uuid, load)
+
+
+def under_load(
+    uuid: str, load: Callable[[], None], nvml: Any = pynvml, clock: Any = time
+) -> Iterator[Finding]:
+    """What NVML tells while `load`, some milliseconds of work, is done again and again.
+
+    `nvml` is the binding, `clock` has perf_counter and sleep as `time` has them.
+    """
+    gpu = NvmlGpu(uuid, nvml)
+    if not gpu.driver() or gpu.ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM) is None:
+        sentence = "NVML does not answer about this GPU: rows lack clocks, power, limits and neighbours."
+        yield warned("NVML", sentence, NONE_REMEDY)
+        return
+    counters = counter_fields(gpu.driver())
+    telemetry = CudaTelemetry(uuid, nvml, clock)
+    idle_hz, held_before = telemetry.clock_hz(), gpu.fields(counters)
+    load()
+    telemetry.start()
+    began_s, energies = clock.perf_counter(), []
+    while clock.perf_counter() - began_s < max(LOAD_S, REFRESH_S):
+        load()
+        energies.append((clock.perf_counter(), gpu.ask("nvmlDeviceGetTotalEnergyConsumption")))
+    busy_hz, instant = telemetry.clock_hz(), gpu.fields({POWER_INSTANT: "power_w"})
+    row = telemetry.stop()
+    held = {f"{counters[number]} ({number})": value for number, value in gpu.fields(counters).items()}
+    yield fields(row)
+    yield counts(energies, held)
+    advanced = {n: after - held_before.get(n, after) for n, after in gpu.fields(counters).items()}
+    yield load_finding(row, idle_hz, busy_hz, advanced | instant)
+
+
+def fields(row: Mapping[str, Any]) -> Finding:
+    """Which columns of a row NVML fills."""
+    there = [column for column in COLUMNS if column in row]
+    missing = {column: cost for column, cost in COLUMNS.items() if column not in row}
+    if not missing:
+        return passed("NVML", f"NVML fills all {len(there)} columns that depend on it.", row=dict(row))
+    listed = "; ".join(f"{column}: {cost}" for column, cost in missing.items())
+    sentence = f"NVML fills {len(there)} of {len(COLUMNS)} columns. Missing: {listed}."
+    return warned("NVML", sentence, REMEDY, row=dict(row), missing=list(missing))
+
+
+def counts(energies: list[tuple[float, int | None]], held: Mapping[str, float]) -> Finding:
+    """Whether the energy counter runs, how often it is refreshed, and which limit counters there are.
+
+    `energies` are (seconds, millijoules or None) at each look.
+    """
+    known = [(at, energy) for at, energy in energies if energy is not None]
+    steps = [after for before, after in pairwise(known) if after[1] != before[1]]
+    there = f"limit counters: {', '.join(held) or 'none'}"
+    if len(steps) < 2:
+        sentence = f"The energy counter stood still under load ({len(known)} looks); {there}."
+        remedy = "Take power columns with caution: without it power is that of single moments."
+        return warned("NVML counters", sentence, remedy, held=dict(held))
+    refresh_s = median(b[0] - a[0] for a, b in pairwise(steps))
+    sentence = f"The energy counter is refreshed about every {1e3 * refresh_s:.0f} ms; {there}."
+    numbers: dict[str, Any] = {"refresh_s": refresh_s, "held": dict(held)}
+    if held:
+        return passed("NVML counters", sentence, **numbers)
+    return warned("NVML counters", sentence, REMEDY, **numbers)
+
+
+def load_finding(
+    row: Mapping[str, Any], idle_hz: float | None, busy_hz: float | None, numbers: Mapping[int, float]
+) -> Finding:
+    """Whether the clock went up under load and what held it back meanwhile."""
+    shares = {name: value for name, value in row.items() if name.startswith("held_")}
+    told: dict[str, Any] = {
+        "idle_hz": idle_hz,
+        "busy_hz": busy_hz,
+        "fields": {str(n): v for n, v in numbers.items()},
+    }
+    clocks = f"{1e-6 * (idle_hz or 0):.0f} MHz idle, {1e-6 * (busy_hz or 0):.0f} MHz under load"
+    held = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items() if share > 0)
+    sentence = f"SM clock {clocks}; held back: {held or 'not at all'}."
+    if shares.get("held_thermal", 0) > 0 or shares.get("held_hardware", 0) > 0:
+        remedy = "Look at cooling and power supply: within two seconds of load neither should hold the clock."
+        return warned("clock under load", sentence, remedy, **told)
+    return passed("clock under load", sentence, **told)

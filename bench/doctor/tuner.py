@@ -1,0 +1,125 @@
+"""One whole question to the tuner: asked of the device, written down, and read again."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+import kernels
+from bench.device import Device
+from bench.doctor.finding import Finding, failed, guarded, passed, warned
+from bench.spec import Launch
+from kernels import tuning
+
+PROBLEM: dict[str, Any] = {
+    "dtype": "float16",
+    "function": "relu",
+    "direction": "forward",
+    "n": 64,
+    "c": 64,
+    "h": 32,
+    "w": 32,
+}
+"""Of activations: its five candidates compile in a second."""
+NO_DRIVER = "CUDA driver 0.0"
+REMEDY = (
+    "Every Triton kernel that chooses its tile would be an error: report it with the JSON file's traceback."
+)
+PASSED_OVER_REMEDY = "Measure all the same, with the other candidates; report what does not compile."
+WRITE_REMEDY = (
+    "Make kernels/tuned writable; without it each run asks every question anew, for an hour or more."
+)
+
+
+class Tuner(Protocol):
+    """What is looked at of kernels/tuning.py."""
+
+    def versions(self) -> str:
+        """What makes and runs the kernels."""
+        ...
+
+
+def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
+    """Of a GPU. The choices lie in a temporary folder: those of runs stay as they are."""
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+
+        def build() -> Launch:
+            operator = kernels.operator("activations")
+            problem = operator.problem(**PROBLEM)
+            inputs = operator.inputs(problem, _uniform)
+            return operator.implementations["triton"](problem, *inputs)
+
+        yield from looked(tuning, build, lambda: choose_in(Path(folder)), Path(folder))
+
+
+def _uniform(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    return torch.rand(*shape, device="cuda", dtype=dtype or torch.float16)
+
+
+def choose_in(folder: Path) -> None:
+    """From now on this process reads and writes its choices in `folder`, and remembers none."""
+    tuning.TUNED = folder
+    tuning._choices.cache_clear()
+
+
+def looked(
+    tuner: Tuner, build: Callable[[], Launch], forget: Callable[[], None], folder: Path
+) -> Iterator[Finding]:
+    """What the tuner does when a launch is built twice, everything forgotten but what lies in `folder`."""
+
+    def versions() -> Iterator[Finding]:
+        said = tuner.versions()
+        if NO_DRIVER in said:
+            sentence = f"The tuner does not learn the driver's version: {said}."
+            yield failed("tuner versions", sentence, REMEDY)
+            return
+        yield passed("tuner versions", f"Choices are kept for {said}.", versions={"tuner": said})
+
+    def question() -> Iterator[Finding]:
+        forget()
+        asked = build()
+        if asked.tuning_s <= 0:
+            yield failed("tuner asks", "The device was not asked which candidate is fastest.", REMEDY)
+            return
+        answers = written(folder)
+        yield answered(asked.tuning_s, answers)
+        if not answers:
+            yield warned("tuner remembers", "The choice was not written down.", WRITE_REMEDY)
+            return
+        forget()
+        again = build()
+        if again.tuning_s > 0:
+            yield failed(
+                "tuner remembers", "The choice was written, and the device asked all the same.", REMEDY
+            )
+            return
+        yield passed("tuner remembers", "The choice was written down, read again and used.")
+
+    yield from guarded("tuner versions", REMEDY, versions)
+    yield from guarded("tuner asks", REMEDY, question)
+
+
+def answered(tuning_s: float, answers: Mapping[str, Mapping[str, Any]]) -> Finding:
+    """What the device said, and which candidates it could not be asked about."""
+    numbers: dict[str, Any] = {"tuning_s": tuning_s, "answers": dict(answers)}
+    chosen = [f"{one['configuration']}, {one['median_us']} us" for one in answers.values()]
+    sentence = f"The device was asked in {tuning_s:.1f} s and chose {'; '.join(chosen) or 'in silence'}."
+    if passed_over := [text for one in answers.values() for text in one.get("passed_over", ())]:
+        sentence += f" Candidates that do not run here: {'; '.join(passed_over)}."
+        return warned("tuner asks", sentence, PASSED_OVER_REMEDY, **numbers)
+    return passed("tuner asks", sentence, **numbers)
+
+
+def written(folder: Path) -> dict[str, Any]:
+    """Question -> answer of every choice below the folder."""
+    found: dict[str, Any] = {}
+    for path in folder.glob("*.json"):
+        for operators in json.loads(path.read_text()).values():
+            for choices in operators.values():
+                found |= choices
+    return found

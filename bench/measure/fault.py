@@ -1,0 +1,43 @@
+"""An operator that does what kernels should not do, for `python -m bench doctor`: does a run outlive it?
+
+It goes the way of every other operator (worker.py, run.py), so the rows, the deaths and the new worker are
+those of a run. It is no folder of kernels/, where every sweep and every test would find it. Numbers only, as
+every Problem; fault_operator.py has what runs.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from bench.spec import Implementation, Problem
+
+
+class Fault(Problem):
+    """y = -x of `length` float32 values, and then a fault named by the implementation."""
+
+    operator: ClassVar[str] = "fault"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation("good", "no fault", ("cpu", "cuda"), {"float32": (0, 0)}),
+        Implementation("illegal", "touches memory that is not there", ("cpu", "cuda"), {"float32": (0, 0)}),
+        Implementation("hang", "never ends", ("cpu", "cuda"), {"float32": (0, 0)}),
+        Implementation("kill", "is killed from outside", ("cpu", "cuda"), {"float32": (0, 0)}),
+        Implementation(
+            "uncapturable", "queries its stream, which ends a capture", ("cuda",), {"float32": (0, 0)}
+        ),
+    )
+    length: int
+
+    @property
+    def flop(self) -> int:
+        """One for each value."""
+        return self.length
+
+    @property
+    def byte_read(self) -> int:
+        """x."""
+        return 4 * self.length
+
+    @property
+    def byte_written(self) -> int:
+        """y."""
+        return 4 * self.length

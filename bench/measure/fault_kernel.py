@@ -1,0 +1,24 @@
+"""A Triton kernel that writes where no memory is. Imported only where that is wanted (fault.py)."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+FAR = 1 << 42
+"""float32 elements beyond an output, 16 TiB: no device has memory there."""
+
+
+@triton.jit
+def _store(  # type: ignore[no-untyped-def]
+    pointer,  # of float32
+    offset,  # elements
+):
+    """pointer[offset] = 1."""
+    tl.store(pointer + offset, 1.0)
+
+
+def store_far(y: torch.Tensor) -> None:
+    """Queue a store 16 TiB behind y [any, float32]: the next synchronize meets an illegal address."""
+    _store[(1,)](y, FAR)
