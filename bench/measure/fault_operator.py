@@ -34,7 +34,7 @@ def _then(act: Callable[[torch.Tensor], None]) -> Callable[[Fault, torch.Tensor]
 
 
 def _illegal(y: torch.Tensor) -> None:
-    if y.device.type == "cpu":
+    if not y.is_cuda:
         ctypes.string_at(0)
         return
     from bench.measure.fault_kernel import store_far  # needs Triton, which a CPU does not
@@ -43,7 +43,7 @@ def _illegal(y: torch.Tensor) -> None:
 
 
 def _hang(y: torch.Tensor) -> NoReturn:
-    if y.device.type == "cuda":
+    if y.is_cuda:
         torch.cuda._sleep(FOR_EVER)  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
     while True:
