@@ -85,7 +85,7 @@ ALLOWED = {
 NO_TORCH = [
     *("bench.spec", "bench.sweep", "bench.store", "bench.device", "bench.session", "bench.plugin"),
     *("bench.report", "bench.listing", "bench.model.ceilings", "bench.model.roofline", "bench.judge.flags"),
-    *("bench.lock", "bench.overhead", "bench.measure.process", "bench.report_compare"),
+    *("bench.lock", "bench.measure.cause", "bench.measure.process", "bench.overhead", "bench.report_compare"),
     *("bench.report_score", "bench.judge.score", "bench.judge.speedup"),
     *("bench.model.structure", "bench.model.calibration", "bench.model.levels", "bench.model.one_tile"),
     *("bench.model.transfer", "bench.model.known", "bench.predicting"),
