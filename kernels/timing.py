@@ -1,19 +1,20 @@
-"""Which of several launches is the quickest, by what is learned within about a second.
+"""Finds the quickest of several launches within about a second.
 
-**What is timed.** Rows are measured cold, each launch with data that it finds in memory, so candidates are
-compared so too: before each launch the L2 cache is filled with other data, by reading twice its size. (A ring
-of inputs, as rows have, would have to be built by each operator. Reading leaves nothing behind that a launch
-would have to write back; what the launch itself writes is written back during the eviction that follows, and
-counts.) Eviction and launch take turns in a CUDA graph, so no host is in the way. What evictions take alone
-is measured as if it were one more candidate, and taken off. Rows that are measured warm use the same choice.
+**What is timed.** Rows are measured cold: each launch finds its data in memory. So candidates are compared
+cold too. Before each launch the L2 cache is filled with other data by reading twice its size. (A ring of
+inputs, as rows use, would have to be built by each operator. Reading leaves nothing in the cache that a
+launch would have to write back. What the launch itself writes is written back during the next eviction, and
+is part of its time.) Evictions and launches alternate in a CUDA graph, so the host is not part of the time.
+Evictions alone are timed like one more candidate and subtracted. Rows that are measured warm use the same
+choice.
 
-**How drift is kept out.** A GPU at rest is slow to reach its clock, and one that works hard may have to slow
-down. So it works for 50 ms first. Then each candidate is looked at twice, forwards and backwards through the
-list: a clock that drifts steadily is the same for all of them. The best three are looked at again, longer and
-more often; these looks alone decide, since the earlier ones made them finalists by luck too.
+**How drift is kept out.** A GPU at rest takes a while to reach its clock rate, and one that works hard may
+have to lower it. So it works for 50 ms first. Then each candidate is timed twice, once in a walk forwards
+through the list and once in a walk backwards: a steady drift affects all of them equally. The best three are
+timed again, longer and more often. Only these last times decide, because luck helped to make them finalists.
 
-**What it costs in memory.** A launch brings its outputs, which may take up much of the device. So for each
-look it is made and captured anew, some milliseconds, and given back.
+**What it costs in memory.** A launch holds its outputs, which may take up much of the device. So for each
+look the launch is built and captured anew, which takes some milliseconds, and released.
 """
 
 from __future__ import annotations
@@ -30,38 +31,39 @@ import torch
 Call = Callable[[], object]
 """Queues a launch."""
 Replay = Callable[[int], list[float]]
-"""Runs what was captured so many times in a row; the seconds of each."""
+"""Replays a graph this many times in a row; returns the seconds of each replay."""
 
 WARM_UP_S = 0.05
-"""Work before the first look."""
+"""Seconds of work before the first look."""
 LOOK_S = 0.01
-"""One look at a candidate, of two; or one replay, where that takes longer."""
+"""Seconds of one of the two looks at each candidate; a single replay may take longer."""
 FINAL_LOOK_S = 0.02
-"""One look at a finalist, of FINAL_LOOKS."""
+"""Seconds of one of the FINAL_LOOKS at each finalist."""
 FINALISTS = 3
 FINAL_LOOKS = 4
 REPLAY_S = 1e-3
-"""About what a graph's launches take together, as far as MOST_LAUNCHES allow."""
+"""About how long the launches of one graph take together, unless they would be more than MOST_LAUNCHES."""
 MOST_LAUNCHES = 16
 
 
 class Clock(Protocol):
-    """What is asked of a device."""
+    """What `quickest` asks of a device."""
 
     def once_s(self, call: Call) -> float:
         """Seconds of one call, roughly."""
         ...
 
     def captured(self, call: Call, launches: int) -> Replay:
-        """So many calls, each with a cold cache, as one piece of work; the seconds are of all of them."""
+        """This many calls, each with a cold cache, captured in one graph."""
         ...
 
 
 def quickest(makers: Sequence[Callable[[], Call]], clock: Clock | None = None) -> tuple[int, float]:
     """(place in the list, seconds of one launch) of the quickest.
 
-    Each of `makers` makes a launch whose like has been called before. `clock` stands for the current CUDA
-    device. Raises what making, calling, capturing or replaying raises.
+    Each of `makers` builds a launch and returns its call. The same launch must have run before, because a
+    capture must neither compile nor load anything. `clock` defaults to the current CUDA device. Raises what
+    building, calling, capturing or replaying a launch raises.
     """
     clock = clock or GraphClock(torch.cuda, torch.device("cuda", torch.cuda.current_device()))
     least_s = max(1e-6, min(clock.once_s(make()) for make in makers))
@@ -77,7 +79,7 @@ def quickest(makers: Sequence[Callable[[], Call]], clock: Clock | None = None) -
 
 
 def _none() -> Call:
-    """Makes no launch: what is left is eviction."""
+    """No launch: only the eviction is left to be timed."""
     return lambda: None
 
 
@@ -95,9 +97,9 @@ def _medians(
     look_s: float,
     rounds: int,
 ) -> dict[int, float]:
-    """Seconds of so many launches by place: of each round's looks the medians, and of these the median.
+    """Seconds of a replay by place in `makers`: the median over the rounds of each look's median.
 
-    Every other round goes backwards.
+    Every other round walks backwards through `places`.
     """
     seen: dict[int, list[float]] = {place: [] for place in places}
     for turn in range(rounds):
@@ -107,7 +109,7 @@ def _medians(
 
 
 def _look(replay: Replay, look_s: float) -> float:
-    """The median of as many replays as take `look_s`, after one that brings the graph to the device."""
+    """Median seconds of as many replays as take `look_s`, after a first one that uploads the graph."""
     first_s = max(1e-6, sum(replay(1)))
     return statistics.median(replay(max(1, round(look_s / first_s))))
 
@@ -119,19 +121,19 @@ class GraphClock:
         """`cuda` is `torch.cuda`, or a stand-in for it; `device` is its current one."""
         self._cuda = cuda
         byte = 2 * cuda.get_device_properties(device).L2_cache_size
-        # In so many rows that the sums need no memory besides: a capture would have to provide it.
+        # Many rows, so that summing them needs no temporary memory, which a capture would have to provide.
         self._others = torch.zeros(max(1, byte // 4096), 1024, dtype=torch.float32, device=device)
         self._sums = self._others.new_empty(len(self._others))
         self._stream = cuda.Stream()
-        self.evict()  # so that nothing of it is loaded for the first time in a capture
+        self.evict()  # loads its kernel, which a capture must not do
         cuda.synchronize()
 
     def evict(self) -> None:
-        """Fill the L2 cache with data of no launch, unmodified."""
+        """Replace what is in the L2 cache by reading data that no launch uses."""
         torch.sum(self._others, 1, out=self._sums)
 
     def once_s(self, call: Call) -> float:
-        """Seconds of one call, with what the host takes to queue it."""
+        """Seconds of one call, including the host's time to queue it."""
         start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
         self._cuda.synchronize()
         start.record()
@@ -141,7 +143,7 @@ class GraphClock:
         return 1e-3 * float(start.elapsed_time(end))
 
     def captured(self, call: Call, launches: int) -> Replay:
-        """A graph of an eviction and a call, so many times."""
+        """A graph of `launches` times an eviction and a call."""
         graph = self._cuda.CUDAGraph()
         self._cuda.synchronize()
         # By hand, since torch.cuda.graph gives the stream back only if the end of a capture succeeds.

@@ -133,7 +133,7 @@ def tuned(
     launch: Callable[[C], Launch],
     compile: Callable[[C], object] | None = None,  # noqa: A002
 ) -> Launch:
-    """The launch of the `fastest` candidate, with what was passed over and the seconds it took to choose."""
+    """The launch of the `fastest` candidate; it says which were passed over and how long choosing took."""
     begin = time.perf_counter()
     choice = _choose(question, candidates, launch, compile)
     spent_s = time.perf_counter() - begin if choice.timed else 0.0
@@ -188,7 +188,7 @@ def _call(launch: Callable[[C], Launch], candidate: C) -> Callable[[], object]:
 def _compile_side_by_side(candidates: Sequence[C], compile: Callable[[C], object]) -> None:  # noqa: A002
     """Fill Triton's cache from several threads. What fails to compile here fails again when it is tried.
 
-    Triton 3.6 forgets a compilation that failed, so it is repeated; 3.7 keeps it and raises the same error.
+    Triton 3.6 forgets a failed compilation and repeats it; 3.7 keeps it and raises the same error again.
     """
     with ThreadPoolExecutor() as pool, triton.AsyncCompileMode(pool, ignore_errors=True):
         for candidate in candidates:
@@ -197,15 +197,15 @@ def _compile_side_by_side(candidates: Sequence[C], compile: Callable[[C], object
 
 
 class _Trials(Generic[C]):
-    """Iterates over the candidates that run: a launch of each has been called, has ended and is given back.
+    """Iterates over the candidates that run. Each one's launch has been called and has finished.
 
-    Raises what `fastest` does when there is none.
+    If there is none, iterating raises what `fastest` raises.
     """
 
     def __init__(self, candidates: Sequence[C], launch: Callable[[C], Launch]) -> None:
         self._candidates, self._launch = candidates, launch
         self.passed_over: list[str] = []
-        """Those before the current one that do not run, each with the reason."""
+        """`candidate: reason` of those before the current one that do not run."""
 
     def __iter__(self) -> Iterator[C]:
         not_compiled: Exception | None = None
@@ -219,11 +219,11 @@ class _Trials(Generic[C]):
                     # Triton 3.7 keeps what a thread raised, hence also our frames and the tensors in them.
                     error.with_traceback(within_compiler)
                     reason, not_compiled = cause(error), not_compiled or error
-                else:  # it was launched, or never came to that: the device or the program is at fault
+                else:  # not the candidate's fault: the device's, or a mistake in our code
                     raise
                 self.passed_over.append(f"{candidate}: {reason}")
                 continue
-            # Two launches may share a workspace, so no two may be under way; and a fault shows here.
+            # Two launches may share a workspace, so they must not overlap; a fault of the kernel shows here.
             torch.cuda.synchronize()
             yield candidate
         if len(self.passed_over) < len(self._candidates):

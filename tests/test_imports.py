@@ -24,23 +24,9 @@ ALLOWED = {
     "bench/dependencies.py": set[str](),
     "bench/device.py": {"bench.spec", "bench.datasheet"},
     "bench/doctor": {
-        *(
-            "bench.asking",
-            "bench.attended",
-            "bench.datasheet",
-            "bench.device",
-            "bench.doctor",
-            "bench.fitness",
-        ),
-        *(
-            "bench.measure",
-            "bench.plugin",
-            "bench.report",
-            "bench.row",
-            "bench.spec",
-            "bench.sweep",
-            "kernels",
-        ),
+        *("bench.agreement", "bench.asking", "bench.attended", "bench.datasheet", "bench.dependencies"),
+        *("bench.device", "bench.doctor", "bench.fitness", "bench.measure", "bench.plugin", "bench.report"),
+        *("bench.row", "bench.spec", "bench.sweep", "kernels"),
     },
     "bench/lock.py": set[str](),
     # A process of its own.

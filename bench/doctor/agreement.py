@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
+from bench.agreement import Comparison, Ratio, comparison
 from bench.device import Device
 from bench.doctor.finding import Finding, failed, passed, warned
-from bench.measure.instruments import Comparison, Given, Ratio, cpu_comparison, cuda_comparisons
+from bench.measure.instruments import Given, cpu_reading, cuda_readings, cupti_reading
 from bench.measure.run import Bench
 from bench.measure.worker import make_bench
 from bench.row import SEED
@@ -44,19 +45,24 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """One for each anchor, data warm."""
     threads = device.sm_count if device.kind == "cpu" else 1
     torch.set_num_threads(threads)
-    bench = make_bench(device.kind, device.cache_byte, SEED)
+    bench = make_bench(device.kind, device.cache_byte, SEED, device.uuid or None)
     with torch.no_grad():
         for name, compared in comparisons(bench, device.kind, threads):
             yield agreed(name, compared, device.kind)
 
 
 def comparisons(bench: Bench, kind: DeviceKind, threads: int) -> Iterator[tuple[str, Comparison]]:
-    """Name of each anchor and what every clock read."""
+    """Name of each anchor and what every clock read; CUPTI stays attached, so the profiler reads last."""
+    readings = []
     for name, given in ANCHORS[kind]:
         if kind == "cpu":
-            yield name, cpu_comparison(bench, given, threads, ROUNDS)
+            case, turns_s = cpu_reading(bench, given, threads, ROUNDS)
         else:
-            yield name, next(iter(cuda_comparisons(bench, given, ROUNDS)))
+            case, turns_s = next(cuda_readings(bench, given, ROUNDS))
+        readings.append((name, given, case, turns_s))
+    for name, given, case, turns_s in readings:
+        profiled = cupti_reading("profiler", bench, given, ROUNDS)[1] if kind == "cuda" else {}
+        yield name, comparison(case, turns_s | profiled)
 
 
 def agreed(name: str, compared: Comparison, kind: DeviceKind) -> Finding:

@@ -10,12 +10,10 @@ from typing import Any
 
 from bench.device import Device
 from bench.doctor.finding import Finding, failed, passed, warned
-from bench.measure.clock import GraphClock, HostClock
+from bench.measure.clock import EVENT_STEP_S, GraphClock, HostClock
 
 FINE_S = 1e-6
 """A host clock with longer steps needs batches of many launches."""
-EVENT_STEP_S = 0.5e-6
-"""cudaEventElapsedTime's documented resolution, which the clock reckons with."""
 SPIN_CYCLES = 1_000_000
 WARM_S = 0.3
 """Load after which a GPU's clock is up."""

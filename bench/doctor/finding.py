@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from bench.spec import cause
+
 Level = Literal["PASS", "WARN", "FAIL"]
 EXIT_CODES: dict[Level, int] = {"PASS": 0, "WARN": 1, "FAIL": 2}
 VERDICTS = ("healthy", "degraded", "unusable")
@@ -77,11 +79,3 @@ def guarded(name: str, remedy: str, look: Callable[[], Iterator[Finding]]) -> It
     except Exception as error:
         text = "".join(traceback.format_exception(error))
         yield failed(name, f"{cause(error)}.", remedy, text)
-
-
-def cause(error: BaseException) -> str:
-    """`TypeName: last line that is not empty` of the innermost cause of this exception."""
-    while inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__):
-        error = inner
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return ": ".join([type(error).__name__, *lines[-1:]])

@@ -48,9 +48,9 @@ def forecast(device: str) -> Forecast:
     order = run.order(cases)
     run.plan(cases[index] for index in order)
     session = run.sessions[0]
-    schedule = session.schedule
-    ceilings = len(order) - len(schedule.sampling_s) - len(schedule.skipped)
-    return Forecast(len(cases), len(order), schedule.visits + ceilings, schedule.total_s, session.budget_s)
+    expected = session.forecast()
+    planned = expected.planned.cases + expected.ceilings.cases
+    return Forecast(len(cases), len(order), planned, expected.seconds, session.budget_s)
 
 
 def foretold(found: Forecast) -> Finding:

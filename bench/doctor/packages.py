@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import sys
-import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import metadata
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from packaging.requirements import Requirement
-
 from bench.attended import Attended
+from bench.dependencies import Requirement, missing, pip_install
 from bench.device import Device
 from bench.doctor.finding import Finding, failed, passed, warned
 from bench.measure.process import WorkerDied
 from bench.row import SEED
 
-PROJECT = Path(__file__).parents[2] / "pyproject.toml"
-NOT_FOR_RUNS = ("dev", "public")
-"""Optional groups of pyproject.toml that no run uses."""
+EXTRAS = ("cublaslt",)
+"""Groups of optional packages in pyproject.toml that runs on a GPU use."""
 COSTS = {
     "nvmath-python": "cublaslt and its tiles are unsupported (2,062 cases of the sweeps)",
 }
@@ -28,8 +23,8 @@ COSTS = {
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """The worker, whether it is the parent's kin, and the packages that pyproject.toml names."""
-    project = tomllib.loads(PROJECT.read_text())["project"]
-    yield required(project["dependencies"], metadata.version)
+    lacking = missing()
+    yield required(lacking)
     attended = Attended(device, SEED)
     try:
         attended.started()
@@ -42,49 +37,28 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     finally:
         attended.close()
     if device.kind == "cuda":
-        yield from optional(project["optional-dependencies"], metadata.version)
+        yield from optional(
+            {extra: [one for one in missing((extra,)) if one not in lacking] for extra in EXTRAS}
+        )
 
 
-def _install(what: str) -> str:
-    return f"Install it into the Python that runs this: {sys.executable} -m pip install {what}"
+def required(lacking: Sequence[Requirement]) -> Finding:
+    """Whether every package that roofbench needs is there."""
+    if not lacking:
+        return passed("packages", "Every package that roofbench needs is there.")
+    listed = ", ".join(f"{one} (here is {one.too_old})" if one.too_old else str(one) for one in lacking)
+    remedy = f"Install with: {pip_install(map(str, lacking))}"
+    return failed("packages", f"Missing or too old: {listed}.", remedy, lacking=list(map(str, lacking)))
 
 
-def _unmet(wanted: Iterable[str], version: Callable[[str], str]) -> dict[str, str]:
-    """Requirement -> what is there instead, of those that apply here and are not met."""
-    unmet = {}
-    for text in wanted:
-        requirement = Requirement(text)
-        if requirement.marker is not None and not requirement.marker.evaluate():
-            continue
-        try:
-            there = version(requirement.name)
-        except metadata.PackageNotFoundError:
-            unmet[text.partition(";")[0]] = "not there"
-            continue
-        if not requirement.specifier.contains(there, prereleases=True):
-            unmet[text.partition(";")[0]] = there
-    return unmet
-
-
-def required(dependencies: list[str], version: Callable[[str], str]) -> Finding:
-    """Whether every package that roofbench needs is there; `version` is importlib.metadata's."""
-    unmet = _unmet(dependencies, version)
-    if not unmet:
-        return passed("packages", f"All {len(dependencies)} packages that roofbench needs are there.")
-    listed = ", ".join(f"{text} ({there})" for text, there in unmet.items())
-    remedy = _install(" ".join(f"'{text}'" for text in unmet))
-    return failed("packages", f"Missing or too old: {listed}.", remedy, unmet=unmet)
-
-
-def optional(groups: Mapping[str, list[str]], version: Callable[[str], str]) -> Iterator[Finding]:
-    """What is lost for want of each optional package, apart from those for developers."""
-    wanted = [text for name, texts in groups.items() if name not in NOT_FOR_RUNS for text in texts]
-    unmet = _unmet(wanted, version)
-    if not unmet:
-        yield passed("optional packages", f"There as well: {', '.join(wanted)}.")
-    for text, there in unmet.items():
-        cost = COSTS.get(Requirement(text).name, "what needs it is left out, row by row")
-        yield warned("optional packages", f"{text} is {there}: {cost}.", _install(f"'{text}'"))
+def optional(lacking: Mapping[str, Sequence[Requirement]]) -> Iterator[Finding]:
+    """What is lost for want of each optional package; `lacking` is by extra of pyproject.toml."""
+    if not any(lacking.values()):
+        yield passed("optional packages", f"Those of {', '.join(lacking)} are there as well.")
+    for one in (one for each in lacking.values() for one in each):
+        cost = COSTS.get(one.name, "what needs it is left out, row by row")
+        remedy = f"Install with: {pip_install([str(one)])}"
+        yield warned("optional packages", f"{one} is not there: {cost}.", remedy)
 
 
 def worker(hello: Mapping[str, Any], starting_s: float) -> Finding:

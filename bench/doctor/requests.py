@@ -16,7 +16,7 @@ SAMPLING_S = 0.4
 
 def check(implementation: str, problem: Problem) -> dict[str, Any]:
     """Whether an implementation is right at one problem, with the first of its candidates that compiles."""
-    return asking.check(implementation, problem) | {"quick": True}
+    return asking.check(implementation, problem, quick=True)
 
 
 def measure(implementation: str, problem: Problem, kind: DeviceKind, threads: int | None) -> dict[str, Any]:

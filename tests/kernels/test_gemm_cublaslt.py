@@ -181,6 +181,21 @@ def test_the_best_is_the_quickest_of_those_that_run(seed: int, quickest: list[li
     assert error(SMALL, inputs, of.d) <= tolerance(SMALL, "cublaslt-best")
 
 
+def test_what_a_check_takes_first_is_not_remembered_as_the_best(
+    seed: int, quickest: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import kernels.tuning as tuning
+
+    fake = FakeCublasLt(Way(1), Way(2))
+    _, of = given(SMALL, seed)
+    shared = library(fake)
+    with tuning.first_that_compiles(), monkeypatch.context() as patch:
+        patch.setattr(tuning, "fastest", lambda question, candidates, launch: candidates[0])
+        assert cublaslt.configuration(of, "best", shared).startswith("algo 1 ")
+    assert cublaslt.configuration(of, "best", shared).startswith("algo 2 ")
+    assert len(quickest) == 1
+
+
 def test_slots_of_a_ring_ask_once_and_share_what_they_can(seed: int, quickest: list[list[str]]) -> None:
     fake = FakeCublasLt(Way(1), Way(2))
     shared = library(fake)

@@ -251,7 +251,7 @@ def test_a_program_that_cannot_be_loaded_says_something_of_the_device(candidates
 def test_if_none_compiles_the_compiler_s_words_are_the_cause(candidates: Candidates) -> None:
     with pytest.raises(RuntimeError, match="none of 2 configurations compiles") as raised:
         candidates.tuned(a=lambda: compiled(adds_nothing), b=lambda: compiled(adds_nothing))
-    assert "NoneType" in cause(raised.value)
+    assert cause(raised.value).startswith("TypeError: unsupported operand")
 
 
 def test_if_each_is_refused_while_it_is_built_that_is_the_reason(candidates: Candidates) -> None:
