@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import NamedTuple
 
 from bench.asking import ROOF_TIMED_S, impossible
@@ -184,7 +185,7 @@ class Planner:
     def forecast(
         self,
         cases: Sequence[Case],
-        launch_s: Mapping[str, float | None] | None = None,
+        launch_s: Mapping[str, float | None] = MappingProxyType({}),
         left_s: float | None = None,
     ) -> Forecast:
         """What is expected of a run over these cases, in this order, as far as the device can run them.
@@ -199,7 +200,7 @@ class Planner:
         start_s = ASSUMED["start_s"].value
         if left_s is None and self.budget_s is not None:
             left_s = max(0.0, self.budget_s - start_s - of_ceilings.seconds)
-        jobs = self.jobs((case, (launch_s or {}).get(case.key), 0) for case in others)
+        jobs = self.jobs((case, launch_s.get(case.key), 0) for case in others)
         planned = schedule(jobs, left_s, self.budget_s, self.sampling).sampling_s
         costs = [
             (case, job.cost_s(planned.get(job.key, self.sampling.most_s)), job.cost_s(self.sampling.most_s))
