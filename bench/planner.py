@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import NamedTuple
 
 from bench.asking import ROOF_TIMED_S, impossible
@@ -87,7 +88,8 @@ class Planner:
         self._besides, self._samplings = Learned(), Learned()
         self._paid: set[Hashable] = set()
         """Kinds of which a case was visited."""
-        self._priced: dict[str, tuple[Work, Price]] = {}
+        self._known: dict[int, _Known] = {}
+        """By the id of the case: thousands are priced again and again, and a key takes long to make."""
 
     # ---- ceilings
 
@@ -125,7 +127,7 @@ class Planner:
 
     def _ceiling_parts_s(self, case: Case) -> tuple[float, float]:
         """The same beside sampling, and sampling."""
-        work, priced = self._price(case)
+        *_, work, priced = self.known(case)
         sampling_s = self.ceiling_s(case)
         if priced.sampling_s is not None:
             more_s = 0.0 if is_probe(case.sweep) else ROOF_TIMED_S - self.settings.least_timed_s
@@ -144,13 +146,13 @@ class Planner:
         paid = set(self._paid)
         jobs = []
         for case, launch_s, made in cases:
-            work, priced = self._price(case)
-            sort, kind = _sort(case, made == 0), kind_of(case)
+            _, key, kind, work, priced = self.known(case)
+            sort = _sort(case, made == 0)
             first_s = 0.0 if made else priced.first_s + (kind not in paid) * priced.kind_s
             paid.add(kind)
             jobs.append(
                 Job(
-                    case.key,
+                    key,
                     work.launch_s if launch_s is None else launch_s,
                     self.settings.visits - made,
                     besides.of(sort) * priced.beside_s,
@@ -162,8 +164,8 @@ class Planner:
 
     def visited(self, case: Case, first: bool, beside_s: float, sampling_s: float | None) -> None:
         """A visit took so long beside sampling, and sampled for so long (None: it did not come to that)."""
-        _, priced = self._price(case)
-        sort, kind = _sort(case, first), kind_of(case)
+        _, _, kind, _, priced = self.known(case)
+        sort = _sort(case, first)
         expected_s = priced.beside_s + first * (priced.first_s + (kind not in self._paid) * priced.kind_s)
         self._paid.add(kind)
         self._besides.visited(sort, expected_s, beside_s)
@@ -178,13 +180,16 @@ class Planner:
             cost_s = {
                 index: job.cost_s(self.sampling.least_s) for index, job in zip(found, jobs, strict=True)
             }
-            found = order([_place(case, cost_s[index]) for index, case in enumerate(cases)])
+            found = order([self._place(case, cost_s[index]) for index, case in enumerate(cases)])
         return found
+
+    def _place(self, case: Case, cost_s: float) -> Place:
+        return Place(case.sweep, self.known(case).kind, case.series, _family(case), cost_s)
 
     def forecast(
         self,
         cases: Sequence[Case],
-        launch_s: Mapping[str, float | None] | None = None,
+        launch_s: Mapping[str, float | None] = MappingProxyType({}),
         left_s: float | None = None,
     ) -> Forecast:
         """What is expected of a run over these cases, in this order, as far as the device can run them.
@@ -199,7 +204,7 @@ class Planner:
         start_s = ASSUMED["start_s"].value
         if left_s is None and self.budget_s is not None:
             left_s = max(0.0, self.budget_s - start_s - of_ceilings.seconds)
-        jobs = self.jobs((case, (launch_s or {}).get(case.key), 0) for case in others)
+        jobs = self.jobs((case, launch_s.get(case.key), 0) for case in others)
         planned = schedule(jobs, left_s, self.budget_s, self.sampling).sampling_s
         costs = [
             (case, job.cost_s(planned.get(job.key, self.sampling.most_s)), job.cost_s(self.sampling.most_s))
@@ -222,13 +227,23 @@ class Planner:
         looks = 1 + SENTINEL_LOOKS / max(SENTINEL_LOOKS, len(roofs))
         return first_s + looks * sum(again_s(*self._ceiling_parts_s(case)) for case in roofs)
 
-    def _price(self, case: Case) -> tuple[Work, Price]:
-        found = self._priced.get(case.key)
+    def known(self, case: Case) -> _Known:
+        """What is known of a case as long as this planner lives."""
+        found = self._known.get(id(case))
         if found is None:
             work = _work(case, self.device)
-            found = work, price(work, self.device.kind, self.device.cache_byte, self.settings)
-            self._priced[case.key] = found
+            priced = price(work, self.device.kind, self.device.cache_byte, self.settings)
+            found = self._known[id(case)] = _Known(case, case.key, kind_of(case), work, priced)
         return found
+
+
+class _Known(NamedTuple):
+    case: Case
+    """Kept, so that no other case has its id."""
+    key: str
+    kind: Hashable
+    work: Work
+    price: Price
 
 
 def _work(case: Case, device: Device) -> Work:
@@ -258,10 +273,6 @@ def kind_of(case: Case) -> Hashable:
     """What a case computes but for the numbers."""
     words = {k: v for k, v in case.problem.parameters().items() if isinstance(v, str | bool)}
     return case.problem.operator, case.implementation, case.cache, case.threads, tuple(words.items())
-
-
-def _place(case: Case, cost_s: float) -> Place:
-    return Place(case.sweep, kind_of(case), case.series, _family(case), cost_s)
 
 
 def _one_of_each(cases: Iterable[Case]) -> list[Case]:

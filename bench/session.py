@@ -115,10 +115,8 @@ class Session:
 
     def forecast(self) -> Forecast:
         """What is expected of this run: of all of it before the first visit, then of what is left."""
-        cases = list(self._jobs.values())
-        if self._launch_s:
-            return self.planner.forecast(cases, self._launch_s, self._pace.spare_s())
-        return self.planner.forecast(cases)
+        left_s = self._pace.spare_s() if self._launch_s else None
+        return self.planner.forecast(list(self._jobs.values()), self._launch_s, left_s)
 
     def prepare(self) -> None:
         """Compile, tune and check, untimed, what is planned: what fails has its row and no visit."""

@@ -93,6 +93,14 @@ SEVERAL = 3
 """Asked for as many visits as this, a row is meant for a record: it must be narrower."""
 
 
+LEAST_WORTH = 20
+"""Independent samples that a visit must be worth before it stops, or half of what it has if that is less.
+
+Quiet samples are worth as many as they are. Where each launch remembers the last for 20 ms, 0.15 s are worth
+four, which look like more: stopped then, intervals cover the truth in 88 % of such runs, so in 97 %.
+"""
+
+
 def protocol(kind: Literal["cpu", "cuda"], visits: int = 1, regime: Regime = "sustained") -> Protocol:
     """The settings for a kind of device, so many visits a case, and a regime."""
     most_visits = max(8, visits)
@@ -351,7 +359,8 @@ def collect(
         stop: Stop | None = None
         if len(taken) >= check_at and timed_s >= least_timed_s:
             median, low, high = interval(taken, settings, step_s)
-            if max(high - median, median - low) <= settings.half_width * median:
+            narrow = max(high - median, median - low) <= settings.half_width * median
+            if narrow and effective_count(np.asarray(taken)) >= min(LEAST_WORTH, len(taken) / 2):
                 stop = "converged"
             check_at = max(len(taken) + 1, int(len(taken) * 1.1))  # each look costs a sort
         spent = now() - begin

@@ -100,6 +100,19 @@ def test_a_kind_that_is_compiled_pays_once(cases: list[Case]) -> None:
     assert later.first_s == 0 and later.visits == 2
 
 
+def test_prices_follow_what_visits_took(cases: list[Case]) -> None:
+    planner = Planner(H100, protocol("cuda"), 600.0)
+    every = [case for case in cases if case.sweep == "gemm/square"]
+    asked = [(case, None, 0) for case in every]
+    before = planner.jobs(asked)
+    for case, job in zip(every[:60], before, strict=False):
+        planner.visited(case, True, 2 * (job.beside_s + job.first_s), 3 * (job.expected_s or 0.0))
+    after = planner.jobs(asked)
+    for job, dearer in list(zip(before, after, strict=True))[60:]:
+        assert dearer.beside_s == pytest.approx(2 * job.beside_s, rel=0.3)
+        assert dearer.expected_s == pytest.approx(3 * (job.expected_s or 0.0), rel=0.3)
+
+
 def test_the_plan_is_printed_with_every_assumption(loaded: list[Loaded]) -> None:
     text = "\n".join(planned(H100, [sweep for sweep in loaded if "softmax" in sweep.name], 60.0, 1))
     assert "of 2 of 2 sweeps" in text and "(--bench-budget inf)" in text
@@ -134,7 +147,7 @@ class Worker:
     def answer(self, request: dict[str, Any], sampling_s: float) -> dict[str, Any]:
         problem = kernels.problem(request["operator"])(**request["parameters"])
         case = self.cases[request["implementation"], problem, request["cache"]]
-        work, priced = self.planner._price(case)
+        *_, work, priced = self.planner.known(case)
         launch_s = work.launch_s or 0.0
         measure_s = min(sampling_s, self.dearer * (priced.sampling_s or 0.0))
         beside_s = self.dearer * (priced.beside_s + request["first"] * (priced.kind_s + priced.first_s))

@@ -11,7 +11,17 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from bench.measure.sampling import Protocol, Visit, collect, interval, protocol, publish, settle, wander
+from bench.measure.sampling import (
+    LEAST_WORTH,
+    Protocol,
+    Visit,
+    collect,
+    interval,
+    protocol,
+    publish,
+    settle,
+    wander,
+)
 
 CPU = protocol("cpu")
 CUDA = protocol("cuda")
@@ -477,3 +487,26 @@ def test_drift_widens_the_interval() -> None:
     drifting = [1.0 + 0.05 * i / 100 for i in range(100)]
     widths = [high - low for _, low, high in (interval(steady, CPU), interval(drifting, CPU))]
     assert widths[0] < 0.005 and widths[1] > 0.03
+
+
+def remembering(memory: float, seed: int) -> Iterator[float]:
+    """1 ms and 1 % of noise of which each sample remembers this share."""
+    generator, noise = np.random.default_rng(seed), 0.0
+    while True:
+        noise = memory * noise + math.sqrt(1 - memory**2) * float(generator.standard_normal())
+        yield 1e-3 * (1 + 0.01 * noise)
+
+
+def test_samples_that_remember_each_other_are_watched_until_they_are_worth_enough() -> None:
+    """Quiet ones stop as soon as they may; by chance the others look narrow long before they are."""
+    settled = replace(CUDA, light_window_s=1e-3)
+    quiet, dependent = (
+        [
+            len(collect(s.sample, settled, 60.0, s.now, light=lambda: True).samples_s)
+            for s in (Stream(remembering(memory, seed)) for seed in range(20))
+        ]
+        for memory in (0.0, 0.95)
+    )
+    assert max(quiet) <= 1.1 * CUDA.least_timed_s / 1e-3 + 1
+    worth = (1 - 0.95) / (1 + 0.95)
+    assert np.median(dependent) > LEAST_WORTH * 0.5 / worth > 1.5 * np.median(quiet)
