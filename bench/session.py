@@ -331,6 +331,8 @@ class Session:
         begun, fresh = [], []
         for key, launch_s in self._launch_s.items():
             made = self._made.get(key)
+            if self._giving_up.reason(self._jobs[key]):  # skipped when its turn comes, which takes no time
+                continue
             if made is None:
                 fresh.append((self._jobs[key], launch_s, 0))
             elif made[-1].status == "ok" and len(made) < self.protocol.visits:
