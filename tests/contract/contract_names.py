@@ -27,7 +27,7 @@ def test_every_name_and_call(count: Callable[[str, int], None], note: Callable[[
     for path, source in sources(ROOT):
         find(path, source, findings)
     count("names", len(findings.resolved))
-    count("calls bound to signatures", findings.calls)
+    count("calls bound to signatures", len(findings.calls))
     for text in findings.optional:
         note(f"absent, and the source does without: {text}")
     assert not findings.missing, "\n".join(findings.missing)
@@ -67,6 +67,11 @@ def test_every_name_and_call(count: Callable[[str, int], None], note: Callable[[
         ("import triton.testing\ntriton.testing.do_bench(f, repetitions=2)", ":2: triton.testing.do_bench("),
         ("import torch\nprops = torch.cuda.get_device_properties(0)\nprops.sm_count", ":3: "),
         ("import torch\ngetattr(torch, 'no_such')", ":2: torch.no_such"),
+        ("def f(cuda):\n    cuda.no_such()", ":2: torch.cuda.no_such"),
+        (
+            "import torch\nclass A:\n    c: Any = torch.cuda\n    def f(self):\n        self.c.no_such()",
+            ":5: torch.cuda.no_such",
+        ),
     ],
 )
 def test_an_absent_name_or_argument_is_seen(source: str, said: str) -> None:

@@ -24,8 +24,8 @@ from typing import Any
 
 LIBRARIES = ("torch", "triton", "pynvml", "nvmath")
 
-INJECTED = {("bench/measure/clock.py", "cuda"): "torch.cuda"}
-"""(file, parameter) -> the module that callers pass for it, where no default says so."""
+INJECTED = {"cuda": "torch.cuda", "nvml": "pynvml", "pynvml": "pynvml"}
+"""Parameter -> the module that callers pass for it; tests pass a simulation of that module."""
 
 _ABSENT = {"AttributeError", "Exception", "BaseException"}
 _NOT_INSTALLED = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
@@ -59,8 +59,8 @@ class Findings:
 
     resolved: set[str] = field(default_factory=set)
     """Full names that exist."""
-    calls: int = 0
-    """Calls that were bound to a signature."""
+    calls: set[tuple[str, int]] = field(default_factory=set)
+    """Calls that were bound to a signature: `file:line` and column."""
     missing: list[str] = field(default_factory=list)
     """`file:line: what is wrong`."""
     optional: list[str] = field(default_factory=list)
@@ -171,7 +171,7 @@ class _File:
             )
         ) | dict(zip([a.arg for a in arguments.kwonlyargs], arguments.kw_defaults, strict=True))
         for one in [*positional, *arguments.kwonlyargs]:
-            injected = INJECTED.get((self.path, one.arg))
+            injected = INJECTED.get(one.arg)
             if injected:
                 scope[one.arg] = Known(_dotted(injected), injected)
                 continue
@@ -191,6 +191,11 @@ class _File:
         for base in node.bases:
             self._value(base, outer)
             scope |= self._kept.get(getattr(base, "id", ""), {})
+        # A field of a dataclass, or what all objects of the class share.
+        fields = [part for part in node.body if isinstance(part, ast.Assign | ast.AnnAssign)]
+        shared: Scope = dict(outer)
+        self.visit_body(list(fields), shared)
+        scope |= {f"self.{name}": value for name, value in shared.items() if outer.get(name) != value}
         methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
         # What __init__ keeps in `self` is known to every method.
         for method in methods:
@@ -198,9 +203,7 @@ class _File:
                 inside = dict(scope)
                 self.visit_function(method, inside)
                 scope |= _attributes(inside)
-        rest = [
-            part for part in node.body if not (isinstance(part, ast.FunctionDef) and part.name == "__init__")
-        ]
+        rest = [part for part in node.body if part not in fields and getattr(part, "name", "") != "__init__"]
         self._kept[node.name] = _attributes(scope)
         self.visit_body(rest, scope)
         outer[node.name] = None
@@ -302,7 +305,7 @@ class _File:
         except TypeError as error:
             self._absent(node, f"{function.name}{signature}: {error}", {"TypeError", "Exception"})
             return
-        self.into.calls += 1
+        self.into.calls.add((self._at(node), node.col_offset))
 
     def _annotated(self, node: ast.expr | None, scope: Scope) -> Value:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -326,7 +329,9 @@ class _File:
 
     def _absent(self, node: ast.AST, what: str, guards: set[str]) -> None:
         guarded = any(caught & guards for caught in self._guards)
-        (self.into.optional if guarded else self.into.missing).append(f"{self._at(node)}: {what}")
+        findings = self.into.optional if guarded else self.into.missing
+        if (text := f"{self._at(node)}: {what}") not in findings:  # some expressions are visited twice
+            findings.append(text)
 
     def _at(self, node: Any) -> str:
         return f"{self.path}:{node.lineno}"
