@@ -30,6 +30,9 @@ CLOCK_HZ = 1.5e9
 IDLE_AFTER_S = 5e-3
 """Without work for this long the device's clock falls back."""
 
+ADVICE = "CUDA kernel errors might be asynchronously reported at some other API call."
+"""How real messages end (c10/cuda/CUDAException.cpp of torch)."""
+
 
 class Event:
     def __init__(self, cuda: SimulatedCuda) -> None:
@@ -134,7 +137,7 @@ class SimulatedCuda:
     def refuse(self) -> None:
         """What a call does that is not permitted in a capture: it fails, and so does the capture's end."""
         self.broken = "operation failed due to a previous error during capture"
-        raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore")
+        raise RuntimeError(f"CUDA error: operation not permitted when stream is capturing\n{ADVICE}")
 
     def uniform_(self) -> None:
         """A draw from the default generator; the sentence is that of torch 2.11's libtorch_cuda.so."""
@@ -158,7 +161,7 @@ class SimulatedCuda:
 
     def synchronize(self) -> None:
         if self.faulty:
-            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered\nmore")
+            raise torch.AcceleratorError(f"CUDA error: an illegal memory access was encountered\n{ADVICE}")
         self.host_s = max(self.host_s, self.device_s)
 
     # ---- what kernels do
@@ -342,7 +345,7 @@ def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -
         def call() -> torch.Tensor:
             if cuda.capturing is not None:
                 cuda.broken = cuda.broken_by_shortage
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
+                raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate 2.00 GiB.\n{ADVICE}")
             cuda.launch(kernel(x, y))
             return y
 

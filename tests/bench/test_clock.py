@@ -11,7 +11,7 @@ from bench.measure.clock import CaptureError, GraphClock, HostClock, StreamClock
 from bench.measure.ring import Turns, launches_per_sample
 from bench.measure.sampling import Protocol
 from bench.measure.spin import LateError
-from tests.bench.simulated import CLOCK_HZ, QUEUE_S, UPLOAD_S, SimulatedCuda
+from tests.bench.simulated import ADVICE, CLOCK_HZ, QUEUE_S, UPLOAD_S, SimulatedCuda
 
 Kernel = Callable[[], None]
 
@@ -74,7 +74,7 @@ def test_a_queue_too_long_is_refused() -> None:
 
 def test_what_cannot_be_captured_says_so() -> None:
     def refuse() -> None:
-        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+        raise RuntimeError(f"operation not permitted when stream is capturing\n{ADVICE}")
 
     cuda = SimulatedCuda()
     with pytest.raises(CaptureError, match=r"^operation not permitted when stream is capturing$"):
