@@ -86,8 +86,10 @@ def list_cases(
     if on or bench_budget is not None:
         try:
             device = of_datasheet(datasheet_named(on)) if on else detect(bench_device)
-            paths = [path for name in sweeps or [] for path in sweep.select(name)] or sweep.SWEEPS
-            loaded = sweep.load_all(paths, kernels.problem, device.sm_count)
+            # A run measures the ceilings, too, whichever sweeps are asked for.
+            names = ["ceilings", *sweeps] if sweeps else []
+            paths = list(dict.fromkeys(path for name in names for path in sweep.select(name)))
+            loaded = sweep.load_all(paths or sweep.SWEEPS, kernels.problem, device.sm_count)
             seconds = budget_s(bench_budget, device.kind)
         except (DeviceError, SweepError, Refusal) as error:
             refuse(str(error))

@@ -46,6 +46,8 @@ def refined_line(found: Forecast) -> str:
 
 def _share(found: Forecast) -> str:
     planned, possible = found.planned, found.possible
+    if possible.sweeps == 1:
+        return f"{planned.cases:,} of {_cases(possible)}"
     return f"{planned.cases:,} of {possible.cases:,} cases, of {planned.sweeps} of {possible.sweeps} sweeps"
 
 

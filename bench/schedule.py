@@ -168,21 +168,23 @@ DEAR = 1.5
 CHEAP = 0.1
 """Share of the cases that cost no more than a cheap one."""
 DEAR_SHARE = 1 / 6
-"""Of the time, what dear cases get while there are others.
+"""Of the time, what dear cases get at first while there are others (BREADTH_S); afterwards half.
 
-Else the run would be theirs: where a visit takes 0.3 s, tuning a kernel or settling at the power limit takes
-0.2 to 2 s more, for more than half of all cases. With a sixth, ten minutes on an H100 are some 1,500 cases,
-few of which are tuned; were tuned cases called cheap once their kind is compiled (DEAR = 2), 900.
+Else a short run would be theirs: where a visit takes 0.3 s, tuning a kernel or settling at the power limit
+takes 0.5 to 2 s more, for more than half of all cases. With a sixth, ten minutes on an H100 are some 1,500
+cases, few of which are tuned; with half, some 900.
 """
+BREADTH_S = 500.0
+"""Wall seconds of cases after which dear ones get half of the time: the others have had a round by then."""
 
 
 def order(places: Sequence[Place]) -> list[int]:
     """The cases as indices, in the order that leaves an even spread whenever time runs out.
 
     First one case of every sweep. Then dear cases and the others stand in two queues, which share the time
-    (DEAR_SHARE). In the one every sweep gets the same time, and within a sweep every implementation; among
-    the dear it is the other way round, since there is time for few of each sweep. Of one sweep and
-    implementation the cases of an earlier round (see `rounds`) come first.
+    (DEAR_SHARE, then equally). In the one every sweep gets the same time, and within a sweep every
+    implementation; among the dear it is the other way round, since there is time for few of each sweep. Of
+    one sweep and implementation the cases of an earlier round (see `rounds`) come first.
     """
     costs_s, turns = [place.cost_s for place in places], rounds(places)
     first: dict[str, int] = {}
@@ -203,7 +205,12 @@ def order(places: Sequence[Place]) -> list[int]:
         else:
             cheap.setdefault((place.sweep, place.implementation), []).append(index)
     queues = [_fair(cheap, costs_s), _fair(dear, costs_s)]
-    return [*first.values(), *_taking_turns(queues, costs_s, (1 - DEAR_SHARE, DEAR_SHARE), had_s)]
+    merged = _taking_turns(queues, costs_s, (1 - DEAR_SHARE, DEAR_SHARE), had_s)
+    spent_s = itertools.accumulate((costs_s[index] for index in merged), initial=sum(had_s))
+    early = merged[: sum(total_s < BREADTH_S for total_s in spent_s)]
+    chosen = set(early)
+    late = _taking_turns([[index for index in queue if index not in chosen] for queue in queues], costs_s)
+    return [*first.values(), *early, *late]
 
 
 def _opens_with(turn: int, cost_s: float) -> tuple[bool, float, int]:

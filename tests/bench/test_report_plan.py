@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,11 @@ def test_how_many_cases_of_how_many_and_both_times_come_first() -> None:
 def test_where_there_is_time_for_all_nothing_is_said_of_a_budget(budget: float | None) -> None:
     first, _ = forecast_lines(ALL, budget, "the datasheet of X")
     assert first == "planned: all 20 cases of 1 sweep, and 82 ceilings, in about 2 min 06 s"
+
+
+def test_one_sweep_is_not_counted_out_of_one() -> None:
+    few = replace(ALL, planned=Tally(5, 1, 8.0))
+    assert forecast_lines(few, 60.0, "x")[0].startswith("planned: 5 of 20 cases of 1 sweep, and 82 ceilings")
 
 
 def test_where_nothing_is_known_of_launches_no_number_is_made_up() -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from bench.schedule import ONE_VISIT, Job, Place, order, rounds, schedule
+from bench.schedule import DEAR_SHARE, ONE_VISIT, OVERHEAD_S, Job, Place, order, rounds, schedule
 
 LEAST_CASE_S, MOST_CASE_S = ONE_VISIT["cpu"]
 
@@ -119,3 +119,44 @@ def test_points_that_are_blocks_of_their_own_are_one_line() -> None:
 def test_lines_take_turns() -> None:
     first, second = (Place("sweep", kind, kind) for kind in ("float32", "float64"))
     assert rounds([first, second, first, second, first]) == [1, 1, 0, 0, 1]
+
+
+def test_dear_cases_get_their_share_of_the_time_and_half_of_it_later() -> None:
+    cheap = [Place(sweep, sweep, f"{sweep} {i}", "library", 0.3) for sweep in "ab" for i in range(4000)]
+    dear = [Place(sweep, sweep, f"{sweep} {i}", "tuned", 2.0) for sweep in "abc" for i in range(500)]
+    places = [*cheap, *dear]
+    found = order(places)
+    assert sorted(found) == list(range(len(places)))
+    assert sorted(places[i].sweep for i in found[:3]) == ["a", "b", "c"], "something of every sweep first"
+    spent_s = {True: 0.0, False: 0.0}
+    at_s: dict[float, float] = {}
+    for index in found:
+        spent_s[places[index].implementation == "tuned"] += places[index].cost_s
+        at_s[sum(spent_s.values())] = spent_s[True]
+    by_then = {
+        limit_s: max(s for total_s, s in at_s.items() if total_s <= limit_s) for limit_s in (500, 1500)
+    }
+    assert by_then[500] == pytest.approx(500 * DEAR_SHARE, rel=0.05)
+    assert by_then[1500] - by_then[500] == pytest.approx(1000 / 2, rel=0.05)
+
+
+def test_within_a_sweep_implementations_get_the_same_time() -> None:
+    places = [
+        Place("a", name, f"{name} {i}", name, cost)
+        for name, cost in (("x", 1.0), ("y", 1.4))
+        for i in range(90)
+    ]
+    first = [places[index] for index in order(places)[:60]]
+    x_s, y_s = (sum(place.cost_s for place in first if place.kind == name) for name in "xy")
+    assert x_s == pytest.approx(y_s, abs=2.0)
+
+
+def test_what_is_expected_to_be_done_soon_is_priced_so_and_limited_otherwise() -> None:
+    """The most that a visit may take is no price."""
+    found = schedule([Job(str(i), 1e-5, expected_s=0.25) for i in range(100)], 60, 600, ONE_VISIT["cuda"])
+    assert len(found.sampling_s) == 100 and found.total_s == pytest.approx(
+        100 * (0.25 + OVERHEAD_S), rel=0.01
+    )
+    assert set(found.sampling_s.values()) == {ONE_VISIT["cuda"].most_s}
+    short = schedule([Job("one", 1e-5, expected_s=0.25)], 60, 120, ONE_VISIT["cuda"])
+    assert short.sampling_s == {"one": 2.0}, "a sixtieth of the budget"
