@@ -16,7 +16,7 @@ from bench.row import SEED
 EXTRAS = ("cublaslt",)
 """Groups of optional packages in pyproject.toml that runs on a GPU use."""
 COSTS = {
-    "nvmath-python": "cublaslt and its tiles are unsupported (2,062 cases of the sweeps)",
+    "nvmath-python": "every case of cublaslt and its tiles is unsupported (a run says how many)",
 }
 """Optional package -> what a run lacks without it."""
 
