@@ -21,6 +21,8 @@ from bench.spec import Problem
 
 WITHIN_S = 25.0
 """After this no further check is begun; what was not reached is said."""
+HANG_S = 10.0
+"""A check that was given less than this before the end was cut short: that is no hang."""
 MOST_WORKERS = 8
 CORES_A_WORKER = 2
 WORTH_SAYING_S = 0.1
@@ -147,7 +149,7 @@ def answers(
     within_s: float,
     now: Callable[[], float] = time.monotonic,
 ) -> list[Answer]:
-    """In the order of the questions; those not begun within `within_s` seconds are missing.
+    """In the order of the questions; missing are those not begun within `within_s` seconds, or cut short.
 
     Each of the workers takes the next question as soon as it is through with the one before.
     """
@@ -162,7 +164,8 @@ def answers(
                 (number, question), begin = following, now()
                 attended.grace_s = left_s
                 row = attended.answer(requests.check(question.implementation, question.problem))
-                found[number] = Answer(question, row, now() - begin)
+                if row["status"] != "timeout" or left_s >= HANG_S:
+                    found[number] = Answer(question, row, now() - begin)
         finally:
             attended.close()
 
