@@ -55,6 +55,15 @@ def _write(path: Path, text: str) -> None:
         refuse(f"{path}: cannot be written: {error.strerror}")
 
 
+def _seconds(budget: str | None, device: Device) -> float | None:
+    from bench.planner import budget_s
+
+    try:
+        return budget_s(budget, device.kind)
+    except ValueError as error:
+        refuse(str(error))
+
+
 def _loaded(names: list[str], device: str) -> tuple[Device, list[Loaded]]:
     try:
         found = detect(device)
@@ -80,18 +89,17 @@ def list_cases(
 ) -> None:
     """The sweeps and their cases, with the least time that the device's datasheet allows; or a run's plan."""
     from bench.listing import listing, of_datasheet, planned
-    from bench.plugin import Refusal, budget_s
     from bench.predicting import datasheet_named
 
     if on or bench_budget is not None:
         try:
             device = of_datasheet(datasheet_named(on)) if on else detect(bench_device)
+            seconds = _seconds(bench_budget, device)
             # A run measures the ceilings, too, whichever sweeps are asked for.
             names = ["ceilings", *sweeps] if sweeps else []
             paths = list(dict.fromkeys(path for name in names for path in sweep.select(name)))
             loaded = sweep.load_all(paths or sweep.SWEEPS, kernels.problem, device.sm_count)
-            seconds = budget_s(bench_budget, device.kind)
-        except (DeviceError, SweepError, Refusal) as error:
+        except (DeviceError, SweepError) as error:
             refuse(str(error))
         for line in planned(device, loaded, seconds, bench_visits):
             typer.echo(line)
@@ -379,8 +387,6 @@ def coverage(
 @app.command()
 def instruments(bench_device: DeviceOption = "auto") -> None:
     """Our clocks beside independent ones: the same launches, in turns where they can share a process."""
-    from rich.console import Console
-
     from bench.agreement import WIDTH, compare_instruments
     from bench.lock import DeviceBusy, device_lock
     from bench.measure.process import device_environment

@@ -6,6 +6,7 @@ here it says the same from the datasheet alone (`python -m bench list --on h100 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,11 @@ from bench.schedule import ONE_VISIT, SEVERAL_VISITS, Job, Place, Range, order, 
 from bench.spec import DeviceKind
 from bench.sweep import Case
 
+BUDGET_S: Mapping[DeviceKind, float] = {"cpu": 120.0, "cuda": 600.0}
+"""Wall seconds of a run that asks for none.
+
+A GPU's ten minutes are what a person who rents one waits for, and see every sweep; all cases take a night.
+"""
 ROOF_S: Mapping[DeviceKind, Range] = {"cpu": Range(0.6, 0.6), "cuda": Range(0.6, 3.0)}
 """Seconds that a roof may sample, settling included, before anything is known to share a budget by."""
 PROBE_S: Mapping[DeviceKind, float] = {"cpu": 0.2, "cuda": 0.3}
@@ -34,6 +40,19 @@ PROBE_SHARE = 0.06
 """Of a GPU's budget, what the probes may take of that; those without room are left out, evenly."""
 SENTINEL_LOOKS = 6
 """Two sentinels are looked at three times on the way (bench/itinerary.py)."""
+
+
+def budget_s(given: str | None, kind: DeviceKind) -> float | None:
+    """Wall seconds that --bench-budget asks for, None for no limit; ValueError if it is no such number."""
+    if given is None:
+        return BUDGET_S[kind]
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not seconds > 0:
+        raise ValueError(f"--bench-budget {given}: give seconds, more than 0, or inf for no limit")
+    return None if math.isinf(seconds) else seconds
 
 
 class Tally(NamedTuple):

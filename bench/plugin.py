@@ -21,6 +21,7 @@ from bench.judge.flags import flags
 from bench.lock import DeviceBusy
 from bench.measure.process import WorkerDied
 from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
+from bench.planner import budget_s
 from bench.report_plan import forecast_lines, refined_line
 from bench.session import RESULTS, Session, measured_s
 from bench.shard import Shard
@@ -29,12 +30,6 @@ from bench.store import Measurement, StoreError
 from bench.sweep import Case, SweepError
 from bench.visits import MOST_ASKED
 from bench.walking import at_once, in_turn, prepare_all
-
-BUDGET_S = {"cpu": 120.0, "cuda": 600.0}
-"""Wall seconds of a run that asks for none.
-
-A GPU's ten minutes are what a person who rents one waits for, and see every sweep; all cases take a night.
-"""
 
 
 class Refusal(ValueError):
@@ -107,7 +102,7 @@ class Run:
         made = Session(
             device,
             Path(option.bench_results) if option.bench_results else RESULTS,
-            budget_s(option.bench_budget, device.kind),
+            _budget_s(option.bench_budget, device.kind),
             option.bench_resume,
             _visits(option.bench_visits),
             option.bench_regime,
@@ -396,14 +391,8 @@ def _visits(given: str) -> int:
     return visits
 
 
-def budget_s(given: str | None, kind: DeviceKind) -> float | None:
-    """Wall seconds that --bench-budget asks for, None for no limit; Refusal if it is no such number."""
-    if given is None:
-        return BUDGET_S[kind]
+def _budget_s(given: str | None, kind: DeviceKind) -> float | None:
     try:
-        seconds = float(given)
-    except ValueError:
-        seconds = math.nan
-    if not seconds > 0:
-        raise Refusal(f"--bench-budget {given}: give seconds, more than 0, or inf for no limit")
-    return None if math.isinf(seconds) else seconds
+        return budget_s(given, kind)
+    except ValueError as error:
+        raise Refusal(str(error)) from error

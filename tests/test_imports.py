@@ -102,7 +102,8 @@ ALLOWED = {
     },
     "bench/plugin.py": {
         *("bench.sweep", "bench.dependencies", "bench.device", "bench.judge", "bench.lock", "bench.model"),
-        *("bench.cover", "bench.measure.process", "bench.report", "bench.report_plan", "bench.session"),
+        *("bench.cover", "bench.measure.process", "bench.planner", "bench.report", "bench.report_plan"),
+        "bench.session",
         "bench.shard",
         *("bench.spec", "bench.store", "bench.sweep", "bench.visits", "bench.walking"),
     },

@@ -47,7 +47,9 @@ def hiding(tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text(HIDING)
 
     def run(hidden: str, *words: str, only: str = "") -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "HIDDEN": hidden, "HIDDEN_IN": only}
+        # What runs here is no worker of pytest-xdist, though this test may be in one.
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
+        environment |= {"PYTHONPATH": str(tmp_path), "HIDDEN": hidden, "HIDDEN_IN": only}
         return subprocess.run(
             [sys.executable, *words],
             cwd=ROOT,

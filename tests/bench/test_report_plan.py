@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.planner import Forecast, Tally
-from bench.plugin import BUDGET_S, budget_s
+from bench.planner import BUDGET_S, Forecast, Tally, budget_s
 from bench.report import duration_text
 from bench.report_plan import forecast_lines, refined_line
 from bench.walking import in_turn
