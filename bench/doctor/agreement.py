@@ -68,22 +68,34 @@ def comparisons(bench: Bench, kind: DeviceKind, threads: int) -> Iterator[tuple[
 def agreed(name: str, compared: Comparison, kind: DeviceKind) -> Finding:
     """How far the clocks are apart at one anchor.
 
-    A CPU's clocks all read one counter, so only its neighbours can drive them apart: that is no failure.
+    A CPU's clocks all read one counter, so only its neighbours can drive them apart: that is no failure, and
+    what its scatter leaves open is no warning.
     """
     ours, *others = compared.median_s
     known = {other: ratio for other in others if (ratio := compared.ours_over[other]) is not None}
     unknown = [other for other in others if other not in known]
     ratios = {other: asdict(ratio) for other, ratio in known.items()}
     numbers: dict[str, Any] = {"median_s": compared.median_s, "ours_over": ratios}
-    listed = ", ".join(f"{ratio.middle:.3f} of {other}" for other, ratio in known.items())
+    listed = ", ".join(f"{_text(ratio)} of {other}" for other, ratio in known.items())
     sentence = f"{compared.case}: {1e6 * compared.median_s[ours]:.1f} us by {ours}, {listed or 'alone'}."
     if unknown:
         sentence += f" No ratio to {', '.join(unknown)}."
     if kind == "cuda" and any(_least_off(ratio) > APART for ratio in known.values()):
         return failed(name, sentence, APART_REMEDY, **numbers)
-    if unknown or any(abs(ratio.middle - 1) > AGREE for ratio in known.values()):
+    off = _least_off if kind == "cpu" else _off
+    if unknown or any(off(ratio) > AGREE for ratio in known.values()):
         return warned(name, sentence, REMEDY[kind], **numbers)
     return passed(name, sentence, **numbers)
+
+
+def _text(ratio: Ratio) -> str:
+    """The ratio, with its interval where it is far from 1."""
+    interval = f" ({ratio.low:.3f} to {ratio.high:.3f})" if _off(ratio) > AGREE else ""
+    return f"{ratio.middle:.3f}{interval}"
+
+
+def _off(ratio: Ratio) -> float:
+    return abs(ratio.middle - 1)
 
 
 def _least_off(ratio: Ratio) -> float:

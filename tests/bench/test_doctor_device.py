@@ -197,6 +197,13 @@ def test_clocks_that_disagree_are_seen(middles: dict[str, float | None], cuda: s
     assert levels(iter(found.values()))
 
 
+def test_what_a_cpus_scatter_leaves_open_is_no_warning_and_shows() -> None:
+    scattered = Comparison("copy", {"host": 2e-4, "Timer": 2e-4}, {"Timer": Ratio(0.966, 0.845, 1.059)})
+    found = {kind: agreement.agreed("clocks, copy", scattered, kind) for kind in ("cuda", "cpu")}  # type: ignore[arg-type]
+    assert (found["cuda"].level, found["cpu"].level) == ("WARN", "PASS")
+    assert "0.966 (0.845 to 1.059) of Timer" in found["cpu"].sentence
+
+
 def rated(gemm: float = 0.8, copy: float = 0.9, **facts: Any) -> dict[str, str]:
     """Anchors at these shares of an H100's datasheet."""
     gemm_s = 2 * 8192**3 / (gemm * 989.4e12)
