@@ -18,7 +18,7 @@ from bench.measure.check import judged, outputs_of, poison
 from bench.measure.nvml import NvmlGpu
 from bench.measure.run import stored_dtype
 from bench.measure.telemetry_cuda import HELD_BY_POLICY, POWER_INSTANT
-from bench.spec import Launch, Unsupported
+from bench.spec import Launch, Unsupported, cause
 from kernels.gemm.operands import operands
 from kernels.gemm.problem import Gemm
 
@@ -235,12 +235,7 @@ def first_launch(
         try:
             module.compile(of, candidate, device.sm_count)
         except Exception as error:  # whatever a compiler raises: the next candidate may do
-            deepest: BaseException = error
-            while deepest.__cause__ is not None:  # Triton's own says only where
-                deepest = deepest.__cause__
-            reason = (
-                f"{candidate}: {type(deepest).__name__}: {(str(deepest).strip().splitlines() or [''])[-1]}"
-            )
+            reason = f"{candidate}: {cause(error)}"
             continue
         print(f"{module.__name__}, {problem}: {candidate}")
         launch: Launch = module.launch(of, candidate, device.sm_count)
