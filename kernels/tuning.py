@@ -253,14 +253,20 @@ def _within_compiler(error: Exception) -> TracebackType | None:
 @functools.cache
 def _choices(device: int) -> Choices:
     found = torch.cuda.get_device_properties(device)
-    return Choices(TUNED, f"{found.name} {found.multi_processor_count} SM", versions())
+    made_by = versions(architecture=10 * found.major + found.minor)
+    return Choices(TUNED, f"{found.name} {found.multi_processor_count} SM", made_by)
 
 
-def versions(libcuda: str = "libcuda.so.1") -> str:
-    """What makes and runs our kernels: other versions, other choices. `libcuda` is the driver to ask."""
+def versions(libcuda: str = "libcuda.so.1", architecture: int = 90) -> str:
+    """What makes and runs our kernels: other versions, other choices.
+
+    `libcuda` is the driver to ask; `architecture` (ten times the compute capability) decides which of the two
+    ptxas that Triton has assembles.
+    """
     from triton.backends.nvidia.compiler import get_ptxas
 
-    return f"triton {triton.__version__}, ptxas {get_ptxas(90).version}, {_driver(libcuda)}"
+    ptxas = get_ptxas(architecture).version
+    return f"triton {triton.__version__}, ptxas {ptxas}, {_driver(libcuda)}"
 
 
 def _driver(libcuda: str) -> str:

@@ -94,7 +94,15 @@ def blocks(kind: DeviceKind) -> tuple[Block, ...]:
         Block(
             "doctor",
             "What does not work here?",
-            (Command("doctor", ("bench", "doctor", "--json", "{folder}/doctor.json"), 75, answers=(0, 1)),),
+            (
+                Command(
+                    "doctor",
+                    ("bench", "doctor", "--json", "{folder}/doctor.json"),
+                    75,
+                    "exit code",
+                    answers=(0, 1),
+                ),
+            ),
             gpu="the driver, the counters, capture, our kernels",
         ),
         Block(

@@ -26,6 +26,8 @@ def test_the_compiler_the_assembler_and_the_driver_are_named(libcuda: Path) -> N
     ptxas = triton.knobs.nvidia.ptxas.version
     assert said == f"triton {triton.__version__}, ptxas {ptxas}, CUDA driver 13.1"
     assert ptxas[0].isdigit()
+    blackwells = triton.knobs.nvidia.ptxas_blackwell.version
+    assert f"ptxas {blackwells}, CUDA" in tuning.versions(str(libcuda), 100)
 
 
 def test_without_a_driver_that_is_said(tmp_path: Path) -> None:
@@ -50,9 +52,9 @@ def test_choices_are_kept_under_what_the_real_versions_are(
 
     import torch
 
-    found = SimpleNamespace(name="NVIDIA H100", multi_processor_count=132)
+    found = SimpleNamespace(name="NVIDIA H100", multi_processor_count=132, major=9, minor=0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
-    monkeypatch.setattr(tuning.versions, "__defaults__", (str(libcuda),))
+    monkeypatch.setattr(tuning.versions, "__defaults__", (str(libcuda), 90))
     monkeypatch.setattr(tuning, "TUNED", tmp_path)
     tuning._choices.cache_clear()
     choices = tuning._choices(0)
