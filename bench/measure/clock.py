@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -142,7 +143,7 @@ MANY = 65
 """Kernels of the larger of the two graphs whose times make a line."""
 
 
-class _CudaClock:
+class _CudaClock(ABC):
     """What the two CUDA clocks share: events behind a spinning kernel that hides the host (spin.py).
 
     `cuda` is `torch.cuda`, or a simulation of it.
@@ -167,10 +168,10 @@ class _CudaClock:
         """Samples thrown away so far, since the host was not done queueing when they began."""
         return self._spin.late
 
-    @cached_property
+    @property
+    @abstractmethod
     def start_s(self) -> float:
         """Seconds between two events that no launch accounts for; measured when first asked for."""
-        raise NotImplementedError
 
     @property
     def resolution_s(self) -> float:
