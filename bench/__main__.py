@@ -441,7 +441,7 @@ def first_minutes(
         refuse(f"--minutes {minutes:g}: give a number of minutes, more than 0")
     try:
         device = detect()
-        there = blocks(device.kind)
+        there = blocks()
         if not names:
             for line in plan_lines(there, str(device)):
                 typer.echo(line)
@@ -469,6 +469,7 @@ def doctor(
     misspelt or the device is in use, which is then said in a line that begins with `error:`.
     """
     from bench.doctor.command import report, run
+    from bench.doctor.groups import Outcome
     from bench.lock import DeviceBusy, device_lock
 
     begin = time.perf_counter()
@@ -480,11 +481,13 @@ def doctor(
         with device_lock(device.uuid, str(device), "the doctor") as unlocked:
             if unlocked:
                 typer.echo(unlocked, err=True)
-            code, outcomes = run(device, unusable, quick, Console())
-        seconds = time.perf_counter() - begin
-        typer.echo(f"{seconds:.0f} s")
-        if json_file is not None:
-            _write(json_file, report(device, quick, outcomes, seconds))
+
+            def keep(outcomes: list[Outcome]) -> None:
+                if json_file is not None:
+                    _write(json_file, report(device, quick, outcomes, time.perf_counter() - begin))
+
+            code = run(device, unusable, quick, Console(), keep)
+        typer.echo(f"{time.perf_counter() - begin:.0f} s")
     except (DeviceError, DeviceBusy) as error:
         refuse(str(error))
     raise typer.Exit(code)

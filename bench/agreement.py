@@ -130,12 +130,14 @@ class Readings:
 def compare_instruments(settings: Mapping[str, Any], environment: Mapping[str, str], console: Console) -> int:
     """Print what the instruments read and how far they agree; the exit code."""
     readings = Readings(settings, environment, console)
-    if code := readings.take("together"):
-        return code
-    for part in APART if settings["kind"] == "cuda" else ():
-        if readings.take(part):
-            console.print(f"{part} came to an early end; its readings so far are shown", highlight=False)
-    print_report(console, list(readings.comparisons()))
+    try:
+        if code := readings.take("together"):
+            return code
+        for part in APART if settings["kind"] == "cuda" else ():
+            if readings.take(part):
+                console.print(f"{part} came to an early end; its readings so far are shown", highlight=False)
+    finally:  # what was read before an interruption is worth showing, too
+        print_report(console, list(readings.comparisons()))
     return 0
 
 

@@ -42,6 +42,8 @@ class Attended:
         """Why workers that were alive had to be replaced, and how often."""
         self._uncaptured: dict[tuple[str, str], list[dict[str, Any]]] = {}
         """(operator, implementation) -> the parameters that could not be captured."""
+        self._captured: set[tuple[str, str]] = set()
+        """(operator, implementation) of which something could be captured: no others are given up unasked."""
         self._worker: Worker | None = None
         self._gate = threading.Lock()
         """Held while a worker begins or ceases to be ours: `stop` comes from another thread."""
@@ -57,9 +59,12 @@ class Attended:
             return self._answer(request, sampling_s)
         what = (request["operator"], request["implementation"])
         failed = self._uncaptured.get(what, [])
-        if request["parameters"] in failed or len(failed) >= CAPTURES_TRIED:
+        hopeless = len(failed) >= CAPTURES_TRIED and what not in self._captured
+        if request["parameters"] in failed or hopeless:
             request = request | {"clock": "stream"}
         answer = self._answer(request, sampling_s)
+        if answer.get("status") == "ok" and answer.get("clock") == "graph":
+            self._captured.add(what)
         if answer.pop("uncaptured", False):
             self._uncaptured[what] = [*failed, request["parameters"]]
             answer = self._answer(request | {"clock": "stream"}, sampling_s)

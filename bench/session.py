@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import asking
-from bench.attended import Attended
+from bench.attended import GRACE_S, Attended
 from bench.device import Device
 from bench.giving_up import GivingUp
 from bench.itinerary import itinerary
@@ -34,6 +34,8 @@ from bench.sweep import Case
 from bench.visits import joined, wants_another
 
 RESULTS = Path(__file__).parents[1] / "results"
+LEAST_GRACE_S = 120.0
+"""A GPU's visit may compile and tune for this long at least before it counts as hung."""
 
 
 @dataclass
@@ -65,6 +67,9 @@ class Session:
         self._commit = commit()
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         self.run_id = f"{stamp}-{self._commit.rstrip('+') or 'unknown'}"
+        if self.grace_s is None and self.device.kind == "cuda" and self.budget_s is not None:
+            # One kernel that hangs must not take the whole budget.
+            self.grace_s = min(GRACE_S["cuda"], max(LEAST_GRACE_S, self.budget_s / 10))
         self._worker = Attended(self.device, SEED, self.grace_s)
         self._giving_up = GivingUp()
         self._journal: Journal | None = None
@@ -75,6 +80,9 @@ class Session:
         self._checked: set[tuple[str, Problem]] = set()
         self._jobs: dict[str, Case] = {}
         self._able: set[str] = set()
+        self._ceilings: list[Case] = []
+        self._others = 0
+        """Cases that the device can run, beside the ceilings."""
         self._launch_s: dict[str, float | None] = {}
         """Predictions, as long as no ceiling is measured anew."""
 
@@ -112,6 +120,9 @@ class Session:
         self._jobs = {case.key: case for case in cases}
         self._able = {key for key, case in self._jobs.items() if not self.missing(case)}
         self.planner.limit_ceilings(self._jobs.values())
+        able = self._able - self.planner.left_out
+        self._ceilings = [self._jobs[key] for key in able if is_ceiling(self._jobs[key].sweep)]
+        self._others = len(able) - len(self._ceilings)
 
     def forecast(self) -> Forecast:
         """What is expected of this run: of all of it before the first visit, then of what is left."""
@@ -140,11 +151,9 @@ class Session:
     @property
     def expected(self) -> int:
         """About how many visits are to come: the ceilings' twice over, and those there is room for."""
-        able = self._able - self.planner.left_out
-        ceilings = [case for key, case in self._jobs.items() if is_ceiling(case.sweep) and key in able]
-        looks = sum(max(0, 2 - is_probe(case.sweep) - self._count(case)) for case in ceilings)
+        looks = sum(max(0, 2 - is_probe(case.sweep) - self._count(case)) for case in self._ceilings)
         planned = self._pace.visits_left
-        return looks + (self.protocol.visits * (len(able) - len(ceilings)) if planned is None else planned)
+        return looks + (self.protocol.visits * self._others if planned is None else planned)
 
     # ---- the visits
 
@@ -182,6 +191,8 @@ class Session:
 
     def _learn(self, case: Case, row: Measurement, taken_s: float) -> None:
         """What the visit that this row is of tells of those to come."""
+        if row.status in ("crashed", "timeout"):  # what hangs says nothing of what the others take
+            return
         if not is_ceiling(case.sweep):
             beside_s = taken_s - (row.measure_s or 0.0) - 4 * (row.median_s or 0.0)
             self.planner.visited(

@@ -148,6 +148,7 @@ class GraphClock:
         self._cuda.synchronize()
         # By hand, since torch.cuda.graph gives the stream back only if the end of a capture succeeds.
         with self._cuda.stream(self._stream), _no_collector():
+            self._cuda.empty_cache()  # during a capture the allocator gives nothing back
             graph.capture_begin()
             try:
                 for _ in range(launches):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ import torch
 from bench.agreement import Comparison, Ratio, comparison
 from bench.device import Device
 from bench.doctor.finding import Finding, failed, passed, warned
-from bench.measure.instruments import Given, cpu_reading, cuda_readings, cupti_reading
+from bench.measure.instruments import Given, Reading, cpu_reading, cuda_readings, cupti_reading
 from bench.measure.run import Bench
 from bench.measure.worker import make_bench
 from bench.row import SEED
@@ -47,22 +47,29 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     torch.set_num_threads(threads)
     bench = make_bench(device.kind, device.cache_byte, SEED, device.uuid or None)
     with torch.no_grad():
-        for name, compared in comparisons(bench, device.kind, threads):
-            yield agreed(name, compared, device.kind)
+        found = {}
+        for name, given in ANCHORS[device.kind]:
+            found[name] = _in_turns(bench, device.kind, given, threads)
+            yield agreed(name, comparison(*found[name]), device.kind)
+        # The profiler comes last, since CUPTI stays attached; by then the clock may be another.
+        for name, given in ANCHORS[device.kind] if device.kind == "cuda" else ():
+            case, turns_s = found[name]
+            first = next(iter(turns_s))
+            seen = cupti_reading("profiler", bench, given, ROUNDS)[1]
+            yield profiled(name, comparison(case, {first: turns_s[first]} | seen))
 
 
-def comparisons(bench: Bench, kind: DeviceKind, threads: int) -> Iterator[tuple[str, Comparison]]:
-    """Name of each anchor and what every clock read; CUPTI stays attached, so the profiler reads last."""
-    readings = []
-    for name, given in ANCHORS[kind]:
-        if kind == "cpu":
-            case, turns_s = cpu_reading(bench, given, threads, ROUNDS)
-        else:
-            case, turns_s = next(cuda_readings(bench, given, ROUNDS))
-        readings.append((name, given, case, turns_s))
-    for name, given, case, turns_s in readings:
-        profiled = cupti_reading("profiler", bench, given, ROUNDS)[1] if kind == "cuda" else {}
-        yield name, comparison(case, turns_s | profiled)
+def _in_turns(bench: Bench, kind: DeviceKind, given: Given, threads: int) -> Reading:
+    """One anchor, warm, by the instruments that can take turns in one process."""
+    if kind == "cpu":
+        return cpu_reading(bench, given, threads, ROUNDS)
+    return next(iter(cuda_readings(bench, given, ROUNDS)))
+
+
+def profiled(name: str, compared: Comparison) -> Finding:
+    """Our clock beside the profiler, which was asked later: never a failure."""
+    finding = agreed(f"profiler, {name.removeprefix('clocks, ')}", compared, "cuda")
+    return finding if finding.level != "FAIL" else replace(finding, level="WARN", remedy=REMEDY["cuda"])
 
 
 def agreed(name: str, compared: Comparison, kind: DeviceKind) -> Finding:

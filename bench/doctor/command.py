@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.device import Device
+from bench.doctor.driver import torch_built_for
 from bench.doctor.finding import VERDICTS, Finding, Level, exit_code
 from bench.doctor.groups import Examination, Group, Outcome, asked
 from bench.row import commit
@@ -24,9 +25,14 @@ WIDTH = 100
 
 
 def parent_facts(unusable_gpu: str) -> dict[str, Any]:
-    """What the groups should know of the process that a person started, without importing torch."""
+    """What the groups should know of the process that a person started, without importing torch.
+
+    torch's version is read from its own file, as the worker reads it: the metadata of a CUDA wheel from PyPI
+    says 2.11.0 where torch says 2.11.0+cu130.
+    """
     facts = {"python": platform.python_version(), "executable": sys.executable, "unusable_gpu": unusable_gpu}
-    return facts | {name: _version(name) for name in ("torch", "triton")}
+    torch = str(torch_built_for().get("__version__", ""))
+    return facts | {"torch": torch, "triton": _version("triton")}
 
 
 def _version(package: str) -> str:
@@ -37,26 +43,37 @@ def _version(package: str) -> str:
 
 
 def examine(
-    device: Device, groups: list[Group], parent: Mapping[str, Any], console: Console
+    device: Device,
+    groups: list[Group],
+    parent: Mapping[str, Any],
+    console: Console,
+    keep: Callable[[list[Outcome]], None],
 ) -> list[Outcome]:
-    """Ask every group, showing each as soon as it is through; then the verdict."""
-    outcomes = []
+    """Ask every group; each is shown and given to `keep`, with those before it, as soon as it is through."""
+    outcomes: list[Outcome] = []
     with console.status("looking; this takes about a minute"):
         for outcome in Examination(device, parent).outcomes(groups):
             outcomes.append(outcome)
             show(console, outcome)
+            keep(outcomes)
     return outcomes
 
 
-def run(device: Device, unusable_gpu: str, quick: bool, console: Console) -> tuple[int, list[Outcome]]:
-    """The exit code, and what was found."""
+def run(
+    device: Device,
+    unusable_gpu: str,
+    quick: bool,
+    console: Console,
+    keep: Callable[[list[Outcome]], None],
+) -> int:
+    """The exit code. `keep` is given all that was found so far, after each group."""
     width = min(console.width, WIDTH)
     console.width = width
     console.print(Text(f"roofbench doctor: {device.name}, {'a quick look' if quick else 'a full look'}"))
-    outcomes = examine(device, asked(device.kind, quick), parent_facts(unusable_gpu), console)
+    outcomes = examine(device, asked(device.kind, quick), parent_facts(unusable_gpu), console, keep)
     code = exit_code(all_findings(outcomes))
     console.print(Text(verdict(outcomes), style=STYLES[("PASS", "WARN", "FAIL")[code]]))
-    return code, outcomes
+    return code
 
 
 def all_findings(outcomes: Iterable[Outcome]) -> Iterator[Finding]:

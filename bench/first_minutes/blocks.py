@@ -1,6 +1,6 @@
 """What is run in the first minutes on a GPU: blocks of commands that exist, each with its limit.
 
-On a CPU the same blocks run with sweeps that a CPU has, so that everything can be rehearsed.
+On a CPU the same blocks run on what a CPU has, so that everything can be rehearsed.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from bench.spec import DeviceKind
 
 RANDOM_ALIGNED = Path(__file__).parent / "random_aligned.yaml"
 """Shapes for the GEMM duel that nobody chose."""
@@ -23,24 +21,20 @@ PYTEST = ("pytest", "bench/", "-p", "no:cacheprovider")
 MEASURE = (*PYTEST, "--benchmark", "--benchmark-columns", "median", "--bench-results", "{folder}")
 FLOAT16 = ("-k", "ceilings or (float16 and not bfloat16)")
 """One data type of sweeps that have many: whole curves first."""
+NOT_INDUCTOR = ("-k", "ceilings or (float16 and not bfloat16 and not inductor)")
+"""Inductor compiles for seconds for each shape."""
+LIBRARIES = ("-k", "ceilings or (float16 and not bfloat16 and not inductor and not triton)")
+"""The guides' curves are libraries' curves, and ours would cost ten times as long: compiling and tuning."""
 
-TOUR: dict[DeviceKind, tuple[str, ...]] = {
-    "cuda": (
-        *("gemm/forced_tiles_triton", "gemm/forced_tiles_cublaslt", "gemm/tile_quantization"),
-        *("gemm/wave_quantization", "gemm/alignment_k", "batchnorm/intensity", "batchnorm/nhwc"),
-        *("activations/forward", "pooling/intensity", "linear/batch"),
-    ),
-    "cpu": (
-        *("gemm/square", "gemm/alignment_k", "batchnorm/intensity", "batchnorm/nhwc"),
-        *("activations/forward", "pooling/intensity", "linear/batch"),
-    ),
-}
-"""Quantization with forced tiles, alignment, batch norm in both layouts, activations, pooling, linear."""
-DUEL = ("gemm/square", "gemm/growing_k", "gemm/intensity_n", str(RANDOM_ALIGNED))
-MEMORY_LIMITED = (
-    *("batchnorm/intensity", "batchnorm/nhwc", "activations/forward", "activations/relu"),
-    *("pooling/intensity", "softmax/rows", "layernorm/rows"),
+TOUR = (
+    *("gemm/alignment_k", "batchnorm/intensity", "batchnorm/nhwc", "activations/relu"),
+    "pooling/intensity",
 )
+"""Alignment, batch norm in both layouts, activations, pooling."""
+DUEL = ("gemm/square", str(RANDOM_ALIGNED))
+MEMORY_LIMITED = ("batchnorm/intensity", "activations/relu", "pooling/intensity", "softmax/rows")
+QUANTIZATION = ("gemm/forced_tiles_triton",)
+"""Each tile held fast, over the sizes at which a tile or a wave begins."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +80,9 @@ class UnknownBlock(ValueError):
     """A name that is no block's. One sentence that names them."""
 
 
-def blocks(kind: DeviceKind) -> tuple[Block, ...]:
+def blocks() -> tuple[Block, ...]:
     """Every block, in the order in which they are worth their minutes."""
-    tour = (*MEASURE, "--bench-budget", "{budget}", *_sweeps(TOUR[kind]), *FLOAT16)
+    tour = (*MEASURE, "--bench-budget", "{budget}", *_sweeps(TOUR), *LIBRARIES)
     measured = r"rows: |no case was measured"
     return (
         Block(
@@ -98,7 +92,7 @@ def blocks(kind: DeviceKind) -> tuple[Block, ...]:
                 Command(
                     "doctor",
                     ("bench", "doctor", "--json", "{folder}/doctor.json"),
-                    75,
+                    130,
                     "exit code",
                     answers=(0, 1),
                 ),
@@ -108,7 +102,15 @@ def blocks(kind: DeviceKind) -> tuple[Block, ...]:
         Block(
             "right",
             "Is every implementation right at a small problem?",
-            (Command("right", (*PYTEST, "-q"), 75, r"passed|failed|no tests ran", answers=(0, 1)),),
+            (
+                Command(
+                    "right",
+                    (*PYTEST, "-q", "-k", "not inductor"),
+                    100,
+                    r"passed|failed|no tests ran",
+                    answers=(0, 1),
+                ),
+            ),
             gpu="our kernels and the GPU's libraries",
         ),
         Block(
@@ -122,25 +124,25 @@ def blocks(kind: DeviceKind) -> tuple[Block, ...]:
             "What are bandwidth, peaks and the launch floor, burst and sustained?",
             (
                 Command("sustained", _ceilings("sustained"), 60, measured, answers=(0, 1)),
-                Command("boost", _ceilings("boost"), 50, measured, answers=(0, 1)),
+                Command("boost", _ceilings("boost"), 65, measured, answers=(0, 1)),
                 Command("table", ("bench", "ceilings", "{rows}"), 10),
             ),
         ),
         Block(
             "facts",
             "What does the hardware do that no document says?",
-            tuple(_fact(*one) for one in (("tf32", 20), ("specialized", 45), ("narrow", 20), ("nvml", 15))),
+            tuple(_fact(*one) for one in (("tf32", 30), ("specialized", 35), ("narrow", 30), ("nvml", 15))),
             gpu="all of it: the CPU's libraries stand in, and made-up readings",
         ),
         Block(
             "tour",
             "Whole curves of the guides' figures, twice: do medians agree?",
             (
-                Command("first", tour, 210, measured, answers=(0, 1)),
-                Command("second", tour, 210, measured, answers=(0, 1)),
+                Command("first", tour, 180, measured, answers=(0, 1)),
+                Command("second", tour, 180, measured, answers=(0, 1)),
                 Command("agreement", ("bench", "compare", "{rows}"), 15, answers=(0, 1, 2)),
             ),
-            gpu="forced tiles, and everything that is Triton's",
+            gpu="its libraries",
         ),
         Block(
             "model",
@@ -160,8 +162,8 @@ def blocks(kind: DeviceKind) -> tuple[Block, ...]:
             (
                 Command(
                     "measure",
-                    (*MEASURE, "--bench-budget", "{budget}", *_sweeps(DUEL)),
-                    290,
+                    (*MEASURE, "--bench-budget", "{budget}", *_sweeps(DUEL), *FLOAT16),
+                    255,
                     measured,
                     answers=(0, 1),
                 ),
@@ -175,14 +177,29 @@ def blocks(kind: DeviceKind) -> tuple[Block, ...]:
             (
                 Command(
                     "measure",
-                    (*MEASURE, "--bench-budget", "{budget}", *_sweeps(MEMORY_LIMITED), *FLOAT16),
-                    190,
+                    (*MEASURE, "--bench-budget", "{budget}", *_sweeps(MEMORY_LIMITED), *NOT_INDUCTOR),
+                    205,
                     measured,
                     answers=(0, 1),
                 ),
                 Command("efficiency", ("bench", "efficiency", "{rows}"), 15),
             ),
             gpu="our side: our kernels are not timed on a CPU",
+        ),
+        Block(
+            "quantization",
+            "What do tiles and waves cost where each tile is held fast?",
+            (
+                Command(
+                    "measure",
+                    (*MEASURE, "--bench-budget", "{budget}", *_sweeps(QUANTIZATION), *FLOAT16),
+                    330,
+                    measured,
+                    answers=(0, 1),
+                    gpu_only=True,
+                ),
+            ),
+            gpu="all of it: forced tiles are Triton's",
         ),
     )
 
@@ -197,7 +214,7 @@ def _sweeps(names: Iterable[str]) -> tuple[str, ...]:
 
 def _fact(name: str, limit_s: float) -> Command:
     words = ("bench.first_minutes.facts", name, "{budget}", "{folder}/fact-" + name + ".json")
-    return Command(name, words, limit_s, r"^(yes|no|unknown): ")
+    return Command(name, words, limit_s, r"^(yes|no|unknown): ", answers=(0, 1))
 
 
 def chosen(names: Sequence[str], there: Sequence[Block]) -> list[Block]:

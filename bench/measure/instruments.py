@@ -171,7 +171,9 @@ def triton_instrument(name: str, call: Callable[[], Any]) -> Instrument:
     import triton.testing
 
     bench = getattr(triton.testing, name)
-    return Instrument(name, lambda: 1e-3 * float(bench(call, rep=1e3 * TURN_S, return_mode="median")))
+    # `rep` is milliseconds: of all launches (do_bench), of each of ten replays (do_bench_cudagraph).
+    rep = 1e3 * TURN_S / (10 if name == "do_bench_cudagraph" else 1)
+    return Instrument(name, lambda: 1e-3 * float(bench(call, rep=rep, return_mode="median")))
 
 
 # ---- the cases
@@ -203,7 +205,7 @@ def cuda_readings(bench: Bench, given: Given, rounds: int) -> Iterator[Reading]:
         call()  # what a first call sets up must not be captured
     bench.synchronize()
     warm = [ours(clock.name, bench, clock, calls[:1], flushed=False) for clock in clocks]
-    warm += [timer(calls[0], 1), triton_instrument("do_bench_cudagraph", calls[0])]
+    warm += [timer(calls[0], 1, warm[0].launches), triton_instrument("do_bench_cudagraph", calls[0])]
     yield f"{_name(given)} warm", turns_of(warm, rounds)
     cold = [ours(f"{clock.name}, ring", bench, clock, calls, ring.flushed) for clock in clocks]
     yield f"{_name(given)} cold", turns_of([*cold, triton_instrument("do_bench", calls[0])], rounds)

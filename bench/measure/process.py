@@ -30,8 +30,12 @@ ENVIRONMENT = {
     "MALLOC_TOP_PAD_": str(64 << 20),
     "MALLOC_ARENA_MAX": "1",
 }
-FORBIDDEN = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TRITON_INTERPRET")
-"""Would change what a data type means, or interpret kernels, behind the sweep's back."""
+FORBIDDEN = (
+    *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TRITON_INTERPRET"),
+    "CUDA_LAUNCH_BLOCKING",
+)
+"""Would change what a data type means, interpret kernels, or make the host wait for each launch, behind the
+sweep's back."""
 LONGEST_ANSWER_BYTE = 1 << 26
 ERRORS_KEPT_BYTE = 1 << 16
 """The end of standard error that is kept: a kernel that prints for ever must fill neither disk nor memory."""

@@ -131,7 +131,9 @@ class Turns:
             edges = [round(i * ring / parts) for i in range(parts + 1)]
             groups = [list(calls[a:b]) for a, b in itertools.pairwise(edges)]
         self.sizes = [len(group) for group in groups]
-        self.batches = [clock.batch(group, flushed and i == 0) for i, group in enumerate(groups)]
+        self.batches = [
+            clock.batch(group, flushed and i == 0, cold=ring > 1) for i, group in enumerate(groups)
+        ]
         self._next = 0
         self.visited = 0
         """Slots of the ring that have run, from the first on."""

@@ -46,6 +46,8 @@ class Spin:
         the host is ready. A rate that is too high only makes spins longer.
         """
         start, end = (self.cuda.Event(enable_timing=True) for _ in range(2))
+        self.cuda._sleep(1)  # may be the first kernel of its process: loading it is no spinning
+        self.cuda.synchronize()
         cycles, loaded_s = FIRST_CYCLES, 0.0
         rates: list[float] = []
         while loaded_s < MOST_LOAD_S:
@@ -56,7 +58,7 @@ class Spin:
             took_s = max(float(start.elapsed_time(end)) * 1e-3, 1e-6)
             loaded_s += took_s
             rates.append(cycles / took_s)
-            if loaded_s >= LOAD_S and abs(rates[-1] - rates[-2]) <= AGREE * rates[-1]:
+            if loaded_s >= LOAD_S and len(rates) > 1 and abs(rates[-1] - rates[-2]) <= AGREE * rates[-1]:
                 break
             cycles = int(LOOK_S * rates[-1]) + 1
         return max(rates)
@@ -68,6 +70,7 @@ class Hiding:
     def __init__(self, spin: Spin, queue: Callable[[], object], now: Callable[[], float]) -> None:
         self.spin = spin
         self._start, self._end = (spin.cuda.Event(enable_timing=True) for _ in range(2))
+        self._was_late = False
         spin.cuda.synchronize()  # into an empty queue: this is the host's time alone
         begin = now()
         self._queue(queue)
@@ -81,23 +84,27 @@ class Hiding:
         self._end.record()
         return not self._start.query(), queued
 
-    def timed(self, before: Callable[[], object], queue: Callable[[], Queued]) -> tuple[float, Queued]:
+    def timed(
+        self, before: Callable[[], object], again: Callable[[], object], queue: Callable[[], Queued]
+    ) -> tuple[float, Queued]:
         """Seconds on the device of what `queue` queues, and what it returns. LateError if never in time.
 
         `before` is queued ahead of the spin. A sample counts if the event at its start has not passed by the
-        time everything is queued. Else it is taken again behind twice the spin, which is kept if one doubling
-        was not enough: once is a host that was interrupted, twice a spin that is too short.
+        time all is queued. Else it is taken again, `again` ahead of twice the spin, which is kept if one
+        doubling was not enough or the sample before was late, too: once is a host that was interrupted, twice
+        a spin that is too short.
         """
         most = int(LONGEST_S * self.spin.cycles_per_s)
         cycles = self.cycles
         for tried in range(TRIES):
-            before()
+            (again if tried else before)()
             self.spin.cuda._sleep(cycles)
             in_time, queued = self._queue(queue)
             self._end.synchronize()
             if in_time:
-                if tried > 1:
+                if tried > 1 or (tried and self._was_late):
                     self.cycles = cycles
+                self._was_late = tried > 0
                 return float(self._start.elapsed_time(self._end)) * 1e-3, queued
             self.spin.late += 1
             cycles = min(2 * cycles, most)

@@ -163,11 +163,14 @@ def test_a_failed_capture_must_leave_the_next_row_right(
 
 
 def test_every_fault_is_a_row_and_the_next_is_good() -> None:
-    right = {"illegal": row("error"), "hang": row("timeout"), "kill": row("crashed"), "good": OK}
+    illegal = row("error", "AcceleratorError: CUDA error: an illegal memory access was encountered")
+    right = {"illegal": illegal, "hang": row("timeout"), "kill": row("crashed"), "good": OK}
     stub = Stub(right)
     assert levels(survival.survived(stub)) == dict.fromkeys(survival.NAMES.values(), "PASS")
     assert stub.graces == {"good": 60.0, "illegal": 60.0, "hang": 2.0, "kill": 60.0}
     assert levels(survival.survived(Stub(right | {"hang": OK})))["hang"] == "FAIL"
+    another = Stub(right | {"illegal": row("error", "CompilationError: no compiler")})
+    assert levels(survival.survived(another))["illegal address"] == "FAIL"
     poisoned = [OK, row("error", "AcceleratorError: CUDA error"), OK, OK]
     assert levels(survival.survived(Stub(right | {"good": poisoned})))["illegal address"] == "FAIL"
     assert levels(survival.survived(Stub(right | {"good": row("crashed")}))) == {"good row": "FAIL"}

@@ -1,0 +1,62 @@
+"""What the planner makes of the blocks of the first minutes on GPUs that are not here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import kernels
+from bench import sweep
+from bench.first_minutes.blocks import DUEL, MEMORY_LIMITED, QUANTIZATION, TOUR, blocks
+from bench.listing import of_datasheet
+from bench.measure.sampling import protocol
+from bench.model.ceilings import is_ceiling
+from bench.planner import Planner
+from bench.predicting import datasheet_named
+from bench.sweep import Case
+
+
+def is_ours(case: Case) -> bool:
+    return case.implementation.startswith("triton")
+
+
+def is_inductor(case: Case) -> bool:
+    return case.implementation.startswith("inductor")
+
+
+@pytest.mark.parametrize("gpu", ["h100_sxm5", "h200"])
+@pytest.mark.parametrize(
+    ("block", "names", "asked", "sides"),
+    [
+        ("tour", TOUR, lambda case: not is_ours(case) and not is_inductor(case), {False}),
+        ("gemm-duel", DUEL, lambda case: not is_inductor(case), {False, True}),
+        ("memory-duel", MEMORY_LIMITED, lambda case: not is_inductor(case), {False, True}),
+        ("quantization", QUANTIZATION, lambda case: True, {True}),
+    ],
+)
+def test_a_block_has_time_for_every_case_of_both_sides(
+    gpu: str, block: str, names: tuple[str, ...], asked: Callable[[Case], bool], sides: set[bool]
+) -> None:
+    """A duel of which one side is left out, and a curve of two points, answer nothing."""
+    device = of_datasheet(datasheet_named(gpu))
+    paths = dict.fromkeys(path for name in ("ceilings", *names) for path in sweep.select(name))
+    cases = [
+        case
+        for loaded in sweep.load_all(list(paths), kernels.problem, device.sm_count)
+        for case in loaded.cases
+        if not case.missing("cuda", device.capability) and case.threads == "all"
+    ]
+    ceilings = [case for case in cases if is_ceiling(case.sweep)]
+    others = [
+        case
+        for case in cases
+        if not is_ceiling(case.sweep) and case.problem.dtype == "float16" and asked(case)
+    ]
+    (command, *_) = next(one for one in blocks() if one.name == block).commands
+    planner = Planner(device, protocol("cuda"), command.budget_s(command.limit_s))
+    ordered = [*ceilings, *(others[index] for index in planner.ordered(others))]
+    planner.limit_ceilings(ordered)
+    found = planner.forecast(ordered)
+    assert found.planned.cases == found.possible.cases == len(others) > 0
+    assert {is_ours(case) for case in others} == sides
