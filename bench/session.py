@@ -191,13 +191,11 @@ class Session:
 
     def _learn(self, case: Case, row: Measurement, taken_s: float) -> None:
         """What the visit that this row is of tells of those to come."""
-        if row.status in ("crashed", "timeout"):  # what hangs says nothing of what the others take
-            return
         if not is_ceiling(case.sweep):
             beside_s = taken_s - (row.measure_s or 0.0) - 4 * (row.median_s or 0.0)
-            self.planner.visited(
-                case, row.visit == 0, beside_s, row.measure_s if row.status == "ok" else None
-            )
+            sampling_s = row.measure_s if row.status == "ok" else None
+            if row.status not in ("crashed", "timeout"):  # what hangs says nothing of what the others take
+                self.planner.visited(case, row.visit == 0, beside_s, sampling_s)
             self._pace.visited()
         elif row.visit == 0 and not is_probe(case.sweep):
             self._pace.roof_measured(taken_s, row.measure_s or 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -11,6 +12,7 @@ from bench import attended
 from bench.attended import Attended
 from bench.measure.process import WorkerDied
 from bench.measure.worker import respond
+from bench.session import Session
 from tests.bench.several import gpu
 from tests.bench.simulated import SimulatedCuda, doubling, simulated_bench
 
@@ -100,6 +102,29 @@ def test_what_cannot_be_captured_is_asked_again_of_a_new_worker_by_the_stream(
         assert len(workers) == so_far
     assert device.answer(measure("good"))["clock"] == "graph"
     assert len(workers) == 4 and sum(device.renewed.values()) == 3
+
+
+def test_an_implementation_of_which_something_was_captured_is_not_moved_to_the_stream(
+    workers: list[SimulatedWorker],
+) -> None:
+    """One data type or size that cannot be captured must not change the clock of all others."""
+    device = Attended(gpu(0), 1)
+    device._captured.add(("doubling", "uncapturable"))
+    for number, size in enumerate((512, 1024, 2048, 4096, 8192), 1):
+        assert device.answer(measure("uncapturable", size))["clock"] == "stream"
+        assert len(workers) == number + 1  # each was first asked for by the graph
+    assert device.answer(measure("good"))["clock"] == "graph"
+    assert ("doubling", "good") in device._captured
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "grace_s"), [(600.0, 120.0), (3000.0, 300.0), (1e5, 600.0), (None, 600.0)]
+)
+def test_one_hang_does_not_take_a_gpus_whole_budget(
+    tmp_path: Path, budget_s: float | None, grace_s: float
+) -> None:
+    assert Session(gpu(0), tmp_path, budget_s)._worker.grace_s == grace_s
+    assert Session(gpu(0), tmp_path, budget_s, grace_s=7.0)._worker.grace_s == 7.0
 
 
 def test_a_worker_that_dies_by_the_stream_is_a_row(workers: list[SimulatedWorker]) -> None:
