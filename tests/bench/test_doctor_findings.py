@@ -350,6 +350,7 @@ def test_the_page_explains_every_line_and_no_other() -> None:
     names = {name for path in (ROOT / "bench" / "doctor").glob("*.py") for name in named_in(path)}
     names |= {*survival.NAMES.values(), *driver.REMEDIES, *(name for name, *_ in libraries.CALLS)}
     names |= {name for anchors in agreement.ANCHORS.values() for name, _ in anchors}
+    names |= {name.replace("clocks", "profiler") for name, _ in agreement.ANCHORS["cuda"]}
     assert {"worker", "spin", "NVML", "unfinished", "failed capture", "forecast"} < names
     page = (ROOT / "docs" / "doctor.md").read_text()
     explained = {
