@@ -200,6 +200,13 @@ def test_clocks_that_disagree_are_seen(middles: dict[str, float | None], cuda: s
     assert levels(iter(found.values()))
 
 
+def test_the_profiler_which_is_asked_later_never_fails() -> None:
+    for middle, level in ((1.01, "PASS"), (1.05, "WARN"), (1.5, "WARN")):
+        finding = agreement.profiled("clocks, GEMM", comparison(profiler=middle))
+        assert (finding.name, finding.level) == ("profiler, GEMM", level)
+        assert levels(iter([finding]))
+
+
 def test_what_a_cpus_scatter_leaves_open_is_no_warning_and_shows() -> None:
     scattered = Comparison("copy", {"host": 2e-4, "Timer": 2e-4}, {"Timer": Ratio(0.966, 0.845, 1.059)})
     found = {kind: agreement.agreed("clocks, copy", scattered, kind) for kind in ("cuda", "cpu")}  # type: ignore[arg-type]
