@@ -98,7 +98,11 @@ def test_a_run_from_cases_to_parquet(tmp_path: Path) -> None:
     frame = store.read([run.path])
     assert len(frame) == len(rows) == len(cases(tmp_path))
     timed = frame[frame["status"] == "ok"]
-    assert (timed["low_s"] <= timed["median_s"]).all() and (timed["median_s"] <= timed["high_s"]).all()
+    # Where the processors are busy, the samples of a case may be worth too few to tell an interval.
+    known = timed[timed["low_s"].notna()]
+    assert (known["low_s"] <= known["median_s"]).all() and (known["median_s"] <= known["high_s"]).all()
+    assert timed[timed["low_s"].isna()]["high_s"].isna().all()
+    assert (timed[timed["low_s"].isna()]["stop"] != "converged").all()
     assert (timed["relative_error"] <= timed["tolerance"]).all()
     assert timed["torch"].str.len().min() > 0 and timed["protocol"].nunique() == 1
     assert [sum(counts) for counts in timed["visit_samples"]] == [len(taken) for taken in timed["samples_s"]]
