@@ -1,0 +1,60 @@
+"""What all tests share: the seed of a run, and the tests that a run leaves to `make test-deep`.
+
+Every run draws a seed and prints it; `ROOFBENCH_SEED=N` repeats that run's choices and random inputs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import zlib
+
+import numpy as np
+import pytest
+
+from tests.drawing import DEEP, SEED, is_deep
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --deep."""
+    parser.addoption(
+        "--deep",
+        action="store_true",
+        help="Run the tests marked deep too, and every case that others draw from.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the run's seed before any test file is imported; xdist's processes and children inherit it."""
+    os.environ.setdefault(SEED, str(random.SystemRandom().randrange(2**32)))
+    if config.getoption("--deep"):
+        os.environ[DEEP] = "1"
+
+
+def pytest_report_header() -> str:
+    """Name the seed."""
+    return f"seed: {SEED}={os.environ[SEED]}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests marked deep, unless they were asked for."""
+    if is_deep():
+        return
+    left_out = [item for item in items if item.get_closest_marker("deep")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """A test's own seed: of the run's, and of the test's name without its path."""
+    run_seed = int(os.environ[SEED])
+    print(f"{SEED}={run_seed}")
+    return zlib.crc32(f"{run_seed} {request.node.name}".encode())
+
+
+@pytest.fixture
+def chance(seed: int) -> np.random.Generator:
+    """NumPy's generator with the test's seed."""
+    return np.random.default_rng(seed)

@@ -1,0 +1,34 @@
+"""Parametrisations of which a run draws a few by its seed: over a week of runs all of them are tested.
+
+`make test-deep` (pytest --deep) runs all of them at once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+SEED = "ROOFBENCH_SEED"
+"""Environment variable of the run's seed; tests/conftest.py sets it."""
+DEEP = "ROOFBENCH_DEEP"
+"""Environment variable that is 1 in a run of all cases."""
+
+Case = TypeVar("Case")
+
+
+def is_deep() -> bool:
+    """Whether this run tests all cases."""
+    return os.environ.get(DEEP) == "1"
+
+
+def drawn(cases: Sequence[Case], count: int, of: str) -> list[Case]:
+    """`count` of these cases by the run's seed, in their order; all of them in a deep run.
+
+    `of` names what is drawn, so that two lists of equal length are drawn independently.
+    """
+    if is_deep() or count >= len(cases):
+        return list(cases)
+    chance = random.Random(f"{os.environ.get(SEED, '')} {of}")
+    return [cases[index] for index in sorted(chance.sample(range(len(cases)), count))]
