@@ -1,4 +1,5 @@
 # `make bench`: measure this machine and draw what was found. `make test`: the tests. `make setup`: neither.
+# `make test-deep`: every test there is; `make test` draws some of the longest by its seed.
 # `make figures`: the README's figures and the scorecard, again, from the committed runs alone.
 # `make public`: NVIDIA's public timings of nine GPUs, and how far off the model is on all of them.
 # Each makes its own virtual environment in .venv; the system's Python is only asked to create it.
@@ -17,15 +18,7 @@ CPU_DENSE := $(REFERENCE)/cpu-intel-xeon-2-core/20261121T154800Z-478f81f2d1f8.pa
 CPU_GEMM := $(REFERENCE)/cpu-intel-xeon-2-core/20261122T005120Z-499eb026a141.parquet
 DRAWN := $(FIGURES)/readme
 
-# Tests that neither time anything nor start a run: they may share the processors.
-TOGETHER := tests/kernels tests/plots tests/test_imports.py $(wildcard tests/test_workflow*.py) \
-	$(wildcard $(addprefix tests/bench/test_,$(addsuffix .py,agreement attended calibration cause ceilings \
-	change_points compare* cover coverage datasheet dependencies doctor* duel efficiency exporting* first_* fitness flags \
-	gathering giving_up history* importing* journal* levels* model nightly our_sweeps planner predicting price \
-	published quantization report_ceilings report_plan schedule score several_gpus shard speedup structure sweep \
-	torch_build transfer visits)))
-
-.PHONY: setup bench test figures public clean as-is
+.PHONY: setup bench test test-deep figures public clean as-is
 
 setup: $(READY)
 
@@ -42,8 +35,16 @@ test: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
-	$(RUN) -m pytest -n auto $(TOGETHER)
-	$(RUN) -m pytest tests bench --bench-all-examples $(addprefix --ignore=,$(TOGETHER))
+	$(RUN) -m pytest tests -m "not alone" -n auto
+	$(RUN) -m pytest tests -m alone
+	$(RUN) -m pytest bench
+
+# All of what `make test` draws a few cases of by its seed, simulations and compile tables: for nights.
+test-deep: EXTRAS := dev
+test-deep: $(READY)
+	$(RUN) -m pytest tests --deep -m "not alone" -n auto
+	$(RUN) -m pytest tests --deep -m alone
+	$(RUN) -m pytest bench --bench-all-examples
 
 figures: $(READY)
 	rm -rf $(DRAWN)
@@ -75,7 +76,6 @@ contract-clean:
 	rm -rf .contract
 
 clean: contract-clean
-TOGETHER += tests/test_contract.py
 
 public: $(READY)
 	$(if $(PYTHON_AS_IS),,$(RUN) -m pip install --quiet --constraint constraints.txt aiconfigurator-core)
@@ -89,14 +89,14 @@ OLD_PYTHON = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 $(ENVIRONMENT): pyproject.toml constraints.txt
 	@$(call OLD_PYTHON,$(PYTHON),PYTHON)
 	$(PYTHON) -m venv $(VENV)
-	@$(VENV)/bin/python -m bench.torch_build > $(VENV)/.wanted
+	@$(VENV)/bin/python -m bench.environment.torch_build > $(VENV)/.wanted
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
 	set -f; $(VENV)/bin/python -m pip install --quiet --constraint constraints.txt $$(cat $(VENV)/.wanted)
 	@touch $(ENVIRONMENT)
 
 as-is:
 	@$(call OLD_PYTHON,$(RUN),PYTHON_AS_IS)
-	@$(RUN) -m bench.dependencies $(EXTRAS)
+	@$(RUN) -m bench.environment.dependencies $(EXTRAS)
 
 clean:
 	rm -rf $(VENV) $(FIGURES)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 if TYPE_CHECKING:
-    from bench.plugin import Run
+    from bench.runner.run import Run
 
 ROOT = Path(__file__).parent
 
@@ -88,7 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Runs before pytest-benchmark's own pytest_configure, which reads these options once.
     """
-    from bench.dependencies import missing, sentence
+    from bench.environment.dependencies import missing, sentence
 
     if lacking := sentence(missing()):
         _refuse(lacking)
@@ -100,7 +100,7 @@ def pytest_configure(config: pytest.Config) -> None:
         found, ours = Path(str(package.__file__)).parent, ROOT / package.__name__
         if found != ours:
             _refuse(f"`import {package.__name__}` finds {found}, not {ours} of this checkout")
-    from bench.plugin import Refusal, Run
+    from bench.runner.run import Refusal, Run
 
     option = config.option
     if option.bench_run:
@@ -134,7 +134,7 @@ def _configure_pytest_benchmark(option: Any, slug: str) -> None:
 
 
 def _run(config: pytest.Config) -> Run | None:
-    from bench.plugin import Run
+    from bench.runner.run import Run
 
     return config.stash.get(Run.KEY, None)
 
@@ -182,7 +182,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # A -k that pytest cannot read leaves all items here; it says so itself, later.
     given = (item.callspec.params for item in session.items if hasattr(item, "callspec"))
     run.plan(params["case"] for params in given if "case" in params)
-    from bench.plugin import Refusal
+    from bench.runner.run import Refusal
 
     try:
         opening = run.opening()
@@ -206,7 +206,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         if reporter is not None:
             reporter.write(line + "\n", flush=True)
 
-    from bench.store import StoreError
+    from bench.store.schema import StoreError
 
     try:
         run.measure(say, option.maxfail)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-from bench.dependencies import RUNNING, child_environment, refuse_if_missing
+from bench.environment.dependencies import RUNNING, child_environment, refuse_if_missing
 
 if __name__ == "__main__":
     refuse_if_missing(without=RUNNING)  # before the first import that could fail
@@ -18,9 +18,9 @@ import typer
 from rich.console import Console
 
 import kernels
-from bench import sweep
-from bench.device import Device, DeviceError, chosen, detect, unusable_gpu
-from bench.sweep import Loaded, SweepError
+from bench.device.detect import Device, DeviceError, chosen, detect, unusable_gpu
+from bench.sweep import load as sweep
+from bench.sweep.load import Loaded, SweepError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
@@ -56,7 +56,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _seconds(budget: str | None, device: Device) -> float | None:
-    from bench.planner import budget_s
+    from bench.runner.planner import budget_s
 
     try:
         return budget_s(budget, device.kind)
@@ -79,7 +79,10 @@ def list_cases(
     bench_device: DeviceOption = "auto",
     cases: Annotated[bool, typer.Option("--cases", help="Every case, not only every sweep.")] = False,
     on: Annotated[
-        str, typer.Option(metavar="GPU", help="The plan for a GPU that is not here: a file of bench/devices.")
+        str,
+        typer.Option(
+            metavar="GPU", help="The plan for a GPU that is not here: a file of bench/device/datasheets."
+        ),
     ] = "",
     bench_budget: Annotated[
         str | None,
@@ -88,8 +91,8 @@ def list_cases(
     bench_visits: Annotated[int, typer.Option(metavar="N", help="Visits of each case, for the plan.")] = 1,
 ) -> None:
     """The sweeps and their cases, with the least time that the device's datasheet allows; or a run's plan."""
-    from bench.listing import listing, of_datasheet, planned
-    from bench.predicting import datasheet_named
+    from bench.cli.list_cases import listing, of_datasheet, planned
+    from bench.cli.predict import datasheet_named
 
     if on or bench_budget is not None:
         try:
@@ -112,7 +115,7 @@ def list_cases(
 @app.command()
 def schema() -> None:
     """Write sweeps/schema.json, which gives editors completion, from the operators as they are."""
-    from bench.sweep_schema import schema_text
+    from bench.sweep.json_schema import schema_text
 
     path = sweep.SWEEPS / "schema.json"
     path.write_text(schema_text([kernels.problem(name) for name in kernels.names()]))
@@ -122,8 +125,8 @@ def schema() -> None:
 @app.command()
 def columns() -> None:
     """Write the columns into results/README.md."""
-    from bench.columns import readme_with_columns
-    from bench.session import RESULTS
+    from bench.runner.session import RESULTS
+    from bench.store.column_docs import readme_with_columns
 
     path = RESULTS / "README.md"
     path.write_text(readme_with_columns(path.read_text()))
@@ -135,8 +138,9 @@ def ceilings(
     results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders.")],
 ) -> None:
     """What the probes of each run measured, with intervals, and the calibrations that a GPU's make."""
-    from bench.report_ceilings import ceilings_lines
-    from bench.store import StoreError, read
+    from bench.cli.ceilings import ceilings_lines
+    from bench.store.parquet import read
+    from bench.store.schema import StoreError
 
     try:
         for line in ceilings_lines(read(results, _left_out)):
@@ -150,8 +154,9 @@ def efficiency(
     results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders.")],
 ) -> None:
     """Of memory-bound operators: the share of a copy's bandwidth, and ours against the best library."""
-    from bench.report import efficiency_table
-    from bench.store import StoreError, read
+    from bench.cli.run_summary import efficiency_table
+    from bench.store.parquet import read
+    from bench.store.schema import StoreError
 
     try:
         for line in efficiency_table(read(results, _left_out)):
@@ -165,8 +170,9 @@ def duel(
     results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders.")],
 ) -> None:
     """Of GEMM: ours against cuBLAS, case by case, summed up by regions of shapes beside their goals."""
-    from bench.report import duel_table
-    from bench.store import StoreError, read
+    from bench.cli.run_summary import duel_table
+    from bench.store.parquet import read
+    from bench.store.schema import StoreError
 
     try:
         for line in duel_table(read(results, _left_out)):
@@ -184,10 +190,10 @@ def import_aiconfigurator(
     ] = None,
 ) -> None:
     """Public timings of bfloat16 linear layers on NVIDIA's GPUs, from the package aiconfigurator-core."""
-    from bench.importing.aiconfigurator import Import, Package, calibration_shapes
-    from bench.importing.foreign import ImportRefused
-    from bench.session import RESULTS
-    from bench.store import StoreError
+    from bench.interop.import_aiconfigurator import Import, Package, calibration_shapes
+    from bench.interop.imported_rows import ImportRefused
+    from bench.runner.session import RESULTS
+    from bench.store.schema import StoreError
 
     try:
         package, shapes = Package.installed(), calibration_shapes(kernels.problem)
@@ -205,10 +211,10 @@ def import_csv(
     bench_results: ResultsOption = None,
 ) -> None:
     """Anybody's own numbers from a CSV file. Nothing is written unless every line is right."""
-    from bench.importing.csv_file import imported
-    from bench.importing.foreign import ImportRefused
-    from bench.session import RESULTS
-    from bench.store import StoreError
+    from bench.interop.import_csv import imported
+    from bench.interop.imported_rows import ImportRefused
+    from bench.runner.session import RESULTS
+    from bench.store.schema import StoreError
 
     try:
         devices, remarks = imported(file, bench_results or RESULTS, kernels.names(), kernels.problem)
@@ -232,8 +238,8 @@ def export(
     ] = None,
 ) -> None:
     """Our times as other tools read them: docs/nightly.md says what each does with them."""
-    from bench.exporting.formats import ExportRefused, exported
-    from bench.store import StoreError
+    from bench.interop.export import ExportRefused, exported
+    from bench.store.schema import StoreError
 
     try:
         for line in exported(form, results, output, _left_out, lambda said: typer.echo(said, err=True)):
@@ -247,7 +253,9 @@ def predict(
     sweeps: Annotated[
         list[str] | None, typer.Argument(metavar="SWEEP...", help="As for list; default: all.")
     ] = None,
-    on: Annotated[str, typer.Option(metavar="DEVICE", help="A file of bench/devices, or a GPU's name.")] = "",
+    on: Annotated[
+        str, typer.Option(metavar="DEVICE", help="A file of bench/device/datasheets, or a GPU's name.")
+    ] = "",
     results: Annotated[
         list[Path] | None,
         typer.Option("--from", metavar="RESULT", help="Runs to predict from; default: results/. Repeatable."),
@@ -255,11 +263,11 @@ def predict(
     cases: Annotated[bool, typer.Option("--cases", help="Every case, not only every sweep.")] = False,
 ) -> None:
     """What sweeps would take on a GPU, which may not be here: three levels, what binds, and how far off."""
+    from bench.cli.predict import basis, datasheet_named, prediction_lines
     from bench.model.ceilings import MixedCeilings
-    from bench.model.transfer import TransferError
-    from bench.predicting import basis, datasheet_named, prediction_lines
-    from bench.session import RESULTS
-    from bench.store import StoreError
+    from bench.model.scale_to_device import TransferError
+    from bench.runner.session import RESULTS
+    from bench.store.schema import StoreError
 
     try:
         if not on:
@@ -290,9 +298,10 @@ def compare(
     Exit code 1: some case is SLOWER, whatever else there is. 2: some row is INVALID, or the input is bad.
     3: nothing could be compared. 0: none of these.
     """
+    from bench.cli.compare import comparison_lines
     from bench.judge.compare import compare as compared
-    from bench.report_compare import comparison_lines
-    from bench.store import StoreError, read
+    from bench.store.parquet import read
+    from bench.store.schema import StoreError
 
     try:
         found = compared(read([before], _left_out), read([after], _left_out), across or [])
@@ -340,10 +349,10 @@ def nightly(
     Exit code 0: nothing got slower. 1: something did, or no longer works. 2: nothing could be compared, the
     machine is not fit, or the input is bad. 3: the run broke.
     """
-    from bench.nightly import night, worst
-    from bench.report_nightly import nightly_json, nightly_lines
-    from bench.session import RESULTS
-    from bench.store import StoreError
+    from bench.nightly.night import night, worst
+    from bench.nightly.report import nightly_json, nightly_lines
+    from bench.runner.session import RESULTS
+    from bench.store.schema import StoreError
 
     refuse_if_missing()
     given = {"--bench-budget": bench_budget, "--bench-shard": bench_shard, "--bench-visits": bench_visits}
@@ -374,9 +383,9 @@ def coverage(
     """How often intervals cover the truth, ours beside other tools' rules: simulated, a minute on one core.
 
     `error` is the distance from a launch's true time, its median and its 95th percentile. `either`: the
-    interval covers the truth, or a flag is raised. Truth is defined in bench/measure/coverage.py.
+    interval covers the truth, or a flag is raised. Truth is defined in bench/validation/interval_coverage.py.
     """
-    from bench.measure.coverage import SEED, coverage_lines, scores
+    from bench.validation.interval_coverage import SEED, coverage_lines, scores
 
     if repetitions < 1:
         refuse(f"--repetitions {repetitions}: give a whole number, 1 or more")
@@ -387,9 +396,9 @@ def coverage(
 @app.command()
 def instruments(bench_device: DeviceOption = "auto") -> None:
     """Our clocks beside independent ones: the same launches, in turns where they can share a process."""
-    from bench.agreement import WIDTH, compare_instruments
-    from bench.lock import DeviceBusy, device_lock
-    from bench.measure.process import device_environment
+    from bench.device.lock import DeviceBusy, device_lock
+    from bench.runner.worker_process import device_environment
+    from bench.validation.clock_agreement import WIDTH, compare_instruments
 
     refuse_if_missing()
     try:
@@ -434,7 +443,7 @@ def first_minutes(
     """
     from bench.first_minutes.blocks import UnknownBlock, blocks, chosen
     from bench.first_minutes.running import plan_lines, session
-    from bench.session import RESULTS
+    from bench.runner.session import RESULTS
 
     refuse_if_missing()
     if minutes is not None and not minutes > 0:
@@ -468,9 +477,9 @@ def doctor(
     Exit code 0: healthy. 1: degraded, some line is WARN. 2: unusable, some line is FAIL; or the command was
     misspelt or the device is in use, which is then said in a line that begins with `error:`.
     """
+    from bench.device.lock import DeviceBusy, device_lock
     from bench.doctor.command import report, run
     from bench.doctor.groups import Outcome
-    from bench.lock import DeviceBusy, device_lock
 
     begin = time.perf_counter()
     try:
@@ -508,7 +517,7 @@ def self_measurement() -> None:
     )
     torch = "imports" if " torch\n" in listed.stderr else "never imports"
     typer.echo(f"python -m bench list: {time.perf_counter() - begin:.2f} s; it {torch} torch")
-    from bench.listing import five_thousand_cases
+    from bench.cli.list_cases import five_thousand_cases
 
     begin = time.perf_counter()
     collected = subprocess.run(
@@ -525,8 +534,8 @@ def self_measurement() -> None:
     typer.echo(f"pytest collecting 5,000 cases: {time.perf_counter() - begin:.2f} s ({said})")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     typer.echo(f"largest memory of the two: {peak:.0f} MB")
-    from bench.measure.process import WorkerDied
-    from bench.overhead import overhead
+    from bench.runner.worker_process import WorkerDied
+    from bench.validation.harness_overhead import overhead
 
     try:
         for line in overhead(kernels.problem):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench.plugin import Run
+from bench.runner.run import Run
 
 
 class ReplayTimer:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-from bench.dependencies import RUNNING, refuse_if_missing
+from bench.environment.dependencies import RUNNING, refuse_if_missing
 
 if __name__ == "__main__":
     refuse_if_missing(without=RUNNING)  # before the first import that could fail
@@ -20,31 +20,31 @@ import pandas as pd
 import typer
 from typer.core import TyperGroup
 
-from bench import store
-from bench.datasheet import DeviceError, find_datasheet
+from bench.cli.score import score_lines
+from bench.device.datasheet import DeviceError, find_datasheet
 from bench.judge import score as judge
-from bench.judge.gathering import histories
-from bench.report_score import score_lines
-from bench.store import StoreError
-from plots import (
+from bench.judge.history.load import histories
+from bench.store import parquet
+from bench.store.schema import StoreError
+from plots.base import style
+from plots.base.frame import PlotError, Run, load
+from plots.base.page import Page
+from plots.base.plot_spec import sections
+from plots.base.saving import save_all
+from plots.figures import (
     compared,
     distribution,
     duel,
     heatmap,
-    history_series,
-    history_view,
     quantization,
     roofline,
     scorecard,
-    style,
     sweep,
     telemetry,
 )
-from plots import history as history_pages
-from plots.frame import PlotError, Run, load
-from plots.page import Page
-from plots.saving import save_all
-from plots.section import sections
+from plots.history import series as history_series
+from plots.history import view
+from plots.history import write as history_pages
 
 SWEEPS = Path(__file__).resolve().parent.parent / "sweeps"
 """Where the checkout keeps the sweeps, for what they want drawn."""
@@ -185,7 +185,7 @@ def history(
     Every night given is used to judge; --since and --last choose which of them are shown.
     """
     with _one_sentence("pages"):
-        moment = history_view.since(since) if since is not None else None
+        moment = view.since(since) if since is not None else None
         if last is not None and last < 1:
             raise PlotError(f"--last {last}: at least 1 night has to be shown")
         found = histories(results, lambda said: typer.echo(f"left out: {said}", err=True))
@@ -230,7 +230,7 @@ def _first(results: Sequence[Path], devices: Sequence[str]) -> str:
     if len(set(devices)) > 1:
         for path in results:
             try:
-                return str(next(one for one in store.read([path])["device"] if one in devices))
+                return str(next(one for one in parquet.read([path])["device"] if one in devices))
             except (StoreError, StopIteration):
                 continue  # left out already, or of a run without a time
     return devices[0]

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import store
-from bench.journal import recover
+from bench.store import parquet
+from bench.store.journal import recover
+
+pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).parents[1]
 
@@ -107,7 +109,7 @@ def test_a_worker_that_does_not_start_is_one_sentence(sweep: Path, tmp_path: Pat
     words = ["pytest", str(ROOT / "bench"), "-p", "no:cacheprovider", "--benchmark", "-k", "small"]
     words += ["--bench-sweep", str(sweep), "--bench-results", str(tmp_path / "r")]
     code = (
-        "import bench.measure.process as p, sys, pytest;"
+        "import bench.runner.worker_process as p, sys, pytest;"
         f"p.ROOT = p.Path({str(tmp_path)!r});"
         f"sys.exit(pytest.main({words[1:]!r}))"
     )
@@ -136,7 +138,7 @@ def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: 
         and "figures: python -m plots" in done.stdout
     )
     (path,) = results.rglob("*.parquet")
-    frame = store.read([path]).set_index("parameters")
+    frame = parquet.read([path]).set_index("parameters")
     saved = json.loads(report.read_text())
     assert saved["machine_info"]["device"]["slug"] == frame["device"].iloc[0]
     assert len(saved["benchmarks"]) == 4
@@ -208,7 +210,7 @@ def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, tmp_path: P
     done = command("pytest", *words, "--bench-resume")
     assert done.returncode == 0 and f"going on with an unfinished run: {len(kept)} rows" in done.stdout
     (path,) = results.rglob("*.parquet")
-    frame = store.read([path])
+    frame = parquet.read([path])
     assert len(frame) == 4 and frame["parameters"].is_unique and not list(results.rglob("*.journal"))
 
 

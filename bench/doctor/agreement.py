@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from bench.agreement import Comparison, Ratio, comparison
-from bench.device import Device
+from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed, passed, warned
-from bench.measure.instruments import Given, Reading, cpu_reading, cuda_readings, cupti_reading
-from bench.measure.run import Bench
-from bench.measure.worker import make_bench
-from bench.row import SEED
+from bench.runner.row import SEED
 from bench.spec import DeviceKind
+from bench.validation.clock_agreement import Comparison, Ratio, comparison
+from bench.validation.instruments import Given, Reading, cpu_reading, cuda_readings, cupti_reading
+from bench.worker.__main__ import make_bench
+from bench.worker.measure_case import Bench
 
 ANCHORS: Mapping[DeviceKind, Sequence[tuple[str, Given]]] = {
     "cpu": (

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bench.attended import Attended
-from bench.device import Device
+from bench.device.detect import Device
 from bench.doctor import requests
 from bench.doctor.finding import Finding, failed, passed
 from bench.doctor.survival import Answering
-from bench.measure.fault import Fault
-from bench.row import SEED
+from bench.runner.row import SEED
+from bench.runner.supervisor import Attended
+from bench.worker.fault import Fault
 
 GRACE_S = 60.0
 CAPTURE_REMEDY = "Update the driver or torch: without graphs, times hold the gaps that the host leaves."

@@ -3,7 +3,7 @@
     {"group": MODULE, "device": "cpu" or "cuda", "parent": {...}}  -> {"end": false}, ready to look
     {"do": "next"}                                                 -> a finding, or {"end": true}
 
-Started by bench.measure.process.Worker, so it has the environment that the worker of a run has, and the
+Started by bench.runner.worker_process.Worker, so it has the environment that the worker of a run has, and the
 parent outlives whatever happens here. What was found before a hang or a crash has been answered by then.
 """
 
@@ -17,9 +17,9 @@ from importlib import import_module
 from itertools import chain
 from typing import Any
 
-from bench.device import detect
+from bench.device.detect import detect
 from bench.doctor.finding import Finding, guarded
-from bench.measure.lifeline import die_with
+from bench.worker.lifeline import die_with
 
 BROKEN = (
     "Read the traceback in the file that --json writes; if it blames no package, it is a bug of roofbench."

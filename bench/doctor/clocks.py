@@ -8,9 +8,9 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from bench.device import Device
+from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed, passed, warned
-from bench.measure.clock import EVENT_STEP_S, GraphClock, HostClock
+from bench.worker.clock import EVENT_STEP_S, GraphClock, HostClock
 
 FINE_S = 1e-6
 """A host clock with longer steps needs batches of many launches."""

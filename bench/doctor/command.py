@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bench.device import Device
+from bench.device.detect import Device
 from bench.doctor.driver import torch_built_for
 from bench.doctor.finding import VERDICTS, Finding, Level, exit_code
 from bench.doctor.groups import Examination, Group, Outcome, asked
-from bench.row import commit
+from bench.runner.row import commit
 
 STYLES: dict[Level, str] = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red"}
 WIDTH = 100

@@ -15,10 +15,10 @@ from typing import Any
 
 import pynvml
 
-from bench.device import Device
+from bench.device.detect import Device
+from bench.device.health import fitness
+from bench.device.nvml import NvmlGpu
 from bench.doctor.finding import Finding, failed, passed, warned
-from bench.fitness import fitness
-from bench.measure.nvml import NvmlGpu
 
 LEAST_DRIVER = {11: "450.80", 12: "525.60", 13: "580.65"}
 """CUDA's major version -> first driver that runs all of its minor versions (CUDA release notes, Table 2)."""
@@ -33,7 +33,7 @@ REMEDIES = {
     "pressure": "Stop what else runs on this machine, or expect wide intervals and flags on the rows.",
     "quota": "Give the container whole processors: a quota stops them in the middle of a launch.",
 }
-"""Kind of bench.fitness.Unfit -> what to do."""
+"""Kind of bench.device.health.Unfit -> what to do."""
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
@@ -94,7 +94,7 @@ def driver(torch: Mapping[str, Any], speaks: int, version: str) -> Finding:
 
 
 def datasheet(device: Device) -> Finding:
-    """Whether a file of bench/devices describes the GPU."""
+    """Whether a file of bench/device/datasheets describes the GPU."""
     sheet, name = device.datasheet, "datasheet"
     assert sheet is not None, "a GPU has a datasheet, if only a derived one"
     numbers: dict[str, Any] = {
@@ -103,12 +103,14 @@ def datasheet(device: Device) -> Finding:
         "l2_byte": device.cache_byte,
     }
     if not device.derived:
-        sentence = (
-            f"{device.name} with {device.sm_count} SMs is described by bench/devices/{sheet.slug}.yaml."
-        )
+        path = f"bench/device/datasheets/{sheet.slug}.yaml"
+        sentence = f"{device.name} with {device.sm_count} SMs is described by {path}."
         return passed(name, sentence, **numbers)
-    sentence = f"No file of bench/devices describes {device.name} with {device.sm_count} SMs"
-    remedy = f"Write bench/devices/{device.slug}.yaml after its neighbours, with a source for each number."
+    sentence = f"No file of bench/device/datasheets describes {device.name} with {device.sm_count} SMs"
+    remedy = (
+        f"Write bench/device/datasheets/{device.slug}.yaml after its neighbours, "
+        "with a source for each number."
+    )
     if not sheet.rates:
         sentence += ", so its peaks are unknown and its roofs are measured ones only."
     else:
@@ -117,7 +119,7 @@ def datasheet(device: Device) -> Finding:
 
 
 def neighbours(device: Device, nvml: Any = pynvml, root: Path = Path("/")) -> Iterator[Finding]:
-    """What bench/fitness.py has against measuring now; `nvml` and `root` as it takes them."""
+    """What bench/device/health.py has against measuring now; `nvml` and `root` as it takes them."""
     found = fitness(device, nvml, root)
     if device.kind == "cuda" and NvmlGpu(device.uuid, nvml).processes() is None:
         sentence = f"{device}: NVML does not say who else uses it."

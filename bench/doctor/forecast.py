@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import kernels
-from bench.device import Device
+from bench.cli.run_summary import duration_text
+from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed, guarded, passed, warned
-from bench.plugin import Run
-from bench.report import duration_text
+from bench.runner.run import Run
 
 LONG_S = 2 * 3600.0
 REMEDY = "Give it a budget, which chooses an even spread of every sweep: --bench-budget 600."

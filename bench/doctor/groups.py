@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from bench.device import Device
+from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed
-from bench.measure.process import Worker, WorkerDied
+from bench.runner.worker_process import Worker, WorkerDied
 from bench.spec import DeviceKind
 
 CHILD = "bench.doctor.child"

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import kernels
-from bench.attended import Attended
-from bench.device import Device
+from bench.device.detect import Device
 from bench.doctor import requests
 from bench.doctor.finding import Finding, failed, passed, warned
 from bench.doctor.survival import Answering
-from bench.row import SEED
+from bench.runner.row import SEED
+from bench.runner.supervisor import Attended
 
 GRACE_S = 35.0
 _SQUARE: dict[str, Any] = {"dtype": "float16", "m": 512, "n": 512, "k": 512, "layout": "NN"}

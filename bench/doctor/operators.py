@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import kernels
-from bench.attended import Attended
-from bench.device import Device
+from bench.device.detect import Device
 from bench.doctor import requests
 from bench.doctor.finding import FAULTY, Finding, failed, passed, warned
-from bench.measure.process import WorkerDied
-from bench.row import SEED
+from bench.runner.row import SEED
+from bench.runner.supervisor import Attended
+from bench.runner.worker_process import WorkerDied
 from bench.spec import Problem
 
 WITHIN_S = 25.0

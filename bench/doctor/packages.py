@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.attended import Attended
-from bench.dependencies import Requirement, missing, pip_install
-from bench.device import Device
+from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed, passed, warned
-from bench.measure.process import WorkerDied
-from bench.row import SEED
+from bench.environment.dependencies import Requirement, missing, pip_install
+from bench.runner.row import SEED
+from bench.runner.supervisor import Attended
+from bench.runner.worker_process import WorkerDied
 
 EXTRAS = ("cublaslt",)
 """Groups of optional packages in pyproject.toml that runs on a GPU use."""

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import kernels
-from bench.attended import Attended
-from bench.device import Device
+from bench.device.detect import Device
 from bench.doctor import requests
 from bench.doctor.finding import Finding, failed, passed, warned
 from bench.doctor.survival import Answering
-from bench.row import SEED
+from bench.runner.row import SEED
+from bench.runner.supervisor import Attended
 from bench.spec import Problem
 
 GRACE_S = 30.0
@@ -24,7 +24,9 @@ LEAST, MOST = 0.60, 1.05
 LOW_REMEDY = (
     "Look at the clock, power limit and neighbours above; a GPU that is held back measures its brake."
 )
-HIGH_REMEDY = "Do not measure: nothing exceeds its peak, so the clock or bench/devices is wrong. Report it."
+HIGH_REMEDY = (
+    "Do not measure: nothing exceeds its peak, so the clock or bench/device/datasheets is wrong. Report it."
+)
 ROW_REMEDY = "Look at the lines above, and at the row in the JSON file: mend what it names first."
 LATE_REMEDY = "Leave the processor to the run: the host queued launches later than the spin lasted."
 
@@ -62,7 +64,8 @@ def share(name: str, row: Mapping[str, Any], amount: int, unit: str, peak: float
     seen = f"{rate * 1e-12:.3g} T{unit}{at}"
     if peak is None:
         remedy = (
-            "Add a device file with its peaks (bench/devices): without one no time is known to be too good."
+            "Add a device file with its peaks (bench/device/datasheets): "
+            "without one no time is known to be too good."
         )
         return warned(name, f"{seen}; the datasheet knows no peak to hold it against.", remedy, **numbers)
     sentence = f"{seen}: {100 * rate / peak:.0f} % of the datasheet's {peak * 1e-12:.3g} T{unit}."

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench import asking
-from bench.measure.sampling import protocol
+from bench.runner import requests
+from bench.sampling.protocol import protocol
 from bench.spec import DeviceKind, Problem
-from bench.sweep import Case
+from bench.sweep.load import Case
 
 SAMPLING_S = 0.4
 """Seconds of sampling of a visit here: enough to tell a sound time from an unsound one."""
@@ -16,13 +16,13 @@ SAMPLING_S = 0.4
 
 def check(implementation: str, problem: Problem) -> dict[str, Any]:
     """Whether an implementation is right at one problem, with the first of its candidates that compiles."""
-    return asking.check(implementation, problem, quick=True)
+    return requests.check(implementation, problem, quick=True)
 
 
 def measure(implementation: str, problem: Problem, kind: DeviceKind, threads: int | None) -> dict[str, Any]:
     """One visit, data warm."""
     case = Case(sweep="doctor", implementation=implementation, problem=problem, cache="warm", series="")
-    return asking.measure(case, protocol(kind), None, SAMPLING_S, threads, first=True)
+    return requests.measure(case, protocol(kind), None, SAMPLING_S, threads, first=True)
 
 
 def said(answer: Mapping[str, Any]) -> str:

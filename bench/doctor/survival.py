@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from bench.attended import Attended
-from bench.device import Device
+from bench.device.detect import Device
 from bench.doctor import requests
 from bench.doctor.finding import Finding, failed, passed
-from bench.measure.fault import Fault
-from bench.row import SEED
+from bench.runner.row import SEED
+from bench.runner.supervisor import Attended
+from bench.worker.fault import Fault
 
 STATUSES = {"illegal": ("error", "crashed"), "hang": ("timeout",), "kill": ("crashed",)}
 """Fault -> statuses that its row may have: on a GPU an illegal address is an error, a CPU's process dies."""

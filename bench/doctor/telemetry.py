@@ -10,10 +10,10 @@ from typing import Any
 
 import pynvml
 
-from bench.device import Device
+from bench.device.detect import Device
+from bench.device.nvml import NvmlGpu
 from bench.doctor.finding import Finding, passed, warned
-from bench.measure.nvml import NvmlGpu
-from bench.measure.telemetry_cuda import POWER_INSTANT, REFRESH_S, CudaTelemetry, counter_fields
+from bench.worker.telemetry_cuda import POWER_INSTANT, REFRESH_S, CudaTelemetry, counter_fields
 
 LOAD_S = 1.5
 """Longer than NVML takes to refresh what it refreshes slowest."""

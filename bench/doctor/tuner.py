@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 
 import kernels
-from bench.device import Device
+from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed, guarded, passed, warned
 from bench.spec import Launch
 from kernels import tuning

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
-from bench.dependencies import missing, required
-from bench.device import Device
-from bench.row import commit
+from bench.device.detect import Device
+from bench.environment.dependencies import missing, required
+from bench.runner.row import commit
 
 SETTINGS = (
     "CUDA",

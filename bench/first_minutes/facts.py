@@ -19,10 +19,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from bench.dependencies import refuse_if_missing
-from bench.device import Device, DeviceError, detect
-from bench.lock import DeviceBusy, device_lock
-from bench.measure.process import FORBIDDEN
+from bench.device.detect import Device, DeviceError, detect
+from bench.device.lock import DeviceBusy, device_lock
+from bench.environment.dependencies import refuse_if_missing
+from bench.runner.worker_process import FORBIDDEN
 
 ROUNDED_ERROR, CUT_ERROR = 2.6e-4, 6.9e-4
 """Relative error of a product of uniform random matrices whose operands were rounded to tf32, or cut off.

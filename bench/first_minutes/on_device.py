@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 import kernels
-from bench.device import Device
+from bench.device.detect import Device
+from bench.device.nvml import NvmlGpu
 from bench.first_minutes import facts
 from bench.first_minutes.facts import Fact
-from bench.measure.check import judged, outputs_of, poison
-from bench.measure.nvml import NvmlGpu
-from bench.measure.run import stored_dtype
-from bench.measure.telemetry_cuda import HELD_BY_POLICY, POWER_INSTANT
 from bench.spec import Launch, Unsupported, cause
+from bench.worker.check import judged, outputs_of, poison
+from bench.worker.measure_case import stored_dtype
+from bench.worker.telemetry_cuda import HELD_BY_POLICY, POWER_INSTANT
 from kernels.gemm.operands import operands
 from kernels.gemm.problem import Gemm
 

@@ -24,13 +24,13 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from bench.dependencies import child_environment
-from bench.device import Device
+from bench.cli.run_summary import duration_text, lines_of
+from bench.device.detect import Device
+from bench.environment.dependencies import child_environment
 from bench.first_minutes.blocks import Block, Command, calls, filled
 from bench.first_minutes.environment import environment
-from bench.left import settle
-from bench.report import duration_text, lines_of
-from bench.store import StoreError
+from bench.runner.resume import settle
+from bench.store.schema import StoreError
 
 ROOT = Path(__file__).parents[2]
 LOGS = "logs"

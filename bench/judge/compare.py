@@ -26,14 +26,14 @@ import numpy as np
 from scipy import stats
 
 from bench.judge import ranks
-from bench.judge.facts import TOLD, Difference, differing, waved
-from bench.judge.sides import Case, Look, Side, between_runs, has_interval, side
+from bench.judge.comparability import TOLD, Difference, differing, waved
+from bench.judge.comparison_side import Case, Look, Side, between_runs, has_interval, side
 from bench.judge.wander import Wander, visit_count, visit_samples_s
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bench.store import Measurement
+    from bench.store.schema import Measurement
 
 Verdict = Literal["SLOWER", "FASTER", "SAME", "UNSURE", "INVALID", "NOT COMPARABLE", "NEW", "GONE"]
 JUDGED: tuple[Verdict, ...] = ("SLOWER", "FASTER", "SAME", "UNSURE")
@@ -156,7 +156,7 @@ class Comparison:
 
 
 def compare(before: pd.DataFrame, after: pd.DataFrame, across: Collection[str] = ()) -> Comparison:
-    """Every case of either side, judged. Frames are from `bench.store.read`.
+    """Every case of either side, judged. Frames are from `bench.store.parquet.read`.
 
     `across` names blocking facts to wave through. Of several runs on a side each case's newest row counts.
     ValueError for a name that is no blocking fact, and for a side with rows of no device or of several.

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from bench.judge.efficiency import OURS
 from bench.judge.flags import DOUBTFUL, flags
 from bench.model.ceilings import Ceilings
-from bench.store import Measurement
+from bench.store.schema import Measurement
 
 LIBRARIES = ("cublas", "cublaslt")
 """The first of them that has a sound time is what ours are held against."""

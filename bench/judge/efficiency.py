@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from bench.judge.flags import DOUBTFUL, flags
 from bench.model.ceilings import Ceilings, is_ceiling
-from bench.store import Measurement
+from bench.store.schema import Measurement
 
 Region = Literal["<= 1/2 cache", "<= 4 x cache", "> 4 x cache"]
 """The bytes of a launch against the last-level cache."""

@@ -18,7 +18,7 @@ from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, of_roof, row_traffic
 
 if TYPE_CHECKING:
-    from bench.store import Measurement
+    from bench.store.schema import Measurement
 
 NOISY = 0.02
 """Largest half-width of the 95 % interval, as a share of the median."""

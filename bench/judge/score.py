@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.model.known import Errors
-from bench.model.levels import LEVELS
+from bench.model.calibrated_runs import Errors
+from bench.model.predict import LEVELS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,7 +113,7 @@ class Scorecard:
 def scorecard(frame: pd.DataFrame) -> Scorecard:
     """Sort out what can be scored of these rows.
 
-    `frame` holds rows as `plots.frame` derives them, of one run or of many: the columns of a Measurement,
+    `frame` holds rows as plots.base.frame derives them, of one run or of many: the columns of a Measurement,
     those of LEVELS that there are, `calibrating`, and `scored`: false where the time is in doubt for any
     reason but that it is quicker than predicted. A case that was visited twice is scored once, so rows of a
     second visit (older files) are not counted at all.

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from bench.store import Measurement
+    from bench.store.schema import Measurement
 
 T = TypeVar("T")
 

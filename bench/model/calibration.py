@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bench.model import structure
+from bench.model import tile_wave
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import Floats
-from bench.model.structure import Machine, Products
+from bench.model.tile_wave import Machine, Products
 
 SHAPES = "ceilings/gemm_shapes"
 """The sweep whose rows are fitted to."""
@@ -123,7 +123,7 @@ def with_launch(machine: Machine, shapes: Products, seconds: Floats) -> Machine:
     """
     bare = replace(machine, launch_s=0.0)
     quick = seconds <= 1.2 * seconds.min()
-    rest = seconds[quick] - structure.predict(bare, Products(*(part[quick] for part in shapes))).seconds
+    rest = seconds[quick] - tile_wave.predict(bare, Products(*(part[quick] for part in shapes))).seconds
     return replace(machine, launch_s=float(max(rest.min(), 0.1 * seconds.min())))
 
 
@@ -146,7 +146,7 @@ def fit(start: Machine, shapes: Products, seconds: Floats) -> Machine:
         )
 
     def residuals(x: Floats) -> Floats:
-        predicted = np.log(structure.predict(moved(x), shapes).seconds)
+        predicted = np.log(tile_wave.predict(moved(x), shapes).seconds)
         return np.concatenate([(predicted - measured) / ERROR, x / spread])
 
     # Tiles change by jumps, so that slopes are taken over a percent and from two sides of the start.
@@ -157,7 +157,7 @@ def fit(start: Machine, shapes: Products, seconds: Floats) -> Machine:
 
 def error(machine: Machine, shapes: Products, seconds: Floats) -> float:
     """Mean |predicted / measured - 1| of these shapes."""
-    return float(np.mean(np.abs(structure.predict(machine, shapes).seconds / seconds - 1.0)))
+    return float(np.mean(np.abs(tile_wave.predict(machine, shapes).seconds / seconds - 1.0)))
 
 
 def listed(machine: Machine) -> dict[str, float]:

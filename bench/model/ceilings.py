@@ -3,7 +3,7 @@
 They are ordinary rows of the run, of the sweeps whose path starts with `ceilings/`, and are known by what
 they count and ask for, not by the sweep's name:
 
-    flop > 0, one tile       what a tile costs, its first step and each further (bench/model/one_tile.py)
+    flop > 0, one tile       what a tile costs, its first step and each further (bench/model/tile_probe.py)
     flop > 0, else           a peak of its arithmetic and dtype (the largest GEMMs)
     byte > 0, `programs`     what one SM draws from memory (a copy by fewer programs than there are SMs)
     byte > 0, cache: warm    bandwidth of a copy within a working set that stays where it is
@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from bench.model import one_tile
+from bench.model import tile_probe
 from bench.model.quantization import forced_tile
-from bench.store import StoreError
+from bench.store.schema import StoreError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bench.store import Measurement
+    from bench.store.schema import Measurement
 
 
 _PARTS = 5
@@ -173,7 +173,7 @@ class Ceilings:
         if self.sm_byte_per_s:
             rates["memory copy by one SM"] = self.sm_byte_per_s, "byte/s"
         times = {"launch floor": self.launch} if self.launch else {}
-        times |= {f"step 128x128x{one_tile.STEP_K} {dtype}": one for dtype, one in self.step.items()}
+        times |= {f"step 128x128x{tile_probe.STEP_K} {dtype}": one for dtype, one in self.step.items()}
         times |= {f"tile 128x128 {dtype} without steps": one for dtype, one in self.tile.items()}
         of_time = [Listed(n, d.seconds, d.low_s, d.high_s, "s", d.row) for n, d in times.items()]
         of_rate = [Listed(n, c.per_s, c.low_per_s, c.high_per_s, u, c.row) for n, (c, u) in rates.items()]
@@ -232,7 +232,7 @@ def by_run(rows: Iterable[Measurement]) -> dict[tuple[str, str, str], Ceilings]:
 
 
 def rows(frame: pd.DataFrame) -> Iterator[Measurement]:
-    """The ceiling rows of a DataFrame from `bench.store.read`, with the attributes of a Measurement.
+    """The ceiling rows of a DataFrame from `bench.store.parquet.read`, with the attributes of a Measurement.
 
     A time that is missing is NaN there instead of None; everything here takes both.
     """
@@ -320,8 +320,8 @@ def _line(some: list[Measurement], floor_s: float) -> tuple[Duration, Duration] 
     for row in some:
         median_s = _seconds(row.median_s)
         low_s, high_s = _ends_s(row, median_s)
-        points.append(one_tile.Point(json.loads(row.parameters)["k"], median_s, low_s, high_s))
-    found = one_tile.line(points, floor_s)
+        points.append(tile_probe.Point(json.loads(row.parameters)["k"], median_s, low_s, high_s))
+    found = tile_probe.line(points, floor_s)
     if found is None:
         return None
     named = f"{some[0].operator} {some[0].implementation} {some[0].dtype} at {len(points)} k"

@@ -1,7 +1,7 @@
 """Synthetic runs to be compared: rows as a run leaves them, on machines whose whims are known.
 
 A machine gives the samples of one visit to a case, relative to the case's true time. Rows are made of visits
-as the harness makes them (bench/measure/sampling.py: publish). A run has ceilings, visited twice at least.
+as the harness makes them (bench/sampling/stopping.py: publish). A run has ceilings, visited twice at least.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from scipy.signal import lfilter
 
 from bench.judge.compare import Compared, compare
 from bench.judge.wander import Bound
-from bench.measure.sampling import Visit, protocol, publish
-from bench.store import ARROW, Measurement
+from bench.sampling.protocol import protocol
+from bench.sampling.publish import Visit, publish
+from bench.store.schema import ARROW, Measurement
 
 GPU: dict[str, Any] = {
     **{"device": "h100", "device_kind": "cuda", "threads": 1, "implementation": "triton", "driver": "550.1"},
@@ -175,7 +176,7 @@ def run(
 
 
 def frame(rows: Sequence[Measurement]) -> pd.DataFrame:
-    """As `bench.store.read` gives them, without the disk."""
+    """As `bench.store.parquet.read` gives them, without the disk."""
     table = pa.Table.from_pylist([vars(one) for one in rows], schema=ARROW)
     found: pd.DataFrame = table.to_pandas()
     return found

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bench.device import Device
+from bench.device.detect import Device
 from bench.doctor.finding import Finding, passed
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from click.testing import Result
 from typer.testing import CliRunner
 
-from bench import store
 from bench.__main__ import app
-from bench.store import Measurement
+from bench.store import parquet
+from bench.store.schema import Measurement
 from tests.bench.rows import row
 
 NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
@@ -47,7 +47,7 @@ def written(folder: Path, *rows: Measurement) -> Path:
     """One result file a run, in the order of their first rows."""
     for run_id in dict.fromkeys(one.run_id for one in rows):
         path = folder / f"{len(list(folder.glob('*.parquet')))}-{run_id}.parquet"
-        store.write(path, [one for one in rows if one.run_id == run_id])
+        parquet.write(path, [one for one in rows if one.run_id == run_id])
     return folder
 
 

@@ -23,7 +23,7 @@ PROGRAMS = {
     "measuring": (
         "import signal, sys, pathlib\n"
         "from tests.bench.rows import rows\n"
-        "from bench.journal import Journal\n"
+        "from bench.store.journal import Journal\n"
         "folder = pathlib.Path(sys.argv[1]) / 'device'\n"
         "folder.mkdir()\n"
         "journal = Journal.named(folder, '20260101T000000Z-x')\n"

@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow as pa
 
 from bench.model.ceilings import manner
-from bench.model.structure import Machine, Products
+from bench.model.tile_wave import Machine, Products
 from bench.spec import Problem, parameters_text
-from bench.store import ARROW, Measurement
-from bench.sweep import SWEEPS, load_all
+from bench.store.schema import ARROW, Measurement
+from bench.sweep.load import SWEEPS, load_all
 from kernels import problem
 from tests.bench.rows import row as any_row
 

@@ -1,4 +1,4 @@
-"""Synthetic months: histories whose every whim is known, as `bench.judge.nights` would read them.
+"""Synthetic months: histories whose every whim is known, as `bench.judge.history.series` would read them.
 
 `made` gives quiet nights with the noise of a real machine; each of the other functions returns a copy with
 one thing done to it, so that a test says what happened in the order in which it happened:
@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pandas as pd
 
-from bench.judge.facts import Difference
-from bench.judge.nights import Floats, History, Night
+from bench.judge.comparability import Difference
+from bench.judge.history.series import Floats, History, Night
 
 FIRST = datetime(2026, 1, 1, 2, 0, tzinfo=UTC)
 CLASSES = tuple(

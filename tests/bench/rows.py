@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from bench.journal import Journal
-from bench.store import Measurement
+from bench.store.journal import Journal
+from bench.store.schema import Measurement
 
 
 def row(**facts: Any) -> Measurement:

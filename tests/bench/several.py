@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 import kernels
-from bench import session as sessions
-from bench.device import Device
-from bench.measure import process
-from bench.session import Session
-from bench.sweep import Case, load
+from bench.device.detect import Device
+from bench.runner import session as sessions
+from bench.runner import worker_process
+from bench.runner.session import Session
+from bench.sweep.load import Case, load
 
 ROOT = Path(__file__).parents[2]
 
 STAND_IN = """
 import json, os, signal, sys
-from bench.measure.lifeline import die_with
+from bench.worker.lifeline import die_with
 die_with(json.loads(sys.argv[1])["parent"])
 mine = os.environ.get("CUDA_VISIBLE_DEVICES", "")
 def answer(request):
@@ -65,7 +65,7 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / package / "__init__.py").write_text("")
     shutil.copy(ROOT / "bench" / "measure" / "lifeline.py", folder / "bench" / "measure")
     (folder / "bench" / "measure" / "worker.py").write_text(STAND_IN)
-    monkeypatch.setattr(process, "ROOT", folder)
+    monkeypatch.setattr(worker_process, "ROOT", folder)
     monkeypatch.setattr(sessions, "device_lock", lambda *_: nullcontext(""))
     return folder
 

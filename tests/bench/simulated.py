@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from bench.measure.clock import GraphClock, StreamClock
-from bench.measure.run import Bench
-from bench.measure.sampling import Protocol
-from bench.measure.worker import alive
+from bench.sampling.protocol import Protocol
 from bench.spec import Implementation, Launch, Operator, Problem, Unsupported
+from bench.worker.__main__ import alive
+from bench.worker.clock import GraphClock, StreamClock
+from bench.worker.measure_case import Bench
 
 QUEUE_S = 4e-6
 """Host time to queue one operation."""

@@ -15,8 +15,8 @@ from statistics import median
 import pytest
 from rich.console import Console
 
-from bench import agreement
-from bench.agreement import (
+from bench.validation import clock_agreement
+from bench.validation.clock_agreement import (
     APART,
     INCLUDES,
     Comparison,
@@ -27,12 +27,7 @@ from bench.agreement import (
     ratio,
     worst,
 )
-from bench.measure.instruments import (
-    TURN_S,
-    Instrument,
-    alternate,
-    turns_of,
-)
+from bench.validation.instruments import TURN_S, Instrument, alternate, turns_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -168,7 +163,7 @@ def test_each_that_must_be_alone_has_its_process_after_the_others(
 ) -> None:
     (tmp_path / "bench" / "measure").mkdir(parents=True)
     (tmp_path / "bench" / "measure" / "instruments.py").write_text(CHILD)
-    monkeypatch.setattr(agreement, "ROOT", tmp_path)
+    monkeypatch.setattr(clock_agreement, "ROOT", tmp_path)
     text = StringIO()
     assert compare_instruments({"kind": "cuda"}, {}, Console(file=text, width=200)) == 0
     lines = [line.strip() for line in text.getvalue().splitlines() if line.strip()]

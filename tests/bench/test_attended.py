@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from bench import attended
-from bench.attended import Attended
-from bench.measure.process import WorkerDied
-from bench.measure.worker import respond
-from bench.session import Session
+from bench.runner import supervisor
+from bench.runner.session import Session
+from bench.runner.supervisor import Attended
+from bench.runner.worker_process import WorkerDied
+from bench.worker.__main__ import respond
 from tests.bench.several import gpu
 from tests.bench.simulated import SimulatedCuda, doubling, simulated_bench
 
@@ -41,7 +41,7 @@ class SimulatedWorker:
             raise WorkerDied("crashed", "the worker ended with SIGSEGV")
         operator = doubling(self.cuda)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("bench.measure.worker.kernels.operator", lambda name: operator)
+            patch.setattr("bench.worker.__main__.kernels.operator", lambda name: operator)
             return respond(self.bench, request)
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class SimulatedWorker:
 def workers(monkeypatch: pytest.MonkeyPatch) -> list[SimulatedWorker]:
     monkeypatch.setattr(SimulatedWorker, "made", made := [])
     monkeypatch.setattr(SimulatedWorker, "cuda_settings", {})
-    monkeypatch.setattr(attended, "Worker", SimulatedWorker)
+    monkeypatch.setattr(supervisor, "Worker", SimulatedWorker)
     return made
 
 

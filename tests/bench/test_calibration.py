@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from bench.model import calibration, structure
+from bench.model import calibration, tile_wave
 from bench.model.calibration import FITTED, Calibration, error, fit, listed, started, with_launch
 from bench.model.ceilings import Ceiling, Ceilings, Duration
-from bench.model.structure import Machine, Products
+from bench.model.tile_wave import Machine, Products
 from tests.bench.machines import bfloat16, calibration_shapes, machine, moved, sizes
 
 USUAL = Machine(
@@ -61,8 +61,8 @@ def test_a_fit_finds_the_machine(chance: np.random.Generator, shapes: Products) 
     for _ in range(3):
         true = device(chance)
         other = bfloat16(sizes(chance, 300, 2**14))
-        exact = structure.predict(true, other).seconds
-        seconds = structure.predict(true, shapes).seconds
+        exact = tile_wave.predict(true, other).seconds
+        seconds = tile_wave.predict(true, shapes).seconds
         assert error(fit(USUAL, shapes, seconds), other, exact) < 0.02
         noisy = seconds * np.exp(chance.normal(0.0, 0.05, len(seconds)))
         assert error(fit(USUAL, shapes, noisy), other, exact) < 0.045
@@ -71,15 +71,15 @@ def test_a_fit_finds_the_machine(chance: np.random.Generator, shapes: Products) 
 def test_three_gross_outliers_do_not_rule_it(chance: np.random.Generator, shapes: Products) -> None:
     true = device(chance)
     other = bfloat16(sizes(chance, 300, 2**14))
-    exact = structure.predict(true, other).seconds
-    seconds = structure.predict(true, shapes).seconds * np.exp(chance.normal(0.0, 0.05, len(shapes.m)))
+    exact = tile_wave.predict(true, other).seconds
+    seconds = tile_wave.predict(true, shapes).seconds * np.exp(chance.normal(0.0, 0.05, len(shapes.m)))
     wild = seconds.copy()
     wild[chance.choice(len(wild), 3, replace=False)] *= chance.choice([0.1, 5.0, 20.0], 3)
     assert error(fit(USUAL, shapes, wild), other, exact) < 0.05
 
 
 def test_a_fit_is_the_same_twice(chance: np.random.Generator, shapes: Products) -> None:
-    seconds = structure.predict(device(chance), shapes).seconds * np.exp(chance.normal(0.0, 0.05, 64))
+    seconds = tile_wave.predict(device(chance), shapes).seconds * np.exp(chance.normal(0.0, 0.05, 64))
     assert fit(USUAL, shapes, seconds) == fit(USUAL, shapes, seconds)
 
 
@@ -87,7 +87,7 @@ def test_of_two_attempts_the_nearer_counts(
     chance: np.random.Generator, shapes: Products, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tiles change by jumps, so an attempt may end where it need not: here the first, then the second."""
-    seconds = structure.predict(device(chance), shapes).seconds
+    seconds = tile_wave.predict(device(chance), shapes).seconds
     real, ends = scipy.optimize.least_squares, []
 
     def halted(residuals: Any, start: Any, **how: Any) -> Any:
@@ -107,7 +107,7 @@ def test_of_two_attempts_the_nearer_counts(
 
 
 def test_a_fit_to_its_own_start_stays_there(shapes: Products) -> None:
-    found = fit(USUAL, shapes, structure.predict(USUAL, shapes).seconds)
+    found = fit(USUAL, shapes, tile_wave.predict(USUAL, shapes).seconds)
     for name in FITTED:
         assert getattr(found, name) == pytest.approx(getattr(USUAL, name), rel=1e-3), name
     assert (found.sm_count, found.cache_byte) == (USUAL.sm_count, USUAL.cache_byte)
@@ -117,15 +117,15 @@ def test_what_the_shapes_do_not_tell_is_left_alone(chance: np.random.Generator) 
     """Products that fill the device many times over know nothing of splits, launches or memory."""
     large = bfloat16(chance.integers(80, 100, (40, 3)) * 128.0)
     true = replace(USUAL, flop_per_s=USUAL.flop_per_s * float(np.exp(chance.normal(0.0, 0.08))))
-    found = fit(USUAL, large, structure.predict(true, large).seconds)
+    found = fit(USUAL, large, tile_wave.predict(true, large).seconds)
     for name in ("split_s", "byte_per_s", "sm_byte_per_s", "cached_byte_per_s", "launch_s"):
         assert getattr(found, name) == pytest.approx(getattr(USUAL, name), rel=0.01), name
-    assert error(found, large, structure.predict(true, large).seconds) < 0.005
+    assert error(found, large, tile_wave.predict(true, large).seconds) < 0.005
 
 
 def test_what_was_measured_moves_least(shapes: Products) -> None:
     """All times a tenth longer can be told by any number: bandwidth, well known, hardly gives way."""
-    seconds = 1.1 * structure.predict(USUAL, shapes).seconds
+    seconds = 1.1 * tile_wave.predict(USUAL, shapes).seconds
     found = fit(USUAL, shapes, seconds)
     change = {name: abs(math.log(getattr(found, name) / getattr(USUAL, name))) for name in FITTED}
     assert change["byte_per_s"] < 0.045 < change["flop_per_s"] < 0.1
@@ -153,7 +153,7 @@ def test_each_number_gives_way_by_its_spread(
     some = bfloat16(np.array(shape))
     if name.startswith("cached"):
         some = some._replace(working_set=some.byte)
-    before = structure.predict(start, some).seconds
+    before = tile_wave.predict(start, some).seconds
     found = fit(start, some, 1.05 * before)
     change = abs(math.log(getattr(found, name) / getattr(start, name)))
     assert change == pytest.approx(math.log(1.05) * spread**2 / (spread**2 + 0.10**2), rel=0.12)
@@ -161,13 +161,13 @@ def test_each_number_gives_way_by_its_spread(
 
 def test_a_number_that_is_nothing_stays_nothing(chance: np.random.Generator, shapes: Products) -> None:
     bare = replace(USUAL, tile_s=0.0, tail=0.0)
-    found = fit(bare, shapes, structure.predict(device(chance), shapes).seconds)
+    found = fit(bare, shapes, tile_wave.predict(device(chance), shapes).seconds)
     assert found.tile_s == found.tail == 0.0
     assert found.launch_s != bare.launch_s
 
 
 def test_error_is_the_mean_of_both_sides(chance: np.random.Generator, shapes: Products) -> None:
-    exact = structure.predict(USUAL, shapes).seconds
+    exact = tile_wave.predict(USUAL, shapes).seconds
     assert error(USUAL, shapes, exact) == 0.0
     off = chance.uniform(-0.5, 1.0, len(exact))
     assert error(USUAL, shapes, exact / (1.0 + off)) == pytest.approx(float(np.abs(off).mean()))
@@ -181,7 +181,7 @@ def test_the_launch_floor_is_what_the_quickest_shapes_leave(
 ) -> None:
     for _ in range(5):
         of = machine(chance)
-        seconds = structure.predict(of, shapes).seconds
+        seconds = tile_wave.predict(of, shapes).seconds
         found = with_launch(replace(of, launch_s=float(chance.uniform(0, 1))), shapes, seconds)
         least = 0.1 * float(seconds.min())
         assert found.launch_s == pytest.approx(max(of.launch_s, least), rel=1e-9)
@@ -189,7 +189,7 @@ def test_the_launch_floor_is_what_the_quickest_shapes_leave(
 
 
 def test_the_least_rest_counts_and_slow_shapes_do_not(shapes: Products) -> None:
-    seconds = structure.predict(USUAL, shapes).seconds
+    seconds = tile_wave.predict(USUAL, shapes).seconds
     order = np.argsort(seconds)
     slower = seconds.copy()
     slower[order[0]] *= 1.1  # one of several quick shapes takes longer than it should

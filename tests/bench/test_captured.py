@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from bench.measure.captured import Unknown, kernels
-from bench.measure.clock import GraphClock
+from bench.worker.clock import GraphClock
+from bench.worker.graph_kernels import Unknown, kernels
 from tests.bench.simulated import SimulatedCuda
+
+pytestmark = pytest.mark.alone
 
 # The driver's own declarations, so that the compiler lays the struct out, not we.
 LIBCUDA = r"""

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, is_ceiling, rows
-from bench.model.one_tile import Line, Point, line
+from bench.model.tile_probe import Line, Point, line
 from bench.spec import parameters_text
-from bench.store import Measurement, StoreError
+from bench.store.schema import Measurement, StoreError
 from tests.bench.rows import row as any_row
 
 MIB = 2**20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.judge.change_points import change_points
+from bench.judge.history.change_points import change_points
 
 SIGMA = 0.005
 

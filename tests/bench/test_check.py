@@ -10,11 +10,13 @@ import pytest
 import torch
 
 import kernels
-from bench.measure.check import escaped, judged, outputs_of, poison
 from bench.spec import Problem
+from bench.worker.check import escaped, judged, outputs_of, poison
 from kernels.gemm.problem import Gemm
 from tests.bench.simulated import Doubling, SimulatedCuda, doubling
 from tests.kernels.tensors import relative_error
+
+pytestmark = pytest.mark.alone
 
 
 @pytest.fixture

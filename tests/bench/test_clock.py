@@ -7,11 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.measure.clock import CaptureError, GraphClock, HostClock, StreamClock
-from bench.measure.ring import Turns, launches_per_sample
-from bench.measure.sampling import Protocol
-from bench.measure.spin import LateError
+from bench.sampling.protocol import Protocol
+from bench.worker.cache_ring import Turns, launches_per_sample
+from bench.worker.clock import CaptureError, GraphClock, HostClock, StreamClock
+from bench.worker.spin import LateError
 from tests.bench.simulated import ADVICE, CLOCK_HZ, QUEUE_S, UPLOAD_S, SimulatedCuda
+
+pytestmark = pytest.mark.alone
 
 Kernel = Callable[[], None]
 

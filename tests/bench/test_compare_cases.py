@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.judge.comparability import BLOCKING, TOLD, value
 from bench.judge.compare import compare
-from bench.judge.facts import BLOCKING, TOLD, value
-from bench.store import Measurement
+from bench.store.schema import Measurement
 from tests.bench.comparable import (
     GPU,
     Seen,

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bench import store
 from bench.__main__ import app
+from bench.cli.compare import MOST_LISTED, comparison_lines
 from bench.judge.compare import JUDGED, compare
 from bench.judge.wander import Bound
-from bench.report_compare import MOST_LISTED, comparison_lines
+from bench.store import parquet
 from tests.bench.comparable import both, clean, frame, run, timed, without_time
 
 # --- the command ------------------------------------------------------------------------------------
@@ -37,8 +37,8 @@ def written(chance: np.random.Generator, tmp_path: Path) -> Iterator[tuple[Path,
     b[5] = replace(b[5], driver="560.2")
     b[6] = without_time(b[6], "skipped", "left out")
     a[7] = without_time(a[7], "unsupported", "not here")
-    store.write(tmp_path / "before" / "a.parquet", a)
-    store.write(tmp_path / "b.parquet", both(*b))
+    parquet.write(tmp_path / "before" / "a.parquet", a)
+    parquet.write(tmp_path / "b.parquet", both(*b))
     yield tmp_path / "before", tmp_path / "b.parquet"
 
 
@@ -160,7 +160,7 @@ def test_reference_runs_of_an_older_version() -> None:
     before, after = (
         folder / f"20261121T1{name}.parquet" for name in ("30717Z-42e9dbfa5ea2", "54800Z-478f81f2d1f8")
     )
-    found = compare(store.read([before]), store.read([after]))
+    found = compare(parquet.read([before]), parquet.read([after]))
     assert len(found.of("GONE")) > 50 and len(found.of("NEW")) > 500 and len(found.of(*JUDGED)) > 50
     assert len(found.of("SLOWER", "FASTER")) <= 2  # nothing was done to these kernels in between
     assert found.unknown["regime"] == len(found.of(*JUDGED))

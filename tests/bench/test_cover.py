@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 import kernels
-from bench import plugin
-from bench.cover import Check, cover
-from bench.measure import worker
+from bench.runner import run as running
+from bench.runner.cover import Check, cover
 from bench.spec import DeviceKind
+from bench.worker import __main__ as worker
 
 
 def checks(kind: DeviceKind, capability: tuple[int, int] | None) -> list[Check]:
@@ -86,7 +86,7 @@ def test_a_quick_check_on_a_gpu_takes_the_first_configuration_that_compiles(
 
 def test_examples_of_several_devices_are_chosen_for_each_and_what_is_broken_is_kept() -> None:
     problem = kernels.problem("launch")(dtype="float32")
-    run = plugin.Run.__new__(plugin.Run)
+    run = running.Run.__new__(running.Run)
     first, second = cast(Any, object()), cast(Any, object())
     run.sessions = [first, second]
     run._examples = {

@@ -16,8 +16,9 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from bench.__main__ import app
-from bench.measure import coverage
-from bench.measure.coverage import (
+from bench.sampling.publish import Visit
+from bench.validation import interval_coverage
+from bench.validation.interval_coverage import (
     Run,
     Score,
     coverage_lines,
@@ -29,8 +30,7 @@ from bench.measure.coverage import (
     stdrel,
     true_noise,
 )
-from bench.measure.coverage_streams import RUN_S, STREAMS, Launches, Stream, jitter, steady, two_states
-from bench.measure.sampling import Visit
+from bench.validation.simulated_streams import RUN_S, STREAMS, Launches, Stream, jitter, steady, two_states
 
 PROMISED = 0.93
 PUBLISHED = ("ours, 1 visit, in a run", "ours, 3 to 8 visits, in a run")
@@ -164,13 +164,13 @@ def test_a_sentinel_tells_the_machines_speed_beside_the_visit() -> None:
     stream = BY_NAME["CPU, two speeds 9 % apart, 5 s each"]
     run = Run(stream, np.random.default_rng(3))
     run.machine = run.case = lambda at_s: np.where(at_s < 100.0, 1.0, 1.09)
-    settings = coverage.protocol("cpu")
+    settings = interval_coverage.protocol("cpu")
     for at_s, level in ((10.0, 1.0), (120.0, 1.09)):
         found, moved, launches = run.visit(at_s, settings)
-        assert found.state_s == pytest.approx(level * coverage.SENTINEL_S, rel=0.04)
+        assert found.state_s == pytest.approx(level * interval_coverage.SENTINEL_S, rel=0.04)
         assert moved is not None and moved < 0.06
         assert launches >= len(found.samples_s)
-    assert run.typical_state_s == coverage.SENTINEL_S
+    assert run.typical_state_s == interval_coverage.SENTINEL_S
     changes = run.visit(99.95, settings)[1]
     assert changes is not None and changes > 0.04
     assert Run(QUIET, np.random.default_rng(3)).typical_state_s is None
@@ -180,10 +180,10 @@ def test_what_a_row_says_alone_and_in_its_run() -> None:
     """A processor that is slow for now: only the run knows its usual speed."""
     run = Run(BY_NAME["CPU, two speeds 9 % apart, 5 s each"], np.random.default_rng(4))
     run.machine = run.case = lambda at_s: np.where(at_s < 100.0, 1.0, 1.09)
-    settings = coverage.protocol("cpu")
+    settings = interval_coverage.protocol("cpu")
     found = [run.visit(120.0, settings)]
-    alone = coverage._told(found, settings, run, 0.5, in_run=False)
-    in_run = coverage._told(found, settings, run, 0.5, in_run=True)
+    alone = interval_coverage._told(found, settings, run, 0.5, in_run=False)
+    in_run = interval_coverage._told(found, settings, run, 0.5, in_run=True)
     assert alone.value_s == in_run.value_s == pytest.approx(1.09e-3, rel=0.01)
     assert alone.interval_s is not None and in_run.interval_s is not None
     assert alone.interval_s[0] > 1.05e-3 and 0.95e-3 < in_run.interval_s[0] < 1.03e-3
@@ -192,12 +192,14 @@ def test_what_a_row_says_alone_and_in_its_run() -> None:
 
 def test_flags_are_those_of_the_visits_that_are_published() -> None:
     run = Run(QUIET, np.random.default_rng(5))
-    settings = coverage.protocol("cuda", visits=3)
+    settings = interval_coverage.protocol("cuda", visits=3)
     good = Visit(tuple(1e-5 * (1 + 1e-3 * (i % 7)) for i in range(60)), True, 0.0, "converged", 0.0)
     early = Visit(tuple(0.9 * s for s in good.samples_s), False, 0.0, "converged", 0.0)
 
     def told(*visits: Visit, moved: float | None = None) -> tuple[str, ...] | None:
-        return coverage._told([(one, moved, 60) for one in visits], settings, run, None, in_run=True).flags
+        return interval_coverage._told(
+            [(one, moved, 60) for one in visits], settings, run, None, in_run=True
+        ).flags
 
     assert told(good, good, good) == told(early, good, good, good) == ()
     assert told(good, good) == ("unconverged",)
@@ -268,16 +270,16 @@ def test_shares_are_counted_by_hand() -> None:
     """Four repetitions at a true time of 1 (a batch: 1.1): covered, flagged, both, neither."""
     noise = {1: 1.0, 5: 1.1}
     told = [
-        (coverage.Told(1.0, 10, (1.05, 1.2), (), 5), 1.0),
-        (coverage.Told(1.3, 20, (1.2, 1.4), ("noisy",), 5), 1.0),
-        (coverage.Told(1.1, 30, (0.0, math.inf), ("noisy",), 5), 1.0),
-        (coverage.Told(0.8, 40, (0.7, 0.9), (), 5), 1.0),
+        (interval_coverage.Told(1.0, 10, (1.05, 1.2), (), 5), 1.0),
+        (interval_coverage.Told(1.3, 20, (1.2, 1.4), ("noisy",), 5), 1.0),
+        (interval_coverage.Told(1.1, 30, (0.0, math.inf), ("noisy",), 5), 1.0),
+        (interval_coverage.Told(0.8, 40, (0.7, 0.9), (), 5), 1.0),
     ]
-    score = coverage._score("a", "b", told, noise)
+    score = interval_coverage._score("a", "b", told, noise)
     assert (score.covered, score.flagged, score.covered_or_flagged) == (0.5, 0.5, 0.75)
     assert score.error == pytest.approx(0.15) and score.error_95 == pytest.approx(0.285)
     assert score.launches == 25
-    silent = coverage._score("a", "b", [(coverage.Told(1.0, 10), 1.0)], noise)
+    silent = interval_coverage._score("a", "b", [(interval_coverage.Told(1.0, 10), 1.0)], noise)
     assert (silent.covered, silent.flagged, silent.covered_or_flagged) == (None, None, None)
 
 
@@ -286,6 +288,6 @@ def test_the_command_refuses_in_one_sentence_and_prints_the_table(monkeypatch: p
         done = CliRunner().invoke(app, ["coverage", "--repetitions", bad])
         assert done.exit_code == 2
         assert done.output.strip() == f"error: --repetitions {bad}: give a whole number, 1 or more"
-    monkeypatch.setattr(coverage, "STREAMS", (QUIET,))
+    monkeypatch.setattr(interval_coverage, "STREAMS", (QUIET,))
     done = CliRunner().invoke(app, ["coverage", "--repetitions", "1"])
     assert done.exit_code == 0 and "do_bench" in done.output and "ours, 1 visit, in a run" in done.output

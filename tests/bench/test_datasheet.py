@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.datasheet import FILES, Datasheet, DeviceError, datasheets, derive_datasheet, find_datasheet
+from bench.device.datasheet import FILES, Datasheet, DeviceError, datasheets, derive_datasheet, find_datasheet
 
 SHEETS = {sheet.name: sheet for sheet in datasheets()}
 each_sheet = pytest.mark.parametrize("sheet", SHEETS.values(), ids=SHEETS)
@@ -181,12 +181,12 @@ def test_low_precision_runs_at_the_tensor_clock() -> None:
 def test_a_mistake_in_a_file_is_one_sentence(tmp_path: Path, old: str, new: str, complaint: str) -> None:
     text = (FILES / "h100_sxm5.yaml").read_text()
     assert old in text
-    (tmp_path / "bench/devices").mkdir(parents=True)
-    (tmp_path / "bench/devices/one.yaml").write_text(text.replace(old, new, 1))
+    (tmp_path / "bench/device/datasheets").mkdir(parents=True)
+    (tmp_path / "bench/device/datasheets/one.yaml").write_text(text.replace(old, new, 1))
     with pytest.raises(DeviceError) as raised:
-        datasheets(tmp_path / "bench/devices")
+        datasheets(tmp_path / "bench/device/datasheets")
     assert complaint in str(raised.value)
-    assert str(raised.value).startswith("bench/devices/one.yaml:")
+    assert str(raised.value).startswith("bench/device/datasheets/one.yaml:")
     assert "\n" not in str(raised.value)
 
 

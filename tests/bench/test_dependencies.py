@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import dependencies
-from bench.dependencies import (
+from bench.environment import dependencies
+from bench.environment.dependencies import (
     ROOT,
     Requirement,
     child_environment,
@@ -111,7 +111,7 @@ def test_what_only_the_worker_lacks_ends_the_run_at_once(
     hiding, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     results = ("--bench-results", str(tmp_path / "results"))
-    done = hiding("torch", *PYTEST, *words, *results, only="bench.measure.worker")
+    done = hiding("torch", *PYTEST, *words, *results, only="bench.worker")
     said = done.stdout + done.stderr
     assert done.returncode == 2, said
     assert "cpu cannot be measured: the worker ended with exit code 2: error: " in said
@@ -188,7 +188,7 @@ def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest
 
 # ---- what a child process finds
 
-ASK = "import json; from bench.dependencies import child_environment as e; print(json.dumps(e()))"
+ASK = "import json; from bench.environment.dependencies import child_environment as e; print(json.dumps(e()))"
 
 
 def environment_of(*options: str, **variables: str) -> dict[str, str]:

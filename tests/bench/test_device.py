@@ -8,8 +8,10 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from bench import device
-from bench.device import DeviceError, detect, find_datasheet
+from bench.device import detect as detection
+from bench.device.detect import DeviceError, detect, find_datasheet
+
+pytestmark = pytest.mark.alone
 
 # ---- GPUs: a CUDA driver of our own
 
@@ -59,7 +61,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Makes a libcuda with two GPUs, by default an H100 and an RTX 3090 Ti; NVML stays silent."""
     if not (compiler := shutil.which("gcc")):
         pytest.skip("no gcc to compile a driver with")
-    monkeypatch.setattr(device, "_nvml", lambda uuid: device._Nvml())
+    monkeypatch.setattr(detection, "_nvml", lambda uuid: detection._Nvml())
 
     def make(**changed: object) -> str:
         library = tmp_path / f"libcuda-{len(list(tmp_path.iterdir()))}.so"
@@ -125,7 +127,7 @@ def test_a_slice_is_known_by_its_name_if_both_functions_answer_alike(driver, pro
 @pytest.mark.parametrize(("told", "known"), [("GPU", "MIG"), ("MIG", "GPU"), ("MIG", "MIG")])
 def test_nvml_has_the_last_word_on_what_is_a_slice(driver, monkeypatch, told: str, known: str) -> None:
     number = PART if told == "MIG" else WHOLE
-    monkeypatch.setattr(device, "_nvml", lambda identity: device._Nvml(uuid=f"{known}-{identity[4:]}"))
+    monkeypatch.setattr(detection, "_nvml", lambda identity: detection._Nvml(uuid=f"{known}-{identity[4:]}"))
     found = detect("cuda:0", driver(PART=int(told == "MIG")))
     assert found.uuid == f"{known}-{number}"
 
@@ -153,11 +155,11 @@ def test_clocks_come_from_nvml_where_the_driver_tells_none(driver, monkeypatch: 
     assert silent.datasheet.peak_flop_per_s("vector", "float32") is None
     asked = []
 
-    def nvml(uuid: str) -> device._Nvml:
+    def nvml(uuid: str) -> detection._Nvml:
         asked.append(uuid)
-        return device._Nvml(driver="580.65.06", clock_hz=1e9, memory_clock_hz=2e9, bus_bit=384)
+        return detection._Nvml(driver="580.65.06", clock_hz=1e9, memory_clock_hz=2e9, bus_bit=384)
 
-    monkeypatch.setattr(device, "_nvml", nvml)
+    monkeypatch.setattr(detection, "_nvml", nvml)
     found = detect("cuda:1", library)
     assert found.datasheet is not None
     assert asked == [found.uuid]
@@ -181,9 +183,9 @@ def test_a_driver_that_fails_leaves_the_cpu_and_says_why_if_a_gpu_was_wanted(dri
     assert detect("auto", library).kind == "cpu"
     with pytest.raises(DeviceError, match=r"has no CUDA GPU \(.*cuInit with error 803\); there is cpu$"):
         detect("cuda", library)
-    assert device.unusable_gpu(library) == "its CUDA driver answers cuInit with error 803"
-    assert device.unusable_gpu(driver()) == ""
-    assert device.unusable_gpu("no-such-library.so") == ""
+    assert detection.unusable_gpu(library) == "its CUDA driver answers cuInit with error 803"
+    assert detection.unusable_gpu(driver()) == ""
+    assert detection.unusable_gpu("no-such-library.so") == ""
 
 
 def test_without_a_driver() -> None:
@@ -242,16 +244,16 @@ def test_nvml_is_asked_by_uuid_and_closed(monkeypatch: pytest.MonkeyPatch) -> No
     assert all(hasattr(pynvml, name) for name in vars(FakeNvml) if name.lower().startswith("nvml"))
     fake = FakeNvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    assert device._nvml("GPU-1") == device._Nvml("580.65.06", "GPU-1", 1980e6, 2619e6, 5120)
-    assert device._nvml("MIG-1") == device._nvml("GPU-1"), "what is no slice"
+    assert detection._nvml("GPU-1") == detection._Nvml("580.65.06", "GPU-1", 1980e6, 2619e6, 5120)
+    assert detection._nvml("MIG-1") == detection._nvml("GPU-1"), "what is no slice"
     for identity in ("GPU-2", "MIG-2"):  # memory's clock and width are the whole GPU's, and say nothing
-        assert device._nvml(identity) == device._Nvml("580.65.06", "MIG-2", 1980e6)
-    assert device._nvml("GPU-3") == device._Nvml("580.65.06"), "a device that NVML does not know"
+        assert detection._nvml(identity) == detection._Nvml("580.65.06", "MIG-2", 1980e6)
+    assert detection._nvml("GPU-3") == detection._Nvml("580.65.06"), "a device that NVML does not know"
     assert fake.opened == 0
 
 
 def test_nvml_that_is_not_there_adds_nothing() -> None:
-    added = device._nvml("GPU-00000000-0000-0000-0000-000000000000")
+    added = detection._nvml("GPU-00000000-0000-0000-0000-000000000000")
     assert (added.clock_hz, added.bus_bit) == (0, 0)
 
 
@@ -270,8 +272,10 @@ def test_the_cpu_of_this_machine() -> None:
 
 
 def test_detection_needs_no_torch() -> None:
-    code = "import sys, bench.device; sys.exit(any(m in sys.modules for m in ('torch', 'triton', 'pynvml')))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(device.__file__).parents[1]).returncode == 0
+    code = "import sys, bench.device.detect; sys.exit(bool({'torch', 'triton', 'pynvml'} & set(sys.modules)))"
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=Path(detection.__file__).parents[1]).returncode == 0
+    )
 
 
 @pytest.fixture
@@ -299,7 +303,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_hyperthreads_are_no_cores_and_each_cache_counts_once(machine: Path) -> None:
-    found = device._cpu(machine)
+    found = detection._cpu(machine)
     assert found.sm_count == 4
     assert found.cache_byte == 2 * 32 * 2**20
     assert found.slug == "cpu-intel-xeon-platinum-8480-4-core"
@@ -307,7 +311,7 @@ def test_hyperthreads_are_no_cores_and_each_cache_counts_once(machine: Path) -> 
 
 def test_affinity_is_honoured(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 4, 1})
-    found = device._cpu(machine)
+    found = detection._cpu(machine)
     assert found.sm_count == 2
     assert found.cache_byte == 32 * 2**20
 
@@ -341,7 +345,7 @@ def test_the_control_groups_limits_are_honoured(
         path = machine / "sys/fs/cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
-    found = device._cpu(machine)
+    found = detection._cpu(machine)
     assert found.sm_count == cores
     assert byte is None or found.memory_byte == byte
     assert byte is not None or found.memory_byte > 2**28
@@ -349,6 +353,6 @@ def test_the_control_groups_limits_are_honoured(
 
 def test_a_machine_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
-    found = device._cpu(tmp_path)
+    found = detection._cpu(tmp_path)
     assert (found.sm_count, found.cache_byte) == (3, 0)
     assert found.name and found.slug.startswith("cpu-")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bench.measure.fault import Fault
-from bench.measure.worker import answer, make_bench
+from bench.worker.__main__ import answer, make_bench
+from bench.worker.fault import Fault
 
 ROOT = Path(__file__).parents[2]
 

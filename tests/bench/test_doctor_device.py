@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bench.agreement import Comparison, Ratio
 from bench.doctor import agreement, capture, clocks, rates, survival, telemetry
-from bench.measure.clock import GraphClock, HostClock
+from bench.validation.clock_agreement import Comparison, Ratio
+from bench.worker.clock import GraphClock, HostClock
 from tests.bench import simulated
 from tests.bench.doctor_stubs import OK, Stub, device, levels, row
 from tests.bench.nvml_fake import Clock, FakeNvml

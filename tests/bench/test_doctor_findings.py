@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 import kernels
-from bench.attended import Attended
-from bench.datasheet import derive_datasheet
-from bench.dependencies import Requirement
+from bench.device.datasheet import derive_datasheet
 from bench.doctor import agreement, driver, forecast, libraries, operators, packages, survival, tuner
 from bench.doctor.finding import Finding
-from bench.measure.process import WorkerDied
+from bench.environment.dependencies import Requirement
+from bench.runner.supervisor import Attended
+from bench.runner.worker_process import WorkerDied
 from bench.spec import Launch
 from kernels import tuning
 from tests.bench.doctor_stubs import OK, Stub, device, levels, row
@@ -75,7 +75,7 @@ def test_a_gpu_without_a_file_is_said() -> None:
     assert derived("NVIDIA H100 NVL", (9, 0)).level == "WARN"
     unknown = derived("Unheard of", (99, 0))
     assert unknown.level == "WARN" and "peaks are unknown" in unknown.sentence
-    assert "bench/devices/some-gpu.yaml" in unknown.remedy
+    assert "bench/device/datasheets/some-gpu.yaml" in unknown.remedy
 
 
 def test_neighbours_and_states_that_refuse_fail_and_others_warn() -> None:

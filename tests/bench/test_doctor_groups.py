@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bench.device import Device, detect
+from bench.device.detect import Device, detect
 from bench.doctor import command
 from bench.doctor.finding import Finding, exit_code, failed, passed, warned
 from bench.doctor.groups import GROUPS, Examination, Group, Outcome, asked
-from bench.measure.process import WorkerDied
+from bench.runner.worker_process import WorkerDied
 
 BROKEN = Group("tests.bench.doctor_broken", "a group that breaks", 60)
 GOOD, BAD, SO_SO = passed("a", "good"), failed("b", "bad", "mend it"), warned("c", "so so", "see to it")

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bench import store
 from bench.__main__ import app
 from bench.judge.duel import GOALS, REGIONS, Duel, Goal, Standing, duels, goal, ratio, region, standings
-from bench.measure.sampling import interval, protocol
 from bench.model.ceilings import Ceilings
+from bench.sampling.protocol import protocol
+from bench.sampling.publish import interval
 from bench.spec import Dtype
-from bench.store import Measurement
+from bench.store import parquet
+from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
 from tests.plots.synthetic import H100, row
@@ -309,7 +310,7 @@ def test_the_command(tmp_path: Path) -> None:
     doubtful = SQUARE.model_copy(update={"n": 128})
     rows += [timed(doubtful, name, about(1e-3), settled=False) for name in ("cublas", "triton")]
     rows += [dataclasses.replace(one, cache="warm") for one in rows[:2]]
-    code, lines, _ = said(store.write(tmp_path / "run.parquet", rows))
+    code, lines, _ = said(parquet.write(tmp_path / "run.parquet", rows))
     assert code == 0
     assert "h100-sxm 2026-11-21T10-00-00Z-4f2a91c, cold cache" in lines[0]
     assert lines[1] == "1 pairs are not compared: a flag casts doubt on one of the two"
@@ -330,7 +331,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_without_a_pair_it_is_one_sentence(tmp_path: Path) -> None:
-    alone = store.write(tmp_path / "alone.parquet", [timed(SQUARE, "triton", about(1e-3))])
+    alone = parquet.write(tmp_path / "alone.parquet", [timed(SQUARE, "triton", about(1e-3))])
     code, lines, refused = said(alone)
     assert code == 2 and not lines and refused.count("\n") == 1
     assert "no GEMM was timed by both triton and a cuBLAS" in refused
@@ -341,5 +342,5 @@ def test_without_a_pair_it_is_one_sentence(tmp_path: Path) -> None:
 def test_two_runs_never_meet(tmp_path: Path) -> None:
     theirs = timed(SQUARE, "cublas", about(1e-3))
     ours = timed(SQUARE, "triton", about(1e-3), run_id="another")
-    files = [store.write(tmp_path / f"{one.implementation}.parquet", [one]) for one in (theirs, ours)]
+    files = [parquet.write(tmp_path / f"{one.implementation}.parquet", [one]) for one in (theirs, ours)]
     assert said(*files)[0] == 2

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 from bench.__main__ import app
 from bench.judge.efficiency import Efficiency, efficiencies, region
 from bench.model.ceilings import Ceilings
-from bench.store import Measurement, write
+from bench.store.parquet import write
+from bench.store.schema import Measurement
 from kernels.launch.problem import LaunchFloor
 from kernels.stream.problem import Stream
 from tests.plots.synthetic import H100, ceilings, row

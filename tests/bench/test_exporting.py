@@ -13,7 +13,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from bench.exporting.points import Results
+from bench.interop.export_points import Results
 from bench.model.ceilings import MixedCeilings, by_run
 from tests.bench.exported import export, night, written
 

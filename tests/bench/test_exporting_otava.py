@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import yaml
 
-from bench.store import Measurement
+from bench.store.schema import Measurement
 from tests.bench.exported import NOON, export, night, written
 
 NIGHTS, SERIES = 30, 12

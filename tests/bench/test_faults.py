@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import store
-from bench.journal import Journal
+from bench.store import parquet, schema
+from bench.store.journal import Journal
 from tests.bench.rows import rows
 from tests.trials.killing import Run, ends, trial, worker_of
+
+pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).parents[2]
 SWEEP = """\
@@ -75,9 +77,9 @@ def run(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def by_implementation(path: Path) -> dict[str, list[store.Measurement]]:
-    found: dict[str, list[store.Measurement]] = {}
-    for row in store.read_rows(path):
+def by_implementation(path: Path) -> dict[str, list[schema.Measurement]]:
+    found: dict[str, list[schema.Measurement]] = {}
+    for row in parquet.read_rows(path):
         found.setdefault(row.implementation, []).append(row)
     return found
 
@@ -113,9 +115,9 @@ def test_a_kernel_that_hangs_is_a_row_and_the_run_goes_on(checkout: Path) -> Non
     program = """
 from pathlib import Path
 import kernels
-from bench.device import detect
-from bench.session import Session
-from bench.sweep import load
+from bench.device.detect import detect
+from bench.runner.session import Session
+from bench.sweep.load import load
 session = Session(detect("cpu"), Path("r"))
 session.open()
 cases = load(Path("hang.yaml"), kernels.problem, 2).cases
@@ -163,7 +165,7 @@ def test_the_trial_sees_what_is_lost_and_what_is_there_twice(tmp_path: Path) -> 
     trial = Run(tmp_path / "run")
     trial.said.write_text("[1/8] gemm\n[ 2/8] gemm\n")
 
-    def look(kept: list[store.Measurement]) -> list[str]:
+    def look(kept: list[schema.Measurement]) -> list[str]:
         for path in trial.folder.glob("*.journal"):
             path.unlink()
         with Journal(trial.folder / "r.journal") as journal:
@@ -178,7 +180,7 @@ def test_the_trial_sees_what_is_lost_and_what_is_there_twice(tmp_path: Path) -> 
     assert look([*made, made[0]]) == ["a row is there twice"]
     (trial.folder / "r.journal").unlink()
     trial.kept = made
-    store.write(trial.folder / "r" / "device" / "r.parquet", made[:2])
+    parquet.write(trial.folder / "r" / "device" / "r.parquet", made[:2])
     trial.faults.clear()
     trial.finish()
     assert trial.faults == ["2 of 8 cases have a row", f"the samples of {made[2].case} changed or went"]
@@ -189,7 +191,7 @@ def test_the_trial_finds_a_worker() -> None:
     worker = "import sys; sys.stdin.read()"
     parent = (
         "import subprocess, sys;"
-        f"one = subprocess.Popen([sys.executable, '-c', {worker!r}, 'bench.measure.worker']);"
+        f"one = subprocess.Popen([sys.executable, '-c', {worker!r}, 'bench.worker']);"
         "print(one.pid, flush=True);"
         "sys.exit(one.wait())"
     )

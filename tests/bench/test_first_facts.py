@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench.device import Device, detect
+from bench.device.detect import Device, detect
 from bench.first_minutes import facts, on_device
 from bench.first_minutes.facts import Refresh, refresh, tf32_operands
 from bench.spec import Launch, Unsupported

@@ -20,9 +20,8 @@ from typer.testing import CliRunner
 
 import kernels
 from bench import __main__ as command_line
-from bench import store, sweep
-from bench.dependencies import ROOT, child_environment
-from bench.device import detect
+from bench.device.detect import detect
+from bench.environment.dependencies import ROOT, child_environment
 from bench.first_minutes import running
 from bench.first_minutes.blocks import (
     LONGEST_CALL_S,
@@ -37,6 +36,8 @@ from bench.first_minutes.blocks import (
 )
 from bench.first_minutes.running import Runner, key_line, pack, shares, table_lines
 from bench.spec import DeviceKind
+from bench.store import parquet
+from bench.sweep import load as sweep
 from tests.bench.first_minutes_programs import PROGRAMS
 
 KINDS = pytest.mark.parametrize("kind", ["cpu", "cuda"])
@@ -228,7 +229,7 @@ def test_what_a_stopped_run_had_measured_is_a_result_file(runner: Runner) -> Non
     measured, read = runner.outcomes
     assert measured.outcome == "stopped after 60 s" and read.outcome == "done"
     (path,) = runner.rows()
-    assert len(store.read([path])) == 3 and not list(runner.folder.glob("*/*.journal"))
+    assert len(parquet.read([path])) == 3 and not list(runner.folder.glob("*/*.journal"))
 
 
 def test_what_reads_results_reads_those_of_its_block(runner: Runner) -> None:

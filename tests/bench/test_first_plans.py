@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 
 import kernels
-from bench import sweep
+from bench.cli.list_cases import of_datasheet
+from bench.cli.predict import datasheet_named
 from bench.first_minutes.blocks import DUEL, MEMORY_LIMITED, QUANTIZATION, TOUR, blocks
-from bench.listing import of_datasheet
-from bench.measure.sampling import protocol
 from bench.model.ceilings import is_ceiling
-from bench.planner import Planner
-from bench.predicting import datasheet_named
-from bench.sweep import Case
+from bench.runner.planner import Planner
+from bench.sampling.protocol import protocol
+from bench.sweep import load as sweep
+from bench.sweep.load import Case
 
 
 def is_ours(case: Case) -> bool:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bench.device import Device
-from bench.fitness import fitness
-from bench.measure.nvml import CLOCK_EVENTS
+from bench.device.detect import Device
+from bench.device.health import fitness
+from bench.device.nvml import CLOCK_EVENTS
 from tests.bench.nvml_fake import FakeNvml
 
 

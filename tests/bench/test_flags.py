@@ -13,7 +13,7 @@ from scipy import stats
 from bench.judge.flags import DOUBTFUL, FLAGS, disturbances, flags
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.spec import parameters_text
-from bench.store import ARROW, Measurement
+from bench.store.schema import ARROW, Measurement
 
 CEILINGS = Ceilings(
     device="d",

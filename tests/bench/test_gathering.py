@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.judge.gathering import DOUBTING, histories
-from bench.judge.nights import SEGMENT, History
+from bench.judge.history.load import DOUBTING, histories
+from bench.judge.history.series import SEGMENT, History
 from bench.model.ceilings import Ceilings
-from bench.store import Measurement, StoreError, write
+from bench.store.parquet import write
+from bench.store.schema import Measurement, StoreError
 from tests.bench.rows import row
 
 BEGAN = datetime(2026, 11, 1, 2, 0, 0, tzinfo=UTC)

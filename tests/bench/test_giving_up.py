@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import kernels
-from bench import plugin, store
-from bench.giving_up import GivingUp
-from bench.plugin import Run
-from bench.session import Session
-from bench.sweep import Case, load
+from bench.runner import run as running
+from bench.runner.giving_up import GivingUp
+from bench.runner.run import Run
+from bench.runner.session import Session
+from bench.store import parquet
+from bench.sweep.load import Case, load
 from tests.bench import several
 from tests.bench.rows import row
 from tests.bench.several import gpu, opened
@@ -184,7 +185,7 @@ def test_what_fails_while_preparing_counts_too(folder: Path) -> None:
 
 
 def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin, "chosen", lambda wanted: [gpu(0)])
+    monkeypatch.setattr(running, "chosen", lambda wanted: [gpu(0)])
     monkeypatch.setattr(Run, "_load", lambda *_: cases(folder))
     values: dict[str, Any] = {"bench_run": True, "bench_device": "cuda", "bench_sweep": []}
     values |= {"collectonly": False, "bench_budget": None, "bench_visits": "1", "bench_regime": "sustained"}
@@ -204,7 +205,7 @@ def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: py
     run.finish(interrupted=False)
     closing = run.closing()
     assert said[at] in closing and "worker replaced 2 times: the device no longer answers" in closing
-    frame = store.read([folder / "results"])
+    frame = parquet.read([folder / "results"])
     skipped = frame[frame["status"] == "skipped"]
     assert len(skipped) == len(only(cases(folder), "triton")) - 3
     assert skipped["reason"].str.startswith("not tried, since 3 cases ended alike").all()

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.judge.history import CLASS_FLOOR, FLOOR, Judged, Step, judged, label
-from bench.judge.history_watch import GONE, HOLDS
-from bench.judge.history_window import LEAST
-from bench.judge.nights import History
+from bench.judge.history.detector import CLASS_FLOOR, FLOOR, Judged, Step, judged, label
+from bench.judge.history.monitor import GONE, HOLDS
+from bench.judge.history.rolling import LEAST
+from bench.judge.history.series import History
 from tests.bench.nights_made import QUIET, doubted, made, missing, others, rows_of, stepped, throttled
 
 Chance = np.random.Generator

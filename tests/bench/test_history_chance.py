@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.judge.history_chance import LOOK_BACK, Chance
-from bench.judge.history_window import HELD, LEAST, WINDOW, Window
+from bench.judge.history.rolling import HELD, LEAST, WINDOW, Window
+from bench.judge.history.run_probability import LOOK_BACK, Chance
 
 
 def counted(chance: np.random.Generator, odd: float) -> Chance:

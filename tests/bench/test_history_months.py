@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.judge.history import judged
+from bench.judge.history.detector import judged
 from tests.bench.nights_made import Noise, made, missing, others, rows_of, stepped
 from tests.trials.months import STEP, WITHIN, alarms, months, repeated, table
 

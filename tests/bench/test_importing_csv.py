@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 import kernels
-from bench import store
 from bench.__main__ import app
-from bench.datasheet import find_datasheet
+from bench.device.datasheet import find_datasheet
+from bench.store import parquet, schema
 
 HEAD = "device,operator,implementation,dtype,m,n,k,layout,seconds"
 LINE = "NVIDIA H200,gemm,cublas,bfloat16,64,128,256,TN,1e-5"
@@ -31,12 +31,12 @@ def wrote(tmp_path: Path, *lines: str) -> Path:
     return file
 
 
-def rows(tmp_path: Path, *lines: str) -> list[store.Measurement]:
+def rows(tmp_path: Path, *lines: str) -> list[schema.Measurement]:
     """The rows of the one file that becomes of these lines."""
     code, _, err = said(wrote(tmp_path, *lines), tmp_path / "out")
     assert code == 0, err
     (path,) = (tmp_path / "out").rglob("*.parquet")
-    return store.read_rows(path)
+    return parquet.read_rows(path)
 
 
 def refusal(tmp_path: Path, *lines: str) -> str:
@@ -124,7 +124,7 @@ def test_what_spreadsheets_write(tmp_path: Path, ends: str, apart: str, mark: st
     file.write_bytes(text.encode())
     assert said(file, tmp_path / "out")[0] == 0
     ((path,),) = [list((tmp_path / "out").rglob("*.parquet"))]
-    (row,) = store.read_rows(path)
+    (row,) = parquet.read_rows(path)
     assert (row.median_s, row.dtype, row.device_name) == (1e-5, "bfloat16", "NVIDIA H200")
 
 
@@ -141,8 +141,10 @@ def test_a_device_each_and_one_that_is_unknown(tmp_path: Path) -> None:
     assert code == 0
     assert len(out.splitlines()) == 2
     assert len(err.splitlines()) == 1
-    assert err.startswith("NVIDIA X9000: no file in bench/devices has this name: SMs, cache and peaks are")
-    found = store.read([tmp_path / "out"]).set_index("device")
+    assert err.startswith(
+        "NVIDIA X9000: no file in bench/device/datasheets has this name: SMs, cache and peaks are"
+    )
+    found = parquet.read([tmp_path / "out"]).set_index("device")
     assert found.loc["nvidia-x9000", "sm_count"] == 0 and found.loc["nvidia-h200", "sm_count"] == 132
     assert found["run_id"].nunique() == 1
 

@@ -12,18 +12,18 @@ import pandas as pd
 import pytest
 
 import kernels
-from bench import store
-from bench.datasheet import find_datasheet
-from bench.importing.aiconfigurator import CALIBRATION, OTHERS, SAMPLE, calibration_shapes
-from bench.journal import unfinished
+from bench.cli.compare import comparison_lines
+from bench.cli.run_summary import duel_table, efficiency_table
+from bench.device.datasheet import find_datasheet
+from bench.interop.import_aiconfigurator import CALIBRATION, OTHERS, SAMPLE, calibration_shapes
+from bench.judge.comparability import BLOCKING, WITH_SOURCE, waved
 from bench.judge.compare import compare
-from bench.judge.facts import BLOCKING, WITH_SOURCE, waved
 from bench.judge.flags import flags
-from bench.measure.sampling import protocol
 from bench.model.ceilings import Ceilings
-from bench.report import duel_table, efficiency_table
-from bench.report_compare import comparison_lines
-from bench.store import Measurement
+from bench.sampling.protocol import protocol
+from bench.store import parquet
+from bench.store.journal import unfinished
+from bench.store.schema import Measurement
 from tests.bench.comparable import clean, frame, judged, run, timed
 
 PUBLIC = Path(__file__).parents[2] / "results" / "reference" / "public"
@@ -149,12 +149,12 @@ def test_reports_leave_them_out(chance: np.random.Generator) -> None:
 
 def test_an_older_file_is_ours(chance: np.random.Generator, tmp_path: Path) -> None:
     rows = [timed(chance, case=case) for case in range(3)]
-    store.write(tmp_path / "a.parquet", [*rows[:2], foreign(rows[2])])
-    found = store.read([tmp_path])
+    parquet.write(tmp_path / "a.parquet", [*rows[:2], foreign(rows[2])])
+    found = parquet.read([tmp_path])
     assert found["source"].isna().tolist() == [True, True, False]
-    assert store.own(found)["parameters"].tolist() == [row.parameters for row in rows[:2]]
+    assert parquet.own(found)["parameters"].tolist() == [row.parameters for row in rows[:2]]
     for path in (PUBLIC.parent / "cpu-intel-xeon-2-core").glob("*.parquet"):
-        assert store.read([path])["source"].isna().all()
+        assert parquet.read([path])["source"].isna().all()
 
 
 # ---- the committed sample
@@ -167,7 +167,7 @@ DEVICES = {
 
 @pytest.fixture(scope="module")
 def sample() -> pd.DataFrame:
-    return store.read([PUBLIC])
+    return parquet.read([PUBLIC])
 
 
 def test_the_sample_holds_each_gpu(sample: pd.DataFrame) -> None:

@@ -18,14 +18,9 @@ from typing import Any
 import pytest
 import torch
 
-from bench.agreement import (
-    APART,
-    INCLUDES,
-    comparison,
-)
-from bench.measure import apart
-from bench.measure.apart import kernel_s
-from bench.measure.instruments import (
+from bench.validation import separate_instruments
+from bench.validation.clock_agreement import APART, INCLUDES, comparison
+from bench.validation.instruments import (
     CASES,
     ROUNDS,
     TURN_S,
@@ -40,10 +35,13 @@ from bench.measure.instruments import (
     timer,
     triton_instrument,
 )
-from bench.measure.ring import plan
-from bench.measure.run import Slots
-from bench.measure.worker import make_bench
+from bench.validation.separate_instruments import kernel_s
+from bench.worker.__main__ import make_bench
+from bench.worker.cache_ring import plan
+from bench.worker.measure_case import Slots
 from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
+
+pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).parents[2]
 
@@ -157,7 +155,7 @@ def test_tritons_answer_is_asked_for_as_a_median_and_given_in_seconds(
 def simulated_instruments(cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch, reads: float = 10e-6) -> None:
     """On the simulated device; the others' instruments are stood in for."""
     operator = doubling(cuda, cold_s=20e-6, warm_s=5e-6)
-    here = "bench.measure.instruments"
+    here = "bench.validation.instruments"
     monkeypatch.setattr(f"{here}.kernels.operator", lambda name: operator)
     monkeypatch.setattr(f"{here}.kernels.problem", lambda name: Doubling)
     monkeypatch.setattr(f"{here}.timer", lambda call, threads, launches: Instrument("Timer", lambda: 5e-6))
@@ -210,13 +208,15 @@ def test_after_a_failed_capture_another_process_goes_on(monkeypatch: pytest.Monk
 
 
 def test_a_part_that_is_not_installed_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "PACKAGES", {"cupti-python": ("nonesuch", "cupti-python")})
-    said = apart.lacking("cupti-python")
+    monkeypatch.setattr(separate_instruments, "PACKAGES", {"cupti-python": ("nonesuch", "cupti-python")})
+    said = separate_instruments.lacking("cupti-python")
     assert said.startswith("cupti-python is not installed and left out: ")
     assert said.endswith("-m pip install 'cupti-python'")
-    monkeypatch.setattr(apart, "PACKAGES", {"cuda-bench": ("nonesuch.bench", "cuda-bench[cu{major}]")})
-    assert re.search(r"-m pip install 'cuda-bench\[cu1\d\]'$", apart.lacking("cuda-bench"))
-    assert apart.lacking("together") == "" == apart.lacking("profiler")
+    monkeypatch.setattr(
+        separate_instruments, "PACKAGES", {"cuda-bench": ("nonesuch.bench", "cuda-bench[cu{major}]")}
+    )
+    assert re.search(r"-m pip install 'cuda-bench\[cu1\d\]'$", separate_instruments.lacking("cuda-bench"))
+    assert separate_instruments.lacking("together") == "" == separate_instruments.lacking("profiler")
 
 
 # ---- the cases
@@ -240,7 +240,7 @@ def test_there_are_cases_of_many_kinds() -> None:
 
 def test_a_real_case_is_timed_by_all_three(monkeypatch: pytest.MonkeyPatch) -> None:
     """They agree on the order of magnitude: no more can be asked of a machine that others use."""
-    monkeypatch.setattr("bench.measure.instruments.TURN_S", 0.01)
+    monkeypatch.setattr("bench.validation.instruments.TURN_S", 0.01)
     bench = make_bench("cpu", 1 << 20, seed=1)
     given: Given = (
         "softmax",
@@ -311,19 +311,19 @@ def test_cupti_s_records_are_summed_over_the_launches_of_a_turn(monkeypatch: pyt
     cupti = Cupti()
     monkeypatch.setitem(sys.modules, "cupti.cupti", cupti)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    apart._cupti_records.cache_clear()
+    separate_instruments._cupti_records.cache_clear()
 
     def call() -> None:
         cupti.launch(ActivityKind.CONCURRENT_KERNEL, 2000)
         cupti.launch(ActivityKind.MEMSET, 500)
         cupti.launch(ActivityKind.OVERHEAD, 10**6)
 
-    read = apart.cupti_python(call, 7)
+    read = separate_instruments.cupti_python(call, 7)
     call()  # before the turn: not of it
     assert read() == pytest.approx(2.5e-6) == read()
-    assert math.isnan(apart.cupti_python(lambda: None, 7)())
+    assert math.isnan(separate_instruments.cupti_python(lambda: None, 7)())
     assert cupti.registered == 1, "CUPTI stays attached; another case attaches nothing more"
-    apart._cupti_records.cache_clear()
+    separate_instruments._cupti_records.cache_clear()
 
 
 def test_nvbench_measures_each_case_as_often_as_there_are_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,7 +381,7 @@ def test_nvbench_measures_each_case_as_often_as_there_are_rounds(monkeypatch: py
 
         return build
 
-    found = dict(apart.nvbench_s({name: building(name) for name in "ab"}, 2, 0.12))
+    found = dict(separate_instruments.nvbench_s({name: building(name) for name in "ab"}, 2, 0.12))
     assert built == ["a", "a", "b", "b"] and called == ["a"] * 8 + ["b"] * 8
     assert found["a"] == [2e-6, 5e-6]
     assert math.isnan(found["b"][0]) and found["b"][1] == 5e-6

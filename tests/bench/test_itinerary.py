@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.itinerary import itinerary
+from bench.runner.itinerary import itinerary
+
+pytestmark = pytest.mark.alone
 
 CEILINGS = ["roof 1", "roof 2"]
 

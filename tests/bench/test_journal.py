@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bench import journal as journals
-from bench import store
-from bench.journal import Journal, finish, recover, unfinished
-from bench.store import ARROW, FIELDS, Measurement
+from bench.store import journal as journals
+from bench.store import schema
+from bench.store.journal import Journal, finish, recover, unfinished
+from bench.store.schema import ARROW, FIELDS, Measurement
 from tests.bench.rows import row, rows, written
 
 ROOT = Path(__file__).parents[2]
@@ -54,12 +54,12 @@ def any_value(kind: pa.DataType) -> Any:
 def any_row() -> Measurement:
     """A row with any value in any column, null in some that may be."""
     values = {f.name: None if f.nullable and random.random() < 0.2 else any_value(f.type) for f in ARROW}
-    return Measurement(**(values | {"schema": store.SCHEMA, "parameters": '{"m":1}'}))
+    return Measurement(**(values | {"schema": schema.SCHEMA, "parameters": '{"m":1}'}))
 
 
 def forged(path: Path, *contents: dict[str, Any]) -> Path:
     """A journal as another version of the checkout might have written it."""
-    head = {journals.HEAD: store.SCHEMA}
+    head = {journals.HEAD: schema.SCHEMA}
     path.write_bytes(b"".join(journals._line(*one) for one in enumerate((head, *contents))))
     return path
 
@@ -241,7 +241,7 @@ def test_an_older_kind_of_journal_is_left_alone(tmp_path: Path) -> None:
 
 def test_the_head_says_the_schema(tmp_path: Path) -> None:
     first = written(tmp_path / "r.journal", [row()]).splitlines()[0]
-    assert json.loads(first.partition(b" ")[2]) == [0, {"roofbench journal, schema": store.SCHEMA}]
+    assert json.loads(first.partition(b" ")[2]) == [0, {"roofbench journal, schema": schema.SCHEMA}]
 
 
 def test_every_column_can_be_kept() -> None:

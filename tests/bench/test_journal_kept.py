@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from bench import store
-from bench.journal import Journal, NameTaken, Recovered, claimed, finish, recover, unfinished
-from bench.store import StoreError
+from bench.store import parquet
+from bench.store.journal import Journal, NameTaken, Recovered, claimed, finish, recover, unfinished
+from bench.store.schema import StoreError
 from tests.bench.rows import row, rows, written
 
 ROOT = Path(__file__).parents[2]
@@ -37,8 +37,8 @@ def seed() -> None:
 def in_a_limited_process(limit_byte: int, code: str, path: Path) -> list[Any]:
     """What `code` leaves in `said`, run where no file may grow beyond `limit_byte`."""
     program = (
-        "import json, resource, sys; from pathlib import Path; from bench.journal import *;"
-        "from bench.store import StoreError; from tests.bench.rows import row, rows\n"
+        "import json, resource, sys; from pathlib import Path; from bench.store.journal import *;"
+        "from bench.store.parquet import StoreError; from tests.bench.rows import row, rows\n"
         f"path, said = Path({str(path)!r}), []\n"
         "free = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_byte}, free[1]))\n" + code
@@ -331,7 +331,7 @@ def test_a_run_that_ends_between_the_look_and_the_opening_keeps_its_name(
 
     def begun(journal: Journal, path: Path) -> None:
         if path.name == "r.journal":
-            store.write(tmp_path / "r.parquet", made)
+            parquet.write(tmp_path / "r.parquet", made)
         really(journal, path)
 
     monkeypatch.setattr(Journal, "__init__", begun)
@@ -352,7 +352,7 @@ def test_rows_come_back_as_they_were_from_parquet(tmp_path: Path) -> None:
     written(tmp_path / "r.journal", made)
     path = finish(tmp_path / "r.journal", recover(tmp_path / "r.journal").rows)
     assert path == tmp_path / "r.parquet" and os.listdir(tmp_path) == ["r.parquet"]
-    assert store.read_rows(path) == made
+    assert parquet.read_rows(path) == made
 
 
 def test_an_empty_journal_leaves_nothing(tmp_path: Path) -> None:
@@ -372,35 +372,35 @@ def test_a_damaged_journal_is_kept_beside_its_rows(tmp_path: Path) -> None:
         assert finish(tmp_path / "r.journal", found.rows, found.damage) == tmp_path / "r.parquet"
         kept = tmp_path / ("r.journal.damaged" + (f"-{again}" if again > 1 else ""))
         assert kept.read_bytes() == data and not list(unfinished(tmp_path))
-        assert store.read_rows(tmp_path / "r.parquet") == made[:2]
+        assert parquet.read_rows(tmp_path / "r.parquet") == made[:2]
 
 
 def test_a_run_killed_between_its_file_and_its_journals_end_has_each_row_once(tmp_path: Path) -> None:
     made = rows(4)
     journal, path = tmp_path / "r.journal", tmp_path / "r.parquet"
     written(journal, made[:3])
-    store.write(path, made[:3])
+    parquet.write(path, made[:3])
     assert finish(journal, made[:3]) == path and sorted(os.listdir(tmp_path)) == ["r.parquet"]
     written(journal, made)  # it was resumed in between
     assert finish(journal, made) == tmp_path / "r.rest.parquet"
-    assert store.read_rows(tmp_path / "r.rest.parquet") == made[3:]
-    assert len(store.read([tmp_path])) == 4 and not journal.exists()
+    assert parquet.read_rows(tmp_path / "r.rest.parquet") == made[3:]
+    assert len(parquet.read([tmp_path])) == 4 and not journal.exists()
     other = [replace(row, run_id="another") for row in made]
     written(journal, other)
     assert finish(journal, other) == tmp_path / "r.rest-2.parquet", "another run's rows are not those there"
-    assert store.read_rows(tmp_path / "r.rest-2.parquet") == other
+    assert parquet.read_rows(tmp_path / "r.rest-2.parquet") == other
 
 
 def test_a_damaged_file_does_not_stand_for_the_journals_rows(tmp_path: Path) -> None:
     made = rows(3)
     journal, path = tmp_path / "r.journal", tmp_path / "r.parquet"
     written(journal, made)
-    store.write(path, made)
+    parquet.write(path, made)
     data = bytearray(path.read_bytes())
     data[random.randrange(4, len(data) - 12)] ^= 255
     path.write_bytes(data)
     assert finish(journal, made) == tmp_path / "r.rest.parquet"
-    assert store.read_rows(tmp_path / "r.rest.parquet") == made and path.read_bytes() == data
+    assert parquet.read_rows(tmp_path / "r.rest.parquet") == made and path.read_bytes() == data
 
 
 def test_a_full_disk_at_the_end_leaves_the_journal(tmp_path: Path) -> None:
@@ -416,4 +416,4 @@ def test_a_full_disk_at_the_end_leaves_the_journal(tmp_path: Path) -> None:
     assert journal.read_bytes() == data and os.listdir(tmp_path) == ["r.journal"]
     (tmp_path / "r.part").write_bytes(b"half a file of a run that was killed")
     assert finish(journal, made) == tmp_path / "r.parquet"
-    assert store.read_rows(tmp_path / "r.parquet") == made and os.listdir(tmp_path) == ["r.parquet"]
+    assert parquet.read_rows(tmp_path / "r.parquet") == made and os.listdir(tmp_path) == ["r.parquet"]

@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.datasheet import Datasheet, find_datasheet
-from bench.model import calibration, structure
+from bench.device.datasheet import Datasheet, find_datasheet
+from bench.model import calibration, tile_wave
 from bench.model.calibration import SHAPES, Calibration
 from bench.model.ceilings import Ceiling, Ceilings, Duration
-from bench.model.levels import calibrated, completed, limiters, products, stated_tile, structured, with_peaks
-from bench.model.structure import Machine
+from bench.model.predict import calibrated, completed, limiters, products, stated_tile, structured, with_peaks
+from bench.model.tile_wave import Machine
 from bench.spec import ITEM_BYTE, Dtype
-from bench.store import Measurement
+from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from kernels.linear.problem import PROBLEM as Linear
 from kernels.stream.problem import Stream
@@ -75,7 +75,7 @@ def start(roof: Ceilings, sheet: Datasheet | None, dtype: str = "bfloat16") -> M
 def shape_rows(of: Machine, count: int = 64, **facts: Any) -> list[Measurement]:
     """The calibration shapes as this machine runs them."""
     shapes = calibration_shapes()[:count]
-    times = structure.predict(of, bfloat16(shapes)).seconds
+    times = tile_wave.predict(of, bfloat16(shapes)).seconds
     return [timed(gemm(*s), "cublas", float(t), SHAPES, **facts) for s, t in zip(shapes, times, strict=True)]
 
 
@@ -86,7 +86,7 @@ def test_without_shapes_it_is_ceilings_and_priors(chance: np.random.Generator, s
     shapes = sizes(chance, 50)
     found = told(gemms(shapes), sheet=sheet)
     machine = start(ROOF, sheet)
-    answer = structure.predict(machine, bfloat16(shapes))
+    answer = tile_wave.predict(machine, bfloat16(shapes))
     assert found["structured_s"].to_numpy() == pytest.approx(answer.seconds)
     assert (found["priors_s"] == found["structured_s"]).all()
     assert list(found["structured_limiter"]) == limiters(machine, answer)
@@ -98,7 +98,7 @@ def test_the_shapes_calibrate_and_are_not_scored(chance: np.random.Generator, sh
         start(ROOF, sheet), chance, {"launch_s": 0.3, "step_s": 0.4, "tile_s": 0.5, "flop_per_s": 0.06}
     )
     shapes = sizes(chance, 60, 2**14)
-    exact = structure.predict(true, bfloat16(shapes)).seconds
+    exact = tile_wave.predict(true, bfloat16(shapes)).seconds
     ours, others = gemms(shapes), shape_rows(true)
     found = told([*ours, *others, *(dataclasses.replace(one, sweep="s") for one in others[:3])], sheet=sheet)
     assert list(found["calibrating"]) == [False] * 60 + [True] * 64 + [False] * 3
@@ -127,7 +127,7 @@ def test_tiles_that_are_stated_are_used(sheet: Datasheet) -> None:
     shape = (4096, 1000, 700)
     some = bfloat16(np.array(shape))
     machine = start(ROOF, sheet)
-    free = structure.predict(machine, some).seconds[0]
+    free = tile_wave.predict(machine, some).seconds[0]
     for implementation, configuration, tile in (
         ("cublaslt-256x128", "", (256, 128)),
         ("triton-64x64", "pointer 64x64x32 w4 s3", (64, 64)),
@@ -145,7 +145,7 @@ def test_tiles_that_are_stated_are_used(sheet: Datasheet) -> None:
         assert stated_tile(implementation, configuration) == tile
         row = timed(gemm(*shape), implementation, None, configuration=configuration)
         (seconds,) = told([row], sheet=sheet)["structured_s"]
-        wanted = structure.predict(machine, some, tile).seconds[0]
+        wanted = tile_wave.predict(machine, some, tile).seconds[0]
         assert seconds == pytest.approx(wanted), (implementation, configuration)
         assert (wanted == free) == (tile is None)
 
@@ -164,7 +164,7 @@ def test_other_data_types_go_by_their_peaks(chance: np.random.Generator, sheet: 
     for dtype, some in found.groupby("dtype"):
         of = dataclasses.replace(machine, flop_per_s=PEAK * factor[str(dtype)])
         assert (products(some).item_byte == ITEM_BYTE[str(dtype)]).all()  # type: ignore[index]
-        wanted = structure.predict(of, products(some)).seconds
+        wanted = tile_wave.predict(of, products(some)).seconds
         assert some["structured_s"].to_numpy() == pytest.approx(wanted)
     without = told(rows, roof, None)
     assert without["structured_s"].notna().groupby(without["dtype"]).all().to_dict() == {
@@ -189,7 +189,7 @@ def test_where_the_data_lie(sheet: Datasheet) -> None:
         assert list(of.working_set) == [working_set], facts
         assert [*of.byte, *of.item_byte] == [problem.byte, 2.0]
         (seconds,) = told([row], sheet=sheet)["structured_s"]
-        assert seconds == pytest.approx(structure.predict(start(ROOF, sheet), of).seconds[0])
+        assert seconds == pytest.approx(tile_wave.predict(start(ROOF, sheet), of).seconds[0])
     # What an implementation reads again comes from memory only as far as the cache does not hold it.
     again = timed(problem, "cublas", None, byte_moved=3 * 10**8, byte_again=10**8, cache_byte=10**8)
     assert products(framed([again])).byte == pytest.approx([2.5e8])
@@ -200,7 +200,7 @@ def test_a_linear_layer_is_its_product(sheet: Datasheet) -> None:
     (row,) = told([timed(problem, "cublas", None)], sheet=sheet).itertuples()
     some = products(framed([timed(problem, "cublas", None)]))
     assert [int(some.m[0]), int(some.n[0]), int(some.k[0])] == list(problem.product)
-    assert row.structured_s == pytest.approx(structure.predict(start(ROOF, sheet), some).seconds[0])
+    assert row.structured_s == pytest.approx(tile_wave.predict(start(ROOF, sheet), some).seconds[0])
 
 
 def test_a_product_by_other_units_is_no_matter_of_tiles(sheet: Datasheet) -> None:
@@ -264,7 +264,7 @@ def test_each_term_binds_somewhere() -> None:
     rows = [timed(problem, how, None, **facts) for problem, how, facts in cases.values()]
     assert list(told(rows)["structured_limiter"]) == list(cases)
     # Summing parts is overhead as launching is.
-    split = structure.predict(machine, bfloat16(np.array([128, 128, 65536])))
+    split = tile_wave.predict(machine, bfloat16(np.array([128, 128, 65536])))
     assert split.parts[0] > 1 and limiters(machine, split) != ["launch"]
     slow = dataclasses.replace(machine, split_s=float(split.compute_s[0] + split.memory_s[0]))
     assert limiters(slow, split) == ["launch"]

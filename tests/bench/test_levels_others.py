@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.model.levels import structured
+from bench.model.predict import structured
 from bench.model.roofline import calibrated_columns
-from bench.store import Measurement
+from bench.store.schema import Measurement
 from kernels.activations.problem import Activation
 from kernels.gemm.problem import Gemm
 from kernels.launch.problem import LaunchFloor

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.lock import DeviceBusy, device_lock
+from bench.device.lock import DeviceBusy, device_lock
+
+pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).parents[2]
 UUID = "GPU-5f1b2c3d-0000-4444-8888-0123456789ab"
@@ -26,7 +28,7 @@ WAY_OUT = "; wait for it, choose another with --bench-device, or stop it"
 HOLDER = """
 import sys, time
 from pathlib import Path
-from bench.lock import DeviceBusy, device_lock
+from bench.device.lock import DeviceBusy, device_lock
 try:
     uuid, folder = sys.argv[1:]
     with device_lock(uuid, "cuda:0 (NVIDIA H200)", "results in /of/the/holder", Path(folder)) as why:
@@ -271,7 +273,7 @@ def test_a_file_replaced_between_opening_and_locking_is_not_taken_for_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else two runs would each hold a file, only one of which others can see."""
-    import bench.lock as lock
+    import bench.device.lock as lock
 
     really, calls = lock.fcntl.flock, []
 

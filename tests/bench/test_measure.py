@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from bench.measure import ring
-from bench.measure.clock import HostClock
-from bench.measure.ring import Arena, Plan, Turns, plan
-from bench.measure.run import Limits, Slots, check, measure
-from bench.measure.sampling import Protocol
+from bench.sampling.protocol import Protocol
 from bench.spec import Launch, Operator, Uniform
+from bench.worker import cache_ring
+from bench.worker.cache_ring import Arena, Plan, Turns, plan
+from bench.worker.clock import HostClock
+from bench.worker.measure_case import Limits, Slots, check, measure
 from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
+
+pytestmark = pytest.mark.alone
 
 COLD_S, WARM_S = 20e-6, 5e-6
 LIMITS = Limits(budget_s=2.0, launch_s=1.0)
@@ -51,7 +53,7 @@ def test_warm_is_warm() -> None:
 
 def test_a_short_ring_would_be_warm(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cold test can fail: half the slots and no flush, and the second turn hits the cache."""
-    monkeypatch.setattr("bench.measure.run.plan", lambda *_: Plan(8, False))
+    monkeypatch.setattr("bench.worker.measure_case.plan", lambda *_: Plan(8, False))
     facts = run("good", 64)
     assert facts["median_s"] == pytest.approx(WARM_S, rel=0.01)
 
@@ -268,7 +270,7 @@ def test_the_arena_hands_out_uniform_values_never_twice_in_one_reservation(dtype
     first, second = arena.view((100, 33)), arena.view((7, 3))
     assert first.shape == (100, 33) and first.is_contiguous()
     assert second.data_ptr() >= first.data_ptr() + first.nbytes
-    assert second.data_ptr() % ring.ALIGN_BYTE == first.data_ptr() % ring.ALIGN_BYTE
+    assert second.data_ptr() % cache_ring.ALIGN_BYTE == first.data_ptr() % cache_ring.ALIGN_BYTE
     values = first.double()
     assert -1 <= values.min() < -0.9 and 0.9 < values.max() <= 1
     assert abs(values.mean()) < 0.05

@@ -22,7 +22,7 @@ from bench.model.roofline import (
     traffic,
 )
 from bench.spec import parameters_text
-from bench.store import Measurement
+from bench.store.schema import Measurement
 
 MIB = 2**20
 

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bench import nightly
 from bench.__main__ import app
-from bench.device import detect
-from bench.fitness import Unfit
-from bench.judge.history import Step
-from bench.nightly import Night, night, worst
-from bench.report_nightly import nightly_json, nightly_lines
-from bench.store import Measurement, write
+from bench.device.detect import detect
+from bench.device.health import Unfit
+from bench.judge.history.detector import Step
+from bench.nightly import night as nightly
+from bench.nightly.night import Night, night, worst
+from bench.nightly.report import nightly_json, nightly_lines
+from bench.store.parquet import write
+from bench.store.schema import Measurement
 from tests.bench.test_gathering import case, run_id
 
 CASES = 12
@@ -339,7 +340,7 @@ def test_the_command_writes_its_files_and_ends_with_the_code(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bench.__main__.chosen", lambda wanted: [machine.device])
-    monkeypatch.setattr("bench.nightly.fitness", lambda device: [])
+    monkeypatch.setattr("bench.nightly.night.fitness", lambda device: [])
     summary, told = tmp_path / "new" / "night.md", tmp_path / "night.json"
     given = ["--bench-results", str(machine.results), "--bench-budget", "9", "--bench-sweep", "gemm"]
     given += ["--summary", str(summary), "--json", str(told), "--bench-shard", "1/2", "--bench-resume"]

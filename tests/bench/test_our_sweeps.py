@@ -12,10 +12,11 @@ import pytest
 import yaml
 
 import kernels
-from bench import sweep, sweep_blocks
 from bench.model.quantization import tiles
-from bench.sweep import SWEEPS, Case, SweepError
-from bench.sweep_schema import schema, schema_text
+from bench.sweep import expand
+from bench.sweep import load as sweep
+from bench.sweep.json_schema import schema, schema_text
+from bench.sweep.load import SWEEPS, Case, SweepError
 
 OURS = sorted(SWEEPS.rglob("*.yaml"))
 PROBLEMS = [kernels.problem(name) for name in kernels.names()]
@@ -145,7 +146,7 @@ def test_the_schema_tells_good_from_bad(tmp_path: Path, good: str, bad: str) -> 
 def test_nothing_but_a_sweep_error_escapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Valid files with characters and lines changed at random: each loads or is refused in one line."""
     monkeypatch.setattr(sweep, "MAX_CASES", 1_000)
-    monkeypatch.setattr(sweep_blocks, "MAX_CASES", 1_000)
+    monkeypatch.setattr(expand, "MAX_CASES", 1_000)
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -198,6 +199,7 @@ def test_five_thousand_cases_have_names_of_their_own(tmp_path: Path) -> None:
 
 
 def test_reading_sweeps_needs_neither_torch_nor_pyarrow() -> None:
-    code = "import sys, bench.sweep, bench.sweep_schema; print({'torch', 'pyarrow'} & set(sys.modules))"
+    imports = "import sys, bench.sweep.load, bench.sweep.json_schema"
+    code = f"{imports}; print({{'torch', 'pyarrow'}} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=SWEEPS.parent)
     assert ran.stdout == "set()\n", ran.stderr

@@ -9,8 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from bench import overhead
+from bench.validation import harness_overhead
 from kernels import problem
+
+pytestmark = pytest.mark.alone
 
 
 @dataclass
@@ -32,7 +34,7 @@ class Row:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     told = Clock()
-    monkeypatch.setattr(overhead, "time", told)
+    monkeypatch.setattr(harness_overhead, "time", told)
     return told
 
 
@@ -58,14 +60,16 @@ class Takes:
 
 
 def test_every_request_is_timed_but_the_first(clock: Clock, seeded: random.Random) -> None:
-    seconds = [100.0, *(seeded.uniform(1e-4, 1e-2) for _ in range(overhead.TIMES))]
-    found = overhead.requests_s(cast(Any, Takes(clock, seconds)))
+    seconds = [100.0, *(seeded.uniform(1e-4, 1e-2) for _ in range(harness_overhead.TIMES))]
+    found = harness_overhead.requests_s(cast(Any, Takes(clock, seconds)))
     assert found == pytest.approx(seconds[1:], rel=1e-6)
 
 
 def test_every_row_is_timed(clock: Clock, seeded: random.Random) -> None:
-    seconds = [seeded.uniform(1e-4, 1e-2) for _ in range(overhead.TIMES)]
-    assert overhead.rows_s(cast(Any, Takes(clock, seconds)), cast(Any, Row())) == pytest.approx(seconds)
+    seconds = [seeded.uniform(1e-4, 1e-2) for _ in range(harness_overhead.TIMES)]
+    assert harness_overhead.rows_s(cast(Any, Takes(clock, seconds)), cast(Any, Row())) == pytest.approx(
+        seconds
+    )
 
 
 class Session:
@@ -89,24 +93,26 @@ def test_what_a_row_accounts_for_is_no_overhead(clock: Clock, seeded: random.Ran
     spent = [[seeded.uniform(0, 0.1) for _ in range(3)] for _ in more_s]
     visits = [(Row("ok", *parts), more) for parts, more in zip(spent, more_s, strict=True)]
     refused = [(Row("skipped"), 0.5)] * 3
-    found = overhead.visits_s(cast(Any, Session(clock, [*visits[:10], *refused, *visits[10:]])))
+    found = harness_overhead.visits_s(cast(Any, Session(clock, [*visits[:10], *refused, *visits[10:]])))
     assert found == pytest.approx(more_s[1:])
 
 
 def test_it_ends_with_the_budget(clock: Clock) -> None:
-    visits = [(Row("ok", 0.0, 0.0, overhead.BUDGET_S / 3), 0.001)] * 100
-    assert len(overhead.visits_s(cast(Any, Session(clock, visits)))) == 2  # of three, without the first
+    visits = [(Row("ok", 0.0, 0.0, harness_overhead.BUDGET_S / 3), 0.001)] * 100
+    assert (
+        len(harness_overhead.visits_s(cast(Any, Session(clock, visits)))) == 2
+    )  # of three, without the first
 
 
 def test_the_spread_is_the_median_and_the_95th_percentile_in_milliseconds() -> None:
-    assert overhead._spread([1e-3 * i for i in range(101)]) == "50.00 ms (p95 95.00)"
+    assert harness_overhead._spread([1e-3 * i for i in range(101)]) == "50.00 ms (p95 95.00)"
 
 
 def test_a_machine_too_slow_to_tell_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a worker, a session and a journal that do nothing."""
-    monkeypatch.setattr(overhead, "Worker", lambda *_, **__: cast(Any, Stub()))
-    monkeypatch.setattr(overhead, "Session", lambda *_: cast(Any, Stub()))
-    (line,) = overhead.overhead(problem)
+    monkeypatch.setattr(harness_overhead, "Worker", lambda *_, **__: cast(Any, Stub()))
+    monkeypatch.setattr(harness_overhead, "Session", lambda *_: cast(Any, Stub()))
+    (line,) = harness_overhead.overhead(problem)
     assert line == "the parent's cost is not known: fewer than two visits ended within 15 s"
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bench.pace import AGAIN, REPLAN, Pace
-from bench.schedule import ONE_VISIT, OVERHEAD_S, SEVERAL_VISITS, Job
+from bench.runner.pace import AGAIN, REPLAN, Pace
+from bench.runner.schedule import ONE_VISIT, OVERHEAD_S, SEVERAL_VISITS, Job
+
+pytestmark = pytest.mark.alone
 
 ONCE, OFTEN = ONE_VISIT["cpu"], SEVERAL_VISITS["cpu"]
 

@@ -13,15 +13,15 @@ from typing import Any, cast
 import pytest
 
 import kernels
-from bench import pace as paces
-from bench import session as sessions
-from bench.datasheet import datasheets
-from bench.listing import of_datasheet, planned
-from bench.measure.sampling import protocol
+from bench.cli.list_cases import of_datasheet, planned
+from bench.device.datasheet import datasheets
 from bench.model.ceilings import is_ceiling, is_probe
-from bench.planner import CEILING_SHARE, PROBE_SHARE, Forecast, Planner
-from bench.session import Session
-from bench.sweep import SWEEPS, Case, Loaded, load_all
+from bench.runner import pace as paces
+from bench.runner import session as sessions
+from bench.runner.planner import CEILING_SHARE, PROBE_SHARE, Forecast, Planner
+from bench.runner.session import Session
+from bench.sampling.protocol import protocol
+from bench.sweep.load import SWEEPS, Case, Loaded, load_all
 
 H100 = of_datasheet(next(sheet for sheet in datasheets() if sheet.slug == "h100_sxm5"))
 

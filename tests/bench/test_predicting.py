@@ -13,16 +13,16 @@ import pytest
 from typer.testing import CliRunner
 
 import kernels
-from bench import store
 from bench.__main__ import app
-from bench.datasheet import DeviceError
-from bench.model import structure
-from bench.model.levels import products
+from bench.cli.predict import COLUMNS, Basis, basis, datasheet_named, prediction_lines, predictions
+from bench.device.datasheet import DeviceError
+from bench.model import tile_wave
+from bench.model.predict import products
 from bench.model.roofline import datasheet_s
-from bench.model.transfer import transferred
-from bench.predicting import COLUMNS, Basis, basis, datasheet_named, prediction_lines, predictions
-from bench.session import RESULTS
-from bench.sweep import Case, Loaded, load_all
+from bench.model.scale_to_device import transferred
+from bench.runner.session import RESULTS
+from bench.store import parquet
+from bench.sweep.load import Case, Loaded, load_all
 from kernels.gemm.problem import Gemm
 from tests.bench.machines import bfloat16, calibration_shapes, machine, timed
 
@@ -96,7 +96,7 @@ def cases_of(text: str, folder: Path) -> list[Case]:
 def test_an_unknown_device_names_those_there_are(sweep: Path) -> None:
     for name in ("gtx_4090", "NVIDIA", "mi300x", "AMD Instinct MI300X"):
         told = refusal(sweep, "--on", name, "--from", PUBLIC)
-        assert told.startswith(f"--on {name}: no such CUDA GPU in bench/devices; there is a10, ")
+        assert told.startswith(f"--on {name}: no such CUDA GPU in bench/device/datasheets; there is a10, ")
         assert "h100_sxm5" in told and "mi300x" not in told.split("there is")[1]
     assert "--on DEVICE is needed" in refusal(sweep, "--from", PUBLIC)
 
@@ -106,7 +106,7 @@ def test_without_a_gpu_among_the_results(sweep: Path, tmp_path: Path) -> None:
     assert told == f"{CPU}: holds no run of a GPU with its ceilings, so nothing can be predicted from it"
     # Its products, but nothing that calibrates.
     rows = [timed(Gemm(m=8, n=8, k=8, dtype="bfloat16"), "cublas", 1e-5)]
-    path = store.write(tmp_path / "run.parquet", rows)
+    path = parquet.write(tmp_path / "run.parquet", rows)
     assert "holds no run of a GPU" in refusal(sweep, "--on", "h200", "--from", path, "--from", CPU)
     assert "nowhere: no such file" in refusal(sweep, "--on", "h200", "--from", "nowhere")
     assert "has no sweep 'nothing'" in refusal("nothing", "--on", "h200", "--from", PUBLIC)
@@ -142,8 +142,8 @@ def test_on_its_own_device_it_is_its_own_calibration(h100: Basis, tmp_path: Path
             item_byte=np.array([float(problem.item_byte)]), byte=np.array([float(problem.byte)])
         )
         tile = (256, 128) if case.implementation == "cublaslt-256x128" else None
-        assert row.structured_s == pytest.approx(structure.predict(of, some, tile).seconds[0])
-        assert row.priors_s == pytest.approx(structure.predict(unfitted, some, tile).seconds[0])
+        assert row.structured_s == pytest.approx(tile_wave.predict(of, some, tile).seconds[0])
+        assert row.priors_s == pytest.approx(tile_wave.predict(unfitted, some, tile).seconds[0])
         assert row.datasheet_s == datasheet_s(
             problem.flop, problem.byte, "matrix", problem.dtype, h100.wanted
         )
@@ -160,7 +160,7 @@ def test_elsewhere_it_is_scaled(v100: Basis, tmp_path: Path) -> None:
     halves = found[found["dtype"] == "float16"]
     free = halves["implementation"] == "cublas"
     assert halves.loc[free, "structured_s"].to_numpy() == pytest.approx(
-        structure.predict(by.machine, products(halves[free])).seconds
+        tile_wave.predict(by.machine, products(halves[free])).seconds
     )
     assert set(found["sm_count"]) == {80} and set(found["cache_byte"]) == {6291456}
     assert found[[*COLUMNS]].notna().all(axis=None)
@@ -196,7 +196,7 @@ def test_predicted_as_a_run_of_the_device_would_be(chance: np.random.Generator, 
     ]
     found = predictions(h100, cases)
     cold = rows.assign(ring_byte=math.inf)
-    wanted = structure.predict(h100.of.calibrations[-1].machine, products(cold)).seconds
+    wanted = tile_wave.predict(h100.of.calibrations[-1].machine, products(cold)).seconds
     assert found["structured_s"].to_numpy() == pytest.approx(wanted)
 
 
@@ -313,7 +313,7 @@ def test_how_far_off_elsewhere(h100: Basis) -> None:
 def test_a_run_of_ours_without_a_fit(chance: np.random.Generator, tmp_path: Path, sweep: Path) -> None:
     """Ceilings of a peak, of shapes too few to fit, and no word of an import."""
     of = machine(chance)
-    times = structure.predict(of, bfloat16(calibration_shapes())).seconds
+    times = tile_wave.predict(of, bfloat16(calibration_shapes())).seconds
     rows = [
         timed(
             Gemm(m=int(m), n=int(n), k=int(k), dtype="bfloat16", layout="TN"), "cublas", float(t),
@@ -321,7 +321,7 @@ def test_a_run_of_ours_without_a_fit(chance: np.random.Generator, tmp_path: Path
         )
         for (m, n, k), t in zip(calibration_shapes()[:20], times, strict=False)
     ]  # fmt: skip
-    path = store.write(tmp_path / "ours" / "r.parquet", rows)
+    path = parquet.write(tmp_path / "ours" / "r.parquet", rows)
     code, lines, _ = said(sweep, "--on", "h100_sxm5", "--from", path)
     assert code == 0
     assert "(run r; its ceilings and shared priors, no fit)." in lines[-3]

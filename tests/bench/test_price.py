@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench.measure.sampling import protocol
-from bench.price import ASSUMED, Learned, Work, is_bound_by_power, price, slots_of
-from bench.schedule import OVERHEAD_S
+from bench.runner.price import ASSUMED, Learned, Work, is_bound_by_power, price, slots_of
+from bench.runner.schedule import OVERHEAD_S
+from bench.sampling.protocol import protocol
 
 L2 = 50 * 2**20
 ONCE = protocol("cuda")

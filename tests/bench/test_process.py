@@ -17,14 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure import process
-from bench.measure.last_words import last_words, place
-from bench.measure.process import Worker, WorkerDied
+from bench.runner import worker_process
+from bench.runner.last_words import last_words, place
+from bench.runner.worker_process import Worker, WorkerDied
+
+pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = """
 import ctypes, json, os, signal, sys
-from bench.measure.lifeline import die_with
+from bench.worker.lifeline import die_with
 die_with(json.loads(sys.argv[1])["parent"])
 answers = os.fdopen(os.dup(1), "wb", buffering=0)
 os.dup2(2, 1)
@@ -50,7 +52,7 @@ def stand_in(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def worker(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
-    monkeypatch.setattr(process, "ROOT", stand_in)
+    monkeypatch.setattr(worker_process, "ROOT", stand_in)
     made = Worker("cpu", 1 << 20, 1)
     assert made.ask({"do": "answer({'ready': True})"}, LONG_S) == {"ready": True}
     yield made
@@ -83,7 +85,7 @@ def test_a_worker_finds_the_packages_that_its_parent_finds(
         (carried / package).mkdir()
         (carried / package / "__init__.py").write_text(f"FOUND = {package!r}")
     monkeypatch.syspath_prepend(str(carried))
-    monkeypatch.setattr(process, "ROOT", stand_in)
+    monkeypatch.setattr(worker_process, "ROOT", stand_in)
     made = Worker("cpu", 1 << 20, 1)
     try:
         do = "import bench, wheel_carried_by_path as one; answer({'one': one.FOUND, 'ours': bench.__file__})"
@@ -97,7 +99,7 @@ def test_a_worker_finds_the_packages_that_its_parent_finds(
 def test_a_worker_sees_one_device_and_is_told_its_identity(
     stand_in: Path, monkeypatch: pytest.MonkeyPatch, uuid: str
 ) -> None:
-    monkeypatch.setattr(process, "ROOT", stand_in)
+    monkeypatch.setattr(worker_process, "ROOT", stand_in)
     made = Worker("cuda", 1 << 20, 1, uuid)
     try:
         is_told = "json.loads(sys.argv[1])['uuid'], os.environ['CUDA_VISIBLE_DEVICES']"
@@ -153,7 +155,7 @@ def test_what_is_said_after_the_answer_is_none_to_the_next_question(
 
 
 def test_an_answer_without_end_is_cut_off(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "LONGEST_ANSWER_BYTE", 1 << 20)
+    monkeypatch.setattr(worker_process, "LONGEST_ANSWER_BYTE", 1 << 20)
     died = death(worker, "while True: answers.write(b'x' * 10_000)")
     assert str(died) == "the worker's answer has no end" and died.status == "crashed"
     assert len(worker._answers) < 3 << 20
@@ -164,7 +166,7 @@ def test_of_endless_errors_the_end_is_kept(worker: Worker) -> None:
     assert worker.ask({"do": f"{flood}\nanswer({{}})"}, LONG_S) == {}
     died = death(worker, f"{flood}\nsys.stderr.write('the last line\\n'); os._exit(4)")
     assert str(died) == "the worker ended with exit code 4: the last line"
-    assert len(worker._errors) <= process.ERRORS_KEPT_BYTE
+    assert len(worker._errors) <= worker_process.ERRORS_KEPT_BYTE
 
 
 def test_a_worker_that_floods_as_it_ends_does_not_hold_up_the_parent(worker: Worker) -> None:
@@ -214,7 +216,7 @@ def test_no_core_is_dumped(stand_in: Path) -> None:
     core = resource.RLIMIT_CORE
     before = resource.getrlimit(core)
     program = (
-        "import os, resource; from bench.measure.lifeline import die_with;"
+        "import os, resource; from bench.worker.lifeline import die_with;"
         "die_with(os.getppid()); print(resource.getrlimit(resource.RLIMIT_CORE)[0])"
     )
     resource.setrlimit(core, (before[1], before[1]))
@@ -234,7 +236,7 @@ def test_a_worker_that_hangs_is_stopped_and_says_where(worker: Worker) -> None:
 def test_a_worker_that_cannot_even_say_where_is_stopped_too(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "LAST_WORDS_S", 0.1)
+    monkeypatch.setattr(worker_process, "LAST_WORDS_S", 0.1)
     deaf = "import faulthandler; faulthandler.disable(); signal.signal(signal.SIGABRT, signal.SIG_IGN)"
     died = death(worker, f"{deaf}\nwhile True: pass", 0.5)
     assert died.status == "timeout" and str(died) == "no answer within 0 s; the worker was stopped"
@@ -258,7 +260,7 @@ os._exit(7)
 def test_a_worker_that_closes_a_pipe_and_goes_on_is_stopped(
     worker: Worker, monkeypatch: pytest.MonkeyPatch, do: str
 ) -> None:
-    monkeypatch.setattr(process, "DEATH_S", 0.2)
+    monkeypatch.setattr(worker_process, "DEATH_S", 0.2)
     do += "\nwhile True: pass"
     if "answer(" in do:
         assert worker.ask({"do": do}, LONG_S) == {"a": 1}
@@ -296,7 +298,7 @@ def test_a_request_that_was_interrupted_is_never_answered_later(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(process, "_object", interrupted)
+        patch.setattr(worker_process, "_object", interrupted)
         with pytest.raises(KeyboardInterrupt):
             worker.ask({"do": "answer({'first': 1})"}, LONG_S)
     with pytest.raises(WorkerDied, match="the worker was stopped in the middle of a request"):
@@ -333,7 +335,7 @@ def test_the_worker_dies_with_its_parent_in_the_middle_of_a_kernel(stand_in: Pat
 
 @pytest.mark.parametrize(("parent", "code"), [("os.getppid()", 0), ("os.getppid() + 1", 1)])
 def test_a_worker_whose_parent_is_dead_already_does_not_begin(parent: str, code: int) -> None:
-    program = f"import os; from bench.measure.lifeline import die_with; die_with({parent}); print('begins')"
+    program = f"import os; from bench.worker.lifeline import die_with; die_with({parent}); print('begins')"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == code and done.stdout == ("" if code else "begins\n"), done.stderr
 
@@ -349,7 +351,7 @@ Thread 0x00007f9d16ffd700 (most recent call first):
 Current thread 0x00007f9d1a2b3c40 [python] (most recent call first):
   File "/lib/site-packages/torch/_ops.py", line 12 in __call__
   File "/home/me/roofbench/kernels/gemm/operator.py", line 80 in <lambda>
-  File "/home/me/roofbench/bench/measure/run.py", line 7 in measure
+  File "/home/me/roofbench/bench/worker/measure_case.py", line 7 in measure
 
 Extension modules: numpy._core._multiarray_umath, torch._C (total: 30)
 """

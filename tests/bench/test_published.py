@@ -14,15 +14,15 @@ import pandas as pd
 import pytest
 
 import kernels
-from bench.datasheet import find_datasheet
-from bench.importing.csv_file import imported
-from bench.model import structure
-from bench.model.known import known
-from bench.model.levels import products
-from bench.model.structure import Machine
-from bench.session import RESULTS
-from bench.store import read
-from bench.sweep import SWEEPS, load_all
+from bench.device.datasheet import find_datasheet
+from bench.interop.import_csv import imported
+from bench.model import tile_wave
+from bench.model.calibrated_runs import known
+from bench.model.predict import products
+from bench.model.tile_wave import Machine
+from bench.runner.session import RESULTS
+from bench.store.parquet import read
+from bench.sweep.load import SWEEPS, load_all
 from tests.bench.machines import bfloat16
 
 REFERENCE = RESULTS / "reference"
@@ -77,7 +77,7 @@ def machine() -> Machine:
 
 @pytest.fixture(scope="module")
 def tiles(figure: pd.DataFrame, machine: Machine) -> Held:
-    found = structure.predict(machine, products(figure), (256, 128))
+    found = tile_wave.predict(machine, products(figure), (256, 128))
     return Held(figure["product_n"].to_numpy(), figure["median_s"].to_numpy(), found.seconds)
 
 
@@ -85,7 +85,7 @@ def tiles(figure: pd.DataFrame, machine: Machine) -> Held:
 def waves(machine: Machine) -> Held:
     n, tflops = np.array(WAVES).T
     some = bfloat16(np.stack([np.full(8, 2304.0), n, np.full(8, 4096.0)], axis=1))
-    found = structure.predict(machine, some, (256, 128))
+    found = tile_wave.predict(machine, some, (256, 128))
     return Held(n, 2 * 2304 * n * 4096 / (tflops * 1e12), found.seconds)
 
 
@@ -157,7 +157,7 @@ def test_figure_8_jumps(waves: Held, after: int) -> None:
 def test_a_library_left_to_itself_softens_them(figure: pd.DataFrame, machine: Machine) -> None:
     """As the guide says of cuBLAS: narrower tiles, smaller jumps (MM-12)."""
     of = products(figure)
-    free, held = (structure.predict(machine, of, tile).seconds for tile in (None, (256, 128)))
+    free, held = (tile_wave.predict(machine, of, tile).seconds for tile in (None, (256, 128)))
     n = figure["product_n"].to_numpy()
     for after in (128, 256, 384):
         (at,) = np.flatnonzero(n == after)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.planner import BUDGET_S, Forecast, Tally, budget_s
-from bench.report import duration_text
-from bench.report_plan import forecast_lines, refined_line
-from bench.walking import in_turn
+from bench.cli.plan import forecast_lines, refined_line
+from bench.cli.run_summary import duration_text
+from bench.runner.planner import BUDGET_S, Forecast, Tally, budget_s
+from bench.runner.walking import in_turn
 from tests.bench import several
 from tests.bench.several import opened, small
 from tests.bench.test_planner import H100

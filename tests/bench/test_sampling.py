@@ -11,17 +11,11 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from bench.measure.sampling import (
-    LEAST_WORTH,
-    Protocol,
-    Visit,
-    collect,
-    interval,
-    protocol,
-    publish,
-    settle,
-    wander,
-)
+from bench.sampling.protocol import Protocol, protocol
+from bench.sampling.publish import Visit, interval, publish, wander
+from bench.sampling.stopping import LEAST_WORTH, collect, settle
+
+pytestmark = pytest.mark.alone
 
 CPU = protocol("cpu")
 CUDA = protocol("cuda")

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from bench.schedule import DEAR_SHARE, ONE_VISIT, OVERHEAD_S, Job, Place, order, rounds, schedule
+from bench.runner.schedule import DEAR_SHARE, ONE_VISIT, OVERHEAD_S, Job, Place, order, rounds, schedule
 
 LEAST_CASE_S, MOST_CASE_S = ONE_VISIT["cpu"]
 

@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bench.cli.score import score_lines
 from bench.judge.score import Scorecard, finest, scorecard, scores, worst
-from bench.model.levels import LEVELS
-from bench.report_score import score_lines
+from bench.model.predict import LEVELS
 
 
 def frame(n: int, chance: np.random.Generator, **facts: Any) -> pd.DataFrame:
-    """Rows as `plots.frame` derives them, as far as a score looks at them; predictions off by some 30 %."""
+    """Rows as plots.base derives them, as far as a score looks at them; predictions off by some 30 %."""
     median_s = 10 ** chance.uniform(-6, -1, n)
     made: dict[str, Any] = {
         "run_id": "run",

@@ -12,13 +12,16 @@ from pathlib import Path
 import pytest
 
 import kernels
-from bench import store, visits
-from bench.device import detect
-from bench.journal import recover
-from bench.measure.process import Worker, WorkerDied
-from bench.session import Session, measured_s
+from bench.device.detect import detect
+from bench.runner import visits
+from bench.runner.session import Session, measured_s
+from bench.runner.worker_process import Worker, WorkerDied
 from bench.spec import Problem
-from bench.sweep import Case, load
+from bench.store import parquet, schema
+from bench.store.journal import recover
+from bench.sweep.load import Case, load
+
+pytestmark = pytest.mark.alone
 
 SWEEP = """\
 title: Small things
@@ -83,7 +86,7 @@ def test_a_run_from_cases_to_parquet(tmp_path: Path) -> None:
     run = session(tmp_path, visits=2)
     seen = [row for _, row in run.walk()]
     rows = run.rows()
-    by_status: dict[str, list[store.Measurement]] = {}
+    by_status: dict[str, list[schema.Measurement]] = {}
     for row in rows:
         by_status.setdefault(row.status, []).append(row)
     assert len(by_status["ok"]) == 5
@@ -95,7 +98,7 @@ def test_a_run_from_cases_to_parquet(tmp_path: Path) -> None:
     assert all(looks[row.case] == 1 for row in rows if row.status != "ok")
     run.close()
     assert run.path is not None
-    frame = store.read([run.path])
+    frame = parquet.read([run.path])
     assert len(frame) == len(rows) == len(cases(tmp_path))
     timed = frame[frame["status"] == "ok"]
     # Where the processors are busy, the samples of a case may be worth too few to tell an interval.
@@ -111,7 +114,7 @@ def test_a_run_from_cases_to_parquet(tmp_path: Path) -> None:
     assert measured_s(rows)["measure_s"] > 0
 
 
-def visited(run: Session, count: int) -> list[store.Measurement]:
+def visited(run: Session, count: int) -> list[schema.Measurement]:
     """The rows of the run's first few visits."""
     walk = run.walk()
     return [row for _, row in itertools.islice(walk, count)]
@@ -125,7 +128,7 @@ def test_an_interrupted_run_keeps_its_rows_and_the_next_says_so(tmp_path: Path) 
     following = session(tmp_path)
     (told,) = following.left
     assert told.rows == 4 and told.path.suffix == ".parquet" and not journal.exists()
-    assert len(store.read([told.path])) == 4
+    assert len(parquet.read([told.path])) == 4
     following.close()
 
 
@@ -141,7 +144,7 @@ def test_resume_measures_only_what_is_missing(tmp_path: Path) -> None:
     assert [case for case in again if case in explained] == [floor]  # the ceiling's second look
     assert {*again, *explained} == {case.key for case in cases(tmp_path)}
     resumed.close()
-    frame = store.read([tmp_path / "results"])
+    frame = parquet.read([tmp_path / "results"])
     assert len(frame) == len(cases(tmp_path)) and frame["run_id"].nunique() == 1
     kept = frame[frame["parameters"] == first[2].parameters]
     assert first[2].status != "ok" or kept["median_s"].iloc[0] == first[2].median_s
@@ -152,7 +155,9 @@ def test_a_run_is_not_resumed_under_another_protocol(tmp_path: Path) -> None:
     run = session(tmp_path)
     visited(run, 3)
     journal = run.interrupted()
-    with pytest.raises(store.StoreError, match=r"resume with the --bench-visits .* it began with") as refused:
+    with pytest.raises(
+        schema.StoreError, match=r"resume with the --bench-visits .* it began with"
+    ) as refused:
         session(tmp_path, resume=True, visits=3)
     assert str(journal) in str(refused.value) and journal is not None and journal.exists()
 

@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 import kernels
-from bench import dependencies, plugin, store
-from bench.attended import Attended, Stopped
-from bench.journal import recover
-from bench.plugin import Refusal, Run
-from bench.session import Session
-from bench.store import StoreError
-from bench.walking import at_once, in_turn, prepare_all
+from bench.environment import dependencies
+from bench.runner import run as running
+from bench.runner.run import Refusal, Run
+from bench.runner.session import Session
+from bench.runner.supervisor import Attended, Stopped
+from bench.runner.walking import at_once, in_turn, prepare_all
+from bench.store import parquet, schema
+from bench.store.journal import recover
+from bench.store.schema import StoreError
 from tests.bench import several
 from tests.bench.several import gpu, opened, small
 
@@ -39,7 +41,7 @@ def hang(folder: Path, index: int, size: int) -> Path:
     return pipe
 
 
-def kept(session: Session) -> list[store.Measurement]:
+def kept(session: Session) -> list[schema.Measurement]:
     """The rows in the journal of a session that was interrupted."""
     journal = session.interrupted()
     assert journal is not None
@@ -64,7 +66,7 @@ def test_all_are_visited_at_the_same_time_and_each_worker_sees_its_own_gpu(
         assert (row.status, row.concurrent_gpus) == ("ok", 2)
     for session in sessions:
         session.close()
-    frame = store.read([folder / "results"])
+    frame = parquet.read([folder / "results"])
     assert len(frame) == 6 and set(frame["concurrent_gpus"]) == {2} and frame["run_id"].nunique() == 2
 
 
@@ -83,7 +85,7 @@ def test_however_it_ends_early_all_end_and_what_was_visited_is_safe(folder: Path
     sessions = opened(folder, small(folder, [1, 2, 3]))
     keep = sessions[1]._keep
 
-    def full(*rows: store.Measurement, sync: bool = True) -> None:
+    def full(*rows: schema.Measurement, sync: bool = True) -> None:
         if '"m":2' in rows[0].parameters:
             waiting.read_bytes()
             if how == "full disk":
@@ -153,7 +155,7 @@ def options(folder: Path, **given: Any) -> Any:
 
 def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, count: int, sizes: list[int], **given: Any) -> Run:
     """A run over as many GPUs, its cases planned. There is no GPU to have ceilings."""
-    monkeypatch.setattr(plugin, "chosen", lambda wanted: [gpu(index) for index in range(count)])
+    monkeypatch.setattr(running, "chosen", lambda wanted: [gpu(index) for index in range(count)])
     cases = small(folder, sizes)
     monkeypatch.setattr(Run, "_load", lambda *_: cases)
     run = Run(options(folder, **given), kernels.problem, kernels.names)
@@ -202,7 +204,7 @@ def test_enough_failures_end_it_on_every_device(
     run.measure(said.append, 1)
     assert run.stopped == "stopped after 1 failures" and "wrong: made so" in said[-1]
     run.finish(interrupted=False)
-    frame = store.read([folder / "results"])
+    frame = parquet.read([folder / "results"])
     assert "wrong" in set(frame["status"]) and len(frame) < 2 * len(sizes)
 
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import kernels
-from bench import store
-from bench.journal import Journal, recover
-from bench.left import Kind, begin, go_on
 from bench.model.ceilings import is_ceiling
-from bench.plugin import Refusal, Run
-from bench.shard import Shard
+from bench.runner.resume import Kind, begin, go_on
+from bench.runner.run import Refusal, Run
+from bench.runner.shard import Shard
+from bench.store import parquet, schema
+from bench.store.journal import Journal, recover
 from tests.bench import several
 from tests.bench.rows import row, rows, written
 from tests.bench.several import opened, small
@@ -131,8 +131,8 @@ def test_a_part_has_its_name_in_the_run_and_says_how_many_it_leaves_out(
 RACE = """
 import os, sys
 from pathlib import Path
-from bench.journal import finish, recover
-from bench.left import begin
+from bench.store.journal import finish, recover
+from bench.runner.resume import begin
 from tests.bench.rows import row
 folder = Path(sys.argv[1])
 start, go = os.pipe()
@@ -159,7 +159,7 @@ def test_processes_that_begin_at_once_under_one_name_all_keep_their_rows(tmp_pat
     words = [sys.executable, "-c", RACE, str(tmp_path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
-    made = [one for path in tmp_path.iterdir() for one in store.read_rows(path)]
+    made = [one for path in tmp_path.iterdir() for one in parquet.read_rows(path)]
     assert len(made) == 16 == len({one.run_id for one in made}) == len({(o.sweep, o.fill) for o in made})
     assert all(path.suffix == ".parquet" for path in tmp_path.iterdir())
 
@@ -168,7 +168,7 @@ def test_processes_that_begin_at_once_under_one_name_all_keep_their_rows(tmp_pat
 def alive(tmp_path: Path) -> Iterator[Path]:
     """The journal of another process, which is going on."""
     code = (
-        "import sys; from pathlib import Path; from bench.journal import Journal;"
+        "import sys; from pathlib import Path; from bench.store.journal import Journal;"
         "from tests.bench.rows import row\n"
         "journal = Journal(Path(sys.argv[1])); journal.append(row())\n"
         "print('here', flush=True); sys.stdin.read()"
@@ -242,11 +242,11 @@ def test_a_stale_copy_is_no_hindrance_and_a_failed_one_leaves_the_journal(
     path.with_suffix(".copy").write_bytes(b"half")
 
     def full(*_: Any, **__: Any) -> None:
-        raise store.StoreError("no space")
+        raise schema.StoreError("no space")
 
     with monkeypatch.context() as patched:
         patched.setattr(Journal, "append", full)
-        with pytest.raises(store.StoreError, match="no space"):
+        with pytest.raises(schema.StoreError, match="no space"):
             go_on(tmp_path, "new", ANY)
     assert path.read_bytes() == data
     begun = go_on(tmp_path, "new", ANY)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.datasheet import find_datasheet
+from bench.device.datasheet import find_datasheet
 from bench.judge.speedup import speedups, stated_gain
 
 

@@ -15,11 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import kernels
-from bench import store
-from bench.columns import readme_with_columns
 from bench.spec import parameters_text
-from bench.store import ARROW, FIELDS, StoreError
+from bench.store import parquet
+from bench.store.column_docs import readme_with_columns
+from bench.store.schema import ARROW, FIELDS, StoreError
 from tests.bench.rows import row, rows
+
+pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,34 +35,34 @@ def seed() -> None:
 
 def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
     made = [row(), row(status="skipped", reason="too slow", median_s=None, samples_s=None)]
-    path = store.write(tmp_path / "r.parquet", made)
-    frame = store.read([path])
+    path = parquet.write(tmp_path / "r.parquet", made)
+    frame = parquet.read([path])
     assert frame["median_s"][0] == made[0].median_s
     assert frame["median_s"].isna()[1] and frame["samples_s"][1] is None
     assert list(frame["samples_s"][0]) == made[0].samples_s
     assert (frame[["m", "n", "k"]].iloc[0] == [1, 2, 3]).all() and frame["layout"][0] == "NN"
-    assert store.read_rows(path) == made
+    assert parquet.read_rows(path) == made
 
 
 def test_result_files_are_never_rewritten(tmp_path: Path) -> None:
-    store.write(tmp_path / "r.parquet", [row()])
+    parquet.write(tmp_path / "r.parquet", [row()])
     before = (tmp_path / "r.parquet").read_bytes()
     with pytest.raises(StoreError, match="never rewritten"):
-        store.write(tmp_path / "r.parquet", [row()])
+        parquet.write(tmp_path / "r.parquet", [row()])
     assert (tmp_path / "r.parquet").read_bytes() == before
 
 
 def test_files_of_different_operators_and_newer_columns_join(tmp_path: Path) -> None:
-    store.write(tmp_path / "a.parquet", [row()])
-    store.write(tmp_path / "b.parquet", [row(operator="stream", parameters='{"kind":"copy","length":7}')])
+    parquet.write(tmp_path / "a.parquet", [row()])
+    parquet.write(tmp_path / "b.parquet", [row(operator="stream", parameters='{"kind":"copy","length":7}')])
     newer = pq.read_table(tmp_path / "a.parquet")
     newer = newer.append_column("later", pa.array([1.5]))
     pq.write_table(newer, tmp_path / "c.parquet")
-    frame = store.read([tmp_path / n for n in ("a.parquet", "b.parquet", "c.parquet")])
+    frame = parquet.read([tmp_path / n for n in ("a.parquet", "b.parquet", "c.parquet")])
     assert len(frame) == 3
     assert frame["m"].isna().tolist() == [False, True, False]
     assert frame["later"].isna().tolist() == [True, True, False]
-    assert len(store.read([tmp_path])) == 3
+    assert len(parquet.read([tmp_path])) == 3
 
 
 @pytest.mark.parametrize(
@@ -76,24 +78,24 @@ def test_files_of_different_operators_and_newer_columns_join(tmp_path: Path) -> 
 def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, make: Any, says: str) -> None:
     make(tmp_path / name)
     with pytest.raises(StoreError, match=says) as error:
-        store.read([tmp_path / name])
+        parquet.read([tmp_path / name])
     assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_file_from_before_a_column_was_added_reads_it_as_null(tmp_path: Path) -> None:
-    path = store.write(tmp_path / "old.parquet", [row()])
+    path = parquet.write(tmp_path / "old.parquet", [row()])
     table = pq.read_table(path)
     pq.write_table(table.drop_columns(["moved_written"]), path)
-    frame = store.read([path])
+    frame = parquet.read([path])
     assert frame["moved_written"].isna().all() and list(frame["byte"]) == [row().byte]
 
 
 def test_a_file_of_another_schema_is_refused(tmp_path: Path) -> None:
-    store.write(tmp_path / "r.parquet", [row()])
+    parquet.write(tmp_path / "r.parquet", [row()])
     table = pq.read_table(tmp_path / "r.parquet")
     pq.write_table(table.replace_schema_metadata({"roofbench.schema": "99"}), tmp_path / "r.parquet")
     with pytest.raises(StoreError, match="has schema 99; this checkout reads schema 1"):
-        store.read([tmp_path / "r.parquet"])
+        parquet.read([tmp_path / "r.parquet"])
 
 
 # ---- damage
@@ -101,7 +103,7 @@ def test_a_file_of_another_schema_is_refused(tmp_path: Path) -> None:
 
 def test_every_byte_of_a_result_file_changed_is_said(tmp_path: Path) -> None:
     """Only in the word that says that there is a seal may a change pass: it changes no row."""
-    path = store.write(tmp_path / "r.parquet", [row(samples_s=[0.25])])
+    path = parquet.write(tmp_path / "r.parquet", [row(samples_s=[0.25])])
     data = path.read_bytes()
     table, mark = pq.read_table(path), data.index(b"roofseal")
     unsaid = []
@@ -109,7 +111,7 @@ def test_every_byte_of_a_result_file_changed_is_said(tmp_path: Path) -> None:
         for at, byte in enumerate(data):
             os.pwrite(file.fileno(), bytes([byte ^ random.randrange(1, 256)]), at)
             try:
-                found = store._read_one(path)
+                found = parquet._read_one(path)
             except StoreError as error:
                 said = str(error)
                 assert str(path) in said and "\n" not in said
@@ -122,17 +124,17 @@ def test_every_byte_of_a_result_file_changed_is_said(tmp_path: Path) -> None:
 
 
 def test_a_result_file_cut_anywhere_is_said(tmp_path: Path) -> None:
-    path = store.write(tmp_path / "r.parquet", [row(samples_s=[0.25])])
+    path = parquet.write(tmp_path / "r.parquet", [row(samples_s=[0.25])])
     for cut in reversed(range(path.stat().st_size)):
         os.truncate(path, cut)
         with pytest.raises(StoreError, match=r"r\.parquet: (is damaged|not a whole parquet file)"):
-            store.read([path])
+            parquet.read([path])
 
 
 def test_pages_are_sealed_one_by_one_for_other_readers(tmp_path: Path) -> None:
     """And for ours, should the seal itself be lost."""
     made = row(samples_s=[random.random() for _ in range(3000)])
-    path = store.write(tmp_path / "r.parquet", [made])
+    path = parquet.write(tmp_path / "r.parquet", [made])
     data = bytearray(path.read_bytes())
     mark = data.index(b"roofseal")
     assert pd.read_parquet(path)["median_s"][0] == made.median_s
@@ -140,16 +142,16 @@ def test_pages_are_sealed_one_by_one_for_other_readers(tmp_path: Path) -> None:
     data[mark // 2] ^= 1  # in the samples, by far the longest column
     path.write_bytes(data)
     with pytest.raises(StoreError, match="checksum"):
-        store.read([path])
+        parquet.read([path])
 
 
 def test_a_file_without_a_seal_reads_as_it_did(tmp_path: Path) -> None:
     made = rows(3)
-    path = store.write(tmp_path / "r.parquet", made)
+    path = parquet.write(tmp_path / "r.parquet", made)
     pq.write_table(pq.read_table(path), path)
-    assert b"roofseal" not in path.read_bytes() and store.read_rows(path) == made
+    assert b"roofseal" not in path.read_bytes() and parquet.read_rows(path) == made
     for older in (ROOT / "results" / "reference").rglob("*.parquet"):
-        assert len(store.read([older])) > 0
+        assert len(parquet.read([older])) > 0
 
 
 def damaged(path: Path) -> Path:
@@ -160,35 +162,35 @@ def damaged(path: Path) -> Path:
 
 
 def test_one_bad_night_does_not_hide_a_year(tmp_path: Path) -> None:
-    nights = [store.write(tmp_path / f"{n}.parquet", [row(run_id=f"{n}")]) for n in range(5)]
+    nights = [parquet.write(tmp_path / f"{n}.parquet", [row(run_id=f"{n}")]) for n in range(5)]
     bad = damaged(nights.pop(random.randrange(5)))
     for given in ([tmp_path], [bad, *nights]):
         with pytest.raises(StoreError, match=r"\.parquet: is damaged"):
-            store.read(given)
+            parquet.read(given)
         said: list[str] = []
-        frame = store.read(given, left_out=said.append)
+        frame = parquet.read(given, left_out=said.append)
         assert said == [f"{bad}: is damaged: its bytes are not those that were written"]
         assert sorted(frame["run_id"]) == [night.stem for night in nights]
     text = tmp_path / "text.parquet"
     text.write_text("x")
     said = []
-    store.read([tmp_path], left_out=said.append)
+    parquet.read([tmp_path], left_out=said.append)
     assert len(said) == 2
 
 
 def test_files_that_are_all_bad_and_files_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    bad = damaged(store.write(tmp_path / "bad.parquet", [row()]))
-    good = store.write(tmp_path / "good" / "r.parquet", [row()])
+    bad = damaged(parquet.write(tmp_path / "bad.parquet", [row()]))
+    good = parquet.write(tmp_path / "good" / "r.parquet", [row()])
     said: list[str] = []
     with pytest.raises(StoreError, match="is damaged"):
-        store.read([bad], left_out=said.append)
+        parquet.read([bad], left_out=said.append)
     with pytest.raises(StoreError, match=r"none\.parquet: no such file"):
-        store.read([good, tmp_path / "none.parquet"], left_out=said.append)
+        parquet.read([good, tmp_path / "none.parquet"], left_out=said.append)
     with pytest.raises(StoreError, match="no result file given"):
-        store.read([], left_out=said.append)
+        parquet.read([], left_out=said.append)
     (tmp_path / "empty").mkdir()
     with pytest.raises(StoreError, match=r"no \.parquet file in this folder"):
-        store.read([good, tmp_path / "empty"], left_out=said.append)
+        parquet.read([good, tmp_path / "empty"], left_out=said.append)
     assert not said
 
 
@@ -204,7 +206,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, beside: bool) -
         (tmp_path / "file").write_text("")
     why = "No space left on device" if beside else "File exists|Not a directory"
     with pytest.raises(StoreError, match=f"r.parquet: cannot be written: ({why})$"):
-        store.write(path, [row()])
+        parquet.write(path, [row()])
     assert [p.name for p in tmp_path.iterdir()] == ([] if beside else ["file"])
 
 
@@ -219,7 +221,7 @@ def test_the_name_of_a_file_is_on_the_disk_too(tmp_path: Path, monkeypatch: pyte
         really(number)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    store.write(tmp_path / "r.parquet", [row()])
+    parquet.write(tmp_path / "r.parquet", [row()])
     assert synced == [(False, False), (True, True)]
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from bench.model import structure
-from bench.model.structure import SPLITS, TILES, Answer, Machine, Products, predict, resident
+from bench.model import tile_wave
+from bench.model.tile_wave import SPLITS, TILES, Answer, Machine, Products, predict, resident
 from tests.bench.machines import bfloat16, machine, one, products, sizes
 
 PRIMES = (2, 3, 31, 127, 257, 1009, 4099, 32771)
@@ -175,7 +175,7 @@ def test_everything_is_positive_and_finite(chance: np.random.Generator) -> None:
         assert (body <= (found.compute_s + found.memory_s) * (1 + 1e-9)).all()
         # Nor is a tensor core quicker than its peak, but for the share that idle places leave to others.
         bound = 2 * some.m * some.n * some.k / of.flop_per_s
-        assert (found.seconds >= bound * (1 - structure.EMPTY)).all()
+        assert (found.seconds >= bound * (1 - tile_wave.EMPTY)).all()
 
 
 def _arithmetic_only(chance: np.random.Generator) -> Machine:
@@ -258,7 +258,7 @@ def test_splits_have_a_step_each_and_help(chance: np.random.Generator) -> None:
         of = machine(chance)
         some = products(chance, sizes(chance, 300, 2**16))
         found = predict(of, some)
-        steps = np.ceil(some.k * some.item_byte / structure.STEP_BYTE)
+        steps = np.ceil(some.k * some.item_byte / tile_wave.STEP_BYTE)
         assert (found.parts <= steps).all()
         split += int((found.parts > 1).sum())
         never = predict(dataclasses.replace(of, split_s=1.0), some)
@@ -309,17 +309,17 @@ def test_how_many_go_together_changes_nothing(
     of = machine(chance)
     some = products(chance, sizes(chance, 100))
     whole = predict(of, some)
-    monkeypatch.setattr(structure, "_ROWS", rows)
+    monkeypatch.setattr(tile_wave, "_ROWS", rows)
     same(whole, predict(of, some))
 
 
 def test_more_than_go_together(chance: np.random.Generator) -> None:
     of = machine(chance)
-    count = structure._ROWS + 3
+    count = tile_wave._ROWS + 3
     some = products(chance, sizes(chance, count))
     found = predict(of, some)
     assert all(len(part) == count for part in found)
-    at = np.array([0, structure._ROWS - 1, structure._ROWS, count - 1])
+    at = np.array([0, tile_wave._ROWS - 1, tile_wave._ROWS, count - 1])
     few = predict(of, Products(*(part[at] for part in some)))
     same(few, Answer(*(part[at] for part in found)))
 

@@ -6,9 +6,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import pytest
 from pydantic import Field, model_validator
 
-from bench import sweep, yaml_lines
 from bench.spec import Implementation, Problem, parameters_text
-from bench.sweep import Loaded, SweepError
+from bench.sweep import load as sweep
+from bench.sweep import yaml_nodes
+from bench.sweep.load import Loaded, SweepError
 
 Size = Annotated[int, Field(ge=1)]
 
@@ -349,7 +350,7 @@ def test_every_mistake_is_one_line_with_its_place(tmp_path: Path, text: str | by
 def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder.yaml").mkdir()
-    Path("long.yaml").write_bytes(b"#" * (yaml_lines.MAX_BYTE + 1))
+    Path("long.yaml").write_bytes(b"#" * (yaml_nodes.MAX_BYTE + 1))
     Path("a b.yaml").write_text(block("k: 1"))
     for path, says in {
         "none.yaml": "there is no such file",
@@ -409,7 +410,7 @@ def test_which_sweep_a_name_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     }.items():
         with pytest.raises(SweepError) as refused:
             sweep.select(name, root)
-        assert str(refused.value) == f"sweeps/ has no sweep {yaml_lines.shown(name)}; it has {there}{hint}"
+        assert str(refused.value) == f"sweeps/ has no sweep {yaml_nodes.shown(name)}; it has {there}{hint}"
 
 
 def test_all_of_a_folder(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import sweep
-from bench.sweep import SweepError
-from bench.sweep_schema import schema
+from bench.sweep import load as sweep
+from bench.sweep.json_schema import schema
+from bench.sweep.load import SweepError
 from tests.bench.test_sweep import HEAD, Toy, find
+
+pytestmark = pytest.mark.alone
 
 CASES = "cases:\n  - {m: [1, 2], n: 64, k: [3, 4], dtype: float32}\n"
 

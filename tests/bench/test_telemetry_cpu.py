@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from bench.measure.telemetry_cpu import (
+from bench.store.schema import FIELDS
+from bench.worker.telemetry_cpu import (
     CpuTelemetry,
     control_groups,
     governor,
@@ -20,10 +21,11 @@ from bench.measure.telemetry_cpu import (
     steal_s,
     throttled_s,
 )
-from bench.measure.telemetry_cuda import CudaTelemetry
-from bench.store import FIELDS
+from bench.worker.telemetry_cuda import CudaTelemetry
 from tests.bench import nvml_fake
 from tests.bench.nvml_fake import FakeNvml
+
+pytestmark = pytest.mark.alone
 
 SEED = random.SystemRandom().randrange(1 << 32)
 TICK_HZ = os.sysconf("SC_CLK_TCK")

@@ -8,11 +8,14 @@ from typing import Any
 import pynvml
 import pytest
 
-from bench.measure import nvml, telemetry_cuda
-from bench.measure.nvml import limit_names
-from bench.measure.telemetry_cuda import CudaTelemetry, counter_fields, held_shares
+from bench.device import nvml
+from bench.device.nvml import limit_names
+from bench.worker import telemetry_cuda
+from bench.worker.telemetry_cuda import CudaTelemetry, counter_fields, held_shares
 from tests.bench import nvml_fake
 from tests.bench.nvml_fake import DOUBLE, UNSIGNED_INT, UNSIGNED_LONG_LONG, FakeNvml
+
+pytestmark = pytest.mark.alone
 
 SEED = random.SystemRandom().randrange(1 << 32)
 

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from bench.torch_build import BUILDS, Machine, NoBuild, chosen, machine, offered, pinned, pip_words
+from bench.environment.torch_build import (
+    BUILDS,
+    Machine,
+    NoBuild,
+    chosen,
+    machine,
+    offered,
+    pinned,
+    pip_words,
+)
 from tests.bench.test_dependencies import HIDING
 
 ROOT = Path(__file__).parents[2]
@@ -115,7 +124,7 @@ FAKE_PYTHON = """#!/bin/sh
 echo "$@" >> "{log}"
 case "$*" in
     "-m venv .venv") mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
-    "-m bench.torch_build") {answer} ;;
+    "-m bench.environment.torch_build") {answer} ;;
 esac
 """
 
@@ -123,7 +132,13 @@ esac
 def make(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """`make` in a folder with the Makefile and what it starts."""
     (folder / "bench").mkdir()
-    names = ("Makefile", "pyproject.toml", "constraints.txt", "bench/__init__.py", "bench/dependencies.py")
+    names = (
+        "Makefile",
+        "pyproject.toml",
+        "constraints.txt",
+        "bench/__init__.py",
+        "bench/environment/dependencies.py",
+    )
     for name in names:
         shutil.copy(ROOT / name, folder / name)
     environment = {**os.environ, **variables}
@@ -142,7 +157,7 @@ def test_setup_asks_the_driver_before_pip(tmp_path: Path, answer: str, code: int
     done = make(folder, "setup", f"PYTHON={python}")
     assert done.returncode == code, done.stderr
     asked = [line for line in log.read_text().splitlines() if line.startswith("-m")]
-    first = ["-m venv .venv", "-m bench.torch_build"]
+    first = ["-m venv .venv", "-m bench.environment.torch_build"]
     pip = ["-m pip install --quiet --upgrade pip"]
     pip += ["-m pip install --quiet --constraint constraints.txt --editable .[dev] --extra-index-url U"]
     assert asked == (first if code else first + pip)

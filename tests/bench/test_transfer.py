@@ -9,16 +9,16 @@ import math
 import numpy as np
 import pytest
 
-from bench.datasheet import Datasheet, datasheets, find_datasheet
-from bench.model import structure
+from bench.device.datasheet import Datasheet, datasheets, find_datasheet
+from bench.model import tile_wave
+from bench.model.calibrated_runs import MOST, Errors, Known, known, nearest, transfers
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings, is_ceiling
-from bench.model.known import MOST, Errors, Known, known, nearest, transfers
-from bench.model.levels import products
+from bench.model.predict import products
 from bench.model.roofline import calibrated_columns, datasheet_s, traffic
-from bench.model.transfer import TransferError, dtype_on, transferred, transferred_ceilings
-from bench.session import RESULTS
-from bench.store import read
+from bench.model.scale_to_device import TransferError, dtype_on, transferred, transferred_ceilings
+from bench.runner.session import RESULTS
+from bench.store.parquet import read
 from kernels.gemm.problem import Gemm
 from tests.bench.machines import bfloat16, framed, machine, sizes, timed
 
@@ -92,7 +92,7 @@ def test_hopper_to_hopper(runs: dict[str, Known]) -> None:
 # ---- scaling
 
 
-def own(sheet: Datasheet, of: structure.Machine, dtype: str = "float16") -> Calibration:
+def own(sheet: Datasheet, of: tile_wave.Machine, dtype: str = "float16") -> Calibration:
     """A calibration as if from this device; its peaks a tenth below those stated."""
     peaks = {kind: sheet.peak_flop_per_s("matrix", kind) for unit, kind in sheet.rates if unit == "matrix"}
     kept = {kind: 0.9 * per_s for kind, per_s in peaks.items() if per_s}
@@ -118,7 +118,7 @@ def test_there_and_back_again(chance: np.random.Generator) -> None:
         a, b = chance.choice(np.array(cuda(), dtype=object), 2, replace=False)
         before = own(a, machine(chance))
         after = transferred(transferred(before, a, b), b, a)
-        for field in dataclasses.fields(structure.Machine):
+        for field in dataclasses.fields(tile_wave.Machine):
             name = field.name
             assert getattr(after.machine, name) == pytest.approx(getattr(before.machine, name)), name
         shared = {kind for kind in before.peaks if b.peak_flop_per_s("matrix", kind)}
@@ -169,10 +169,10 @@ def test_more_of_everything_is_quicker(chance: np.random.Generator) -> None:
     h100, h200, b200 = (by_slug(slug) for slug in ("h100_sxm5", "h200", "b200"))
     of = own(h100, machine(chance))
     some = bfloat16(sizes(chance, 200))
-    times = [structure.predict(transferred(of, h100, one).machine, some).seconds for one in (h100, h200)]
+    times = [tile_wave.predict(transferred(of, h100, one).machine, some).seconds for one in (h100, h200)]
     assert (times[1] <= times[0] * (1 + 1e-12)).all() and (times[1] < times[0]).any()
     large = bfloat16(np.array([2**14, 2**14, 2**13]))
-    before, after = (structure.predict(transferred(of, h100, one).machine, large) for one in (h100, b200))
+    before, after = (tile_wave.predict(transferred(of, h100, one).machine, large) for one in (h100, b200))
     assert after.seconds[0] < before.seconds[0]
 
 
@@ -332,7 +332,7 @@ def test_errors_are_of_scored_rows_of_the_type(chance: np.random.Generator) -> N
     sheet = by_slug("h100_sxm5")
     by = own(sheet, machine(chance), "float16")
     shapes = [Gemm(m=int(m), n=int(n), k=int(k), dtype="float16") for m, n, k in sizes(chance, 40)]
-    exact = structure.predict(
+    exact = tile_wave.predict(
         by.machine, products(framed([timed(one, "cublas", None) for one in shapes]))
     ).seconds
     rows = [timed(one, "cublas", float(t) / 1.25) for one, t in zip(shapes, exact, strict=True)]

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from bench.measure.sampling import Visit, protocol, publish
-from bench.store import FIELDS, Measurement
-from bench.visits import join, joined, typical_s, wants_another
+from bench.runner.visits import join, joined, typical_s, wants_another
+from bench.sampling.protocol import protocol
+from bench.sampling.publish import Visit, publish
+from bench.store.schema import FIELDS, Measurement
 
 CPU3, CPU1, CUDA3 = protocol("cpu", 3), protocol("cpu", 1), protocol("cuda", 3)
 

@@ -12,6 +12,8 @@ import pytest
 from bench.judge.wander import Moved, Wander, between_visits
 from tests.bench.comparable import timed
 
+pytestmark = pytest.mark.alone
+
 
 def moves(bound: Any, *by: float, undisturbed: bool = True) -> list[Moved]:
     return [Moved(bound, undisturbed, one) for one in by]

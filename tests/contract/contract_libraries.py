@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import kernels
-from bench import device
-from bench.measure import captured
+from bench.device import detect
 from bench.spec import Dtype, Unsupported
+from bench.worker import graph_kernels
 from kernels.batchnorm import cudnn
 from kernels.gemm import cublaslt, cublaslt_library
 from kernels.gemm.operands import Operands, operands
@@ -68,7 +68,7 @@ def test_the_structure_of_a_kernel_node(count: Callable[[str, int], None]) -> No
     fields += ["sharedMemBytes", "kernelParams", "extra", "kern", "ctx"]
     struct = "CUDA_KERNEL_NODE_PARAMS_v2"
     real = numbers("cuda.h", [f"sizeof({struct})", *(f"offsetof({struct}, {field})" for field in fields)])
-    ours = captured._KernelNode
+    ours = graph_kernels._KernelNode
     names = [name for name, *_ in ours._fields_]
     assert list(real.values()) == [ctypes.sizeof(ours), *(getattr(ours, name).offset for name in names)]
     count("structure fields", len(fields))
@@ -76,15 +76,15 @@ def test_the_structure_of_a_kernel_node(count: Callable[[str, int], None]) -> No
 
 def test_numbers_of_the_driver() -> None:
     real = numbers("cuda.h", [f"CU_GRAPH_NODE_TYPE_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET")])
-    assert list(real.values()) == [captured._KERNEL_NODE, *captured._OTHERS]
+    assert list(real.values()) == [graph_kernels._KERNEL_NODE, *graph_kernels._OTHERS]
 
 
 def test_devices_as_the_driver_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stub answers by the names of cuda.h, so every number of an attribute is checked."""
-    assert device.detect("auto").kind == "cpu"
+    assert detect.detect("auto").kind == "cpu"
     monkeypatch.setenv("ROOFBENCH_STUB_GPUS", "1")
     for gpu in GPUS:
-        there = device.detect(f"cuda:{gpu.ordinal}")
+        there = detect.detect(f"cuda:{gpu.ordinal}")
         assert (there.name, there.capability, there.sm_count) == (gpu.name, gpu.capability, gpu.sm_count)
         assert there.cache_byte >= 40 * 2**20 and there.memory_byte >= 80 * 2**30
         assert there.driver == "CUDA 13.1" and there.datasheet is not None

@@ -135,7 +135,7 @@ def test_nvml_arguments(count: Callable[[str, int], None]) -> None:
 
 def test_nvml_field_numbers() -> None:
     """Those of fields that the source names by number."""
-    from bench.measure import telemetry_cuda
+    from bench.worker import telemetry_cuda
 
     assert {
         pynvml.NVML_FI_DEV_PERF_POLICY_POWER: "held_power",
@@ -146,7 +146,7 @@ def test_nvml_field_numbers() -> None:
 
 
 def test_nvml_bits_and_value_kinds() -> None:
-    from bench.measure import nvml
+    from bench.device import nvml
 
     bits = {
         "software power cap": pynvml.nvmlClocksEventReasonSwPowerCap,

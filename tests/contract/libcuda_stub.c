@@ -1,11 +1,11 @@
-/* A CUDA driver that has no GPU behind it: answers what bench/device.py, kernels/tuning.py and Triton's own
+/* A CUDA driver that has no GPU behind it: answers what bench/device/detect.py, kernels/tuning.py and Triton's own
  * driver (triton/backends/nvidia/driver.c and the launchers that it writes) ask, and launches nothing.
  *
  * Built against the cuda.h that Triton brings, so a function or constant that NVIDIA does not have fails to
  * compile. What it refuses is what that header documents as an error; everything else it accepts.
  *
  * cuInit fails as on a machine without a GPU unless ROOFBENCH_STUB_GPUS is set: PyTorch then finds no CUDA, and
- * neither does bench/device.py. Triton's driver never calls it. There are three devices, by ordinal: an A100
+ * neither does bench/device/detect.py. Triton's driver never calls it. There are three devices, by ordinal: an A100
  * (sm_80), an H100 (sm_90) and a B200 (sm_100). Limits: CUDA C++ Programming Guide, "Technical Specifications
  * per Compute Capability".
  */

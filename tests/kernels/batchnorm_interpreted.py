@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from bench.measure.check import poison
 from bench.spec import Launch
+from bench.worker.check import poison
 from kernels.batchnorm import nchw, nhwc, persistent, two_pass
 from kernels.batchnorm.operator import OPERATOR
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm

@@ -16,8 +16,8 @@ import triton
 import triton.language as tl
 from triton.runtime.errors import InterpreterError
 
-from bench.measure.check import poison
 from bench.spec import Dtype
+from bench.worker.check import poison
 from kernels.gemm import pointer
 from kernels.gemm.blocks import store, walk_pointers
 from kernels.gemm.operands import Operands, new_output, operands

@@ -16,8 +16,8 @@ import torch
 import triton
 import triton.language as tl
 
-from bench.measure.check import poison
 from bench.spec import Dtype
+from bench.worker.check import poison
 from kernels.gemm import descriptors, persistent, specialized, tma
 from kernels.gemm.operands import Operands, new_output, operands
 from kernels.gemm.operator import OPERATOR, tolerance

@@ -13,8 +13,8 @@ import pytest
 import torch
 import triton.language as tl
 
-from bench.measure.check import outputs_of, poison
 from bench.spec import Dtype
+from bench.worker.check import outputs_of, poison
 from kernels.gemm import choosing
 from kernels.gemm.tiles import Tile as GemmTile
 from kernels.layernorm.tiles import Tile

@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from bench.measure.check import outputs_of, poison
 from bench.spec import Launch
+from bench.worker.check import outputs_of, poison
 from kernels.pooling.operator import OPERATOR
 from kernels.pooling.problem import Pooling
 from tests.kernels.tensors import relative_error

@@ -13,8 +13,8 @@ import math
 import pytest
 import torch
 
-from bench.measure.check import outputs_of, poison
 from bench.spec import Launch
+from bench.worker.check import outputs_of, poison
 from kernels.pooling import launching
 from kernels.pooling.launching import Tile
 from kernels.pooling.operator import OPERATOR, codes, indices_of

@@ -2,8 +2,8 @@
 
 import torch
 
-from bench.measure.check import judged, relative_errors
 from bench.spec import Operator, Problem, Uniform
+from bench.worker.check import judged, relative_errors
 
 TORCH_TYPE = {
     "float16": torch.float16,

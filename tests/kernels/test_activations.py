@@ -8,8 +8,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.measure.check import outputs_of
 from bench.spec import Dtype
+from bench.worker.check import outputs_of
 from kernels import operator
 from kernels.activations.operator import (
     OPERATOR,

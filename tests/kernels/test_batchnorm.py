@@ -2,7 +2,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.measure.check import poison
+from bench.worker.check import poison
 from kernels import operator
 from kernels.batchnorm import operator as batchnorm
 from kernels.batchnorm.operator import OPERATOR, checked_channels, excerpt

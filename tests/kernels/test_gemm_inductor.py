@@ -8,7 +8,7 @@ import torch
 import torch._dynamo
 import torch._inductor
 
-from bench.measure.check import outputs_of
+from bench.worker.check import outputs_of
 from kernels import inductor
 from kernels.gemm import max_autotune
 from kernels.gemm.operator import OPERATOR, tolerance

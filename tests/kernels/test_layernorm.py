@@ -4,8 +4,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.measure.check import outputs_of
 from bench.spec import Dtype, Unsupported
+from bench.worker.check import outputs_of
 from kernels import operator
 from kernels.layernorm.operator import OPERATOR, aten, excerpt, tolerance
 from kernels.layernorm.problem import EPSILON, LayerNorm

@@ -5,8 +5,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.measure.check import outputs_of, poison
 from bench.spec import Dtype, Launch
+from bench.worker.check import outputs_of, poison
 from kernels import operator
 from kernels.gemm import operator as gemm
 from kernels.gemm.operands import Operands

@@ -6,8 +6,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.measure.check import outputs_of
 from bench.spec import Dtype
+from bench.worker.check import outputs_of
 from kernels import operator
 from kernels.pooling.operator import OPERATOR, codes, excerpt, indices_of
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling

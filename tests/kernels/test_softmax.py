@@ -2,8 +2,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.measure.check import outputs_of
 from bench.spec import Dtype
+from bench.worker.check import outputs_of
 from kernels import operator
 from kernels.softmax.operator import OPERATOR, aten, excerpt, tolerance
 from kernels.softmax.problem import Softmax

@@ -4,8 +4,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.measure.check import outputs_of
 from bench.spec import parameters_text
+from bench.worker.check import outputs_of
 from kernels import operator
 from kernels.stream.operator import OPERATOR, aten, excerpt, tolerance
 from kernels.stream.problem import Stream

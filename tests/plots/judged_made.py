@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bench.judge.history import Judged, Step, label
-from bench.judge.history_watch import Track
-from bench.judge.nights import History
-from plots.history_view import View, view
+from bench.judge.history.detector import Judged, Step, label
+from bench.judge.history.monitor import Track
+from bench.judge.history.series import History
+from plots.history.view import View, view
 
 HALF = 0.03
 """Half of every band, ln."""

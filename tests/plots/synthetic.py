@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.model.quantization import forced_tile, tiles, waves
 from bench.spec import Problem, parameters_text
-from bench.store import Measurement
+from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from kernels.launch.problem import LaunchFloor
 from kernels.stream.problem import Stream

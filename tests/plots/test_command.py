@@ -13,13 +13,13 @@ import pytest
 from matplotlib.image import imread
 from typer.testing import CliRunner
 
-from bench.datasheet import find_datasheet
+from bench.device.datasheet import find_datasheet
 from bench.spec import parameters_text
-from bench.store import write
+from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
 from plots.__main__ import SWEEPS, app, save
-from plots.frame import PlotError, load
+from plots.base.frame import PlotError, load
 from tests.plots.synthetic import CPU, H100, H200, NO_TIME, Machine, ceilings, row, small
 
 

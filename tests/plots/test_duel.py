@@ -11,13 +11,15 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from bench.datasheet import find_datasheet
+from bench.device.datasheet import find_datasheet
 from bench.judge.duel import duels
-from bench.store import Measurement, write
+from bench.store.parquet import write
+from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots import duel, style
 from plots.__main__ import SWEEPS, pages
-from plots.frame import Run, load
+from plots.base import style
+from plots.base.frame import Run, load
+from plots.figures import duel
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, paired
 
 LARGE = [

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from bench.datasheet import find_datasheet
-from bench.store import Measurement, write
+from bench.device.datasheet import find_datasheet
+from bench.store.parquet import write
+from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots import style
 from plots.__main__ import pages
-from plots.frame import Run, load
+from plots.base import style
+from plots.base.frame import Run, load
 from tests.plots.synthetic import H100, NO_TIME, ceilings, paired, quantized, row
 
 NO_SWEEPS = Path("nowhere")

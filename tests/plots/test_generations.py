@@ -15,14 +15,16 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from bench.datasheet import datasheets, find_datasheet
-from bench.device import _slug
+from bench.device.datasheet import datasheets, find_datasheet
+from bench.device.detect import _slug
 from bench.spec import parameters_text
-from bench.store import Measurement, write
+from bench.store.parquet import write
+from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots import compared, generations, shapes, speedups, style
-from plots.frame import Run, load
-from plots.generations_detail import BINS, LEAST, MANY, binned
+from plots.base import problem_sizes, style
+from plots.base.frame import Run, load
+from plots.figures import compared, generations, speedups
+from plots.figures.generations_detail import BINS, LEAST, MANY, binned
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row
 
 SIZES = (16, 64, 256, 1024, 4096, 8192)
@@ -94,12 +96,12 @@ def ratios(runs: list[Run], size: str) -> dict[float, float]:
     before, after = (
         run.rows[(run.rows["operator"] == "gemm") & (run.rows["dtype"] == "float16")] for run in runs
     )
-    before = before[(shapes.sizes(before) == size) & (before["implementation"] == "cublas")]
+    before = before[(problem_sizes.sizes(before) == size) & (before["implementation"] == "cublas")]
     both = before.merge(after[after["implementation"] == "cublas"], on="parameters")
     return dict(zip(both["parameters"], both["median_s_x"] / both["median_s_y"], strict=True))
 
 
-@pytest.mark.parametrize("size", shapes.SIZES)
+@pytest.mark.parametrize("size", problem_sizes.SIZES)
 def test_a_marker_at_the_median_and_a_bar_over_the_middle_80(
     runs: list[Run], figures: dict[str, Figure], size: str
 ) -> None:
@@ -126,7 +128,7 @@ def test_the_datasheets_promises_stand_beside(figures: dict[str, Figure]) -> Non
     assert sorted(said) == ["bandwidth\n1.43 x", "peak\n1.00 x"]
 
 
-@pytest.mark.parametrize("size", shapes.SIZES)
+@pytest.mark.parametrize("size", problem_sizes.SIZES)
 def test_few_cases_are_points_at_their_speed_up(
     runs: list[Run], figures: dict[str, Figure], size: str
 ) -> None:

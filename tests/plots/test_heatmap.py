@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from bench.datasheet import find_datasheet
-from bench.store import Measurement, write
+from bench.device.datasheet import find_datasheet
+from bench.store.parquet import write
+from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots import heatmap, style
 from plots.__main__ import pages
-from plots.frame import Run, load
-from plots.section import MOST_GUESSED, Section, sections
+from plots.base import style
+from plots.base.frame import Run, load
+from plots.base.plot_spec import MOST_GUESSED, Section, sections
+from plots.figures import heatmap
 from tests.plots.synthetic import H100, NO_TIME, ceilings, row
 
 SEED = random.SystemRandom().randrange(2**32)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from bench.store import write
+from bench.store.parquet import write
 from plots.__main__ import app
 from tests.plots.synthetic import CPU, H100, Machine, small
 

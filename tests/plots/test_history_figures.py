@@ -16,12 +16,15 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.text import Annotation
 
-from bench.judge.history import Step
-from bench.judge.nights import History
-from plots import history, history_marks, history_movers_figure, history_series, history_tracks, style
-from plots.history_movers import movers
-from plots.history_view import View
-from plots.page import Page
+from bench.judge.history.detector import Step
+from bench.judge.history.series import History
+from plots.base import style
+from plots.base.page import Page
+from plots.history import marks, movers_figure, tracks
+from plots.history import series as history_series
+from plots.history import write as history
+from plots.history.movers import movers
+from plots.history.view import View
 from tests.bench.nights_made import QUIET, doubted, made, missing, rows_of, stepped, throttled
 from tests.plots.judged_made import HALF, cut, judged, seen, step
 
@@ -147,7 +150,7 @@ def test_a_members_figure_tells_the_step_of_its_class(quiet: History) -> None:
     rows = rows_of(quiet, "gemm", "triton")
     one = Step("class", "gemm triton", 1, 20, 21, None, None, np.log(1.1), HALF, tuple(rows[1:]))
     view = seen(judged(quiet, [one]))
-    marks = {row: [m.text for m in history_marks.step_marks(view, "series", row)] for row in rows}
+    marks = {row: [m.text for m in marks.step_marks(view, "series", row)] for row in rows}
     assert marks[rows[0]] == [] and marks[rows[1]] == ["class SLOWER +10.0 %, open"]
 
 
@@ -156,7 +159,7 @@ def test_a_step_from_before_the_nights_shown_is_told_if_it_reaches_them(quiet: H
     still = step(quiet, row, 15, 0.1)
     over = step(quiet, row, 15, 0.1, ended=22, ending="accepted")
     for one, first, told in ((still, 30, True), (over, 20, True), (over, 22, True), (over, 23, False)):
-        found = history_marks.step_marks(seen(judged(quiet, [one]), first), "series", row)
+        found = marks.step_marks(seen(judged(quiet, [one]), first), "series", row)
         assert bool(found) == told, (one.ended, first)
         assert all(f"since {quiet.nights[15].utc[:10]}" in mark.text for mark in found)
 
@@ -197,10 +200,10 @@ def test_words_never_cover_each_other(chance: np.random.Generator) -> None:
     view = seen(judged(stepped(history_, [row], 38, 0.5), steps))
     pages = [
         *history_series.draw(view, [row], 3),
-        *history_tracks.classes(view),
-        *history_tracks.machine(view),
+        *tracks.classes(view),
+        *tracks.machine(view),
     ]
-    pages += history_movers_figure.draw(view, movers(view))
+    pages += movers_figure.draw(view, movers(view))
     assert [stem.split("/")[0] for stem, _ in pages][:3] == ["series", "classes", "machine"]
     for stem, page in pages:
         assert not overlapping(page), stem
@@ -219,7 +222,7 @@ def test_classes_with_an_open_step_come_first_and_dozens_take_pages(chance: np.r
     whole = judged(many)
     last = len(whole.classes) - 1
     one = Step("class", "x", last, 5, 6, None, None, 0.1, HALF, ())
-    pages = list(history_tracks.classes(seen(replace(whole, steps=(one,)))))
+    pages = list(tracks.classes(seen(replace(whole, steps=(one,)))))
     assert len(whole.classes) == 30 and [stem for stem, _ in pages] == ["classes", "classes-2", "classes-3"]
     assert [len(page.figure.axes) for _, page in pages] == [12, 12, 6]
     name = whole.classes.iloc[last]
@@ -325,7 +328,7 @@ def test_a_real_change_point_stands_where_the_level_changed(quiet: History) -> N
 
 def test_classes_are_drawn_in_percent(quiet: History) -> None:
     view = seen(judged(stepped(quiet, rows_of(quiet, "activations", "triton"), 20, 0.1)))
-    ((_, page),) = history_tracks.classes(view)
+    ((_, page),) = tracks.classes(view)
     found = [y for _, y in points(page.figure.axes[0], "_night")]
     assert found == pytest.approx(100 * np.expm1(view.judged.by_class.log[0])) and max(found) > 9
 
@@ -334,7 +337,7 @@ def test_movers_point_up_where_slower_and_words_stand_beside(quiet: History) -> 
     slow, fast = rows_of(quiet, "gemm", "triton")[0], rows_of(quiet, "activations", "triton")[0]
     view = seen(judged(stepped(stepped(quiet, [slow], 20, 0.2), [fast], 20, -0.2)))
     table = movers(view)
-    ((_, page),) = history_movers_figure.draw(view, table)
+    ((_, page),) = movers_figure.draw(view, table)
     time, effect = page.figure.axes
     for axes in (time, effect):
         marks = {line.get_marker(): line for line in axes.lines if line.get_label() == "_mover"}

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.judge.history import Step
-from bench.judge.nights import History
-from plots.history_movers import COLUMNS, movers
+from bench.judge.history.detector import Step
+from bench.judge.history.series import History
+from plots.history.movers import COLUMNS, movers
 from tests.bench.nights_made import QUIET, doubted, made, missing, rows_of, stepped
 from tests.plots.judged_made import HALF, cut, judged, seen, step
 

@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.judge.facts import Difference
-from bench.judge.history import Step
-from bench.judge.nights import History
-from plots import history, history_page
-from plots.frame import PlotError
-from plots.history_movers import movers
-from plots.history_view import View, since, view
+from bench.judge.comparability import Difference
+from bench.judge.history.detector import Step
+from bench.judge.history.series import History
+from plots.base.frame import PlotError
+from plots.history import page as history_page
+from plots.history import write as history
+from plots.history.movers import movers
+from plots.history.view import View, since, view
 from tests.bench.nights_made import QUIET, doubted, made, missing, rows_of, stepped
 from tests.plots.judged_made import HALF, cut, judged, seen, step
 

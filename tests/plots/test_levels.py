@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from bench.datasheet import find_datasheet
-from bench.store import write
+from bench.device.datasheet import find_datasheet
+from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
-from plots import levels, points, style, sweep
-from plots.frame import Run, load
-from plots.section import Section
+from plots.base import measured_points, prediction_lines, style
+from plots.base.frame import Run, load
+from plots.base.plot_spec import Section
+from plots.figures import sweep
 from tests.plots.synthetic import H100, ceilings, row
 
 SEED = random.SystemRandom().randrange(2**32)
@@ -47,7 +48,7 @@ def structured(run: Run, ratio: dict[str, Any], limiter: str = "wave tail") -> R
     return dataclasses.replace(run, rows=rows)
 
 
-def drawn(run: Run, quantity: levels.Quantity = "duration") -> Figure:
+def drawn(run: Run, quantity: prediction_lines.Quantity = "duration") -> Figure:
     with style.look():
         rows = run.rows[run.rows["sweep"] == "gemm/x"]
         (page,) = sweep.draw(run, rows, Section("m"), quantity)
@@ -67,7 +68,7 @@ def said(figure: Figure) -> str:
 
 
 @pytest.mark.parametrize("quantity", sweep.QUANTITIES)
-def test_three_levels_three_lines(plain: Run, quantity: levels.Quantity) -> None:
+def test_three_levels_three_lines(plain: Run, quantity: prediction_lines.Quantity) -> None:
     print("seed", SEED)
     chance = random.Random(SEED)
     ratio = {"cublas": chance.uniform(1.1, 2.0), "triton": chance.uniform(0.5, 0.9)}
@@ -89,7 +90,7 @@ def test_three_levels_three_lines(plain: Run, quantity: levels.Quantity) -> None
     assert len({str(line._dash_pattern) for line in (calibrated, sheet, found[0])}) == 3
     assert sheet.get_color() == style.GREY and calibrated.get_color() not in {x.get_color() for x in found}
     words = legend(figure)
-    for level in (levels.DATASHEET, levels.CALIBRATED, levels.STRUCTURED):
+    for level in (prediction_lines.DATASHEET, prediction_lines.CALIBRATED, prediction_lines.STRUCTURED):
         assert words.count(level.said) == 1
     assert "With structure" in said(figure)
 
@@ -100,14 +101,14 @@ def test_three_levels_three_lines(plain: Run, quantity: levels.Quantity) -> None
 def test_what_says_the_same_is_drawn_once(plain: Run, factor: float, drawn_twice: bool) -> None:
     figure = drawn(structured(plain, {"cublas": factor, "triton": factor}))
     assert bool(lines(figure, "_structured")) is drawn_twice
-    assert (levels.STRUCTURED.said in legend(figure)) is drawn_twice
+    assert (prediction_lines.STRUCTURED.said in legend(figure)) is drawn_twice
     assert bool(lines(figure, "_ratio_below")) is drawn_twice
     assert ("With structure" in said(figure)) is drawn_twice
 
 
 def test_a_level_that_says_nothing_is_nowhere(plain: Run) -> None:
     figure = drawn(plain)
-    assert not lines(figure, "_structured") and levels.STRUCTURED.said not in legend(figure)
+    assert not lines(figure, "_structured") and prediction_lines.STRUCTURED.said not in legend(figure)
     # One implementation of two: its line, and not the other's.
     figure = drawn(structured(plain, {"cublas": 1.5, "triton": np.nan}))
     (line,) = lines(figure, "_structured")
@@ -166,13 +167,13 @@ def test_the_caption_counts_what_binds_at_the_best_level(plain: Run) -> None:
     rows["structured_s"] = [np.nan if not one else 1.0 for one in better]
     rows.iloc[0, rows.columns.get_loc("median_s")] = np.nan
     wanted = Counter([b or t for t, b in zip(terms, better, strict=True)][1:])
-    told = levels.bound(rows)
+    told = prediction_lines.bound(rows)
     assert told.startswith("Bound by ") and told.endswith(".")
     found = dict(one.rsplit(" ", 1) for one in told.removeprefix("Bound by ").removesuffix(".").split(", "))
     assert {term: int(n) for term, n in found.items()} == wanted
     counts = [int(n) for n in found.values()]
     assert counts == sorted(counts, reverse=True)
-    assert levels.bound(rows.assign(limiter="", structured_s=np.nan)) == ""
+    assert prediction_lines.bound(rows.assign(limiter="", structured_s=np.nan)) == ""
 
 
 def test_a_normalised_duration_divides_every_level(plain: Run) -> None:
@@ -200,11 +201,11 @@ def test_imported_points_are_crosses_without_bars(plain: Run) -> None:
     assert not lines(figure, "_measured")
     crosses = lines(figure, "_imported")
     assert sum(len(line.get_xdata()) for line in crosses) == 10
-    assert {line.get_marker() for line in crosses} == {points.IMPORTED}
+    assert {line.get_marker() for line in crosses} == {measured_points.IMPORTED}
     assert not [c for axes in figure.axes for c in axes.collections if c.get_label() == "_interval"]
     assert "no interval" in said(figure) and "imported: somebody 1.0" in said(figure)
     assert {"cublas (imported)", "triton (imported)"} <= set(legend(figure))
-    assert points.IMPORTED not in {look.marker for look in style.IMPLEMENTATIONS.values()}
+    assert measured_points.IMPORTED not in {look.marker for look in style.IMPLEMENTATIONS.values()}
 
 
 def test_imported_points_beside_ours(plain: Run) -> None:

@@ -12,15 +12,17 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.datasheet import find_datasheet
-from bench.store import Measurement, write
+from bench.device.datasheet import find_datasheet
+from bench.store.parquet import write
+from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
-from plots import axes as scale
-from plots import roofline, style, sweep
 from plots.__main__ import SWEEPS, pages
-from plots.frame import Run, load, scaled
-from plots.section import Section, sections
+from plots.base import axes as scale
+from plots.base import style
+from plots.base.frame import Run, load, scaled
+from plots.base.plot_spec import Section, sections
+from plots.figures import roofline, sweep
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, row, small
 
 NO_SWEEPS = Path("nowhere")

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from bench.datasheet import find_datasheet
-from bench.store import Measurement, write
+from bench.device.datasheet import find_datasheet
+from bench.store.parquet import write
+from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots import quantization, style
 from plots.__main__ import pages
-from plots.frame import Run, load
-from plots.section import Section, sections
+from plots.base import style
+from plots.base.frame import Run, load
+from plots.base.plot_spec import Section, sections
+from plots.figures import quantization
 from tests.plots.synthetic import CPU, H100, NO_TIME, ceilings, quantized, row
 
 SMS = 132

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from bench.store import write
+from bench.store.parquet import write
 from plots.__main__ import app
 from tests.plots.synthetic import NO_TIME, small
 

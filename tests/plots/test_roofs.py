@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from bench.datasheet import find_datasheet
+from bench.device.datasheet import find_datasheet
 from bench.model.ceilings import Ceiling, Ceilings
-from bench.store import write
+from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
-from plots import roofline, roofs, style
-from plots.frame import Run, load
-from plots.points import IMPORTED
+from plots.base import style
+from plots.base.frame import Run, load
+from plots.base.measured_points import IMPORTED
+from plots.figures import roofline, roofs
 from tests.plots.synthetic import CPU, H100, ceilings, row
 
 SEED = random.SystemRandom().randrange(2**32)

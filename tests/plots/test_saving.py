@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import store
-from bench.datasheet import find_datasheet
-from plots import saving, style
+from bench.device.datasheet import find_datasheet
+from bench.store import parquet
 from plots.__main__ import SWEEPS, pages
-from plots.frame import Run, load
-from plots.page import Page
+from plots.base import saving, style
+from plots.base.frame import Run, load
+from plots.base.page import Page
 from tests.plots.synthetic import H100, ceilings, gemms
 
 
@@ -21,7 +21,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A GPU's run with figures of most kinds."""
     rows = [*ceilings(H100), *gemms(H100)]
     path = tmp_path_factory.mktemp("run") / "run.parquet"
-    (one,) = load([store.write(path, rows)], find_datasheet)
+    (one,) = load([parquet.write(path, rows)], find_datasheet)
     return one
 
 

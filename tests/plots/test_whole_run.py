@@ -15,14 +15,15 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from bench.datasheet import find_datasheet
+from bench.device.datasheet import find_datasheet
 from bench.judge.score import scorecard, scores
-from bench.model.levels import LEVELS
-from bench.store import write
+from bench.model.predict import LEVELS
+from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
-from plots import distribution, style, telemetry, transfer
-from plots import scorecard as scored
-from plots.frame import Run, load
+from plots.base import style
+from plots.base.frame import Run, load
+from plots.figures import distribution, telemetry, transfer
+from plots.figures import scorecard as scored
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row
 
 SIZES = list(itertools.product((64, 512, 4096), (32, 1056, 8192), (96, 4160)))

@@ -25,9 +25,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from bench.cli.run_summary import seconds_text
 from bench.judge.flags import DOUBTFUL, flags
-from bench.report import seconds_text
-from bench.store import Measurement, read_rows
+from bench.store.parquet import read_rows
+from bench.store.schema import Measurement
 
 ROOT = Path(__file__).parents[2]
 MOVED = 0.03

@@ -25,8 +25,9 @@ from typing import Annotated
 
 import typer
 
-from bench.journal import recover
-from bench.store import Measurement, read_rows
+from bench.store.journal import recover
+from bench.store.parquet import read_rows
+from bench.store.schema import Measurement
 
 ROOT = Path(__file__).parents[2]
 SWEEP = """\
@@ -134,7 +135,7 @@ def worker_of(parent: int) -> int | None:
             above = int(status.read_text().rpartition(")")[2].split()[1])
         except OSError:  # it ended meanwhile
             continue
-        if above == parent and b"bench.measure.worker" in words:
+        if above == parent and b"bench.worker" in words:
             return int(status.parent.name)
     return None
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.judge.history import Judged, judged
-from bench.judge.nights import Flags, History
+from bench.judge.history.detector import Judged, judged
+from bench.judge.history.series import Flags, History
 from tests.bench.nights_made import Noise, made, others, stepped
 from tests.trials import rules
 from tests.trials.rules import Rule, Seen
@@ -198,7 +198,7 @@ def _main() -> None:
     asked = given.parse_args()
     real = None
     if asked.noise:
-        from bench.judge.gathering import histories
+        from bench.judge.history.load import histories
 
         real = repeated(max(histories(asked.noise, print), key=lambda one: len(one.nights)))
         if len(real.nights) < 2:

@@ -4,7 +4,7 @@
 
 RESULT: runs of GPUs, such as `python -m bench import aiconfigurator` writes; whole tables take a minute.
 Prints the mean |predicted / measured - 1| in percent on up to 4,000 products of each device that calibrate
-nothing. A term is taken out of the text of bench/model/structure.py, which is then run as its own module.
+nothing. A term is taken out of the text of bench/model/tile_wave.py, which is then run as its own module.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.datasheet import find_datasheet
-from bench.model import calibration, levels, structure
+from bench.device.datasheet import find_datasheet
+from bench.model import calibration, predict, tile_wave
+from bench.model.calibrated_runs import MOST, known
 from bench.model.ceilings import is_ceiling
-from bench.model.known import MOST, known
-from bench.store import StoreError, read
+from bench.store.parquet import read
+from bench.store.schema import StoreError
 
 WITHOUT = {
     "as it is": (),
@@ -47,11 +48,11 @@ WITHOUT = {
 
 
 def changed(change: tuple[str, ...]) -> types.ModuleType:
-    """The module bench.model.structure with this change."""
-    text = inspect.getsource(structure)
+    """The module bench.model.tile_wave with this change."""
+    text = inspect.getsource(tile_wave)
     if change:
         if text.count(change[0]) != 1:
-            raise ValueError(f"bench/model/structure.py has not once: {change[0]}")
+            raise ValueError(f"bench/model/tile_wave.py has not once: {change[0]}")
         text = text.replace(*change)
     module = types.ModuleType("changed_structure")
     sys.modules[module.__name__] = module
@@ -71,8 +72,8 @@ def main(results: list[Path]) -> None:
         for run in runs:
             rows = run.rows[(run.rows["median_s"] > 0) & ~run.rows["sweep"].map(is_ceiling).astype(bool)]
             rows = rows.iloc[np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(int)]
-            machine = levels.calibrated(run.rows, run.ceilings, run.sheet)[-1].machine
-            of = module.Products(*levels.products(rows))
+            machine = predict.calibrated(run.rows, run.ceilings, run.sheet)[-1].machine
+            of = module.Products(*predict.products(rows))
             predicted = module.predict(module.Machine(**calibration.listed(machine)), of).seconds
             told.append(f"{100 * np.mean(np.abs(predicted / rows['median_s'] - 1)):.1f}")
         print(f"| {name} | " + " | ".join(told) + " |", flush=True)

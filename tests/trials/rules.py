@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from bench.judge.history import FLOOR, ODD
-from bench.judge.history_watch import Watch
+from bench.judge.history.detector import FLOOR, ODD
+from bench.judge.history.monitor import Watch
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

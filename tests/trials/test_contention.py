@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import kernels
-from bench import sweep
-from bench.store import Measurement
+from bench.store.schema import Measurement
+from bench.sweep import load as sweep
 from tests.bench.rows import row
 from tests.trials.contention import (
     COMES_AND_GOES,
@@ -33,6 +33,8 @@ from tests.trials.contention import (
     measure,
     table,
 )
+
+pytestmark = pytest.mark.alone
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench import seal
-from bench.store import write
+from bench.store import seal
+from bench.store.parquet import write
 from tests.bench.rows import row
 
 ROOT = Path(__file__).parents[2]
@@ -30,8 +30,8 @@ OPERATORS = ("gemm", "linear", "batchnorm", "activations", "pooling", "layernorm
 JUDGING = """
 import sys
 from pathlib import Path
-from bench.judge.gathering import histories
-from bench.judge.history import judged
+from bench.judge.history.load import histories
+from bench.judge.history.detector import judged
 (history,) = histories([Path(sys.argv[1])])
 found = judged(history)
 print(len(history.series), "series,", len(history.nights), "nights,", len(found.steps), "steps")

@@ -1,0 +1,71 @@
+"""What `python -m bench ceilings` says: what a run's probes measured, and the two calibrations made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bench.cli.run_summary import PREFIXES, seconds_text
+from bench.device.datasheet import find_datasheet
+from bench.model.calibrated_runs import Known, known
+from bench.model.calibration import Calibration, listed
+from bench.model.ceilings import by_run
+from bench.model.ceilings import rows as ceiling_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def ceilings_lines(frame: pd.DataFrame) -> Iterator[str]:
+    """For each device, run and manner its ceilings with their 95 % intervals; then a GPU's calibrations.
+
+    ValueError if no row is a ceiling.
+    """
+    found = by_run(ceiling_rows(frame))
+    if not found:
+        raise ValueError("no row among these is a ceiling: sweeps/ceilings run with every measurement")
+    calibrated = {(one.rows["device"].iloc[0], one.run_id): one for one in known(frame, find_datasheet)}
+    for (device, run_id, how), ceilings in sorted(found.items()):
+        yield f"{device} {run_id}: {how}"
+        for one in ceilings.listed():
+            value, low, high = (_text(number, one.unit) for number in (one.value, one.low, one.high))
+            interval = f"{low} to {high}" if one.low < one.high else "no interval"
+            yield f"  {one.name:<40} {value:>14}   {interval}"
+        if (key := (device, run_id)) in calibrated and calibrated[key].ceilings.manner == how:
+            yield from _calibration_lines(calibrated[key])
+
+
+def _calibration_lines(of: Known) -> Iterator[str]:
+    plain, *fitted = of.calibrations
+    whose = f", imported: {of.imported.partition(';')[0]}" if of.imported else ""
+    yield f"  calibrations of matrix products, {plain.dtype}{whose}"
+    yield f"  {'':<40} {'no fit':>14}   {_fit_said(fitted[0]) if fitted else 'no fit: too few of its shapes'}"
+    numbers = [listed(one.machine) for one in of.calibrations]
+    for name in numbers[0]:
+        texts = [_number(name, one[name]) for one in numbers]
+        yield f"  {name:<40} {texts[0]:>14}" + "".join(f"   {text}" for text in texts[1:])
+    for one in of.calibrations:
+        if errors := of.errors(one):
+            which = "fitted" if one.fitted else "no fit"
+            yield (
+                f"  {which}: off by {errors.mape:.1%} on average on {errors.n} products that calibrate "
+                f"nothing, median {errors.median:.1%}"
+            )
+
+
+def _fit_said(fitted: Calibration) -> str:
+    return f"fitted to {fitted.shapes} shapes, to which it is off by {fitted.error:.1%}"
+
+
+def _number(name: str, value: float) -> str:
+    for ending, unit in (("_byte_per_s", "byte/s"), ("flop_per_s", "FLOP/s"), ("_s", "s")):
+        if name.endswith(ending) or name == ending.strip("_"):
+            return _text(value, unit)
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:.3g}"
+
+
+def _text(value: float, unit: str) -> str:
+    if unit == "s":
+        return seconds_text(value) if value > 0 else "0 s"
+    scale, prefix = next((s, p) for s, p in PREFIXES if value >= s)
+    return f"{value / scale:.4g} {prefix}{unit.replace('byte', 'B')}"

@@ -1,0 +1,188 @@
+"""What a person reads of a comparison: what was compared, what changed, and what nobody can tell."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from textwrap import shorten
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from bench.cli.run_summary import lines_of, seconds_text
+from bench.judge.comparability import BLOCKING, OURS, TOLD
+from bench.judge.compare import Compared, Comparison, Verdict
+from bench.judge.comparison_side import Case
+from bench.judge.wander import Wander
+
+EXAMPLE = 80
+"""Letters of an example's own reason."""
+MOST_LISTED = 40
+"""Cases of one class listed one by one, unless all are asked for."""
+ALWAYS = ("device", "driver", "protocol", "commit", "torch")
+"""Facts that are told whether or not they differ."""
+EACH: tuple[Verdict, ...] = ("SLOWER", "FASTER", "INVALID")
+SUMMED: tuple[Verdict, ...] = ("UNSURE", "NOT COMPARABLE", "NEW", "GONE")
+
+
+def comparison_lines(found: Comparison, all_cases: bool = False) -> Iterator[str]:
+    """The whole report. `all_cases` lists every case; else those that changed, the others by reason."""
+    yield from lines_of(_header(found))
+    yield from _remarks(found)
+    yield from _listed(found, all_cases)
+    if not all_cases:
+        yield from _summed(found)
+    yield from _means(found)
+    counts = Counter(one.verdict for one in found.cases)
+    yield f"{len(found.cases)} cases: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
+    if found.same_commit and found.comparable:
+        dirty = (
+            ", both with changes that are not committed" if found.before.facts["commit"][0][-1] == "+" else ""
+        )
+        alarms, judged = len(found.of("SLOWER", "FASTER")), len(found.of("SLOWER", "FASTER", "SAME"))
+        yield (
+            f"A/A{dirty}: FASTER + SLOWER {alarms} of {found.comparable} comparable = "
+            f"{100 * alarms / found.comparable:.1f} % false alarms ({found.comparable - judged} are UNSURE)"
+        )
+
+
+def _header(found: Comparison) -> Table:
+    """The facts of either side, side by side; of those that agree only the usual ones."""
+    shown = _table("", "A (before)", "B (after)", "")
+    before, after = found.before.facts, found.after.facts
+    shown.add_row("run", _some(before["run"]), _some(after["run"]))
+    shown.add_row("measured", _span(before["utc"]), _span(after["utc"]))
+    for fact in (*BLOCKING, *TOLD):
+        one, other = before[fact.name], after[fact.name]
+        if one != other or (fact.name in ALWAYS and one):
+            differs = one and other and one != other
+            shown.add_row(fact.name, _some(one), _some(other), "differs" if differs else "")
+    return shown
+
+
+def _remarks(found: Comparison) -> Iterator[str]:
+    if found.same_run:
+        yield "A and B hold rows of one and the same run: these are compared with themselves"
+    if found.waved:
+        yield "waved through: " + ", ".join(f"{d.fact} {d.before} -> {d.after}" for d in found.waved)
+    for name, side in (("A", found.before), ("B", found.after)):
+        if imported := [who for who in side.facts["source"] if who != OURS]:
+            yield f"{name} holds imported rows, not measured by roofbench: {', '.join(imported)}"
+        moves = _moves([run.wander for run in side.runs.values()])
+        yield f"what the machine does by itself, from visit to visit of {name} (95 in 100 move less): {moves}"
+        if side.older:
+            yield f"{side.older} older rows of {name} are left aside: a later run measured the same case"
+    moves = _moves(list(found.between.values()))
+    yield f"what the ceilings did from A to B, where driver and libraries are the same: {moves}"
+    if found.unknown:
+        told = ", ".join(f"{name} ({count} cases)" for name, count in sorted(found.unknown.items()))
+        yield f"not known on either side or both, so not held against a case: {told}"
+
+
+def _moves(wanders: Sequence[Wander]) -> str:
+    """Of several runs the most."""
+    parts = []
+    for words, known in (
+        ("cases at memory's speed", [one.memory for one in wanders if one.memory is not None]),
+        ("others", [one.core for one in wanders if one.core is not None]),
+    ):
+        parts.append(f"{words} by {100 * max(known):.1f} %" if known else f"{words}: too few to tell")
+    return ", ".join(parts)
+
+
+def _listed(found: Comparison, all_cases: bool) -> Iterator[str]:
+    """A line a case."""
+    shown = _table("", "case", "before", "after", "effect", "95 %", "")
+    for name in ("before", "after", "effect"):
+        next(column for column in shown.columns if column.header == name).justify = "right"
+    left = []
+    for verdict in dict.fromkeys(one.verdict for one in found.cases):
+        cases = found.of(verdict)
+        if not all_cases and verdict not in EACH:
+            continue
+        some = cases if all_cases else cases[:MOST_LISTED]
+        for one in some:
+            shown.add_row(verdict, _name(one.case), *_cells(one))
+        if len(some) < len(cases):
+            left.append(f"... and {len(cases) - len(some)} more {verdict}: --all lists them")
+    if shown.row_count:
+        yield from lines_of(shown)
+    yield from left
+
+
+def _cells(one: Compared) -> list[str]:
+    why = ": ".join(part for part in (one.reason, one.detail) if part)
+    ends = f"{_percent(one.effect.low)} to {_percent(one.effect.high)}" if one.effect else ""
+    return [
+        _seconds(one.before_s),
+        _seconds(one.after_s),
+        _percent(one.effect.ratio) if one.effect else "",
+        ends,
+        escape(why),
+    ]
+
+
+def _summed(found: Comparison) -> Iterator[str]:
+    """How many cases of each class that is not listed, by reason."""
+    shown = _table("", "cases", "why", "for example")
+    shown.columns[1].justify = "right"
+    for verdict in SUMMED:
+        by_reason: dict[str, list[Compared]] = {}
+        for one in found.of(verdict):
+            why = f"{one.case.sweep}: {one.reason}" if verdict in ("NEW", "GONE") else one.reason
+            by_reason.setdefault(why, []).append(one)
+        for reason, cases in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0])):
+            first = cases[0]
+            told = f" ({_percent(first.effect.ratio)})" if first.effect else ""
+            told += f": {escape(shorten(first.detail, EXAMPLE, placeholder=' ...'))}" if first.detail else ""
+            shown.add_row(verdict, str(len(cases)), escape(reason), _name(first.case) + told)
+    if shown.row_count:
+        yield from lines_of(shown)
+
+
+def _means(found: Comparison) -> Iterator[str]:
+    shown = _table("operator", "cases", "geometric mean effect", "95 %")
+    shown.columns[1].justify = shown.columns[2].justify = "right"
+    for mean in found.means():
+        ends = f"{_percent(mean.effect.low)} to {_percent(mean.effect.high)}"
+        shown.add_row(mean.operator, str(mean.cases), _percent(mean.effect.ratio), ends)
+    if shown.row_count:
+        yield "seconds of B against seconds of A, over the comparable cases that no flag casts doubt on:"
+        yield from lines_of(shown)
+
+
+def _name(case: Case) -> str:
+    """For people: `gemm/square onednn float32 k=64 layout=NN m=64 n=64`, and what is not as usual."""
+    has = json.loads(case.parameters)
+    told = [case.sweep, case.implementation, str(has.pop("dtype", ""))]
+    told += [f"{name}={value}" for name, value in has.items()]
+    told += [case.cache] if case.cache != "cold" else []
+    told += ["one thread"] if case.threads == "one" else []
+    return escape(" ".join(part for part in told if part))
+
+
+def _seconds(seconds: float | None) -> str:
+    return seconds_text(seconds) if seconds is not None and seconds > 0 else ""
+
+
+def _percent(ratio: float) -> str:
+    """More seconds are +; beyond a factor of two it is a factor."""
+    return f"{round(100 * (ratio - 1), 1) + 0.0:+.1f} %" if 0.5 < ratio < 2 else f"x {ratio:.3g}"
+
+
+def _some(values: Sequence[str]) -> str:
+    rest = f" and {len(values) - 3} more" if len(values) > 3 else ""
+    return escape(", ".join(values[:3]) + rest) if values else "not known"
+
+
+def _span(ends: Sequence[str]) -> str:
+    return " to ".join(dict.fromkeys(end[:16].replace("T", " ") for end in ends))
+
+
+def _table(*names: str) -> Table:
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in names:
+        shown.add_column(name, no_wrap=True)
+    return shown

@@ -1,0 +1,96 @@
+"""What `python -m bench list` prints."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from bench.cli.plan import plan_lines
+from bench.cli.run_summary import duration_text, seconds_text
+from bench.device.datasheet import Datasheet
+from bench.device.detect import Device
+from bench.model.ceilings import is_ceiling, manner
+from bench.model.roofline import datasheet_s
+from bench.runner.planner import Planner
+from bench.runner.requests import impossible
+from bench.sampling.protocol import protocol
+from bench.sweep.load import Case, Loaded
+
+
+def listing(device: Device, loaded: Iterable[Loaded], cases: bool) -> Iterator[str]:
+    """A line a sweep, or a line a case, then the sum."""
+    sheet = device.datasheet
+    known = "no datasheet: a CPU's ceilings are measured" if sheet is None else f"datasheet {sheet.name}"
+    yield f"{device}: {known}"
+    total_s, count, runnable = 0.0, 0, 0
+    for sweep, listed in loaded:
+        here = [case for case in listed if not case.missing(device.kind, device.capability)]
+        least = [_least_s(case, device) for case in here]
+        least_s = sum(s for s in least if s is not None)
+        count, runnable, total_s = count + len(listed), runnable + len(here), total_s + least_s
+        text = f"  one launch each: {seconds_text(least_s)}" if least_s else ""
+        yield f"{listed[0].sweep:<24} {len(here):>5} of {len(listed):>5} cases run here{text}   {sweep.title}"
+        if cases:
+            for case in listed:
+                yield _line(case, device)
+    text = f"; one launch of each takes at least {duration_text(total_s)}" if total_s else ""
+    yield f"{runnable} of {count} cases run here{text}"
+
+
+def of_datasheet(sheet: Datasheet) -> Device:
+    """A GPU that is not here, as far as its datasheet describes it."""
+    return Device(
+        kind="cuda",
+        index=None,
+        name=sheet.name,
+        slug=sheet.slug,
+        id="",
+        uuid="",
+        sm_count=sheet.sm_count,
+        cache_byte=sheet.l2_byte,
+        memory_byte=sheet.memory_byte,
+        capability=sheet.capability,
+        driver="",
+        datasheet=sheet,
+    )
+
+
+def planned(device: Device, loaded: Iterable[Loaded], budget_s: float | None, visits: int) -> Iterator[str]:
+    """What a run of this budget would visit on the device, by the planner that runs ask at their start."""
+    cases = [case for sweep in loaded for case in sweep.cases]
+    planner = Planner(device, protocol(device.kind, visits), budget_s)
+    planner.limit_ceilings(cases)
+    ordered = [case for case in cases if is_ceiling(case.sweep)]
+    others = [case for case in cases if impossible(case, device) is None and not is_ceiling(case.sweep)]
+    ordered += [others[index] for index in planner.ordered(others)]
+    rests_on = f"the datasheet of {device.name} and on the assumptions below" if device.datasheet else ""
+    yield f"{device.name}, {visits} visit{'s' * (visits > 1)} of each case"
+    yield from plan_lines(planner.forecast(ordered), budget_s, rests_on)
+
+
+def _least_s(case: Case, device: Device) -> float | None:
+    problem = case.problem
+    return datasheet_s(problem.flop, problem.byte, problem.arithmetic, problem.dtype, device.datasheet)
+
+
+def _line(case: Case, device: Device) -> str:
+    least_s = _least_s(case, device)
+    said = case.missing(device.kind, device.capability) or (
+        "" if least_s is None else f"at least {seconds_text(least_s)}"
+    )
+    return f"    {case.implementation} {manner(case.cache, case.threads)} {case.problem}   {said}".rstrip()
+
+
+def five_thousand_cases() -> Path:
+    """A sweep of 5,000 cases in a temporary folder, for measuring how long collecting takes."""
+    path = Path(tempfile.mkdtemp()) / "five_thousand.yaml"
+    path.write_text(
+        "title: Five thousand cases\n"
+        "source: {document: none, range: ours}\n"
+        "operator: gemm\n"
+        "implementations: onednn\n"
+        "cases:\n"
+        "  - {m: {from: 1, to: 50}, n: {from: 1, to: 50}, k: 64, dtype: [float32, float64], layout: NN}\n"
+    )
+    return path

@@ -1,0 +1,95 @@
+"""What a person reads of a scorecard: the table, what is in it and what is not, and the worst cases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from bench.cli.run_summary import lines_of, seconds_text
+from bench.judge.score import Score, Scorecard, finest, scores, worst
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LIMITERS = {"L1": "limiter", "L2": "structured_limiter"}
+"""Level -> the column that says what binds its prediction."""
+
+
+def score_lines(card: Scorecard, most: int) -> Iterator[str]:
+    """The whole report, with the `most` worst cases below the table."""
+    found = scores(card)
+    if found:
+        yield from lines_of(_table(found))
+    yield from _scored(card)
+    yield from _lost(card)
+    if found and most:
+        yield ""
+        yield f"Farthest off, by the finest level there is (predicted / measured, at most {most}):"
+        yield from lines_of(_worst(card, most))
+
+
+def _table(found: Sequence[Score]) -> Table:
+    shown = _empty(("operator", "device", "level"), ("n", "MAPE %", "median %", "p90 %", "ratio"))
+    several = len({one.regime for one in found}) > 1
+    for one in found:
+        marks = [f"imported: {one.source.split(';')[0]}"] if one.source else []
+        marks += [one.regime or "regime unknown"] if several else []
+        numbers = (f"{one.mape:.1f}", f"{one.median:.1f}", f"{one.p90:.1f}", f"{one.ratio:.3f}")
+        words = (one.operator, one.device, one.level)
+        shown.add_row(*map(escape, words), str(one.n), *numbers, escape(", ".join(marks)))
+    return shown
+
+
+def _scored(card: Scorecard) -> Iterator[str]:
+    yield (
+        f"Scored: {card.scored} of {card.rows} rows, by |predicted / measured - 1|; "
+        f"ratio: geometric mean of predicted / measured{card.left_out and '; '}{card.left_out}."
+    )
+
+
+def _lost(card: Scorecard) -> Iterator[str]:
+    """Where rows are lost to a level that says nothing of them, and to which."""
+    for group in card.groups:
+        where = f"{group.operator} on {group.device}" + (" (imported)" if group.source else "")
+        if not group.levels:
+            yield f"{where}: no level has a prediction, so nothing is scored."
+        elif any(group.lost.values()):
+            told = ", ".join(f"{level} {n}" for level, n in group.lost.items() if n)
+            yield f"{where}: all levels on the same {len(group.rows)} rows; rows with a number lost: {told}."
+
+
+def _worst(card: Scorecard, most: int) -> Table:
+    shown = _empty(("case", "device", "level"), ("ratio", "predicted", "measured"), "bound by")
+    for ratio, group, row in worst(card, most):
+        level = finest(group)
+        measured_s = float(row["median_s"])
+        times = (seconds_text(ratio * measured_s), seconds_text(measured_s))
+        words = (_case(row), group.device, level)
+        shown.add_row(
+            *map(escape, words), f"{ratio:.3f}", *times, escape(str(row.get(LIMITERS.get(level, ""), "")))
+        )
+    return shown
+
+
+def _case(row: pd.Series) -> str:
+    parameters: dict[str, Any] = json.loads(row["parameters"])
+    told = [f"{name}={value}" for name, value in parameters.items() if name != "dtype"]
+    warm = ["warm"] if row["cache"] == "warm" else []
+    one = ["one thread"] if row["threads_asked"] == "one" else []
+    imported = ["imported"] if isinstance(row["source"], str) else []
+    return " ".join([row["operator"], row["implementation"], row["dtype"], *told, *warm, *one, *imported])
+
+
+def _empty(words: Sequence[str], numbers: Sequence[str], last: str = "") -> Table:
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in words:
+        shown.add_column(name, no_wrap=True)
+    for name in numbers:
+        shown.add_column(name, justify="right", no_wrap=True)
+    shown.add_column(last, no_wrap=True)
+    return shown

@@ -1,0 +1,317 @@
+"""What a device can do at most: bench/device/datasheets, one file a device, each number with its source.
+
+Names match as a whole, so that no card is given another card's peaks. A card without a file gets a
+datasheet derived from what its driver says, marked so; of its rates only those that its compute
+capability and name imply.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+Unit = Literal["matrix", "vector"]
+RatedDtype = Literal["float16", "bfloat16", "tf32", "float32", "float64", "float8_e4m3", "int8"]
+
+FILES = Path(__file__).with_name("datasheets")
+BY_CAPABILITY = "by_capability.yaml"
+
+
+class DeviceError(ValueError):
+    """A device that is not here, or a device file with a mistake, worded for the person who named it."""
+
+
+# ---- the files of bench/device/datasheets
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class Figure(_Entry):
+    """One published number, in the unit that its key ends with, and the key of its source."""
+
+    value: int | float | None = Field(gt=0)
+    source: str
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _unknown_is_explained(self) -> Figure:
+        if self.value is None and not self.note:
+            raise ValueError("a value of null needs a note saying why it is unknown")
+        return self
+
+
+class Count(Figure):
+    """A figure that is a whole number and known."""
+
+    value: int = Field(gt=0)
+
+
+class Rate(_Entry):
+    """What one kind of unit does with one data type; dense, accumulating in float32 (int32 for int8).
+
+    `fma_per_clock_per_sm` counts fused multiply-adds; `flop_per_s` is the whole device's peak as published
+    (two per FMA; integer operations for int8), null where only the rate is known. `runs_on: vector`:
+    a matrix product of this type runs on the FMA units, so their peak is its peak.
+    """
+
+    fma_per_clock_per_sm: int | None = Field(default=None, gt=0)
+    flop_per_s: float | None = Field(default=None, gt=0)
+    runs_on: Literal["vector"] | None = None
+    source: str
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _unknown_is_explained(self) -> Rate:
+        if self.fma_per_clock_per_sm is None and self.runs_on is None and not self.note:
+            raise ValueError("a rate of null needs a note saying why it is unknown")
+        return self
+
+
+class _Rates(_Entry):
+    match: list[str] = Field(min_length=1)
+    compute_capability: str | None = Field(pattern=r"^\d+\.\d$")
+    matrix: dict[RatedDtype, Rate]
+    vector: dict[RatedDtype, Rate]
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        if self.compute_capability is None:
+            return None
+        major, minor = self.compute_capability.split(".")
+        return int(major), int(minor)
+
+    @property
+    def rates(self) -> dict[tuple[Unit, RatedDtype], Rate]:
+        return {("matrix", k): v for k, v in self.matrix.items()} | {
+            ("vector", k): v for k, v in self.vector.items()
+        }
+
+    def cited(self) -> Iterator[Figure | Rate]:
+        """Everything in it that must have a source."""
+        yield from self.rates.values()
+
+
+class _Sheet(_Rates):
+    """A device file: h100_sxm5.yaml is a good one to begin a new card from.
+
+    `match` lists whole names as the driver gives them. `memory_byte` takes the GB of the advertisement as
+    GiB; the driver tells a little less. Without `tensor_clock_hz` matrix units run at the boost clock. A
+    data type without an entry has no such units. Floats are written 9.894e+14: YAML reads 9.894e14 as text.
+    """
+
+    name: str
+    sources: dict[str, str]
+    sm_count: Count
+    boost_clock_hz: Figure
+    tensor_clock_hz: Figure | None = None
+    bandwidth_byte_per_s: Figure
+    l2_byte: Count
+    memory_byte: Count
+    power_w: Figure
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        return {k: v for k in type(self).model_fields if isinstance(v := getattr(self, k), Figure)}
+
+    def cited(self) -> Iterator[Figure | Rate]:
+        yield from self.figures.values()
+        yield from super().cited()
+
+    @model_validator(mode="after")
+    def _sources_exist(self) -> _Sheet:
+        _check_sources(self.sources, self.cited())
+        return self
+
+
+class _ByCapability(_Entry):
+    sources: dict[str, str]
+    entries: list[_Rates]
+
+    @model_validator(mode="after")
+    def _sources_exist(self) -> _ByCapability:
+        for entry in self.entries:
+            _check_sources(self.sources, entry.cited())
+        return self
+
+
+def _check_sources(sources: Mapping[str, str], cited: Iterator[Figure | Rate]) -> None:
+    for one in cited:
+        if not sources.get(one.source):
+            raise ValueError(f"source {one.source!r} is not among its sources: {', '.join(sources)}")
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def _read(path: Path, model: type[_Model]) -> _Model:
+    """A checked file; DeviceError names the file, the place and what is wrong there."""
+    where = f"{path.parent.parent.name}/{path.parent.name}/{path.name}"
+    try:
+        # The C loader reads all files in 20 ms, the Python one in 200.
+        entry = yaml.load(path.read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return model.model_validate(entry)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise DeviceError(f"{where}:{line}: not YAML: {error.problem}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        loc = first["loc"]
+        place = ".".join(str(part) for part in loc)
+        said = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            owner = model if len(loc) == 1 else Rate if {"matrix", "vector"} & set(loc) else Figure
+            said = f"unknown key; there is {', '.join(owner.model_fields)}"
+        raise DeviceError(f"{where}: {place + ': ' if place else ''}{said}") from error
+
+
+# ---- datasheets
+
+
+@dataclass(frozen=True)
+class Datasheet:
+    """What a device can do at most, as its maker says or (`derived`) as its driver's clocks imply.
+
+    `sources` gives, for each number's name (`sm_count`, `matrix.float16`), who says so. Peaks are dense.
+    None: unknown.
+    """
+
+    name: str
+    match: tuple[str, ...]
+    capability: tuple[int, int] | None
+    sm_count: int
+    boost_clock_hz: float | None
+    tensor_clock_hz: float | None
+    bandwidth_byte_per_s: float | None
+    l2_byte: int
+    memory_byte: int
+    power_w: float | None
+    rates: Mapping[tuple[Unit, RatedDtype], Rate]
+    sources: Mapping[str, str]
+    derived: bool = False
+    slug: str = ""
+    """Name of its file in bench/device/datasheets, without the ending; empty if it has none."""
+
+    @property
+    def source(self) -> str:
+        """Where the numbers come from, each document once."""
+        return "; ".join(dict.fromkeys(self.sources.values()))
+
+    def peak_flop_per_s(self, arithmetic: str, dtype: str) -> float | None:
+        """Dense peak of these units: the published one, else SMs x FMA x 2 x clock; None if unknown."""
+        unit, rate = self._rate(arithmetic, dtype)
+        if rate is None or rate.flop_per_s is not None:
+            return rate.flop_per_s if rate else None
+        return self.computed_flop_per_s(unit, dtype)
+
+    def computed_flop_per_s(self, arithmetic: str, dtype: str) -> float | None:
+        """SMs x FMA x 2 x clock, whatever was published; None if a factor is unknown."""
+        unit, rate = self._rate(arithmetic, dtype)
+        # NVIDIA's tensor clock is that of the types below float32; float64 runs at the boost clock.
+        slow = unit == "matrix" and dtype not in ("float32", "float64")
+        clock_hz = self.tensor_clock_hz if slow else self.boost_clock_hz
+        if rate is None or rate.fma_per_clock_per_sm is None or clock_hz is None:
+            return None
+        return self.sm_count * rate.fma_per_clock_per_sm * 2 * clock_hz
+
+    def _rate(self, arithmetic: str, dtype: str) -> tuple[str, Rate | None]:
+        rates: Mapping[Any, Rate] = self.rates
+        rate = rates.get((arithmetic, dtype))
+        if rate is not None and rate.runs_on:
+            return rate.runs_on, rates.get((rate.runs_on, dtype))
+        return arithmetic, rate
+
+
+def datasheets(folder: Path = FILES) -> list[Datasheet]:
+    """Every device file, by name; DeviceError names the first one with a mistake."""
+    return [
+        _datasheet(_read(p, _Sheet), p.stem) for p in sorted(folder.glob("*.yaml")) if p.name != BY_CAPABILITY
+    ]
+
+
+def find_datasheet(driver_name: str, memory_byte: int | None = None) -> Datasheet | None:
+    """The datasheet of exactly this name, and of about this memory if given; None if there is none.
+
+    A card of the same name with other memory is another card (an RTX 4090 rebuilt with 48 GB).
+    """
+    for sheet in datasheets():
+        if driver_name in sheet.match and (memory_byte is None or _fits(memory_byte, sheet.memory_byte)):
+            return sheet
+    return None
+
+
+def _fits(driver_byte: int, sheet_byte: int) -> bool:
+    # GDDR6 cards give 1/16 of their memory to ECC and the driver keeps some: a T4 shows 14.6 of 16 GiB.
+    return 0.85 * sheet_byte < driver_byte < 1.05 * sheet_byte
+
+
+def _datasheet(file: _Sheet, slug: str) -> Datasheet:
+    said: dict[str, Figure | Rate] = {
+        **file.figures,
+        **{f"{unit}.{dtype}": rate for (unit, dtype), rate in file.rates.items()},
+    }
+    return Datasheet(
+        name=file.name,
+        match=tuple(file.match),
+        capability=file.capability,
+        sm_count=file.sm_count.value,
+        boost_clock_hz=file.boost_clock_hz.value,
+        tensor_clock_hz=(file.tensor_clock_hz or file.boost_clock_hz).value,
+        bandwidth_byte_per_s=file.bandwidth_byte_per_s.value,
+        l2_byte=file.l2_byte.value,
+        memory_byte=file.memory_byte.value,
+        power_w=file.power_w.value,
+        rates=file.rates,
+        sources={k: file.sources[v.source] + (f" ({v.note})" if v.note else "") for k, v in said.items()},
+        slug=slug,
+    )
+
+
+def derive_datasheet(
+    name: str,
+    capability: tuple[int, int],
+    sm_count: int,
+    clock_hz: float | None,
+    memory_clock_hz: float | None,
+    bus_bit: int | None,
+    l2_byte: int,
+    memory_byte: int,
+) -> Datasheet:
+    """A datasheet for a GPU without a file, from its driver's numbers; rates null unless its name is known.
+
+    The boost clock stands in for the tensor clock, which no driver tells: a Hopper's tensor peaks come
+    out up to 8 % high. Bandwidth is 2 x memory clock x bus width / 8: every GPU memory is double data rate
+    as the driver counts its clock.
+    """
+    table = _read(FILES / BY_CAPABILITY, _ByCapability)
+    known = (e for e in table.entries if e.capability == capability and _any_fits(name, e.match))
+    entry = next(known, None)
+    rates = entry.rates if entry else {}
+    told = ("sm_count", "boost_clock_hz", "tensor_clock_hz", "bandwidth_byte_per_s", "l2_byte", "memory_byte")
+    return Datasheet(
+        name=name,
+        match=(name,),
+        capability=capability,
+        sm_count=sm_count,
+        boost_clock_hz=clock_hz,
+        tensor_clock_hz=clock_hz,
+        bandwidth_byte_per_s=2 * memory_clock_hz * bus_bit / 8 if memory_clock_hz and bus_bit else None,
+        l2_byte=l2_byte,
+        memory_byte=memory_byte,
+        power_w=None,
+        rates=rates,
+        sources=dict.fromkeys(told, "derived from what its driver says")
+        | {f"{unit}.{dtype}": table.sources[r.source] for (unit, dtype), r in rates.items()},
+        derived=True,
+    )
+
+
+def _any_fits(name: str, patterns: list[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,394 @@
+"""Which device is here.
+
+`detect` asks the CUDA driver itself, so it needs no torch and makes no context; a CPU is read from
+/proc, /sys and its control group. AMD GPUs are not looked for (their datasheet is there for plots of
+rows measured elsewhere).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import re
+import socket
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.device.datasheet import Datasheet, DeviceError, datasheets, derive_datasheet, find_datasheet
+from bench.spec import DeviceKind
+
+__all__ = ["Datasheet", "Device", "DeviceError", "chosen", "datasheets", "detect", "find_datasheet"]
+
+ROOT = Path("/")
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device as this process may use it. Bytes, and hertz in the datasheet."""
+
+    kind: DeviceKind
+    index: int | None
+    """Number of the GPU among those visible, as in `cuda:1`; None for a CPU."""
+    name: str
+    """As its driver or the kernel calls it."""
+    slug: str
+    """The name in lower case, fit for a folder; tells apart what the name alone does not."""
+    id: str
+    """Short hash of the GPU's UUID, or of the host's name for a CPU."""
+    uuid: str
+    """Identity of the GPU as NVML writes it and CUDA_VISIBLE_DEVICES takes it; empty for a CPU.
+
+    `GPU-...` of a whole GPU, `MIG-...` of a slice of one: see `_identity`.
+    """
+    sm_count: int
+    """Streaming multiprocessors; physical cores this process may use on a CPU."""
+    cache_byte: int
+    """L2 of a GPU; the last-level caches that serve a CPU's cores, together. 0: unknown."""
+    memory_byte: int
+    """Memory of the GPU; what this process may use of the host's for a CPU."""
+    capability: tuple[int, int] | None
+    """CUDA compute capability."""
+    driver: str
+    """Version of the GPU driver; the kernel's release for a CPU."""
+    datasheet: Datasheet | None
+    """Published or derived peaks. None for a CPU, which has none: its ceilings are measured."""
+
+    @property
+    def derived(self) -> bool:
+        """Whether its datasheet comes from its driver's clocks because no device file describes it."""
+        return self.datasheet is not None and self.datasheet.derived
+
+    def __str__(self) -> str:
+        """As a person names it: `cuda:0 (NVIDIA H200)`, `cpu`."""
+        return "cpu" if self.index is None else f"cuda:{self.index} ({self.name})"
+
+
+def detect(wanted: str = "auto", libcuda: str = "libcuda.so.1") -> Device:
+    """The device named `cpu`, `cuda` or `cuda:N`; `auto`: the first CUDA GPU, else the CPU.
+
+    DeviceError says what was asked for and what there is. `libcuda` is the driver library to ask.
+    It calls cuInit: a process that forked itself afterwards could not use CUDA, so workers are spawned.
+    """
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", wanted):
+        gpus, _ = _gpus(libcuda)
+        raise DeviceError(
+            f"--bench-device {wanted}: give auto, cpu, cuda, cuda:N or, to measure, all; {_there_is(gpus)}"
+        )
+    if wanted == "cpu":
+        return _cpu(ROOT)
+    gpus, why = _gpus(libcuda)
+    if wanted == "auto" and not gpus:
+        return _cpu(ROOT)
+    index = int(wanted.partition(":")[2] or 0)
+    if not gpus:
+        raise DeviceError(f"--bench-device {wanted}: this machine has no CUDA GPU{why}; {_there_is(gpus)}")
+    if index >= len(gpus):
+        raise DeviceError(f"--bench-device {wanted}: there is no such GPU; {_there_is(gpus)}")
+    return _cuda_device(gpus[index])
+
+
+def chosen(wanted: str = "auto", libcuda: str = "libcuda.so.1") -> list[Device]:
+    """The devices to measure: the one `detect` finds; for `all` every GPU, or the CPU if there is none."""
+    if wanted != "all":
+        return [detect(wanted, libcuda)]
+    gpus, _ = _gpus(libcuda)
+    return [_cuda_device(gpu) for gpu in gpus] or [_cpu(ROOT)]
+
+
+def unusable_gpu(libcuda: str = "libcuda.so.1") -> str:
+    """Why a CUDA driver that is installed gives no GPU, as a clause; empty if there is none or it does.
+
+    For those who let `auto` choose: a CPU measured because a driver failed must not pass for a choice.
+    """
+    gpus, why = _gpus(libcuda)
+    return "" if gpus else why.strip(" ()")
+
+
+# ---- GPUs
+
+
+@dataclass(frozen=True)
+class _Gpu:
+    """What the CUDA driver says of one GPU; a clock or width of 0 is one it does not tell."""
+
+    index: int
+    name: str
+    uuid: str
+    memory_byte: int
+    capability: tuple[int, int]
+    sm_count: int
+    clock_hz: float
+    memory_clock_hz: float
+    bus_bit: int
+    l2_byte: int
+    driver: str
+
+
+class _CudaError(Exception):
+    pass
+
+
+def _gpus(libcuda: str) -> tuple[list[_Gpu], str]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves; if none, why, as ` (...)`, empty if there is no driver."""
+    try:
+        driver = ctypes.CDLL(libcuda)
+    except OSError:
+        return [], ""
+    try:
+        _call(driver, "cuInit", 0)
+        count = ctypes.c_int()
+        _call(driver, "cuDeviceGetCount", ctypes.byref(count))
+        return [_gpu(driver, index) for index in range(count.value)], ""
+    except _CudaError as error:
+        return [], f" ({error})"
+
+
+def _there_is(gpus: list[_Gpu]) -> str:
+    return "there is " + ", ".join(["cpu", *(f"cuda:{gpu.index} ({gpu.name})" for gpu in gpus)])
+
+
+def _call(driver: ctypes.CDLL, function: str, *arguments: Any) -> None:
+    try:
+        code = getattr(driver, function)(*arguments)
+    except AttributeError as error:
+        raise _CudaError(f"its CUDA driver has no {function}") from error
+    if code:
+        raise _CudaError(f"its CUDA driver answers {function} with error {code}")
+
+
+def _gpu(driver: ctypes.CDLL, index: int) -> _Gpu:
+    device, memory, version = ctypes.c_int(), ctypes.c_size_t(), ctypes.c_int()
+    name = ctypes.create_string_buffer(256)
+    _call(driver, "cuDeviceGet", ctypes.byref(device), index)
+    _call(driver, "cuDeviceGetName", name, len(name), device)
+    _call(driver, "cuDeviceTotalMem_v2", ctypes.byref(memory), device)
+    _call(driver, "cuDriverGetVersion", ctypes.byref(version))
+
+    def attribute(number: int) -> int:
+        # Newer drivers may not tell the clocks: an error reads as 0, unknown.
+        value = ctypes.c_int()
+        try:
+            _call(driver, "cuDeviceGetAttribute", ctypes.byref(value), number, device)
+        except _CudaError:
+            return 0
+        return value.value
+
+    # Numbers of enum CUdevice_attribute in cuda.h; clocks are in kHz.
+    return _Gpu(
+        index=index,
+        name=name.value.decode(errors="replace"),
+        uuid=_identity(driver, device, name.value.decode(errors="replace")),
+        memory_byte=memory.value,
+        capability=(attribute(75), attribute(76)),
+        sm_count=attribute(16),
+        clock_hz=attribute(13) * 1e3,
+        memory_clock_hz=attribute(36) * 1e3,
+        bus_bit=attribute(37),
+        l2_byte=attribute(38),
+        driver=f"CUDA {version.value // 1000}.{version.value % 1000 // 10}",
+    )
+
+
+def _identity(driver: ctypes.CDLL, device: ctypes.c_int, name: str) -> str:
+    """`GPU-...`, or `MIG-...` if the device is a slice of a divided GPU (MIG), from the driver alone.
+
+    Of a slice, cuDeviceGetUuid_v2 answers with the compute instance's UUID (CUDA driver API reference) and
+    cuDeviceGetUuid, whose description lacks that sentence, with the GPU's: if they differ, it is a slice. The
+    newer function came with CUDA 11.4, as did the form `MIG-<UUID>` in CUDA_VISIBLE_DEVICES (MIG User Guide,
+    "CUDA Device Enumeration", R470). If both answer alike, the profile that ends a slice's name tells:
+    ` MIG 3g.40gb`. Without NVML this is the last word.
+    _CudaError if the driver answers neither.
+    """
+    found = []
+    for function in ("cuDeviceGetUuid", "cuDeviceGetUuid_v2"):
+        value = (ctypes.c_ubyte * 16)()
+        try:
+            _call(driver, function, ctypes.byref(value), device)
+        except _CudaError as error:
+            failure = error
+        else:
+            found.append(uuid.UUID(bytes=bytes(value)))
+    if not found:
+        raise failure
+    is_slice = found[0] != found[-1] or re.search(r" MIG (\d+c\.)?\d+g\.\d+gb", name)
+    return f"{'MIG' if is_slice else 'GPU'}-{found[-1]}"
+
+
+def _cuda_device(gpu: _Gpu) -> Device:
+    nvml = _nvml(gpu.uuid)
+    identity = nvml.uuid or gpu.uuid
+    sheet = find_datasheet(gpu.name, gpu.memory_byte)
+    slug = _slug(gpu.name)
+    if sheet is None or sheet.sm_count != gpu.sm_count:  # another card, or a part of one, under a known name
+        sheet = derive_datasheet(
+            name=gpu.name,
+            capability=gpu.capability,
+            sm_count=gpu.sm_count,
+            clock_hz=gpu.clock_hz or nvml.clock_hz or None,
+            memory_clock_hz=gpu.memory_clock_hz or nvml.memory_clock_hz or None,
+            bus_bit=gpu.bus_bit or nvml.bus_bit or None,
+            l2_byte=gpu.l2_byte,
+            memory_byte=gpu.memory_byte,
+        )
+        slug += f"-{gpu.sm_count}sm-{round(gpu.memory_byte / 2**30)}gib"
+    return Device(
+        kind="cuda",
+        index=gpu.index,
+        name=gpu.name,
+        slug=slug,
+        id=_short(identity),
+        uuid=identity,
+        sm_count=gpu.sm_count,
+        cache_byte=gpu.l2_byte,
+        memory_byte=gpu.memory_byte,
+        capability=gpu.capability,
+        driver=nvml.driver or gpu.driver,
+        datasheet=sheet,
+    )
+
+
+@dataclass(frozen=True)
+class _Nvml:
+    """What the management library adds; empty and 0 where it does not answer."""
+
+    driver: str = ""
+    uuid: str = ""
+    """How NVML writes the identity it was asked for; where it does not answer, the driver's word stands."""
+    clock_hz: float = 0
+    memory_clock_hz: float = 0
+    bus_bit: int = 0
+
+
+def _nvml(identity: str) -> _Nvml:
+    try:
+        import pynvml
+    except ImportError:
+        return _Nvml()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:  # a driver without it (WSL, some containers): what it adds is optional
+        return _Nvml()
+    driver = known = ""
+    try:
+        driver = pynvml.nvmlSystemGetDriverVersion()
+        handle, known = _nvml_handle(pynvml, identity)
+        if known.startswith("MIG-"):  # its GPU's clock is its own; memory's width and clock are shared out
+            gpu = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+            clock_hz = pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6
+            return _Nvml(driver=driver, uuid=known, clock_hz=clock_hz)
+        return _Nvml(
+            driver=driver,
+            uuid=known,
+            clock_hz=pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1e6,
+            memory_clock_hz=pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM) * 1e6,
+            bus_bit=pynvml.nvmlDeviceGetMemoryBusWidth(handle),
+        )
+    except pynvml.NVMLError:
+        return _Nvml(driver=driver, uuid=known)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _nvml_handle(pynvml: Any, identity: str) -> tuple[Any, str]:
+    """NVML's handle of the device, and its identity as NVML knows it; NVMLError if it knows no such device.
+
+    NVML tells GPUs and slices apart for certain, so where the driver's answers were misread it corrects them.
+    """
+    prefix, number = identity[:4], identity[4:]
+    try:
+        return pynvml.nvmlDeviceGetHandleByUUID(identity), identity
+    except pynvml.NVMLError:
+        other = ("GPU-" if prefix == "MIG-" else "MIG-") + number
+        return pynvml.nvmlDeviceGetHandleByUUID(other), other
+
+
+# ---- the CPU
+
+
+def _cpu(root: Path) -> Device:
+    """This machine's CPU; `root` stands for / in tests."""
+    everything = range(os.cpu_count() or 1)
+    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everything
+    cores = len({_text(_cpu_folder(root, n) / "topology/thread_siblings_list") or str(n) for n in usable})
+    limits = list(cgroup_limits(root))
+    cores = max(1, min([cores, *(int(quota) for quota, _ in limits if quota)]))
+    memory_byte = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    name = _field(_text(root / "proc/cpuinfo"), "model name") or platform.machine() or "unknown CPU"
+    return Device(
+        kind="cpu",
+        index=None,
+        name=name,
+        slug=f"cpu-{_slug(re.sub(r'[(](R|TM)[)]|CPU|Processor|@.*', ' ', name))}-{cores}-core",
+        id=_short(socket.gethostname()),
+        uuid="",
+        sm_count=cores,
+        cache_byte=_last_level_byte(root, usable),
+        memory_byte=min([memory_byte, *(limit for _, limit in limits if limit)]),
+        capability=None,
+        driver=platform.release(),
+        datasheet=None,
+    )
+
+
+def _cpu_folder(root: Path, number: int) -> Path:
+    return root / f"sys/devices/system/cpu/cpu{number}"
+
+
+def _last_level_byte(root: Path, usable: range | list[int]) -> int:
+    """Bytes of the outermost caches that these processors share, each counted once; 0 if unknown."""
+    found: dict[tuple[int, str], int] = {}
+    for number in usable:
+        for cache in _cpu_folder(root, number).glob("cache/index*"):
+            size = re.fullmatch(r"(\d+)([KMG])", _text(cache / "size"))
+            level = _text(cache / "level")
+            if size and level.isdigit() and _text(cache / "type") != "Instruction":
+                shared = _text(cache / "shared_cpu_list") or str(number)
+                found[int(level), shared] = int(size[1]) << {"K": 10, "M": 20, "G": 30}[size[2]]
+    outermost = max((level for level, _ in found), default=0)
+    return sum(size for (level, _), size in found.items() if level == outermost)
+
+
+def cgroup_limits(root: Path) -> Iterator[tuple[float, int]]:
+    """(cores, bytes) allowed by each control group this process is in, versions 2 and 1; 0: no limit."""
+    mount = root / "sys/fs/cgroup"
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        folder = mount / controllers / path.lstrip("/")
+        # In a container the path may be the host's and not exist here; its own limits stand at the mount.
+        for group in [folder, *folder.parents]:
+            if not group.is_relative_to(mount):
+                break
+            quota, _, period = _text(group / "cpu.max").partition(" ")
+            quota = quota or _text(group / "cpu.cfs_quota_us")
+            period = period or _text(group / "cpu.cfs_period_us")
+            limit = _text(group / "memory.max") or _text(group / "memory.limit_in_bytes")
+            cores = int(quota) / int(period) if quota.isdigit() and period.isdigit() else 0
+            yield cores, int(limit) if limit.isdigit() else 0
+
+
+# ---- text
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _field(text: str, key: str) -> str:
+    found = re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

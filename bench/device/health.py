@@ -1,0 +1,125 @@
+"""Whether a device is fit to be measured now: what disturbs before anything has begun.
+
+Asked by runs with nobody watching, while the device is idle: whoever is on it then is somebody else, and
+nothing that holds its clock back is our load's doing. What only makes numbers of another kind (a lowered
+power limit) or less steady is said; what makes them worthless refuses. A fact that is not told is no fault.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from bench.device.detect import Device, cgroup_limits
+from bench.device.nvml import NvmlGpu, limit_names
+
+HOT_C = 10.0
+"""An idle GPU this near to the temperature at which it slows down will be slowed down under load."""
+HOLDING = 0x008 | 0x020 | 0x040 | 0x080
+"""Clock event bits that an idle GPU in good order does not show: hardware and heat."""
+BUSY = 0.25
+"""Share of a CPU's processors that others used in the last minute, from which it is said."""
+WAITING = 0.10
+"""The same of the time in which some task waited for a processor, in the last ten seconds."""
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """One thing that speaks against measuring now."""
+
+    kind: str
+    """foreign processes | mig | power limit | persistence | temperature | clocks | load | pressure | quota"""
+    sentence: str
+    """Of the device, which it does not name."""
+    refuses: bool = False
+    """Whether nothing is to be measured in this state by a run with nobody watching."""
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def fitness(device: Device, nvml: Any = pynvml, root: Path = Path("/")) -> list[Unfit]:
+    """What speaks against measuring the device now; those that refuse first.
+
+    To be asked before a worker is started. `nvml` is the binding, `root` is where proc and sys are. A CPU is
+    never refused: every row tells what its neighbours took.
+    """
+    found = _cpu(root) if device.kind == "cpu" else _gpu(NvmlGpu(device.uuid, nvml))
+    return sorted(found, key=lambda one: not one.refuses)
+
+
+def _gpu(gpu: NvmlGpu) -> Iterator[Unfit]:
+    if there := gpu.processes():
+        yield Unfit("foreign processes", f"in use by {_who(there)}", refuses=True)
+    if gpu.mig() == "on":
+        yield Unfit("mig", "divided (MIG): its parts share what is measured", refuses=True)
+    limit_w = gpu.power_limit_w()
+    default_w = gpu.scaled("nvmlDeviceGetPowerManagementDefaultLimit", 1e-3)
+    if limit_w is not None and default_w is not None and abs(limit_w - default_w) >= 1:
+        yield Unfit("power limit", f"its power limit is {limit_w:.0f} W, its default {default_w:.0f} W")
+    if gpu.mode("nvmlDeviceGetPersistenceMode") == "off":
+        yield Unfit("persistence", "not in persistence mode: it starts anew for each worker")
+    margin_c, at_c = _margin_c(gpu), gpu.temperature_c()
+    if margin_c is not None and margin_c < HOT_C:
+        now = "" if at_c is None else f" ({at_c:.0f} °C)"
+        yield Unfit("temperature", f"idle and {margin_c:.0f} °C from slowing down for heat{now}")
+    if why := limit_names((gpu.clock_event_bits() or 0) & HOLDING):
+        yield Unfit("clocks", f"idle, and its clock is held back: {why}")
+
+
+def _margin_c(gpu: NvmlGpu) -> float | None:
+    """Degrees left until the GPU slows itself down; None where that is not told."""
+    told = gpu.ask("nvmlDeviceGetMarginTemperature")
+    if told is not None:
+        return float(told)
+    limit_c = gpu.ask("nvmlDeviceGetTemperatureThreshold", gpu.nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN)
+    at_c = gpu.temperature_c()
+    return None if limit_c is None or at_c is None else float(limit_c) - at_c
+
+
+def _who(pids: list[int]) -> str:
+    """`2 other processes (4711, and 1 that is not told)`."""
+    named = [str(pid) for pid in pids if pid]
+    if unknown := len(pids) - len(named):
+        named.append(f"{'and ' if named else ''}{unknown} whose number is not told")
+    return f"{len(pids)} other {'process' if len(pids) == 1 else 'processes'} ({', '.join(named)})"
+
+
+def _cpu(root: Path) -> Iterator[Unfit]:
+    processors = sum(line.startswith("cpu") for line in _lines(root / "proc/stat")) - 1
+    load = _number(_lines(root / "proc/loadavg"))
+    if load is not None and processors > 0 and load > BUSY * processors:
+        yield Unfit("load", f"busy in the last minute: load {load:.1f} on {processors} processors")
+    waited = _number(_lines(root / "proc/pressure/cpu"), "avg10=")
+    if waited is not None and waited > 100 * WAITING:
+        yield Unfit("pressure", f"tasks waited for it in {waited:.0f} % of the last ten seconds")
+    quota = min((cores for cores, _ in cgroup_limits(root) if cores), default=None)
+    allowed = _allowed(processors)
+    if quota is not None and quota < allowed:
+        yield Unfit("quota", f"under a quota: the time of {quota:g} of {allowed} processors")
+
+
+def _allowed(processors: int) -> int:
+    """Processors that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else max(1, processors)
+
+
+def _number(lines: list[str], key: str = "") -> float | None:
+    """The number of the first line's first word that begins with `key`; None if there is none."""
+    words = lines[0].split() if lines else []
+    try:
+        return float(next(word for word in words if word.startswith(key)).removeprefix(key))
+    except (StopIteration, ValueError):
+        return None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,188 @@
+"""Which packages this project needs and which of them are missing, answered before anything imports them.
+
+The list is pyproject.toml's. The project runs from its checkout without being installed, so there is no
+metadata of its own to read. Only the standard library is imported here: whatever else is missing, this works.
+
+    python -m bench.environment.dependencies [EXTRA...]
+
+Exit code 0, or 2 with a sentence that names all at once.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).parents[2]
+
+IMPORT_NAMES = {
+    "nvidia-ml-py": "pynvml",
+    "nvmath-python": "nvmath",
+    "pytest-benchmark": "pytest_benchmark",
+    "pytest-xdist": "xdist",
+    "PyYAML": "yaml",
+}
+"""Distribution -> the package it is imported as, where that is another name."""
+NOT_IMPORTED = ("aiconfigurator-core", "pandas-stubs", "scipy-stubs", "types-", "zizmor")
+"""Distributions (or how their names begin) that nothing imports: their metadata says if they are there."""
+RUNNING = ("nvidia-ml-py", "pytest", "pytest-benchmark", "torch", "triton")
+"""Needed only where something runs: reading, comparing and drawing results needs none of them."""
+
+_REQUIREMENT = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)(?P<version>[<>=!~][^;]*)?"
+    r"(; *platform_system == '(?P<system>\w+)')?"
+)
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One line of a list of dependencies."""
+
+    name: str
+    """Of the distribution, as pip knows it."""
+    version: str
+    """What the line says of the version, `>=2.7`; empty if nothing."""
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.version}"
+
+    @property
+    def import_name(self) -> str:
+        """The package that it is imported as."""
+        return IMPORT_NAMES.get(self.name, self.name.replace("-", "_"))
+
+    @property
+    def is_there(self) -> bool:
+        """Whether this interpreter finds it, without importing it."""
+        if self.name.startswith(NOT_IMPORTED):
+            return _version(self.name) is not None
+        try:
+            found = find_spec(self.import_name)
+        except (ImportError, ValueError):  # a finder that refuses, a module without a spec
+            return False
+        return found is not None and found.origin is not None  # a bare folder of that name is no package
+
+    @property
+    def too_old(self) -> str:
+        """The version that is there, if its metadata says that it is below the least; else empty."""
+        least, there = re.match(r">=([\d.]+)", self.version), _version(self.name)
+        if least is None or there is None or _numbers(there) >= _numbers(least[1]):
+            return ""
+        return there
+
+
+def required(
+    extras: Collection[str] = (), pyproject: Path = ROOT / "pyproject.toml"
+) -> Iterator[Requirement]:
+    """What the project needs on this system, with these of its extras.
+
+    KeyError for an extra that there is not, ValueError for a line of unknown form.
+    """
+    project = _project(pyproject)
+    lines = list(project["dependencies"])
+    for extra in extras:
+        lines += project["optional-dependencies"][extra]
+    for line in lines:
+        parts = _REQUIREMENT.fullmatch(line)
+        if parts is None:
+            raise ValueError(f"{pyproject}: {line!r} is not understood by {Path(__file__).name}")
+        if parts["system"] in (None, platform.system()):
+            yield Requirement(parts["name"], (parts["version"] or "").strip())
+
+
+def _project(pyproject: Path = ROOT / "pyproject.toml") -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads(pyproject.read_text())["project"]
+    return found
+
+
+def missing(extras: Collection[str] = (), without: Collection[str] = ()) -> list[Requirement]:
+    """Those that are not here or too old, but for the distributions named in `without`."""
+    return [one for one in required(extras) if one.name not in without and (not one.is_there or one.too_old)]
+
+
+def lacking_extras(implementations: Iterable[str]) -> Iterator[str]:
+    """A sentence for each missing extra that some of these implementations need: how many, how to get it.
+
+    An extra has the name of the implementation it is for, of which there may be variants (`cublaslt-best`).
+    """
+    counts = Counter(name.partition("-")[0] for name in implementations)
+    always = {one.name for one in required()}
+    for extra in _project()["optional-dependencies"]:
+        if extra in counts and (lacking := missing((extra,), without=always)):
+            cases = "1 case" if counts[extra] == 1 else f"{counts[extra]} cases"
+            names = ", ".join(map(str, lacking))
+            yield f"{cases} of {extra} will be unsupported without {names}: {pip_install(map(str, lacking))}"
+
+
+def sentence(lacking: Sequence[Requirement]) -> str:
+    """What is missing, for which interpreter, and the command that installs it; empty if nothing is."""
+    if not lacking:
+        return ""
+    names = ", ".join(f"{one} (here is {one.too_old})" if one.too_old else str(one) for one in lacking)
+    these = "this Python package is" if len(lacking) == 1 else "these Python packages are"
+    return f"{these} missing: {names}; install with: {pip_install(map(str, lacking))}"
+
+
+def pip_install(requirements: Iterable[str]) -> str:
+    """The command that installs these for the interpreter that runs, in the versions that were tested."""
+    words = [sys.executable, "-m", "pip", "install", "-c", str(ROOT / "constraints.txt"), *requirements]
+    return shlex.join(words)
+
+
+def refuse_if_missing(extras: Collection[str] = (), without: Collection[str] = ()) -> None:
+    """End this process with one sentence on standard error and exit code 2, if anything is missing."""
+    if said := sentence(missing(extras, without)):
+        _refuse(said)
+
+
+def child_environment(root: Path = ROOT) -> dict[str, str]:
+    """The environment with which a Python process finds the checkout at `root`, and all that this one finds.
+
+    The search path goes on whole, as torch hands it to its own compiling processes: parts of it may have been
+    put together while this process ran. The checkout comes first, so its `kernels` is the one imported.
+    Options that no environment carries (-E, -I, -s) are carried by leaving out and adding what they mean.
+    """
+    ignores = sys.flags.ignore_environment
+    environment = {k: v for k, v in os.environ.items() if not (ignores and k.startswith("PYTHON"))}
+    # An empty entry, and a relative one, mean the folder that this process is in.
+    paths = [str(root), *(os.path.abspath(path) for path in sys.path)]
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    if sys.flags.no_user_site:
+        environment["PYTHONNOUSERSITE"] = "1"
+    return environment
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """`2.13.0+cpu` -> (2, 13, 0); what is not a number ends it."""
+    leading = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, leading[0].split("."))) if leading else ()
+
+
+def _refuse(said: str) -> NoReturn:
+    print(f"error: {said}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+if __name__ == "__main__":
+    try:
+        refuse_if_missing(sys.argv[1:])
+    except KeyError as unknown:
+        _refuse(f"pyproject.toml has no extra {unknown.args[0]!r}")

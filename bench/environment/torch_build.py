@@ -1,0 +1,172 @@
+"""Which build of torch this machine's GPU driver can use, asked before gigabytes of it are downloaded.
+
+`make setup` runs this in the new environment, which has nothing but pip yet, so only the standard library is
+imported. What pip is to be given is printed on standard output, what a person should know on standard error:
+
+    python -m bench.environment.torch_build    exit code 0, or 2 with one sentence if no build would run here
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
+INDEX = "https://download.pytorch.org/whl/"
+MAJOR, MINOR = 75, 76
+"""CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR of cuda.h."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """One build of a torch release for Linux, and what it runs on."""
+
+    tag: str
+    """Of its version, and of the index that has it: `2.13.0+cu126`."""
+    cuda: tuple[int, int]
+    """The least CUDA version that the driver must support: that of minor version compatibility."""
+    driver: int
+    """The driver release with which that version came."""
+    oldest: tuple[int, int]
+    """The lowest compute capability that it has code for."""
+    newest: tuple[int, int]
+    """The highest; later ones of the same generation run its code too."""
+
+    def runs_on(self, machine: Machine) -> bool:
+        """Whether the driver loads it, and it has code for every GPU."""
+        return machine.cuda >= self.cuda and all(
+            self.oldest <= gpu and gpu[0] <= self.newest[0] for gpu in machine.capabilities
+        )
+
+
+BUILDS = {
+    "2.13.0": (
+        Build("cu130", (13, 0), 580, oldest=(7, 5), newest=(12, 0)),
+        Build("cu126", (12, 0), 525, oldest=(5, 0), newest=(9, 0)),
+    ),
+}
+"""torch release -> its builds, that of PyPI first.
+
+CUDA versions and architectures: the matrix of supported CUDA versions in pytorch's RELEASE.md (of 2.13: 12.6
+from Maxwell to Hopper, 13.0 from Turing to Blackwell). Least drivers: table 1 of
+https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html (13.x: 580, 12.x: 525).
+"""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the CUDA driver says of itself and of its GPUs."""
+
+    cuda: tuple[int, int]
+    """The newest CUDA version that it supports."""
+    capabilities: tuple[tuple[int, int], ...]
+    """Compute capability of each GPU."""
+
+
+class NoBuild(Exception):
+    """No build that can be had runs here. One sentence, with the ways out."""
+
+
+def machine(libcuda: str = "libcuda.so.1") -> Machine | None:
+    """What is here; None where there is no CUDA driver, or it has no GPU or fails: a CPU is then measured."""
+    try:
+        driver = ctypes.CDLL(libcuda)
+    except OSError:
+        return None
+    version, count = ctypes.c_int(), ctypes.c_int()
+    if driver.cuDriverGetVersion(ctypes.byref(version)) or driver.cuInit(0):
+        return None
+    if driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+        return None
+
+    def attribute(number: int, index: int) -> int:
+        value = ctypes.c_int()
+        driver.cuDeviceGetAttribute(ctypes.byref(value), number, index)
+        return value.value
+
+    gpus = range(count.value)  # a CUdevice is its ordinal number
+    cuda = (version.value // 1000, version.value % 1000 // 10)
+    return Machine(cuda, tuple((attribute(MAJOR, gpu), attribute(MINOR, gpu)) for gpu in gpus))
+
+
+def offered(tag: str) -> str:
+    """What the index of builds of this tag has, as pip lists it; empty if it cannot be asked."""
+    words = [sys.executable, "-m", "pip", "index", "versions", "torch", "--index-url", f"{INDEX}{tag}"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, timeout=120).stdout
+    except subprocess.TimeoutExpired:
+        return ""
+
+
+def chosen(release: str, here: Machine, look: Callable[[str], str] = offered) -> Build:
+    """The newest build of this release that runs here and can be had. NoBuild if there is none."""
+    usual, *others = BUILDS[release]
+    if usual.runs_on(here):
+        return usual
+    for build in others:
+        if build.runs_on(here) and re.search(rf"\b{re.escape(release)}\+{build.tag}\b", look(build.tag)):
+            return build
+    fitting = [build.tag for build in others if build.runs_on(here)]
+    had = (
+        f"{INDEX}{fitting[0]} does not offer {release}+{fitting[0]} here"
+        if fitting
+        else "no other build does"
+    )
+    raise NoBuild(
+        f"{_unfit(release, usual, here)}, and {had}. Update the driver, or use a Python that has a torch of "
+        "its own: make bench PYTHON_AS_IS=/usr/bin/python3"
+    )
+
+
+def _unfit(release: str, build: Build, here: Machine) -> str:
+    """Why PyPI's build does not run here, as a clause."""
+    built = f"torch {release} from PyPI is built for CUDA {build.cuda[0]}.{build.cuda[1]}"
+    if here.cuda < build.cuda:
+        return (
+            f"{built} and needs driver {build.driver} or later; the driver here supports "
+            f"CUDA {here.cuda[0]}.{here.cuda[1]} at most"
+        )
+    lacking = ", ".join(f"{a}.{b}" for a, b in sorted(set(here.capabilities)))
+    return f"{built} and has no code for compute capability {lacking}"
+
+
+def pip_words(
+    release: str, here: Machine | None, look: Callable[[str], str] = offered
+) -> tuple[list[str], str]:
+    """What pip installs here, and a sentence for whoever waits for it, empty if there is nothing to say.
+
+    With a GPU also what calls cuBLASLt (extra `cublaslt`). NoBuild if no torch would run here.
+    """
+    if here is None:
+        return ["--editable", ".[dev]"], ""
+    words, said = ["--editable", ".[dev,cublaslt]"], ""
+    build = chosen(release, here, look)
+    usual = BUILDS[release][0]
+    if build is not usual:
+        index = f"{INDEX}{build.tag}"
+        words += ["--extra-index-url", index]
+        said = f"{_unfit(release, usual, here)}. Instead {release}+{build.tag} is installed, from {index}"
+    return words, said
+
+
+def pinned() -> str:
+    """The torch release that constraints.txt asks for."""
+    found = re.search(r"^torch==(\S+)$", CONSTRAINTS.read_text(), re.MULTILINE)
+    assert found is not None, f"{CONSTRAINTS} pins no torch"
+    return found[1]
+
+
+if __name__ == "__main__":
+    try:
+        words, said = pip_words(pinned(), machine())
+    except NoBuild as reason:
+        print(f"error: {reason}", file=sys.stderr)
+        raise SystemExit(2) from None
+    if said:
+        print(said, file=sys.stderr)
+    print(*words)

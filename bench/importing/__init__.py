@@ -1,1 +1,0 @@
-"""Other people's timings as rows of ours, marked as theirs: public tables, and anybody's CSV."""

@@ -1,0 +1,1 @@
+"""Rows from other people's files, and ours in the formats of other tools."""

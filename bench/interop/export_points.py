@@ -1,0 +1,168 @@
+"""What is exported: every time that was measured here, under a name that stays the same from night to night.
+
+Other tools know a series by its name alone, so the name ends in a hash of all that makes a series here: a
+case under another protocol or clock, or on another GPU, is another series there too. Rows without a time and
+rows of other people are left out, and counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bench.judge.flags import flags
+from bench.judge.history.series import KEY, UNSAID
+from bench.model.ceilings import Ceilings, MixedCeilings, by_run, manner
+from bench.store.parquet import tables
+from bench.store.schema import FIELDS, Measurement
+
+SECONDS_PER_MICROSECOND = 1e-6
+DIGITS = 9
+"""Significant digits of an exported time: fewer than a double has, more than any clock."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One time of one series."""
+
+    row: Measurement
+    """With `status` ok and a median."""
+    group: str
+    """Device (a GPU by its unit), operator and implementation, a blank between."""
+    label: str
+    """The rest of the name: sweep, data type, parameters, manner, hash. No commas: tools split at them."""
+    flags: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The series. Equal for the same case measured in the same manner on the same device; else never."""
+        return f"{self.group} {self.label}"
+
+    @property
+    def microseconds(self) -> float:
+        """The median time of one launch."""
+        assert self.row.median_s is not None
+        return rounded(self.row.median_s / SECONDS_PER_MICROSECOND)
+
+
+class NothingToExport(ValueError):
+    """No row given can be exported; says why in one sentence."""
+
+
+@dataclass
+class Results:
+    """Result files, read one after the other: a year of them is more than fits into memory."""
+
+    paths: Sequence[Path]
+    left_out: Callable[[str], object] | None = None
+    """Is told of each file that cannot be read."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Rows so far, and how many of them were left out, by reason."""
+
+    def points(self) -> Iterator[Point]:
+        """Every time of these files.
+
+        StoreError as `bench.store.parquet.tables` raises it; at the end NothingToExport if there was none.
+        """
+        seen: set[tuple[str, str]] = set()
+        for _, table in tables(self.paths, self.left_out):
+            self.counts["all"] += len(table)
+            rows = self._timed(table)
+            roofs = _roofs(rows)
+            for row in rows:
+                roof = roofs.get((row.device_id, row.run_id, manner(row.cache, row.threads_asked)))
+                point = Point(row, _group(row), _label(row), tuple(flags(row, roof)))
+                key = (sys.intern(row.run_id), sys.intern(point.name))
+                # A run may be in two files, and older ones hold a ceiling's second look: the first counts.
+                if key in seen:
+                    self.counts["a time that its run has already"] += 1
+                    continue
+                seen.add(key)
+                yield point
+        if not seen:
+            raise NothingToExport(self._why_nothing())
+
+    def said(self) -> list[str]:
+        """What was left out so far, a sentence each."""
+        return [
+            f"left out: {self.counts[what]} of {self.counts['all']} rows: {what}"
+            for what in ("imported", "without a time", "a time that its run has already")
+            if self.counts[what]
+        ]
+
+    def _timed(self, table: pa.Table) -> list[Measurement]:
+        ours = table.filter(pc.is_null(table["source"]))
+        self.counts["imported"] += len(table) - len(ours)
+        timed = pc.and_(pc.equal(ours["status"], "ok"), pc.greater(ours["median_s"], 0.0))
+        some = ours.filter(pc.and_(timed, pc.is_finite(ours["median_s"])))
+        self.counts["without a time"] += len(ours) - len(some)
+        return [Measurement(**one) for one in some.select(list(FIELDS)).to_pylist()]
+
+    def _why_nothing(self) -> str:
+        if self.counts["all"] and self.counts["imported"] == self.counts["all"]:
+            return "all rows given are imported, and other people's times are not exported as ours"
+        return f"none of the {self.counts['all']} rows given has a time that was measured here"
+
+
+def latest(points: Iterable[Point]) -> tuple[list[Point], list[str]]:
+    """(of each series the time of its last run, what was left out). For formats of one time a series."""
+    last: dict[str, Point] = {}
+    count = 0
+    for point in points:
+        count += 1
+        kept = last.setdefault(point.name, point)
+        if point.row.run_id > kept.row.run_id:  # a run's name begins with its time
+            last[point.name] = point
+    older = count - len(last)
+    said = f"left out: {older} times of earlier runs: this format holds one a series"
+    return list(last.values()), [said] if older else []
+
+
+def rounded(value: float) -> float:
+    """The value to as many digits as are exported."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _roofs(rows: Sequence[Measurement]) -> dict[tuple[str, str, str], Ceilings]:
+    """(device_id, run_id, manner) -> what flags are held against; none of a run of mixed ceilings."""
+    runs: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
+    for row in rows:
+        runs[row.device_id, row.run_id].append(row)
+    found: dict[tuple[str, str, str], Ceilings] = {}
+    for key, run in runs.items():
+        with contextlib.suppress(MixedCeilings):  # a driver changed under a run that was resumed
+            found |= {(*key, how): ceilings for (_, _, how), ceilings in by_run(run).items()}
+    return found
+
+
+def _unit(row: Measurement) -> str:
+    """The GPU's own hash; a CPU has none."""
+    return row.device_id if row.device_kind == "cuda" else ""
+
+
+def _group(row: Measurement) -> str:
+    unit = _unit(row)
+    device = f"{row.device}@{unit[:8]}" if unit else row.device
+    return f"{device} {row.operator} {row.implementation}"
+
+
+def _label(row: Measurement) -> str:
+    parameters: dict[str, Any] = json.loads(row.parameters)
+    said = [row.sweep, row.dtype]
+    said += [f"{name}={value}" for name, value in parameters.items() if name != "dtype"]
+    said += [row.cache] + (["one-thread"] if row.threads_asked == "one" else [])
+    known = {column: getattr(row, column, None) for column in KEY}
+    key: list[Any] = [row.device, _unit(row)]
+    key += [UNSAID.get(column) if value is None else value for column, value in known.items()]
+    digest = hashlib.sha256(json.dumps(key, separators=(",", ":")).encode()).hexdigest()[:10]
+    return " ".join([*said, f"#{digest}"]).replace(",", ";")

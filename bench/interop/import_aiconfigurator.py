@@ -1,0 +1,206 @@
+"""Public timings of matrix products: the tables in the PyPI package aiconfigurator-core (Apache-2.0, NVIDIA).
+
+The package holds, for each GPU, what vLLM's bfloat16 linear layers took: torch.nn.functional.linear, x[m, k]
+times w[n, k] transposed. In the terms of kernels/gemm that is layout TN, with m and n exchanged. Its
+collector (collector/vllm/collect_gemm.py in the repository ai-dynamo/aiconfigurator) captures six layers,
+each with weights of its own, into a CUDA graph, replays it three times to warm up and six times between two
+events, and publishes the mean. So data is warm as far as the cache holds all six weights. x is normal, but
+the weights are left uninitialised: they draw less power than random ones, and the highest rates gain by it.
+
+Only files of data are read: the package is found, never imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bench.device.datasheet import find_datasheet
+from bench.interop.aiconfigurator_table import Timings, timings
+from bench.interop.imported_rows import (
+    FOLDER,
+    Imported,
+    ImportRefused,
+    device_columns,
+    foreign_row,
+    slug,
+    source_text,
+)
+from bench.spec import Problem, parameters_text
+from bench.store.schema import Measurement
+from bench.sweep import load as sweep
+
+MODULE, DISTRIBUTION = "aiconfigurator_core", "aiconfigurator-core"
+TABLES = "systems/data/*/gemm/vllm/*/gemm_perf.parquet"
+"""Below the package: one table a GPU and version of vLLM."""
+OPERATOR, IMPLEMENTATION = "gemm", "cublas"
+PARAMETERS: dict[str, Any] = {"dtype": "bfloat16", "layout": "TN"}
+"""What all its rows have in common."""
+WEIGHTS = 6
+"""Layers that take turns, each with weights of its own."""
+CALIBRATION = "ceilings/gemm_shapes"
+"""The sweep whose shapes calibrate the model: rows of these shapes are its rows."""
+OTHERS = "imported/aiconfigurator"
+"""The sweep of all other rows. It has no file."""
+SAMPLE = 300
+"""Rows of a sample beside the calibration shapes."""
+SEED = 6
+
+Find = Callable[[str], type[Problem]]
+
+
+@dataclass(frozen=True)
+class Package:
+    """The installed package: where its files are, and what it says of itself."""
+
+    folder: Path
+    version: str
+    licence: str
+
+    @classmethod
+    def installed(cls) -> Package:
+        """Find it without importing it. ImportRefused, with the command to install it, if it is not here."""
+        found = importlib.util.find_spec(MODULE)
+        try:
+            about = importlib.metadata.metadata(DISTRIBUTION)
+        except importlib.metadata.PackageNotFoundError:
+            found = None
+        if found is None or not found.submodule_search_locations:
+            raise ImportRefused(
+                f"the package {DISTRIBUTION}, which holds these timings, is not installed: "
+                f"pip install -c constraints.txt {DISTRIBUTION}"
+            )
+        licence = about["License-Expression"] or about["License"] or "licence unknown"
+        return cls(Path(found.submodule_search_locations[0]), about["Version"], licence)
+
+    @property
+    def tables(self) -> list[Path]:
+        """Every table of matrix products that it holds, by name."""
+        return sorted(self.folder.glob(TABLES))
+
+
+def calibration_shapes(find: Find) -> frozenset[str]:
+    """The shapes that calibrate the model, as `parameters` texts. SweepError if their sweep is unreadable."""
+    loaded = sweep.load_all(sweep.select(CALIBRATION), find, sm_count=1)
+    return frozenset(parameters_text(case.problem.parameters()) for one in loaded for case in one.cases)
+
+
+@dataclass(frozen=True)
+class Import:
+    """How one package is imported, and where to."""
+
+    package: Package
+    find: Find
+    """The problem of an operator."""
+    calibration: frozenset[str]
+    """As `calibration_shapes` gives them."""
+    results: Path
+    """The folder of results; of a sample the folder of samples."""
+    sample: bool = False
+    """Keep only the calibration shapes and SAMPLE others of each table."""
+
+    def devices(self, say: Callable[[str], object]) -> Iterator[Imported]:
+        """Each GPU's rows, table by table. `say` is told what is left out, a sentence each.
+
+        ImportRefused if nothing at all could be read.
+        """
+        none = True
+        for path in self.package.tables:
+            try:
+                for one in timings(path, say):
+                    none = False
+                    yield self._imported(one, str(path.relative_to(self.package.folder)))
+            except ImportRefused as refusal:
+                say(str(refusal))
+        if none:
+            raise ImportRefused(f"{self.package.folder}: holds no {TABLES} that could be imported")
+
+    def _imported(self, found: Timings, where: str) -> Imported:
+        run_id = f"{DISTRIBUTION}-{self.package.version}-vllm-{found.version}-{slug(found.device)}"
+        folder = self.results / FOLDER / slug(found.device)
+        shapes, texts, drawn = found.shapes, self._texts(found.shapes), ""
+        if self.sample:
+            calibrating = np.array([text in self.calibration for text in texts])
+            kept = sampled(shapes, calibrating)
+            folder, run_id = self.results / slug(found.device), f"{run_id}-sample"
+            drawn = f"a sample: {kept.sum()} of {len(shapes)} rows, all that calibrate and {SAMPLE} drawn"
+            shapes, texts = shapes[kept], [text for text, keep in zip(texts, kept, strict=True) if keep]
+        who = f"{DISTRIBUTION} {self.package.version}, vLLM {found.version}"
+        return Imported(
+            folder / f"{run_id}.parquet",
+            self._rows(
+                shapes,
+                texts,
+                {
+                    "run_id": run_id,
+                    "source": source_text(who, where, f"{self.package.licence}, NVIDIA", drawn),
+                    "libraries": f"vLLM {found.version} and its cuBLAS",
+                    **{"protocol": who, "clock": "graph", "cache": "warm", "ring_slots": WEIGHTS},
+                    "fill": "x normal, weights uninitialised",
+                    **device_columns(found.device, "cuda", find_datasheet(found.device)),
+                },
+            ),
+        )
+
+    def _texts(self, shapes: pd.DataFrame) -> list[str]:
+        """The canonical text of each row's parameters."""
+        least: dict[str, Any] = PARAMETERS | dict.fromkeys("mnk", 1)
+        same = self.find(OPERATOR)(**least).parameters()
+        rows = zip(*(size.tolist() for size in _sizes(shapes).values()), strict=True)
+        return [parameters_text(same | dict(zip("mnk", sizes, strict=True))) for sizes in rows]
+
+    def _rows(self, shapes: pd.DataFrame, texts: Collection[str], same: dict[str, Any]) -> list[Measurement]:
+        # One problem with arrays for sizes: 35,000 counts by the formulas of one. It is made without the
+        # checks of a single problem: that sizes are whole and above zero was seen to when they were read.
+        sizes = _sizes(shapes)
+        every: dict[str, Any] = PARAMETERS | sizes
+        problem = self.find(OPERATOR).model_construct(**every)
+        said = problem.facts(IMPLEMENTATION)
+        sized = ("flop", "byte", "moved", "product")
+        counted = {name: count for name, count in said.items() if name.startswith(sized)}
+        m, n, k = sizes.values()
+        counted["ring_byte"] = (WEIGHTS * m * k + k * n + m * n) * problem.item_byte
+        columns = {name: np.broadcast_to(count, len(shapes)).tolist() for name, count in counted.items()}
+        columns["median_s"] = shapes["seconds"].tolist()
+        columns["parameters"] = list(texts)
+        columns["sweep"] = [CALIBRATION if text in self.calibration else OTHERS for text in texts]
+        rows = zip(*columns.values(), strict=True)
+        return [foreign_row({**said, **same, **dict(zip(columns, values, strict=True))}) for values in rows]
+
+
+def _sizes(shapes: pd.DataFrame) -> dict[str, npt.NDArray[np.int64]]:
+    """m, n, k as kernels/gemm has them: the layer's outputs (their n) are BLAS's m, the rows of x its n."""
+    theirs = {"m": "n", "n": "m", "k": "k"}
+    return {ours: shapes[name].to_numpy(dtype=np.int64) for ours, name in theirs.items()}
+
+
+def sampled(shapes: pd.DataFrame, calibrating: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which rows a sample keeps: those that calibrate, and SAMPLE others evenly over the octaves of FLOP.
+
+    The octaves take turns, each giving its next shape in the order of a hash of SEED and the shape. So the
+    choice is the same every time, and the same in two tables that hold the same shapes.
+    """
+    octaves: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for place, (m, n, k) in enumerate(zip(*_sizes(shapes).values(), strict=True)):
+        if not calibrating[place]:
+            rank = hashlib.sha256(f"{SEED} {m} {n} {k}".encode()).hexdigest()
+            octaves[int(math.log2(float(m) * n * k))].append((rank, place))
+    turns = sorted(
+        (turn, octave, place)
+        for octave, ranked in octaves.items()
+        for turn, (_, place) in enumerate(sorted(ranked))
+    )
+    kept = calibrating.copy()
+    kept[[place for _, _, place in turns[:SAMPLE]]] = True
+    return kept

@@ -1,0 +1,218 @@
+"""Anybody's own numbers: a CSV file in, rows out. Every mistake is found before anything is written.
+
+Columns of the file (results/README.md has an example):
+
+    device operator implementation dtype             which case, on what; the device as its driver calls it
+    seconds | microseconds                           its time
+    the operator's parameters                        m, n, k, layout ...; empty where an operator has none
+    low_s high_s                                     the ends of its 95 % interval, seconds
+    sweep cache threads device_kind configuration    as the columns of a result of that name
+    source note library date driver                  who measured it, with what, and when
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from pydantic import ValidationError
+
+from bench.device.datasheet import Datasheet, datasheets
+from bench.interop.csv_cells import Line, lines, value
+from bench.interop.imported_rows import (
+    FOLDER,
+    Imported,
+    ImportRefused,
+    device_columns,
+    foreign_row,
+    slug,
+    source_text,
+)
+from bench.spec import DeviceKind, Problem, parameters_text
+from bench.store.schema import Measurement
+from bench.sweep.grammar import Cache, nearest, unknown, worded
+
+Find = Callable[[str], type[Problem]]
+
+NEEDED = ("device", "operator", "implementation", "dtype")
+TIMES: Mapping[str, float] = {"seconds": 1.0, "microseconds": 1e-6}
+"""Column of the time -> seconds of its unit."""
+MORE = (
+    *("low_s", "high_s", "sweep", "cache", "threads", "device_kind", "configuration"),
+    *("source", "note", "library", "date", "driver"),
+)
+SWEEP = "imported/csv"
+_NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
+
+
+def imported(
+    file: Path, results: Path, operators: Collection[str], find: Find
+) -> tuple[list[Imported], list[str]]:
+    """(each device's rows and where they belong below `results`, remarks for the person).
+
+    The run's name is a hash of the file, so that the same file is known again. ImportRefused names the line.
+    """
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ImportRefused(f"{file}: cannot be read: {error.strerror}") from error
+    names, found = lines(file, data)
+    _check_columns(file, names, {name: find(name) for name in operators})
+    reader = _Reader(
+        f"csv-{hashlib.sha256(data).hexdigest()[:12]}",
+        operators,
+        find,
+        {name: sheet for sheet in datasheets() for name in sheet.match},
+    )
+    by_device: dict[str, list[Measurement]] = defaultdict(list)
+    seen: dict[tuple[str, str], int] = {}
+    for line in found:
+        row = reader.row(line)
+        by_device[row.device].append(row)
+        if (other := by_device[row.device][0].device_name) != row.device_name:
+            raise line.refuse(f"{row.device_name!r} was {other!r} further up; write one device one way")
+        first = seen.setdefault((row.device, row.case), line.number)
+        if first != line.number:
+            raise line.refuse(f"is the case of line {first} again; one line a case")
+    if not by_device:
+        raise ImportRefused(f"{file}: has no line below its first")
+    remarks = [
+        f"{rows[0].device_name}: no file in bench/device/datasheets has this name: "
+        "SMs, cache and peaks are unknown"
+        for rows in by_device.values()
+        if rows[0].device_kind == "cuda" and rows[0].device_name not in reader.sheets
+    ]
+    folder = results / FOLDER
+    return [
+        Imported(folder / device / f"{reader.run_id}.parquet", rows) for device, rows in by_device.items()
+    ], remarks
+
+
+def _check_columns(file: Path, names: list[str], problems: Mapping[str, type[Problem]]) -> None:
+    """That no column is missing and that each is one that means something."""
+    parameters = {name for problem in problems.values() for name in problem.model_fields}
+    possible = dict.fromkeys([*NEEDED, *TIMES, *MORE, *sorted(parameters)])
+    for name in names:
+        if name not in possible:
+            there = ", ".join(possible) + nearest(name, possible)
+            raise ImportRefused(f"{file}:1: no column is called {name!r}; there is {there}")
+    if lacking := [name for name in NEEDED if name not in names]:
+        raise ImportRefused(f"{file}:1: lacks the column {lacking[0]}; every file has {', '.join(NEEDED)}")
+    if len(TIMES.keys() & set(names)) != 1:
+        raise ImportRefused(f"{file}:1: one column is the time, {' or '.join(TIMES)}")
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Makes rows of lines, knowing all that does not change from line to line."""
+
+    run_id: str
+    operators: Collection[str]
+    find: Find
+    sheets: Mapping[str, Datasheet]
+    """By the names that drivers give."""
+
+    def row(self, line: Line) -> Measurement:
+        """ImportRefused if anything in the line is wrong."""
+        problem, name = self._problem(line), line.needed("implementation")
+        try:
+            problem.implementation(name)
+        except LookupError as error:
+            raise line.refuse(str(error.args[0])) from error
+        device, sheet = line.needed("device"), self.sheets.get(line.needed("device"))
+        if not slug(device):
+            raise line.refuse(f"device {device!r} has no letter or digit")
+        kind = _kind(line, problem, name, sheet)
+        if missing := problem.missing(name, kind, sheet.capability if sheet else None):
+            raise line.refuse(missing)
+        low_s, median_s, high_s = _times(line)
+        cells = line.cells.get
+        who = cells("source", line.file.name)
+        return foreign_row(
+            {
+                **problem.facts(name),
+                **device_columns(device, kind, sheet),
+                **{"parameters": parameters_text(problem.parameters()), "sweep": _sweep(line)},
+                **{"run_id": self.run_id, "protocol": f"{who}, imported", "cache": _cache(line)},
+                **{"median_s": median_s, "low_s": low_s, "high_s": high_s},
+                "source": source_text(who, f"{line.file.name} ({self.run_id})", cells("note", "")),
+                **{"libraries": cells("library", ""), "driver": cells("driver", "")},
+                **{"configuration": cells("configuration", ""), "utc": line.day("date")},
+                "threads": line.count("threads", 1),
+            }
+        )
+
+    def _problem(self, line: Line) -> Problem:
+        operator = line.needed("operator")
+        if operator not in self.operators:
+            there = ", ".join(self.operators) + nearest(operator, self.operators)
+            raise line.refuse(f"no operator {operator!r}; there is {there}")
+        return _problem(line, self.find(operator))
+
+
+def _problem(line: Line, kind: type[Problem]) -> Problem:
+    """The problem of the line's parameters."""
+    given = {name: value(line.cells[name]) for name in kind.model_fields if name in line.cells}
+    fixed = {*NEEDED, *TIMES, *MORE}
+    if other := [name for name in line.cells if name not in fixed and name not in kind.model_fields]:
+        raise line.refuse(unknown("parameter", other[0], kind.operator, kind.model_fields))
+    try:
+        return kind(**cast("dict[str, Any]", given))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else kind.operator
+        if first["type"] == "missing":
+            raise line.refuse(f"{kind.operator} needs {name}") from error
+        raise line.refuse(worded(first, name)) from error
+
+
+def _kind(line: Line, problem: Problem, implementation: str, sheet: Datasheet | None) -> DeviceKind:
+    """CPU or GPU: as the line says, else a GPU that we know, else what its implementation needs."""
+    runs_on = problem.implementation(implementation).devices
+    said = line.cells.get("device_kind")
+    if said is None and sheet is None and len(runs_on) > 1:
+        raise line.refuse(
+            f"{implementation} runs on {' and '.join(runs_on)}, and bench/device/datasheets knows no "
+            f"{line.cells['device']!r}: say which it is in a column device_kind"
+        )
+    if said is None:
+        return "cuda" if sheet else runs_on[0]
+    if said not in get_args(DeviceKind):
+        raise line.refuse(f"device_kind is one of {', '.join(get_args(DeviceKind))}, not {said!r}")
+    if sheet is not None and said != "cuda":
+        raise line.refuse(f"device_kind is {said}, but {sheet.name} is a GPU: leave it empty or give cuda")
+    return cast("DeviceKind", said)
+
+
+def _times(line: Line) -> tuple[float | None, float, float | None]:
+    """(low, median, high), seconds; the ends are None where no interval is given."""
+    ((column, unit_s),) = [(name, unit) for name, unit in TIMES.items() if name in line.cells] or [("", 0.0)]
+    median_s = line.seconds(column, unit_s) if column else None
+    if median_s is None:
+        raise line.refuse("has no time")
+    low_s, high_s = line.seconds("low_s"), line.seconds("high_s")
+    if (low_s is None) != (high_s is None):
+        raise line.refuse("an interval has two ends: give low_s and high_s, or neither")
+    if low_s is not None and high_s is not None and not low_s <= median_s <= high_s:
+        raise line.refuse(f"low_s {low_s:g} and high_s {high_s:g} do not enclose the time, {median_s:g} s")
+    return low_s, median_s, high_s
+
+
+def _sweep(line: Line) -> str:
+    name = line.cells.get("sweep", SWEEP)
+    if not _NAME.fullmatch(name) or ".." in name.split("/"):
+        raise line.refuse(f"sweep {name!r}: a name is letters, digits and _ . + -, with / between folders")
+    return name
+
+
+def _cache(line: Line) -> str:
+    """Warm unless the file says that each launch found its data in memory: most tools repeat a launch."""
+    found = line.cells.get("cache", "warm")
+    if found not in get_args(Cache):
+        raise line.refuse(f"cache is one of {', '.join(get_args(Cache))}, not {found!r}")
+    return found

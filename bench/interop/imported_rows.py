@@ -1,0 +1,81 @@
+"""What every imported row has in common: who measured it, on what, which counts, and where its file lies.
+
+An imported row has one time. It has no samples and no interval, its clocks are unknown, and its `source` says
+who measured it. What nobody knows is null, or an empty text where a column must not be null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.device.datasheet import Datasheet
+from bench.spec import DeviceKind
+from bench.store.parquet import write
+from bench.store.schema import Measurement
+
+FOLDER = "imported"
+"""Below a folder of results: apart from what was measured there."""
+UNKNOWN = ("utc", "commit", "driver", "torch", "triton", "libraries", "clock", "fill")
+"""Columns that must not be null and that nobody may know."""
+
+
+class ImportRefused(ValueError):
+    """Something that cannot be imported, worded for the person who gave it."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One device's rows of one import, and the file that they belong in."""
+
+    path: Path
+    rows: Sequence[Measurement]
+
+    def save(self) -> bool:
+        """Write the file; False if it is there already. StoreError if it cannot be written."""
+        if self.path.exists():
+            return False
+        write(self.path, self.rows)
+        return True
+
+    def __str__(self) -> str:
+        """For a person: `results/.../one.parquet: 35742 rows of NVIDIA H200`."""
+        return f"{self.path}: {len(self.rows)} rows of {self.rows[0].device_name}"
+
+
+def slug(name: str) -> str:
+    """A name in lower case, fit for a folder: what bench/device/detect.py makes of a GPU's."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def source_text(who: str, *more: str) -> str:
+    """The column `source`: who measured, a semicolon, then the rest. Who is told apart by the first part."""
+    return "; ".join([_line(who).replace(";", ","), *(_line(one) for one in more if one.strip())])
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def device_columns(name: str, kind: DeviceKind, sheet: Datasheet | None) -> dict[str, Any]:
+    """Columns of a device by the name that its driver gives it; counts are 0 where it has no datasheet."""
+    return {
+        "device": slug(name),
+        "device_name": name,
+        "device_kind": kind,
+        "device_id": "",
+        "sm_count": sheet.sm_count if sheet else 0,
+        "cache_byte": sheet.l2_byte if sheet else 0,
+        "threads": 1,
+    }
+
+
+def foreign_row(columns: Mapping[str, Any]) -> Measurement:
+    """A row with these columns; what is not among them is unknown. It needs `run_id` and `source`."""
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("utc", "commit", "driver", "torch", "triton", "libraries", "clock", "fill"), ""
+    )
+    return Measurement(**(nothing | {"seed": 0, "status": "ok"} | dict(columns)))

@@ -1,0 +1,124 @@
+"""Which facts two rows must share before their times are compared, and which are only told.
+
+A blocking fact changes times by itself (another device, protocol, clock, driver ...): where it differs, a
+difference in time says nothing about the kernel. Who wants to know what that very fact does names it, and it
+is waved through. The versions of libraries and the commit never block: they are what people compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from bench.store.schema import Measurement
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing that was so when a row was measured."""
+
+    name: str
+    """What a person calls it, and what `--across` takes."""
+    column: str
+    kinds: tuple[str, ...] = ("cpu", "cuda")
+    """Kinds of device for which it means anything."""
+    shown: Callable[[Any], str] = str
+    """The value as text; equal texts are equal facts."""
+    absent: str | None = None
+    """What a row without a value says; None: that it does not know."""
+
+
+OURS = "roofbench"
+"""Who measured a row that names nobody."""
+
+
+def _who(source: str) -> str:
+    """Who measured, without the file that it was found in: files differ from device to device."""
+    return source.partition(";")[0]
+
+
+BLOCKING = (
+    Fact("source", "source", shown=_who, absent=OURS),
+    Fact("device", "device"),
+    # Two cards of one model differ by a few percent. On a CPU this is the host's name, and no identity.
+    Fact("unit", "device_id", ("cuda",)),
+    Fact("driver", "driver"),
+    Fact("protocol", "protocol"),
+    Fact("regime", "regime"),
+    Fact("clock", "clock"),
+    Fact("cache", "cache"),
+    Fact("threads", "threads", shown=lambda value: f"{value:.0f}"),
+    Fact("inputs", "fill"),  # what the numbers are changes the power, and that the clock
+    Fact("power-limit", "power_limit_w", ("cuda",), lambda watt: f"{watt:.0f} W"),
+    Fact("ecc", "ecc", ("cuda",)),
+    Fact("mig", "mig", ("cuda",)),
+    Fact("persistence", "persistence", ("cuda",)),
+    # GPUs that are timed together share power, cooling and host. Older rows were all timed alone.
+    Fact("concurrent-gpus", "concurrent_gpus", ("cuda",), lambda count: f"{count:.0f}", absent="1"),
+    Fact("governor", "governor", ("cpu",)),
+)
+"""Rows that differ in one of these are not compared."""
+TOLD = (
+    Fact("commit", "commit"),
+    Fact("torch", "torch"),
+    Fact("triton", "triton"),
+    Fact("libraries", "libraries"),
+    Fact("host", "device_id", ("cpu",)),
+)
+"""Rows that differ in these are compared, and the difference is told."""
+SOFTWARE = tuple(
+    fact for fact in (*BLOCKING, *TOLD) if fact.name in ("driver", "torch", "triton", "libraries")
+)
+"""What the speed of a library's kernel depends on, but for the machine itself."""
+WITH_DEVICE = ("unit", "threads", "power-limit")
+"""Facts that go with the device: whoever compares devices compares these. (One thread or all is another
+matter: that is part of the case.)"""
+WITH_SOURCE = ("protocol", "regime", "clock", "cache", "inputs")
+"""Facts that go with who measured: nobody else has our protocol."""
+
+
+class Difference(NamedTuple):
+    """A fact in which two rows differ, as text."""
+
+    fact: str
+    before: str
+    after: str
+
+
+def waved(across: Collection[str]) -> frozenset[str]:
+    """The blocking facts that these names wave through; ValueError for a name that is none of them."""
+    there = [fact.name for fact in BLOCKING]
+    for name in across:
+        if name not in there:
+            told = " (it never blocks)" if name in [fact.name for fact in TOLD] else ""
+            raise ValueError(f"--across {name}: no fact that blocks{told}; there is {', '.join(there)}")
+    also = (WITH_DEVICE if "device" in across else ()) + (WITH_SOURCE if "source" in across else ())
+    return frozenset(across) | frozenset(also)
+
+
+def value(row: Measurement, fact: Fact) -> str | None:
+    """The fact as text; None where the row does not know it, or it means nothing on this kind of device."""
+    if row.device_kind not in fact.kinds:
+        return None
+    found = getattr(row, fact.column)
+    if found is None or found != found or found == "":  # None in a row, NaN in a DataFrame
+        return fact.absent
+    return fact.shown(found)
+
+
+def differing(before: Measurement, after: Measurement) -> tuple[list[Difference], list[str]]:
+    """(blocking facts in which two rows differ, blocking facts that one of them or both do not know)."""
+    found, unknown = [], []
+    for fact in BLOCKING:
+        if before.device_kind not in fact.kinds and after.device_kind not in fact.kinds:
+            continue
+        one, other = value(before, fact), value(after, fact)
+        if one is None or other is None:
+            # Of a CPU and a GPU each lacks some of the other's facts; that they differ says the device.
+            if before.device_kind == after.device_kind:
+                unknown.append(fact.name)
+        elif one != other:
+            found.append(Difference(fact.name, one, other))
+    return found, unknown

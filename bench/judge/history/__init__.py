@@ -1,0 +1,1 @@
+"""Many nights of one device: what really changed."""

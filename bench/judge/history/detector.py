@@ -1,0 +1,285 @@
+"""What really changed from night to night: the machine, classes of series, single series.
+
+Of each night, in this order:
+
+1. **The machine.** How far the ceilings of a bound (libraries' kernels, none of ours) departed from their own
+   rolling medians is how far the machine moved. It is taken off every series of that bound, as far as it
+   stands out of its own noise: noise taken off three thousand series at once would move them all together.
+2. **Classes**, an implementation of an operator each: the mean departure of its members from their own
+   rolling medians, a quarter of them cut off on either side, so that neither one member nor a night's odd
+   ones move it, and a changed set of members is no change.
+3. **Single series** that no open change of their class explains.
+
+All three by one rule (history_watch.py): the last nights, two at least, stand out on one side by more than
+chance explains, at Benjamini and Hochberg's rate over all rows looked at, and by more than a floor. A change
+is open until two nights running are back, or for seven nights more: then it is the new normal. Nothing is
+held against nights of another segment; doubted and missing nights are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from bench.judge.history.monitor import HALF_TO_SIGMA, Ending, Found, Open, Track, Watch
+from bench.judge.history.rolling import LEAST, NEVER, Window
+from bench.judge.history.series import Flags, Floats, History
+
+Kind = Literal["machine", "class", "series"]
+BOUNDS = ("memory", "core")
+
+FLOOR = float(np.log1p(0.02))
+"""A series' change of less than 2 % is raised by nobody ..."""
+CLASS_FLOOR = float(np.log1p(0.01))
+"""... a class's of 1 %."""
+ODD = 0.05
+"""Share of a series' nights that are taken to be odd with nothing changed, before there are counts ..."""
+FEW_ODD = 0.01
+"""... and of a class's and the machine's, whose odd members are cut off."""
+LEAST_MEMBERS = 3
+"""Members that make a class's mean."""
+TRIMMED = 0.25
+"""Share of the members cut off on either side."""
+NOISE_KEPT = 1.5
+"""Standard deviations up to which the ceilings' movement is noise and taken off nothing."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change that two nights running, or more, confirmed."""
+
+    kind: Kind
+    name: str
+    """memory | core (machine), operator and implementation (class), all of the case (series)."""
+    row: int
+    """Of `history.series` (series), of `Judged.classes` (class); 0 memory, 1 core (machine)."""
+    began: int
+    """Index of the first night of it."""
+    raised: int
+    """Index of the night that confirmed it: the alarm."""
+    ended: int | None
+    """Index of the night that ended it; None while it is open."""
+    ending: Ending | None
+    """Back in the old band; held for a week, so the new normal; its segment ended; unmeasured for a month."""
+    effect: float
+    """ln(level since / level before); > 0 is slower."""
+    noise: float
+    """Half of the band before it, ln: effect / noise is how far it stands out."""
+    members: tuple[int, ...]
+    """Of a class and of the machine: rows of `history.series` that moved with it."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A history, and what is to be said of it."""
+
+    history: History
+    machine: Track
+    """[2, nights]: memory, core; the median departure of the ceilings, ln."""
+    series: Track
+    """[series, nights]; ln seconds less what the machine moved. Ceilings as they are."""
+    classes: pd.DataFrame
+    """A row for each: operator, implementation, count (of its series)."""
+    by_class: Track
+    """[classes, nights]; the mean departure of the members, ln."""
+    steps: tuple[Step, ...]
+    """Of all nights, in the order they were raised, the largest effect first within a night."""
+    short: Flags
+    """[series] too few nights so far to be judged tonight."""
+
+
+def judged(history: History) -> Judged:
+    """The history night by night; of each night only what was known by then is used."""
+    return _Judge(history).judged()
+
+
+def label(series: pd.DataFrame, row: int) -> str:
+    """A series in words: operator, implementation, dtype, parameters, and what is not as usual."""
+    one = series.iloc[row]
+    words = [str(one["operator"]), str(one["implementation"]), str(one["dtype"]), _sizes(one["parameters"])]
+    words += [str(one["direction"])] if f"direction={one['direction']}" not in words[-1] else []
+    words += ["warm"] if one["cache"] == "warm" else []
+    words += ["one thread"] if one["threads_asked"] == "one" else []
+    return " ".join(word for word in words if word)
+
+
+def _sizes(parameters: object) -> str:
+    try:
+        read = json.loads(str(parameters))
+    except ValueError:
+        return str(parameters)
+    if not isinstance(read, dict):
+        return str(parameters)
+    return " ".join(f"{name}={value}" for name, value in read.items() if name != "dtype")
+
+
+class _Judge:
+    """The state from one night to the next."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        table = history.series
+        count, nights = len(table), len(history.nights)
+        self.ceiling: Flags = table["ceiling"].to_numpy(dtype=np.bool_)
+        self.bound = np.where(table["bound"].to_numpy() == "memory", 0, 1)
+        self.values: Floats = np.where(history.doubted, np.nan, history.log_s)
+        self.classes, self.class_of = _classes(table)
+        self.machine = Watch(2, nights, FLOOR, FEW_ODD)
+        self.by_class = Watch(len(self.classes), nights, CLASS_FLOOR, FEW_ODD)
+        self.series = Watch(count, nights, FLOOR, ODD)
+        self.probes = Window(count)
+        """Of the ceilings, less what of the machine's movement has become normal."""
+        self.normal: Floats = np.zeros(2)
+        """What has, ln."""
+        self.members = [np.flatnonzero(self.class_of == which) for which in range(len(self.classes))]
+        self.found: list[tuple[Kind, Open]] = []
+
+    def judged(self) -> Judged:
+        segment = self.history.nights[0].segment if self.history.nights else 0
+        for night, one in enumerate(self.history.nights):
+            if one.segment != segment:
+                segment = one.segment
+                self._new_segment(night)
+            self._night(night)
+        counts = self.series.window.usual().nights
+        return Judged(
+            history=self.history,
+            machine=self.machine.track,
+            series=self.series.track,
+            classes=self.classes,
+            by_class=self.by_class.track,
+            steps=tuple(self._steps()),
+            short=np.asarray(counts < LEAST),
+        )
+
+    def _new_segment(self, night: int) -> None:
+        for watch in (self.machine, self.by_class, self.series):
+            watch.restart(night)
+        self.probes.restart(night)
+        self.normal[:] = 0
+
+    def _night(self, night: int) -> None:
+        values = self.values[:, night]
+        moved = self._machine(night, values)
+        own = np.where(self.ceiling, values, values - moved[self.bound])
+        self.series.look(night, own, self.history.half[:, night])
+        self.by_class.look(night, self._means(), np.full(len(self.classes), np.nan))
+        for found in self.by_class.found(np.ones(len(self.classes), dtype=np.bool_)):
+            self._raise_class(night, found)
+        for found in self.series.found(~self.ceiling):
+            if not self._joins(found):
+                self.found.append(("series", self.series.raise_(night, found)))
+        self._end(night)
+
+    def _machine(self, night: int, values: Floats) -> Floats:
+        """How far the machine moved since the segment began, [memory, core], ln; noise left out."""
+        less = np.where(self.ceiling, values - self.normal[self.bound], np.nan)
+        usual = self.probes.usual()
+        departed = less - usual.centre
+        by: Floats = np.full(2, np.nan)
+        blur: Floats = np.zeros(2)
+        for which in range(2):
+            there = (self.bound == which) & ~np.isnan(departed)
+            if there.any():
+                by[which] = np.median(departed[there])
+                blur[which] = np.median(usual.sigma[there]) * np.sqrt(np.pi / 2 / there.sum())
+        self.probes.push(less, night)
+        self.machine.look(night, by, blur / HALF_TO_SIGMA)
+        for found in self.machine.found(np.ones(2, dtype=np.bool_)):
+            self.found.append(("machine", self.machine.raise_(night, found)))
+            self.probes.until[(self.bound == found.row) & self.ceiling] = found.began
+        level = np.array(
+            [self.machine.open[which].effect if which in self.machine.open else 0.0 for which in (0, 1)]
+        )
+        noise = NOISE_KEPT * np.fmax(self.machine.sigma, blur)
+        rest = by - level
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(np.abs(rest) > noise, 1 - (noise / rest) ** 2, 0.0)
+        return np.asarray(self.normal + level + np.where(np.isnan(rest), 0.0, share * rest))
+
+    def _means(self) -> Floats:
+        """Of each class tonight, the trimmed mean of its members' departures, ln; NaN for too few."""
+        means = np.full(len(self.classes), np.nan)
+        for which, rows in enumerate(self.members):
+            there = self.series.departed[rows]
+            there = np.sort(there[~np.isnan(there)])
+            if len(there) >= LEAST_MEMBERS:
+                cut = max(1, int(TRIMMED * len(there)))
+                means[which] = there[cut : len(there) - cut].mean()
+        return means
+
+    def _raise_class(self, night: int, found: Found) -> None:
+        one = self.by_class.raise_(night, found)
+        self.found.append(("class", one))
+        free = [int(row) for row in self.members[found.row] if row not in self.series.open]
+        with_it = self.series.recent(free, found.began) / found.effect > 0.5
+        one.members.update(row for row, moved in zip(free, with_it, strict=True) if moved)
+        self.series.hide(one.members, one)
+
+    def _joins(self, found: Found) -> bool:
+        """Whether an open change of its class explains a series' change; it is then part of that one."""
+        one = self.by_class.open.get(int(self.class_of[found.row]))
+        if one is None or found.effect * one.effect <= 0:
+            return False
+        if abs(found.effect) > abs(one.effect) + found.noise:
+            return False
+        one.members.add(found.row)
+        self.series.hide([found.row], one)
+        return True
+
+    def _end(self, night: int) -> None:
+        for one in self.series.end(night):
+            self.series.release([one.found.row], one, one.ending == "accepted")
+        for one in self.by_class.end(night):
+            # Members are measured from their own medians: where these move along, the class is at 0 again.
+            self.by_class.release([one.found.row], one, new_normal=False)
+            self.series.release(one.members, one, one.ending == "accepted")
+        for one in self.machine.end(night):
+            which = one.found.row
+            if one.ending == "accepted":
+                self.normal[which] += one.effect
+            self.machine.release([which], one, new_normal=False)
+            probes = np.flatnonzero((self.bound == which) & self.ceiling)
+            self.probes.forget(probes, one.found.began)
+            self.probes.until[probes] = NEVER
+
+    def _steps(self) -> Iterable[Step]:
+        order = sorted(self.found, key=lambda pair: (pair[1].raised, -abs(pair[1].effect)))
+        for kind, one in order:
+            row = one.found.row
+            members = sorted(one.members)
+            if kind == "machine":
+                members = np.flatnonzero(self.ceiling & (self.bound == row)).tolist()
+            yield Step(
+                kind=kind,
+                name=self._name(kind, row),
+                row=row,
+                began=one.found.began,
+                raised=one.raised,
+                ended=one.ended,
+                ending=one.ending,
+                effect=one.effect,
+                noise=one.found.noise,
+                members=tuple(members),
+            )
+
+    def _name(self, kind: Kind, row: int) -> str:
+        if kind == "machine":
+            return BOUNDS[row]
+        if kind == "class":
+            return " ".join(self.classes.iloc[row][["operator", "implementation"]].astype(str))
+        return label(self.history.series, row)
+
+
+def _classes(table: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """The classes (operator, implementation, count), and of each series its class; -1 for a ceiling."""
+    keys = ["operator", "implementation"]
+    ours = table.loc[~table["ceiling"].astype(bool), keys].astype(str)
+    class_of = np.full(len(table), -1, dtype=np.int64)
+    class_of[~table["ceiling"].to_numpy(dtype=bool)] = ours.groupby(keys, sort=True).ngroup().to_numpy()
+    return ours.groupby(keys, sort=True).size().rename("count").reset_index(), class_of

@@ -1,0 +1,307 @@
+"""Result files into histories: which file is which night, and the few columns of each that nights need.
+
+A year of thousands of cases is a million rows of a hundred columns, most of them samples. So one file is read
+after the other, and of each only what is kept. Whose speed a series follows is told by the first night that
+has it, which is read whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bench.judge.comparability import Difference, Fact
+from bench.judge.comparison_side import bounds
+from bench.judge.flags import FLAGS
+from bench.judge.history.series import COMMIT, KEY, SEGMENT, UNSAID, Flags, Floats, History, Night
+from bench.model.ceilings import Ceilings, MixedCeilings, by_run, is_ceiling, is_probe, manner
+from bench.model.ceilings import rows as ceiling_rows
+from bench.store import parquet
+
+if TYPE_CHECKING:
+    from bench.store.schema import Measurement
+
+DOUBTING = tuple(flag for flag in FLAGS if flag.disturbed or flag.name == "clock_moved")
+"""Flags on which a time is no night's time: what the machine's neighbours, heat or limits did.
+
+What makes one look unsteady (noisy, drifting, unsettled) is in how a series moves from night to night.
+"""
+_NOTHING = Ceilings()
+
+
+class _Looked(NamedTuple):
+    """The columns that these flags look at; their rules take such a row for a whole one."""
+
+    regime: str
+    mig: str | None
+    pressure: float | None
+    on_processor: float | None
+    steal: float | None
+    foreign_processes: int | None
+    held_power: float | None
+    held_thermal: float | None
+    held_hardware: float | None
+    held_sync: float | None
+    throttled: float | None
+    limit_reasons: str | None
+    sentinel_before_s: float | None
+    sentinel_after_s: float | None
+    sentinel_moved: float | None
+
+
+_LOOKS = ("sweep", "visits", "set_aside")
+_COLUMNS = tuple(
+    dict.fromkeys(
+        (
+            *("run_id", "utc", "device", "device_name", "device_kind", "device_id", "source"),
+            *("status", "median_s", "low_s", "high_s"),
+            *(*KEY, *(fact.column for fact in SEGMENT), COMMIT.column, *_LOOKS, *_Looked._fields),
+        )
+    )
+)
+"""What is read of every row."""
+REST = ".rest"
+"""In the name of a file with those rows of a run that its own file lacks (bench/store/journal.py)."""
+GAP = 1.8
+"""Times the usual time between two nights from which on one is missing."""
+LEAST_GAP = timedelta(hours=36)
+"""Runs of a busy day are no nights that anybody misses."""
+FEW = 0.5
+"""Of the cases that nights usually time: with fewer, a night was cut short."""
+
+_Key = tuple[Any, ...]
+
+
+class _Numbers(NamedTuple):
+    """Of one night: which series have a time, and that."""
+
+    series: npt.NDArray[np.intp]
+    log_s: Floats
+    half: Floats
+    doubted: Flags
+
+
+@dataclass
+class _Nights:
+    """What has been gathered of one device."""
+
+    name: str
+    kind: str
+    nights: list[Night] = field(default_factory=list)
+    numbers: list[_Numbers] = field(default_factory=list)
+    """Of each night."""
+    hosts: list[str] = field(default_factory=list)
+    series: dict[_Key, int] = field(default_factory=dict)
+    told: list[dict[str, Any]] = field(default_factory=list)
+    """Of each series: dtype, direction, bound, ceiling."""
+
+
+def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda said: None) -> list[History]:
+    """The history of each device in these result files, or folders of them, by device and unit.
+
+    Imported rows have no nights and are left out, as are files that cannot be read or hold a run that is
+    there already: each is told to `left_out` as a sentence. StoreError if no file can be read.
+    """
+    found: dict[tuple[str, str], _Nights] = {}
+    seen: dict[tuple[str, str, str], Path] = {}
+    for path, table in parquet.tables(paths, left_out, _COLUMNS):
+        if table["source"].null_count < len(table):
+            left_out(f"{path}: imported timings have no nights")
+            table = table.filter(pc.is_null(table["source"]))
+        for name, fill in UNSAID.items():
+            place = table.schema.get_field_index(name)
+            table = table.set_column(place, name, pc.fill_null(table[name], fill))
+        for run_id in pc.unique(table["run_id"]).to_pylist():
+            run = table.filter(pc.equal(table["run_id"], run_id))
+            rest = path.stem.partition(REST)[1] + path.stem.partition(REST)[2]
+            whose = (run_id + rest, run["device"][0].as_py(), run["device_id"][0].as_py())
+            known = seen.setdefault(whose, path)
+            if known is not path:
+                if not _is_copy(path, known):
+                    left_out(f"{path}: holds the run {run_id}, which {known} holds too")
+            elif not (_began(run_id) or _is_time(run["utc"][0].as_py())):
+                left_out(f"{path}: nothing in it tells when the run {run_id} began")
+            else:
+                _add(found, path, run)
+    return [_history(device, unit, one) for (device, unit), one in sorted(found.items())]
+
+
+def _is_copy(path: Path, other: Path) -> bool:
+    return path.read_bytes() == other.read_bytes()
+
+
+def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> None:
+    """One run's rows."""
+    first = run.slice(0, 1).to_pylist()[0]
+    unit = first["device_id"] if first["device_kind"] == "cuda" else ""
+    new = _Nights(first["device_name"], first["device_kind"])
+    into = found.setdefault((first["device"], unit), new)
+    median_s = run["median_s"].to_numpy()
+    timed = run.filter(np.asarray(pc.equal(run["status"], "ok")) & (median_s > 0) & np.isfinite(median_s))
+    keys = list(zip(*(timed[name].to_pylist() for name in KEY), strict=True))
+    if len(set(keys)) < len(keys):  # an older file's second visit to a ceiling is a row of its own
+        once: dict[_Key, int] = {}
+        for at, key in enumerate(keys):
+            once.setdefault(key, at)
+        timed, keys = timed.take(list(once.values())), list(once)
+    if fresh := [key for key in keys if key not in into.series]:
+        _describe(into, path, first["run_id"], fresh)
+    low_s, high_s = timed["low_s"].to_numpy(), timed["high_s"].to_numpy()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        half = np.log(high_s / low_s) / 2
+    looked_at = zip(*(timed[name].to_pylist() for name in _Looked._fields), strict=True)
+    rows = (cast("Measurement", _Looked._make(one)) for one in looked_at)
+    into.numbers.append(
+        _Numbers(
+            np.array([into.series[key] for key in keys], dtype=np.intp),
+            np.log(timed["median_s"].to_numpy()),
+            np.where(np.isfinite(half), half, np.nan),
+            np.array([any(flag.rule(row, _NOTHING) for flag in DOUBTING) for row in rows], dtype=bool),
+        )
+    )
+    into.hosts.append(first["device_id"])
+    into.nights.append(_night(run, timed))
+
+
+def _describe(into: _Nights, path: Path, run_id: str, fresh: Sequence[_Key]) -> None:
+    """What is told of series that no earlier night had, from the whole rows of this one."""
+    frame = parquet.read([path])
+    frame = frame[frame["run_id"] == run_id].reset_index(drop=True)
+    frame["threads_asked"] = frame["threads_asked"].fillna("all")
+    try:
+        roofs = by_run(ceiling_rows(frame))
+    except MixedCeilings:  # a driver changed under a run that was resumed
+        roofs = {}
+    manners = [manner(*how) for how in zip(frame["cache"], frame["threads_asked"], strict=True)]
+    bound: dict[int, str] = {}
+    for how, some in frame.groupby(manners, sort=False):
+        ceilings = next((c for (_, _, one), c in roofs.items() if one == str(how)), Ceilings())
+        bound |= zip(some.index, bounds(some, ceilings), strict=True)
+    case = KEY[:6]
+    by_case = {
+        key: (dtype, bound[at])
+        for at, (dtype, key) in enumerate(
+            zip(frame["dtype"], frame[[*case]].itertuples(index=False, name=None), strict=True)
+        )
+    }
+    for key in fresh:
+        dtype, whose = by_case[key[:6]]
+        parameters = json.loads(key[KEY.index("parameters")])
+        into.series[key] = len(into.told)
+        told = {"dtype": dtype, "direction": str(parameters.get("direction", "")), "bound": whose}
+        into.told.append(told | {"ceiling": is_ceiling(key[0])})
+
+
+def _night(run: pa.Table, timed: pa.Table) -> Night:
+    run_id = run["run_id"][0].as_py()
+    facts = {fact.name: text for fact in SEGMENT if (text := _told(timed if len(timed) else run, fact))}
+    looks = [
+        (visits or 1) + len(aside or ())
+        for sweep, visits, aside in zip(*(timed[n].to_pylist() for n in _LOOKS), strict=True)
+        if is_ceiling(sweep) and not is_probe(sweep)
+    ]
+    cut_short = bool(looks) and max(looks) == 1
+    return Night(
+        run_id=run_id,
+        utc=_began(run_id) or run["utc"][0].as_py(),
+        commit=_told(run, COMMIT),
+        facts=facts,
+        segment=0,
+        changed=(),
+        asked=len(run) - pc.sum(pc.equal(run["status"], "unsupported")).as_py(),
+        timed=len(timed),
+        remarks=("it was cut short: no ceiling was measured again at its end",) if cut_short else (),
+    )
+
+
+def _told(rows: pa.Table, fact: Fact) -> str:
+    """The fact as text, each of its values if the rows differ in it; empty where none knows it."""
+    if rows["device_kind"][0].as_py() not in fact.kinds:
+        return ""
+    found = pc.unique(rows[fact.column]).to_pylist()
+    return ", ".join(
+        sorted({fact.shown(one) for one in found if one is not None and one != "" and one == one})
+    )
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _began(run_id: str) -> str:
+    """ISO 8601 of the second that a run's name begins with; empty if it does not."""
+    try:
+        return datetime.strptime(run_id.partition("-")[0], "%Y%m%dT%H%M%S%z").isoformat()
+    except ValueError:
+        return ""
+
+
+def _history(device: str, unit: str, found: _Nights) -> History:
+    order = sorted(
+        range(len(found.nights)),
+        key=lambda at: (found.nights[at].utc, found.nights[at].run_id, found.hosts[at]),
+    )
+    nights = _in_order([found.nights[at] for at in order])
+    shape = (len(found.series), len(nights))
+    log_s: Floats = np.full(shape, np.nan)
+    half: Floats = np.full(shape, np.nan)
+    doubted: Flags = np.zeros(shape, dtype=bool)
+    for night, at in enumerate(order):
+        numbers = found.numbers[at]
+        log_s[numbers.series, night] = numbers.log_s
+        half[numbers.series, night] = numbers.half
+        doubted[numbers.series, night] = numbers.doubted
+    series = pd.DataFrame(list(found.series), columns=[*KEY])
+    series = pd.concat(
+        [series, pd.DataFrame(found.told, columns=["dtype", "direction", "bound", "ceiling"])], axis=1
+    )
+    return History(device, found.name, found.kind, unit, nights, series, log_s, half, doubted)
+
+
+def _in_order(nights: Sequence[Night]) -> tuple[Night, ...]:
+    """With what is only seen in a row of them: segments, what changed, what is missing."""
+    times = [datetime.fromisoformat(night.utc) for night in nights]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    usual = sorted(gaps)[len(gaps) // 2] if len(gaps) > 1 else None
+    timed = statistics.median([night.timed for night in nights]) if nights else 0
+    made: list[Night] = []
+    known: dict[str, str] = {}
+    for at, night in enumerate(nights):
+        remarks = list(night.remarks)
+        if not night.timed:
+            remarks.append("no case has a time")
+        elif night.timed < FEW * timed and not remarks:
+            remarks.append(f"it has {night.timed} times, nights usually {timed:.0f}")
+        facts = {**night.facts, COMMIT.name: night.commit}
+        # A fact that a night does not know is held against the last night that does.
+        changed = tuple(
+            Difference(name, known[name], text)
+            for name, text in facts.items()
+            if text and known.get(name, text) != text
+        )
+        known |= {name: text for name, text in facts.items() if text}
+        segment = made[-1].segment + any(one.fact != COMMIT.name for one in changed) if made else 0
+        if at:
+            gap = gaps[at - 1]
+            if not gap:
+                remarks.append(f"it began in the same second as {made[-1].run_id}: their order is by name")
+            elif usual is not None and gap > LEAST_GAP and gap > GAP * usual:
+                missing = round(gap / usual) - 1
+                remarks.append(f"{missing} {'night is' if missing == 1 else 'nights are'} missing before it")
+        made.append(replace(night, segment=segment, changed=changed, remarks=tuple(remarks)))
+    return tuple(made)

@@ -1,0 +1,290 @@
+"""Rows of one kind watched night by night: what they usually take, what stands out, what is open.
+
+The machine's two speeds, the classes and the series are watched alike; who subtracts what from whom is
+`history.py`'s matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from bench.judge.history.rolling import LEAST, NEVER, USUAL, Nights, Window, row_median
+from bench.judge.history.run_probability import LOOK_BACK, Chance
+from bench.judge.history.series import Flags, Floats
+
+Ending = Literal["recovered", "accepted", "segment", "gone"]
+
+BAND = 2.5
+"""Half of the band in standard deviations of a night: the published starting point."""
+LEAST_SIGMA = 1e-6
+"""Relative: even a row that never moved may move by that. It is far below every floor."""
+HOLDS = 7
+"""Nights after the alarm that a change is open; then it is the new normal."""
+GONE = 30
+"""Nights without a usable time after which nobody waits for a row: its case is not measured any longer."""
+RATE = 0.1
+"""Of the changes raised in one night, the share that may be chance (Benjamini and Hochberg's q).
+
+Two nights are held against one median and one spread, so runs are some times less rare than told: with
+nothing changed 0.1 are raised in a night of 200 series, 0.7 in one of 3,000, faster ones included."""
+ALONE = 0.002
+"""And no single one is raised that chance would explain more often than this."""
+OWN = 0.005
+"""And not of a row that is often there by itself, as one with two speeds is: the share of its nights so far
+that were nearer to the new level, to the power of the nights that are now, is no more than this."""
+HALF_TO_SIGMA = 1 / 4.3
+"""A night's interval is Student's t over its three visits: 4.3 standard errors on either side."""
+
+
+@dataclass(frozen=True)
+class Track:
+    """What rows were judged by; all arrays [rows, nights], NaN where not judged."""
+
+    log: Floats
+    """The value judged, ln."""
+    centre: Floats
+    """Rolling median of the nights before that night, ln."""
+    low: Floats
+    """Below it a night counts as faster ..."""
+    high: Floats
+    """... above it as slower."""
+
+
+class Found(NamedTuple):
+    """A change that is told from chance tonight."""
+
+    row: int
+    began: int
+    """First night of the run."""
+    effect: float
+    """ln(level / level before)."""
+    noise: float
+    """Half of the band, ln."""
+
+
+@dataclass
+class Open:
+    """A change while it is looked at."""
+
+    found: Found
+    raised: int
+    departures: list[float]
+    """Of the usable nights since it began, ln."""
+    nights: list[int]
+    """Those nights."""
+    members: set[int] = field(default_factory=set)
+    """Rows of another watch that moved with it."""
+    ended: int | None = None
+    ending: Ending | None = None
+
+    @property
+    def effect(self) -> float:
+        """ln(level since / level before): of all its nights; if it went back, of those that raised it."""
+        return self.found.effect if self.ending == "recovered" else float(np.median(self.departures))
+
+    @property
+    def back(self) -> bool:
+        """Whether the last two nights were in the old band, and nearer to the old level than to the new."""
+        bar = min(self.found.noise, abs(self.found.effect) / 2)
+        return self.held >= 2 and max(abs(departed) for departed in self.departures[-2:]) < bar
+
+    @property
+    def holds(self) -> bool:
+        """Whether its nights since the alarm are, on the whole, nearer to the new level."""
+        since = [by for by, night in zip(self.departures, self.nights, strict=True) if night > self.raised]
+        return float(np.median(since)) / self.found.effect > 0.5
+
+    @property
+    def held(self) -> int:
+        """Usable nights after the alarm."""
+        return sum(night > self.raised for night in self.nights)
+
+
+class Watch:
+    """Some rows, and the changes open among them."""
+
+    def __init__(self, rows: int, nights: int, floor: float, odd: float) -> None:
+        self.window = Window(rows)
+        self.track = Track(*(np.full((rows, nights), np.nan) for _ in range(4)))
+        self.departed: Floats = np.full(rows, np.nan)
+        """Tonight's value less the median, ln; known from YOUNG nights on."""
+        self.sigma: Floats = np.full(rows, np.nan)
+        """Of a night, ln."""
+        self.band: Floats = np.full(rows, np.nan)
+        """Half of tonight's band, ln; NaN where not judged."""
+        self.open: dict[int, Open] = {}
+        """Row -> the change that is open."""
+        self.hidden: dict[int, Open] = {}
+        """Row -> the change of a class that it is part of."""
+        self.floor = floor
+        self._odd = odd
+        self._chance = Chance(odd)
+        self._scores: Floats = np.full((rows, LOOK_BACK), np.nan)
+        self._departures: Floats = np.full((rows, LOOK_BACK), np.nan)
+        self._nights: Nights = np.full((rows, LOOK_BACK), -1, dtype=np.int64)
+        self._beyond: Floats = np.zeros(rows)
+        """+1 slower, -1 faster than the band on the last usable night; 0 within."""
+
+    def restart(self, night: int) -> None:
+        """A new segment: what was before says nothing of what comes."""
+        for one in self.open.values():
+            one.ended, one.ending = night, "segment"
+        self.open, self.hidden = {}, {}
+        self.window.restart(night)
+        self._chance = Chance(self._odd)
+        self._blank(range(len(self._scores)))
+
+    def look(self, night: int, values: Floats, half: Floats) -> None:
+        """Hold this night's values (ln, NaN where unusable) against the nights before.
+
+        `half` is half of the 95 % interval of each value: no band is narrower than what the night itself
+        did not know.
+        """
+        self._give_up()
+        usual = self.window.usual()
+        sigma = np.fmax(usual.sigma, half * HALF_TO_SIGMA)
+        unsure = np.sqrt(1 + np.pi / 2 / np.maximum(usual.nights, 1))  # the median is a guess, too
+        enough = usual.nights >= LEAST
+        self.sigma = sigma
+        self.departed = values - usual.centre
+        judged = enough & ~np.isnan(values)
+        self.band = np.where(judged, np.maximum(self.floor, BAND * unsure * sigma), np.nan)
+        track = self.track
+        track.log[:, night] = values
+        track.centre[:, night] = np.where(enough, usual.centre, np.nan)
+        reach = np.where(enough, np.maximum(self.floor, BAND * unsure * usual.sigma), np.nan)
+        track.low[:, night] = usual.centre - np.fmax(reach, self.band)
+        track.high[:, night] = usual.centre + np.fmax(reach, self.band)
+        self._remember(night, judged, usual.nights, unsure * sigma)
+        self.window.push(values, night)
+        for row, one in self.open.items():
+            if judged[row]:
+                one.departures.append(float(self.departed[row]))
+                one.nights.append(night)
+
+    def found(self, watched: Flags, rate: float = RATE) -> list[Found]:
+        """What is told from chance tonight, of the rows that are judged tonight and `watched`.
+
+        At `rate` 1 each row is judged as if it were the only one.
+        """
+        rows = np.flatnonzero(watched & ~np.isnan(self.band))
+        rows = rows[~np.isin(rows, [*self.open, *self.hidden])]
+        p = np.ones(len(rows))
+        slower = self.departed[rows] > 0
+        near = np.flatnonzero(np.abs(self.departed[rows]) > self.floor / 2)
+        run = self._chance.run(self._scores[rows[near]], slower[near], self._far(rows[near]))
+        p[near] = run.p
+        if not len(near) or p.min() > ALONE:
+            return []
+        length = np.zeros(len(rows), dtype=np.int64)
+        length[near] = run.length
+        chosen = (stats.false_discovery_control(p) <= rate) & (p <= ALONE)
+        made = [self._found(int(rows[place]), int(length[place])) for place in np.flatnonzero(chosen)]
+        return sorted((one for one in made if one is not None), key=lambda one: -abs(one.effect))
+
+    def _far(self, rows: Nights) -> Flags:
+        """[rows, LOOK_BACK] whether the median of the last 1, 2, ... departures is beyond the floor."""
+        last = self._departures[rows][:, ::-1]
+        medians = [row_median(last[:, :n], np.full(len(rows), n)) for n in range(1, LOOK_BACK + 1)]
+        return np.asarray(np.abs(np.stack(medians, axis=1)) > self.floor)
+
+    def raise_(self, night: int, found: Found) -> Open:
+        """Open the change: its nights no longer count as usual."""
+        known = (self._nights[found.row] >= found.began) & ~np.isnan(self._departures[found.row])
+        one = Open(
+            found, night, self._departures[found.row][known].tolist(), self._nights[found.row][known].tolist()
+        )
+        self.open[found.row] = one
+        self.window.until[found.row] = found.began
+        return one
+
+    def hide(self, rows: Collection[int], one: Open) -> None:
+        """These rows moved with a class: they raise nothing, and their nights no longer count as usual."""
+        for row in rows:
+            self.hidden[row] = one
+            self.window.until[row] = min(self.window.until[row], one.found.began)
+
+    def recent(self, rows: Sequence[int], since: int) -> Floats:
+        """Median departure of each row over its nights since then, ln; NaN where there are none."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        there = (self._nights[chosen] >= since) & ~np.isnan(self._departures[chosen])
+        return row_median(np.where(there, self._departures[chosen], np.nan), there.sum(axis=1))
+
+    def end(self, night: int) -> list[Open]:
+        """Changes that end tonight; their rows are watched again from the next night on."""
+        ended: list[Open] = []
+        for row, one in list(self.open.items()):
+            if np.isnan(self.band[row]):
+                if night - one.nights[-1] < GONE:
+                    continue
+                one.ended, one.ending = night, "gone"
+            elif one.back or (one.held >= HOLDS and not one.holds):
+                one.ended, one.ending = night, "recovered"
+            elif one.held >= HOLDS:
+                one.ended, one.ending = night, "accepted"
+            else:
+                continue
+            del self.open[row]
+            ended.append(one)
+        return ended
+
+    def release(self, rows: Collection[int], one: Open, new_normal: bool) -> None:
+        """The nights of a change that has ended: from now on the only ones that count, or never again."""
+        chosen = sorted(rows)
+        if new_normal:
+            self.window.since[chosen] = one.found.began
+        else:
+            self.window.forget(chosen, one.found.began)
+        self.window.until[chosen] = NEVER
+        self._blank(chosen)
+        for row in chosen:
+            self.hidden.pop(row, None)
+
+    def _give_up(self) -> None:
+        """Rows that stand out for longer than anybody looks back, and were not raised: that is normal now."""
+        held = (self.window.until < NEVER) & (self._nights[:, 0] >= self.window.until)
+        held[[*self.open, *self.hidden]] = False
+        self.window.let_go(np.flatnonzero(held))
+
+    def _blank(self, rows: Collection[int]) -> None:
+        chosen = list(rows)
+        self._scores[chosen] = self._departures[chosen] = np.nan
+        self._nights[chosen] = -1
+        self._beyond[chosen] = 0
+
+    def _remember(self, night: int, judged: Flags, count: Nights, sigma: Floats) -> None:
+        """Tonight's scores: standard deviations of a bell curve as unlikely as Student's t has it."""
+        quiet = np.ones(len(judged), dtype=np.bool_)
+        quiet[[*self.open, *self.hidden]] = False
+        self._chance.count(self._scores[judged & quiet, 0])
+        known = self.departed[judged] / np.maximum(sigma[judged], LEAST_SIGMA)
+        freedom = (count[judged] + USUAL) / 2
+        score = -stats.norm.ppf(stats.t.sf(np.abs(known), freedom)) * np.sign(known)
+        for kept, new in ((self._scores, score), (self._departures, self.departed[judged])):
+            kept[judged, :-1] = kept[judged, 1:]
+            kept[judged, -1] = new
+        self._nights[judged, :-1] = self._nights[judged, 1:]
+        self._nights[judged, -1] = night
+        side = np.where(np.abs(self.departed) > self.band, np.sign(self.departed), 0.0)
+        begins = judged & quiet & (side != 0) & (side != self._beyond)
+        over = judged & quiet & (side == 0)
+        self.window.until[begins] = night
+        self.window.until[over] = NEVER
+        self._beyond[judged] = side[judged]
+
+    def _found(self, row: int, length: int) -> Found | None:
+        departures, nights = self._departures[row, -length:], self._nights[row, -length:]
+        effect = float(np.median(departures))
+        with_it = departures * np.sign(effect) > abs(effect) / 2
+        began = int(nights[with_it][0])
+        until, self.window.until[row] = self.window.until[row], min(began, self.window.until[row])
+        before = self.window.beyond(row, effect / 2)
+        self.window.until[row] = until
+        if not before ** int(with_it.sum()) <= OWN:
+            return None
+        return Found(row, began, effect, float(self.band[row]))

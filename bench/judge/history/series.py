@@ -1,0 +1,83 @@
+"""Nights as a table: what every case took in every run of one device, in the order of the runs.
+
+A night is a run. A series is one case measured in one manner; what would change its time by itself (protocol,
+clock, cache ...) is part of what it is, so that a time is only ever held against times of its own kind. What
+belongs to the whole machine (driver, torch, Triton, power limit ...) makes segments: nights in a row that
+agree on all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.judge.comparability import BLOCKING, TOLD, Difference
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+CASE = ("sweep", "operator", "implementation", "parameters", "cache", "threads_asked")
+MANNER = ("protocol", "regime", "clock", "fill", "threads", "concurrent_gpus")
+KEY = (*CASE, *MANNER)
+"""Columns that make a series: what was measured, and what changes its time without being a change of it."""
+UNSAID: Mapping[str, object] = {"threads_asked": "all", "concurrent_gpus": 1, "regime": ""}
+"""What a row of an older file means that does not say it, so that its series goes on."""
+_OF_KEY = {"device", "device_id", "cache", *MANNER, "source"}
+SEGMENT = tuple(fact for fact in (*BLOCKING, *TOLD) if fact.column not in _OF_KEY and fact.column != "commit")
+"""What makes a segment: driver, torch, Triton, libraries, power limit, and other states of the machine."""
+COMMIT = next(fact for fact in TOLD if fact.column == "commit")
+
+
+@dataclass(frozen=True)
+class Night:
+    """One run on one device."""
+
+    run_id: str
+    utc: str
+    """When it began, ISO 8601."""
+    commit: str
+    facts: Mapping[str, str]
+    """What makes a segment: name of a fact -> its value as text."""
+    segment: int
+    """0 for the first nights; one more whenever a fact differs from the night before."""
+    changed: tuple[Difference, ...]
+    """What differs from the night before: what makes segments, and the commit. Empty on the first night."""
+    asked: int
+    """Cases that this device could have run: rows but for those `unsupported`."""
+    timed: int
+    """Rows with a time."""
+    remarks: tuple[str, ...] = ()
+    """What is odd about it, a sentence each: it was cut short, it began in the second of another ..."""
+
+
+@dataclass(frozen=True)
+class History:
+    """Every night of one device: of one GPU by its UUID, of one kind of CPU."""
+
+    device: str
+    """Slug, the folder's name."""
+    device_name: str
+    device_kind: str
+    """cpu | cuda"""
+    unit: str
+    """Hash of the GPU's UUID; empty for a CPU, whose host has a name and no identity."""
+    nights: tuple[Night, ...]
+    """In time order."""
+    series: pd.DataFrame
+    """A row for each series, ceilings included. Columns of the case: sweep, operator, implementation,
+    parameters, cache, threads_asked, dtype, direction (empty where there is none); of the manner: protocol,
+    regime, clock, fill, threads, concurrent_gpus. And bound: memory | core, whose speed the machine's share
+    of its time follows; ceiling: whether it is one."""
+    log_s: Floats
+    """[series, nights] natural logarithm of the median seconds; NaN where there is no time."""
+    half: Floats
+    """[series, nights] half of the 95 % interval of the median, ln; NaN where it is unknown."""
+    doubted: Flags
+    """[series, nights] whether a flag casts doubt on that time; False where there is no time."""

@@ -1,0 +1,164 @@
+"""The GPUs that results tell of: each run with its ceilings and calibrations, and how far one predicts
+another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bench.model import tile_wave
+from bench.model.calibration import Calibration
+from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
+from bench.model.ceilings import rows as ceiling_rows
+from bench.model.predict import calibrated, completed, products, stated_tile, unfitted
+from bench.model.roofline import Floats
+from bench.model.scale_to_device import TransferError, dtype_on, transferred
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.device.datasheet import Datasheet
+
+
+MOST = 4000
+"""Products from which an error is taken: more change it by a tenth of a percent."""
+
+
+class Errors(NamedTuple):
+    """How far predictions are from measured times."""
+
+    n: int
+    mape: float
+    """Mean |predicted / measured - 1|, as a share."""
+    median: float
+    p90: float
+    ratio: float
+    """Geometric mean of predicted / measured: 1 where it errs to both sides alike."""
+
+    @classmethod
+    def of(cls, predicted_s: Floats, measured_s: Floats) -> Errors:
+        """Of launches with both times. ValueError if there is none."""
+        if not len(measured_s):
+            raise ValueError("no launch has both a prediction and a time")
+        ratio = predicted_s / measured_s
+        off = np.abs(ratio - 1.0)
+        middle, high = np.quantile(off, (0.5, 0.9))
+        return cls(
+            len(off), float(off.mean()), float(middle), float(high), float(np.exp(np.log(ratio).mean()))
+        )
+
+
+@dataclass(frozen=True)
+class Known:
+    """One run on one GPU that calibrates the model of matrix products."""
+
+    device_name: str
+    run_id: str
+    imported: str
+    """Who measured it, if not roofbench."""
+    rows: pd.DataFrame
+    """Of the manner that has the ceilings."""
+    ceilings: Ceilings
+    sheet: Datasheet
+
+    @cached_property
+    def unfitted(self) -> Calibration | None:
+        """Ceilings and priors; None where they do not suffice."""
+        return unfitted(self.rows, self.ceilings, self.sheet)
+
+    @cached_property
+    def calibrations(self) -> tuple[Calibration, ...]:
+        """Without a fit, and fitted where there are the shapes for it."""
+        return calibrated(self.rows, self.ceilings, self.sheet)
+
+    @cached_property
+    def _scored(self) -> pd.DataFrame:
+        rows = self.rows
+        sound = rows["product_m"].notna() & (rows["status"] == "ok") & (rows["median_s"] > 0)
+        # A launch that is held to a tile is no example of what the quickest of many takes.
+        names = zip(rows["implementation"], rows["configuration"], strict=True)
+        free = np.array([stated_tile(*one) is None for one in names], dtype=bool)
+        return rows[sound & ~rows["sweep"].map(is_ceiling).astype(bool) & free]
+
+    def errors(self, by: Calibration) -> Errors | None:
+        """Of this calibration, its own or another's scaled to it, on this run's products of its data type.
+
+        The shapes that calibrate are left out. Of many, MOST spread evenly over the rows. None without any.
+        """
+        rows = self._scored[self._scored["dtype"] == by.dtype]
+        if not len(rows):
+            return None
+        rows = rows.iloc[np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(int)]
+        found = tile_wave.predict(by.machine, products(rows)).seconds
+        return Errors.of(found, rows["median_s"].to_numpy(dtype=float))
+
+
+def known(frame: pd.DataFrame, datasheet_of: Callable[[str], Datasheet | None]) -> Iterator[Known]:
+    """Every GPU run among these rows that has a datasheet and the ceilings of a matrix product, by device."""
+    frame = frame[frame["device_kind"] == "cuda"]
+    if not len(frame):
+        return
+    how = [manner(*one) for one in zip(frame["cache"], frame["threads_asked"], strict=True)]
+    frame = frame.assign(manner=how)
+    roofs = by_run(ceiling_rows(frame))
+    for (device, run_id, of), ceilings in sorted(roofs.items(), key=lambda one: one[0]):
+        here = (frame["device"] == device) & (frame["run_id"] == run_id) & (frame["manner"] == of)
+        rows = frame[here]
+        sheet = datasheet_of(str(rows["device_name"].iloc[0])) if len(rows) else None
+        if sheet is None:
+            continue
+        source = rows["source"].iloc[0]
+        imported = source if isinstance(source, str) else ""
+        one = Known(
+            str(rows["device_name"].iloc[0]), run_id, imported, rows, completed(ceilings, rows), sheet
+        )
+        if one.unfitted:
+            yield one
+
+
+def nearest(known_runs: Sequence[Known], wanted: Datasheet) -> Known | None:
+    """The run to predict a device from: its own if there is one, ours before others', else the likest device.
+
+    Likest: of the same major compute capability if any is; then what an SM multiplies and what it draws
+    from memory differ least, in logarithms. None of none.
+    """
+
+    def unlike(one: Known) -> tuple[bool, bool, float, bool]:
+        same = one.sheet.name == wanted.name
+        major = [sheet.capability[0] if sheet.capability else None for sheet in (one.sheet, wanted)]
+        return not same, major[0] != major[1], _distance(one, wanted), bool(one.imported)
+
+    return min(known_runs, key=unlike, default=None)
+
+
+def _distance(one: Known, wanted: Datasheet) -> float:
+    per_sm = []
+    dtype = dtype_on(one.unfitted.dtype if one.unfitted else "", wanted)
+    for sheet in (one.sheet, wanted):
+        peak = sheet.peak_flop_per_s("matrix", dtype)
+        if not peak or not sheet.bandwidth_byte_per_s:
+            return math.inf
+        per_sm.append(
+            (math.log(peak / sheet.sm_count), math.log(sheet.bandwidth_byte_per_s / sheet.sm_count))
+        )
+    return math.dist(*per_sm)
+
+
+def transfers(known_runs: Sequence[Known], of: Known) -> Mapping[str, Errors]:
+    """Device -> errors of `of`'s calibration on it, scaled by datasheets; its own device as it is."""
+    found = {}
+    for other in known_runs:
+        by = of.calibrations[-1]
+        if other.sheet.name != of.sheet.name:
+            try:
+                by = transferred(by, of.sheet, other.sheet)
+            except TransferError:
+                continue
+        if errors := other.errors(by):
+            found[other.device_name] = errors
+    return found

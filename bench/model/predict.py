@@ -1,0 +1,278 @@
+"""The third level of prediction for all rows of a run: structure, on top of datasheet and ceilings.
+
+    L0  datasheet   max(FLOP / peak, bytes / bandwidth), as the maker states them
+    L1  calibrated  t0 + max(FLOP / peak, bytes / bandwidth), as the run's ceilings were measured
+    L2  structure   a GPU's matrix products: tiles, waves, split K, caches (bench/model/tile_wave.py)
+                    all else: kernels * t0 + factor * max(FLOP / peak, bytes by where they lie / bandwidth
+                    there, special functions / the units for them)
+
+L2 says what binds: launch, compute, memory, L2 (a CPU's: cache), wave tail, special functions. Its *factor*
+is how much longer an implementation takes than its bytes or FLOP need: one number for each kind of case
+(operator, implementation, data type, everything about it that is no number), from two of its own rows that
+are designated by their size and not scored. Where a kind has fewer than four rows, that of the kind in any
+data type and layout; 1 where those are too few as well. A CPU's matrix products have no tiles that we
+know; what they have is a start of their own and operands to pack, two numbers from three designated rows
+(implementation_factors.py). L2-priors is L2 with nothing fitted: measured ceilings, shared priors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.model import calibration, tile_wave
+from bench.model.calibration import SHAPES, Calibration
+from bench.model.ceilings import Ceiling, Ceilings, is_ceiling
+from bench.model.implementation_factors import apply_factors, apply_starts
+from bench.model.quantization import forced_tile
+from bench.model.roofline import Floats, traffic
+from bench.model.tile_wave import Machine, Products, resident
+from bench.spec import ITEM_BYTE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.device.datasheet import Datasheet
+
+LEVELS: Mapping[str, str] = {
+    "L0": "datasheet_s",
+    "L1": "predicted_s",
+    "L2": "structured_s",
+    "L2-priors": "priors_s",
+}
+"""Level -> the column of seconds that it predicts."""
+SPECIAL_PER_CLOCK = 16
+"""Special functions that an SM finishes in one clock, since Volta (CUDA C++ Programming Guide, 8.4.1)."""
+MOSTLY_EMPTY = 0.5
+"""Share of the waves' places in use below which the tail of the waves binds, not the multiplying."""
+_STATED_TILE = re.compile(r"\b([1-9][0-9]*)x([1-9][0-9]*)x[1-9][0-9]* w[0-9]+ s[0-9]+")
+
+
+def structured(
+    rows: pd.DataFrame,
+    roof: Callable[[str], Ceilings],
+    sheet: Datasheet | None,
+    given: Sequence[Calibration] | None = None,
+) -> pd.DataFrame:
+    """Columns `structured_s`, `structured_limiter`, `priors_s`, `calibrating` for the rows of one run.
+
+    `rows` has the columns of a result file, and `manner`; `roof` gives the ceilings of a manner. `given`,
+    without a fit and fitted, stands in for what the rows themselves would be calibrated by. NaN and ""
+    where the level cannot say.
+    """
+    import pandas as pd
+
+    found = pd.DataFrame(
+        {
+            "structured_s": np.nan,
+            "structured_limiter": "",
+            "priors_s": np.nan,
+            "calibrating": rows["sweep"].map(is_ceiling).astype(bool),
+        },
+        index=rows.index,
+    )
+    gpu = (rows["device_kind"] == "cuda") & rows["product_m"].notna() & (rows["arithmetic"] == "matrix")
+    for how, some in rows.groupby("manner", sort=False):
+        ceilings = roof(str(how))
+        of_gpu = some[gpu[some.index]]
+        of_products = given
+        if of_products is None:
+            of_products = calibrated(some, ceilings, sheet) if len(of_gpu) else ()
+        for column, one in zip(("priors_s", "structured_s"), of_products, strict=False):
+            _predict_products(found, column, of_gpu, one)
+        _predict_others(found, some[~gpu[some.index]], ceilings, sheet)
+    found["structured_s"] = found["structured_s"].fillna(found["priors_s"])
+    products_of_cpu = (rows["arithmetic"] == "matrix") & (rows["device_kind"] == "cpu")
+    apply_starts(found, rows[products_of_cpu])
+    apply_factors(found, rows[rows["product_m"].isna() & (rows["arithmetic"] != "matrix")], roof)
+    return found
+
+
+# ---- matrix products of a GPU
+
+
+def calibrated(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) -> tuple[Calibration, ...]:
+    """(without a fit, fitted) for the rows of one run and manner.
+
+    The second only where enough of the calibration shapes have a time; none without a product's ceilings.
+    """
+    plain = unfitted(rows, ceilings, sheet)
+    if plain is None:
+        return ()
+    shapes = _shapes(rows)
+    if len(shapes) < calibration.LEAST_SHAPES:
+        return (plain,)
+    of, seconds = products(shapes), shapes["median_s"].to_numpy(dtype=float)
+    machine = calibration.fit(plain.machine, of, seconds)
+    off = calibration.error(machine, of, seconds)
+    return plain, replace(plain, machine=machine, fitted=True, shapes=len(shapes), error=off)
+
+
+def unfitted(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) -> Calibration | None:
+    """Measured ceilings and shared priors; None without peak, bandwidth, SMs or cache."""
+    shapes = _shapes(rows)
+    dtype = str(shapes["dtype"].iloc[0]) if len(shapes) else _commonest(rows, ceilings)
+    sm_count, cache_byte = int(rows["sm_count"].iloc[0]), int(rows["cache_byte"].iloc[0])
+    if not sm_count or not cache_byte:
+        return None
+    capability, clock_hz = (sheet.capability, sheet.boost_clock_hz) if sheet else (None, None)
+    start = calibration.started(ceilings, dtype, sm_count, cache_byte, capability, clock_hz)
+    if start is None:
+        return None
+    if ceilings.launch is None and len(shapes):
+        start = calibration.with_launch(start, products(shapes), shapes["median_s"].to_numpy(dtype=float))
+    said = f"{rows['device_name'].iloc[0]}, run {rows['run_id'].iloc[0]}"
+    return Calibration(start, dtype, _peaks(ceilings, dtype, sheet), fitted=False, said=said)
+
+
+def _shapes(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[(rows["sweep"] == SHAPES) & rows["product_m"].notna() & (rows["median_s"] > 0)]
+
+
+def _peaks(ceilings: Ceilings, dtype: str, sheet: Datasheet | None) -> dict[str, float]:
+    """Matrix peaks by data type. One that was not measured reaches the share of its stated peak that `dtype`
+    does."""
+    peaks = {kind: c.per_s for (unit, kind), c in ceilings.peak_flop_per_s.items() if unit == "matrix"}
+    whole = sheet.peak_flop_per_s("matrix", dtype) if sheet else None
+    if sheet is None or not whole:
+        return peaks
+    stated = {kind: sheet.peak_flop_per_s("matrix", kind) for kind in ITEM_BYTE}
+    return {kind: peaks[dtype] * per_s / whole for kind, per_s in stated.items() if per_s} | peaks
+
+
+def completed(ceilings: Ceilings, rows: pd.DataFrame) -> Ceilings:
+    """The ceilings of a run that has no probes of memory and launch, with what its calibration shapes say
+    instead.
+
+    Imported timings are such runs. Memory: the highest rate among the shapes of twice the last-level cache
+    and more; of reading, as such shapes write next to nothing. Launch: the quickest shape. `rows` are those
+    of one run and manner.
+    """
+    shapes = rows[(rows["sweep"] == SHAPES) & (rows["median_s"] > 0)]
+    if ceilings.bandwidth_byte_per_s or ceilings.launch_s is not None or not len(shapes):
+        return ceilings
+    large = shapes[shapes["byte"] >= 2 * shapes["cache_byte"]]
+    bandwidth = {}
+    if len(large):
+        rates = (large["byte"] / large["median_s"]).to_numpy(dtype=float)
+        best = large.iloc[int(rates.argmax())]
+        named = f"{best['operator']} {best['implementation']} {best['parameters']}"
+        highest = float(rates.max())
+        bandwidth = {0.0: Ceiling(highest, highest, highest, named)}
+    return replace(ceilings, bandwidth_byte_per_s=bandwidth, launch_s=float(shapes["median_s"].min()))
+
+
+def with_peaks(ceilings: Ceilings, by: Calibration) -> Ceilings:
+    """The ceilings with the calibration's peaks of matrix products where they have none of their own."""
+    more = {("matrix", kind): Ceiling(p, p, p, by.said) for kind, p in by.peaks.items()}
+    return replace(ceilings, peak_flop_per_s=more | dict(ceilings.peak_flop_per_s))
+
+
+def _commonest(rows: pd.DataFrame, ceilings: Ceilings) -> str:
+    """The data type of most products that has a peak."""
+    counts = rows.loc[rows["product_m"].notna(), "dtype"].value_counts()
+    return next((str(kind) for kind in counts.index if ceilings.peak("matrix", str(kind))), "")
+
+
+def products(rows: pd.DataFrame) -> Products:
+    """The rows' matrix products, as the model of tiles takes them. All must be some."""
+    m, n, k = (rows[f"product_{side}"].to_numpy(dtype=float) for side in "mnk")
+    item = np.array([ITEM_BYTE[dtype] for dtype in rows["dtype"]], dtype=np.float64)
+    byte, _ = _traffic(rows)
+    return Products(m, n, k, item, byte, _working_set(rows))
+
+
+def _working_set(rows: pd.DataFrame) -> Floats:
+    """Bytes that launches go through before they come back; infinite where the cache is flushed or cold."""
+    ring = rows["ring_byte"].astype(float)
+    known = ring.where(ring.notna(), rows["byte"].astype(float).where(rows["cache"] == "warm", np.inf))
+    flushed = rows["flushed"].fillna(False).astype(bool)
+    return np.asarray(known.mask(flushed, np.inf), dtype=np.float64)
+
+
+def _traffic(rows: pd.DataFrame) -> tuple[Floats, Floats]:
+    again = rows["byte_again"].astype(float).fillna(0.0)
+    written = rows["moved_written"].astype(float).fillna(rows["byte_written"])
+    return traffic(rows["byte_moved"], again, written, rows["cache_byte"])
+
+
+def stated_tile(implementation: str, configuration: str) -> tuple[int, int] | None:
+    """The tile that a row states, where each is computed by one program from its first step to its last."""
+    if forced := forced_tile(implementation):
+        return forced
+    found = _STATED_TILE.search(configuration)
+    shared = any(word in f"{implementation} {configuration}" for word in ("split", "stream"))
+    return (int(found[1]), int(found[2])) if found and not shared else None
+
+
+def _predict_products(found: pd.DataFrame, column: str, rows: pd.DataFrame, by: Calibration) -> None:
+    tiles = [stated_tile(*one) for one in zip(rows["implementation"], rows["configuration"], strict=True)]
+    keys = list(zip(rows["dtype"], tiles, strict=True))
+    for key in dict.fromkeys(keys):
+        machine = by.of(str(key[0]))
+        if machine is None:
+            continue
+        some = rows[[one == key for one in keys]]
+        answer = tile_wave.predict(machine, products(some), key[1])
+        found.loc[some.index, column] = answer.seconds
+        found.loc[some.index, "structured_limiter"] = limiters(machine, answer)
+
+
+def limiters(machine: Machine, answer: tile_wave.Answer) -> list[str]:
+    """What binds each launch: the largest term; of computing, whether the empty places of waves do."""
+    launch = machine.launch_s + np.where(answer.parts > 1, machine.split_s, 0.0)
+    names = np.where(answer.used < MOSTLY_EMPTY, "wave tail", "compute").astype(object)
+    of_memory = np.where(answer.cache_share > 0.5, "L2", "memory").astype(object)
+    names = np.where(answer.memory_s > answer.compute_s, of_memory, names)
+    names = np.where(launch >= np.maximum(answer.memory_s, answer.compute_s), "launch", names)
+    return [str(name) for name in names]
+
+
+# ---- everything else
+
+
+def _predict_others(
+    found: pd.DataFrame, rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None
+) -> None:
+    t0 = ceilings.launch_s
+    if t0 is None or not len(rows):
+        return
+    byte, share = _traffic(rows)
+    launch = t0 * _kernels(rows)
+    second_per_byte = ceilings.second_per_byte(share)
+    if second_per_byte is None:
+        return
+    working_set = _working_set(rows)
+    inside = resident(working_set, max(float(rows["cache_byte"].iloc[0]), 1.0))
+    held = ceilings.cached_byte_per_s(np.where(np.isfinite(working_set), working_set, 1.0))
+    if held is None:
+        inside, held = np.zeros_like(inside), np.ones_like(inside)
+    in_cache, in_memory = inside * byte / held, (1.0 - inside) * byte * second_per_byte
+    flop = rows["flop"].to_numpy(dtype=float)
+    units = list(zip(rows["arithmetic"], rows["dtype"], strict=True))
+    peaks = np.array([ceilings.peak(*unit) or (np.inf if unit[0] == "vector" else np.nan) for unit in units])
+    compute = np.where(flop > 0, flop / peaks, 0.0)
+    special = np.zeros_like(flop)
+    if sheet is not None and sheet.boost_clock_hz and (rows["device_kind"] == "cuda").all():
+        rate = SPECIAL_PER_CLOCK * sheet.sm_count * sheet.boost_clock_hz
+        special = rows["special_functions"].astype(float).fillna(0.0).to_numpy() / rate
+    terms = np.stack([launch, in_cache + in_memory, compute, special])
+    seconds = launch + terms[1:].max(axis=0)
+    cache = "cache" if (rows["device_kind"] == "cpu").all() else "L2"
+    names = np.array(["launch", "memory", "compute", "special functions"], dtype=object)[
+        np.where(np.isfinite(terms), terms, 0.0).argmax(axis=0)
+    ]
+    names[(names == "memory") & (in_cache > in_memory)] = cache
+    found.loc[rows.index, "priors_s"] = seconds
+    found.loc[rows.index, "structured_limiter"] = np.where(np.isfinite(seconds), names, "")
+
+
+def _kernels(rows: pd.DataFrame) -> Floats:
+    """Kernels that one launch runs, as its captured graph says; 1 where nobody knows."""
+    return np.array(
+        [max(1, len(t.split(";"))) if isinstance(t, str) and t else 1 for t in rows["kernels"]], dtype=float
+    )

@@ -1,0 +1,1 @@
+"""One night: measure, hold it against the nights before, report."""

@@ -1,0 +1,204 @@
+"""What the visits of a case are expected to take, in wall seconds, before any was made and as they are made.
+
+Nothing here has been measured on a GPU: `ASSUMED` lists every number that the prices of a GPU rest on, with
+its source, and `Learned` replaces the prices by what visits took as soon as there are any. A price is an
+expectation; the most that a visit may take is a limit of its own (bench/runner/schedule.py). Pure arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple
+
+from bench.runner.schedule import OVERHEAD_S
+from bench.sampling.protocol import Protocol
+from bench.spec import DeviceKind
+
+
+class Assumed(NamedTuple):
+    """A number that prices rest on until visits were made, in seconds or as a share."""
+
+    value: float
+    source: str
+
+
+ASSUMED: Mapping[str, Assumed] = {
+    "start_s": Assumed(
+        12.0,
+        "starting the worker: importing torch, creating a CUDA context, loading cuBLAS and cuDNN; "
+        "no measurement",
+    ),
+    "launch_s": Assumed(
+        2e-6,
+        "launch floor of a kernel: 1.0 to 2.3 us are fitted to nine GPUs' public timings "
+        "(`python -m bench ceilings results/reference/public`)",
+    ),
+    "visit_s": Assumed(
+        0.04,
+        "building, checking and reporting one set of tensors: 0.02 s is the median of setup_s + check_s of "
+        "the committed CPU runs at one or two slots, 7 ms what the parent takes (docs/measuring.md); the "
+        "rest is for two graph captures and two looks at NVML",
+    ),
+    "slot_s": Assumed(
+        1e-4,
+        "each slot of the ring: 50 us of setup_s + check_s in the committed CPU runs above 1,000 slots; "
+        "twice that, since on a GPU each slot is also captured twice",
+    ),
+    "program_s": Assumed(
+        0.6,
+        "compiling one Triton program: 0.2 to 0.6 s on a CPU core, measured without a GPU (all targets)",
+    ),
+    "first_question_s": Assumed(
+        1.3,
+        "the tuner's first question of a kind (data type, layout, direction ...): a dozen candidates "
+        "compiled side by side, 0.1 s each in effect",
+    ),
+    "question_s": Assumed(
+        0.5,
+        "its further ones: the looks at a dozen candidates take 0.85 s by the settings of the tuner, and six "
+        "in ten tuned cases ask something new (of an H100's 1,704 of GEMM 822, of most others all)",
+    ),
+    "inductor_s": Assumed(
+        2.0,
+        "one shape for torch.compile: tracing, code generation and two Triton programs; no measurement",
+    ),
+    "power_share": Assumed(
+        0.5,
+        "a launch whose arithmetic would fill this share of its time at the datasheet's peak brings the "
+        "device to its power limit: an H100 at two thirds of its peak draws all of its 700 W",
+    ),
+    "power_settle_s": Assumed(
+        2.3,
+        "settling of a device that is bound by power: simulated for a clock that falls by 12 % with a time "
+        "constant of 0.5 s, in windows of 0.25 s; with one of 3 s it takes all that it may",
+    ),
+}
+"""What prices rest on, by name."""
+
+REMEMBERED = 200
+"""Visits of one kind that are remembered."""
+PRIOR_VISITS = 3
+"""An expectation counts as much as so many visits."""
+
+
+class Work(NamedTuple):
+    """What is known of a case before it is visited."""
+
+    implementation: str
+    byte: int
+    """Bytes of one set of tensors."""
+    cold: bool
+    launch_s: float | None
+    """Predicted seconds of a launch, the launch floor included; None where nothing is known."""
+    flop_s: float
+    """Seconds that the arithmetic of a launch takes at the datasheet's peak; 0 where that is not known."""
+
+
+class Price(NamedTuple):
+    """What visits of a case are expected to take, wall seconds."""
+
+    kind_s: float
+    """Once for all cases of its kind: compiling what they share."""
+    first_s: float
+    """Once, in the first visit: compiling and tuning what they do not."""
+    beside_s: float
+    """In each visit beside settling and sampling: building, checking, capturing."""
+    sampling_s: float | None
+    """In each visit, settling and sampling; None: as long as it may."""
+
+
+def price(work: Work, kind: DeviceKind, cache_byte: int, settings: Protocol) -> Price:
+    """The price of a case on a device of this kind and last-level cache.
+
+    A CPU's intervals are seldom narrow before the time is up, so its sampling takes what it may.
+    """
+    if kind == "cpu":
+        return Price(0.0, 0.0, OVERHEAD_S, None)
+    slots = slots_of(work, cache_byte, settings)
+    beside_s = ASSUMED["visit_s"].value + slots * ASSUMED["slot_s"].value
+    return Price(*_making_s(work.implementation), beside_s, sampling_s(work, slots, settings))
+
+
+def slots_of(work: Work, cache_byte: int, settings: Protocol) -> int:
+    """Sets of tensors that a cold ring holds (bench/worker/cache_ring.py), memory permitting."""
+    if not work.cold or not work.byte:
+        return 1
+    return min(settings.most_slots, max(2, math.ceil(settings.ring_factor * cache_byte / work.byte) + 1))
+
+
+def _making_s(implementation: str) -> tuple[float, float]:
+    """Seconds of compiling and tuning (once for its kind, once for the case): libraries have neither."""
+    if implementation.startswith("inductor"):
+        return 0.0, ASSUMED["inductor_s"].value
+    if re.fullmatch(r"triton-\d+x\d+", implementation):  # held to one tile: nothing to choose
+        return ASSUMED["program_s"].value, 0.0
+    if implementation.startswith("triton"):
+        return ASSUMED["first_question_s"].value, ASSUMED["question_s"].value
+    return 0.0, 0.0
+
+
+def is_bound_by_power(work: Work) -> bool:
+    """Whether its launches bring the device to its power limit, so that the clock takes seconds to settle."""
+    return work.launch_s is not None and work.flop_s > ASSUMED["power_share"].value * work.launch_s
+
+
+def sampling_s(work: Work, slots: int, settings: Protocol) -> float:
+    """Seconds of settling and sampling on a GPU: of a quiet case, which stops as soon as it may."""
+    launch_s = work.launch_s or ASSUMED["launch_s"].value
+    sample_s = max(settings.least_sample_s, slots * launch_s)  # a graph holds whole turns of the ring
+    timed_s = max(settings.least_timed_s, settings.least_samples * sample_s)
+    if settings.regime == "boost":
+        return timed_s + math.ceil(timed_s / max(settings.burst_s, sample_s)) * settings.rest_s
+    windows_s = settings.settle_windows * max(settings.settle_window_s, sample_s)
+    if settings.light_window_s is None:
+        return min(windows_s, settings.settle_most_s) + timed_s
+    settle_s = max(settings.light_window_s, sample_s)
+    if is_bound_by_power(work):
+        settle_s += max(ASSUMED["power_settle_s"].value, windows_s)
+    return min(settle_s, settings.settle_most_s) + timed_s
+
+
+class Shares(NamedTuple):
+    """Seconds that visits took for each second that was expected; 1 where nothing was learned."""
+
+    overall: float = 1.0
+    by_kind: Mapping[Hashable, float] = {}
+
+    def of(self, kind: Hashable) -> float:
+        """The factor on prices of this kind of visit."""
+        return self.by_kind.get(kind, self.overall)
+
+
+class Learned:
+    """What visits took, against what they were expected to take, by kind of visit.
+
+    A kind of which little is known is taken to be like all visits so far: where the first hundred cost twice
+    what was expected, so will those of a kind that has not been seen.
+    """
+
+    def __init__(self) -> None:
+        self._all: deque[tuple[float, float]] = deque(maxlen=REMEMBERED)
+        self._by_kind: dict[Hashable, deque[tuple[float, float]]] = {}
+
+    def visited(self, kind: Hashable, expected_s: float, taken_s: float) -> None:
+        """A visit of this kind took so long; `expected_s` is its price before anything was learned."""
+        pair = expected_s, max(0.0, taken_s)
+        self._all.append(pair)
+        self._by_kind.setdefault(kind, deque(maxlen=REMEMBERED)).append(pair)
+
+    def shares(self) -> Shares:
+        """The factors on the prices, as of now."""
+        overall = _share(self._all, 1.0)
+        return Shares(overall, {kind: _share(pairs, overall) for kind, pairs in self._by_kind.items()})
+
+
+def _share(pairs: deque[tuple[float, float]], prior: float) -> float:
+    """Taken / expected over these visits and PRIOR_VISITS more that took `prior` times as expected."""
+    expected_s = sum(expected for expected, _ in pairs)
+    if not expected_s:
+        return prior
+    weight_s = PRIOR_VISITS * expected_s / len(pairs)
+    return (prior * weight_s + sum(taken for _, taken in pairs)) / (weight_s + expected_s)

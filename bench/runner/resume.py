@@ -1,0 +1,141 @@
+"""What earlier runs left unfinished in a device's folder: made into result files, or gone on with.
+
+Several runs may begin at once in one folder (tasks of an array job, GPUs of one kind), beside others that are
+going on. So a journal is claimed before it is read, and stays so until it is a result file or another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.runner.shard import Shard
+from bench.runner.visits import joined
+from bench.store.journal import Journal, Recovered, claimed, finish, recover, unfinished
+from bench.store.schema import Measurement, StoreError
+
+
+@dataclass(frozen=True)
+class Left:
+    """What an earlier run left unfinished, and what became of it."""
+
+    path: Path
+    rows: int
+    resumed: bool
+    damage: tuple[str, ...]
+    """What of it could not be read, a sentence each."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a run must share with an unfinished one to go on with it."""
+
+    device_id: str
+    shard: Shard | None
+    protocol: str
+    concurrent_gpus: int | None
+
+    def has(self, journal: Path, rows: Sequence[Measurement]) -> bool:
+        """Whether it is of this very device, and of the same part: GPUs of one kind share a folder."""
+        return all(row.device_id == self.device_id for row in rows) and (
+            Shard.of_run(journal.stem) == self.shard
+        )
+
+    def refuse_other(self, journal: Path, rows: Sequence[Measurement]) -> None:
+        """StoreError if it was measured in another manner: its rows and new ones would not be of one kind."""
+        if others := {row.protocol for row in rows} - {self.protocol}:
+            raise StoreError(
+                f"{journal}: was measured under protocol {min(others)}, this is {self.protocol}: "
+                "resume with the --bench-visits and --bench-regime it began with, or leave out --bench-resume"
+            )
+        ours = self.concurrent_gpus or 1
+        if counts := {row.concurrent_gpus or 1 for row in rows} - {ours}:
+            raise StoreError(
+                f"{journal}: was measured on {_gpus(min(counts))}, this is {_gpus(ours)}: resume with "
+                "the --bench-device and --bench-concurrent it began with, or leave out --bench-resume"
+            )
+
+
+def _gpus(count: int) -> str:
+    return "one GPU at a time" if count == 1 else f"{count} GPUs at the same time"
+
+
+@dataclass
+class Begun:
+    """An open journal, and what was found when it was opened."""
+
+    journal: Journal
+    run_id: str
+    rows: list[Measurement] = field(default_factory=list)
+    """Those of the run that is gone on with."""
+    left: list[Left] = field(default_factory=list)
+
+
+def begin(folder: Path, run_id: str) -> Begun:
+    """Make every run that has ended into a result file, and open a journal for a new one.
+
+    `run_id` gets a number behind it where another run in this folder is called so. StoreError if something
+    cannot be written.
+    """
+    left = settle(folder)
+    journal = Journal.named(folder, run_id)
+    return Begun(journal, journal.path.stem, left=left)
+
+
+def settle(folder: Path) -> list[Left]:
+    """Make every run in this folder that has ended into a result file. StoreError if one cannot be made."""
+    return [found for path in unfinished(folder) if (found := _settle(path))]
+
+
+def go_on(folder: Path, run_id: str, kind: Kind) -> Begun:
+    """Go on with the newest unfinished run of this kind, the older ones of it becoming result files.
+
+    Those of other kinds are left alone. Without any it is a new run, `run_id`. StoreError if the newest was
+    measured in another manner, or something cannot be written.
+    """
+    begun: Begun | None = None
+    left: list[Left] = []
+    for path in reversed(unfinished(folder)):
+        with claimed(path) as ended:
+            if not ended:
+                continue
+            found = recover(path)
+            if found.rows and not kind.has(path, found.rows):
+                continue
+            if found.rows and begun is None:  # without a row there is nothing to go on with
+                kind.refuse_other(path, found.rows)
+                begun = _continued(path, found)
+                continue
+        if settled := _settle(path):
+            left.insert(0, settled)
+    if begun is None:
+        journal = Journal.named(folder, run_id)
+        begun = Begun(journal, journal.path.stem)
+    begun.left = left + begun.left
+    return begun
+
+
+def _settle(path: Path) -> Left | None:
+    """Make a journal a result file; None if it held nothing, or is another run's by now."""
+    with claimed(path) as ended:
+        if not ended:
+            return None
+        found = recover(path)
+        file = finish(path, joined(found.rows), found.damage)
+    return Left(file or path, len(found.rows), False, tuple(found.damage)) if file or found.damage else None
+
+
+def _continued(path: Path, found: Recovered) -> Begun:
+    """A journal that is claimed, opened anew: a copy of its whole rows takes its place."""
+    copy = path.with_suffix(".copy")
+    copy.unlink(missing_ok=True)  # it never took its journal's place
+    journal = Journal(copy)
+    try:
+        journal.append(*found.rows)
+        journal.replace(path, found.damage)
+    except StoreError:
+        journal.close()
+        raise
+    left = Left(path, len(found.rows), True, tuple(found.damage))
+    return Begun(journal, path.stem, found.rows, [left])

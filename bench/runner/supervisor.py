@@ -1,0 +1,119 @@
+"""The worker of one device, seen from a run: started when first asked, replaced when it dies.
+
+It is also replaced when it says itself that it can no longer be trusted (`renew`, bench/worker). A
+row whose status is `error` is no reason: most errors are raised by Python and leave the device as it was.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+from bench.device.detect import Device
+from bench.runner.worker_process import Worker, WorkerDied
+
+START_DEADLINE_S = 120.0
+GRACE_S = {"cpu": 60.0, "cuda": 600.0}
+"""Beyond its sampling time a visit may build, compile and tune for this long before it counts as hung."""
+
+
+CAPTURES_TRIED = 3
+"""Problems that an implementation may fail to have captured before it is timed by the stream at once."""
+
+
+class Stopped(Exception):
+    """The run is being ended: nothing more is asked."""
+
+
+class Attended:
+    """Answers one request at a time. A worker's death over one is an answer too; the next gets a new one."""
+
+    def __init__(self, device: Device, seed: int, grace_s: float | None = None) -> None:
+        """`seed` fixes the inputs; `grace_s` replaces GRACE_S."""
+        self.device, self.seed = device, seed
+        self.grace_s = GRACE_S[device.kind] if grace_s is None else grace_s
+        self.starting_s = 0.0
+        """Wall seconds spent starting workers."""
+        self.hello: dict[str, Any] = {}
+        """What the worker said when it started: versions."""
+        self.renewed: Counter[str] = Counter()
+        """Why workers that were alive had to be replaced, and how often."""
+        self._uncaptured: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        """(operator, implementation) -> the parameters that could not be captured."""
+        self._captured: set[tuple[str, str]] = set()
+        """(operator, implementation) of which something could be captured: no others are given up unasked."""
+        self._worker: Worker | None = None
+        self._gate = threading.Lock()
+        """Held while a worker begins or ceases to be ours: `stop` comes from another thread."""
+        self._stopped = False
+
+    def answer(self, request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
+        """The worker's answer, or columns `status` and `reason` that say how it died.
+
+        What cannot be captured is asked for once more, of a new worker and by the stream clock. Stopped if it
+        was ended by `stop`, or is to be asked after that.
+        """
+        if request["do"] != "measure":
+            return self._answer(request, sampling_s)
+        what = (request["operator"], request["implementation"])
+        failed = self._uncaptured.get(what, [])
+        hopeless = len(failed) >= CAPTURES_TRIED and what not in self._captured
+        if request["parameters"] in failed or hopeless:
+            request = request | {"clock": "stream"}
+        answer = self._answer(request, sampling_s)
+        if answer.get("status") == "ok" and answer.get("clock") == "graph":
+            self._captured.add(what)
+        if answer.pop("uncaptured", False):
+            self._uncaptured[what] = [*failed, request["parameters"]]
+            answer = self._answer(request | {"clock": "stream"}, sampling_s)
+        return answer
+
+    def _answer(self, request: dict[str, Any], sampling_s: float) -> dict[str, Any]:
+        try:
+            answer = self.started().ask(request, 3 * sampling_s + self.grace_s)
+        except WorkerDied as death:
+            self.close()
+            if self._stopped:
+                raise Stopped from death
+            return {"status": death.status, "reason": str(death)}
+        if cause := answer.pop("renew", ""):
+            self.renewed[cause] += 1
+            self.close()
+        return answer
+
+    def started(self) -> Worker:
+        """The worker that is there; WorkerDied if none starts, Stopped if none is to start any more."""
+        begin = time.perf_counter()
+        with self._gate:
+            if self._stopped:
+                raise Stopped
+            if self._worker is not None:
+                return self._worker
+            device = self.device
+            uuid, threads = device.uuid or None, self.threads("all")
+            worker = self._worker = Worker(device.kind, device.cache_byte, self.seed, uuid, threads)
+        self.hello = worker.ask({"do": "hello"}, START_DEADLINE_S)
+        self.starting_s += time.perf_counter() - begin
+        return worker
+
+    def threads(self, asked: str) -> int | None:
+        """Threads that compute where `all` or `one` are asked for; None leaves them alone, on a GPU."""
+        if self.device.kind != "cpu":
+            return None
+        return 1 if asked == "one" else self.device.sm_count
+
+    def close(self) -> None:
+        """End the worker, if there is one."""
+        with self._gate:
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+    def stop(self) -> None:
+        """Kill the worker, from another thread than the one that asks it, and let none begin after it."""
+        with self._gate:
+            self._stopped = True
+            if self._worker is not None:
+                self._worker.kill()

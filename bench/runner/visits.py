@@ -1,0 +1,217 @@
+"""The visits of a case joined into its one row, and whether another visit would tell more.
+
+A journal holds a row for each visit, as it was; a result file holds a row for each case. What is published is
+the median over the visits that the machine did not disturb, the last few of them (bench/sampling/stopping.py:
+`publish`). The others are named in the row (`set_aside`), with their medians. What becomes of the other
+columns is said beside each of them (`over` in bench/store/parquet.py).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, cast, get_args
+
+from bench.judge.flags import disturbances
+from bench.model.ceilings import is_ceiling
+from bench.sampling.protocol import Protocol, Regime, protocol
+from bench.sampling.publish import Published, Visit, publish, wander
+from bench.spec import DeviceKind
+from bench.store.schema import FIELDS, Measurement, Over
+
+MOST_ASKED = 9
+"""More visits than this cannot be asked for."""
+ONCE_MORE = 1
+"""Visits beyond those asked for that make up for disturbed ones."""
+INVALID = ("wrong", "escaped", "error")
+"""Of a visit that ended so, no other visit of the case is believed."""
+
+
+def joined(rows: Iterable[Measurement]) -> list[Measurement]:
+    """One row for each case, in the order of their first visits."""
+    made = list(rows)
+    by_case: dict[str, list[Measurement]] = {}
+    for row in made:
+        by_case.setdefault(row.case, []).append(row)
+    typical, share = typical_s(made), _wander(by_case.values())
+    return [join(visits, typical.get(visits[0].threads), share) for visits in by_case.values()]
+
+
+def typical_s(rows: Iterable[Measurement]) -> dict[int, float]:
+    """Threads -> median seconds of the fixed kernel beside undisturbed visits: the machine's usual speed."""
+    states: dict[int, list[float]] = {}
+    for row in rows:
+        if not disturbances(row) and (state := _state_s(row)) is not None:
+            states.setdefault(row.threads, []).append(state)
+    return {threads: statistics.median(found) for threads, found in states.items()}
+
+
+def _wander(cases: Iterable[Sequence[Measurement]]) -> float | None:
+    """By which share the run's repeated cases differed from themselves; None if none was repeated."""
+    timed = ([row for row in visits if row.status == "ok" and row.settled] for visits in cases)
+    return wander([row.median_s or 0.0 for row in visits if not disturbances(row)] for visits in timed)
+
+
+def join(
+    visits: Sequence[Measurement], typical: float | None = None, share: float | None = None
+) -> Measurement:
+    """The row of a case from the rows of its visits, in order; at least one.
+
+    `typical` is the machine's usual speed (see `typical_s`), `share` by how much the run's repeated cases
+    differed from themselves: both widen the interval.
+
+    A result that one visit found wrong is wrong. A visit that crashed, or ran out of time or memory, leaves
+    those before it their time; it is named among those set aside.
+    """
+    for row in visits:
+        if row.status in INVALID:
+            return replace(row, visit=0)
+    timed = [row for row in visits if row.status == "ok" and row.samples_s]
+    if not timed:
+        return replace(visits[-1], visit=0)
+    alike = [row for row in timed if (row.clock, row.protocol) == (timed[-1].clock, timed[-1].protocol)]
+    sound = [row for row in alike if not disturbances(row)] or alike
+    settings = _protocol(timed[-1])
+    if settings is None:  # of another version of the protocol: its own account of itself stands
+        sound = sound[-1:]
+        published = None
+        kept = sound
+    else:
+        looks = [_visit(row) for row in sound]
+        if is_ceiling(timed[0].sweep):
+            published = _ceiling(looks, replace(settings, visits=1))
+        else:
+            published = publish(looks, settings, typical, share)
+        kept = [sound[index] for index in published.kept]
+    aside = [(_why_not(row, kept, alike), row) for row in visits if row not in kept]
+    values: dict[str, Any] = {name: _over(name, kept, visits) for name in FIELDS}
+    if published is not None:
+        values |= _columns(published)
+    values |= {
+        "visit": 0,
+        "status": "ok",
+        "reason": "",
+        "visits": len(kept),
+        "samples_s": [sample for row in kept for sample in row.samples_s or []],
+        "visit_samples": [len(row.samples_s or []) for row in kept],
+        "visit_at_s": [at for row in kept for at in row.visit_at_s or []] or None,
+        "set_aside": [why for why, _ in aside] or None,
+        "set_aside_s": [math.nan if row.median_s is None else row.median_s for _, row in aside] or None,
+    }
+    return replace(kept[0], **values)
+
+
+def _ceiling(looks: Sequence[Visit], settings: Protocol) -> Published:
+    """Of a ceiling: its interval spans those of its visits, each taken alone.
+
+    It is visited at the run's ends, however often others are. Of two visits Student's t would make an
+    interval nine times as wide as they are apart; and a roof is what was reached at either end, not the mean.
+    """
+    together = publish(looks, settings)
+    alone = [publish([looks[index]], settings) for index in together.kept]
+    low_s, high_s = min(one.low_s for one in alone), max(one.high_s for one in alone)
+    far_s = max(high_s - together.median_s, together.median_s - low_s)
+    narrow = far_s <= settings.half_width * together.median_s
+    stop = "converged" if narrow else "visits" if alone[-1].stop == "converged" else alone[-1].stop
+    return replace(together, low_s=low_s, high_s=high_s, stop=stop)
+
+
+def wants_another(visits: Sequence[Measurement], settings: Protocol) -> bool:
+    """Whether a case that was visited so far as these rows say should be visited again, time permitting.
+
+    Until the visits asked for are made; once more if the machine disturbed one or it crashed; and, where
+    several are asked for, until they agree and their interval is narrow, but no more than the protocol's
+    `most_visits`.
+    """
+    if not visits:
+        return True
+    crashes = sum(row.status == "crashed" for row in visits)
+    if crashes == 1 and visits[-1].status == "crashed":  # perhaps of what another case had left in the worker
+        return True
+    if visits[-1].status != "ok":
+        return False
+    sound = [row for row in visits if not disturbances(row)]
+    if len(visits) < settings.visits:
+        return True
+    if len(sound) < settings.visits and len(visits) < settings.visits + ONCE_MORE:
+        return True
+    if settings.visits == 1 or len(visits) >= settings.most_visits:
+        return False
+    return publish([_visit(row) for row in sound or visits], settings).stop != "converged"
+
+
+def _visit(row: Measurement) -> Visit:
+    return Visit(
+        samples_s=tuple(row.samples_s or ()),
+        settled=bool(row.settled),
+        settle_s=row.settle_s or 0.0,
+        stop=cast(Any, row.stop),
+        step_s=row.step_s or 0.0,
+        state_s=_state_s(row),
+    )
+
+
+def _state_s(row: Measurement) -> float | None:
+    if row.sentinel_before_s is None or row.sentinel_after_s is None:
+        return None
+    return (row.sentinel_before_s + row.sentinel_after_s) / 2
+
+
+def _columns(published: Published) -> dict[str, Any]:
+    """The timing columns. An interval that too few samples leave unknown is null, not infinite."""
+    known = math.isfinite(published.high_s)
+    return {
+        "median_s": published.median_s,
+        "low_s": published.low_s if known else None,
+        "high_s": published.high_s if known else None,
+        "stop": published.stop,
+    }
+
+
+def _why_not(row: Measurement, kept: Sequence[Measurement], alike: Sequence[Measurement]) -> str:
+    """Why this visit is not among those published."""
+    if row.status != "ok":
+        return f"{row.status}: {row.reason}"
+    if row not in alike:
+        return f"timed by the {row.clock} clock" if row.clock != kept[0].clock else "another protocol"
+    return ", ".join(disturbances(row)) or "earlier"
+
+
+_JOIN: Mapping[Over, Callable[[list[Any]], Any]] = {
+    "first": lambda values: values[0],
+    "last": lambda values: values[-1],
+    "least": min,
+    "most": max,
+    "mean": statistics.fmean,
+    "sum": sum,
+    "every": lambda values: ", ".join(dict.fromkeys(v for v in values if v)),
+}
+
+
+def _over(name: str, kept: Sequence[Measurement], visits: Sequence[Measurement]) -> Any:
+    """One column over the visits published; sums are over all visits, since all took that time."""
+    how: Over = FIELDS[name].metadata["over"]
+    values = [getattr(row, name) for row in (visits if how == "sum" else kept)]
+    known = [value for value in values if value is not None]
+    if not known or (name == "energy_j" and len(known) < len(values)):  # part of a sum is no sum
+        return None
+    return _JOIN[how](known)
+
+
+@cache
+def _protocols() -> Mapping[str, Protocol]:
+    """Hash -> protocol, of every one that this version can run."""
+    every = [
+        protocol(kind, visits, regime)
+        for kind in get_args(DeviceKind)
+        for visits in range(1, MOST_ASKED + 1)
+        for regime in get_args(Regime)
+    ]
+    return {one.hash: one for one in every}
+
+
+def _protocol(row: Measurement) -> Protocol | None:
+    return _protocols().get(row.protocol)

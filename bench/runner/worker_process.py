@@ -1,0 +1,243 @@
+"""The parent's end of the worker: starts it, asks it, outlives it. Needs no torch.
+
+A kernel may do anything to the process it runs in: kill it, hang it, fill its memory, write over it. So what
+comes from there is not taken on trust: an answer must be whole, in time, and to what was asked. A worker that
+fails once is never asked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.environment.dependencies import child_environment
+from bench.runner.last_words import last_words, place
+
+ROOT = Path(__file__).parents[2]
+
+ENVIRONMENT = {
+    # Freed memory stays with the worker: a fresh page for every output would be timed as the kernel's.
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 46),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+    "MALLOC_ARENA_MAX": "1",
+}
+FORBIDDEN = (
+    *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TRITON_INTERPRET"),
+    "CUDA_LAUNCH_BLOCKING",
+)
+"""Would change what a data type means, interpret kernels, or make the host wait for each launch, behind the
+sweep's back."""
+LONGEST_ANSWER_BYTE = 1 << 26
+ERRORS_KEPT_BYTE = 1 << 16
+"""The end of standard error that is kept: a kernel that prints for ever must fill neither disk nor memory."""
+LOOK_S = 1.0
+"""How often a silent worker is looked at: its end goes unheard if a child of its own holds the pipe."""
+LAST_WORDS_S = 2.0
+"""How long a worker that is stopped has to say where it was."""
+DEATH_S = 10.0
+"""A process stuck in a driver cannot be killed: it is waited for this long, and then left behind."""
+
+
+class WorkerDied(RuntimeError):
+    """The worker gave no answer. `status` is the row's: crashed or timeout."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        self.status = status
+        super().__init__(reason)
+
+
+def device_environment(kind: str, uuid: str | None) -> dict[str, str]:
+    """The environment of a process that owns a device of this kind; the GPU of this UUID is all it sees.
+
+    It finds the packages that this process finds, and the kernels of this checkout.
+    """
+    environment = {k: v for k, v in child_environment(ROOT).items() if k not in FORBIDDEN}
+    if kind == "cpu":
+        environment |= ENVIRONMENT
+    if uuid is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = uuid
+    return environment
+
+
+class Worker:
+    """A child process that owns one device and answers one request at a time."""
+
+    def __init__(
+        self,
+        kind: str,
+        cache_byte: int,
+        seed: int,
+        uuid: str | None = None,
+        threads: int | None = None,
+        module: str = "bench.worker",
+    ) -> None:
+        """Start it. `uuid` makes one GPU the only visible one; `threads` None leaves torch's choice.
+
+        `module` is what it runs. It dies with the thread that calls this (lifeline.py).
+        """
+        environment = device_environment(kind, uuid)
+        environment |= {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+        settings = {"kind": kind, "cache_byte": cache_byte, "seed": seed, "uuid": uuid, "threads": threads}
+        settings["parent"] = os.getpid()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, json.dumps(settings)],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is the parent's to handle
+        )
+        self._answers, self._errors = bytearray(), bytearray()
+        self._death: WorkerDied | None = None
+        self._heard = selectors.DefaultSelector()
+        for stream, kept in ((self._process.stdout, self._answers), (self._process.stderr, self._errors)):
+            assert stream is not None
+            os.set_blocking(stream.fileno(), False)
+            self._heard.register(stream, selectors.EVENT_READ, kept)
+
+    @property
+    def pid(self) -> int:
+        """Process id, for those who want to kill it."""
+        return self._process.pid
+
+    def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+        """The answer. WorkerDied if the worker ends, if `deadline_s` seconds pass, or if it answers nonsense.
+
+        However it failed, it is stopped, and every later request is told the same.
+        """
+        if self._death is None:
+            try:
+                return self._ask(request, time.monotonic() + deadline_s)
+            except TimeoutError:
+                self._death = self._stopped(deadline_s)
+            except WorkerDied as death:
+                self._death = death
+            except BaseException:  # interrupted: what it answers one day is no answer to the next request
+                self._death = WorkerDied("crashed", "the worker was stopped in the middle of a request")
+                raise
+            finally:
+                if self._death is not None:
+                    self.kill()
+        raise self._death
+
+    def _ask(self, request: dict[str, Any], until: float) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._hear(0.0)
+        if self._answers:
+            raise WorkerDied("crashed", f"the worker spoke unasked: {bytes(self._answers[:80])!r}")
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        except OSError:
+            raise self._ended() from None
+        while b"\n" not in self._answers:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            if not self._hear(min(left_s, LOOK_S)) and self._is_over():
+                raise self._ended()
+            if len(self._answers) > LONGEST_ANSWER_BYTE:
+                raise WorkerDied("crashed", "the worker's answer has no end")
+        line, _, rest = bytes(self._answers).partition(b"\n")
+        self._answers[:] = rest
+        answer = _object(line)
+        self._errors.clear()  # what it printed so far has nothing to do with how it may die later
+        return answer
+
+    def _hear(self, wait_s: float) -> bool:
+        """Take in what it says within `wait_s` seconds; False if that is nothing."""
+        heard = False
+        for key, _ in self._heard.select(wait_s):
+            got = os.read(key.fd, 1 << 20)
+            key.data.extend(got)
+            if got:
+                heard = True
+            else:
+                self._heard.unregister(key.fileobj)
+        del self._errors[:-ERRORS_KEPT_BYTE]
+        return heard
+
+    def _is_over(self) -> bool:
+        """Whether no answer can come any more."""
+        return self._process.stdout not in self._heard.get_map() or self._process.poll() is not None
+
+    def _ended(self) -> WorkerDied:
+        """What the exit status and the last words say."""
+        self._until_over(DEATH_S)
+        code = self._process.returncode
+        if code is None:
+            how = "closed a pipe and went on"
+        elif code == -signal.SIGKILL:
+            how = "was killed (SIGKILL), perhaps for memory"
+        elif code < 0:
+            how = f"ended with {_signal_name(-code)}"
+        else:
+            how = f"ended with exit code {code}"
+        words = last_words(self._all_errors())
+        return WorkerDied("crashed", f"the worker {how}" + (f": {words}" if words else ""))
+
+    def _stopped(self, deadline_s: float) -> WorkerDied:
+        """Stop it, in a way that lets the fault handler say where it was."""
+        self._errors.clear()
+        self._process.send_signal(signal.SIGABRT)
+        self._until_over(LAST_WORDS_S)
+        where = place(self._all_errors())
+        said = f"no answer within {deadline_s:.0f} s; the worker was stopped"
+        return WorkerDied("timeout", f"{said} {where}".rstrip())
+
+    def _until_over(self, most_s: float) -> None:
+        """Listen until the process is over: one that still prints would else wait for a reader."""
+        until = time.monotonic() + most_s
+        while self._process.poll() is None and (left_s := until - time.monotonic()) > 0:
+            self._hear(min(left_s, 0.02))
+
+    def _all_errors(self) -> str:
+        self._hear(0.0)  # once: it takes in all that a pipe can hold
+        return self._errors.decode(errors="replace")
+
+    def kill(self) -> None:
+        """End it at once, and what it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(DEATH_S)
+
+    def close(self) -> None:
+        """End it: by closing its input, or by force if it does not follow."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._until_over(5.0)
+        if self._process.poll() is None:
+            self.kill()
+        self._heard.close()
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    """An answer's content; WorkerDied if it is none."""
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        raise WorkerDied("crashed", f"the worker answered nonsense: {line[:80]!r}")
+    return answer

@@ -1,0 +1,141 @@
+"""What a row says of its visits: the median, its interval, and whether it converged.
+
+How often the intervals cover the truth is simulated in bench/validation/interval_coverage.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bench.sampling.median_interval import Floats, effective_count, median_interval
+from bench.sampling.protocol import Protocol
+
+Stop = Literal["converged", "budget", "samples", "visits"]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What one look at a case found."""
+
+    samples_s: tuple[float, ...]
+    """Every sample, seconds per launch, in time order; none is ever thrown away."""
+    settled: bool
+    """Whether it had settled before the first of them; True where nothing was to settle (regime boost)."""
+    settle_s: float
+    """Wall seconds of settling."""
+    stop: Stop
+    step_s: float
+    """The clock's step divided by the launches of a sample."""
+    state_s: float | None = None
+    """Seconds of a fixed piece of work beside the visit: the machine's speed then. None: not known."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a row says of its visits, seconds per launch."""
+
+    median_s: float
+    low_s: float
+    high_s: float
+    """Ends of the 95 % interval of the median; 0 and infinite where there is too little to tell."""
+    stop: Stop
+    kept: tuple[int, ...]
+    """Indices of the visits whose samples are published; the others came earlier."""
+
+
+def interval(
+    samples_s: Sequence[float], settings: Protocol, step_s: float = 0.0
+) -> tuple[float, float, float]:
+    """(median, low, high) in seconds of one visit's samples, in time order.
+
+    The widest of three intervals of the median: order statistics of as many independent samples as these are
+    worth; Student's t over the medians of consecutive blocks; the clock's step per launch, or the floor. The
+    interval is infinite while there are too few samples to say.
+    """
+    values = np.asarray(samples_s, dtype=np.float64)
+    if len(values) < 2 * settings.blocks:
+        return float(np.median(values)), 0.0, math.inf
+    blocks_s = [float(np.median(block)) for block in np.array_split(values, settings.blocks)]
+    return _interval(values, effective_count(values), blocks_s, settings, step_s)
+
+
+def _interval(
+    values: Floats, worth: float, parts: Sequence[float], settings: Protocol, step_s: float
+) -> tuple[float, float, float]:
+    least = max(step_s, settings.floor * float(np.median(values)))
+    return median_interval(values, worth, parts, least, settings.confidence)
+
+
+def publish(
+    visits: Sequence[Visit],
+    settings: Protocol,
+    typical_s: float | None = None,
+    wander: float | None = None,
+) -> Published:
+    """What a row says of its visits, at least one, in the order they were made.
+
+    Published are the last `keep` visits, and those before them from the first that was at their level: what
+    came earlier may have been settling, what left the level and came back is a second state. The median is
+    that of all their samples together. Its interval is `interval` for one visit; for several, Student's t is
+    over their medians. It has converged if that is narrow enough and the last `keep` visits agree.
+
+    What the rest of the run knows widens the interval further; it moves no median and undoes no convergence.
+    `typical_s` is the run's median of `state_s`: the interval reaches the time that a case which follows that
+    work would take at the usual speed. Where no visit knows its state, `wander` is the share by which
+    the run's repeated cases differed from themselves, and the mean of several visits by the less.
+    """
+    each_s = [float(np.median(visit.samples_s)) for visit in visits]
+    level_s = float(np.median(each_s[-settings.keep :]))
+    near_s = settings.agree * level_s
+    at_level = [abs(value_s - level_s) <= near_s for value_s in each_s]
+    first = min(max(0, len(visits) - settings.keep), [*at_level, True].index(True))
+    kept = tuple(range(first, len(visits)))
+    taken = [visits[index] for index in kept]
+    step_s = max(visit.step_s for visit in taken)
+    if len(taken) == 1:
+        median, low, high = interval(taken[0].samples_s, settings, step_s)
+    else:
+        parts = [np.asarray(visit.samples_s, dtype=np.float64) for visit in taken]
+        worth = sum(effective_count(part) for part in parts)
+        median, low, high = _interval(np.concatenate(parts), worth, each_s[first:], settings, step_s)
+
+    last_s = each_s[-settings.keep :]
+    stop: Stop = "converged"
+    if len(visits) < settings.visits:
+        stop = "budget"
+    elif max(last_s) - min(last_s) > near_s:
+        stop = "visits"
+    elif max(high - median, median - low) > settings.half_width * median:
+        stop = "visits" if taken[-1].stop == "converged" else taken[-1].stop
+
+    states = [visit.state_s for visit in taken if visit.state_s is not None]
+    if states and typical_s is not None:
+        as_usual = typical_s / float(np.median(states))
+        low = min(low, median * as_usual * (1 - settings.state_error))
+        high = max(high, median * as_usual * (1 + settings.state_error))
+    elif wander is not None:
+        reach = 1 + wander / len(taken) ** 0.5
+        low, high = min(low, median / reach), max(high, median * reach)
+    return Published(median, low, high, stop, kept)
+
+
+WANDER_QUANTILE = 0.9
+"""Of the repeated cases of a run, so many wander no further; one that met a neighbour does not count."""
+
+
+def wander(cases: Iterable[Sequence[float]]) -> float | None:
+    """The share by which a case differs from itself from visit to visit; None if none was visited twice.
+
+    `cases` are the medians, in seconds, of the settled and undisturbed visits of one case each. A case's
+    share is its slowest visit over its quickest. The run's is their 90th percentile or, if that is more, that
+    of cases with three visits and more: two, at either end of a run, may find the same by chance.
+    """
+    medians_s = [one for one in cases if len(one) > 1 and min(one) > 0]
+    shares = [max(one) / min(one) - 1 for one in medians_s]
+    thrice = [share for one, share in zip(medians_s, shares, strict=True) if len(one) > 2]
+    return max((float(np.quantile(some, WANDER_QUANTILE)) for some in (shares, thrice) if some), default=None)

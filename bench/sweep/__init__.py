@@ -1,0 +1,1 @@
+"""Sweep files: YAML in, cases out, every error with its file and line."""

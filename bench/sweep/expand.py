@@ -1,0 +1,172 @@
+"""Blocks of parameters -> problems: lists multiply, joined names move together, every value is checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from pydantic import ValidationError
+
+from bench.spec import Problem
+from bench.sweep.grammar import PerSm, Range, earliest, nearest, worded
+from bench.sweep.yaml_nodes import MAX_DIGITS, Mistake, Node, shown
+
+MAX_CASES = 100_000
+"""In one sweep. At a tenth of a second each that is three hours; more is a slip of the finger."""
+
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One value and its line. A value `by_device` may happen to equal another: that is no slip."""
+
+    value: Value
+    line: int
+    by_device: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One entry of a list: a value, or the many of a range, not yet written out."""
+
+    values: Sequence[Value]
+    line: int
+    by_device: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The parameters that one key of a block moves together, and what they take in turn."""
+
+    names: tuple[str, ...]
+    parts: list[Part]
+
+    @property
+    def count(self) -> int:
+        """How many values, before any are written out."""
+        return sum(len(part.values) for part in self.parts)
+
+    def items(self) -> list[Item]:
+        """The values in file order. Mistake if one stands there twice."""
+        found: dict[tuple[type, Value], Item] = {}
+        for part in self.parts:
+            for value in part.values:
+                key = (type(value), value)
+                if key not in found:
+                    found[key] = Item(value, part.line, part.by_device)
+                elif not (part.by_device or found[key].by_device):
+                    raise Mistake(part.line, f"{shown(value)} stands twice in {'='.join(self.names)}")
+        return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of a sweep: its axes, the first varying slowest."""
+
+    kind: type[Problem]
+    axes: list[Axis]
+    line: int
+
+    @property
+    def count(self) -> int:
+        """How many problems it stands for."""
+        return math.prod(axis.count for axis in self.axes)
+
+    def moving_with(self, x: str | None) -> tuple[str, ...]:
+        """The parameters that move along axis `x`; without one, along the axis with most values."""
+        named = [axis.names for axis in self.axes if x in axis.names]
+        if x is not None:
+            return named[0] if named else (x,)
+        return max(self.axes, key=lambda axis: axis.count).names if self.axes else ()
+
+    def problems(self) -> Iterator[tuple[Problem, bool]]:
+        """Every combination, checked, and whether the device had a say in it. Raises Mistake."""
+        for items in product(*(axis.items() for axis in self.axes)):
+            given = [(n, item) for axis, item in zip(self.axes, items, strict=True) for n in axis.names]
+            try:
+                problem = self.kind.model_validate({name: item.value for name, item in given})
+            except ValidationError as errors:
+                raise self._mistake(errors, dict(given)) from errors
+            # Result files count in 64 bits.
+            if max(problem.flop, problem.byte) >= 2**63:
+                raise Mistake(self.line, f"{problem} is too large: more than 2^63 FLOP or bytes")
+            yield problem, any(item.by_device for item in items)
+
+    def _mistake(self, errors: ValidationError, given: dict[str, Item]) -> Mistake:
+        error = errors.errors(include_url=False)[0]
+        name = str(error["loc"][0]) if error["loc"] else ""
+        if name in given:
+            return Mistake(given[name].line, worded(error, name))
+        at = " ".join(f"{name}={item.value}" for name, item in given.items())
+        return Mistake(self.line, f"{worded(error, self.kind.operator)} (at {at})")
+
+
+def block(node: Node, kind: type[Problem], sm_count: int) -> Block:
+    """One entry of `cases:`. Raises Mistake."""
+    fields = kind.model_fields
+    operator = kind.operator
+    lines: dict[str, int] = {}
+    axes = []
+    for key, value in node.mapping.items():
+        line = node.key_lines[key]
+        names = tuple(key.split("="))
+        for name in names:
+            if name not in fields:
+                hint = "; join names without spaces" if name.strip() in fields else nearest(name, fields)
+                there = ", ".join(fields)
+                raise Mistake(line, f"{operator} has no parameter {shown(name)}; it has {there}{hint}")
+            if name in lines:
+                raise Mistake(line, f"{name} is given twice in this block, first on line {lines[name]}")
+            lines[name] = line
+        axes.append(Axis(names, [_part(item, key, sm_count) for item in value.items]))
+    if missing := [name for name, f in fields.items() if f.is_required() and name not in lines]:
+        needed = ", ".join(name for name, f in fields.items() if f.is_required())
+        raise Mistake(node.line, f"this block does not set {', '.join(missing)}; {operator} needs {needed}")
+    return Block(kind, axes, node.line)
+
+
+def _part(node: Node, key: str, sm_count: int) -> Part:
+    if isinstance(node.value, dict):
+        if "per_sm" in node.value:
+            return Part([_per_sm(node, sm_count)], node.line, by_device=True)
+        if not node.value.keys() & {"from", "to"}:
+            forms = "{from, to, step}, {from, to, factor} and {per_sm}"
+            raise Mistake(node.line, f"{key} has a mapping that is none of {forms}")
+        return Part(_range(node), node.line)
+    if isinstance(node.value, list):
+        raise Mistake(node.line, f"{key} has a list within its list; write one list")
+    return Part([node.value], node.line)
+
+
+def _per_sm(node: Node, sm_count: int) -> int:
+    try:
+        given = PerSm.model_validate(node.data())
+    except ValidationError as errors:
+        raise earliest(errors, node, "per_sm", PerSm) from errors
+    number = given.per_sm * sm_count + given.plus
+    if number >= 10**MAX_DIGITS:
+        raise Mistake(node.line, f"{number} ({sm_count} SMs) is too large: it has over {MAX_DIGITS} digits")
+    return number
+
+
+def _range(node: Node) -> Sequence[int]:
+    try:
+        given = Range.model_validate(node.data())
+    except ValidationError as errors:
+        raise earliest(errors, node, "a range", Range) from errors
+    if given.factor is None:
+        return range(given.start, given.end + 1, given.step)
+    steps = math.log(given.end / given.start) / math.log(given.factor)
+    if steps > MAX_CASES:
+        raise Mistake(node.line, f"factor {given.factor} is too near 1: {steps:.0f} steps")
+    found = {given.start: None}
+    for power in range(1, int(steps) + 2):
+        value = given.start * given.factor**power
+        # Half a unit: rounding must neither lose the end of the range nor pass it.
+        if value >= given.end + 0.5:
+            break
+        found[min(round(value), given.end)] = None
+    return list(found)

@@ -1,0 +1,312 @@
+"""What a sweep file may hold: the models, from which editors' JSON Schema is made too, and their messages."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, ErrorDetails
+
+from bench.sweep.yaml_nodes import Mistake, Node, shown
+
+Cache = Literal["cold", "warm"]
+Threads = Literal["all", "one"]
+
+COLUMNS = ("implementation", "cache", "threads_asked", "device")
+"""What a plot can tell apart, besides the operator's parameters."""
+QUANTITIES = ("median_s", "rate")
+"""What a curve can have upwards."""
+
+T = TypeVar("T")
+
+
+class _List:
+    """A list in the JSON Schema; with `or_one`, `x` may stand for `[x]`."""
+
+    def __init__(self, or_one: bool = False) -> None:
+        self.or_one = or_one
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        # Emptiness is no matter of the models: bench.sweep.yaml_nodes refuses every empty list.
+        many = handler(core) | {"minItems": 1}
+        return {"anyOf": [many["items"], many]} if self.or_one else many
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _one_or_list(value: Any) -> Any:
+    return _tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+List = Annotated[tuple[T, ...], BeforeValidator(_tuple), _List()]
+OneOrList = Annotated[tuple[T, ...], BeforeValidator(_one_or_list), _List(or_one=True)]
+
+Text = Annotated[str, StringConstraints(pattern=r"\S"), AfterValidator(lambda text: " ".join(text.split()))]
+"""Text of at least one visible character; line breaks become spaces."""
+
+
+class _Label:
+    """A figure is called 2 or "2 (b)"."""
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"type": ["integer", "string"]}
+
+
+Label = Annotated[
+    Text,
+    BeforeValidator(lambda v: str(v) if isinstance(v, int) and not isinstance(v, bool) else v),
+    _Label(),
+]
+
+
+class Strict(BaseModel):
+    """Nothing converted, nothing unknown."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class Source(Strict):
+    """The document that a sweep reproduces, and what that document measured on."""
+
+    document: Text = Field(description="Title of the document")
+    section: Label = Field("", description="Section, as the document numbers it")
+    figure: Label = Field("", description="Figure, as the document numbers it")
+    table: Label = Field("", description="Table, as the document numbers it")
+    gpu: Text = Field("", description="GPU on which the document measured")
+    library: Text = Field("", description="Library and version with which the document measured")
+    range: Literal["document", "ours"] = Field(
+        "document", description="Whose values the cases are: `ours` where the document prints no axis"
+    )
+    note: Text = Field("", description="What differs from the document, or what it leaves open")
+
+
+class Plot(Strict):
+    """One figure drawn from the sweep's rows."""
+
+    kind: Literal["curve", "quantization", "heatmap"] = Field(
+        "curve",
+        description="quantization: rate and duration over m or n of kernels held to one tile, beside the "
+        "staircase that tiles and waves predict; heatmap: measured / predicted over two parameters",
+    )
+    x: Text = Field(description="The parameter along the horizontal axis")
+    y: Text = Field(
+        "median_s",
+        description="median_s: seconds of one launch; rate: FLOP/s or bytes/s as the operator is quoted; of "
+        "a heatmap, the parameter along the vertical axis",
+    )
+    lines: OneOrList[Text] = Field(("implementation",), description="Columns that tell the lines apart")
+    panels: OneOrList[Text] = Field((), description="Columns that tell the panels apart")
+    log: OneOrList[Literal["x", "y"]] = Field((), description="Axes drawn logarithmically")
+    per: OneOrList[Text] = Field(
+        (), description="Parameters whose product the duration is divided by: [n, c, h, w] for each element"
+    )
+
+    @model_validator(mode="after")
+    def _has_its_vertical_axis(self) -> Plot:
+        if self.kind == "heatmap" and "y" not in self.model_fields_set:
+            raise ValueError("kind: heatmap needs y, the parameter along the vertical axis")
+        if self.kind == "curve" and self.y not in QUANTITIES:
+            raise ValueError(
+                f"y is one of {', '.join(QUANTITIES)}, not {shown(self.y)}{nearest(self.y, QUANTITIES)}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_normalisation(self) -> Plot:
+        if self.per and self.y == "rate":
+            raise ValueError("per divides a duration; a rate is for each second already")
+        return self
+
+    @model_validator(mode="after")
+    def _leaves_out_what_its_kind_fixes(self) -> Plot:
+        takes = {"quantization": {"kind", "x"}, "heatmap": {"kind", "x", "y", "panels"}}
+        given = self.model_fields_set - takes.get(self.kind, self.model_fields_set)
+        if given:
+            raise ValueError(f"kind: {self.kind} is drawn one way: leave out {', '.join(sorted(given))}")
+        return self
+
+
+class Claim(BaseModel):
+    """A statement of the document; what else it holds is the judge's, who checks it."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+
+    id: str = Field(pattern=r"^[A-Z]{2}-[0-9]{2}$", description="Number of the claim, such as MM-01")
+    says: Text = Field(description="The claim in our own words")
+
+
+class Sweep(Strict):
+    """One experiment: an operator at many sizes."""
+
+    title: Text = Field(description="What is measured, as a heading")
+    source: Source
+    operator: str = Field(description="A folder of kernels/")
+    implementations: OneOrList[str] = Field((), description="Those to run; all of the operator's if left out")
+    cache: OneOrList[Cache] = Field(
+        ("cold",), description="cold: each launch finds its data in memory; warm: in cache if they fit"
+    )
+    threads: OneOrList[Threads] = Field(
+        ("all",), description="Of a CPU: all its cores, or one; a GPU has only `all`"
+    )
+    cases: List[dict[str, Any]] = Field(
+        description="Blocks of parameters: the lists of a block multiply, the blocks follow one another"
+    )
+    plot: OneOrList[Plot] = Field((), description="The figures drawn from the rows")
+    claims: List[Claim] = Field((), description="What the document says about the rows")
+
+
+class Range(Strict):
+    """Whole numbers from one to another, both included where the steps meet them."""
+
+    start: int = Field(alias="from", description="The first number")
+    end: int = Field(alias="to", description="The last number, if a step meets it")
+    step: int = Field(1, ge=1, description="Distance from each to the next")
+    factor: float | None = Field(
+        None, gt=1, description="Ratio of each to the one before, rounded to whole numbers"
+    )
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Range:
+        if self.start > self.end:
+            raise ValueError(f"empty range: from {self.start} is above to {self.end}")
+        if self.factor is not None and "step" in self.model_fields_set:
+            raise ValueError("a range has a step or a factor, not both")
+        if self.factor is not None and self.start < 1:
+            raise ValueError(f"a range with a factor begins at 1 or above, not at {self.start}")
+        return self
+
+
+class PerSm(Strict):
+    """A multiple of the device's SM count (on a CPU: of its cores)."""
+
+    per_sm: int = Field(ge=1, description="How many for each SM")
+    plus: int = Field(0, description="How many more (fewer, if negative) in all")
+
+
+OWNERS: Mapping[str, tuple[str, type[BaseModel]]] = {
+    "source": ("source", Source),
+    "plot": ("plot", Plot),
+    "claims": ("a claim", Claim),
+}
+
+
+def contents(tree: Node) -> Sweep:
+    """The file's contents, as far as they can be checked without knowing the operator. Raises Mistake."""
+    if not isinstance(tree.value, dict):
+        raise Mistake(tree.line, f"a sweep is a mapping that begins with `title:`, not {shown(tree.data())}")
+    try:
+        sweep = Sweep.model_validate(tree.data())
+    except ValidationError as errors:
+        raise earliest(errors, tree, "a sweep", Sweep) from errors
+    for key in ("implementations", "cache", "threads"):
+        seen: set[str] = set()
+        for item in tree.mapping[key].items if key in tree.mapping else []:
+            if str(item.value) in seen:
+                raise Mistake(item.line, f"{key} has {shown(item.value)} twice")
+            seen.add(str(item.value))
+    return sweep
+
+
+def earliest(errors: ValidationError, node: Node, owner: str, model: type[BaseModel]) -> Mistake:
+    """The mistake that comes first in the file, but a misspelt key before the key that is missed for it."""
+
+    def mistake(error: ErrorDetails) -> Mistake:
+        path = error["loc"]
+        of, holder = OWNERS.get(str(path[0]), (owner, model)) if len(path) > 1 else (owner, model)
+        if error["type"] == "extra_forbidden":
+            key = str(path[-1])
+            possible = [f.alias or name for name, f in holder.model_fields.items()]
+            return Mistake(node.under(path[:-1]).key_lines[key], unknown("key", key, of, possible))
+        if error["type"] == "missing":
+            return Mistake(node.under(path[:-1]).line, f"{of} needs the key {str(path[-1])!r}")
+        name = next((step for step in reversed(path) if isinstance(step, str)), owner)
+        if len(path) == 2 and path[0] in ("cases", "claims"):
+            name = "a block of cases" if path[0] == "cases" else "a claim"
+        return Mistake(node.under(path).line, worded(error, name))
+
+    found = [(e["type"] == "missing", mistake(e)) for e in errors.errors(include_url=False)]
+    return min(found, key=lambda one: (one[0], one[1].line or 0))[1]
+
+
+def unknown(kind: str, given: str, of: str, possible: Iterable[str]) -> str:
+    """`gemm has no parameter 'o'; it has m, n, k`, with the nearest name if one is near."""
+    there = list(possible)
+    return f"{of} has no {kind} {shown(given)}; it has {', '.join(there)}{nearest(given, there)}"
+
+
+def nearest(given: str, possible: Iterable[str]) -> str:
+    """The end of a refusal: the name that was probably meant, if any is near."""
+    near = difflib.get_close_matches(given, list(possible), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?")
+_BOUND = {
+    "greater_than": ("above", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("below", "lt"),
+    "less_than_equal": ("at most", "le"),
+    "multiple_of": ("a multiple of", "multiple_of"),
+}
+_TYPE = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+
+
+def worded(error: ErrorDetails, name: str) -> str:
+    """What pydantic found wrong with the value of `name`, in this project's words."""
+    kind, given, context = error["type"], error["input"], error.get("ctx", {})
+    if kind == "literal_error":
+        # Text stands in quotes there, numbers do not: `'NN', 'NT' or 'TN'`, `0 or 1`.
+        choices = re.findall(r"'([^']*)'|(-?[0-9]+)", str(context["expected"]))
+        possible = [text or number for text, number in choices]
+        hint = nearest(given, possible) if isinstance(given, str) else ""
+        return f"{name} is one of {', '.join(possible)}, not {shown(given)}{hint}"
+    if kind in _BOUND:
+        words, key = _BOUND[kind]
+        bound = int(context[key]) if context[key] == int(context[key]) else context[key]
+        return f"{name} must be {words} {bound}, not {shown(given)}"
+    if kind in _TYPE:
+        return f"{name} must be {_TYPE[kind]}, not {shown(given)}{_repair(kind, given)}"
+    if kind == "string_pattern_mismatch":
+        wanted = "two capitals, a dash and two digits, as MM-01" if name == "id" else "visible text"
+        return f"{name} must be {wanted}, not {shown(given)}"
+    if kind == "value_error":
+        return str(context["error"])
+    return f"{name}: {error['msg']}; given {shown(given)}"
+
+
+def _repair(kind: str, given: object) -> str:
+    if kind == "int_type" and isinstance(given, float) and given.is_integer():
+        return f": write {int(given)}"
+    if kind in ("int_type", "float_type") and isinstance(given, str) and _NUMBER.fullmatch(given):
+        return ": leave out the quotes"
+    if kind == "string_type" and isinstance(given, bool | int | float):
+        return ": quote it"
+    return ""

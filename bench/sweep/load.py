@@ -1,0 +1,288 @@
+"""Sweeps: YAML files in, cases out. Every mistake in a sweep is found here, with its file and line.
+
+A block of `cases:` sets the operator's parameters. A value is a scalar, `{from, to, step}`,
+`{from, to, factor}` (both ends included), `{per_sm: N}` (N times the device's SM count; with `plus: P`, P
+more), or a list of these. Lists multiply, the first key varying slowest; names joined as `m=n:` move
+together; blocks follow one another.
+
+    for sweep, cases in load_all(select("gemm"), kernels.problem, sm_count=132):
+        ...
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.spec import DeviceKind, Problem, case_key, parameters_text
+from bench.sweep.expand import MAX_CASES, Block, block
+from bench.sweep.grammar import COLUMNS, Cache, Plot, Sweep, Threads, contents, unknown
+from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Node, tree
+
+Find = Callable[[str], type[Problem]]
+"""The problem of an operator; LookupError, naming those there are, if there is none."""
+
+SWEEPS = Path(__file__).parent.parent / "sweeps"
+"""Those of this checkout."""
+
+FIRST = ("ceilings/launch", "ceilings/stream", "ceilings/gemm", "ceilings/gemm_cpu")
+"""Run before all others, in this order: what they measure bounds what the rest can reach."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
+_SUFFIXES = (".yaml", ".yml")
+_MOST = 2**63 - 1
+
+
+class SweepError(ValueError):
+    """A sweep that cannot be read, in one line: `sweeps/gemm/square.yaml:6: what is wrong; what there is`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to time: this implementation on this problem."""
+
+    sweep: str
+    """Name of its sweep: the file's path under sweeps/, without suffix."""
+    implementation: str
+    problem: Problem
+    cache: Cache
+    series: str
+    """All that tells it apart but the swept axis: cases of one series are one line of the plot."""
+    threads: Threads = "all"
+    """Of a CPU: all its cores, or one."""
+
+    @property
+    def id(self) -> str:
+        """Unique in a run, and readable: `gemm/square-onednn-cold-float32-m=64-n=64-k=64-layout=NN`."""
+        problem = str(self.problem).replace(" ", "-")
+        few = "-one-thread" if self.threads == "one" else ""
+        return f"{self.sweep}-{self.implementation}-{self.cache}{few}-{problem}"
+
+    @property
+    def key(self) -> str:
+        """What its rows call it, equal in every run: see Measurement.case."""
+        parameters = parameters_text(self.problem.parameters())
+        operator = self.problem.operator
+        return case_key(self.sweep, operator, self.implementation, parameters, self.cache, self.threads)
+
+    def missing(self, kind: DeviceKind, capability: tuple[int, int] | None) -> str:
+        """Why a device of this kind and compute capability cannot run it; empty if it can."""
+        if self.threads == "one" and kind != "cpu":
+            return "one thread can be asked of a CPU only"
+        return self.problem.missing(self.implementation, kind, capability)
+
+
+class Way(NamedTuple):
+    """How one problem is solved: every problem of a sweep is solved in every way."""
+
+    implementation: str
+    cache: Cache
+    threads: Threads
+
+    @property
+    def words(self) -> str:
+        """Which way this is, among those of its sweep."""
+        return f"{self.implementation} {self.cache}" + (" one thread" if self.threads == "one" else "")
+
+
+class Loaded(NamedTuple):
+    """A sweep and its cases, in file order; never without a case."""
+
+    sweep: Sweep
+    cases: list[Case]
+
+    @property
+    def name(self) -> str:
+        """The file's path under sweeps/, without suffix."""
+        return self.cases[0].sweep
+
+
+def load(path: Path, find: Find, sm_count: int, root: Path = SWEEPS) -> Loaded:
+    """One sweep for a device of `sm_count` SMs. SweepError names the file and the line."""
+    shown, name = _shown(path, root), _name(path, root)
+    try:
+        if not _NAME.fullmatch(name):
+            raise Mistake(None, f"{name!r} is no name for a sweep: use letters, digits and _ . + -")
+        file = tree(_bytes(path))
+        sweep = contents(file)
+        return Loaded(sweep, _cases(name, file, sweep, find, sm_count))
+    except Mistake as mistake:
+        where = shown if mistake.line is None else f"{shown}:{mistake.line}"
+        raise SweepError(" ".join(f"{where}: {mistake}".splitlines())) from mistake
+
+
+def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path = SWEEPS) -> list[Loaded]:
+    """Several sweeps, or all of a folder, in the order in which they run: ceilings first.
+
+    Raises SweepError, also where two files would bear the same name.
+    """
+    if isinstance(paths, Path):
+        files = _below(paths) if paths.is_dir() else [paths]
+        if not files:
+            raise SweepError(f"{_shown(paths, root)}: there is no sweep in this folder")
+    else:
+        files = list(paths)
+    named: dict[str, Path] = {}
+    for path in files:
+        first = named.setdefault(_name(path, root), path)
+        if first.resolve() != path.resolve():
+            given, other = _shown(path, root), _shown(first, root)
+            raise SweepError(f"{given}: its rows would mix with those of {other}; rename one of the two")
+    return [load(named[name], find, sm_count, root) for name in sorted(named, key=_order)]
+
+
+def names(root: Path = SWEEPS) -> list[str]:
+    """Every sweep there is, in the order in which they run."""
+    return sorted((_name(path, root) for path in _below(root)), key=_order)
+
+
+def select(name: str, root: Path = SWEEPS) -> list[Path]:
+    """The files that NAME means, in the order in which they run. SweepError names those there are.
+
+    NAME is a YAML file anywhere; a sweep (`gemm/square`), a folder of sweeps (`gemm`) or a sweep without
+    its folder (`square`), each with or without suffix; or a folder anywhere.
+    """
+    # os.path and not Path: it answers False to names that no file can have.
+    if name.endswith(_SUFFIXES) and os.path.exists(name) and not os.path.isdir(name):
+        return [Path(name)]
+    there = {_name(path, root): path for path in _below(root)}
+    bare = name.rstrip("/")
+    for suffix in _SUFFIXES:
+        bare = bare.removesuffix(suffix)
+    for found in (
+        [n for n in there if n == bare],
+        [n for n in there if n.startswith(f"{bare}/")],
+        [n for n in there if n.endswith(f"/{bare}")],
+    ):
+        if found and bare:
+            return [there[n] for n in sorted(found, key=_order)]
+    if os.path.isdir(name) and (inside := _below(Path(name))):
+        return sorted(inside, key=lambda path: _order(_name(path, root)))
+    raise SweepError(unknown("sweep", name, f"{root.name}/", sorted(there, key=_order)))
+
+
+def _order(name: str) -> tuple[bool, int, str]:
+    return not name.startswith("ceilings/"), FIRST.index(name) if name in FIRST else len(FIRST), name
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.suffix in _SUFFIXES and not p.name.startswith("."))
+
+
+def _name(path: Path, root: Path) -> str:
+    try:
+        real, of = Path(os.path.realpath(path)), Path(os.path.realpath(root))
+    except ValueError:  # a NUL, which no path may hold: refused as a name
+        return path.name
+    stem = real.relative_to(of) if real.is_relative_to(of) else Path(path.name)
+    return (stem.with_suffix("") if stem.suffix in _SUFFIXES else stem).as_posix()
+
+
+def _shown(path: Path, root: Path) -> str:
+    """As the user gave it; a file of ours as `sweeps/...`, wherever the checkout lies."""
+    if path.is_absolute() and path.is_relative_to(root.absolute()):
+        return str(Path(root.absolute().name) / path.relative_to(root.absolute()))
+    return str(path)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if path.is_dir():
+            raise Mistake(None, "this is a folder; a sweep is a YAML file")
+        if path.exists() and not path.is_file():
+            raise Mistake(None, "this is no regular file; a sweep is a YAML file")
+        with path.open("rb") as file:
+            return file.read(MAX_BYTE + 1)
+    except FileNotFoundError as error:
+        raise Mistake(None, "there is no such file") from error
+    except OSError as error:
+        raise Mistake(None, f"cannot be read: {error.strerror}") from error
+
+
+def _cases(name: str, file: Node, sweep: Sweep, find: Find, sm_count: int) -> list[Case]:
+    try:
+        kind = find(sweep.operator)
+    except LookupError as error:
+        raise Mistake(file.under(["operator"]).line, str(error)) from error
+    declared = [i.name for i in kind.implementations]
+    for implementation, node in zip(
+        sweep.implementations, file.under(["implementations"]).items, strict=False
+    ):
+        if implementation not in declared:
+            raise Mistake(node.line, unknown("implementation", implementation, kind.operator, declared))
+    for number, plot in enumerate(sweep.plot):
+        _check_plot(plot, file.under(["plot", number]), kind)
+    named = sweep.implementations or declared
+    ways = [Way(i, cache, threads) for i in named for cache in sweep.cache for threads in sweep.threads]
+    blocks = _blocks(file, kind, sm_count, len(ways))
+    return _expanded(name, blocks, ways, sweep.plot[0].x if sweep.plot else None)
+
+
+def _check_plot(plot: Plot, node: Node, kind: type[Problem]) -> None:
+    parameters = list(kind.model_fields)
+    if plot.x not in parameters:
+        raise Mistake(node.under(["x"]).line, unknown("parameter", plot.x, kind.operator, parameters))
+    if plot.kind == "quantization":
+        if not {"m", "n"} <= set(parameters):
+            line = node.under(["kind"]).line
+            raise Mistake(line, f"{kind.operator} has no m and n, so no tiles to draw quantization of")
+        if plot.x not in ("m", "n"):
+            raise Mistake(node.under(["x"]).line, f"tiles quantize m and n; x: {plot.x} is neither")
+    whole = [name for name, field in kind.model_json_schema()["properties"].items() if _is_whole(field)]
+    if plot.kind == "heatmap":
+        for key, name in (("x", plot.x), ("y", plot.y)):
+            if name not in whole:
+                raise Mistake(node.under([key]).line, unknown("number", name, kind.operator, whole))
+        if plot.x == plot.y:
+            raise Mistake(node.under(["y"]).line, f"a heatmap has two parameters; x and y are both {plot.x}")
+    for number, name in enumerate(plot.per):
+        if name not in whole:
+            raise Mistake(node.under(["per", number]).line, unknown("number", name, kind.operator, whole))
+    columns = [*COLUMNS, *parameters]
+    for key, given in (("lines", plot.lines), ("panels", plot.panels)):
+        for number, column in enumerate(given):
+            if column not in columns:
+                line = node.under([key, number]).line
+                raise Mistake(line, unknown("column", column, f"a plot of {kind.operator}", columns))
+
+
+def _is_whole(field: dict[str, Any]) -> bool:
+    return field.get("type") == "integer"
+
+
+def _blocks(file: Node, kind: type[Problem], sm_count: int, ways: int) -> list[Block]:
+    """Counted before a single case exists: a range can name more than memory holds."""
+    blocks: list[Block] = []
+    count = 0
+    for node in file.under(["cases"]).items:
+        blocks.append(block(node, kind, sm_count))
+        count += ways * blocks[-1].count
+        if count > MAX_CASES:
+            raise Mistake(node.line, f"{count} cases up to here; a sweep has at most {MAX_CASES}")
+    return blocks
+
+
+def _expanded(name: str, blocks: list[Block], ways: list[Way], x: str | None) -> list[Case]:
+    cases = []
+    seen: dict[Problem, tuple[int, bool]] = {}
+    for one in blocks:
+        moving = one.moving_with(x)
+        for problem, by_device in one.problems():
+            if problem in seen:
+                line, also = seen[problem]
+                if by_device or also:
+                    continue
+                raise Mistake(one.line, f"{problem} stands here again; first in the block of line {line}")
+            seen[problem] = one.line, by_device
+            if max(problem.flop, problem.byte) > _MOST:
+                raise Mistake(one.line, f"{problem} has more FLOP or bytes than a row can count")
+            fixed = " ".join(f"{k}={v}" for k, v in problem.parameters().items() if k not in moving)
+            cases += [
+                Case(name, way.implementation, problem, way.cache, f"{way.words} {fixed}", way.threads)
+                for way in ways
+            ]
+    return cases

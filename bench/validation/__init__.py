@@ -1,0 +1,1 @@
+"""The harness held against something else: simulated truth, other clocks, its own cost."""

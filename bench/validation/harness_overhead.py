@@ -1,0 +1,111 @@
+"""What the parent costs: a request's way to the worker and back, a row's way to the disk, a whole visit.
+
+A second process is what a run survives a kernel by; this is its price.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from bench.cli.list_cases import five_thousand_cases
+from bench.device.detect import detect
+from bench.runner.session import Session
+from bench.runner.worker_process import Worker
+from bench.spec import Problem
+from bench.store.journal import Journal
+from bench.store.schema import Measurement
+from bench.sweep.load import load
+
+TIMES = 200
+"""Requests, and rows."""
+BUDGET_S = 15.0
+"""Of a run that is planned among thousands of cases, as a long one is, but ends soon: some 20 visits."""
+GOAL_S = 5e-3
+"""A visit takes some tenths of a second; more than this beside it would be worth saving."""
+DEADLINE_S = 60.0
+
+
+def overhead(find: Callable[[str], type[Problem]]) -> Iterator[str]:
+    """Lines that say it, on the CPU: what a process boundary costs is not the device's business.
+
+    `find` gives the problem of an operator. WorkerDied if a worker does not start.
+    """
+    device = detect("cpu")
+    worker = Worker(device.kind, device.cache_byte, seed=1, threads=device.sm_count)
+    try:
+        asking_s = requests_s(worker)
+    finally:
+        worker.close()
+    with tempfile.TemporaryDirectory() as folder:
+        session = Session(device, Path(folder), BUDGET_S)
+        try:
+            session.open()
+            # Warm, one set of tensors: giving back the thousands of a cold ring would be the worker's time.
+            cases = load(five_thousand_cases(), find, device.sm_count).cases
+            session.plan(replace(case, cache="warm") for case in cases)
+            visiting_s = visits_s(session)
+            if not visiting_s:
+                yield f"the parent's cost is not known: fewer than two visits ended within {BUDGET_S:.0f} s"
+                return
+            row = next(row for row in session.made if row.status == "ok")
+            with Journal(Path(folder) / "beside.journal") as journal:
+                writing_s = rows_s(journal, row)
+        finally:
+            session.interrupted()
+    yield f"process boundary: {_spread(asking_s)} a request; journal: {_spread(writing_s)} a row"
+    yield (
+        f"all beside the worker's own account: {_spread(visiting_s)} a visit; goal: under "
+        f"{1e3 * GOAL_S:.0f} ms; on average, with planning anew among 5,000 cases, "
+        f"{1e3 * fmean(visiting_s):.0f} ms"
+    )
+
+
+def requests_s(worker: Worker) -> list[float]:
+    """Seconds of each of some requests that are next to no work; the first, which imports, is left out."""
+    taken = []
+    for _ in range(1 + TIMES):
+        begin = time.perf_counter()
+        worker.ask({"do": "hello"}, DEADLINE_S)
+        taken.append(time.perf_counter() - begin)
+    return taken[1:]
+
+
+def rows_s(journal: Journal, row: Measurement) -> list[float]:
+    """Seconds until a row is on the disk."""
+    taken = []
+    for _ in range(TIMES):
+        begin = time.perf_counter()
+        journal.append(row)
+        taken.append(time.perf_counter() - begin)
+    return taken
+
+
+def visits_s(session: Session) -> list[float]:
+    """Seconds of each visit beyond what its row accounts for, in an opened session that is planned.
+
+    From one row to the next: choosing the case, looking at the plan again, asking, tidying up, writing.
+    Without the first visit, which starts the worker.
+    """
+    taken = []
+    begin = time.perf_counter()
+    for _, row in session.walk():
+        end = time.perf_counter()
+        if row.status == "ok":
+            taken.append(end - begin - (row.setup_s or 0.0) - (row.check_s or 0.0) - (row.measure_s or 0.0))
+        begin = time.perf_counter()
+        if session.elapsed_s > BUDGET_S:
+            break
+    return taken[1:]
+
+
+def _spread(seconds: Sequence[float]) -> str:
+    """`0.31 ms (p95 0.52)`."""
+    median_s, high_s = np.percentile(seconds, (50, 95))
+    return f"{1e3 * median_s:.2f} ms (p95 {1e3 * high_s:.2f})"

@@ -1,0 +1,252 @@
+"""The process that owns the device: reads one request a line, answers one line.
+
+    {"do": "hello"}                          -> what computes here: versions
+    {"do": "examples", operator}             -> parameters of the operator's examples
+    {"do": "check", operator, ...}           -> whether an implementation is right at one problem; "quick":
+                                                in its first configuration that compiles, nothing is tuned
+    {"do": "measure", operator, ...}         -> the columns of one visit's row
+    end of input                             -> exit
+
+An answer also says under "renew" why this process can no longer be trusted, if so, and "uncaptured" if the
+clock could not capture the launches: a new process may be asked for them again with "clock": "stream".
+
+Requests and answers are JSON on what were standard input and output. Whatever a library prints goes to
+standard error. The parent (process.py) outlives this process and needs no torch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import mmap
+import os
+import platform
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+from bench.environment.dependencies import refuse_if_missing
+
+if __name__ == "__main__":
+    refuse_if_missing()  # before the first import that could fail: the parent shows what is said last
+
+import torch
+
+import kernels
+from bench.sampling.protocol import protocol
+from bench.worker.clock import GraphClock, HostClock, StreamClock
+from bench.worker.fault_operator import OPERATOR as FAULT
+from bench.worker.lifeline import die_with
+from bench.worker.measure_case import Bench, Limits, check, measure
+from bench.worker.telemetry_cpu import CpuTelemetry
+from bench.worker.telemetry_cuda import CudaTelemetry
+
+SHORT_BYTE = 12 * 2**30
+"""Less free memory than this may refuse a large case; trimming the heap costs a fraction of a second."""
+
+
+def make_bench(kind: str, cache_byte: int, seed: int, uuid: str | None = None) -> Bench:
+    """The device made ready. `cache_byte` is its last-level cache, `seed` fixes the inputs.
+
+    `uuid` is a GPU's as device.py found it: what NVML is asked about. Without it NVML answers nothing.
+    """
+    if kind == "cuda":
+        return _cuda_bench(cache_byte, seed, uuid or "")
+    flush = Flusher(torch.device("cpu"), cache_byte)
+    return Bench(
+        device=torch.device("cpu"),
+        cache_byte=cache_byte,
+        protocol=protocol("cpu"),
+        clock=HostClock(flush),
+        spare_clock=None,
+        telemetry=CpuTelemetry(_sentinel()),
+        synchronize=lambda: None,
+        free_byte=_free_host_byte,
+        seed=seed,
+    )
+
+
+def _sentinel() -> Callable[[], torch.Tensor]:
+    """A float32 product of 256 x 256 matrices, about 0.1 ms of vector arithmetic."""
+    a, b = torch.rand(256, 256), torch.rand(256, 256)
+    c = torch.empty(256, 256)
+    return lambda: torch.mm(a, b, out=c)
+
+
+def _cuda_bench(cache_byte: int, seed: int, uuid: str) -> Bench:
+    device = torch.device("cuda", 0)  # the parent made the wanted GPU the only visible one
+    flush = Flusher(device, cache_byte)
+    return Bench(
+        device=device,
+        cache_byte=cache_byte,
+        protocol=protocol("cuda"),
+        clock=GraphClock(torch.cuda, flush),
+        spare_clock=StreamClock(torch.cuda, flush),
+        telemetry=CudaTelemetry(uuid),
+        synchronize=torch.cuda.synchronize,
+        free_byte=lambda: _free_cuda_byte(device),
+        seed=seed,
+        alive=partial(alive, torch.cuda, torch.zeros(1, device=device)),
+    )
+
+
+def alive(cuda: Any, number: Any) -> None:
+    """Raise RuntimeError unless the device still computes for this process, on the stream it began with.
+
+    `number` is drawn anew: the tiniest of launches, and one that torch 2.11 refuses for ever after a capture
+    that could not be ended (CUDAGeneratorImpl.cpp). `cuda` is torch.cuda, or a simulation of it.
+    """
+    cuda.synchronize()
+    if cuda.current_stream() != cuda.default_stream():
+        raise RuntimeError("a capture that could not be ended left its stream behind as the current one")
+    number.uniform_()
+    cuda.synchronize()
+
+
+class Flusher:
+    """Evicts the last-level cache by going through twice its size; the memory is taken on first use."""
+
+    def __init__(self, device: torch.device, cache_byte: int) -> None:
+        self.device, self.byte = device, max(4, 2 * cache_byte // 4 * 4)
+        self.memory: torch.Tensor | None = None
+
+    def __call__(self) -> None:
+        """Write all of it (GPU) or read it (CPU)."""
+        if self.device.type == "cuda":
+            if self.memory is None:
+                self.memory = torch.empty(self.byte, dtype=torch.uint8, device=self.device)
+            self.memory.zero_()
+            return
+        if self.memory is None:
+            pages = mmap.mmap(-1, self.byte)
+            if hasattr(mmap, "MADV_HUGEPAGE"):
+                pages.madvise(mmap.MADV_HUGEPAGE)  # 500 times fewer page faults; no kernel uses these
+            self.memory = torch.frombuffer(pages, dtype=torch.float32).fill_(1.0)
+        self.memory.sum()
+
+
+def _free_cuda_byte(device: torch.device) -> int:
+    """Memory that can still be taken: what the driver has left, and what torch's allocator keeps unused."""
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept
+
+
+def _free_host_byte() -> int:
+    """Memory that can still be taken.
+
+    Where that is little, what glibc has kept of the outputs of a thousand cases is given back first.
+    """
+    free = _available_host_byte()
+    if free < SHORT_BYTE and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
+        trim(0)
+        free = _available_host_byte()
+    return free
+
+
+def _available_host_byte() -> int:
+    """What the kernel says is available, or the cgroup's rest."""
+    with open("/proc/meminfo") as lines:
+        found = next(line for line in lines if line.startswith("MemAvailable"))
+    free = int(found.split()[1]) * 1024
+    try:
+        with open("/sys/fs/cgroup/memory.max") as most, open("/sys/fs/cgroup/memory.current") as now:
+            limit = most.read().strip()
+            if limit != "max":
+                free = min(free, int(limit) - int(now.read()))
+    except OSError:
+        pass  # no cgroup v2 here
+    return free
+
+
+def hello(bench: Bench) -> dict[str, Any]:
+    """Facts of the run that only the process with torch knows: columns of every row."""
+    try:
+        import triton
+
+        triton_version = str(triton.__version__)
+    except ImportError:
+        triton_version = ""
+    facts: dict[str, Any] = {
+        "torch": torch.__version__,
+        "triton": triton_version,
+    }
+    if bench.device.type == "cuda":
+        cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+        facts["libraries"] = f"CUDA {torch.version.cuda}, cuDNN {cudnn}"
+    else:
+        facts["libraries"] = _cpu_libraries()
+    facts["python"] = platform.python_version()
+    return facts
+
+
+def _cpu_libraries() -> str:
+    """MKL and oneDNN with their versions, from torch's own account of its build."""
+    wanted = {"Intel(R) oneAPI Math Kernel Library Version": "MKL", "Intel(R) MKL-DNN": "oneDNN"}
+    names = []
+    for line in torch.__config__.show().splitlines():
+        for start, name in wanted.items():
+            if start in line:
+                rest = line.split(start, 1)[1].split()
+                names.append(f"{name} {rest[0].lstrip('v').removesuffix('-Product')}")
+    return ", ".join(names) or "torch's own BLAS"
+
+
+def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to one request."""
+    if request["do"] == "hello":
+        return hello(bench)
+    faulty = request["operator"] == FAULT.problem.operator  # the doctor's: no sweep has it
+    operator = FAULT if faulty else kernels.operator(request["operator"])
+    if request["do"] == "examples":
+        return {"examples": [example.parameters() for example in operator.examples]}
+    problem = operator.problem(**request["parameters"])
+    if request["do"] == "check":
+        with _first_configuration() if request["quick"] and bench.device.type == "cuda" else nullcontext():
+            return check(bench, operator, request["implementation"], problem)
+    bench.protocol = protocol(
+        "cuda" if bench.device.type == "cuda" else "cpu", request["visits"], request["regime"]
+    )
+    if request["threads"]:
+        torch.set_num_threads(request["threads"])
+    limits = Limits(request["budget_s"], request["launch_s"], request["least_timed_s"])
+    cold = request["cache"] == "cold"
+    first, clock = request["first"], request.get("clock")
+    return measure(bench, operator, request["implementation"], problem, cold, limits, first, clock)
+
+
+def respond(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to one request, with `renew` in it if another process must answer the next."""
+    found = answer(bench, request)
+    cause = bench.distrust()
+    return found | {"renew": cause} if cause else found
+
+
+def _first_configuration() -> AbstractContextManager[None]:
+    """Tuned kernels take the first configuration that compiles."""
+    from kernels.tuning import first_that_compiles  # imports Triton, which a CPU need not have
+
+    return first_that_compiles()
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # from here on, what a library prints is no answer
+    settings = json.loads(sys.argv[1])
+    die_with(settings["parent"])
+    if settings["threads"]:
+        torch.set_num_threads(settings["threads"])
+    bench = make_bench(settings["kind"], settings["cache_byte"], settings["seed"], settings["uuid"])
+    gc.collect()
+    gc.freeze()  # torch's own objects live on: collecting after a case need not look at them
+    with torch.no_grad():
+        for line in sys.stdin:
+            answers.write(json.dumps(respond(bench, json.loads(line))) + "\n")
+            answers.flush()
+
+
+if __name__ == "__main__":
+    main()

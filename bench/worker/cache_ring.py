@@ -1,0 +1,177 @@
+"""Cold caches: sets of tensors that the launches take turns on, so that each finds its data in memory.
+
+A ring of R slots holds at least `ring_factor` x the last-level cache. Every launch uses the next slot,
+and the place in the ring is kept from one sample to the next; a ring that starts again at slot 0 for
+every sample is warm and labelled cold, the commonest mistake of its kind. Where that many slots cannot
+be built (tiny problems), the cache is flushed before each turn, outside the timed part.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bench.sampling.protocol import Protocol
+from bench.worker.clock import Calls, Clock
+
+ALIGN_BYTE = 256
+"""What cudaMalloc aligns to: views must not be worse aligned than allocations of their own."""
+LONG_SAMPLE_S = 0.02
+"""No coarse clock makes samples longer than this: what it is off then widens the interval instead."""
+LARGEST_INTEGER = 127
+"""Integers are random from minus this to this."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many slots, and whether the cache must be flushed before each turn."""
+
+    slots: int
+    flushed: bool
+
+    def within(self, launches: int) -> Plan:
+        """No more slots than this many launches can visit; a ring so cut is flushed before each turn."""
+        return Plan(launches, True) if 1 <= launches < self.slots else self
+
+
+def plan(byte: int, cache_byte: int, cold: bool, free_byte: int, protocol: Protocol) -> Plan:
+    """Slots for a problem whose tensors hold `byte` bytes, within half of `free_byte`.
+
+    Warm: one slot. Nothing to cool (byte = 0): one slot. MemoryError if not even one fits.
+    """
+    if byte > 0.8 * free_byte:
+        raise MemoryError(f"needs {byte / 1e9:.1f} GB of the {free_byte / 1e9:.1f} GB that are free")
+    if not cold or byte == 0:
+        return Plan(1, False)
+    wanted = protocol.ring_factor * cache_byte
+    slots = max(2, math.ceil(wanted / byte) + 1)
+    slots = max(1, min(slots, protocol.most_slots, int(free_byte / 2 / byte)))
+    # the ring's other slots must displace this one before its turn comes again
+    return Plan(slots, flushed=(slots - 1) * byte < wanted and byte < wanted)
+
+
+class Arena:
+    """Random memory of one data type, handed out as views: filled once, it serves every slot and case.
+
+    Filled as far as it is asked for, and kept: a CPU would spend more time on fresh pages than on kernels.
+    """
+
+    period = 4_194_301
+    """Elements of the random pattern: a prime, so that no two slots of one size hold the same values."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype, seed: int, first_byte: int) -> None:
+        """At least `first_byte` bytes are taken when memory is first needed."""
+        self.device, self.dtype, self.seed, self.first_byte = device, dtype, seed, first_byte
+        self._memory = torch.empty(0, dtype=dtype, device=device)
+        self._filled = 0
+        self._used = 0
+
+    @property
+    def byte(self) -> int:
+        """Bytes it holds."""
+        return self._memory.nbytes
+
+    def reserve(self, byte: int) -> None:
+        """Make room for `byte` bytes; what was handed out before will be handed out again."""
+        elements = -(-byte // self.dtype.itemsize)
+        if elements > self._memory.numel():
+            self._memory = torch.empty(0, dtype=self.dtype, device=self.device)  # give back, then take
+            count = max(elements, self.first_byte // self.dtype.itemsize)
+            self._memory = torch.empty(count, dtype=self.dtype, device=self.device)
+            self._filled = 0
+        self._fill(elements)
+        self._used = 0
+
+    def _fill(self, elements: int) -> None:
+        """Random numbers for the first period, copies of it from there on, up to this many elements."""
+        while self._filled < elements:
+            count = min(elements - self._filled, self.period - self._filled % self.period)
+            part = self._memory[self._filled : self._filled + count]
+            if self._filled < self.period:
+                generator = torch.Generator(self.device).manual_seed(self.seed + self._filled)
+                if not self.dtype.is_floating_point:
+                    part.random_(-LARGEST_INTEGER, LARGEST_INTEGER + 1, generator=generator)
+                elif self.dtype.itemsize == 1:  # torch draws no 8-bit floats
+                    wide = torch.empty(count, dtype=torch.float32, device=self.device)
+                    part.copy_(wide.uniform_(-1.0, 1.0, generator=generator))
+                else:
+                    part.uniform_(-1.0, 1.0, generator=generator)
+            else:
+                offset = self._filled % self.period
+                part.copy_(self._memory[offset : offset + count])
+            self._filled += count
+
+    def view(self, shape: Sequence[int]) -> torch.Tensor:
+        """The next contiguous tensor of this shape, uniform in [-1, 1]; MemoryError past what is reserved."""
+        count, begin = math.prod(shape), self._used
+        if begin + count > self._filled:
+            raise MemoryError(f"{begin + count} elements asked for, {self._filled} reserved")
+        step = ALIGN_BYTE // self.dtype.itemsize
+        self._used = -(-(begin + count) // step) * step
+        return self._memory[begin : begin + count].view(*shape)
+
+
+class Turns:
+    """The ring's calls cut into samples, endlessly; keeps its place. Call it for the next sample."""
+
+    def __init__(self, clock: Clock, calls: Calls, per_sample: int, flushed: bool) -> None:
+        """`per_sample` launches a sample, as near as whole turns (graph) or equal parts of one allow."""
+        ring = len(calls)
+        if clock.whole_turns or per_sample >= ring:
+            # a flush helps only the launches before the ring's second turn
+            turns = 1 if flushed else max(1, math.ceil(per_sample / ring))
+            groups = [list(calls) * turns]
+        else:
+            parts = ring // per_sample
+            edges = [round(i * ring / parts) for i in range(parts + 1)]
+            groups = [list(calls[a:b]) for a, b in itertools.pairwise(edges)]
+        self.sizes = [len(group) for group in groups]
+        self.batches = [
+            clock.batch(group, flushed and i == 0, cold=ring > 1) for i, group in enumerate(groups)
+        ]
+        self._next = 0
+        self.visited = 0
+        """Slots of the ring that have run, from the first on."""
+        self._ring = ring
+        self.captured: list[Any] | None = self.batches[0].written if clock.whole_turns else None
+        """What the calls of a captured turn write, known before it is timed."""
+
+    @property
+    def per_sample(self) -> int:
+        """Launches in the largest sample."""
+        return max(self.sizes)
+
+    def __call__(self) -> tuple[float, float]:
+        """(seconds per launch, seconds it took) of the next sample."""
+        at = self._next
+        seconds = self.batches[at]()
+        self.visited = max(self.visited, min(self._ring, sum(self.sizes[: at + 1])))
+        self._last = at
+        self._next = (at + 1) % len(self.batches)
+        return seconds / self.sizes[at], seconds
+
+    @property
+    def last(self) -> tuple[int, Any]:
+        """(slot, what it wrote) of the launch that ran last."""
+        slot = (sum(self.sizes[: self._last + 1]) - 1) % self._ring
+        return slot, self.batches[self._last].written[-1]
+
+
+def launches_per_sample(clock: Clock, calls: Calls, protocol: Protocol) -> int:
+    """How many launches a sample needs to last long enough for this clock.
+
+    Times growing batches from the ring, each once. Where batches are whole turns it starts from one.
+    """
+    least = max(protocol.least_sample_s, min(LONG_SAMPLE_S, protocol.steps * clock.resolution_s))
+    count = len(calls) if clock.whole_turns else 1
+    while True:
+        took = clock.batch([calls[i % len(calls)] for i in range(count)], False)()
+        more = math.ceil(count * min(100.0, 1.2 * least / max(took, 1e-9)))
+        if took >= least or more > clock.most_launches:
+            return count
+        count = max(count + 1, more)

@@ -1,0 +1,321 @@
+"""Clocks: how many seconds a list of launches took, back to back.
+
+    host    the processor's own counter around the calls: for a CPU, where a launch is the work
+    graph   a CUDA graph of all the launches between two events: no host in between (default on a GPU)
+    stream  the launches queued behind a spinning kernel, between two events: for what cannot be captured
+
+A clock is part of a row's identity. Times of different clocks are never compared.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from statistics import median
+from typing import Any, Protocol
+
+import torch
+
+from bench.worker import graph_kernels
+from bench.worker.failure import first_line, out_of_memory
+from bench.worker.spin import Hiding, Spin
+
+Calls = Sequence[Callable[[], Any]]
+"""The `call`s of some launches, in the order they run."""
+
+
+class Batch:
+    """Runs its calls once, in order, each time it is called, and returns the seconds they took together."""
+
+    def __init__(self, run: Callable[[], tuple[float, list[Any]]]) -> None:
+        """`run` returns the seconds, and what the calls wrote as far as it is kept."""
+        self._run = run
+        self.written: list[Any] = []
+
+    def __call__(self) -> float:
+        """Seconds of one run."""
+        seconds, self.written = self._run()
+        return seconds
+
+
+class CaptureError(RuntimeError):
+    """These launches cannot be captured in a CUDA graph. The process must not measure after this."""
+
+
+class Clock(Protocol):
+    """Makes batches. The only thing that knows how this device's time is read."""
+
+    name: str
+    whole_turns: bool
+    """Whether a batch is costly to make, so that one batch must hold whole turns of the ring."""
+    most_launches: int
+    """A batch may not hold more."""
+    flush: Callable[[], None]
+    """Evicts the last-level cache; queued before the timed part, never inside it."""
+    distrust: str
+    """Why nothing must be measured in this process any more; empty while nothing is known against it."""
+
+    @property
+    def resolution_s(self) -> float:
+        """Seconds by which a sample may be off, whatever it holds."""
+        ...
+
+    @property
+    def start_s(self) -> float | None:
+        """Of a GPU's clock the part of a sample that no launch accounts for; None where there is none."""
+        ...
+
+    @property
+    def late(self) -> int:
+        """Samples thrown away so far, since the host was not done queueing when they began."""
+        ...
+
+    def batch(self, calls: Calls, flushed: bool, cold: bool = False) -> Batch:
+        """A batch of these calls, its cache flushed before each run if `flushed`.
+
+        `cold`: the calls are part of a ring, and find their data in memory only in their turn.
+        """
+        ...
+
+    def enqueue_s(self, call: Callable[[], Any]) -> float | None:
+        """Host seconds to queue one call; None where queueing is the work."""
+        ...
+
+    def kernels(self, call: Callable[[], Any]) -> str:
+        """The kernels that one call runs, where that can be known; else empty."""
+        ...
+
+
+class HostClock:
+    """`time.perf_counter_ns` around a plain loop.
+
+    The loop's own ~30 ns a launch are in the time, as they are in the launch floor's.
+    """
+
+    name = "host"
+    whole_turns = False
+    most_launches = 100_000
+    distrust = ""
+    start_s = None
+    late = 0
+
+    def __init__(self, flush: Callable[[], None]) -> None:
+        """`flush` evicts the last-level cache."""
+        self.flush = flush
+        steps = []
+        for _ in range(100):
+            first = last = time.perf_counter_ns()
+            while last == first:
+                last = time.perf_counter_ns()
+            steps.append(last - first)
+        self.resolution_s = min(steps) * 1e-9
+
+    def batch(self, calls: Calls, flushed: bool, cold: bool = False) -> Batch:
+        """A loop over the calls; keeps what the last one wrote."""
+        calls = tuple(calls)
+
+        def run() -> tuple[float, list[Any]]:
+            if flushed:
+                self.flush()
+            written = None
+            begin = time.perf_counter_ns()
+            for call in calls:
+                written = call()
+            return (time.perf_counter_ns() - begin) * 1e-9, [written]
+
+        return Batch(run)
+
+    def enqueue_s(self, call: Callable[[], Any]) -> None:
+        """None: on a CPU the call is the work."""
+        return None
+
+    def kernels(self, call: Callable[[], Any]) -> str:
+        """Empty: a CPU has none."""
+        return ""
+
+
+EVENT_STEP_S = 0.5e-6
+"""cudaEventElapsedTime's documented resolution."""
+STARTS = 15
+"""Measurements of what lies between two events beside the launches, of which the median is taken."""
+MANY = 65
+"""Kernels of the larger of the two graphs whose times make a line."""
+
+
+class _CudaClock(ABC):
+    """What the two CUDA clocks share: events behind a spinning kernel that hides the host (spin.py).
+
+    `cuda` is `torch.cuda`, or a simulation of it.
+    """
+
+    distrust = ""
+
+    def __init__(
+        self, cuda: Any, flush: Callable[[], None], now: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """`now` is the host's clock, by which queueing is timed. Loads the device for 0.1 s at least."""
+        self.cuda, self.flush, self.now = cuda, flush, now
+        self._spin = Spin(cuda)
+
+    @property
+    def cycles_per_s(self) -> float:
+        """Clock rate of the spinning kernel on a loaded device, as measured when the clock was made."""
+        return self._spin.cycles_per_s
+
+    @property
+    def late(self) -> int:
+        """Samples thrown away so far, since the host was not done queueing when they began."""
+        return self._spin.late
+
+    @property
+    @abstractmethod
+    def start_s(self) -> float:
+        """Seconds between two events that no launch accounts for; measured when first asked for."""
+
+    @property
+    def resolution_s(self) -> float:
+        """How far a sample may be off: `start_s` is never subtracted, but samples are made long beside it."""
+        return max(EVENT_STEP_S, self.start_s)
+
+    def _between_events(self, queue: Callable[[], list[Any]], flushed: bool, cold: bool = False) -> Batch:
+        hiding = Hiding(self._spin, queue, self.now)
+        before = self.flush if flushed else _nothing
+        # What is taken again has just run: out of its turn its data would be in the cache.
+        again = self.flush if flushed or cold else _nothing
+        return Batch(lambda: hiding.timed(before, again, queue))
+
+    def enqueue_s(self, call: Callable[[], Any]) -> float:
+        """Host seconds to queue one call, the median of 20 into an idle queue."""
+        times = []
+        for _ in range(20):
+            self.cuda.synchronize()
+            begin = self.now()
+            call()
+            times.append(self.now() - begin)
+        self.cuda.synchronize()
+        return sorted(times)[len(times) // 2]
+
+
+class StreamClock(_CudaClock):
+    """The calls queued one by one on the current stream."""
+
+    name = "stream"
+    whole_turns = False
+    most_launches = 300
+    """The launch queue is finite (1024 on the devices known): past it the host would wait mid-way, and a call
+    may be several kernels."""
+
+    @cached_property
+    def start_s(self) -> float:
+        """Seconds from one event to the next with nothing in between."""
+        pair = self._between_events(list, False)
+        return median(pair() for _ in range(STARTS))
+
+    def kernels(self, call: Callable[[], Any]) -> str:
+        """Empty: what cannot be captured cannot be read."""
+        return ""
+
+    def batch(self, calls: Calls, flushed: bool, cold: bool = False) -> Batch:
+        """At most `most_launches` between two events; ValueError for more. Keeps the last call's writes."""
+        calls = tuple(calls)
+        if len(calls) > self.most_launches:
+            raise ValueError(f"{len(calls)} launches do not fit the queue of {self.most_launches}")
+
+        def queue() -> list[Any]:
+            written = None
+            for call in calls:
+                written = call()
+            return [written]
+
+        return self._between_events(queue, flushed, cold)
+
+
+class GraphClock(_CudaClock):
+    """The calls captured once in a CUDA graph and replayed: kernels follow each other with no host."""
+
+    name = "graph"
+    whole_turns = True
+    libcuda = "libcuda.so.1"
+    most_launches = 16_384
+    """Larger graphs take long to build and upload, and some drivers refuse them."""
+
+    @cached_property
+    def start_s(self) -> float:
+        """The start of a graph: where the line through graphs of 1 and of many tiny kernels meets none.
+
+        Not measured when the clock is made: where nothing can be captured, that would spoil each new process.
+        CaptureError if it cannot be.
+        """
+        one, many = (self.batch([self._tiny] * count, False) for count in (1, MANY))
+        pairs = [(one(), many()) for _ in range(STARTS)]
+        one_s, many_s = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+        return max(0.0, one_s - (many_s - one_s) / (MANY - 1))
+
+    def _tiny(self) -> None:
+        self.cuda._sleep(1)
+
+    def batch(self, calls: Calls, flushed: bool, cold: bool = False) -> Batch:
+        """The captured graph; CaptureError or torch.OutOfMemoryError if there is none. Keeps all they write.
+
+        Calls must have run before: the first ones compile, allocate workspaces and initialise handles,
+        none of which may happen during capture.
+        """
+        graph = self.cuda.CUDAGraph()
+
+        def replay() -> list[Any]:
+            graph.replay()
+            return written
+
+        with self._capturing():
+            with self.cuda.graph(graph):
+                written = [call() for call in calls]
+            replay()  # the first replay uploads the graph
+        batch = self._between_events(replay, flushed)  # whole turns of a ring stay cold when taken again
+        batch.written = written
+        return batch
+
+    def kernels(self, call: Callable[[], Any]) -> str:
+        """Those of the call's captured graph, with grid and block (bench/worker/graph_kernels.py)."""
+        try:
+            graph = self.cuda.CUDAGraph(keep_graph=True)
+            with self._capturing(), self.cuda.graph(graph):
+                call()
+            return graph_kernels.kernels(graph.raw_cuda_graph(), self.libcuda)
+        except (RuntimeError, TypeError, AttributeError, graph_kernels.Unknown):  # an older torch or driver
+            return ""  # what a failed capture has left behind is in `distrust`
+
+    @contextmanager
+    def _capturing(self) -> Iterator[None]:
+        """Raises what goes wrong inside as CaptureError, or as torch.OutOfMemoryError if that is the cause.
+
+        torch.cuda.graph restores the stream only if `capture_end` succeeds, and of what else a failed capture
+        leaves behind (memory pools, random generators) torch keeps no account.
+        """
+        collecting = gc.isenabled()
+        gc.disable()  # a finaliser that frees device memory would break the capture
+        try:
+            yield
+        except RuntimeError as error:
+            if short := out_of_memory(error):
+                raise torch.OutOfMemoryError(first_line(short)) from error
+            said = first_line(_first_of(error))
+            self.distrust = f"a capture failed: {said}"
+            raise CaptureError(said) from error
+        finally:
+            if collecting:
+                gc.enable()
+
+
+def _nothing() -> None:
+    """What is queued before a sample whose cache is not flushed."""
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """The error that broke the capture: ending a broken capture raises another one over it."""
+    while before := error.__cause__ or (None if error.__suppress_context__ else error.__context__):
+        error = before
+    return error

@@ -1,0 +1,401 @@
+"""One case -> the facts of its row: probe, build, check, time, check again."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from math import ceil
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from bench.sampling.protocol import Protocol as SamplingProtocol
+from bench.sampling.publish import Visit, publish
+from bench.sampling.stopping import collect
+from bench.spec import Launch, Operator, Problem, Unsupported, cause
+from bench.worker.cache_ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, Turns, launches_per_sample, plan
+from bench.worker.check import escaped, judged, outputs_of, poison
+from bench.worker.clock import Calls, CaptureError, Clock
+from bench.worker.failure import failure
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+STORED_AS = {"tf32": torch.float32, "float8_e4m3": torch.float8_e4m3fn}
+"""Data types that torch stores under another name."""
+
+
+def fill(dtype: str) -> str:
+    """What the inputs are filled with, in words."""
+    return f"uniform[-{LARGEST_INTEGER},{LARGEST_INTEGER}]" if dtype == "int8" else "uniform[-1,1]"
+
+
+def stored_dtype(dtype: str) -> torch.dtype:
+    """The torch type that holds operands of this data type."""
+    found = STORED_AS.get(dtype) or getattr(torch, dtype)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+class Telemetry(Protocol):
+    """What a device says of itself over a window."""
+
+    def light(self) -> bool:
+        """Whether the load is so small that settling may be short."""
+        ...
+
+    def clock_hz(self) -> float | None:
+        """The processor's clock now; None where it cannot be read."""
+        ...
+
+    def rest(self, seconds: float) -> None:
+        """Leave the device idle; the window does not count it."""
+
+    def start(self) -> None:
+        """Begin the window."""
+
+    def stop(self) -> dict[str, Any]:
+        """Columns for the row."""
+        ...
+
+
+@dataclass
+class Bench:
+    """A device made ready to measure: what every case on it shares."""
+
+    device: torch.device
+    cache_byte: int
+    protocol: SamplingProtocol
+    clock: Clock
+    spare_clock: Clock | None
+    """For launches that cannot be captured, where a request asks for it; its name is then in the row."""
+    telemetry: Telemetry
+    synchronize: Callable[[], None]
+    free_byte: Callable[[], int]
+    seed: int
+    alive: Callable[[], None] = lambda: None
+    """Raises if this process can compute no longer, as after an illegal address."""
+    now: Callable[[], float] = time.perf_counter
+    """The wall clock that budgets are kept by."""
+    probed_flop_per_s: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """(operator, implementation, dtype) -> rate of its small probe."""
+
+    def __post_init__(self) -> None:
+        self._arenas: dict[torch.dtype, Arena] = {}
+
+    @property
+    def usable_byte(self) -> int:
+        """Memory that is free, or would be if the arenas were given back."""
+        return self.free_byte() + sum(arena.byte for arena in self._arenas.values())
+
+    def clock_named(self, name: str | None) -> Clock:
+        """The clock of this name; None: the one that is used unless another is asked for."""
+        if self.spare_clock is not None and name == self.spare_clock.name:
+            return self.spare_clock
+        assert name in (None, self.clock.name), name
+        return self.clock
+
+    def distrust(self) -> str:
+        """Why this process must not measure any more; empty if it may."""
+        if self.clock.distrust:
+            return self.clock.distrust
+        try:
+            self.alive()
+        except Exception as error:
+            return f"the device no longer answers: {cause(error)}"
+        return ""
+
+    def arena(self, dtype: torch.dtype, byte: int) -> Arena:
+        """Random memory of this type with room for `byte` bytes; others are given back if space is short."""
+        ring_byte = int(self.protocol.ring_factor * self.cache_byte)
+        if dtype not in self._arenas:
+            self._arenas[dtype] = Arena(self.device, dtype, self.seed, ring_byte + ring_byte // 2)
+        found = self._arenas[dtype]
+        if byte > found.byte and self.free_byte() < 3 * max(byte, found.first_byte):
+            self._arenas = {dtype: found}
+        found.reserve(byte)
+        return found
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much time one case may take."""
+
+    budget_s: float
+    """Wall seconds of settling and sampling."""
+    launch_s: float
+    """A launch that takes longer is not worth measuring here."""
+    least_timed_s: float = 0.0
+    """Timed work before sampling may stop, where that is more than the protocol's."""
+
+
+class TooSlow(Exception):
+    """The case cannot be measured within its limits; the message says why."""
+
+
+class Stopwatch:
+    """Adds up where the wall time of a case went."""
+
+    def __init__(self) -> None:
+        self.spent = {"setup_s": 0.0, "check_s": 0.0, "measure_s": 0.0}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Charge the block's time to `name`."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent[name] += time.perf_counter() - begin
+
+
+def measure(
+    bench: Bench,
+    operator: Operator,
+    implementation: str,
+    problem: Problem,
+    cold: bool,
+    limits: Limits,
+    first: bool = True,
+    clock: str | None = None,
+) -> dict[str, Any]:
+    """Columns of one visit: status, reason and, if ok, the times. Never raises for what a kernel does.
+
+    A `first` visit is probed and checked before it is timed; every visit is checked afterwards. `clock` is
+    the name of the clock, if not the usual one. Beside the columns stands `uncaptured` where the clock could
+    not capture the launches: only another clock, in another process, can time them.
+    """
+    watch, by = Stopwatch(), bench.clock_named(clock)
+    facts: dict[str, Any] = {"seed": bench.seed, "fill": fill(problem.dtype), "clock": by.name}
+    try:
+        facts |= _measure(bench, by, operator, implementation, problem, cold, limits, first, watch)
+    except TooSlow as reason:
+        facts |= {"status": "skipped", "reason": str(reason)}
+    except Unsupported as reason:
+        facts |= {"status": "unsupported", "reason": str(reason)}
+    except Exception as error:
+        facts |= failure(error) | ({"uncaptured": True} if isinstance(error, CaptureError) else {})
+    finally:
+        with watch("setup_s"):
+            gc.collect()
+    return facts | watch.spent
+
+
+def _measure(
+    bench: Bench,
+    clock: Clock,
+    operator: Operator,
+    implementation: str,
+    problem: Problem,
+    cold: bool,
+    limits: Limits,
+    first: bool,
+    watch: Stopwatch,
+) -> dict[str, Any]:
+    slots = partial(Slots, bench, operator, implementation)
+    facts: dict[str, Any] = {}
+    with watch("setup_s"):
+        ring = plan(problem.byte, bench.cache_byte, cold, bench.usable_byte, bench.protocol)
+        if first:
+            probe(bench, slots, implementation, problem, limits)
+        one = slots(problem, 1)
+        facts["tuning_s"] = one.launches[0].tuning_s
+        facts["passed_over"] = "; ".join(one.launches[0].passed_over) or None
+        first_s = one.warm_launch_s()
+        if first_s > limits.launch_s:
+            raise TooSlow(f"one launch takes {first_s:.2g} s here; the budget allows {limits.launch_s:.2g} s")
+        if tell := operator.configuration.get(implementation):
+            facts["configuration"] = tell(problem, *one.inputs[0])
+    error, tolerance = 0.0, 1.0
+    if first:
+        with watch("check_s"):
+            error, tolerance = one.judged_when_poisoned()
+        facts |= {"relative_error": error, "tolerance": tolerance}
+        if error > tolerance:
+            return facts | _wrong(error, tolerance, "before timing")
+
+    with watch("setup_s"):
+        if not clock.whole_turns:  # slots that no launch will visit need not be built
+            ring = ring.within(ceil(4 * limits.budget_s / first_s) + 2)
+        several = slots(problem, ring.slots)
+        per_sample = launches_per_sample(clock, several.calls, bench.protocol)
+        turns = Turns(clock, several.calls, per_sample, ring.flushed)
+        several.poison(turns)
+        if cold:
+            clock.flush()  # the poison must not leave outputs in the cache
+        bench.synchronize()
+    facts |= {"ring_slots": ring.slots, "flushed": ring.flushed}
+    facts["ring_byte"] = ring.slots * problem.byte
+    with watch("measure_s"), _no_collector():
+        telemetry = bench.telemetry
+        telemetry.start()
+        late = clock.late
+        visit = collect(
+            turns,
+            bench.protocol,
+            limits.budget_s,
+            bench.now,
+            clock.resolution_s / turns.per_sample,
+            limits.least_timed_s,
+            rest=telemetry.rest,
+            light=telemetry.light,
+            clock_hz=telemetry.clock_hz,
+        )
+        facts |= telemetry.stop()
+    if clock.start_s is not None:
+        facts |= {"clock_start_s": clock.start_s, "late_samples": clock.late - late}
+    with watch("check_s"):
+        if left := several.escaped(turns):
+            reason = f"{left} timed launches wrote nothing: they escaped the {clock.name} clock"
+            return facts | {"status": "escaped", "reason": reason}
+        slot, written = turns.last
+        inputs = several.inputs[slot]
+        later, allowed = judged(operator, implementation, problem, inputs, outputs_of(written))
+    if not first or later * tolerance > error * allowed or later > allowed:  # the worse of before and after
+        error, tolerance = later, allowed
+        facts |= {"relative_error": error, "tolerance": tolerance}
+    if error > tolerance:
+        return facts | _wrong(error, tolerance, "after timing")
+    with watch("setup_s"):
+        facts["enqueue_s"] = clock.enqueue_s(several.calls[0])
+        facts["kernels"] = clock.kernels(several.calls[0])
+        facts["launches"] = turns.per_sample
+        facts |= columns(visit, bench.protocol)
+        del turns, several  # giving thousands of slots back takes a while, and that is set-up too
+    return facts | {"status": "ok", "reason": ""}
+
+
+def columns(visit: Visit, protocol: SamplingProtocol) -> dict[str, Any]:
+    """The timing columns of one visit, as it would be published alone.
+
+    An interval that too few samples leave unknown is null, not infinite.
+    """
+    alone = publish([visit], protocol)
+    known = alone.high_s != float("inf")
+    return {
+        "median_s": alone.median_s,
+        "low_s": alone.low_s if known else None,
+        "high_s": alone.high_s if known else None,
+        "samples_s": list(visit.samples_s),
+        "stop": visit.stop,
+        "settled": visit.settled,
+        "settle_s": visit.settle_s,
+        "step_s": visit.step_s,
+    }
+
+
+def _wrong(error: float, tolerance: float, when: str) -> dict[str, Any]:
+    reason = f"relative error {error:.2e} {when}; the arithmetic explains {tolerance:.2e}"
+    return {"status": "wrong", "reason": reason}
+
+
+def probe(
+    bench: Bench,
+    slots: Callable[[Problem, int], Slots],
+    implementation: str,
+    problem: Problem,
+    limits: Limits,
+) -> None:
+    """Time a small problem of the kind first: TooSlow if even its rate makes this one hopeless.
+
+    A small problem runs at a fraction of a large one's rate, hence the generous factor.
+    """
+    small = problem.probe()
+    if problem.flop <= 8 * small.flop:
+        return
+    key = (problem.operator, implementation, problem.dtype)
+    if key not in bench.probed_flop_per_s:
+        bench.probed_flop_per_s[key] = small.flop / slots(small, 1).warm_launch_s()
+    rate = bench.probed_flop_per_s[key]
+    expected_s = problem.flop / rate
+    if expected_s > 8 * limits.launch_s:
+        raise TooSlow(
+            f"{small} ran at {1e-9 * rate:.3g} GFLOP/s, so one launch of this would take about "
+            f"{expected_s:.2g} s; the budget allows {limits.launch_s:.2g} s"
+        )
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+class Slots:
+    """Sets of tensors and the launches that use them, for one case."""
+
+    def __init__(
+        self, bench: Bench, operator: Operator, implementation: str, problem: Problem, count: int
+    ) -> None:
+        """Build the inputs and launches of `count` slots."""
+        self.bench, self.operator, self.problem = bench, operator, problem
+        self.implementation = implementation
+        stored = stored_dtype(problem.dtype)
+        arenas = {stored: bench.arena(stored, count * (problem.byte_stored + 8 * ALIGN_BYTE))}
+        generator = torch.Generator(bench.device).manual_seed(bench.seed)
+
+        def uniform(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+            arena = arenas.get(dtype or stored)
+            if arena is None:  # a scale beside 16-bit data: small, so memory of its own
+                made = torch.empty(shape, dtype=dtype, device=bench.device)
+                return made.uniform_(-1.0, 1.0, generator=generator)
+            return arena.view(shape)
+
+        build = operator.implementations[implementation]
+        self.inputs = [tuple(operator.inputs(problem, uniform)) for _ in range(count)]
+        self.launches: list[Launch] = [build(problem, *inputs) for inputs in self.inputs]
+        self.calls: Calls = [launch.call for launch in self.launches]
+
+    def warm_launch_s(self) -> float:
+        """Wall seconds of slot 0's launch, the second time: the first may compile."""
+        self.calls[0]()
+        self.bench.synchronize()
+        begin = self.bench.now()
+        self.calls[0]()
+        self.bench.synchronize()
+        return self.bench.now() - begin
+
+    def judged_when_poisoned(self) -> tuple[float, float]:
+        """(relative error, tolerance) of slot 0, its outputs poisoned before."""
+        poison(self.launches[0].outputs)
+        written = outputs_of(self.calls[0]())
+        self.bench.synchronize()
+        return judged(self.operator, self.implementation, self.problem, self.inputs[0], written)
+
+    def poison(self, turns: Turns) -> None:
+        """Poison every output there is, which also touches its pages: no sample pays for a page fault."""
+        for outputs in self._outputs(turns):
+            poison(outputs)
+        self.bench.synchronize()
+
+    def escaped(self, turns: Turns) -> int:
+        """Launches that ran, by the clock's account, and left their poison."""
+        return escaped(self._outputs(turns)[: turns.visited])
+
+    def _outputs(self, turns: Turns) -> list[Tensors]:
+        """Outputs by slot: allocated beforehand, or by the calls that a graph has captured."""
+        known = [launch.outputs for launch in self.launches]
+        if not any(known) and turns.captured is not None:
+            known = [outputs_of(written) for written in turns.captured[: len(self.launches)]]
+        return known
+
+
+def check(bench: Bench, operator: Operator, implementation: str, problem: Problem) -> dict[str, Any]:
+    """Columns status, reason, relative_error, tolerance of one untimed, poisoned launch."""
+    try:
+        error, tolerance = Slots(bench, operator, implementation, problem, 1).judged_when_poisoned()
+    except Unsupported as reason:
+        return {"status": "unsupported", "reason": str(reason)}
+    except Exception as raised:
+        return failure(raised)
+    facts: dict[str, Any] = {"relative_error": error, "tolerance": tolerance}
+    if error > tolerance:
+        return facts | _wrong(error, tolerance, "of an untimed launch")
+    return facts | {"status": "ok", "reason": ""}

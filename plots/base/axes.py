@@ -1,0 +1,183 @@
+"""Axes that suit what was swept: powers of two, neighbouring integers, or anything else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backend_bases import RendererBase
+from matplotlib.lines import Line2D
+from matplotlib.markers import TICKDOWN, TICKLEFT, MarkerStyle
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    MultipleLocator,
+    NullLocator,
+)
+
+from plots.base import style
+
+WIDE = 16
+"""Values that span more than this factor stand on a logarithmic axis."""
+
+
+def spans_far(values: np.ndarray) -> bool:
+    """Whether the values ask for a logarithmic axis."""
+    some = values[np.isfinite(values)]
+    return some.size > 0 and float(some.min()) > 0 and float(some.max()) > WIDE * float(some.min())
+
+
+def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
+    """Scale and ticks of an x axis with these numbers on it, `width_in` inches wide.
+
+    Powers of two are ticked where they are. Neighbouring integers (an alignment sweep) get a small tick
+    each and a line with its number at the multiples of 8.
+    """
+    distinct = np.unique(values[np.isfinite(values)])
+    most = max(2, int(width_in / 0.45))
+    whole = distinct.size > 0 and bool((distinct == np.round(distinct)).all())
+    if log:
+        _set_log(axis)
+        powers = whole and float(distinct.min()) >= 1 and all(int(v).bit_count() == 1 for v in distinct)
+        if powers:
+            every = math.ceil(math.log2(distinct.max() / distinct.min()) / most) or 1
+            ticks = [v for v in distinct if round(math.log2(v / distinct.min())) % every == 0]
+            axis.set_major_locator(FixedLocator([float(v) for v in ticks]))
+            binary = distinct.max() >= 2**17
+            axis.set_major_formatter(FuncFormatter(_binary if binary else _number))
+            axis.set_minor_locator(NullLocator())
+        else:
+            _decades(axis, distinct, most)
+        return
+    if whole and distinct.size >= 8 and float(np.diff(distinct).min()) == 1 and np.ptp(distinct) <= 8 * most:
+        axis.set_major_locator(MultipleLocator(8))
+        _small_ticks(axis, _whole)
+    elif distinct.size <= most:
+        axis.set_major_locator(FixedLocator([float(v) for v in distinct]))
+    else:
+        axis.set_major_locator(MaxNLocator(most, integer=whole))
+    axis.set_major_formatter(FuncFormatter(_number))
+
+
+def measured(axis: Axis, values: np.ndarray, log: bool) -> None:
+    """Scale and ticks of a y axis with these numbers on it; a linear one is to start at 0."""
+    if log:
+        _set_log(axis)
+        _decades(axis, values[np.isfinite(values)], 6)
+    else:
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_major_formatter(FuncFormatter(plain))
+
+
+def ratio(axes: Axes, values: np.ndarray) -> None:
+    """The y axis of a strip of ratios: logarithmic to the base 2, 1 in the middle."""
+    some = values[np.isfinite(values) & (values > 0)]
+    far = float(np.abs(np.log2(some)).max()) if some.size else 0.0
+    reach = max(1.0, math.ceil(far * 1.05))
+    step = math.ceil(reach / 2)
+    powers = [-2 * step, -step, 0, step, 2 * step]
+    axes.set_yscale("log", base=2)
+    axes.set_ylim(2.0 ** (-reach * 1.15), 2.0 ** (reach * 1.15))
+    axes.yaxis.set_major_locator(FixedLocator([2.0**p for p in powers if abs(p) <= reach]))
+    axes.yaxis.set_major_formatter(FuncFormatter(_fraction))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _set_log(axis: Axis) -> None:
+    scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale  # type: ignore[attr-defined]
+    scale("log")
+
+
+def _decades(axis: Axis, values: np.ndarray, most: int) -> None:
+    """Ticks at 1, 10, 100, with 2 and 5 between them where there is room."""
+    decades = math.log10(float(values.max()) / float(values.min())) if values.size else 1.0
+    axis.set_major_locator(
+        LogLocator(10, subs=(1.0, 2.0, 5.0) if decades * 3 <= most else (1.0,), numticks=most + 2)
+    )
+    axis.set_major_formatter(FuncFormatter(_decimal))
+    _small_ticks(axis, _between_decades)
+
+
+class SmallTicks(Line2D):
+    """Small ticks of an axis as one line of markers: matplotlib makes five artists of each tick.
+
+    They are placed when drawn, for the limits of an axis are known only then.
+    """
+
+    def __init__(self, axis: Axis, between: Callable[[float, float], np.ndarray]) -> None:
+        """`between` gives the places from the lower to the upper limit of the axis."""
+        across = axis.axis_name == "x"  # type: ignore[attr-defined]
+        super().__init__([], [], ls="", marker=MarkerStyle(TICKDOWN if across else TICKLEFT), ms=2, mew=0.6)
+        self.set_color("black")
+        self._axis, self._between, self._across = axis, between, across
+        axes = axis.axes
+        self.set(transform=axes.get_xaxis_transform() if across else axes.get_yaxis_transform())
+        self.set(clip_on=False, label="_small_ticks", zorder=2.0)
+
+    def places(self) -> np.ndarray:
+        """Where they are, in data coordinates."""
+        return self._between(*sorted(self._axis.get_view_interval()))
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Draw them between the limits as they are now."""
+        at = self.places()
+        self.set_data(*((at, np.zeros_like(at)) if self._across else (np.zeros_like(at), at)))
+        super().draw(renderer)
+
+
+def _small_ticks(axis: Axis, between: Callable[[float, float], np.ndarray]) -> None:
+    axis.set_minor_locator(NullLocator())
+    axis.axes.add_artist(SmallTicks(axis, between))
+
+
+def _between_decades(low: float, high: float) -> np.ndarray:
+    """2, 3 ... 9 of each power of ten."""
+    powers = 10.0 ** np.arange(math.floor(math.log10(low)), math.ceil(math.log10(high)))
+    at = np.outer(powers, np.arange(2, 10)).ravel()
+    return at[(at >= low) & (at <= high)]
+
+
+def _whole(low: float, high: float) -> np.ndarray:
+    return np.arange(math.ceil(low), math.floor(high) + 1, dtype=float)
+
+
+def _decimal(value: float, _: object = None) -> str:
+    """1000 as it is, and 1e6: seven digits would push the axis's name out of the picture."""
+    if value >= 10**6:
+        return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
+    return style.number(value) if value >= 1 else f"{value:g}"
+
+
+def short(value: float) -> str:
+    """A value where there is little room: six digits as Ki or Mi where that is exact."""
+    return _binary(value) if value >= 2**17 and value % 2**10 == 0 else style.number(value)
+
+
+# Named functions label ticks: what is drawn goes to another process to be saved, and a lambda cannot.
+
+
+def plain(value: float, _: object = None) -> str:
+    """A tick's label: 0.05, 2, 1e+06."""
+    return f"{value:g}"
+
+
+def _number(value: float, _: object = None) -> str:
+    return style.number(value)
+
+
+def _fraction(value: float, _: object = None) -> str:
+    """2 as 2, 0.5 as 1/2."""
+    return f"{value:g}" if value >= 1 else f"1/{1 / value:g}"
+
+
+def _binary(value: float, _: object = None) -> str:
+    """16384 as 16 Ki, 1048576 as 1 Mi."""
+    for power, prefix in ((30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if value >= 2**power:
+            return f"{value / 2**power:g} {prefix}"
+    return f"{value:g}"

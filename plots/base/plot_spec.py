@@ -1,0 +1,183 @@
+"""What a sweep wants drawn: the `plot` section of its YAML, or a guess from the rows where there is none."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+import yaml
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+from bench.model.quantization import forced_tile
+from plots.base.frame import parameter_names
+
+IDENTITY = ("operator", "implementation", "dtype", "cache", "threads_asked")
+"""Columns beside the parameters that tell the rows of one sweep apart."""
+MOST_GUESSED = 48
+"""Panels from which a curve that nobody asked for is not drawn."""
+FEWEST_MAPPED = 200
+"""Rows that a heatmap needs that nobody asked for."""
+FEWEST_SWEPT = 4
+"""Distinct values that either of its parameters needs."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Against which column time is drawn, and which columns tell lines and panels apart."""
+
+    x: str
+    lines: tuple[str, ...] = ("implementation",)
+    panels: tuple[str, ...] = ()
+    log: frozenset[str] = frozenset()
+    """Which of x and y must be logarithmic; others are where their values span far."""
+    per: tuple[str, ...] = ()
+    """Numeric columns whose product durations are divided by; such a section has no rates."""
+    kind: Literal["curve", "quantization", "heatmap"] = "curve"
+    """What is drawn; quantization takes no more than x from here, a heatmap x, y and panels."""
+    y: str = ""
+    """Of a heatmap: the parameter along the vertical axis."""
+
+
+def sections(rows: pd.DataFrame, sweep: str, sweeps: Path) -> list[Section]:
+    """The sections of `sweeps`/<sweep>.yaml that these rows can show, each once; else what suggests itself.
+
+    Empty if no numeric column differs, i.e. nothing was swept, or so little of it that no line has two
+    points. A section gets the columns it does not name but that its rows differ in: a line must pass each x
+    once.
+    """
+    # An implementation that does not exist here would otherwise ask for a legend of implementations.
+    here = rows.groupby("implementation")["median_s"].transform("count") > 0
+    rows = rows[here] if here.any() else rows
+    asked = [s for s in _declared(sweeps / f"{sweep}.yaml") if _can_show(rows, s)] or _guess(rows)
+    merged: dict[Section, frozenset[str]] = {}
+    for section in asked:
+        # A section for duration and one for rate are one here: both are drawn of each.
+        key = replace(section, log=frozenset())
+        if section.kind == "curve":
+            key = _complete(key, rows)
+        elif section.kind == "heatmap":
+            key = _apart(key, rows)
+        merged[key] = merged.get(key, frozenset()) | section.log
+    return [replace(section, log=log) for section, log in merged.items()]
+
+
+def _can_show(rows: pd.DataFrame, section: Section) -> bool:
+    """Whether there is what the section draws; a CPU, for one, has no tiles that can be forced."""
+    if section.x not in rows.columns:
+        return False
+    if section.kind == "curve":
+        return True
+    timed = rows[rows["median_s"].notna()]
+    if section.kind == "heatmap":
+        numeric = _numeric(timed)
+        return all(name in numeric and timed[name].nunique() > 1 for name in (section.x, section.y))
+    gpu = timed[timed["device_kind"] == "cuda"]
+    return section.x in ("m", "n") and any(map(forced_tile, gpu["implementation"].unique()))
+
+
+def _declared(path: Path) -> list[Section]:
+    try:
+        plot = yaml.safe_load(path.read_text("utf-8"))["plot"]
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        return []  # results travel without their sweeps, and a sweep may have no opinion
+    found = []
+    for one in plot if isinstance(plot, list) else [plot]:
+        if isinstance(one, dict) and isinstance(one.get("x"), str):
+            if one.get("kind") == "quantization":
+                found.append(Section(one["x"], kind="quantization"))
+                continue
+            if one.get("kind") == "heatmap":
+                panels = _names(one.get("panels"))
+                found.append(Section(one["x"], panels=panels, kind="heatmap", y=str(one.get("y"))))
+                continue
+            lines = _names(one.get("lines")) or ("implementation",)
+            log = frozenset(_names(one.get("log")))
+            found.append(Section(one["x"], lines, _names(one.get("panels")), log, _names(one.get("per"))))
+    return found
+
+
+def _names(given: object) -> tuple[str, ...]:
+    """One name or a list of them, as a tuple."""
+    if isinstance(given, str):
+        return (given,)
+    return tuple(n for n in given if isinstance(n, str)) if isinstance(given, list) else ()
+
+
+def _numeric(rows: pd.DataFrame) -> list[str]:
+    """The parameters that are numbers."""
+    return [
+        name
+        for name in parameter_names(rows)
+        if is_numeric_dtype(rows[name]) and not is_bool_dtype(rows[name]) and rows[name].notna().any()
+    ]
+
+
+def _guess(rows: pd.DataFrame) -> list[Section]:
+    """A curve over the numeric parameter with most distinct values, where there is one.
+
+    What would be panels without end, or panels of a point each, is heatmaps over each two of the three that
+    differ most if there are enough rows, and else nothing.
+    """
+    numeric = _numeric(rows)
+    count = {name: rows[name].nunique() for name in numeric}
+    if not count:
+        return []
+    names = sorted(count, key=lambda name: -count[name])
+    curve = Section(names[0])
+    whole = _complete(curve, rows)
+    panels = rows.groupby(list(whole.panels), dropna=False).ngroups if whole.panels else 1
+    points = rows.groupby([*whole.lines, *whole.panels], dropna=False)[curve.x].nunique()
+    scattered = not _in_step(rows, whole, numeric) or (panels > FEWEST_SWEPT and float(points.mean()) < 1.5)
+    if panels <= MOST_GUESSED and not scattered:
+        return [curve]
+    swept = [name for name in names[:3] if count[name] >= FEWEST_SWEPT]
+    if len(rows) < FEWEST_MAPPED:
+        return []
+    # In the order of the parameters, the first upwards: k over n, k over m, n over m.
+    pairs = itertools.combinations([name for name in numeric if name in swept], 2)
+    return [Section(x, kind="heatmap", y=y) for x, y in pairs]
+
+
+def _in_step(rows: pd.DataFrame, section: Section, numeric: Sequence[str]) -> bool:
+    """Whether all that changes along a line rises or falls with x, as m = n does; else it is no curve."""
+    moving = [name for name in numeric if name not in (section.x, *section.lines, *section.panels)]
+    return all(
+        some[name].is_monotonic_increasing or some[name].is_monotonic_decreasing
+        for _, some in rows.sort_values(section.x).groupby([*section.lines, *section.panels], dropna=False)
+        for name in moving
+    )
+
+
+def _apart(section: Section, rows: pd.DataFrame) -> Section:
+    """A heatmap with a panel for each way in which its rows were run; what else differs shares its cells."""
+    numeric = _numeric(rows)
+    words = [name for name in parameter_names(rows) if name not in numeric]
+    ways = dict.fromkeys((*IDENTITY, *words))
+    differ = [name for name in ways if rows[name].nunique(dropna=False) > 1]
+    panels = [name for name in section.panels if name in rows.columns and name not in (section.x, section.y)]
+    return replace(section, panels=tuple(dict.fromkeys((*panels, *differ))))
+
+
+def _complete(section: Section, rows: pd.DataFrame) -> Section:
+    lines = tuple(n for n in section.lines if n in rows.columns and n != section.x)
+    panels = tuple(n for n in section.panels if n in rows.columns and n != section.x and n not in lines)
+    candidates = [n for n in (*IDENTITY, *parameter_names(rows)) if n not in (section.x, *lines, *panels)]
+    # Those with fewest values first: they are what a reader expects to see side by side.
+    for name in sorted(candidates, key=lambda n: rows[n].nunique()):
+        if _tells_apart(rows, name, [section.x, *lines, *panels]):
+            if name == "implementation":
+                lines = (name, *lines)
+            else:
+                panels = (*panels, name)
+    known = [n for n in section.per if n in rows.columns and is_numeric_dtype(rows[n])]
+    per = section.per if len(known) == len(section.per) else ()
+    return replace(section, lines=lines, panels=panels, per=per)
+
+
+def _tells_apart(rows: pd.DataFrame, name: str, by: Sequence[str]) -> bool:
+    """Whether rows that agree in `by` differ in this column."""
+    return len(rows[[*by, name]].drop_duplicates()) > len(rows[list(by)].drop_duplicates())

@@ -1,0 +1,163 @@
+"""The levels of prediction as figures show them: how each is drawn, what it is called, what binds.
+
+L0 is the datasheet (dotted grey), L1 calibrated (dashed), L2 with structure: tiles, waves, caches, passes
+(dash and dot). A level that has nothing to say here, or says what the one before says, is not drawn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from plots.base import style
+
+Quantity = Literal["duration", "rate"]
+
+SAME = 0.005
+"""Relative difference up to which two levels say the same: less than any line is wide."""
+_DARK = "#444444"
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of prediction."""
+
+    said: str
+    label: str
+    """Of the lines in the figure."""
+    duration: str
+    """The column that holds it, seconds."""
+    rate: str
+    """The column that holds it, FLOP/s or bytes/s."""
+    look: dict[str, Any]
+    alone: str
+    """Colour of a line that belongs to no one implementation."""
+
+    def column(self, quantity: Quantity) -> str:
+        """The column of this quantity."""
+        return self.duration if quantity == "duration" else self.rate
+
+
+DATASHEET = Level(
+    *("datasheet", "_datasheet", "datasheet_s", "datasheet_per_s"), {"ls": ":", "lw": 1.0}, style.GREY
+)
+CALIBRATED = Level(
+    *("predicted, calibrated", "_predicted", "predicted_s", "predicted_per_s"), {"ls": "--", "lw": 1.0}, _DARK
+)
+STRUCTURED = Level(
+    *("predicted, with structure", "_structured", "structured_s", "structured_per_s"),
+    {"ls": (0, (7, 1.5, 1, 1.5)), "lw": 0.9},
+    _DARK,
+)
+
+
+def best_s(rows: pd.DataFrame) -> pd.Series:
+    """What the best level says of each row, seconds: with structure where that can say, else calibrated."""
+    return rows["structured_s"].fillna(rows["predicted_s"])
+
+
+def structure_adds(rows: pd.DataFrame) -> bool:
+    """Whether the structured level says anything of these rows that the calibrated one does not."""
+    structured, calibrated = (rows[name].to_numpy(dtype=float) for name in ("structured_s", "predicted_s"))
+    known = np.isfinite(structured)
+    apart = np.abs(structured[known] / calibrated[known] - 1)
+    # Where the calibrated level is silent the ratio is NaN, which differs from everything.
+    return not bool((apart <= SAME).all())
+
+
+def shown(rows: pd.DataFrame) -> tuple[Level, ...]:
+    """The levels that have something of their own to say of these rows."""
+    levels = [one for one in (DATASHEET, CALIBRATED) if rows[one.duration].notna().any()]
+    return (*levels, STRUCTURED) if structure_adds(rows) else tuple(levels)
+
+
+class Lines:
+    """The predicted lines of one panel: one that several implementations share is drawn once, in grey."""
+
+    def __init__(self, axes: Axes, quantity: Quantity, factor: float) -> None:
+        """Values of `quantity` are drawn times `factor`."""
+        self._axes, self._quantity, self._factor = axes, quantity, factor
+        self._drawn: dict[tuple[float, ...], tuple[Level, Line2D]] = {}
+
+    def draw(self, x: np.ndarray, rows: pd.DataFrame, color: str) -> None:
+        """The levels of one line of rows, sorted by `x`, one place each."""
+        for level in shown(rows):
+            y = rows[level.column(self._quantity)].to_numpy(dtype=float) * self._factor
+            known = np.isfinite(y)
+            curve = tuple(float(f"{v:.3g}") for v in (*x[known], *y[known]))
+            if not curve:
+                continue
+            if curve in self._drawn:
+                # The same prediction for two implementations belongs to neither.
+                first, line = self._drawn[curve]
+                line.set_color(first.alone)
+                continue
+            own = level.alone if level is DATASHEET else color
+            (line,) = self._axes.plot(x[known], y[known], color=own, zorder=2, **level.look)
+            line.set_label(level.label)
+            self._drawn[curve] = (level, line)
+
+
+def strip(axes: Axes, x: np.ndarray, rows: pd.DataFrame, look: style.Look) -> None:
+    """Predicted / measured of one line of rows: markers at the best level; dashed, the one below it."""
+    measured = rows["median_s"].to_numpy(dtype=float)
+    best = best_s(rows).to_numpy(dtype=float) / measured
+    known = np.isfinite(best)
+    if structure_adds(rows):
+        below = rows["predicted_s"].to_numpy(dtype=float) / measured
+        some = np.isfinite(below)
+        axes.plot(x[some], below[some], "--", color=look.color, lw=0.8, label="_ratio_below")
+    axes.plot(x[known], best[known], ls=look.dash, color=look.color, lw=0.8)
+    suspect = rows["suspect"].to_numpy(dtype=bool)
+    for doubted in (False, True):
+        these = known & (suspect == doubted)
+        if these.any():
+            face = "white" if doubted else look.color
+            how: dict[str, Any] = {"color": look.color, "mfc": face, "ms": 2.4, "mew": 0.6}
+            axes.plot(x[these], best[these], look.marker, label="_ratio", **how)
+
+
+def ratios(rows: pd.DataFrame) -> np.ndarray:
+    """Every ratio that `strip` would draw of these rows, NaN among them."""
+    either = (best_s(rows), rows["predicted_s"]) if structure_adds(rows) else (best_s(rows),)
+    return np.concatenate([(one / rows["median_s"]).to_numpy(dtype=float) for one in either])
+
+
+def handles(rows: pd.DataFrame) -> Iterator[Artist]:
+    """Entries of the legend for the levels of these rows, the best first."""
+    for level in reversed(shown(rows)):
+        yield Line2D([], [], color=level.alone, label=level.said, **level.look)
+
+
+def bound(rows: pd.DataFrame) -> str:
+    """What binds the timed rows at the best level: `Bound by memory 12, compute 5.`; empty if unknown."""
+    timed = rows[rows["median_s"].notna()]
+    terms = timed["structured_limiter"].where(timed["structured_s"].notna(), timed["limiter"])
+    counted = Counter(term for term in terms if term).most_common()
+    told = ", ".join(f"{term} {n}" for term, n in counted)
+    return f"Bound by {told}." if told else ""
+
+
+def explained(rows: pd.DataFrame) -> str:
+    """What the predicted lines of these rows are, and what binds; empty if nothing is predicted."""
+    levels = shown(rows)
+    told = []
+    if CALIBRATED in levels:
+        told.append(
+            "Predicted: launch floor + max(FLOP / peak, bytes / bandwidth), ceilings of the same run."
+        )
+    if STRUCTURED in levels:
+        gpu = (rows["device_kind"] == "cuda") & rows["product_m"].notna()
+        what = "tiles, waves, split K and caches too"
+        if not gpu.any():
+            what = "caches and passes too, and what a few designated cases tell of the others of their kind"
+        told.append(f"With structure: {what}.")
+    return " ".join(filter(None, (*told, bound(rows))))

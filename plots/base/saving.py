@@ -1,0 +1,61 @@
+"""Writing figures as files, on all cores: turning one into PNG and SVG takes longer than drawing it.
+
+The first pages are saved at once, so that few figures start no process. Others go, pickled, to processes of
+their own, started anew rather than forked: this one has threads that read parquet.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, ProcessPoolExecutor
+from pathlib import Path
+
+from plots.base import style
+from plots.base.page import Page
+
+ALONE = 4
+"""Pages that are saved before another process is worth its start."""
+AHEAD = 3
+"""Pages for each process that may wait to be saved, so that thousands do not wait in memory."""
+
+
+def save_all(pages: Iterable[tuple[Path, Page]]) -> list[Path]:
+    """Write each page as `path`.png and `path`.svg, in `style.look`; the paths in turn. OSError of a file."""
+    paths: list[Path] = []
+    waiting: deque[Future[list[Path]]] = deque()
+    pool: ProcessPoolExecutor | None = None
+    processes = len(os.sched_getaffinity(0))
+    usual = gc.get_threshold()
+    _collect_rarely()
+    try:
+        for number, (stem, page) in enumerate(pages):
+            if number < ALONE or processes == 1:
+                paths += _save(page, stem)
+                continue
+            if pool is None:
+                anew = multiprocessing.get_context("spawn")
+                pool = ProcessPoolExecutor(processes, anew, initializer=_collect_rarely)
+            waiting.append(pool.submit(_save, page, stem))
+            if len(waiting) > AHEAD * processes:
+                paths += waiting.popleft().result()
+        for one in waiting:
+            paths += one.result()
+    finally:
+        gc.set_threshold(*usual)
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+    return paths
+
+
+def _save(page: Page, stem: Path) -> list[Path]:
+    with style.look():
+        return page.save(stem)
+
+
+def _collect_rarely() -> None:
+    """A figure is tens of thousands of objects, none of them garbage before it is saved."""
+    gc.set_threshold(200_000, 20, 20)

@@ -1,0 +1,291 @@
+"""One look for every figure: what a colour, a marker and a dash mean, and how values are worded.
+
+Okabe-Ito colours, which readers of any colour vision tell apart; as some are pale in print, a colour
+never stands without its marker. Colour and marker say the implementation, the dash the data type.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from matplotlib import rc_context
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.lines import Line2D
+
+from bench.judge.flags import FLAGS
+from plots.base.frame import Run
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
+GREY = "#8A8A8A"
+FAINT = "#E4E4E4"
+NO_BREAK = "\N{NO-BREAK SPACE}"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one line of a figure is drawn."""
+
+    color: str
+    marker: str
+    dash: str | tuple[float, tuple[float, ...]] = "-"
+
+
+INDIGO, WINE, FOREST, OLIVE = "#332288", "#882255", "#117733", "#999933"
+_TILES: Mapping[str, str] = {
+    "256x128": "<",
+    "128x256": ">",
+    "128x128": "p",
+    "256x64": "d",
+    "64x256": "8",
+    "128x64": "*",
+    "64x128": "X",
+    "64x64": "v",
+}
+"""Marker of what is held to one tile."""
+
+IMPLEMENTATIONS: Mapping[str, Look] = {
+    "aten": Look(BLACK, "o"),
+    "cublas": Look(VERMILLION, "s"),
+    "cublaslt": Look(PURPLE, "d"),
+    "cublaslt-best": Look(WINE, "^"),
+    "cudnn": Look(PURPLE, "^"),
+    "inductor": Look(ORANGE, "v"),
+    "onednn": Look(GREEN, "D"),
+    "triton": Look(BLUE, "P"),
+    "triton-persistent": Look(SKY, "X"),
+    "triton-pointer": Look(FOREST, "o"),
+    "triton-skinny": Look(INDIGO, "h"),
+    "triton-specialized": Look(PURPLE, "X"),
+    "triton-split-k": Look(OLIVE, "*"),
+    "triton-stream-k": Look(GREY, "*"),
+    "triton-tma": Look(GREEN, "X"),
+} | {
+    f"{family}-{tile}": Look(color, marker)
+    for family, color in (("cublaslt", WINE), ("triton", INDIGO))
+    for tile, marker in _TILES.items()
+}
+OPERATORS: Mapping[str, Look] = {
+    "gemm": Look(VERMILLION, "s"),
+    "linear": Look(PURPLE, "D"),
+    "batchnorm": Look(BLUE, "o"),
+    "activations": Look(GREEN, "^"),
+    "pooling": Look(ORANGE, "v"),
+    "layernorm": Look(SKY, "p"),
+    "softmax": Look(OLIVE, "h"),
+    "fusion": Look(BLACK, "d"),
+}
+"""Of figures that hold several operators."""
+DASHES: Mapping[str, str | tuple[float, tuple[float, ...]]] = {
+    "float32": "-",
+    "float16": (0, (5, 1)),
+    "bfloat16": (0, (1, 1)),
+    "tf32": (0, (5, 1, 1, 1)),
+    "float64": (0, (8, 2)),
+    "float8_e4m3": (0, (3, 1, 1, 1, 1, 1)),
+    "int8": (0, (2, 2)),
+}
+DEVICES: Mapping[str, Look] = {
+    # A generation shares a hue where its cards are seldom side by side; Hopper's two have one each.
+    "tesla-v100-sxm2-16gb": Look(WINE, "o"),
+    "tesla-v100-sxm2-32gb": Look(WINE, "s"),
+    "tesla-t4": Look(OLIVE, "^"),
+    "nvidia-a100-sxm4-80gb": Look(BLUE, "o"),
+    "nvidia-a100-sxm4-40gb": Look(BLUE, "s"),
+    "nvidia-a100-80gb-pcie": Look(BLUE, "D"),
+    "nvidia-a100-pcie-40gb": Look(BLUE, "v"),
+    "nvidia-a10": Look(SKY, "<"),
+    "nvidia-geforce-rtx-3090": Look(SKY, ">"),
+    "nvidia-l4": Look(ORANGE, "^"),
+    "nvidia-l40s": Look(ORANGE, "p"),
+    "nvidia-geforce-rtx-4090": Look(ORANGE, "h"),
+    "nvidia-h100-80gb-hbm3": Look(VERMILLION, "s"),
+    "nvidia-h100-pcie": Look(VERMILLION, "v"),
+    "nvidia-h200": Look(PURPLE, "D"),
+    "nvidia-b200": Look(GREEN, "P"),
+    "nvidia-gb200": Look(GREEN, "^"),
+    "nvidia-b300-sxm6-ac": Look(FOREST, "X"),
+    "nvidia-gb300": Look(FOREST, "v"),
+    "nvidia-geforce-rtx-5090": Look(INDIGO, "*"),
+    "nvidia-rtx-pro-6000-blackwell-server-edition": Look(INDIGO, "d"),
+    "amd-instinct-mi300x": Look(BLACK, "8"),
+}
+"""Slug -> colour and marker, the same in every figure."""
+
+_COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
+_OTHERS = ("#7F5A2E", "#B09A00", "#6B4E9B", "#C23B80")  # of implementations that are not named above
+_MARKERS = ("X", "*", "<", ">", "h", "p", "d", "8")
+_PARAMETERS: Mapping[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.titlesize": 8,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    # The same rows give the same bytes.
+    "svg.hashsalt": "roofbench",
+}
+
+
+def look() -> AbstractContextManager[None]:
+    """Fonts, grid and lines as every figure has them, for what is drawn and saved inside."""
+    return rc_context(dict(_PARAMETERS))
+
+
+def of_implementation(name: str) -> Look:
+    """The look of an implementation: the same in every figure of every run, known to us or not."""
+    return IMPLEMENTATIONS.get(name) or _other(name)
+
+
+def of_operator(name: str) -> Look:
+    """The look of an operator, where colour and marker do not say the implementation."""
+    return OPERATORS.get(name) or _other(name)
+
+
+def of_device(slug: str) -> Look:
+    """The look of a device: the same in every figure, whether or not it has a datasheet here."""
+    # Some drivers leave the maker's name out.
+    return DEVICES.get(slug) or DEVICES.get(f"nvidia-{slug}") or _other(slug)
+
+
+def _other(name: str) -> Look:
+    """A look that a name has in every process; `hash` would differ from one to the next."""
+    pick = zlib.crc32(name.encode())
+    return Look(_OTHERS[pick % len(_OTHERS)], _MARKERS[pick // len(_OTHERS) % len(_MARKERS)])
+
+
+def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], Look]:
+    """A look for each line of a figure; `keys` are the lines' values in `columns`.
+
+    The implementation gives its colour and, where nothing else tells lines apart, its marker. Other
+    columns give markers and paler shades of it in the order of their values, or colours if the
+    implementation is none of the columns; the data type gives its dash.
+    """
+    names = list(columns)
+    rest = [i for i, name in enumerate(names) if name != "implementation"]
+    others = list(dict.fromkeys(tuple(key[i] for i in rest) for key in keys))
+    looks = {}
+    for key in keys:
+        facts_of = dict(zip(names, key, strict=True))
+        place = others.index(tuple(key[i] for i in rest))
+        color, marker = _COLORS[place % len(_COLORS)], _MARKERS[place % len(_MARKERS)]
+        if "implementation" in facts_of:
+            base = of_implementation(str(facts_of["implementation"]))
+            color = _paler(base.color, 0.5 * place / (len(others) - 1)) if place else base.color
+            marker = marker if len(others) > 1 else base.marker
+        dash = DASHES.get(str(facts_of.get("dtype")), "-")
+        looks[key] = Look(color, marker, dash)
+    return looks
+
+
+def flagged(size: float) -> Line2D:
+    """The legend's entry for hollow points, whatever their colour and marker."""
+    return Line2D(
+        [], [], color="#444444", marker="o", mfc="white", ls="", ms=size, label="in doubt (flagged)"
+    )
+
+
+def _paler(color: str, white: float) -> str:
+    """The colour mixed with this share of white."""
+    red, green, blue = (part + (1 - part) * white for part in to_rgb(color))
+    return to_hex((red, green, blue))
+
+
+# --- text -------------------------------------------------------------------------------------------
+
+
+def said(column: str, value: Any) -> str:
+    """A value for a legend or a panel: words stand alone, numbers with their name."""
+    if value is None or value != value:
+        return f"no {column}"
+    if isinstance(value, str):
+        return value
+    return f"{column}={number(value)}" if not isinstance(value, bool) else f"{column}={value}"
+
+
+def number(value: float) -> str:
+    """Short and exact where it can be: 4096, 0.5, 2e+10."""
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e9 else f"{value:.3g}"
+
+
+def facts(run: Run, rows: pd.DataFrame) -> str:
+    """Device, versions, date, commit, protocol and how many rows: the second line of every title."""
+    kinds = {"driver": "driver", "torch": "torch", "triton": "Triton", "commit": "commit"}
+    if (rows["device_kind"] == "cpu").all():
+        kinds["driver"] = "kernel"
+    told = [_each(rows["device_name"])]
+    told += [f"{word} {_each(rows[column])}" for column, word in kinds.items() if _each(rows[column])]
+    clock = f", clock {_each(rows['clock'])}" if _each(rows["clock"]) else ""
+    told += [_each(rows["utc"].str[:10]), f"{_each(rows['cache'])} cache{clock}"]
+    if "one" in set(rows["threads_asked"]):
+        told.append(f"threads: {_each(rows['threads_asked'])}")
+    if run.lent:
+        told.append(f"calibrated by run {run.lent.run_id}")
+    timed = int(rows["median_s"].notna().sum())
+    told.append(f"n = {timed}" + (" measured" if timed == len(rows) else f" of {len(rows)} measured"))
+    # Lines break between the facts, not inside them, but for a source, which may be longer than a line.
+    return " · ".join([*imported(rows), *(one.replace(" ", NO_BREAK) for one in told if one)])
+
+
+def facts_together(rows: pd.DataFrame) -> str:
+    """The second line of a title over several runs: sources, devices, versions, dates, how many rows."""
+    told = [_each(rows["device_name"])]
+    kinds = ("driver", "torch", "commit")
+    told += [f"{word} {_each(rows[word])}" for word in kinds if _each(rows[word])]
+    runs = rows["run_id"].nunique()
+    told += [_each(rows["utc"].str[:10]), f"{runs} run" + "s" * (runs > 1), f"n = {len(rows)}"]
+    whole = [one.replace(" ", NO_BREAK) for one in told[1:] if one]
+    return " · ".join([*imported(rows), told[0], *whole])
+
+
+def imported(rows: pd.DataFrame) -> list[str]:
+    """`imported: aiconfigurator-core ...` if any of the rows was measured by somebody else; else nothing.
+
+    Words, for a paler marker alone is overlooked; in the title of everything that such rows are drawn in. Of
+    several sources what stands before the first semicolon: package and version, by convention.
+    """
+    sources = rows["source"].dropna()
+    if not len(sources):
+        return []
+    told = _each(sources) if sources.nunique() == 1 else _each(sources.map(source_said))
+    ours = len(rows) - len(sources)
+    return [f"imported: {told}" + (f" ({ours} rows are our own)" if ours else "")]
+
+
+def source_said(source: str) -> str:
+    """A source in short: what stands before the first semicolon."""
+    return source.split(";")[0]
+
+
+def flags_said(rows: pd.DataFrame) -> str:
+    """How many of the timed rows raise which flag: `Flagged: 3 noisy (hollow); 5 unconverged.`"""
+    timed = rows[rows["median_s"].notna()]
+    raised = Counter(name for names in timed["flags"] for name in names.split())
+    found = [flag for flag in FLAGS if raised[flag.name]]
+    doubted, others = (
+        ", ".join(f"{raised[flag.name]} {flag.name}" for flag in found if flag.doubt == doubt)
+        for doubt in (True, False)
+    )
+    told = "; ".join(filter(None, (doubted and f"{doubted} (hollow)", others)))
+    return f"Flagged: {told}." if told else "No point is flagged."
+
+
+def _each(column: pd.Series) -> str:
+    return ", ".join(sorted({str(v) for v in column.dropna().unique() if str(v)}))

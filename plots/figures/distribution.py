@@ -1,0 +1,148 @@
+"""How near to the roof everything came: one glance for ten thousand rows.
+
+A panel an operator, matrix products by the size of the problem. A line says which share of the cases reached
+at least so much of the roof: the farther to the right, the better. Lines are implementations if there is but
+one device, else devices: solid what the libraries reached, dashed what our kernels did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MultipleLocator
+
+from bench.judge.efficiency import OURS
+from plots.base import problem_sizes, style
+from plots.base.page import Page
+
+POINTS = 200
+"""Of a line at most: 35,000 steps are no finer to the eye."""
+FEW = 3
+"""Cases from which a line is drawn: fewer are no distribution."""
+MARKERS = 6
+"""On each line, so that it is known without its colour."""
+_COLUMNS = (1, 1, 2, 3, 2, 3, 3, 4, 4)
+_WIDTH_IN, _HEIGHT_IN, _GAP_IN = 2.5, 1.9, 0.55
+_LIMITS = (0.0, 125.0)
+
+
+@dataclass(frozen=True)
+class _Line:
+    name: str
+    look: style.Look
+    shares: np.ndarray
+    """Of the roof, percent, ascending."""
+
+
+def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
+    """(stem, page) of one run's rows, or of several runs' together, if any row stands under a roof."""
+    sound = rows[(rows["visit"] == 0) & (rows["median_s"] > 0) & rows["scored"]]
+    roof, said = _roof(sound)
+    known = sound[roof.notna()].assign(share=100 * roof[roof.notna()] / sound["median_s"])
+    several = known["device"].nunique() > 1
+    panels: dict[str, list[_Line]] = {}
+    for name, some in problem_sizes.panels(known):
+        lines = [line for line in _lines(some, several) if line.shares.size >= FEW]
+        if lines:
+            panels[name] = lines
+    if not panels:
+        return
+    columns = _COLUMNS[len(panels)] if len(panels) < len(_COLUMNS) else 4
+    high = math.ceil(len(panels) / columns)
+    page = Page(
+        Page.LEFT + Page.RIGHT + columns * _WIDTH_IN,
+        high * _HEIGHT_IN + (high - 1) * _GAP_IN,
+        f"How near to the {said} roof",
+        style.facts_together(known),
+        _caption(known, sound, several, said),
+    )
+    page.legend(_handles(panels, known, several))
+    grid = page.grid(high, columns, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.2)
+    for i, (name, lines) in enumerate(panels.items()):
+        axes = page.figure.add_subplot(grid[i // columns, i % columns])
+        _panel(axes, f"{name}, n = {sum(line.shares.size for line in lines)}", lines)
+        if i + columns >= len(panels):
+            axes.set_xlabel(f"share of the {said} roof (percent)")
+        if i % columns == 0:
+            axes.set_ylabel("cases that reach it (percent)")
+    yield "distribution", page
+
+
+def _roof(rows: pd.DataFrame) -> tuple[pd.Series, str]:
+    """Seconds that the roof allows, and its name: the calibrated one wherever a row has it."""
+    if rows["predicted_s"].notna().any() or not rows["datasheet_s"].notna().any():
+        return rows["predicted_s"], "calibrated"
+    return rows["datasheet_s"], "datasheet's"
+
+
+def _lines(rows: pd.DataFrame, several: bool) -> Iterator[_Line]:
+    if several:
+        ours = rows["implementation"].str.startswith(OURS)
+        for (device, mine), some in rows.groupby(["device", ours], sort=True):
+            look = style.of_device(str(device))
+            dash = "--" if mine else "-"
+            yield _Line(str(device), style.Look(look.color, look.marker, dash), _ascending(some))
+        return
+    for name, some in rows.groupby("implementation", sort=True):
+        yield _Line(str(name), style.of_implementation(str(name)), _ascending(some))
+
+
+def _ascending(rows: pd.DataFrame) -> np.ndarray:
+    return np.sort(rows["share"].to_numpy(dtype=float))
+
+
+def _panel(axes: Axes, title: str, lines: list[_Line]) -> None:
+    axes.set_title(title)
+    for line in lines:
+        n = line.shares.size
+        # Of n cases the i-th least is reached by all but i; thinned by rank, the ends kept.
+        rank = np.unique(np.linspace(0, n - 1, min(n, POINTS)).round().astype(int))
+        heights = [*(100 * (n - rank) / n), 0.0]
+        axes.plot(
+            np.clip([*line.shares[rank], line.shares[-1]], *_LIMITS),
+            heights,
+            color=line.look.color,
+            ls=line.look.dash,
+            lw=1.3,
+            marker=line.look.marker,
+            ms=3.6,
+            markevery=max(1, len(heights) // MARKERS),
+            drawstyle="steps-pre",
+            zorder=3,
+            label="_cases",
+        )
+    axes.axvline(100.0, color=style.BLACK, lw=0.8, zorder=1, label="_roof")
+    axes.set(xlim=_LIMITS, ylim=(0.0, 102.0))
+    axes.xaxis.set_major_locator(MultipleLocator(25))
+    axes.yaxis.set_major_locator(MultipleLocator(25))
+
+
+def _handles(panels: Mapping[str, list[_Line]], rows: pd.DataFrame, several: bool) -> list[Artist]:
+    named = {line.name: line.look for lines in panels.values() for line in lines}
+    handles: list[Artist] = [
+        Line2D([], [], color=look.color, marker=look.marker, ms=4.2, lw=1.3, label=name)
+        for name, look in sorted(named.items())
+    ]
+    if several and rows["implementation"].str.startswith(OURS).any():
+        handles.append(Line2D([], [], color="#444444", lw=1.3, ls="--", label="our kernels"))
+    return handles
+
+
+def _caption(known: pd.DataFrame, sound: pd.DataFrame, several: bool, said: str) -> str:
+    told = ["The height of a line is the share of its cases that reach at least so much of the roof."]
+    if several:
+        told.append("Every device is held against its own roof. Solid: libraries.")
+    beyond = int((known["share"] > _LIMITS[1]).sum())
+    if beyond:
+        told.append(f"{beyond} cases beyond {_LIMITS[1]:.0f} % stand on the right edge.")
+    if len(sound) > len(known):
+        told.append(f"{len(sound) - len(known)} cases have no {said} roof.")
+    told.append("Cases in doubt (flagged) and those that calibrate are left out.")
+    return " ".join(told)

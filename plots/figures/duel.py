@@ -1,0 +1,175 @@
+"""Ours against the library's GEMM: the ratio of every case with its interval, sorted, a panel a region.
+
+Above 1 ours is the quicker. A page for each of our implementations that met the library. Colour says the data
+type and the marker the layout; what the goals are, and which cases meet, is bench/judge/duel.py's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from bench.judge import duel as judge
+from plots.base import style
+from plots.base.axes import plain
+from plots.base.frame import Run
+from plots.base.page import Page
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.store.schema import Measurement
+
+COLORS: Mapping[str, str] = {
+    "float16": style.BLUE,
+    "bfloat16": style.SKY,
+    "tf32": style.GREEN,
+    "float32": style.ORANGE,
+    "float64": style.VERMILLION,
+    "float8_e4m3": style.PURPLE,
+    "int8": style.BLACK,
+}
+MARKERS: Mapping[str, str] = {"NN": "o", "NT": "s", "TN": "^", "TT": "D"}
+_COLUMNS = (1, 1, 2, 3, 2, 3, 3, 4, 4, 3, 4, 4, 4, 4, 4, 4, 4)
+_WIDTH_IN = (0.0, 6.0, 3.9, 3.0, 2.6)
+_HEIGHT_IN, _GAP_IN = 2.1, 0.55
+_TICKS_BELOW = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
+_TICKS_ABOVE = (1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2, 2.5, 3, 4, 5, 7, 10, 20, 50, 100)
+MANY = 60
+"""Cases in one panel from which markers are small."""
+
+
+def draw(run: Run) -> Iterator[tuple[str, Page]]:
+    """(implementation, with -warm behind it for that cache) -> its page, for each that met a library."""
+    for cache, rows in run.rows.groupby("cache", sort=True):
+        fields = cast("Iterator[Measurement]", rows.itertuples(index=False, name="Row"))
+        found, doubtful = judge.duels(fields, run.roof(str(cache)))
+        for name in dict.fromkeys(one.implementation for one in found):
+            ours = [one for one in found if one.implementation == name]
+            leaf = name if cache == "cold" else f"{name}-{cache}"
+            yield leaf, _page(run, str(cache), name, ours, doubtful)
+
+
+def _page(run: Run, cache: str, name: str, found: Sequence[judge.Duel], doubtful: int) -> Page:
+    panels = [one for one in judge.standings(found) if one.region != judge.ALL_16_BIT]
+    columns = _COLUMNS[len(panels)]
+    lines = math.ceil(len(panels) / columns)
+    libraries = sorted({one.library for one in found})
+    rows = run.rows
+    rows = rows[(rows["cache"] == cache) & rows["implementation"].isin([name, *libraries])]
+    rows = rows[rows["parameters"].isin({one.parameters for one in found}) & (rows["visit"] == 0)]
+    rows = rows[~rows["suspect"]].drop_duplicates(["implementation", "parameters"], keep="last")
+    page = Page(
+        Page.LEFT + Page.RIGHT + columns * _WIDTH_IN[columns],
+        lines * _HEIGHT_IN + (lines - 1) * _GAP_IN,
+        f"GEMM: {name} against {' and '.join(libraries)}",
+        style.facts(run, rows),
+        _caption(found, name, doubtful, rows),
+    )
+    device = str(run.rows["device_name"].iloc[0])
+    goals = {one.region: judge.goal(one.region, device) for one in panels}
+    page.legend(_handles(found, [one for one in goals.values() if one is not None]))
+    grid = page.grid(lines, columns, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.24)
+    for i, one in enumerate(panels):
+        axes = page.figure.add_subplot(grid[i // columns, i % columns])
+        _panel(axes, one, goals[one.region])
+        if i + columns >= len(panels):
+            axes.set_xlabel("cases, sorted")
+        if i % columns == 0:
+            axes.set_ylabel("time of library / ours")
+    return page
+
+
+def _panel(axes: Axes, standing: judge.Standing, goal: judge.Goal | None) -> None:
+    cases = standing.duels
+    axes.set_title(f"{standing.region}: median {standing.median:.3f}, n = {len(cases)}")
+    axes.axhline(1.0, color=style.BLACK, lw=0.8, zorder=1, label="_even")
+    shown = [1.0, *(one.ratio for one in cases)]
+    if goal is not None:
+        axes.axhline(goal.median, color=style.GREEN, lw=1.0, ls="--", zorder=1, label="_goal")
+        shown.append(goal.median)
+        if goal.least is not None:
+            axes.axhline(goal.least, color=style.GREEN, lw=0.9, ls=":", zorder=1, label="_least")
+            shown.append(goal.least)
+    axes.set_yscale("log")
+    kinds: dict[tuple[str, str], list[tuple[int, judge.Duel]]] = defaultdict(list)
+    for place, one in enumerate(cases, 1):
+        kinds[_kind(one)].append((place, one))
+    for (dtype, layout), some in kinds.items():
+        color, small = COLORS[dtype], 4.2 if len(cases) <= MANY else 2.6
+        at = [place for place, _ in some]
+        # An end that is not known leaves the picture.
+        lows, highs = [max(one.low, 1e-9) for _, one in some], [min(one.high, 1e9) for _, one in some]
+        axes.vlines(at, lows, highs, color=color, lw=0.9, zorder=3, label="_interval")
+        ratios = [one.ratio for _, one in some]
+        axes.plot(at, ratios, MARKERS[layout], color=color, ms=small, mew=0.6, zorder=4, label="_case")
+    # By the ratios, not by their intervals: one that is known to no digit must not flatten the others.
+    low, high = min([*shown, 0.9]), max([*shown, 1.1])
+    margin = (high / low) ** 0.06
+    axes.set_ylim(low / margin, high * margin)
+    axes.set_xlim(0.3, len(cases) + 0.7)
+    axes.yaxis.set_major_locator(FixedLocator(_ticks(low / margin, high * margin)))
+    axes.yaxis.set_major_formatter(FuncFormatter(plain))
+    axes.yaxis.set_minor_locator(NullLocator())
+    few = [float(place) for place in range(1, len(cases) + 1)]
+    axes.xaxis.set_major_locator(FixedLocator(few) if len(few) <= 5 else MaxNLocator(5, integer=True))
+    axes.grid(visible=False, axis="x")
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Of the round ratios in this range those that stand apart; 1 always."""
+    apart = (high / low) ** (1 / 9)
+    kept = [1.0]
+    for ticks, far in ((_TICKS_ABOVE, 1), (reversed(_TICKS_BELOW), -1)):
+        last = 1.0
+        for tick in ticks:
+            if low <= tick <= high and (tick / last) ** far >= apart:
+                last = tick
+                kept.append(tick)
+    return sorted(kept)
+
+
+def _kind(one: judge.Duel) -> tuple[str, str]:
+    has = json.loads(one.parameters)
+    return has["dtype"], has["layout"]
+
+
+def _handles(found: Sequence[judge.Duel], goals: Sequence[judge.Goal]) -> list[Artist]:
+    kinds = [_kind(one) for one in found]
+    handles: list[Artist] = [
+        Line2D([], [], color=color, marker="o", ls="", ms=5, label=dtype)
+        for dtype, color in COLORS.items()
+        if any(kind[0] == dtype for kind in kinds)
+    ]
+    handles += [
+        Line2D([], [], color="#444444", marker=marker, ls="", ms=4.2, label=layout)
+        for layout, marker in MARKERS.items()
+        if any(kind[1] == layout for kind in kinds)
+    ]
+    handles.append(Line2D([], [], color=style.BLACK, lw=0.8, label="even"))
+    if goals:
+        handles.append(Line2D([], [], color=style.GREEN, lw=1.0, ls="--", label="goal of the median"))
+    if any(one.least is not None for one in goals):
+        handles.append(Line2D([], [], color=style.GREEN, lw=0.9, ls=":", label="goal of the lowest"))
+    return handles
+
+
+def _caption(found: Sequence[judge.Duel], name: str, doubtful: int, rows: pd.DataFrame) -> str:
+    told = [
+        f"Median time of the library / median time of {name}, same problem, same run: above 1 it is quicker.",
+        "Bars: the 95 % interval, wider of a bootstrap of the samples and what the rows' intervals allow.",
+    ]
+    lowest = sorted(found, key=lambda one: one.ratio)[:3]
+    told.append("Lowest: " + "; ".join(f"{one.name} {one.ratio:.3f}" for one in lowest) + ".")
+    if doubtful:
+        told.append(f"{doubtful} pairs of this run are left out: a flag casts doubt on one of the two.")
+    told.append(style.flags_said(rows))
+    return " ".join(told)

@@ -1,0 +1,111 @@
+"""Generations side by side: the speed-up of each device over a base, at one glance.
+
+A panel a kind of problem and data type, a marker a device. What the datasheets promise stands beside it: a
+memory-bound problem gains what the bandwidth gained, one that computes what the peak did. A marker below its
+line did not get the generation's gain. Case by case: plots/figures/generations_detail.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from plots.base import problem_sizes, style
+from plots.base.page import Page
+from plots.figures import generations_detail, speedups
+from plots.figures.speedups import Compared
+
+MOST_PANELS = 12
+_COLUMNS = (1, 1, 2, 3, 4, 3, 3, 4, 4, 3, 4, 4, 4)
+_WIDTH_IN, _HEIGHT_IN, _GAP_IN = 2.4, 1.75, 0.5
+
+_Panel = tuple[str, str]
+"""Kind of problem (`shapes.panels`) and data type."""
+
+
+def draw(found: Compared) -> Iterator[tuple[str, Page]]:
+    """(stem, page): the overview, then each operator and data type in detail."""
+    yield from _overview(found)
+    kinds = sorted(
+        {
+            kind
+            for cases in found.cases.values()
+            for kind in zip(cases["operator"], cases["dtype"], strict=True)
+        }
+    )
+    for operator, dtype in kinds:
+        page = generations_detail.page(found, operator, dtype)
+        if page is not None:
+            yield f"generations-{operator}-{dtype}", page
+
+
+def _overview(found: Compared) -> Iterator[tuple[str, Page]]:
+    panels: dict[_Panel, dict[str, pd.DataFrame]] = {}
+    for device, cases in found.cases.items():
+        for name, some in problem_sizes.panels(cases):
+            for dtype, those in some.groupby("dtype", sort=True):
+                panels.setdefault((name, str(dtype)), {})[device] = those
+    # As `shapes.panels` orders the sizes of one operator.
+    order = {name: i for i, name in enumerate(dict.fromkeys(name for name, _ in panels))}
+    keys = sorted(panels, key=lambda key: (key[0].split(",")[0], key[1], order[key[0]]))
+    pages = math.ceil(len(keys) / MOST_PANELS)
+    for number in range(pages):
+        here = keys[number * MOST_PANELS : (number + 1) * MOST_PANELS]
+        columns = _COLUMNS[len(here)]
+        high = math.ceil(len(here) / columns)
+        page = Page(
+            Page.LEFT + Page.RIGHT + columns * _WIDTH_IN,
+            high * _HEIGHT_IN + (high - 1) * _GAP_IN,
+            f"Speed-up over {found.base}" + (f" (page {number + 1} of {pages})" if pages > 1 else ""),
+            style.facts_together(found.rows),
+            f"Same problems, how many is below; as in the legend from left to right. {speedups.middle()} "
+            f"{speedups.measured_alike(found)}",
+        )
+        page.legend([*speedups.devices(found), *speedups.promises(found)])
+        grid = page.grid(high, columns, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.22)
+        for i, key in enumerate(here):
+            axes = page.figure.add_subplot(grid[i // columns, i % columns])
+            _at_a_glance(axes, found, ", ".join(key), panels[key])
+            if i % columns == 0:
+                axes.set_ylabel("speed-up (ratio of times)")
+        yield f"generations-{number + 1}" if number else "generations", page
+
+
+def _at_a_glance(axes: Axes, found: Compared, title: str, by_device: Mapping[str, pd.DataFrame]) -> None:
+    axes.set_title(title)
+    axes.axhline(1.0, color=style.BLACK, lw=0.7, zorder=1, label="_base")
+    shown = [1.0]
+    for place, device in enumerate(found.cases):
+        if device not in by_device:
+            continue
+        look = style.of_device(device)
+        low, middle, high = np.quantile(by_device[device]["speedup"], (0.1, 0.5, 0.9))
+        axes.vlines(place, low, high, color=look.color, lw=2.2, alpha=0.55, zorder=3, label="_spread")
+        axes.plot(place, middle, look.marker, color=look.color, ms=6, zorder=4, label="_median")
+        shown += [low, high]
+        for gain, how, name in zip(
+            found.gain(device, by_device[device]),
+            (speedups.BANDWIDTH, speedups.PEAK),
+            ("_bandwidth", "_peak"),
+            strict=True,
+        ):
+            if gain is not None:
+                axes.plot([place - 0.38, place + 0.38], [gain, gain], zorder=2, label=name, **how)  # type: ignore[arg-type]
+                shown.append(gain)
+        axes.annotate(
+            str(len(by_device[device])),
+            (place, 0.0),
+            (0, -3),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            size=6,
+        )
+    speedups.ratio_axis(axes, shown)
+    axes.set_xlim(-0.6, len(found.cases) - 0.4)
+    axes.set_xticks([])

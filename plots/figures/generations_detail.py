@@ -1,0 +1,159 @@
+"""One operator in one data type on every device, as speed-up over a base: where a generation gained.
+
+A row a device, a column a size of problem; against the arithmetic intensity, or the bytes of what streams.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from plots.base import axes as scale
+from plots.base import problem_sizes, style
+from plots.base.page import Page
+from plots.figures import speedups
+from plots.figures.speedups import Compared
+
+BINS = 18
+"""Of a panel with many cases, over its whole width."""
+LEAST = 5
+"""Cases in one of them from which it is shown."""
+MANY = BINS * LEAST
+"""Cases of one panel above which the middle and the spread of neighbours are drawn instead of points."""
+_WIDTH_IN, _ROW_IN, _GAP_IN = (2.7, 5.2), 1.5, 0.5
+_LEFT_IN, _RIGHT_IN = 1.0, 0.85
+_X_SAID = {"intensity": "arithmetic intensity (FLOP/byte)", "byte": "bytes of a launch"}
+
+
+def page(found: Compared, operator: str, dtype: str) -> Page | None:
+    """The figure; None if no case has a place on its x axis (an empty launch moves no byte)."""
+    by_device, x = _cases(found, operator, dtype)
+    if not by_device:
+        return None
+    every = pd.concat(by_device.values())
+    sizes = [one for one in (*problem_sizes.SIZES, "") if (problem_sizes.sizes(every) == one).any()]
+    width_in = _WIDTH_IN[0] if len(sizes) > 1 else _WIDTH_IN[1]
+    drawn = Page(
+        _LEFT_IN + _RIGHT_IN + len(sizes) * width_in,
+        len(by_device) * _ROW_IN + (len(by_device) - 1) * _GAP_IN,
+        f"{operator}, {dtype}: speed-up over {found.base}",
+        style.facts_together(
+            found.rows[(found.rows["operator"] == operator) & (found.rows["dtype"] == dtype)]
+        ),
+        f"Same problems. {speedups.middle()} Up to {MANY} cases are points, each one. "
+        f"{speedups.measured_alike(found)}",
+        _RIGHT_IN,
+        _LEFT_IN,
+    )
+    many = any(len(cases) > MANY for cases in by_device.values())
+    drawn.legend(
+        [
+            *speedups.devices(found, by_device),
+            *speedups.promises(found),
+            *([Patch(color="#CCCCCC", label="10 to 90 of 100")] if many else []),
+        ]
+    )
+    grid = drawn.grid(len(by_device), len(sizes), hspace=_GAP_IN / _ROW_IN, wspace=0.1)
+    # Of few cases all; of thousands a stray one must not flatten the others, and stands on the edge.
+    ends = (0.0, 1.0) if len(every) <= MANY else (0.005, 0.995)
+    shown = [1.0, *np.quantile(every["speedup"], ends)]
+    shown += [gain for device, cases in by_device.items() for gain in found.gain(device, cases) if gain]
+    for i, (device, cases) in enumerate(by_device.items()):
+        size = problem_sizes.sizes(cases)
+        for j, one in enumerate(sizes):
+            axes = drawn.figure.add_subplot(grid[i, j])
+            some = cases[size == one]
+            _against(axes, device, one, some, x, found.gain(device, cases), shown)
+            wanted = every.loc[problem_sizes.sizes(every) == one, x].to_numpy(dtype=float)
+            scale.swept(axes.xaxis, wanted, scale.spans_far(wanted), width_in)
+            margin = (wanted.max() / wanted.min()) ** 0.03
+            axes.set_xlim(wanted.min() / margin / 1.02, wanted.max() * margin * 1.02)
+            if i + 1 == len(by_device):
+                axes.set_xlabel(_X_SAID[x])
+            if j:
+                axes.tick_params(labelleft=False)
+            else:
+                axes.set_ylabel("\n".join([*textwrap.wrap(device.replace("-", " "), 20), "speed-up"]))
+            if j + 1 == len(sizes):
+                _gains_said(axes, found.gain(device, cases))
+    return drawn
+
+
+def _cases(found: Compared, operator: str, dtype: str) -> tuple[dict[str, pd.DataFrame], str]:
+    """(device -> its cases that can be placed, none empty; the column that places them)."""
+    some = {
+        device: cases[(cases["operator"] == operator) & (cases["dtype"] == dtype)]
+        for device, cases in found.cases.items()
+    }
+    x = "intensity" if any((cases["arithmetic"] == "matrix").any() for cases in some.values()) else "byte"
+    placed = {device: cases[cases[x] > 0] for device, cases in some.items()}
+    return {device: cases for device, cases in placed.items() if len(cases)}, x
+
+
+def _against(
+    axes: Axes,
+    device: str,
+    size: str,
+    some: pd.DataFrame,
+    x: str,
+    gains: tuple[float | None, float | None],
+    shown: Sequence[float],
+) -> None:
+    look = style.of_device(device)
+    axes.axhline(1.0, color=style.BLACK, lw=0.7, zorder=1, label="_base")
+    for gain, how, name in zip(
+        gains, (speedups.BANDWIDTH, speedups.PEAK), ("_bandwidth", "_peak"), strict=True
+    ):
+        if gain is not None:
+            axes.axhline(gain, zorder=2, label=name, **how)  # type: ignore[arg-type]
+    speedups.ratio_axis(axes, shown)
+    if not len(some):
+        axes.set_title(f"{size}: no case" if size else "no case")
+        return
+    at, speedup = some[x].to_numpy(dtype=float), some["speedup"].to_numpy(dtype=float)
+    said = f"median {np.median(speedup):.2f}, n = {len(some)}"
+    axes.set_title(f"{size}: {said}" if size else said)
+    if len(some) <= MANY:
+        inside = np.clip(speedup, *axes.get_ylim())
+        axes.plot(at, inside, look.marker, color=look.color, ms=3.6, mew=0.5, zorder=3, label="_case")
+        return
+    place, low, middle, high = binned(at, speedup)
+    axes.fill_between(place, low, high, color=look.color, alpha=0.25, lw=0, zorder=2, label="_spread")
+    axes.plot(place, middle, color=look.color, marker=look.marker, ms=3.2, lw=1.2, zorder=3, label="_median")
+
+
+def binned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(x, 10th percentile, median, 90th percentile of y) of neighbours: BINS of equal width in log x.
+
+    The x of a bin is the geometric mean of its own cases; bins with fewer than LEAST cases are left out.
+    """
+    edges = np.geomspace(x.min(), x.max() * (1 + 1e-9), BINS + 1)
+    bins = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, BINS - 1)
+    kept = [bins == i for i in range(BINS) if (bins == i).sum() >= LEAST]
+    place = np.array([np.exp(np.log(x[here]).mean()) for here in kept])
+    low, middle, high = np.array([np.quantile(y[here], (0.1, 0.5, 0.9)) for here in kept]).reshape(-1, 3).T
+    return place, low, middle, high
+
+
+def _gains_said(axes: Axes, gains: tuple[float | None, float | None]) -> None:
+    """What the datasheets promise, in words right of the panel, never one upon the other."""
+    low, high = axes.get_ylim()
+    told = [
+        (math.log(gain / low) / math.log(high / low), f"{name}\n{gain:.2f} x")
+        for name, gain in zip(("bandwidth", "peak"), gains, strict=True)
+        if gain is not None
+    ]
+    told.sort()
+    if len(told) == 2 and told[1][0] - told[0][0] < 0.24:
+        middle = (told[0][0] + told[1][0]) / 2
+        told = [(middle - 0.12, told[0][1]), (middle + 0.12, told[1][1])]
+    for y, said in told:
+        axes.annotate(
+            said, (1.0, y), (4, 0), xycoords="axes fraction", textcoords="offset points", size=7, va="center"
+        )

@@ -1,0 +1,246 @@
+"""Measured over predicted, over two swept parameters: where a prediction holds, and where it does not.
+
+A panel for each way of running. A cell is the median over its cases of measured / predicted time, by the best
+level that can say: 1 is neutral, red took longer, blue less. The colours have the same limits in every figure
+of every device, and each cell's number stands in it, for the two ends of the colours are one grey in print.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Colormap, Normalize
+from matplotlib.gridspec import GridSpec
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FixedLocator, FuncFormatter
+
+from plots.base import axes as scale
+from plots.base import prediction_lines, style
+from plots.base.frame import Run
+from plots.base.page import Page
+from plots.base.plot_spec import Section
+
+REACH = 1.0
+"""The colours end at 2 ** -REACH and 2 ** REACH; what lies beyond has the last one, and its number."""
+MOST_CELLS = 24
+"""Cells along one axis; more values share cells."""
+MOST_PANELS = 6
+"""Panels on one page."""
+MOST_NUMBERS = 1500
+"""Cells on one page up to which each shows its number."""
+_CELL_IN, _LEAST_IN, _GAP_IN, _RIGHT_IN = (0.33, 0.23), 1.6, 0.72, 0.95
+_WIDEST_IN = 13.0
+_HATCHES = {"skipped": "////", "unsupported": "....", "out_of_memory": "xxxx"}
+_OTHER_HATCH = "++++"
+_UNPREDICTED = "#D0D0D0"
+_CELL = ["panel", "row", "column"]
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Cells along one axis."""
+
+    labels: list[str]
+    where: np.ndarray
+    """The cell of each row."""
+    binned: str = ""
+    """What a label stands for, where it is more than one value."""
+
+
+def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
+    """The pages for the rows of one sweep; none if no row has both a time and a prediction."""
+    rows = rows[rows[section.x].notna() & rows[section.y].notna()]
+    rows = rows.assign(ratio=rows["median_s"] / prediction_lines.best_s(rows))
+    panels = list(section.panels)
+    groups = [(key, some) for key, some in rows.groupby(panels, dropna=False, sort=True)] if panels else []
+    groups = [(key, some) for key, some in groups or [((), rows)] if some["ratio"].notna().any()]
+    for first in range(0, len(groups), MOST_PANELS):
+        some = groups[first : first + MOST_PANELS]
+        which = f" (page {first // MOST_PANELS + 1} of {math.ceil(len(groups) / MOST_PANELS)})"
+        yield _page(run, section, some, which if len(groups) > MOST_PANELS else "")
+
+
+def _page(run: Run, section: Section, groups: list[tuple[Any, pd.DataFrame]], which: str) -> Page:
+    shown = pd.concat([some.assign(panel=i) for i, (_, some) in enumerate(groups)])
+    values = [shown[name].to_numpy(dtype=float) for name in (section.x, section.y)]
+    x, y = (_places(some, own=True) for some in values)
+    if 2 * len({*zip(x.where, y.where, strict=True)}) < len(x.labels) * len(y.labels):
+        x, y = (_places(some, own=False) for some in values)
+    shown = shown.assign(column=x.where, row=y.where)
+    width_in = max(_LEAST_IN, _CELL_IN[0] * len(x.labels))
+    height_in = max(_LEAST_IN, _CELL_IN[1] * len(y.labels))
+    columns = min(len(groups), max(1, int(_WIDEST_IN / (width_in + _GAP_IN))))
+    lines = math.ceil(len(groups) / columns)
+    page = Page(
+        Page.LEFT + columns * width_in + (columns - 1) * _GAP_IN + _RIGHT_IN,
+        lines * height_in + (lines - 1) * _GAP_IN,
+        f"{shown['sweep'].iloc[0]}: measured / predicted over {section.x} and {section.y}{which}",
+        style.facts(run, shown),
+        _caption(shown, section, x, y),
+        _RIGHT_IN,
+    )
+    page.legend(_handles(shown))
+    grid = page.grid(lines, columns, wspace=_GAP_IN / width_in, hspace=_GAP_IN / height_in)
+    numbers = len(groups) * len(x.labels) * len(y.labels) <= MOST_NUMBERS
+    for i, (key, _) in enumerate(groups):
+        axes = page.figure.add_subplot(grid[i // columns, i % columns])
+        named = key if isinstance(key, tuple) else (key,)
+        told = (style.said(c, v) for c, v in zip(section.panels, named, strict=True))
+        axes.set_title(", ".join(told), y=1.0)
+        _cells(axes, shown[shown["panel"] == i], (len(x.labels), len(y.labels)), numbers)
+        _ticks(axes, x, y)
+        if i + columns >= len(groups):
+            axes.set_xlabel(section.x)
+        if i % columns == 0:
+            axes.set_ylabel(section.y)
+    _bar(page, grid)
+    return page
+
+
+def _bar(page: Page, grid: GridSpec) -> None:
+    """The colours, right of the panels."""
+    bottoms, tops, _, rights = grid.get_grid_positions(page.figure)
+    left = float(rights[-1]) + 0.2 / page.width_in
+    low, high = float(bottoms[-1]), float(tops[0])
+    axes = page.figure.add_axes((left, low, 0.13 / page.width_in, high - low))
+    bar = page.figure.colorbar(ScalarMappable(_norm(), _map()), axes, extend="both")
+    bar.set_label("measured / predicted time")
+    bar.ax.yaxis.set_major_locator(FixedLocator([-1.0, -0.5, 0.0, 0.5, 1.0]))
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(_as_ratio))
+    bar.ax.grid(visible=False)
+
+
+def _norm() -> Normalize:
+    return Normalize(-REACH, REACH)
+
+
+def _map() -> Colormap:
+    """Blue, white, red; of those that matplotlib has, the one whose halves are alike in lightness."""
+    return colormaps["RdBu_r"]
+
+
+def _places(values: np.ndarray, own: bool) -> _Places:
+    """A cell for each value if `own` and there are few; else for each power of two, or for equal parts."""
+    distinct = np.unique(values)
+    if own and distinct.size <= MOST_CELLS:
+        return _Places([scale.short(v) for v in distinct], np.searchsorted(distinct, values))
+    if scale.spans_far(values):
+        power = np.floor(np.log2(values)).astype(int)
+        powers = np.arange(power.min(), power.max() + 1)
+        every = math.ceil(powers.size / MOST_CELLS)
+        labels = [scale.short(2.0 ** int(p)) for p in powers[::every]]
+        until = "twice it" if every == 1 else f"{2**every} times it"
+        return _Places(labels, (power - powers[0]) // every, f"from its label to below {until}")
+    count = min(16, distinct.size)
+    edges = np.linspace(distinct[0], distinct[-1], count + 1)
+    where = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, count - 1)
+    return _Places([style.number(v) for v in edges[:-1]], where, "from its label to the next")
+
+
+def _cells(axes: Axes, rows: pd.DataFrame, shape: tuple[int, int], numbers: bool) -> None:
+    """The cells of one panel: colour and number where there is a ratio, a hatch where there is no time."""
+    columns, lines = shape
+    axes.set_xlim(-0.5, columns - 0.5)
+    axes.set_ylim(-0.5, lines - 0.5)
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    ratio = np.full((lines, columns), np.nan)
+    for cell, some in rows.groupby(["row", "column"]):
+        line, column = cast("tuple[int, int]", cell)
+        middle = float(some["ratio"].median())
+        if middle == middle:
+            ratio[line, column] = middle
+        else:
+            timed = bool(some["median_s"].notna().any())
+            how = _unpredicted() if timed else _hatched(str(some["status"].mode().iloc[0]))
+            axes.add_patch(Rectangle((column - 0.5, line - 0.5), 1, 1, **how))
+    mesh = axes.pcolormesh(
+        np.arange(columns + 1) - 0.5,
+        np.arange(lines + 1) - 0.5,
+        np.ma.masked_invalid(np.log2(ratio)),
+        cmap=_map(),
+        norm=_norm(),
+        edgecolors="white",
+        lw=0.4,
+    )
+    mesh.set_label("_cells")
+    if numbers:
+        for line, column in np.argwhere(np.isfinite(ratio)):
+            value = ratio[line, column]
+            far = abs(math.log2(value)) > 0.62 * REACH
+            how = {"size": 5.5, "ha": "center", "va": "center", "color": "white" if far else "black"}
+            axes.text(column, line, _number(value), label="_number", **how)
+
+
+def _number(ratio: float) -> str:
+    """Three characters or four: 0.97, 12, 340."""
+    return f"{ratio:.2f}" if ratio < 9.95 else f"{ratio:.0f}"
+
+
+def _hatched(status: str) -> dict[str, Any]:
+    hatch = _HATCHES.get(status, _OTHER_HATCH)
+    return {"facecolor": "white", "edgecolor": "#A0A0A0", "lw": 0.0, "hatch": hatch, "label": f"_{status}"}
+
+
+def _unpredicted() -> dict[str, Any]:
+    return {"facecolor": _UNPREDICTED, "edgecolor": "white", "lw": 0.4, "label": "_unpredicted"}
+
+
+def _ticks(axes: Axes, x: _Places, y: _Places) -> None:
+    upright = any(len(label) > 5 for label in x.labels)
+    axes.set_xticks(range(len(x.labels)), x.labels, rotation=90 if upright else 0, size=6.5)
+    axes.set_yticks(range(len(y.labels)), y.labels, size=6.5)
+
+
+def _handles(rows: pd.DataFrame) -> list[Artist]:
+    """Hatches of the statuses that fill a cell somewhere."""
+    lost = rows[rows.groupby(_CELL)["median_s"].transform("count") == 0]
+    found = sorted(lost["status"].unique(), key=lambda status: (status not in _HATCHES, status))
+    handles: list[Artist] = []
+    for status in found:
+        how = _hatched(status) | {"label": status.replace("_", " ")}
+        handles.append(Patch(**how))
+    if (rows["median_s"].notna() & rows["ratio"].isna()).any():
+        handles.append(Patch(**(_unpredicted() | {"label": "no prediction"})))
+    return handles
+
+
+def _caption(rows: pd.DataFrame, section: Section, x: _Places, y: _Places) -> str:
+    timed = rows[rows["ratio"].notna()]
+    structured = int(timed["structured_s"].notna().sum())
+    by = "with structure" if structured == len(timed) else "calibrated" if not structured else ""
+    by = by or f"with structure for {structured} cases, calibrated for {len(timed) - structured}"
+    cells = timed.groupby(_CELL).size()
+    each = f"{cells.min()} to {cells.max()} cases" if cells.max() > 1 else "one case"
+    told = [
+        f"Median of measured / predicted time ({by}), {each} a cell. Above 1 (red): slower than predicted."
+    ]
+    told += [f"A cell of {n} reaches {p.binned}." for n, p in ((section.x, x), (section.y, y)) if p.binned]
+    low, middle, high = timed["ratio"].quantile([0.1, 0.5, 0.9])
+    told.append(f"Of all {len(timed)} cases: median {middle:.2f}, middle 80 % from {low:.2f} to {high:.2f}.")
+    lost = rows[rows["median_s"].isna()]
+    if len(lost):
+        said = ", ".join(f"{n} {status}" for status, n in lost["status"].value_counts().items())
+        told.append(f"{len(lost)} cases have no time ({said}).")
+    if rows["imported"].any():
+        told.append("Imported times have no interval and were not checked by us.")
+    told.append(prediction_lines.bound(rows))
+    if timed["suspect"].any():
+        told.append(
+            f"{int(timed['suspect'].sum())} of the cases are flagged as in doubt, yet in their cells."
+        )
+    return " ".join(filter(None, told))
+
+
+def _as_ratio(power: float, _: object = None) -> str:
+    """A tick of the bar, which counts powers of two."""
+    return f"{2.0**power:.2g}"

@@ -1,0 +1,302 @@
+"""Tile and wave quantization: rate and duration over m or n of kernels held to one tile, and the staircase.
+
+A page for each tile and each problem but for the swept size. Kernels that choose their own tile are lines
+beside it. Verticals are where the tiles need one more wave, and one more row or column; below, how full the
+last wave is. The dashed staircase has one number from the rows, the seconds of a wave: its steps are
+predicted. Where the structured level has something to say it stands beside it, with no number from the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, MaxNLocator, MultipleLocator
+
+from bench.model import quantization as model
+from plots.base import axes as scale
+from plots.base import measured_points, prediction_lines, style
+from plots.base.frame import Run, parameter_names, scaled
+from plots.base.page import Page
+
+_WIDTH_IN = 7.4
+_RATE_IN, _DURATION_IN, _STRIP_IN = 2.5, 2.0, 0.8
+MOST_EDGES = 60
+"""Verticals of one kind that can be told apart in a figure; more are not drawn."""
+_WAVE_EDGE: dict[str, Any] = {"color": "#555555", "lw": 0.9, "ls": "-", "alpha": 0.7}
+_TILE_EDGE: dict[str, Any] = {"color": style.GREY, "lw": 0.6, "ls": (0, (1, 2))}
+
+
+@dataclass(frozen=True)
+class _Stair:
+    """Tiles and waves of one tile over the swept size."""
+
+    tile: tuple[int, int]
+    sm_count: int
+    x: str
+    """`m` or `n`."""
+    other: int | None
+    """The other of the two; None where it is swept with x."""
+    first: int
+    last: int
+
+    def shape(self, at: int) -> tuple[int, int]:
+        """(m, n) where the swept size is `at`."""
+        other = at if self.other is None else self.other
+        return (at, other) if self.x == "m" else (other, at)
+
+    def tiles(self, at: int) -> int:
+        """Tiles of that shape."""
+        return model.tiles(*self.shape(at), *self.tile)
+
+    def waves(self, at: int) -> int:
+        """Waves of them, one tile an SM at a time."""
+        return model.waves(self.tiles(at), self.sm_count)
+
+    @cached_property
+    def edges(self) -> list[int]:
+        """Sizes that fill their tiles: one more needs further tiles."""
+        steps = self.tile if self.other is None else (self.tile["mn".index(self.x)],)
+        found = {at for step in steps for at in range(step, self.last, step) if at >= self.first}
+        return sorted(found)
+
+    @cached_property
+    def wave_edges(self) -> list[int]:
+        """Those of them behind which a further wave begins."""
+        return [at for at in self.edges if self.waves(at + 1) > self.waves(at)]
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Enough sizes to draw every step upright and what lies between them smoothly."""
+        even = np.linspace(self.first, self.last, 512).round().astype(int).tolist()
+        return sorted({*even, *self.edges, *(at + 1 for at in self.edges)})
+
+
+def draw(run: Run, rows: pd.DataFrame, x: str) -> Iterator[Page]:
+    """The pages for rows of one sweep over `x`, which is m or n; none without a forced tile on a GPU."""
+    rows = rows[rows[x].notna() & (rows["device_kind"] == "cuda")]
+    other = "n" if x == "m" else "m"
+    fixed = [c for c in ("dtype", *parameter_names(rows), "cache") if c != x]
+    if bool((rows[other] == rows[x]).all()):
+        fixed = [c for c in fixed if c != other]
+    # All but x must stand still, or one staircase would not do.
+    apart = [c for c in fixed if rows[c].nunique(dropna=False) > 1]
+    shown = [c for c in fixed if c in ("dtype", "m", "n", "k", "layout", *apart)]
+    for _, some in rows.groupby(apart, dropna=False, sort=True) if apart else [((), rows)]:
+        timed = some[some["median_s"].notna()]
+        forced = {name: model.forced_tile(name) for name in timed["implementation"].unique()}
+        for tile in sorted({one for one in forced.values() if one is not None}, reverse=True):
+            here = timed[[forced[name] in (None, tile) for name in timed["implementation"]]]
+            held = here[[forced[name] == tile for name in here["implementation"]]]
+            if held[x].nunique() > 1:
+                said = ", ".join(style.said(c, here[c].iloc[0]) for c in shown)
+                yield _Drawing(run, x, other, tile, here, len(some) - len(timed)).page(said)
+
+
+class _Drawing:
+    """One page: its rows are all timed, of one problem but for x, held to one tile or to none."""
+
+    def __init__(
+        self, run: Run, x: str, other: str, tile: tuple[int, int], rows: pd.DataFrame, lost: int
+    ) -> None:
+        self.run, self.x, self.rows, self.lost = run, x, rows.sort_values(x), lost
+        self.tile = f"{tile[0]}x{tile[1]}"
+        fixed = None if bool((rows[other] == rows[x]).all()) else int(rows[other].iloc[0])
+        sizes = rows[x].astype(int)
+        sm_count = int(rows["sm_count"].iloc[0])
+        self.stair = _Stair(tile, sm_count, x, fixed, int(sizes.min()), int(sizes.max()))
+        names = sorted(rows["implementation"].unique())
+        self.looks = {name: style.of_implementation(name) for name in names}
+        self.calibrated = {name: one for name in names if (one := self._calibrate(name)) is not None}
+        known = set(rows["implementation"][rows["structured_s"].notna()])
+        self.structured = [n for n in names if n in known and model.forced_tile(n) == tile]
+
+    def _calibrate(self, name: str) -> tuple[float, int, bool] | None:
+        """`second_per_wave` of an implementation held to this tile, from its rows that no flag forbids.
+
+        Nor those that memory bounds, where there are others: their waves last as long as their bytes take.
+        """
+        some = self.rows[(self.rows["implementation"] == name) & ~self.rows["suspect"].astype(bool)]
+        if model.forced_tile(name) != self.stair.tile or some.empty:
+            return None
+        by_arithmetic = some["limiter"] != "memory"
+        some = some[by_arithmetic] if by_arithmetic.any() else some
+        measured = zip(some[self.x].astype(int), some["median_s"], strict=True)
+        return model.second_per_wave([(self.stair.tiles(at), s) for at, s in measured], self.stair.sm_count)
+
+    def page(self, said: str) -> Page:
+        page = Page(
+            _WIDTH_IN + Page.LEFT + Page.RIGHT,
+            _RATE_IN + _DURATION_IN + _STRIP_IN,
+            f"{self.rows['sweep'].iloc[0]}: tiles of {self.tile} against {self.x}, {said}",
+            style.facts(self.run, self.rows),
+            self._caption(),
+        )
+        page.legend(self._handles())
+        grid = page.grid(3, 1, height_ratios=[_RATE_IN, _DURATION_IN, _STRIP_IN], hspace=0.1)
+        rate = page.figure.add_subplot(grid[0])
+        duration, strip = (page.figure.add_subplot(grid[i], sharex=rate) for i in (1, 2))
+        self._quantity(rate, "rate", ("flop_per_s", "flop_low_per_s", "flop_high_per_s"), "flop/s")
+        self._quantity(duration, "duration", ("median_s", "low_s", "high_s"), "s")
+        self._strip(strip)
+        for axes in (rate, duration, strip):
+            axes.grid(visible=False, axis="x")
+            self._verticals(axes)
+        for axes in (rate, duration):
+            axes.tick_params(axis="x", labelbottom=False)
+        self._ticks(strip)
+        return page
+
+    def _quantity(self, axes: Axes, what: str, columns: tuple[str, str, str], si: str) -> None:
+        factor, unit = scaled(self.rows[columns[0]], si)
+        for name, look in self.looks.items():
+            some = self.rows[self.rows["implementation"] == name]
+            measured_points.series(axes, some[self.x].to_numpy(dtype=float), some, columns, factor, look)
+            if name in self.calibrated:
+                seconds = np.array(
+                    [self.calibrated[name][0] * self.stair.waves(at) for at in self.stair.sizes]
+                )
+                y = seconds if si == "s" else self._flop(self.stair.sizes) / seconds
+                axes.plot(
+                    self.stair.sizes, y * factor, "--", color=look.color, lw=1.0, label="_predicted", zorder=2
+                )
+        drawn: dict[tuple[float, ...], Line2D] = {}
+        for name in self.structured:
+            at, seconds = self._structured(name)
+            curve = tuple(float(f"{v:.3g}") for v in (*at, *seconds))
+            if curve in drawn:  # the same prediction for two implementations belongs to neither
+                drawn[curve].set_color(prediction_lines.STRUCTURED.alone)
+                continue
+            y = (seconds if si == "s" else self._flop(at) / seconds) * factor
+            (line,) = axes.plot(
+                at, y, color=self.looks[name].color, zorder=2.5, **prediction_lines.STRUCTURED.look
+            )
+            line.set_label(prediction_lines.STRUCTURED.label)
+            drawn[curve] = line
+        axes.set_ylabel(f"{what} ({unit})")
+        scale.measured(axes.yaxis, self.rows[columns[0]].to_numpy(dtype=float) * factor, log=False)
+        axes.set_ylim(0, max(axes.get_ylim()[1], float(self.rows[columns[2]].max()) * factor * 1.08))
+
+    def _structured(self, name: str) -> tuple[list[int], np.ndarray]:
+        """(sizes, seconds) that the structured level says of the rows of an implementation.
+
+        Upright where a single edge of the tiles lies between two rows; between others nothing is known.
+        """
+        some = self.rows[(self.rows["implementation"] == name) & self.rows["structured_s"].notna()]
+        sizes, seconds = some[self.x].astype(int).tolist(), some["structured_s"].tolist()
+        at, y = sizes[:1], seconds[:1]
+        for i in range(1, len(sizes)):
+            edges = [edge for edge in self.stair.edges if sizes[i - 1] <= edge < sizes[i]]
+            if len(edges) == 1:
+                at += [edges[0], edges[0] + 1]
+                y += [seconds[i - 1], seconds[i]]
+            at.append(sizes[i])
+            y.append(seconds[i])
+        return at, np.array(y)
+
+    def _flop(self, sizes: list[int]) -> np.ndarray:
+        """FLOP at these sizes."""
+        row = self.rows.iloc[0]
+        of_element = float(row["flop"]) / float(row["m"]) / float(row["n"])
+        return of_element * np.array([float(np.prod(self.stair.shape(at))) for at in sizes])
+
+    def _strip(self, axes: Axes) -> None:
+        stair = self.stair
+        filled = [model.last_wave(stair.tiles(at), stair.sm_count) for at in stair.sizes]
+        useful = [model.tile_efficiency(*stair.shape(at), *stair.tile) for at in stair.sizes]
+        axes.fill_between(stair.sizes, 0, filled, color="#CFE2F3", lw=0, zorder=1)
+        axes.plot(stair.sizes, filled, color=style.BLUE, lw=0.8, label="_last_wave", zorder=2)
+        axes.plot(stair.sizes, useful, color="#444444", lw=0.8, ls=":", label="_useful", zorder=2)
+        axes.set_ylim(0, 1.08)
+        axes.yaxis.set_major_locator(FixedLocator([0, 0.5, 1]))
+        axes.set_ylabel("share")
+
+    def _verticals(self, axes: Axes) -> None:
+        waves, tiles = self._edges
+        for at in waves:
+            axes.axvline(at, label="_wave_edge", zorder=0.9, **_WAVE_EDGE)
+        for at in tiles:
+            axes.axvline(at, label="_tile_edge", zorder=0.8, **_TILE_EDGE)
+
+    @cached_property
+    def _edges(self) -> tuple[list[int], list[int]]:
+        """Edges of waves, and of tiles that are not edges of waves; each empty where they are too many."""
+        waves = self.stair.wave_edges
+        tiles = [at for at in self.stair.edges if at not in waves]
+        return waves if len(waves) <= MOST_EDGES else [], tiles if len(tiles) <= MOST_EDGES else []
+
+    def _ticks(self, axes: Axes) -> None:
+        """At multiples of the tile: there is where something happens."""
+        stair, step = self.stair, self.stair.tile["mn".index(self.x)]
+        margin = 0.02 * (stair.last - stair.first)
+        axes.set_xlim(stair.first - margin, stair.last + margin)
+        every = step * max(1, round((stair.last - stair.first) / step / 10))
+        inside = stair.last // every - (stair.first - 1) // every
+        axes.xaxis.set_major_locator(MultipleLocator(every) if inside > 1 else MaxNLocator(8, integer=True))
+        axes.set_xlabel(self.x if stair.other is not None else "m = n")
+
+    def _handles(self) -> list[Artist]:
+        handles: list[Artist] = []
+        for name, look in self.looks.items():
+            how: dict[str, Any] = {"color": look.color, "ls": look.dash, "marker": look.marker}
+            handles.append(Line2D([], [], label=name, lw=1.3, ms=4.4, **how))
+        if self.calibrated:
+            said = "waves, height fitted here" if self.structured else "predicted"
+            handles.append(Line2D([], [], color="#444444", ls="--", lw=1.0, label=said))
+        if self.structured:
+            handles.append(
+                Line2D(
+                    [],
+                    [],
+                    color=prediction_lines.STRUCTURED.alone,
+                    label=prediction_lines.STRUCTURED.said,
+                    **prediction_lines.STRUCTURED.look,
+                )
+            )
+        waves, tiles = self._edges
+        if waves:
+            handles.append(Line2D([], [], label="one more wave", **_WAVE_EDGE))
+        if tiles:
+            handles.append(Line2D([], [], label="more tiles", **_TILE_EDGE))
+        handles.append(Line2D([], [], color=style.BLUE, lw=0.8, label="share of the last wave filled"))
+        handles.append(
+            Line2D([], [], color="#444444", lw=0.8, ls=":", label="share of the tiles inside the matrix")
+        )
+        if self.rows["suspect"].any():
+            handles.append(style.flagged(4.4))
+        return handles
+
+    def _caption(self) -> str:
+        told = [measured_points.told(self.rows)]
+        if self.structured:
+            held = self.rows[self.rows["implementation"].isin(self.structured)]
+            off = (held["structured_s"] / held["median_s"] - 1).abs().mean()
+            told.append(
+                "With structure: the model of tiles, waves and memory, to which no point of this figure is "
+                f"known; off by {off * 100:.2g} % in the mean. {prediction_lines.bound(held)}"
+            )
+        if self.calibrated:
+            dashed = "Dashed" if self.structured else "Predicted"
+            told.append(
+                f"{dashed}: seconds of a wave x waves of {self.stair.sm_count} tiles, one for each SM. The "
+                "seconds of a wave are one number for a whole line, the median of duration / waves over its "
+                "unflagged points whose last wave is full to nine tenths or more:"
+            )
+            each = [
+                f"{name} {seconds * 1e6:.4g} µs ({count} points{'' if full else ', all: none is as full'})"
+                for name, (seconds, count, full) in self.calibrated.items()
+            ]
+            told.append("; ".join(each) + ". So the steps are predicted, their common height is not.")
+        else:
+            told.append("Every point held to this tile is flagged, hence no prediction.")
+        if self.lost:
+            told.append(f"{self.lost} further cases have no time.")
+        told.append(style.flags_said(self.rows))
+        return " ".join(told)

@@ -1,0 +1,165 @@
+"""The roofline of a device and a data type: what its arithmetic reached, under what it can reach.
+
+The roofs are those of `figures.roofs`. Points: every row with FLOPs; small bars beside them: what the best
+level predicts of it, where they are few enough to be told apart. Thousands of points are dots in a picture
+inside the SVG. The launch floor has no place here, so small problems stand below the roof.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from plots.base import prediction_lines, style
+from plots.base.frame import Run, scaled
+from plots.base.measured_points import IMPORTED
+from plots.base.page import Page
+from plots.figures import roofs
+
+VISIBLE = 0.04
+"""Half-width of an interval, as a share of the median, from which its bar shows beside the marker."""
+MOST_PREDICTED = 120
+"""Points up to which each shows what was predicted of it."""
+MOST_DRAWN = 1500
+"""Points up to which each is a marker of its own in the SVG; more are dots of one picture inside it."""
+_EXPECTED: dict[str, Any] = {"color": "#555555", "ms": 6, "mew": 0.7, "alpha": 0.8}
+_WIDTH_IN, _HEIGHT_IN = 7.2, 4.6
+
+
+def draw(run: Run) -> Iterator[tuple[str, Page]]:
+    """(dtype, or dtype-warm where both caches were measured, and the like) -> page, for each with a point."""
+    points = run.rows[run.rows["flop_per_s"].notna() & run.rows["intensity"].notna()]
+    several = points["manner"].nunique() > 1
+    for (dtype, how), some in points.groupby(["dtype", "manner"], sort=True):
+        name = f"{dtype}-{how}" if several and how != "cold" else str(dtype)
+        yield name.replace(", ", "-").replace(" ", "-"), _page(run, some, str(dtype), str(how))
+
+
+def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
+    page = Page(
+        _WIDTH_IN + Page.LEFT + Page.RIGHT,
+        _HEIGHT_IN,
+        f"Roofline, {dtype}",
+        style.facts(run, points),
+        _caption(run, points, how),
+    )
+    found = roofs.of(run, points, dtype, how)
+    page.legend([*_handles(points), *roofs.handles(run, found, how), *_doubted(points)])
+    axes = page.figure.add_subplot(page.grid(1, 1)[0])
+    highest = pd.concat(
+        [points["flop_per_s"], pd.Series([roof.peak for roof in found if roof.peak], dtype=float)]
+    )
+    factor, unit = scaled(highest, "flop/s")
+    roofs.limits(axes, points, found, factor)
+    roofs.draw(axes, run, found, how, factor, unit)
+    _points(axes, points, factor)
+    axes.set_xlabel("arithmetic intensity (FLOP/byte)")
+    axes.set_ylabel(unit)
+    _letter_extremes(axes, points, factor)
+    return page
+
+
+def _points(axes: Axes, points: pd.DataFrame, factor: float) -> None:
+    many = len(points) > MOST_DRAWN
+    for name, some in points.groupby("implementation", sort=True):
+        look = style.of_implementation(str(name))
+        if many:
+            how: dict[str, Any] = {"color": look.color, "ms": 1.6, "mew": 0, "alpha": 0.4, "rasterized": True}
+            axes.plot(some["intensity"], some["flop_per_s"] * factor, "o", label="_measured", zorder=4, **how)
+            continue
+        wide = some[(some["high_s"] - some["low_s"]) / 2 > VISIBLE * some["median_s"]]
+        ends = (wide["flop_low_per_s"] * factor, wide["flop_high_per_s"] * factor)
+        axes.vlines(wide["intensity"], *ends, color=look.color, lw=0.8, zorder=3, label="_interval")
+        for (imported, suspect), these in some.groupby(["imported", "suspect"]):
+            how = {"color": look.color, "mfc": "white" if suspect else look.color, "mew": 0.8, "alpha": 0.85}
+            how |= {"ms": 5.0 if len(points) <= 100 else 3.2, "label": "_measured", "zorder": 4}
+            marker = IMPORTED if imported else look.marker
+            axes.plot(these["intensity"], these["flop_per_s"] * factor, marker, **how)
+    if len(points) <= MOST_PREDICTED:
+        predicted = points["flop"] / prediction_lines.best_s(points) * factor
+        axes.plot(points["intensity"], predicted, "_", label="_expected", zorder=3.5, **_EXPECTED)
+
+
+def _extremes(points: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
+    """Letter -> (why, row): the quickest case, and the one farthest below its roof."""
+    found = {"A": ("highest rate", points.iloc[points["flop_per_s"].argmax()])}
+    if points["of_roof"].notna().any():
+        found["B"] = ("farthest below its roof", points.iloc[points["of_roof"].argmin()])
+    elif len(points) > 1:
+        found["B"] = ("lowest rate", points.iloc[points["flop_per_s"].argmin()])
+    return found
+
+
+def _letter_extremes(axes: Axes, points: pd.DataFrame, factor: float) -> None:
+    """Ring and letter them; the caption says what they are, for words would cover points."""
+    for letter, (_, row) in _extremes(points).items():
+        x, y = float(row["intensity"]), float(row["flop_per_s"]) * factor
+        axes.plot(x, y, "o", mfc="none", mec=style.BLACK, ms=9, mew=0.8, zorder=6, label="_extreme")
+        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
+        below: dict[str, Any] = {
+            "xytext": (0, -7),
+            "textcoords": "offset points",
+            "ha": "center",
+            "va": "top",
+        }
+        axes.annotate(letter, (x, y), size=8, weight="bold", zorder=6, bbox=box, **below)
+
+
+def _case(row: pd.Series) -> str:
+    parameters = json.loads(row["parameters"])
+    told = [style.said(k, v) for k, v in parameters.items() if k != "dtype"]
+    share = f", {row['of_roof'] * 100:.0f} % of roof" if row["of_roof"] == row["of_roof"] else ""
+    flagged = f", {row['flags'].replace(' ', ', ')}" if row["flags"] else ""
+    return f"{row['implementation']} {' '.join(told)}{share}{flagged}"
+
+
+def _handles(points: pd.DataFrame) -> list[Artist]:
+    handles: list[Artist] = []
+    for name in sorted(points["implementation"].unique()):
+        look = style.of_implementation(name)
+        imported = bool(points["imported"][points["implementation"] == name].all())
+        marker = IMPORTED if imported else look.marker
+        marker = "o" if len(points) > MOST_DRAWN else marker
+        said = f"{name} (imported)" if imported else name
+        handles.append(Line2D([], [], color=look.color, marker=marker, ls="", ms=5, label=said))
+    if len(points) <= MOST_PREDICTED and prediction_lines.best_s(points).notna().any():
+        handles.append(Line2D([], [], marker="_", ls="", label="predicted of a point", **_EXPECTED))
+    return handles
+
+
+def _doubted(points: pd.DataFrame) -> list[Artist]:
+    hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
+    return [style.flagged(5)] if hollow else []
+
+
+def _caption(run: Run, points: pd.DataFrame, how: str) -> str:
+    ceilings = run.roof(how)
+    told = [f"{letter}: {why}, {_case(row)}." for letter, (why, row) in _extremes(points).items()]
+    told.append(f"One point a case, {len(points)} in all, at its compulsory bytes.")
+    if points["imported"].any():
+        told.append("Imported times have no interval and were not checked by us.")
+    for kind, share in roofs.above(run, points, how).items():
+        over = share[share > 1] - 1
+        if len(over):
+            most = f"by {style.number(round(over.max() * 100))} %" + (" at most" if len(over) > 1 else "")
+            told.append(
+                f"Above the {'datasheet' if kind == 'stated' else 'measured'} roof: {len(over)}, {most}."
+            )
+    told += filter(None, [prediction_lines.bound(points), style.flags_said(points)])
+    if not run.ceilings:
+        told.append("No ceilings in this run, hence no measured roof.")
+        return " ".join(told)
+    if ceilings.manner != how:
+        told.append(f"The roof is the {ceilings.manner} cache's; {how} rows may beat it.")
+    if ceilings.launch_s is not None:
+        told.append(
+            f"A launch takes at least {ceilings.launch_s * 1e6:.3g} µs, which this picture cannot show: "
+            "small problems stand below the roof for that alone. Shares of the roof include it."
+        )
+    return " ".join(told)

@@ -1,0 +1,233 @@
+"""The roofs of a roofline picture: what a device can reach at each intensity, by the numbers of each source.
+
+Thin grey: the datasheet. Solid: measured in the same run, the slope being a copy's bandwidth. Dashed: a copy
+whose data stays in a cache, for each cache that is clearly quicker than what lies behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from bench.model.ceilings import Ceilings
+from plots.base import axes as scale
+from plots.base import style
+from plots.base.frame import Run
+
+_BAND = "#CFE2F3"
+CLEARLY = 1.4
+"""Factor in bandwidth from which a cache is told from the next one and from memory."""
+MOST_CACHES = 3
+"""Cache roofs in one picture, the quickest first."""
+
+Kind = Literal["stated", "measured", "cached"]
+_LOOK: dict[Kind, dict[str, Any]] = {
+    "stated": {"color": style.GREY, "lw": 0.9},
+    "measured": {"color": style.BLACK, "lw": 1.6},
+    "cached": {"color": "#333333", "lw": 0.9, "ls": (0, (4, 2))},
+}
+
+
+@dataclass(frozen=True)
+class Roof:
+    """One roof: a slope, a flat part, or both."""
+
+    kind: Kind
+    peak: float | None
+    """FLOP/s."""
+    bandwidth: float | None
+    """bytes/s."""
+    said: str = ""
+    """Of a cache: how much data was copied."""
+
+    def flops(self, x: np.ndarray) -> np.ndarray:
+        """The roof at these intensities, FLOP/s."""
+        return np.minimum(self.peak or np.inf, x * (self.bandwidth or np.inf))
+
+
+def of(run: Run, points: pd.DataFrame, dtype: str, how: str) -> list[Roof]:
+    """The roofs of the arithmetic these points do; those without any number are left out."""
+    ceilings, sheet = run.roof(how), run.datasheet
+    roofs: list[Roof] = []
+    for unit in sorted(points["arithmetic"].unique()):
+        if sheet is not None:
+            roofs.append(Roof("stated", sheet.peak_flop_per_s(unit, dtype), sheet.bandwidth_byte_per_s))
+        roofs.append(Roof("measured", ceilings.peak(unit, dtype), _slope(ceilings)))
+    # A slope without a peak (vector arithmetic, whose peak nobody measures) adds nothing to one that has one.
+    whole = {(roof.kind, roof.bandwidth) for roof in roofs if roof.peak}
+    roofs = [roof for roof in roofs if roof.peak or (roof.kind, roof.bandwidth) not in whole]
+    roofs = list(dict.fromkeys(roof for roof in roofs if roof.peak or roof.bandwidth))
+    highest = max((roof.peak for roof in roofs if roof.kind == "measured" and roof.peak), default=None)
+    return roofs + _caches(ceilings, highest)
+
+
+def _slope(ceilings: Ceilings) -> float | None:
+    """Bandwidth of a copy; of what is nearest to it where none was measured, as of imported timings."""
+    second_per_byte = ceilings.second_per_byte(0.5)
+    return None if second_per_byte is None else 1.0 / float(second_per_byte)
+
+
+def _caches(ceilings: Ceilings, peak: float | None) -> list[Roof]:
+    """A roof for each cache that the bandwidths by working set tell apart, up to the highest peak.
+
+    Between two caches lie working sets that are partly in one; they are no roof of their own.
+    """
+    found: list[Roof] = []
+    least = (ceilings.copy_byte_per_s or np.inf) * CLEARLY
+    held = 0
+    for byte, ceiling in sorted(ceilings.cached.items(), key=lambda one: -one[1].per_s):
+        highest = found[-1].bandwidth or 0.0 if found else np.inf
+        # A set that is smaller and yet slower is one that a launch is over with too soon.
+        clear = least <= ceiling.per_s and ceiling.per_s * CLEARLY <= highest and byte > held
+        if clear and len(found) < MOST_CACHES:
+            found.append(Roof("cached", peak, ceiling.per_s, _binary(byte)))
+            held = byte
+    return found
+
+
+def _binary(byte: float) -> str:
+    """Bytes for people, 524288 as 512 KiB."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if byte >= 2**power:
+            return f"{byte / 2**power:.3g} {unit}"
+    return f"{byte:g} byte"
+
+
+def above(run: Run, points: pd.DataFrame, how: str) -> dict[Kind, pd.Series]:
+    """Reached / roof of each point's own arithmetic and type, of what was measured and of what is stated.
+
+    NaN without such a roof; vector arithmetic may go without a peak and then has its slope alone.
+    """
+    ceilings, sheet = run.roof(how), run.datasheet
+    pairs = list(zip(points["arithmetic"], points["dtype"], strict=True))
+    found: dict[Kind, pd.Series] = {}
+    for kind, peak_of, bandwidth in (
+        ("measured", ceilings.peak, _slope(ceilings)),
+        ("stated", sheet.peak_flop_per_s if sheet else None, sheet.bandwidth_byte_per_s if sheet else None),
+    ):
+        peak = {pair: (peak_of(*pair) if peak_of else None) or np.nan for pair in set(pairs)}
+        peaks = pd.Series([peak[pair] for pair in pairs], index=points.index, dtype=float)
+        slope = points["intensity"] * (bandwidth or np.nan)
+        known = slope.notna() & (peaks.notna() | (points["arithmetic"] == "vector"))
+        found[cast("Kind", kind)] = (points["flop_per_s"] / np.fmin(peaks, slope)).where(known)
+    return found
+
+
+def limits(axes: Axes, points: pd.DataFrame, roofs: list[Roof], factor: float) -> None:
+    """Room for every point, every ridge and the flat part behind it."""
+    x = list(points["intensity"])
+    # By the points, not by their intervals: one that is known to no digit must not flatten the others.
+    y = [*(points["flop_per_s"] / 1.5), *(points["flop_per_s"] * 1.5)]
+    for roof in roofs:
+        if roof.peak and roof.bandwidth:
+            ridge = roof.peak / roof.bandwidth
+            x += [ridge / 4, ridge * 4]
+        if roof.peak:
+            y.append(roof.peak)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(min(x) / 1.6, max(x) * 2.5)
+    axes.set_ylim(min(y) * factor / 1.8, max(y) * factor * 2.2)
+    scale.measured(axes.xaxis, np.array(axes.get_xlim()), log=True)
+    scale.measured(axes.yaxis, np.array(axes.get_ylim()), log=True)
+
+
+def draw(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float, unit: str) -> None:
+    """Every roof, and the band from the slowest to the quickest kind of pass; the axes have their limits."""
+    _band(axes, run, roofs, how, factor)
+    cached = [roof for roof in roofs if roof.kind == "cached"]
+    for roof in roofs:
+        place = cached.index(roof) if roof in cached else 0
+        _roof(axes, roof, factor, unit, place)
+
+
+def handles(run: Run, roofs: list[Roof], how: str) -> list[Artist]:
+    """Entries of the legend."""
+    found: list[Artist] = []
+    kinds = {roof.kind for roof in roofs}
+    if "measured" in kinds:
+        whose = "roof of the imported rows" if run.rows["imported"].all() else "measured roof"
+        found.append(Line2D([], [], label=whose, **_LOOK["measured"]))
+    if len(run.roof(how).bandwidth_byte_per_s) > 1:
+        found.append(Patch(color=_BAND, label="read to write bandwidth"))
+    if "cached" in kinds:
+        found.append(Line2D([], [], label="copy that stays in a cache", **_LOOK["cached"]))
+    if "stated" in kinds:
+        found.append(Line2D([], [], label="datasheet", **_LOOK["stated"]))
+    return found
+
+
+def _across(axes: Axes, roof: Roof) -> np.ndarray:
+    """Intensities from edge to edge that include the ridge."""
+    ridge = [roof.peak / roof.bandwidth] if roof.peak and roof.bandwidth else []
+    return np.sort(np.array([*axes.get_xlim(), *ridge]))
+
+
+def _band(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float) -> None:
+    rates = [c.per_s for c in run.roof(how).bandwidth_byte_per_s.values()]
+    peaks = [roof.peak for roof in roofs if roof.kind == "measured"]
+    if len(rates) < 2:
+        return
+    x = np.geomspace(*axes.get_xlim(), 256)
+    peak = max((p for p in peaks if p), default=None)
+    low, high = (Roof("measured", peak, rate).flops(x) * factor for rate in (min(rates), max(rates)))
+    axes.fill_between(x, low, high, color=_BAND, lw=0, zorder=1, label="_band")
+
+
+def _roof(axes: Axes, roof: Roof, factor: float, unit: str, place: int) -> None:
+    """`place` counts the caches' roofs, whose words stand one after the other."""
+    x = _across(axes, roof)
+    look, solid = _LOOK[roof.kind], roof.kind == "measured"
+    axes.plot(
+        x, roof.flops(x) * factor, zorder=2, label="_cache" if roof.kind == "cached" else "_roof", **look
+    )
+    text: dict[str, Any] = {"size": 7, "color": look["color"], "textcoords": "offset points", "zorder": 5}
+    if roof.bandwidth:
+        _along_slope(axes, roof, factor, text, place)
+    if not roof.peak or roof.kind == "cached":
+        return
+    said = f"{roof.peak * factor:.3g} {unit}" + ("" if solid else " stated")
+    # Side by side, for the two roofs may be close.
+    at = (axes.get_xlim()[1], roof.peak * factor)
+    axes.annotate(said, at, (-2 if solid else -80, 3), ha="right", va="bottom", **text)
+    if not roof.bandwidth:
+        return
+    ridge = roof.peak / roof.bandwidth
+    size = 5 if solid else 4
+    axes.plot(
+        ridge, roof.peak * factor, "d", mfc="white", mec=look["color"], ms=size, zorder=5, label="_ridge"
+    )
+    if solid:
+        bottom = axes.get_ylim()[0]
+        axes.vlines(ridge, bottom, roof.peak * factor, color=style.GREY, lw=0.7, ls=":", zorder=1)
+        said = f"ridge {ridge:.3g} FLOP/byte"
+        axes.annotate(said, (ridge, bottom), (-3, 4), rotation=90, ha="right", va="bottom", **text)
+
+
+def _along_slope(axes: Axes, roof: Roof, factor: float, text: dict[str, Any], place: int) -> None:
+    """The bandwidth, written along the slope near where it enters the picture."""
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    bandwidth = roof.bandwidth or 0.0
+    start = max(left, bottom / factor / bandwidth)
+    along = {"measured": 0.03, "stated": 0.2, "cached": 0.03 + 0.14 * (place % 2)}[roof.kind]
+    x = start * (right / left) ** along
+    y = x * bandwidth * factor
+    if not bottom < y < top:
+        return
+    said = {"measured": "copy", "stated": "stated", "cached": f"copy of {roof.said}"}[roof.kind]
+    box = axes.get_position()
+    inches = axes.figure.get_size_inches()  # type: ignore[union-attr]
+    rise = box.height * inches[1] / np.log10(top / bottom)
+    run = box.width * inches[0] / np.log10(right / left)
+    angle = float(np.degrees(np.arctan2(rise, run)))
+    # Above the line, for the points are below it; the two roofs' one after the other, for they may be close.
+    how: dict[str, Any] = {"rotation": angle, "rotation_mode": "anchor", "ha": "left", "va": "bottom"}
+    # And below the points, for those above the line.
+    axes.annotate(f"{bandwidth * 1e-9:.4g} GB/s {said}", (x, y), (0, 3), **how, **(text | {"zorder": 3}))

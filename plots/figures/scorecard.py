@@ -1,0 +1,202 @@
+"""How good the predictions are: predicted against measured at each level, and the errors by operator.
+
+Above, a panel a level: each case a point, the diagonal being a perfect prediction, with bands of 10 and 25 %.
+Below, the median and the mean of the error for each operator and device, all levels on the same cases.
+What is scored and how is in bench/judge/score.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.gridspec import SubplotSpec
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+from bench.judge.score import Group, Score, Scorecard, predicted_and_measured, scorecard, scores
+from bench.model.predict import LEVELS
+from plots.base import axes as scale
+from plots.base import style
+from plots.base.frame import scaled
+from plots.base.page import Page
+
+SAID: Mapping[str, str] = {
+    "L0": "L0: datasheet",
+    "L1": "L1: calibrated",
+    "L2": "L2: with structure",
+    "L2-priors": "L2-priors: no fit",
+}
+LOOKS: Mapping[str, style.Look] = {
+    "L0": style.Look(style.GREY, "o"),
+    "L1": style.Look(style.BLUE, "s"),
+    "L2": style.Look(style.VERMILLION, "D"),
+    "L2-priors": style.Look(style.GREEN, "^"),
+}
+MANY = 1500
+"""Points of a figure from which they are drawn as pixels: an SVG of 30,000 markers opens in no browser."""
+TURNS = 40
+"""In which those are drawn."""
+_BANDS = ((0.25, "#EDEDED"), (0.10, "#D5D5D5"))
+_WIDTH_IN, _SCATTER_IN, _LINE_IN, _GAP_IN = (8.6, 10.6), 2.5, 0.3, 0.5
+_LABELS = 0.31
+"""Share of the width that the names of operators and devices take."""
+_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
+    """(stem, page), if any of these rows can be scored; they are one run's, or several runs' together."""
+    card = scorecard(rows)
+    found = scores(card)
+    if not found:
+        return
+    groups = [group for group in card.groups if len(group.rows) and group.levels]
+    levels = [level for level in LEVELS if any(level in group.levels for group in groups)]
+    shown = pd.concat([group.rows for group in groups])
+    below_in = _LINE_IN * len(groups) + 0.25
+    page = Page(
+        _WIDTH_IN[len(levels) > 3],
+        _SCATTER_IN + _GAP_IN + below_in,
+        "How far predictions are off",
+        style.facts_together(shown),
+        _caption(card),
+    )
+    page.legend(_handles(groups, levels))
+    gap = 2 * _GAP_IN / (_SCATTER_IN + below_in)
+    outer = page.grid(2, 1, height_ratios=[_SCATTER_IN, below_in], hspace=gap)
+    above = outer[0].subgridspec(1, max(2, len(levels)), wspace=0.12)
+    first: Axes | None = None
+    for i, level in enumerate(levels):
+        first = _scatter(page, above[i], groups, level, shown["median_s"], first)
+    below = outer[1].subgridspec(1, 2, width_ratios=[_LABELS, 1 - _LABELS], wspace=0.0)
+    _errors(page.figure.add_subplot(below[1]), groups, found)
+    yield "scorecard", page
+
+
+def _scatter(
+    page: Page,
+    where: SubplotSpec,
+    groups: Sequence[Group],
+    level: str,
+    measured_s: pd.Series,
+    first: Axes | None,
+) -> Axes:
+    axes: Axes = page.figure.add_subplot(where, sharex=first, sharey=first)
+    factor, unit = scaled(measured_s, "s")
+    here = [group for group in groups if level in group.levels]
+    axes.set_title(f"{SAID[level]}, n = {sum(len(group.rows) for group in here)}")
+    many = sum(len(group.rows) for group in groups) > MANY
+    several = _several(groups)
+    # By the times, not by what is predicted of them: a datasheet's picoseconds must not flatten the rest.
+    low, high = measured_s.min() * factor / 1.5, measured_s.max() * factor * 1.5
+    bottom = low / 10
+    # Of many points every group a few, in turns: else the last device would cover all others.
+    turns = TURNS if many else 1
+    for turn, group in itertools.product(range(turns), here):
+        predicted, measured = (times[turn::turns] * factor for times in predicted_and_measured(group, level))
+        look = style.of_device(group.device) if several else style.of_operator(group.operator)
+        axes.plot(
+            measured,
+            np.clip(predicted, bottom, high),
+            look.marker,
+            color=look.color,
+            ms=1.8 if many else 3.4,
+            mew=0.0 if many else 0.5,
+            alpha=0.45 if many else 0.8,
+            rasterized=many,
+            clip_on=False,
+            zorder=3,
+            label="_case",
+        )
+    if first is None:
+        for axis in (axes.xaxis, axes.yaxis):
+            scale.measured(axis, np.array([low, high]), log=True)
+        # Numbers side by side take more room than one above the other.
+        axes.xaxis.set_major_locator(LogLocator(10, numticks=4))
+        axes.set(xlim=(low, high), ylim=(bottom, high))
+        axes.set_ylabel(f"predicted ({unit})")
+    else:
+        axes.tick_params(labelleft=False)
+    ends = np.array(axes.get_xlim())
+    for share, color in _BANDS:
+        axes.fill_between(ends, ends * (1 - share), ends * (1 + share), color=color, lw=0, zorder=1)
+    axes.plot(ends, ends, color=style.BLACK, lw=0.7, zorder=2, label="_even")
+    axes.set_xlabel(f"measured ({unit})")
+    return axes
+
+
+def _errors(axes: Axes, groups: Sequence[Group], found: Sequence[Score]) -> None:
+    places = {_key(one): i for i, one in enumerate(groups)}
+    levels = [level for level in LEVELS if any(one.level == level for one in found)]
+    for one in found:
+        apart = 0.2 * (levels.index(one.level) - (len(levels) - 1) / 2)
+        y, look = places[_key(one)] + apart, LOOKS[one.level]
+        ends = [max(end, _TICKS[0]) for end in (one.median, one.mape)]
+        axes.plot(ends, [y, y], color=look.color, lw=0.8, zorder=2)
+        for end, face, name in zip(ends, (look.color, "white"), ("_median", "_mape"), strict=True):
+            axes.plot(end, y, look.marker, color=look.color, mfc=face, ms=4.2, mew=0.9, zorder=3, label=name)
+    axes.set_yticks(list(places.values()), [_name(group, groups) for group in groups])
+    axes.set_ylim(len(groups) - 0.4, -0.6)
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.set_xlim(min(low, 5.0), max(high, 30.0))
+    axes.xaxis.set_major_locator(FixedLocator([float(tick) for tick in _TICKS]))
+    axes.xaxis.set_major_formatter(FuncFormatter(scale.plain))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("|predicted / measured - 1| (percent)")
+    for goal in (10.0, 25.0):
+        axes.axvline(goal, color=style.GREY, lw=0.8, ls=":", zorder=1, label="_bar")
+
+
+def _key(one: Group | Score) -> tuple[str, str, str | None, str | None]:
+    return one.operator, one.device, one.source, one.regime
+
+
+def _several(groups: Sequence[Group]) -> bool:
+    """Whether colours say the device; else the operator."""
+    return len({group.device for group in groups}) > 1
+
+
+def _name(group: Group, groups: Sequence[Group]) -> str:
+    told = [group.operator]
+    told += [group.device.removeprefix("nvidia-")] if _several(groups) else []
+    told += [group.regime or "regime unknown"] if len({one.regime for one in groups}) > 1 else []
+    told += ["imported"] if group.source else []
+    return "\n".join(textwrap.wrap(", ".join(told) + f" ({len(group.rows)})", 44))
+
+
+def _handles(groups: Sequence[Group], levels: Sequence[str]) -> list[Artist]:
+    if _several(groups):
+        named = {one.device: style.of_device(one.device) for one in groups}
+    else:
+        named = {one.operator: style.of_operator(one.operator) for one in groups}
+    handles: list[Artist] = [
+        Line2D([], [], color=look.color, marker=look.marker, ls="", ms=4.5, label=name)
+        for name, look in named.items()
+    ]
+    handles += [
+        Patch(color=color, label=f"within {share:.0%}".replace("%", " %")) for share, color in _BANDS[::-1]
+    ]
+    for level in levels:
+        look = LOOKS[level]
+        handles.append(
+            Line2D([], [], color=look.color, marker=look.marker, ls="", ms=4.5, label=f"{level} median")
+        )
+    said = "hollow: mean (MAPE)"
+    handles.append(Line2D([], [], color="#444444", marker="o", mfc="white", ls="", ms=4.5, label=said))
+    return handles
+
+
+def _caption(card: Scorecard) -> str:
+    told = [
+        "Above: a point a case. Below: median (filled) and mean (hollow) of the error, by operator; "
+        "in brackets how many cases, the same at every level. Points beyond a panel stand on its edge."
+    ]
+    told.append(f"{card.scored} of {card.rows} rows{card.left_out and '; '}{card.left_out}.")
+    return " ".join(told)

@@ -1,0 +1,271 @@
+"""Duration and rate against what was swept: measured, and what each level predicts (see prediction_lines.py).
+
+One small panel for each combination of the panel columns, as many pages as they need. Under a duration
+panel, where there is room, the ratio predicted / measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from plots.base import axes as scale
+from plots.base import measured_points, prediction_lines, style
+from plots.base.frame import Run, scaled
+from plots.base.page import Page
+from plots.base.plot_spec import Section
+from plots.base.prediction_lines import Quantity
+
+QUANTITIES: tuple[Quantity, ...] = ("duration", "rate")
+
+MOST_PANELS = 12
+"""Panels on one page, 3 rows of 4."""
+MOST_WITH_STRIPS = 6
+"""Panels on one page up to which a strip of ratios stays readable."""
+_COLUMNS = (1, 1, 2, 3, 2, 3, 3, 4, 4, 3, 4, 4, 4)
+_WIDTH_IN = (0.0, 6.0, 3.9, 3.3, 3.0)
+_HEIGHT_IN = (0.0, 3.0, 2.2, 1.8)
+_STRIP_IN, _GAP_IN = 0.75, 0.62
+
+
+@dataclass(frozen=True)
+class _Column:
+    """Which columns of the frame a quantity is drawn from."""
+
+    measured: str
+    low: str
+    high: str
+
+
+_COLUMN: dict[Quantity, _Column] = {
+    "duration": _Column("median_s", "low_s", "high_s"),
+    "rate": _Column("rate_per_s", "rate_low_per_s", "rate_high_per_s"),
+}
+
+_Key = tuple[Any, ...]
+
+
+def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> Iterator[Page]:
+    """The pages of one sweep's figure; none if none of its rows has this quantity.
+
+    `rows` are those of one sweep; all lines are sorted by x. Rows without a time are ticks at the bottom.
+    """
+    column = _COLUMN[quantity]
+    if section.per:
+        if quantity == "rate":
+            return
+        rows = _normalised(rows, section.per)
+    # A panel or line without any point (an implementation that does not exist here) has nothing to show.
+    shown = rows[rows[section.x].notna()]
+    for columns in (section.lines, section.panels):
+        timed = shown[column.measured].notna()
+        if columns:
+            timed = timed.groupby([shown[name] for name in columns], dropna=False).transform("any")
+        if not timed.any():
+            return
+        shown = shown[timed] if columns else shown
+    slim = _slim(shown, section, quantity)
+    looks = style.of_lines(section.lines, [key for key, _ in _split(slim, section.lines)])
+    panels = _split(slim, section.panels)
+    inside = [some[column.measured].to_numpy(dtype=float) for _, some in panels]
+    # By panel: panels of different sizes differ, but it is the differences inside one that matter.
+    log_y = "y" in section.log or any(scale.spans_far(one) for one in inside)
+    drawing = _Drawing(run, section, quantity, shown, looks, rows.drop(shown.index), log_y)
+    pages = math.ceil(len(panels) / MOST_PANELS)
+    for i in range(pages):
+        some = panels[i * MOST_PANELS : (i + 1) * MOST_PANELS]
+        yield drawing.page(some, f" (page {i + 1} of {pages})" if pages > 1 else "")
+
+
+def _normalised(rows: pd.DataFrame, per: tuple[str, ...]) -> pd.DataFrame:
+    """The rows with their durations divided by the product of these columns."""
+    product = rows[list(per)].prod(axis=1).astype(float)
+    predicted = (prediction_lines.DATASHEET, prediction_lines.CALIBRATED, prediction_lines.STRUCTURED)
+    names = ["median_s", "low_s", "high_s", *(level.duration for level in predicted)]
+    return rows.assign(**{name: rows[name] / product for name in names})
+
+
+def _slim(rows: pd.DataFrame, section: Section, quantity: Quantity) -> pd.DataFrame:
+    """What the panels need of the rows: to cut a hundred columns into lines takes longer than to draw."""
+    column = _COLUMN[quantity]
+    predicted = (prediction_lines.DATASHEET, prediction_lines.CALIBRATED, prediction_lines.STRUCTURED)
+    names = [section.x, *section.lines, *section.panels, "suspect", "imported", "median_s"]
+    names += [column.measured, column.low, column.high]
+    names += [name for level in predicted for name in (level.duration, level.column(quantity))]
+    return rows[list(dict.fromkeys(names))]
+
+
+def _split(rows: pd.DataFrame, columns: tuple[str, ...]) -> list[tuple[_Key, pd.DataFrame]]:
+    """Rows apart by these columns, sorted; all of them under () if there is none."""
+    if not columns:
+        return [((), rows)]
+    return [(key, some) for key, some in rows.groupby(list(columns), dropna=False, sort=True)]
+
+
+class _Drawing:
+    """What all pages of one figure share: units, scales, looks."""
+
+    def __init__(
+        self,
+        run: Run,
+        section: Section,
+        quantity: Quantity,
+        shown: pd.DataFrame,
+        looks: dict[_Key, style.Look],
+        hidden: pd.DataFrame,
+        log_y: bool,
+    ) -> None:
+        self.run, self.section, self.shown, self.looks = run, section, shown, looks
+        self.quantity, self.hidden, self.log_y = quantity, hidden, log_y
+        self.column = column = _COLUMN[quantity]
+        self.said = f"duration / ({' '.join(section.per)})" if section.per else quantity
+        counted = shown["rate"].mode().iloc[0] if quantity == "rate" else ""
+        self.factor, self.unit = scaled(shown[column.measured], f"{counted}/s" if counted else "s")
+        # A column of words is drawn at 0, 1, 2 in the order in which they occur.
+        self.words = (
+            [] if pd.api.types.is_numeric_dtype(shown[section.x]) else list(shown[section.x].unique())
+        )
+        x = self._x(shown)
+        self.log_x = not self.words and (("x" in section.log and float(x.min()) > 0) or scale.spans_far(x))
+
+    def page(self, panels: list[tuple[_Key, pd.DataFrame]], which: str) -> Page:
+        columns = _COLUMNS[len(panels)]
+        rows = math.ceil(len(panels) / columns)
+        strips = self.quantity == "duration" and len(panels) <= MOST_WITH_STRIPS
+        strips = strips and bool(prediction_lines.best_s(self.shown).notna().any())
+        panel_in = _HEIGHT_IN[rows] + (_STRIP_IN if strips else 0.0)
+        sweep = self.shown["sweep"].iloc[0]
+        page = Page(
+            Page.LEFT + Page.RIGHT + columns * _WIDTH_IN[columns],
+            rows * panel_in + (rows - 1) * _GAP_IN,
+            f"{sweep}: {self.said} against {self.section.x}{which}",
+            style.facts(self.run, self.shown),
+            self._caption(strips),
+        )
+        page.legend(self._handles())
+        grid = page.grid(rows, columns, hspace=_GAP_IN / panel_in, wspace=0.24)
+        alike = self._alike(panels)
+        first: Axes | None = None
+        for i, (key, some) in enumerate(panels):
+            heights = [panel_in - _STRIP_IN, _STRIP_IN] if strips else [1.0]
+            cell = grid[i // columns, i % columns].subgridspec(
+                len(heights), 1, height_ratios=heights, hspace=0.1
+            )
+            axes = page.figure.add_subplot(cell[0], sharey=first if alike else None)
+            first = first or axes
+            lines = [(line, one.sort_values(self.section.x)) for line, one in self._lines(some)]
+            self._panel(axes, key, some, lines)
+            lowest = axes
+            if strips:
+                lowest = page.figure.add_subplot(cell[1], sharex=axes)
+                lowest.axhline(1.0, color=style.GREY, lw=0.8, label="_one")
+                for line, one in lines:
+                    prediction_lines.strip(lowest, self._x(one), one, self.looks[line])
+                scale.ratio(lowest, prediction_lines.ratios(self.shown))
+                axes.tick_params(axis="x", which="both", labelbottom=False)
+            scale.swept(lowest.xaxis, self._x(some), self.log_x, _WIDTH_IN[columns] * 0.8)
+            if self.words:
+                lowest.set_xticks(range(len(self.words)), [str(w) for w in self.words])
+            if i + columns >= len(panels):
+                lowest.set_xlabel(self.section.x)
+            if i % columns == 0:
+                axes.set_ylabel(f"{self.said} ({self.unit})")
+                if strips:
+                    lowest.set_ylabel("predicted /\nmeasured")
+        return page
+
+    def _x(self, rows: pd.DataFrame) -> np.ndarray:
+        if self.words:
+            return np.array([self.words.index(v) for v in rows[self.section.x]], dtype=float)
+        return rows[self.section.x].to_numpy(dtype=float)
+
+    def _alike(self, panels: list[tuple[_Key, pd.DataFrame]]) -> bool:
+        """Whether one y axis can serve all panels without flattening some."""
+        highest = [some[self.column.measured].max() for _, some in panels]
+        return self.log_y or max(highest) <= 3 * min(highest)
+
+    def _panel(
+        self, axes: Axes, key: _Key, rows: pd.DataFrame, lines: list[tuple[_Key, pd.DataFrame]]
+    ) -> None:
+        told = (style.said(c, v) for c, v in zip(self.section.panels, key, strict=True))
+        # Where it stands anyway; left to itself matplotlib measures every tick to find out.
+        axes.set_title(", ".join(told), y=1.0)
+        predicted = prediction_lines.Lines(axes, self.quantity, self.factor)
+        columns = (self.column.measured, self.column.low, self.column.high)
+        for line, some in lines:
+            measured_points.series(axes, self._x(some), some, columns, self.factor, self.looks[line])
+            predicted.draw(self._x(some), some, self.looks[line].color)
+        lost = rows[rows[self.column.measured].isna()]
+        if len(lost):
+            at = np.unique(self._x(lost))
+            axes.plot(
+                at,
+                np.full(at.size, 0.012),
+                "|",
+                color=style.GREY,
+                ms=5,
+                mew=0.8,
+                transform=axes.get_xaxis_transform(),
+                label="_unmeasured",
+                zorder=1,
+            )
+        both = [self.column.measured, prediction_lines.CALIBRATED.column(self.quantity)]
+        everything = rows[both].to_numpy(dtype=float) * self.factor
+        scale.measured(axes.yaxis, everything, self.log_y)
+        if not self.log_y:
+            axes.set_ylim(
+                0, max(axes.get_ylim()[1], float(rows[self.column.high].max()) * self.factor * 1.08)
+            )
+
+    def _lines(self, rows: pd.DataFrame) -> Iterator[tuple[_Key, pd.DataFrame]]:
+        """The lines that have a point somewhere in the figure, and here."""
+        for key, some in _split(rows, self.section.lines):
+            if key in self.looks and some[self.column.measured].notna().any():
+                yield key, some
+
+    def _handles(self) -> list[Artist]:
+        handles: list[Artist] = []
+        for key, look in self.looks.items():
+            words = [style.said(c, v) for c, v in zip(self.section.lines, key, strict=True)]
+            how: dict[str, Any] = {"color": look.color, "ls": look.dash, "marker": look.marker}
+            if self.shown["imported"].all():
+                words, how = [*words, "(imported)"], how | {"marker": measured_points.IMPORTED}
+            handles.append(Line2D([], [], label=" ".join(words) or "measured", lw=1.3, ms=4.4, **how))
+        handles += prediction_lines.handles(self.shown)
+        if self.shown["suspect"].any():
+            handles.append(style.flagged(4.4))
+        return handles
+
+    def _caption(self, strips: bool) -> str:
+        told = [measured_points.told(self.shown)]
+        if prediction_lines.best_s(self.shown).notna().any():
+            told.append(prediction_lines.explained(self.shown))
+            if strips and prediction_lines.structure_adds(self.shown):
+                told.append("Below, predicted / measured: markers with structure, dashed calibrated.")
+        elif not self.run.ceilings:
+            told.append("No ceilings in this run, hence no prediction.")
+        else:
+            told.append("This run lacks a ceiling that these rows need, hence no prediction.")
+        lost = self.shown[self.shown["median_s"].isna()]
+        if len(lost):
+            told.append(
+                f"{len(lost)} of {len(self.shown)} cases have no time ({_why(lost)}): ticks at the bottom."
+            )
+        if len(self.hidden):
+            lines = f"{len(self.hidden)} cases of lines or panels without any time"
+            told.append(f"Not drawn: {lines} ({_why(self.hidden)}).")
+        told.append(style.flags_said(self.shown))
+        return " ".join(told)
+
+
+def _why(rows: pd.DataFrame) -> str:
+    """How many rows have which status."""
+    return ", ".join(f"{n} {status}" for status, n in rows["status"].value_counts().items())

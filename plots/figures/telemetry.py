@@ -1,0 +1,181 @@
+"""The machine while it was measured: clock, power and heat of a GPU; speed, pressure and theft on a CPU.
+
+Against the time of the run, so that a stretch in which the device was slowed down shows as one. A CPU tells
+no clock that a virtual machine may read: a sentinel, a small fixed matrix product before and after each case,
+stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from plots.base import style
+from plots.base.frame import Run
+from plots.base.page import Page
+
+SLOW = 0.95
+"""Share of the run's median speed below which a case is marked."""
+FAR = 3.0
+"""Times the 98th percentile beyond which a point stands on the edge of its panel."""
+_WIDTH_IN, _HEIGHT_IN, _GAP_IN = 8.2, 1.15, 0.16
+
+
+@dataclass(frozen=True)
+class _Fact:
+    column: str
+    factor: float
+    said: str
+
+
+_GPU = (
+    _Fact("sm_clock_hz", 1e-6, "SM clock\n(MHz)"),
+    _Fact("power_w", 1.0, "power\n(W)"),
+    _Fact("temperature_c", 1.0, "temperature\n(°C)"),
+)
+_CPU = (
+    _Fact("sentinel_s", 1e6, "sentinel\n(µs)"),
+    _Fact("pressure", 100.0, "pressure\n(percent)"),
+    _Fact("steal", 100.0, "stolen\n(percent)"),
+    _Fact("throttled", 100.0, "throttled\n(percent)"),
+)
+"""The first of each says how fast the machine was; the others why."""
+
+
+def draw(run: Run) -> Iterator[tuple[str, Page]]:
+    """(stem, page), if this run says how fast its machine was; `missing` says why not."""
+    if missing(run):
+        return
+    gpu = _is_gpu(run)
+    rows = moments(run.rows)
+    known = [one for one in (_GPU if gpu else _CPU) if rows[one.column].notna().any()]
+    facts = [one for one in known if rows[one.column].max() > 0]
+    speed = speeds(rows, gpu)
+    slow = (speed < SLOW * speed.median()).to_numpy()
+    page = Page(
+        Page.LEFT + Page.RIGHT + _WIDTH_IN,
+        len(facts) * _HEIGHT_IN + (len(facts) - 1) * _GAP_IN,
+        "The device while it was measured" if gpu else "The machine while it was measured",
+        style.facts(run, run.rows),
+        _caption(gpu, slow, speed, [one for one in known if one not in facts]),
+    )
+    what = "clock" if gpu else "speed"
+    page.legend(
+        [
+            Line2D([], [], color=style.BLUE, marker="o", ls="", ms=3.4, label="a case"),
+            Line2D([], [], color=style.BLUE, lw=0.6, alpha=0.6, label="from its first visit to its last"),
+            Line2D(
+                [],
+                [],
+                color=style.VERMILLION,
+                marker="v",
+                ls="",
+                ms=5,
+                label=f"below {SLOW:.0%} of the median {what}".replace("%", " %"),
+            ),
+        ]
+    )
+    grid = page.grid(len(facts), 1, hspace=_GAP_IN / _HEIGHT_IN)
+    first: Axes | None = None
+    for i, fact in enumerate(facts):
+        axes = page.figure.add_subplot(grid[i], sharex=first)
+        first = first or axes
+        _panel(axes, rows, fact, slow)
+        if fact is facts[0]:
+            middle = float((rows[fact.column] * fact.factor).median())
+            bar = middle * SLOW if gpu else middle / SLOW
+            axes.axhline(bar, color=style.GREY, lw=0.9, ls="--", zorder=1, label="_bar")
+        axes.tick_params(labelbottom=i + 1 == len(facts))
+    assert first is not None
+    axes.set_xlabel("time since the run's start (min)")
+    yield "trace", page
+
+
+def missing(run: Run) -> str | None:
+    """Why there is nothing to draw, as a sentence; None if there is."""
+    column = "sm_clock_hz" if _is_gpu(run) else "sentinel_before_s"
+    timed = run.rows[run.rows["median_s"].notna()]
+    if timed[column].notna().any():
+        return None
+    who = "its rows are imported" if timed["imported"].all() else "no row tells it"
+    return f"no trace of the {'clock' if _is_gpu(run) else 'speed'}: {who}"
+
+
+def moments(rows: pd.DataFrame) -> pd.DataFrame:
+    """The timed rows in the order of time, with `at_s`, `first_s`, `last_s` of the run, and `sentinel_s`.
+
+    A row of several visits holds what they had in common, and stands in their middle. Older files do not tell
+    when the visits were: their rows stand at their end, counted from the end of the first row of the run.
+    """
+    timed = rows[rows["median_s"].notna()]
+    ended = pd.to_datetime(rows["utc"], format="ISO8601", utc=True)
+    since = (ended - ended.min()).dt.total_seconds()[timed.index]
+    visits = [
+        np.sort(np.asarray(at, dtype=float))
+        if at is not None and np.size(at) and np.all(np.isfinite(at))
+        else np.array([end])
+        for at, end in zip(timed["visit_at_s"], since, strict=True)
+    ]
+    sentinel_s = timed[["sentinel_before_s", "sentinel_after_s"]].mean(axis=1)
+    return timed.assign(
+        at_s=[float(np.median(at)) for at in visits],
+        first_s=[float(at[0]) for at in visits],
+        last_s=[float(at[-1]) for at in visits],
+        sentinel_s=sentinel_s,
+    ).sort_values("at_s", kind="stable")
+
+
+def speeds(rows: pd.DataFrame, gpu: bool) -> pd.Series:
+    """How fast the machine was at each row: Hz of a GPU, sentinels per second of a CPU."""
+    return rows["sm_clock_hz"].astype(float) if gpu else 1.0 / rows["sentinel_s"].astype(float)
+
+
+def _is_gpu(run: Run) -> bool:
+    return bool((run.rows["device_kind"] == "cuda").any())
+
+
+def _panel(axes: Axes, rows: pd.DataFrame, fact: _Fact, slow: np.ndarray) -> None:
+    y = rows[fact.column].to_numpy(dtype=float) * fact.factor
+    at, first, last = (rows[name].to_numpy(dtype=float) / 60 for name in ("at_s", "first_s", "last_s"))
+    spread = last > first
+    axes.hlines(
+        y[spread], first[spread], last[spread], color=style.BLUE, lw=0.6, alpha=0.4, zorder=2, label="_visits"
+    )
+    small = 3.0 if len(rows) <= 400 else 1.8
+    axes.plot(at[~slow], y[~slow], "o", color=style.BLUE, ms=small, mew=0, zorder=3, label="_case")
+    axes.plot(at[slow], y[slow], "v", color=style.VERMILLION, ms=small + 1.6, mew=0, zorder=4, label="_slow")
+    axes.set_ylabel(fact.said)
+    axes.yaxis.set_major_locator(MaxNLocator(4))
+    known = y[np.isfinite(y)]
+    low, high = float(known.min()), float(known.max())
+    usual = float(np.quantile(known, 0.98))
+    if high > FAR * usual > 0:  # one straggler must not flatten all others: it stands on the edge
+        high = FAR * usual
+        axes.plot(
+            at[y > high], np.full((y > high).sum(), high), "^", color=style.VERMILLION, ms=4, label="_far"
+        )
+    margin = 0.08 * (high - low) or 0.5 * abs(high) or 1.0
+    axes.set_ylim(max(0.0, low - margin) if low >= 0 else low - margin, high + margin)
+
+
+def _caption(gpu: bool, slow: np.ndarray, speed: pd.Series, none: Sequence[_Fact]) -> str:
+    said = (
+        "the SM clock just after timing"
+        if gpu
+        else "a fixed matrix product, the mean of just before and just after timing"
+    )
+    told = [
+        f"A point a case with a time, as its row has it: {said}; of several visits the mean or the worst."
+    ]
+    n = int(slow.sum())
+    where = "below the dashed line" if gpu else "above the dashed line, being slower"
+    told.append(f"{n} of {int(speed.notna().sum())} cases are {where}." if n else "No case is slow.")
+    told.append("Triangles on an upper edge stand beyond it.")
+    told += [f"{one.column.capitalize()}: 0 throughout." for one in none]
+    return " ".join(told)

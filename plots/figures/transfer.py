@@ -1,0 +1,77 @@
+"""How far off a device is predicted from another's calibration: a matrix with the error in each cell.
+
+Rows are the devices that were calibrated, columns those that were predicted with it, scaled by what the
+datasheets say of both. The diagonal is a device predicted from itself: what is left there is the model's own
+error.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.colors import Normalize
+from matplotlib.ticker import NullLocator
+
+from plots.base.page import Page
+
+DARKEST = 60.0
+"""Percent from which a cell is no darker: such a prediction is of no use, and the rest must stay apart."""
+_CELL_IN = 0.72
+
+
+def page(table: pd.DataFrame, below: str) -> Page:
+    """The matrix of `table`: columns `from`, `to` (slugs of devices), `n` cases, `mape` in percent.
+
+    A row a pair, in the order in which the figure is to have them; pairs that are not in it are left blank.
+    `below` is the second line of the title, which says whose numbers these are.
+    """
+    calibrated, predicted = (list(dict.fromkeys(table[name])) for name in ("from", "to"))
+    names_in, cells_in = 1.7, len(predicted) * _CELL_IN
+    width_in = max(6.5, names_in + cells_in + Page.RIGHT)
+    drawn = Page(
+        width_in,
+        len(calibrated) * _CELL_IN + 0.35,
+        "A device predicted from another's calibration",
+        below,
+        "Percent: mean of |predicted / measured - 1|, below it how many cases. From a row's device to a "
+        "column's, scaled by nothing but the ratios of their datasheets. Framed: from itself.",
+        right_in=width_in - names_in - cells_in,
+        left_in=names_in,
+    )
+    axes = drawn.figure.add_subplot(drawn.grid(1, 1)[0])
+    mape = np.full((len(calibrated), len(predicted)), np.nan)
+    shade = Normalize(0.0, DARKEST)
+    # Pale where the error is small, and even in grey; white letters where it is dark.
+    colors = colormaps["cividis_r"]
+    for row in table.itertuples(index=False, name=None):
+        one = dict(zip(table.columns, row, strict=True))
+        i, j = calibrated.index(one["from"]), predicted.index(one["to"])
+        mape[i, j] = one["mape"]
+        ink = "white" if shade(one["mape"]) > 0.5 else "black"
+        axes.text(j, i - 0.1, f"{one['mape']:.1f} %", ha="center", va="center", size=8.5, color=ink)
+        axes.text(j, i + 0.24, f"{one['n']}", ha="center", va="center", size=6.5, color=ink)
+        if one["from"] == one["to"]:
+            axes.plot(
+                [j - 0.47, j + 0.47, j + 0.47, j - 0.47, j - 0.47],
+                [i - 0.47, i - 0.47, i + 0.47, i + 0.47, i - 0.47],
+                color="black",
+                lw=1.6,
+                label="_itself",
+            )
+    axes.imshow(np.ma.masked_invalid(mape), cmap=colors, norm=shade, aspect="auto")
+    axes.set_yticks(range(len(calibrated)), [_wrapped(name, 26) for name in calibrated])
+    axes.set_xticks(range(len(predicted)), [_wrapped(name, 10) for name in predicted])
+    axes.set(xlabel="predicted", ylabel="calibrated")
+    axes.grid(visible=False)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.tick_params(length=0)
+    return drawn
+
+
+def _wrapped(slug: str, columns: int) -> str:
+    """At most three lines: more would run into the caption."""
+    name = slug.removeprefix("nvidia-").replace("-", " ")
+    return "\n".join(textwrap.wrap(name, columns, max_lines=3, placeholder="..."))

@@ -1,0 +1,144 @@
+"""Words above a panel that say what happened on a night, laid out so that none covers another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.transforms import blended_transform_factory
+
+from bench.judge.history.series import Flags
+from plots.base import style
+from plots.history.date_axis import Calendar
+from plots.history.view import View, percent, verdict
+
+if TYPE_CHECKING:
+    from bench.judge.history.detector import Step
+
+LETTER_IN = 0.057
+"""Width of a letter of 6.5 points, on average."""
+ROW_IN = 0.115
+MOST_ROWS = 4
+LONGEST = 34
+"""Letters of a text; the page's table of nights has all of it."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that happened on a night."""
+
+    x: float
+    """Place on the axis of dates."""
+    text: str
+    color: str
+    dash: str
+
+
+class Laid(NamedTuple):
+    """A mark with the place of its words."""
+
+    mark: Mark
+    row: int | None
+    """How many rows above the panel; None where there is no room."""
+    leftwards: bool
+    """Whether the words end at the line instead of beginning there."""
+
+
+def laid_out(marks: Sequence[Mark], calendar: Calendar, width_in: float) -> list[Laid]:
+    """Each mark's words in the lowest row in which they are free of others, on a panel of that width."""
+    taken: list[list[tuple[float, float]]] = [[] for _ in range(MOST_ROWS)]
+    found = []
+    for mark in sorted(marks, key=lambda one: one.x):
+        at = calendar.share(mark.x) * width_in
+        long = len(mark.text) * LETTER_IN + 0.1
+        leftwards = at + long > width_in
+        low, high = (at - long, at) if leftwards else (at, at + long)
+        free = (
+            row for row, ends in enumerate(taken) if all(high <= left or right <= low for left, right in ends)
+        )
+        row = next(free, None) if low >= -0.4 else None
+        if row is not None:
+            taken[row].append((low, high))
+        found.append(Laid(mark, row, leftwards))
+    return found
+
+
+def rows(laid: Sequence[Laid]) -> int:
+    """Rows of words above a panel."""
+    return max((one.row + 1 for one in laid if one.row is not None), default=0)
+
+
+def unsaid(laid: Sequence[Laid]) -> int:
+    """Marks for whose words there was no room."""
+    return sum(one.row is None for one in laid)
+
+
+def draw(axes: Axes, laid: Sequence[Laid]) -> None:
+    """A line for each mark through the panel, up to its words."""
+    across = blended_transform_factory(axes.transData, axes.transAxes)
+    for one in laid:
+        mark = one.mark
+        axes.axvline(mark.x, color=mark.color, lw=0.8, ls=mark.dash, zorder=1.5, label="_mark")
+        if one.row is None:
+            continue
+        axes.annotate(
+            mark.text,
+            (mark.x, 1.0),
+            xycoords=across,
+            xytext=(-2 if one.leftwards else 2, 2 + 72 * ROW_IN * one.row),
+            textcoords="offset points",
+            ha="right" if one.leftwards else "left",
+            va="bottom",
+            size=6.5,
+            color=mark.color,
+            annotation_clip=False,
+        )
+
+
+def boundary_marks(view: View) -> list[Mark]:
+    """A mark where a segment begins, saying what changed."""
+    return [Mark(float(view.calendar.x[i]), _short(said), "#444444", "--") for i, said in view.boundaries()]
+
+
+def step_marks(view: View, kind: str, row: int) -> list[Mark]:
+    """A mark where each step of this row began; one that is open since before the first night, there.
+
+    Of a series also those of its class that it took part in.
+    """
+    found = []
+    for step in steps(view, kind, row):
+        began = step.began - view.first
+        said = f"{'class ' if kind != step.kind else ''}{verdict(step.effect)} {percent(step.effect)}"
+        said += ", open" if step.ended is None else ""
+        if began < 0:
+            said += f" since {view.history.nights[step.began].utc[:10]}"
+        color = style.VERMILLION if step.effect > 0 else style.BLUE
+        found.append(Mark(float(view.calendar.x[max(0, began)]), said, color, "-"))
+    return found
+
+
+def held(view: View, kind: str, row: int) -> Flags:
+    """[nights shown] whether a night belongs to a step of this row."""
+    nights = view.first + np.arange(len(view.nights))
+    found = np.zeros(len(nights), dtype=np.bool_)
+    for step in steps(view, kind, row):
+        found |= (nights >= step.began) & (nights < (step.ended or view.first + len(nights)))
+    return found
+
+
+def steps(view: View, kind: str, row: int) -> list[Step]:
+    """Steps of a row that reach a night shown; of a series also those of its class that it took part in."""
+    return [
+        step
+        for step in view.judged.steps
+        if (step.kind, step.row) == (kind, row)
+        or (kind == "series" and step.kind == "class" and row in step.members)
+        if step.began >= view.first or step.ended is None or step.ended >= view.first
+    ]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

@@ -1,0 +1,123 @@
+"""The movers as a figure: how much time each gained or lost, beside how far that stands out of its noise."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import blended_transform_factory
+
+from plots.base import axes as scale
+from plots.base import style
+from plots.base.frame import scaled
+from plots.base.page import Page
+from plots.history import panel as panels
+from plots.history.view import View
+
+MOST = 20
+"""Rows of the figure."""
+_WIDTH_IN, _WORDS_IN, _ROW_IN, _WRAP = 9.8, 2.35, 0.3, 58
+PREFIX = {"class": "all of ", "ceiling": "ceiling: "}
+_LOOKS = {"SLOWER": (style.VERMILLION, "^"), "FASTER": (style.BLUE, "v")}
+
+
+def draw(view: View, moved: pd.DataFrame) -> Iterator[tuple[str, Page]]:
+    """(stem, page) of the first movers, if there are any."""
+    if moved.empty:
+        return
+    some = moved.head(MOST)
+    left = len(moved) - len(some)
+    told = [
+        "Median of the first nights shown against that of the nights since the newest step, or the last "
+        "three; only nights of the last segment. Hollow: classes, the seconds of their members together, "
+        "and their median effect. Grey: what nights do by themselves (half of the band)."
+    ]
+    told += [f"{left} more are in movers.csv."] if left else []
+    area_in = _ROW_IN * len(some) + 0.2
+    page = Page(_WIDTH_IN, area_in, "What moved, the most time first", view.facts, " ".join(told), _WORDS_IN)
+    page.figure.set_label(f"What moved on {view.history.device_name}")
+    handles = [
+        Line2D([], [], color=color, marker=marker, ls="", ms=6, label=said)
+        for said, (color, marker) in _LOOKS.items()
+    ]
+    page.legend([*handles, Patch(color=panels.BAND, label="noise of a night")])
+    grid = page.grid(1, 3, width_ratios=[0.42, 0.29, 0.29], wspace=0.06)
+    time = page.figure.add_subplot(grid[1])
+    effect = page.figure.add_subplot(grid[2])
+    y = np.arange(len(some))
+    factor, unit = scaled(some["moved_s"].abs(), "s")
+    moved_s, effects = some["moved_s"].to_numpy(dtype=float), some["effect"].to_numpy(dtype=float)
+    own = (some["kind"] == "class").to_numpy()
+    noise = 100 * some["noise"].to_numpy(dtype=float)
+    effect.barh(y, 2 * noise, left=-noise, height=0.5, color=panels.BAND, zorder=1, label="_noise")
+    for said, (color, marker) in _LOOKS.items():
+        for face, which in (("white", own), (color, ~own)):
+            for axes, at_x, sign in (
+                (time, factor * np.abs(moved_s), moved_s),
+                (effect, 100 * effects, effects),
+            ):
+                at = which & (sign > 0 if said == "SLOWER" else sign <= 0)
+                if at.any():
+                    axes.plot(
+                        at_x[at],
+                        y[at],
+                        marker,
+                        color=color,
+                        mfc=face,
+                        ms=6,
+                        ls="",
+                        zorder=3,
+                        label="_mover",
+                    )
+    _names(time, some)
+    time.set_xlabel(f"time moved ({unit})")
+    _log(time, factor * np.abs(moved_s))
+    effect.set_xlabel("effect (percent)")
+    effect.use_sticky_edges = False
+    effect.axvline(0.0, color="#444444", lw=0.7, zorder=1.5, label="_zero")
+    effect.xaxis.set_major_locator(MaxNLocator(5))
+    effect.xaxis.set_major_formatter(FuncFormatter(scale.plain))
+    _words(effect, some)
+    effect.set_yticks(y, [""] * len(y))
+    for axes in (time, effect):
+        axes.set_ylim(len(some) - 0.4, -0.6)
+    yield "movers", page
+
+
+def _names(axes: Axes, some: pd.DataFrame) -> None:
+    lines = [
+        "\n".join(textwrap.wrap(f"{PREFIX.get(kind, '')}{name}", _WRAP)[:2])
+        for kind, name in zip(some["kind"], some["name"], strict=True)
+    ]
+    axes.set_yticks(np.arange(len(some)), lines, size=6.5)
+
+
+def _words(axes: Axes, some: pd.DataFrame) -> None:
+    """How much, how far out of the noise, and what has become of it, in a column right of the panel."""
+    for place, one in enumerate(some.to_dict("records")):
+        since = f", {one['since']}" if one["since"] else ""
+        axes.annotate(
+            f"{100 * one['effect']:+.1f} %, {one['over_noise']:.1f} x noise, {one['state']}{since}",
+            (1.0, place),
+            xycoords=blended_transform_factory(axes.transAxes, axes.transData),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            size=6.5,
+        )
+
+
+def _log(axes: Axes, values: np.ndarray) -> None:
+    axes.set_xscale("log")
+    some = values[values > 0]
+    axes.set_xlim(float(some.min()) / 2, float(some.max()) * 2)
+    few = some.max() / some.min() < 30
+    axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0) if few else (1.0,), numticks=6))
+    axes.xaxis.set_major_formatter(FuncFormatter(scale.plain))
+    axes.xaxis.set_minor_locator(NullLocator())

@@ -1,0 +1,146 @@
+"""One series over its nights: how long it took, what it was held against, and when it changed."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+import zlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from bench.judge.history.change_points import change_points
+from bench.judge.history.series import KEY, Floats
+from plots.base.frame import scaled
+from plots.base.page import Page
+from plots.history import marks as marks
+from plots.history import panel as panels
+from plots.history.panel import Panel
+from plots.history.view import View
+
+MOST = 24
+"""Series that are drawn."""
+OF_A_CLASS = 3
+"""Movers of one class that are drawn before those of others."""
+VISIBLE = 0.002
+"""How far, ln, the machine must have moved a time for it to be drawn without that, too."""
+_WIDTH_IN, _PANEL_IN = 8.2, 1.9
+_SPARE_IN = 0.22
+"""Room for words that a page leaves above its panel anyway."""
+
+
+def draw(view: View, rows: Sequence[int], left_out: int) -> Iterator[tuple[str, Page]]:
+    """(stem, page) of each of these rows of History.series; `left_out` more would have been drawn."""
+    for row in rows:
+        yield f"series/{stem(view, row)}", _page(view, row, left_out)
+
+
+def chosen(view: View, moved: pd.DataFrame, match: str) -> tuple[list[int], int]:
+    """(rows of the series drawn, how many are left out).
+
+    First those that match, then those with an open step of their own, then the movers: of each class the
+    first few before the rest, or one class's step would be all there is to see.
+    """
+    still = [step.row for step in view.open_steps() if step.kind == "series"]
+    single = moved[moved["kind"] != "class"]
+    place = single.groupby(["operator", "implementation"]).cumcount()
+    movers = [*single.loc[place < OF_A_CLASS, "row"], *single.loc[place >= OF_A_CLASS, "row"]]
+    found = [int(row) for row in dict.fromkeys([*matching(view, match), *still, *movers])]
+    return found[:MOST], max(0, len(found) - MOST)
+
+
+def matching(view: View, text: str) -> list[int]:
+    """Rows of the series with this text in their sweep or label, whatever its case; none for no text."""
+    sweeps = view.history.series["sweep"].astype(str)
+    named = (f"{sweep} {label}" for sweep, label in zip(sweeps, view.labels, strict=True))
+    return [row for row, name in enumerate(named) if text and text.lower() in name.lower()]
+
+
+def stem(view: View, row: int) -> str:
+    """A file's name for a series, the same every night: its words, and what tells it from others alike."""
+    words = re.sub(r"[^a-z0-9.]+", "-", view.labels[row].lower()).strip("-.")
+    key = json.dumps([str(one) for one in view.history.series.iloc[row][[*KEY]]])
+    return f"{words[:80]}-{zlib.crc32(key.encode()):08x}"
+
+
+def _page(view: View, row: int, left_out: int) -> Page:
+    judged, history = view.judged, view.history
+    log_s, half = view.shown(history.log_s[row]), view.shown(history.half[row])
+    factor, unit = scaled(pd.Series(np.exp(log_s)), "s")
+    value = factor * np.exp(log_s)
+    track = judged.series
+    own = view.shown(track.log[row])
+    moved = np.abs(own - log_s) > VISIBLE
+    doubted = view.shown(history.doubted[row])
+    laid = marks.laid_out(
+        [*marks.boundary_marks(view), *marks.step_marks(view, "series", row)], view.calendar, _WIDTH_IN
+    )
+    changes = _changes(view, row)
+    centre, low, high = (
+        factor * np.exp(view.shown(some[row])) for some in (track.centre, track.low, track.high)
+    )
+    panel = Panel(
+        "",
+        value,
+        centre,
+        low,
+        high,
+        doubted,
+        marks.held(view, "series", row),
+        laid,
+        factor * np.exp(log_s - half),
+        factor * np.exp(log_s + half),
+        factor * np.exp(np.where(moved, own, np.nan)),
+        changes,
+    )
+    above_in = max(marks.ROW_IN * marks.rows(laid) - _SPARE_IN, 0.01)
+    page = Page(
+        Page.LEFT + Page.RIGHT + _WIDTH_IN,
+        _PANEL_IN + above_in,
+        "\n".join(textwrap.wrap(view.labels[row], 90)),
+        view.facts,
+        _caption(view, panel, left_out),
+    )
+    page.figure.set_label(f"Duration of {view.labels[row]}")
+    page.legend(panels.legend(view, [panel]))
+    grid = page.grid(2, 1, height_ratios=[above_in, _PANEL_IN], hspace=0.0)
+    panels.draw(page.figure.add_subplot(grid[1]), view, panel, f"duration ({unit})", _WIDTH_IN, 0)
+    return page
+
+
+def _changes(view: View, row: int) -> Floats:
+    """Places on the axis of dates of the nights with which a new level begins; all nights tell which."""
+    history = view.history
+    track = view.judged.series.log[row]
+    log = np.where(np.isfinite(track), track, history.log_s[row])
+    log[history.doubted[row]] = np.nan
+    found = change_points(log, [night.segment for night in history.nights])
+    return np.array([float(view.calendar.x[night - view.first]) for night in found if night >= view.first])
+
+
+def _caption(view: View, panel: Panel, left_out: int) -> str:
+    usable = int((np.isfinite(panel.value) & ~panel.doubted).sum())
+    told = [
+        f"{usable} of {len(view.nights)} nights with a time that is not in doubt; short ticks on the floor "
+        "are nights without one."
+    ]
+    if panel.judged:
+        told.append("Outside of the band a night stands out; an alarm takes two running at least.")
+    else:
+        told.append("Too few nights to judge it yet, so there is no band.")
+    if panel.moved:
+        told.append(
+            "Crosses: the time without what the machine's own ceilings moved, which is what was judged."
+        )
+    if panel.beyond:
+        told.append("Triangles on an edge stand beyond it.")
+    if marks.unsaid(panel.laid):
+        told.append("Lines without words: see the table of nights.")
+    told.append(view.calendar.remark())
+    if left_out:
+        told.append(
+            f"{left_out} more series moved or were asked for, and are not drawn; --match TEXT chooses."
+        )
+    return " ".join(filter(None, told))

@@ -1,0 +1,136 @@
+"""What of a device's history is shown: its last nights. Judged is always all of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bench.judge.history.series import History, Night
+from plots.base.frame import PlotError, scaled
+from plots.base.style import NO_BREAK
+from plots.history.date_axis import Calendar, calendar
+
+if TYPE_CHECKING:
+    from bench.judge.history.detector import Judged, Step
+
+Number = TypeVar("Number", np.float64, np.bool_)
+TOLD = ("commit",)
+"""Facts that change from night to night and begin no segment."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A judged history, and from which of its nights on it is drawn and listed."""
+
+    judged: Judged
+    first: int
+    """Index of the first night shown."""
+    calendar: Calendar
+    """Places of the nights shown."""
+    labels: tuple[str, ...]
+    """[series] what each is called."""
+
+    @property
+    def history(self) -> History:
+        """The nights and times behind it, all of them."""
+        return self.judged.history
+
+    @property
+    def nights(self) -> tuple[Night, ...]:
+        """The nights shown."""
+        return self.history.nights[self.first :]
+
+    @property
+    def facts(self) -> str:
+        """Second line of every title: device, versions, commits, dates, how many nights."""
+        night = self.nights[-1]
+        told = [self.history.device_name]
+        told += [f"unit {self.history.unit[:8]}"] if self.history.unit else []
+        words = {"driver": "driver" if self.history.device_kind == "cuda" else "kernel"}
+        words |= {"torch": "torch", "triton": "Triton", "power-limit": "power limit"}
+        told += [f"{word} {night.facts[name]}" for name, word in words.items() if night.facts.get(name)]
+        commits = [one.commit for one in self.nights if one.commit]
+        if commits:
+            same = commits[0] == commits[-1]
+            told.append(f"commit {commits[0]}" if same else f"commits {commits[0]} to {commits[-1]}")
+        first, last = self.nights[0].utc[:10], night.utc[:10]
+        told.append(first if first == last else f"{first} to {last}")
+        n = len(self.nights)
+        told.append(f"n = {n} night" + "s" * (n > 1))
+        return " · ".join([told[0], *(one.replace(" ", NO_BREAK) for one in told[1:])])
+
+    def shown(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+        """Those columns of a [..., nights] array that belong to the nights shown."""
+        return values[..., self.first :]
+
+    def boundaries(self) -> list[tuple[int, str]]:
+        """(index among the nights shown, what changed) of each that begins another segment."""
+        return [
+            (i, segment_said(self.nights[i]))
+            for i in range(1, len(self.nights))
+            if self.nights[i].segment != self.nights[i - 1].segment
+        ]
+
+    def open_steps(self) -> list[Step]:
+        """The steps that stand open after the last night, the newest first."""
+        return [one for one in reversed(self.judged.steps) if one.ended is None]
+
+
+def view(judged: Judged, labels: Sequence[str], since: datetime | None, last: int | None) -> View | None:
+    """The nights since a moment, of these at most the last so many; None if there is none."""
+    nights = judged.history.nights
+    began = pd.to_datetime([night.utc for night in nights], format="ISO8601", utc=True)
+    first = int((began < pd.Timestamp(since)).sum()) if since is not None else 0
+    first = max(first, len(nights) - last if last is not None else 0)
+    if first >= len(nights):
+        return None
+    return View(judged, first, calendar([night.utc for night in nights[first:]]), tuple(labels))
+
+
+def since(given: str) -> datetime:
+    """`--since` as a moment, UTC where it names no other zone. PlotError, one sentence, if it is none."""
+    try:
+        at = datetime.fromisoformat(given)
+    except ValueError:
+        raise PlotError(
+            f"--since {given}: no date; give one such as 2026-11-01 or 2026-11-01T04:30"
+        ) from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def segment_said(night: Night) -> str:
+    """What began the segment of this night: `driver 550.1 -> 560.2`."""
+    found = [f"{one.fact} {one.before} -> {one.after}" for one in night.changed if one.fact not in TOLD]
+    return ", ".join(found) or "another segment"
+
+
+def percent(log: float) -> str:
+    """A change of a logarithm as people say it: `+8.1 %`, `-0.4 %`, `x 12` for what is beyond all bars."""
+    if log > math.log(10):
+        return f"x {math.exp(log):.3g}"
+    return f"{100 * math.expm1(log):+.1f} %"
+
+
+def seconds_said(seconds: float) -> str:
+    """`1.23 ms`."""
+    factor, unit = scaled(pd.Series([abs(seconds)]), "s")
+    return f"{factor * seconds:.3g} {unit}"
+
+
+def verdict(log: float) -> str:
+    """SLOWER or FASTER, for an effect in ln seconds."""
+    return "SLOWER" if log > 0 else "FASTER"
+
+
+def state(step: Step | None) -> str:
+    """What has become of a step: open, recovered, accepted, segment ended; or that there was none."""
+    if step is None:
+        return "no alarm"
+    return {None: "open", "segment": "segment ended"}.get(step.ending) or str(step.ending)

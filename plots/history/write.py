@@ -1,0 +1,90 @@
+"""The nights of one device as a folder: a page, the figures in it, and the movers as a table.
+
+index.html                     all of it, in one file
+movers.csv movers.png          what moved (plots/history/movers.py)
+machine.png classes.png        how the ceilings and the classes did
+series/<series>.png            those that moved, that stand open or that were asked for; each also as SVG
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import pandas as pd
+
+from bench.judge.history.detector import judged, label
+from bench.judge.history.series import History
+from plots.base import style
+from plots.base.frame import PlotError
+from plots.base.page import Page
+from plots.base.saving import save_all
+from plots.history import movers_figure, tracks
+from plots.history import series as history_series
+from plots.history.movers import movers
+from plots.history.page import Device, Drawn, html, index_html
+from plots.history.view import View, view
+
+
+def shown(
+    histories: Sequence[History], since: datetime | None, last: int | None, say: Callable[[str], object]
+) -> list[Device]:
+    """Each device's history, judged, as far as it is to be shown; one without such nights is told to `say`.
+
+    PlotError, one sentence, if none is left.
+    """
+    units = Counter(one.device for one in histories)
+    found, without = [], []
+    for one in histories:
+        names = [label(one.series, row) for row in range(len(one.series))]
+        seen = view(judged(one), names, since, last)
+        if seen is None:
+            without.append(f"{one.device}: its last night is of {one.nights[-1].utc[:10]}, before --since")
+            continue
+        several = units[one.device] > 1 and one.unit
+        found.append(Device(seen, f"{one.device}-{one.unit[:8]}" if several else one.device))
+    if not histories:
+        raise PlotError(
+            "no night to show: no run of our own with a time is among these (imported rows are none)"
+        )
+    if not found:
+        raise PlotError("; ".join(without))
+    for said in without:
+        say(f"{said}; nothing shown of it")
+    return found
+
+
+def save(seen: View, folder: Path, match: str) -> int:
+    """Write the folder; how many figures it has. `match` chooses series to draw. OSError of a file."""
+    moved = movers(seen)
+    folder.mkdir(parents=True, exist_ok=True)
+    moved.drop(columns="row").to_csv(folder / "movers.csv", index=False)
+    drawn: list[Drawn] = []
+
+    def noted() -> Iterator[tuple[Path, Page]]:
+        for stem, page in pages(seen, moved, match):
+            drawn.append(Drawn(folder / stem, str(page.figure.get_label())))
+            yield drawn[-1].path, page
+
+    with style.look():
+        save_all(noted())
+    (folder / "index.html").write_text(html(seen, moved, drawn, folder), "utf-8")
+    return len(drawn)
+
+
+def pages(view: View, moved: pd.DataFrame, match: str) -> Iterator[tuple[str, Page]]:
+    """(path without ending, page) of every figure."""
+    yield from movers_figure.draw(view, moved)
+    yield from tracks.machine(view)
+    yield from tracks.classes(view)
+    rows, left_out = history_series.chosen(view, moved, match)
+    yield from history_series.draw(view, rows, left_out)
+
+
+def save_index(devices: Sequence[Device], to: Path) -> Path:
+    """Write the page that links all devices' pages; its path. OSError if it cannot be written."""
+    path = to / "index.html"
+    path.write_text(index_html(devices), "utf-8")
+    return path
