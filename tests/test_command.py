@@ -102,10 +102,10 @@ def test_a_choice_that_pytest_cannot_read_is_left_to_pytest_to_refuse() -> None:
 
 def test_a_worker_that_does_not_start_is_one_sentence(sweep: Path, tmp_path: Path) -> None:
     """Started in a folder whose worker is broken: the parent lives and says so."""
-    (tmp_path / "bench" / "measure").mkdir(parents=True)
-    for package in ("bench", "bench/measure"):
+    (tmp_path / "bench" / "worker").mkdir(parents=True)
+    for package in ("bench", "bench/worker"):
         (tmp_path / package / "__init__.py").touch()
-    (tmp_path / "bench" / "measure" / "worker.py").write_text("import nonesuch\n")
+    (tmp_path / "bench" / "worker" / "__main__.py").write_text("import nonesuch\n")
     words = ["pytest", str(ROOT / "bench"), "-p", "no:cacheprovider", "--benchmark", "-k", "small"]
     words += ["--bench-sweep", str(sweep), "--bench-results", str(tmp_path / "r")]
     code = (

@@ -26,7 +26,7 @@ from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Node, tree
 Find = Callable[[str], type[Problem]]
 """The problem of an operator; LookupError, naming those there are, if there is none."""
 
-SWEEPS = Path(__file__).parent.parent / "sweeps"
+SWEEPS = Path(__file__).parents[2] / "sweeps"
 """Those of this checkout."""
 
 FIRST = ("ceilings/launch", "ceilings/stream", "ceilings/gemm", "ceilings/gemm_cpu")

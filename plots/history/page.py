@@ -49,7 +49,7 @@ def html(view: View, moved: pd.DataFrame, drawn: Sequence[Drawn], folder: Path) 
     ]
     return (
         _environment()
-        .get_template("history_page.html.j2")
+        .get_template("page.html.j2")
         .render(
             title=f"{view.history.device_name}, night by night",
             facts=view.facts,
@@ -87,7 +87,7 @@ def index_html(devices: Sequence[Device]) -> str:
                 "faster": len(still) - sum(still),
             }
         )
-    template = _environment().get_template("history_index.html.j2")
+    template = _environment().get_template("index.html.j2")
     return template.render(title="Devices, night by night", devices=lines)
 
 

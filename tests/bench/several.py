@@ -60,11 +60,11 @@ def gpu(index: int) -> Device:
 
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which workers begin from now on; no device is locked."""
-    (folder / "bench" / "measure").mkdir(parents=True)
-    for package in ("bench", "bench/measure"):
+    (folder / "bench" / "worker").mkdir(parents=True)
+    for package in ("bench", "bench/worker"):
         (folder / package / "__init__.py").write_text("")
-    shutil.copy(ROOT / "bench" / "measure" / "lifeline.py", folder / "bench" / "measure")
-    (folder / "bench" / "measure" / "worker.py").write_text(STAND_IN)
+    shutil.copy(ROOT / "bench" / "worker" / "lifeline.py", folder / "bench" / "worker")
+    (folder / "bench" / "worker" / "__main__.py").write_text(STAND_IN)
     monkeypatch.setattr(worker_process, "ROOT", folder)
     monkeypatch.setattr(sessions, "device_lock", lambda *_: nullcontext(""))
     return folder

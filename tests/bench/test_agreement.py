@@ -161,8 +161,8 @@ elif part == "cuda-bench":
 def test_each_that_must_be_alone_has_its_process_after_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "bench" / "measure").mkdir(parents=True)
-    (tmp_path / "bench" / "measure" / "instruments.py").write_text(CHILD)
+    (tmp_path / "bench" / "validation").mkdir(parents=True)
+    (tmp_path / "bench" / "validation" / "instruments.py").write_text(CHILD)
     monkeypatch.setattr(clock_agreement, "ROOT", tmp_path)
     text = StringIO()
     assert compare_instruments({"kind": "cuda"}, {}, Console(file=text, width=200)) == 0

@@ -158,24 +158,28 @@ def test_low_precision_runs_at_the_tensor_clock() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("power_w:", "watt:", "devices/one.yaml: power_w: Field required"),
+        ("power_w:", "watt:", "datasheets/one.yaml: power_w: Field required"),
         ("name: ", "colour: red\nname: ", "colour: unknown key; there is match, compute_capability"),
         (
             "{value: 132, source",
             "{value: 132, origin: x, source",
             "sm_count.origin: unknown key; there is value, source, note",
         ),
-        ("value: 132,", "value: '132',", "devices/one.yaml: sm_count.value: Input should be a valid integer"),
+        (
+            "value: 132,",
+            "value: '132',",
+            "datasheets/one.yaml: sm_count.value: Input should be a valid integer",
+        ),
         ("value: 132,", "value: -1,", "sm_count.value: Input should be greater than 0"),
         ("989.4e+12", "989.4e12", "matrix.float16.flop_per_s: Input should be a valid number"),
-        ("float16: {fma", "half: {fma", "devices/one.yaml: matrix.half"),
+        ("float16: {fma", "half: {fma", "datasheets/one.yaml: matrix.half"),
         ("value: 132, source: whitepaper", "value: 132, source: hearsay", "source 'hearsay' is not among"),
         (
             "{value: 700, source: whitepaper}",
             "{value: null, source: whitepaper}",
-            "devices/one.yaml: power_w: a value of null needs a note",
+            "datasheets/one.yaml: power_w: a value of null needs a note",
         ),
-        ("name: ", "name: [", "devices/one.yaml:"),
+        ("name: ", "name: [", "datasheets/one.yaml:"),
     ],
 )
 def test_a_mistake_in_a_file_is_one_sentence(tmp_path: Path, old: str, new: str, complaint: str) -> None:

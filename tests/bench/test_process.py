@@ -42,11 +42,11 @@ LONG_S = 300.0
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Path:
     """A folder to start workers in."""
-    (tmp_path / "bench" / "measure").mkdir(parents=True)
-    for package in ("bench", "bench/measure"):
+    (tmp_path / "bench" / "worker").mkdir(parents=True)
+    for package in ("bench", "bench/worker"):
         (tmp_path / package / "__init__.py").write_text("")
-    shutil.copy(ROOT / "bench" / "measure" / "lifeline.py", tmp_path / "bench" / "measure")
-    (tmp_path / "bench" / "measure" / "worker.py").write_text(STAND_IN)
+    shutil.copy(ROOT / "bench" / "worker" / "lifeline.py", tmp_path / "bench" / "worker")
+    (tmp_path / "bench" / "worker" / "__main__.py").write_text(STAND_IN)
     return tmp_path
 
 

@@ -131,12 +131,13 @@ esac
 
 def make(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """`make` in a folder with the Makefile and what it starts."""
-    (folder / "bench").mkdir()
+    (folder / "bench" / "environment").mkdir(parents=True)
     names = (
         "Makefile",
         "pyproject.toml",
         "constraints.txt",
         "bench/__init__.py",
+        "bench/environment/__init__.py",
         "bench/environment/dependencies.py",
     )
     for name in names:

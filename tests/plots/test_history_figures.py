@@ -150,8 +150,8 @@ def test_a_members_figure_tells_the_step_of_its_class(quiet: History) -> None:
     rows = rows_of(quiet, "gemm", "triton")
     one = Step("class", "gemm triton", 1, 20, 21, None, None, np.log(1.1), HALF, tuple(rows[1:]))
     view = seen(judged(quiet, [one]))
-    marks = {row: [m.text for m in marks.step_marks(view, "series", row)] for row in rows}
-    assert marks[rows[0]] == [] and marks[rows[1]] == ["class SLOWER +10.0 %, open"]
+    texts = {row: [m.text for m in marks.step_marks(view, "series", row)] for row in rows}
+    assert texts[rows[0]] == [] and texts[rows[1]] == ["class SLOWER +10.0 %, open"]
 
 
 def test_a_step_from_before_the_nights_shown_is_told_if_it_reaches_them(quiet: History) -> None:
