@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 FLOORS = [
-    {"bench.spec"},
+    {"bench.spec", "bench.errors"},
     {"bench.environment", "bench.sweep", "bench.device", "bench.sampling"},
     {"bench.store"},
     {"bench.model", "bench.worker"},
