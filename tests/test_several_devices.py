@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 
 PRETEND = """\
 import dataclasses, sys, pytest
-from bench import plugin
+from bench.runner import run
 from bench.device.detect import detect
 
 def pretended(wanted):
@@ -25,7 +25,7 @@ def pretended(wanted):
     cpu = dataclasses.replace(detect("cpu"), cache_byte=1 << 20)
     return [dataclasses.replace(cpu, index=i, id=f"id{i}") for i in range(2)]
 
-plugin.chosen = pretended
+run.chosen = pretended
 sys.exit(pytest.main(sys.argv[1:]))
 """
 SWEEP = """\

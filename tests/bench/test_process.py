@@ -312,7 +312,7 @@ def test_the_worker_dies_with_its_parent_in_the_middle_of_a_kernel(stand_in: Pat
     os.mkfifo(fifo)
     do = f"os.close(os.open({str(fifo)!r}, os.O_WRONLY))\nwhile True: pass"
     program = (
-        "from pathlib import Path; from bench.measure import process;"
+        "from pathlib import Path; from bench.runner import worker_process as process;"
         f"process.ROOT = Path({str(stand_in)!r});"
         "worker = process.Worker('cpu', 1, 1); print(worker.pid, flush=True);"
         f"worker.ask({{'do': {do!r}}}, {LONG_S})"
