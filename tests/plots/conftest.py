@@ -11,5 +11,5 @@ from plots.base import saving
 
 @pytest.fixture(autouse=True, scope="session")
 def _saved_in_this_process() -> None:
-    """Starting processes to save a handful of figures takes longer than saving them; test_saving.py does it."""
+    """Starting processes takes longer than saving a few figures; test_saving.py starts some."""
     saving.ALONE = sys.maxsize
