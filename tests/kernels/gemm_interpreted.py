@@ -4,7 +4,7 @@ Needs its own process, because interpreting and compiling exclude each other:
 
     TRITON_INTERPRET=1 python -m pytest tests/kernels/gemm_interpreted.py
 
-test_gemm.py starts it; its name keeps it out of an ordinary run.
+test_gemm_kernels.py starts it; its name keeps it out of an ordinary run.
 """
 
 import math
@@ -24,7 +24,8 @@ from kernels.gemm.operands import Operands, new_output, operands
 from kernels.gemm.operator import OPERATOR, tolerance
 from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.tiles import Tile
-from tests.kernels.gemm_cases import bits, gaps, storage
+from tests.drawing import covering, drawn
+from tests.kernels.gemm_cases import KINDS, bits, gaps, storage
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, watched
 from tests.kernels.tensors import uniform, used
@@ -47,6 +48,8 @@ STRADDLING = [
     for dtype in ("bfloat16", "float32")
 ]
 
+LARGE = [problem for problem in OPERATOR.examples if problem.m > 64 or problem.n > 64]
+
 
 def multiplied(problem: Gemm, tile: Tile, seed: int, programs: int | None = None) -> tuple[float, Watch]:
     """The share of the tolerance that D uses, computed into poison, and what the kernel touched."""
@@ -66,8 +69,8 @@ def multiplied(problem: Gemm, tile: Tile, seed: int, programs: int | None = None
 @pytest.mark.parametrize(
     "problem, tile",
     [
-        *((problem, SMALL) for problem in [*OPERATOR.examples, *STRADDLING]),
-        *((problem, REAL) for problem in OPERATOR.examples if problem.m > 64 or problem.n > 64),
+        *((problem, SMALL) for problem in covering([*OPERATOR.examples, *STRADDLING], "pointer", *KINDS)),
+        *((problem, REAL) for problem in drawn(LARGE, 2, "pointer, large tile")),
     ],
     ids=str,
 )
@@ -84,7 +87,7 @@ def test_right_in_bounds_and_each_element_written_once(problem: Gemm, tile: Tile
     assert watch.atomics.byte == 0
 
 
-@pytest.mark.parametrize("dtype", ["float16", "tf32", "float64"])
+@pytest.mark.parametrize("dtype", drawn(["float16", "tf32", "float64"], 1, "pointer, bias"))
 def test_a_bias_is_added_to_every_row(dtype: Dtype, seed: int) -> None:
     """As a linear layer asks: c is one row, read once a tile."""
     problem = Gemm(m=67, n=45, k=33, layout="TN", dtype=dtype)

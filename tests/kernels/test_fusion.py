@@ -12,7 +12,6 @@ from kernels.fusion.operands import operands
 from kernels.fusion.operator import OPERATOR, excerpt
 from kernels.fusion.problem import EPSILON, Chain, Fusion
 from kernels.fusion.rounding import tolerance
-from tests.kernels.processes import compiled, interpreted
 from tests.kernels.tensors import TORCH_TYPE, uniform
 
 CHAINS: tuple[Chain, ...] = get_args(Chain)
@@ -38,16 +37,6 @@ def error(problem: Fusion, inputs: Tensors, outputs: torch.Tensor | Tensors) -> 
         float((one.double() - right).abs().max() / right.abs().max())
         for one, right in zip(got, want, strict=True)
     )
-
-
-def test_triton_kernels_interpreted() -> None:
-    pytest.importorskip("triton")
-    interpreted("tests/kernels/fusion_interpreted.py")
-
-
-def test_triton_kernels_compiled_for_every_architecture() -> None:
-    pytest.importorskip("triton")
-    compiled("tests.kernels.fusion_compiled")
 
 
 def test_operator_binds_every_declared_name() -> None:

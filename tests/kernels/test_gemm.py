@@ -10,18 +10,7 @@ from kernels.gemm.operands import factors
 from kernels.gemm.operator import OPERATOR, excerpt, tolerance
 from kernels.gemm.problem import INT8_LARGEST_K, Gemm, Layout
 from tests.kernels.gemm_cases import error
-from tests.kernels.processes import compiled, interpreted
 from tests.kernels.tensors import TORCH_TYPE, uniform, used
-
-
-def test_triton_kernel_interpreted() -> None:
-    pytest.importorskip("triton")
-    interpreted("tests/kernels/gemm_interpreted.py")
-
-
-def test_triton_kernel_compiled_for_every_architecture() -> None:
-    pytest.importorskip("triton")
-    compiled("tests.kernels.gemm_pointer_compiled", "--sample")
 
 
 def test_operator_binds_every_declared_name() -> None:

@@ -14,20 +14,9 @@ from kernels.gemm.problem import Gemm
 from kernels.linear import operator as linear
 from kernels.linear.operator import OPERATOR, excerpt, tolerance
 from kernels.linear.problem import Direction, Linear
-from tests.kernels.processes import compiled, interpreted
 from tests.kernels.tensors import uniform, used
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
-
-
-def test_triton_kernels_interpreted() -> None:
-    pytest.importorskip("triton")
-    interpreted("tests/kernels/linear_interpreted.py")
-
-
-def test_triton_kernels_compiled_for_every_architecture() -> None:
-    pytest.importorskip("triton")
-    compiled("tests.kernels.linear_compiled")
 
 
 def test_operator_binds_every_declared_name() -> None:
