@@ -8,7 +8,6 @@ from kernels.batchnorm import operator as batchnorm
 from kernels.batchnorm.operator import OPERATOR, checked_channels, excerpt
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from tests.kernels.batchnorm_cases import DIRECTIONS, LAYOUTS, as_tuple, given, make
-from tests.kernels.processes import compiled, interpreted
 from tests.kernels.tensors import relative_error, used
 
 LARGER = [
@@ -17,16 +16,6 @@ LARGER = [
     for layout in LAYOUTS
     for dtype in ("float16", "bfloat16", "float32")
 ]
-
-
-def test_triton_kernels_interpreted() -> None:
-    pytest.importorskip("triton")
-    interpreted("tests/kernels/batchnorm_interpreted.py")
-
-
-def test_triton_kernels_compiled_for_every_architecture() -> None:
-    pytest.importorskip("triton")
-    compiled("tests.kernels.batchnorm_compiled")
 
 
 def test_operator_binds_every_declared_name() -> None:

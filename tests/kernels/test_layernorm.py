@@ -10,18 +10,7 @@ from kernels import operator
 from kernels.layernorm.operator import OPERATOR, aten, excerpt, tolerance
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.tiles import alignment, whole_rows
-from tests.kernels.processes import compiled, interpreted
 from tests.kernels.tensors import FLOATS, TORCH_TYPE, relative_error, uniform, used
-
-
-def test_triton_kernels_interpreted() -> None:
-    pytest.importorskip("triton")
-    interpreted("tests/kernels/layernorm_interpreted.py")
-
-
-def test_triton_kernels_compiled_for_every_architecture() -> None:
-    pytest.importorskip("triton")
-    compiled("tests.kernels.layernorm_compiled")
 
 
 def test_operator_binds_every_declared_name() -> None:

@@ -13,18 +13,7 @@ from kernels.pooling.operator import OPERATOR, codes, excerpt, indices_of
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from kernels.pooling.rounding import tolerance
 from tests.kernels.pooling_cases import error, taps
-from tests.kernels.processes import compiled, interpreted
 from tests.kernels.tensors import relative_error, uniform
-
-
-def test_triton_kernels_interpreted() -> None:
-    pytest.importorskip("triton")
-    interpreted("tests/kernels/pooling_interpreted.py")
-
-
-def test_triton_kernels_compiled_for_every_architecture() -> None:
-    pytest.importorskip("triton")
-    compiled("tests.kernels.pooling_compiled")
 
 
 def test_operator_binds_every_declared_name() -> None:

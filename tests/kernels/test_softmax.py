@@ -7,18 +7,7 @@ from bench.spec import Dtype
 from kernels import operator
 from kernels.softmax.operator import OPERATOR, aten, excerpt, tolerance
 from kernels.softmax.problem import Softmax
-from tests.kernels.processes import compiled, interpreted
 from tests.kernels.tensors import FLOATS, TORCH_TYPE, relative_error, uniform
-
-
-def test_triton_kernels_interpreted() -> None:
-    pytest.importorskip("triton")
-    interpreted("tests/kernels/softmax_interpreted.py")
-
-
-def test_triton_kernels_compiled_for_every_architecture() -> None:
-    pytest.importorskip("triton")
-    compiled("tests.kernels.softmax_compiled")
 
 
 def test_operator_binds_every_declared_name() -> None:
