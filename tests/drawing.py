@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 SEED = "ROOFBENCH_SEED"
@@ -30,5 +30,26 @@ def drawn(cases: Sequence[Case], count: int, of: str) -> list[Case]:
     """
     if is_deep() or count >= len(cases):
         return list(cases)
-    chance = random.Random(f"{os.environ.get(SEED, '')} {of}")
-    return [cases[index] for index in sorted(chance.sample(range(len(cases)), count))]
+    return [cases[index] for index in sorted(_chance(of).sample(range(len(cases)), count))]
+
+
+def covering(cases: Sequence[Case], of: str, *properties: Callable[[Case], Hashable]) -> list[Case]:
+    """A few cases by the run's seed, in their order, that have every value of every property between them.
+
+    So whatever the seed, a run meets each size, each data type, each layout. All cases in a deep run. `of` is
+    what `drawn` takes.
+    """
+    if is_deep():
+        return list(cases)
+    values = [{(place, value(case)) for place, value in enumerate(properties)} for case in cases]
+    missing = set().union(*values)
+    kept = []
+    for index in _chance(of).sample(range(len(cases)), len(cases)):
+        if values[index] & missing:
+            kept.append(index)
+            missing -= values[index]
+    return [cases[index] for index in sorted(kept)]
+
+
+def _chance(of: str) -> random.Random:
+    return random.Random(f"{os.environ.get(SEED, '')} {of}")

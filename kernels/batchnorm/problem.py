@@ -158,14 +158,10 @@ class BatchNorm(Problem):
 
     def byte_again(self, implementation: str) -> int:
         """The second reading of x, backward of x and dy: what a cache may save."""
-        if implementation in _ONE_READ or (implementation == "cudnn" and self._is_persistent_in_torch):
+        # For NHWC torch asks for the persistent mode, though not in inference, which reads nothing again.
+        if implementation in _ONE_READ or (implementation == "cudnn" and self.layout == "NHWC"):
             return 0
         return _READ_AGAIN[self.direction] * self.elements * self.item_byte
-
-    @property
-    def _is_persistent_in_torch(self) -> bool:
-        # torch asks cuDNN for the persistent mode for channels_last tensors, forward and backward.
-        return self.layout == "NHWC" and self.direction != "inference"
 
     def refusal(self, implementation: str) -> str:
         """triton's two kernels count a channel in 32 bits; triton-persistent has to hold it in registers."""

@@ -4,7 +4,7 @@ Needs its own process, because interpreting and compiling exclude each other:
 
     TRITON_INTERPRET=1 python -m pytest tests/kernels/activations_interpreted.py
 
-test_activations.py starts it; its name keeps it out of an ordinary run.
+test_memory_limited.py starts it; its name keeps it out of an ordinary run.
 """
 
 import itertools
@@ -24,6 +24,7 @@ from kernels.activations import elementwise
 from kernels.activations.elementwise import CANDIDATES, Tile, launch_with
 from kernels.activations.operator import OPERATOR, aten, inputs, reference, tolerance
 from kernels.activations.problem import Activation, Direction, Function
+from tests.drawing import covering
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import TORCH_TYPE, uniform
@@ -48,6 +49,15 @@ STRADDLING = [
 ]
 
 
+def few() -> list[Activation]:
+    """Every function in both directions and every data type at some example, every number of elements."""
+    examples = covering(
+        OURS, "interpreted activations", lambda p: (p.function, p.direction), lambda p: (p.elements, p.dtype)
+    )
+    straddling = covering(STRADDLING, "straddling activations", lambda p: p.n, lambda p: p.direction)
+    return [*examples, *straddling]
+
+
 def run(problem: Activation, tensors: tuple[torch.Tensor, ...], tile: Tile) -> tuple[torch.Tensor, Watch]:
     """The result, computed into a tensor of NaN, and what the kernel touched."""
     with repaired(), watched() as watch:
@@ -67,7 +77,7 @@ def error(problem: Activation, tensors: tuple[torch.Tensor, ...], result: torch.
 
 
 @pytest.mark.parametrize("tile", [SMALL, Tile(2048, 4)], ids=str)
-@pytest.mark.parametrize("problem", [*OURS, *STRADDLING], ids=str)
+@pytest.mark.parametrize("problem", few(), ids=str)
 def test_right_in_bounds_and_each_element_once(problem: Activation, tile: Tile, seed: int) -> None:
     """At every example, with tiny blocks and with real ones; NaN means an element never written."""
     tensors = inputs(problem, uniform(problem, seed))

@@ -2,7 +2,7 @@
 
     TRITON_INTERPRET=1 python -m pytest tests/kernels/batchnorm_interpreted.py
 
-test_batchnorm.py starts it; its name keeps it out of an ordinary run.
+test_memory_limited.py starts it; its name keeps it out of an ordinary run.
 """
 
 import math
@@ -17,6 +17,7 @@ from kernels.batchnorm import nchw, nhwc, persistent, two_pass
 from kernels.batchnorm.operator import OPERATOR
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.two_pass import Tile
+from tests.drawing import covering
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import uniform, used
@@ -34,8 +35,11 @@ DTYPES = ("float16", "bfloat16", "float32")
 
 
 def problems(*directions: str) -> list[BatchNorm]:
-    """Every size in both layouts and these directions, types taking turns."""
-    return [
+    """Every size, every layout in each of these directions, every type; a deep run has every combination.
+
+    Types take turns.
+    """
+    every = [
         BatchNorm.model_validate(
             dict(direction=way, n=n, c=c, h=h, w=w, layout=layout, dtype=DTYPES[(i + j + k) % 3])
         )
@@ -43,6 +47,13 @@ def problems(*directions: str) -> list[BatchNorm]:
         for j, layout in enumerate(LAYOUTS)
         for k, way in enumerate(directions)
     ]
+    return covering(
+        every,
+        f"interpreted batchnorm {directions}",
+        lambda p: (p.n, p.c, p.h, p.w),
+        lambda p: (p.layout, p.direction),
+        lambda p: p.dtype,
+    )
 
 
 @dataclass

@@ -76,6 +76,7 @@ CUDA = {
 }
 SCALAR = {68: 0, 70: 1, 72: 10, 77: 0}
 """The one type of alpha and beta that goes with each type of computation here."""
+EPILOGUE_BIAS = 4
 HANDLE = 4711
 _ALGO = np.dtype([("data_", "<u8", (8,))])
 _RESULT = np.dtype(
@@ -265,7 +266,7 @@ class FakeCublasLt:
         if plus:  # else C may be anything, NaN too
             product = product + plus * self._matrix(c, of_c, 0)
         into = self._view(d, of_d)
-        if known.get("EPILOGUE", 1) == 4:
+        if known.get("EPILOGUE", 1) == EPILOGUE_BIAS:
             bias = _memory(known["BIAS_POINTER"], into.shape[0], into.dtype)
             product = product + bias.double()[:, None]
         into.copy_(product)

@@ -1,12 +1,14 @@
 """What the fused chains compile to: every block that the tuner may try, aligned and not.
 
     python -m tests.kernels.fusion_compiled
+    python -m tests.kernels.fusion_compiled --drawn    one of each kernel, by the seed of the tests' run
 
 Prints the table; exit code 1 on a fault. Needs no GPU; must run without TRITON_INTERPRET.
 """
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 import triton
@@ -15,6 +17,7 @@ from bench.spec import Dtype
 from kernels.fusion import norm, stream
 from kernels.fusion.operands import Operands
 from kernels.fusion.problem import Chain, Fusion
+from tests.drawing import covering
 from tests.kernels.compiled import pointer
 from tests.kernels.streaming import CAPABILITIES, Variant, everywhere, main
 
@@ -125,5 +128,12 @@ def variants() -> Iterator[Variant]:
     yield normalized("bias-residual-layernorm", "float16", norm.candidates(16383)[0], 16383, (70,))
 
 
+def few() -> list[Variant]:
+    """One of each kernel for one architecture; all in a deep run."""
+    each = [replace(variant, capabilities=(at,)) for variant in variants() for at in variant.capabilities]
+    return covering(each, "compiled fused chains", lambda variant: variant.kernel is norm.chain)
+
+
 if __name__ == "__main__":
-    sys.exit(1 if main(everywhere(variants()) if "--all" in sys.argv[1:] else variants()) else 0)
+    listed = everywhere(variants()) if "--all" in sys.argv[1:] else variants()
+    sys.exit(1 if main(few() if "--drawn" in sys.argv[1:] else listed) else 0)

@@ -4,10 +4,11 @@ Needs its own process, because interpreting and compiling exclude each other:
 
     TRITON_INTERPRET=1 python -m pytest tests/kernels/fusion_interpreted.py
 
-test_fusion.py starts it; its name keeps it out of an ordinary run.
+test_gemm_kernels.py starts it; its name keeps it out of an ordinary run.
 """
 
 import math
+from operator import attrgetter
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from kernels.fusion.operands import Operands, operands
 from kernels.fusion.operator import OPERATOR, chain, tolerance
 from kernels.fusion.problem import EPSILON, Fusion
 from kernels.fusion.stream import Block
+from tests.drawing import covering, drawn
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import uniform
@@ -40,6 +42,8 @@ STRADDLING = [
     for rows, length in STRADDLING_SIZES
     for chain, dtype in (("bias-gelu", "bfloat16"), ("bias-residual", "float32"), ("residual", "float16"))
 ]
+
+KINDS = (attrgetter("rows", "length"), attrgetter("chain"), attrgetter("dtype"))
 
 
 def run(
@@ -95,7 +99,7 @@ def check(problem: Fusion, configuration: Block | norm.Rows, seed: int, programs
     assert all(torch.equal(one, other) for one, other in zip(outputs, again, strict=True))
 
 
-@pytest.mark.parametrize("problem", [*STREAMS, *STRADDLING], ids=str)
+@pytest.mark.parametrize("problem", covering([*STREAMS, *STRADDLING], "stream", *KINDS), ids=str)
 def test_stream_is_right_in_bounds_and_writes_each_element_once(problem: Fusion, seed: int) -> None:
     """At every example, with a block of the tuner's; small ones in many tiny blocks too."""
     check(problem, stream.CANDIDATES[0], seed, programs=0)
@@ -103,14 +107,14 @@ def test_stream_is_right_in_bounds_and_writes_each_element_once(problem: Fusion,
         check(problem, TINY, seed, programs=0)
 
 
-@pytest.mark.parametrize("block", stream.CANDIDATES, ids=str)
+@pytest.mark.parametrize("block", drawn(stream.CANDIDATES, 1, "blocks"), ids=str)
 def test_stream_of_several_blocks(block: Block, seed: int) -> None:
     """Each of the tuner's blocks, in problems of several of them: aligned, and with a ragged end."""
     for rows, length in ((5, 2056), (5, 1999)):
         check(Fusion(chain="bias-residual", rows=rows, length=length, dtype="float16"), block, seed, 0)
 
 
-@pytest.mark.parametrize("problem", NORMS, ids=str)
+@pytest.mark.parametrize("problem", covering(NORMS, "norm", *KINDS), ids=str)
 def test_norm_is_right_in_bounds_and_writes_each_element_once(problem: Fusion, seed: int) -> None:
     """At every example, with one row a program and with more rows a program than there are."""
     for rows in norm.candidates(problem.length):
@@ -208,11 +212,11 @@ def test_norm_of_a_constant_row_is_the_shift() -> None:
     agree(y, functional.layer_norm(h, (256,), torch.ones(256), shift, EPSILON))
 
 
-@pytest.mark.parametrize(
-    "rows, length",
-    # Beyond 2^31 elements, aligned and not; 2^31 - 8, which 32 bits still hold.
-    [(32769, 65536), (65537, 65537), (16383, 131080)],
-)
+# Beyond 2^31 elements, aligned and not; 2^31 - 8, which 32 bits still hold.
+FAR = [(32769, 65536), (65537, 65537), (16383, 131080)]
+
+
+@pytest.mark.parametrize("rows, length", drawn(FAR, 1, "far end"))
 def test_stream_at_the_far_end_of_a_large_tensor(rows: int, length: int, seed: int) -> None:
     """The last two blocks, of which one ends with the tensor; what lies before is never touched."""
     problem = Fusion(chain="bias-residual", rows=rows, length=length, dtype="float16")

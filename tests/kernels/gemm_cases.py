@@ -1,11 +1,15 @@
 """What the GEMM tests have in common: the check of a result against the reference."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import torch
 
 from kernels.gemm.operator import OPERATOR
 from kernels.gemm.problem import Gemm
+
+KINDS = tuple(attrgetter(*names) for names in (("m", "n", "k"), ("layout",), ("dtype",), ("beta", "pitch")))
+"""Properties of a problem of which every run of the tests meets every value (tests/drawing.py)."""
 
 
 def error(problem: Gemm, inputs: Sequence[torch.Tensor], c: torch.Tensor) -> float:

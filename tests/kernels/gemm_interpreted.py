@@ -4,7 +4,7 @@ Needs its own process, because interpreting and compiling exclude each other:
 
     TRITON_INTERPRET=1 python -m pytest tests/kernels/gemm_interpreted.py
 
-test_gemm.py starts it; its name keeps it out of an ordinary run.
+test_gemm_kernels.py starts it; its name keeps it out of an ordinary run.
 """
 
 import math
@@ -24,7 +24,8 @@ from kernels.gemm.operands import Operands, new_output, operands
 from kernels.gemm.operator import OPERATOR, tolerance
 from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.tiles import Tile
-from tests.kernels.gemm_cases import bits, gaps, storage
+from tests.drawing import covering, drawn
+from tests.kernels.gemm_cases import KINDS, bits, gaps, storage
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, watched
 from tests.kernels.tensors import uniform, used
@@ -47,18 +48,17 @@ STRADDLING = [
     for dtype in ("bfloat16", "float32")
 ]
 
+LARGE = [problem for problem in OPERATOR.examples if problem.m > 64 or problem.n > 64]
 
-def multiplied(problem: Gemm, tile: Tile, seed: int, programs: int | None = None) -> tuple[float, Watch]:
+
+def multiplied(problem: Gemm, tile: Tile, seed: int) -> tuple[float, Watch]:
     """The share of the tolerance that D uses, computed into poison, and what the kernel touched."""
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
     of = operands(problem, *inputs)
     poison((whole := storage(of.d),))
     before = whole.clone()
     with repaired(), watched() as watch:
-        if programs is None:
-            pointer.launch(of, tile, sm_count=3).call()
-        else:
-            pointer.multiply[(programs,)](**pointer._arguments(of, tile))
+        pointer.launch(of, tile, sm_count=3).call()
     assert torch.equal(bits(gaps(whole, problem)), bits(gaps(before, problem)))  # what lies between rows
     return used(OPERATOR, "triton-pointer", problem, inputs, (of.d,)), watch
 
@@ -66,8 +66,8 @@ def multiplied(problem: Gemm, tile: Tile, seed: int, programs: int | None = None
 @pytest.mark.parametrize(
     "problem, tile",
     [
-        *((problem, SMALL) for problem in [*OPERATOR.examples, *STRADDLING]),
-        *((problem, REAL) for problem in OPERATOR.examples if problem.m > 64 or problem.n > 64),
+        *((problem, SMALL) for problem in covering([*OPERATOR.examples, *STRADDLING], "pointer", *KINDS)),
+        *((problem, REAL) for problem in drawn(LARGE, 2, "pointer, large tile")),
     ],
     ids=str,
 )
@@ -84,7 +84,7 @@ def test_right_in_bounds_and_each_element_written_once(problem: Gemm, tile: Tile
     assert watch.atomics.byte == 0
 
 
-@pytest.mark.parametrize("dtype", ["float16", "tf32", "float64"])
+@pytest.mark.parametrize("dtype", drawn(["float16", "tf32", "float64"], 1, "pointer, bias"))
 def test_a_bias_is_added_to_every_row(dtype: Dtype, seed: int) -> None:
     """As a linear layer asks: c is one row, read once a tile."""
     problem = Gemm(m=67, n=45, k=33, layout="TN", dtype=dtype)
@@ -100,10 +100,15 @@ def test_a_bias_is_added_to_every_row(dtype: Dtype, seed: int) -> None:
 
 
 def test_an_element_never_written_is_found(seed: int) -> None:
-    """One program too few leaves NaN."""
+    """A row too few leaves poison."""
     problem = Gemm(m=64, n=64, k=8, dtype="float32")
-    share, _ = multiplied(problem, SMALL, seed, programs=pointer.grid(problem, SMALL)[0] - 1)
-    assert math.isinf(share)
+    a, b = OPERATOR.inputs(problem, uniform(problem, seed))
+    poison((d := new_output(problem, a),))
+    smaller = problem.model_copy(update={"n": 63})
+    with repaired():
+        pointer.launch(Operands(smaller, a, b[:63], d[:63]), SMALL, sm_count=3).call()
+    assert math.isinf(used(OPERATOR, "triton-pointer", problem, (a, b), (d,)))
+    assert used(OPERATOR, "triton-pointer", smaller, (a, b[:63]), (d[:63],)) <= 1
 
 
 def test_rows_beyond_2_to_the_31_elements_are_reached(seed: int) -> None:

@@ -1,7 +1,8 @@
 """Every tile of the kernels that share out tiles, compiled for every architecture and held to its promises.
 
-    python -m tests.kernels.gemm_parts_compiled          what the tests compile, as a table
-    python -m tests.kernels.gemm_parts_compiled --all    every layout and side: half an hour on two cores
+    python -m tests.kernels.gemm_parts_compiled            a sample of all forms, as a table
+    python -m tests.kernels.gemm_parts_compiled --drawn    a few of it, by the seed of the tests' run
+    python -m tests.kernels.gemm_parts_compiled --all      every layout and side: half an hour on two cores
 
 Exit code 1 on a fault. Promises: nothing spilled, shared memory within the limit, the architecture's matrix
 instruction used, operands moved 16 bytes at a time or in bulk wherever rows allow, and around each arrival a
@@ -14,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +29,7 @@ from kernels.gemm.parts import workspace
 from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.stream_k import Streams
 from kernels.gemm.tiles import Tile
+from tests.drawing import covering
 from tests.kernels.compiled import SHARED_LIMIT_BYTE, Built, build
 from tests.kernels.tensors import TORCH_TYPE
 
@@ -43,7 +46,7 @@ TRITON_NAME = {
     torch.int32: "i32",
 }
 SAMPLE = 29
-"""Of so many forms the tests compile one. A prime, so that the sample follows no property of the list."""
+"""Of so many forms one is in the sample. A prime, so that the sample follows no property of the list."""
 UNITS = ("HMMA", "HGMMA", "UTCHMMA", "QMMA", "QGMMA", "UTCQMMA", "IMMA", "IGMMA", "DMMA", "FFMA", "DFMA")
 
 
@@ -211,8 +214,11 @@ def _compiled(case: Case) -> Built | str:
         return f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200]}"
 
 
-def main(cases: list[Case]) -> int:
+def main(everything: bool, few: bool) -> int:
     """Print the table; the number of faults."""
+    cases = list(every() if everything else chosen())
+    if few:
+        cases = covering(cases, "compiled in parts", attrgetter("kernel"))
     bad = 0
     print(f"{'variant':8} {'sm':4} {'problem':55} {'configuration':30}regs  shared spills  arithmetic")
     with ThreadPoolExecutor(2) as pool:
@@ -234,4 +240,4 @@ def main(cases: list[Case]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main(list(every() if "--all" in sys.argv[1:] else chosen())) else 0)
+    sys.exit(1 if main("--all" in sys.argv[1:], "--drawn" in sys.argv[1:]) else 0)

@@ -4,17 +4,19 @@ Needs its own process, because interpreting and compiling exclude each other:
 
     TRITON_INTERPRET=1 python -m pytest tests/kernels/gemm_parts_interpreted.py
 
-test_gemm_parts.py starts it; its name keeps it out of an ordinary run. The interpreter runs one program after
-the other, so a kernel that waits would hang, and any order of arrival can be asked for.
+test_gemm_kernels.py starts it; its name keeps it out of an ordinary run. The interpreter runs one program
+after the other, so a kernel that waits would hang, and any order of arrival can be asked for.
 """
 
+import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from gc import collect
+from operator import itemgetter
 from typing import Any, Literal
 from unittest.mock import patch
 from weakref import ref
@@ -31,7 +33,8 @@ from kernels.gemm.parts import FAN, Share, Workspace, sum_byte, workspace
 from kernels.gemm.problem import SKINNY, Gemm, Layout
 from kernels.gemm.stream_k import Streams
 from kernels.gemm.tiles import Tile
-from tests.kernels.gemm_cases import error
+from tests.drawing import covering, drawn
+from tests.kernels.gemm_cases import KINDS, error
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, watched
 from tests.kernels.tensors import uniform
@@ -166,10 +169,15 @@ WAYS = (
 )
 
 
+EXAMPLES = [(problem, WAYS[i % len(WAYS)]) for i, problem in enumerate(OPERATOR.examples[::3])]
+
+
+def of_problem(value: Callable[[Gemm], Hashable]) -> Callable[[tuple[Gemm, Way]], Hashable]:
+    return lambda case: value(case[0])
+
+
 @pytest.mark.parametrize(
-    "problem, way",
-    [(one, WAYS[i % len(WAYS)]) for i, one in enumerate(OPERATOR.examples[::3])],
-    ids=str,
+    "problem, way", covering(EXAMPLES, "parts", *map(of_problem, KINDS), itemgetter(1)), ids=str
 )
 def test_right_at_the_examples(problem: Gemm, way: Way, seed: int) -> None:
     """Every third, so that all types meet all layouts, addends and pitches; the five ways take turns."""
@@ -203,7 +211,11 @@ AWKWARD = [
 ]
 
 
-@pytest.mark.parametrize("problem, way", AWKWARD, ids=str)
+BY_KERNEL = [[case for case in AWKWARD if case[1].kernel == kernel] for kernel in ("split-k", "stream-k")]
+FEW = [case for cases in BY_KERNEL for case in drawn(cases, 2, f"steps of {cases[0][1].kernel}")]
+
+
+@pytest.mark.parametrize("problem, way", FEW, ids=str)
 def test_every_step_is_done_once(problem: Gemm, way: Way, seed: int) -> None:
     """Operands are read by pointer.py's formula, steps shared out evenly, parts written once."""
     tile = way.tile
@@ -229,7 +241,9 @@ def test_every_step_is_done_once(problem: Gemm, way: Way, seed: int) -> None:
         assert not parts.byte
 
 
-@pytest.mark.parametrize("problem, way", [one for one in AWKWARD if 1 < one[1].count < 60], ids=str)
+@pytest.mark.parametrize(
+    "problem, way", drawn([case for case in AWKWARD if 1 < case[1].count < 60], 2, "orders"), ids=str
+)
 def test_same_bits_whatever_the_order_of_programs(problem: Gemm, way: Way, seed: int) -> None:
     """By the same launch again, in two random orders."""
     with repaired(), poisoned() as rooms:
@@ -257,7 +271,7 @@ BULK = [
 ]
 
 
-@pytest.mark.parametrize("problem, programs", BULK, ids=str)
+@pytest.mark.parametrize("problem, programs", drawn(BULK, 1, "stream-k in bulk"), ids=str)
 def test_stream_k_by_bulk_copies(problem: Gemm, programs: int, seed: int) -> None:
     """Right, with K ragged too; what lies beyond a tensor is not read."""
     for on_host in (True, False):
@@ -265,9 +279,14 @@ def test_stream_k_by_bulk_copies(problem: Gemm, programs: int, seed: int) -> Non
             check(problem, Way("stream-k-bulk", SMALL, programs), seed)
 
 
-@pytest.mark.parametrize("kernel", ["split-k", "stream-k"])
-@pytest.mark.parametrize("count", [1, 4])
-@pytest.mark.parametrize("dtype", ["float16", "float8_e4m3", "int8"])
+BIASED: list[tuple[str, int, Dtype]] = list(
+    itertools.product(("split-k", "stream-k"), (1, 4), ("float16", "float8_e4m3", "int8"))
+)
+
+
+@pytest.mark.parametrize(
+    "kernel, count, dtype", covering(BIASED, "bias of parts", *(itemgetter(place) for place in range(3)))
+)
 def test_a_bias_is_added_once(kernel: str, count: int, dtype: Dtype, seed: int) -> None:
     """A vector [m], to every row of D, whoever finishes the tile; scales first."""
     problem = _with(200, dtype=dtype)
@@ -306,7 +325,7 @@ SKINNY_CASES = [
 ]
 
 
-@pytest.mark.parametrize("problem", SKINNY_CASES, ids=str)
+@pytest.mark.parametrize("problem", covering(SKINNY_CASES, "skinny", *KINDS), ids=str)
 def test_skinny_reads_the_large_matrix_once(problem: Gemm, seed: int) -> None:
     """As the harness calls it, with the first configuration of a device of 6 multiprocessors."""
     share = skinny.candidates(problem, (9, 0), 6)[0]
@@ -331,7 +350,7 @@ def test_skinny_reads_the_large_matrix_once(problem: Gemm, seed: int) -> None:
 @pytest.mark.parametrize("kernel", ["split-k", "stream-k"])
 def test_launches_that_live_together_share_a_workspace(kernel: str, seed: int) -> None:
     """And still give what each gives alone. The launches alone keep it: it is gone with the last of them."""
-    problem, way = _with(333), Way(kernel, SMALL, 4)
+    problem, way = _with(130, m=20, n=9), Way(kernel, SMALL, 4)
     with repaired(), poisoned() as rooms:
         pairs = [new_problem(problem, seed + i) for i in range(2)]
         launches = [way.launch(pairs[0][1])]

@@ -1,9 +1,10 @@
 """Every tile that the pointer kernel may try, compiled for every architecture and held to its promises.
 
-    python -m tests.kernels.gemm_pointer_compiled            every tile in some forms; exit code 1 on a fault
-    python -m tests.kernels.gemm_pointer_compiled --sample   every seventh of them, as the tests do
+    python -m tests.kernels.gemm_pointer_compiled            every tile in some forms
+    python -m tests.kernels.gemm_pointer_compiled --drawn    a few of them, by the seed of the tests' run
     python -m tests.kernels.gemm_pointer_compiled --all      every layout, alignment and mask: half an hour
 
+Exit code 1 on a fault.
 Promises: nothing spilled (Triton 3.6 alone may put a little aside outside the walk along K), shared memory
 within the limit, the architecture's matrix instruction used, and 16-byte loads wherever rows allow them.
 Needs no GPU; must run without TRITON_INTERPRET. It says what the compiler made, not that it runs, nor how
@@ -14,6 +15,7 @@ import itertools
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 from typing import NamedTuple
 
 import triton
@@ -23,6 +25,7 @@ from bench.spec import ITEM_BYTE, Dtype
 from kernels.gemm import pointer
 from kernels.gemm.problem import FORCED_TILES, Gemm
 from kernels.gemm.tiles import Tile, forced, pointer_tiles
+from tests.drawing import covering
 from tests.kernels.compiled import SHARED_LIMIT_BYTE, Built, build
 from tests.kernels.compiled import pointer as pointer_to
 
@@ -186,9 +189,11 @@ def faults(case: Specialization, built: Built, spills: int = 0) -> list[str]:
     return found
 
 
-def main(everything: bool, sample: bool) -> int:
+def main(everything: bool, few: bool) -> int:
     """Print the table; the number of faults."""
-    cases = list(every() if everything else chosen())[:: 7 if sample else 1]
+    cases = list(every() if everything else chosen())
+    if few:
+        cases = covering(cases, "compiled for pointers", attrgetter("capability"))
     bad = 0
     print("variant dtype       layout addend align mask m x n x k          sm   regs  shared spills  kind")
     with ThreadPoolExecutor(2) as pool:
@@ -210,4 +215,4 @@ def main(everything: bool, sample: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main("--all" in sys.argv[1:], "--sample" in sys.argv[1:]) else 0)
+    sys.exit(1 if main("--all" in sys.argv[1:], "--drawn" in sys.argv[1:]) else 0)

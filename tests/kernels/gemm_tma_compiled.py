@@ -1,8 +1,10 @@
 """Every tile that the kernels by bulk copies may try, compiled and held to its promises.
 
-    python -m tests.kernels.gemm_tma_compiled          what the tests compile; exit code 1 on a fault
-    python -m tests.kernels.gemm_tma_compiled --all    every tile, type, layout, addend: an hour, two cores
+    python -m tests.kernels.gemm_tma_compiled            three tiles of each list
+    python -m tests.kernels.gemm_tma_compiled --drawn    a few of them, by the seed of the tests' run
+    python -m tests.kernels.gemm_tma_compiled --all      every tile, type, layout, addend: an hour, two cores
 
+Exit code 1 on a fault.
 Promises: nothing spilled, shared memory within the limit and within what tma_tiles.py computes, the
 architecture's matrix instruction used and no other, operands brought and D taken away by bulk copies and by
 nothing else, and no matrix operand from registers (ptxas before 13.1 can overwrite those too early). Of
@@ -14,6 +16,7 @@ import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 from typing import Any, NamedTuple, get_args
 
 import torch
@@ -23,6 +26,7 @@ from kernels.gemm import persistent, specialized, tma
 from kernels.gemm.operands import Operands, new_output
 from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.tma_tiles import shared_byte
+from tests.drawing import covering
 from tests.kernels.compiled import SHARED_LIMIT_BYTE, Built, build, pointer
 from tests.kernels.tensors import TORCH_TYPE
 
@@ -187,9 +191,11 @@ def _faults_of_specialization(case: Case, built: Built) -> list[str]:
     return found
 
 
-def main(everything: bool) -> int:
+def main(everything: bool, few: bool) -> int:
     """Print the table; the number of faults."""
     listed = list(every() if everything else chosen())
+    if few:
+        listed = covering(listed, "compiled for descriptors", attrgetter("variant"))
     bad = 0
     print("variant      dtype       layout add     tile                     sm   regs  shared spills  kind")
     with ThreadPoolExecutor(2) as pool:
@@ -208,4 +214,4 @@ def main(everything: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main("--all" in sys.argv[1:]) else 0)
+    sys.exit(1 if main("--all" in sys.argv[1:], "--drawn" in sys.argv[1:]) else 0)

@@ -4,10 +4,12 @@ Needs its own process, because interpreting and compiling exclude each other:
 
     TRITON_INTERPRET=1 python -m pytest tests/kernels/gemm_tma_interpreted.py
 
-test_gemm_tma.py starts it; its name keeps it out of an ordinary run.
+test_gemm_kernels.py starts it; its name keeps it out of an ordinary run.
 """
 
+import itertools
 import math
+from operator import itemgetter
 from typing import Any, get_args
 
 import numpy as np
@@ -24,7 +26,8 @@ from kernels.gemm.operator import OPERATOR, tolerance
 from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.specialized import Specialized
 from kernels.gemm.tiles import Tile
-from tests.kernels.gemm_cases import bits, gaps, storage
+from tests.drawing import covering, drawn
+from tests.kernels.gemm_cases import KINDS, bits, gaps, storage
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, watched
 from tests.kernels.tensors import uniform, used
@@ -52,14 +55,6 @@ STRADDLING = [
     if not (m == 1 and dtype in ("float16", "float8_e4m3"))  # a product too small for its type
 ]
 EXAMPLES = [one for one in OPERATOR.examples if one.dtype in TYPES and not one.refusal("triton-tma")]
-
-
-@pytest.fixture(params=["on the host", "by the kernel"])
-def on_host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Where descriptors are made."""
-    made: bool = request.param == "on the host"
-    monkeypatch.setattr(descriptors, "made_on_host", lambda: made)
-    return made
 
 
 def configured(variant: str, tile: Tile) -> Any:
@@ -100,47 +95,65 @@ def check(variant: str, problem: Gemm, tile: Tile, seed: int, sm_count: int = 3)
     assert watch.atomics.byte == 0
 
 
-@pytest.mark.parametrize("problem", [*EXAMPLES, *STRADDLING], ids=str)
+@pytest.mark.parametrize("problem", covering([*EXAMPLES, *STRADDLING], "tma", *KINDS), ids=str)
 def test_one_program_a_tile(problem: Gemm, seed: int) -> None:
     check("triton-tma", problem, SMALL, seed)
 
 
-@pytest.mark.parametrize("problem", [*EXAMPLES, *STRADDLING[-20:]], ids=str)
+@pytest.mark.parametrize("problem", covering([*EXAMPLES, *STRADDLING[-20:]], "persistent", *KINDS), ids=str)
 def test_one_program_an_sm(problem: Gemm, seed: int) -> None:
     check("triton-persistent", problem, SMALL, seed)
 
 
-@pytest.mark.parametrize("problem", [p for p in EXAMPLES if p.item_byte == 2], ids=str)
+@pytest.mark.parametrize(
+    "problem", covering([p for p in EXAMPLES if p.item_byte == 2], "specialized", *KINDS), ids=str
+)
 def test_warps_of_two_kinds(problem: Gemm, seed: int) -> None:
     check("triton-specialized", problem, SMALL, seed)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("dtype, beta", [("bfloat16", 1), ("tf32", 0), ("float8_e4m3", 0), ("int8", 0)])
-@pytest.mark.parametrize("layout", LAYOUTS)
+MADE: list[tuple[str, tuple[Dtype, Any], Layout, bool]] = list(
+    itertools.product(
+        VARIANTS, (("bfloat16", 1), ("tf32", 0), ("float8_e4m3", 0), ("int8", 0)), LAYOUTS, (True, False)
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "variant, type_and_beta, layout, on_host",
+    covering(MADE, "descriptors", *(itemgetter(place) for place in range(4))),
+)
 def test_descriptors_made_on_the_host_and_by_the_kernel(
-    variant: str, dtype: Dtype, beta: Any, layout: Layout, on_host: bool, seed: int
+    variant: str,
+    type_and_beta: tuple[Dtype, Any],
+    layout: Layout,
+    on_host: bool,
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """More than one tile of the tuner's a side, ragged."""
+    monkeypatch.setattr(descriptors, "made_on_host", lambda: on_host)
+    dtype, beta = type_and_beta
     problem = Gemm(m=71, n=133, k=65, layout=layout, dtype=dtype, beta=beta, pitch="padded")
     check(variant, problem, LARGE, seed)
 
 
-@pytest.mark.parametrize("sm_count", [1, 2, 5, 11, 12, 13, 132])
+@pytest.mark.parametrize("sm_count", drawn([1, 2, 5, 11, 12, 13, 132], 2, "programs"))
 def test_any_number_of_programs_covers_all_tiles(sm_count: int, seed: int) -> None:
     """12 tiles: as one walk, unevenly, one each, and with more programs than tiles."""
     check("triton-persistent", Gemm(m=80, n=64, k=64, dtype="float16"), SMALL, seed, sm_count)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", drawn(list(VARIANTS), 1, "same bits"))
 def test_the_same_bits_every_time_and_by_any_number_of_programs(variant: str, seed: int) -> None:
     problem = Gemm(m=72, n=40, k=200, layout="TN", dtype="bfloat16")
     once, again, otherwise = (multiplied(variant, problem, SMALL, seed, sms)[1] for sms in (3, 3, 4))
     assert torch.equal(once, again) and torch.equal(once, otherwise)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("dtype", ["float16", "tf32"])
+@pytest.mark.parametrize(
+    "variant, dtype", drawn(list(itertools.product(VARIANTS, ("float16", "tf32"))), 2, "bias by descriptors")
+)
 def test_a_bias_is_added_to_every_row(variant: str, dtype: Dtype, seed: int) -> None:
     """As a linear layer asks: c is one row, of which each tile reads its piece."""
     problem = Gemm(m=88, n=45, k=56, layout="TN", dtype=dtype)

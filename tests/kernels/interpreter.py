@@ -12,11 +12,17 @@ Needs a process started with TRITON_INTERPRET=1. What is mended (Triton 3.6 and 
 * Counting a loop with a run-time value fails with numpy >= 2.4 in Triton 3.6.
 
 A reduction of either type is refused: cast to float32 first, as our kernels do.
+
+Two things only take time, two thirds of it in all, and are left out: tests of 32-bit arithmetic for overflow,
+whose outcome the interpreter ignores, and looking through all of the language for what is to be replaced
+whenever a kernel calls a function, though the launch has replaced it already.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -39,6 +45,7 @@ _PATTERNS = {
 @contextmanager
 def repaired() -> Iterator[None]:
     """While entered, interpreted kernels compute what compiled ones would, up to the order of sums."""
+    builder = interpreter.interpreter_builder
     with ExitStack() as stack:
         for owner, name, mended in (
             (InterpreterBuilder, "cast_impl", _cast(InterpreterBuilder.cast_impl)),
@@ -48,6 +55,8 @@ def repaired() -> Iterator[None]:
             (InterpreterBuilder, "create_dot", _dot),
             (ReduceOps, "apply_impl", _reduce(ReduceOps.apply_impl)),
             (interpreter, "_patch_lang_tensor", _index(interpreter._patch_lang_tensor)),
+            (interpreter, "_patch_builtin", _patch_builtins),
+            (builder, "options", replace(builder.options, sanitize_overflow=False)),
         ):
             stack.enter_context(patch.object(owner, name, mended))
         yield
@@ -149,3 +158,18 @@ def _index(original: Callable[..., Any]) -> Callable[..., Any]:
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     return index
+
+
+_BUILTINS: dict[Any, list[str]] = {}
+"""Names of the language's builtins in a module or class of it."""
+
+
+def _patch_builtins(package: Any, builder: Any, scope: Any) -> None:
+    """What Triton's `_patch_builtin` does, unless it has been done and not been taken back yet."""
+    if package not in _BUILTINS:
+        members = inspect.getmembers(package)
+        _BUILTINS[package] = [name for name, member in members if tl.core.is_builtin(member)]
+    names = _BUILTINS[package]
+    if names and tl.core.is_builtin(getattr(package, names[0])):
+        for name in names:
+            interpreter._patch_attr(package, name, getattr(package, name), builder, scope)

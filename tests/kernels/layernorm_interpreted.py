@@ -2,7 +2,7 @@
 
     TRITON_INTERPRET=1 python -m pytest tests/kernels/layernorm_interpreted.py
 
-test_layernorm.py starts it; its name keeps it out of an ordinary run.
+test_memory_limited.py starts it; its name keeps it out of an ordinary run.
 """
 
 import math
@@ -17,6 +17,7 @@ from kernels.layernorm import backward, backward_long, forward, forward_long, la
 from kernels.layernorm.operator import OPERATOR
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.tiles import Tile, alignment
+from tests.drawing import covering
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import relative_error, uniform, used
@@ -114,9 +115,20 @@ TRITON = [
     if not LayerNorm.implementation("triton").missing(p.dtype, "cuda", (9, 0))
     and not (p.dtype != "bfloat16" and p.length > 1025)  # the interpreter is slow
 ]
+LONG = [
+    LayerNorm.model_validate({"direction": direction, "rows": rows, "length": length, "dtype": dtype})
+    for direction in ("forward", "backward")
+    for rows, length in ((1, 64), (7, 65), (23, 200), (10, 127), (3, 192))
+    for dtype in ("bfloat16", "float32")
+]
 
 
-@pytest.mark.parametrize("problem", TRITON, ids=str)
+def few(problems: list[LayerNorm], of: str) -> list[LayerNorm]:
+    """Every size, and every data type in either direction; all of them in a deep run."""
+    return covering(problems, of, lambda p: (p.rows, p.length), lambda p: (p.direction, p.dtype))
+
+
+@pytest.mark.parametrize("problem", few(TRITON, "interpreted layernorm"), ids=str)
 def test_right_in_bounds_and_each_element_written_once(problem: LayerNorm, seed: int) -> None:
     tiles = launch.candidates(problem)
     check(problem, tiles[0], seed)
@@ -124,15 +136,10 @@ def test_right_in_bounds_and_each_element_written_once(problem: LayerNorm, seed:
         check(problem, tiles[-1], seed)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("rows, length", [(1, 64), (7, 65), (23, 200), (10, 127), (3, 192)])
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_long_rows_with_chunks_of_a_few_elements(
-    direction: str, rows: int, length: int, dtype: str, seed: int
-) -> None:
+@pytest.mark.parametrize("problem", few(LONG, "interpreted long rows of layernorm"), ids=str)
+def test_long_rows_with_chunks_of_a_few_elements(problem: LayerNorm, seed: int) -> None:
     """On, one past and one short of chunks; more tiles of rows than slices."""
-    problem = LayerNorm(direction=direction, rows=rows, length=length, dtype=dtype)  # type: ignore[arg-type]
-    check(problem, Tile(1 if direction == "forward" else 4, 64, 1), seed, long)
+    check(problem, Tile(1 if problem.direction == "forward" else 4, 64, 1), seed, long)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 6, 7, 24, 25])

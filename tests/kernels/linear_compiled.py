@@ -1,7 +1,8 @@
 """Every tile that the bias gradient may try, compiled and held to its promises.
 
-    python -m tests.kernels.linear_compiled          a table; exit code 1 on a fault
-    python -m tests.kernels.linear_compiled --all    each tile for every architecture: two minutes
+    python -m tests.kernels.linear_compiled            a table; exit code 1 on a fault
+    python -m tests.kernels.linear_compiled --drawn    two of its rows, by the seed of the tests' run
+    python -m tests.kernels.linear_compiled --all      each tile for every architecture: two minutes
 
 The layer's GEMM is compiled by gemm_compiled.py. This kernel writes next to nothing, so of 16-byte accesses
 it promises the loads: as many as its elements fill, and none of 1 or 2 bytes.
@@ -17,6 +18,7 @@ import triton.language as tl
 from bench.spec import ITEM_BYTE, Dtype
 from kernels.layernorm.tiles import Tile, alignment
 from kernels.linear import bias_gradient
+from tests.drawing import drawn
 from tests.kernels.compiled import pointer
 from tests.kernels.streaming import CAPABILITIES, Variant, compile_one, everywhere, main
 from tests.kernels.tensors import TORCH_TYPE
@@ -58,28 +60,29 @@ def variants() -> Iterator[Variant]:
             next(turns)  # so that a tile meets all of them
 
 
-def narrow() -> list[str]:
+def narrow(few: bool) -> list[str]:
     """Aligned rows, of dy and of partial sums, that are not loaded 16 bytes at a time on sm_90."""
     found = []
-    for dtype in DTYPES:
-        for tile in bias_gradient.candidates(TORCH_TYPE[dtype], 1024):
-            built = compile_one(variant(dtype, 1024, tile), 90)
-            loads = [name for name in built.instructions.elements() if name.startswith("LDG")]
-            wide = sum(".128" in name for name in loads)
-            read = ITEM_BYTE[dtype] + (8 if dtype == "float64" else 4)  # an element of dy, a partial sum
-            wanted = tile.rows * tile.block * read // (16 * 32 * tile.warps)
-            if wide < wanted or any(".U16" in name or ".S16" in name for name in loads):
-                found.append(f"{dtype} {tile}: {wide} loads of 16 bytes, wanted {wanted}, of {loads}")
+    tiles = [(dtype, tile) for dtype in DTYPES for tile in bias_gradient.candidates(TORCH_TYPE[dtype], 1024)]
+    for dtype, tile in drawn(tiles, 1, "aligned rows of the bias gradient") if few else tiles:
+        built = compile_one(variant(dtype, 1024, tile), 90)
+        loads = [name for name in built.instructions.elements() if name.startswith("LDG")]
+        wide = sum(".128" in name for name in loads)
+        read = ITEM_BYTE[dtype] + (8 if dtype == "float64" else 4)  # an element of dy, a partial sum
+        wanted = tile.rows * tile.block * read // (16 * 32 * tile.warps)
+        if wide < wanted or any(".U16" in name or ".S16" in name for name in loads):
+            found.append(f"{dtype} {tile}: {wide} loads of 16 bytes, wanted {wanted}, of {loads}")
     return found
 
 
-def check(everything: bool) -> int:
+def check(everything: bool, few: bool) -> int:
     """Print the table and what is narrow; the number of faults."""
-    faults = main(everywhere(variants()) if everything else variants())
-    broken = narrow()
+    listed = list(everywhere(variants()) if everything else variants())
+    faults = main(drawn(listed, 1, "compiled bias gradient") if few else listed)
+    broken = narrow(few)
     print("\n".join(broken) or "every aligned row is read 16 bytes at a time")
     return faults + len(broken)
 
 
 if __name__ == "__main__":
-    sys.exit(1 if check("--all" in sys.argv[1:]) else 0)
+    sys.exit(1 if check("--all" in sys.argv[1:], "--drawn" in sys.argv[1:]) else 0)

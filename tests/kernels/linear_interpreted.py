@@ -2,11 +2,13 @@
 
     TRITON_INTERPRET=1 python -m pytest tests/kernels/linear_interpreted.py
 
-test_linear.py starts it; its name keeps it out of an ordinary run.
+test_gemm_kernels.py starts it; its name keeps it out of an ordinary run.
 """
 
+import itertools
 import math
 from dataclasses import replace
+from operator import attrgetter, itemgetter
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +23,7 @@ from kernels.layernorm.tiles import Tile
 from kernels.linear import bias_gradient
 from kernels.linear.operator import OPERATOR
 from kernels.linear.problem import Linear
+from tests.drawing import covering, drawn
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import uniform, used
@@ -54,13 +57,15 @@ def wrong(problem: Linear, dy: torch.Tensor, db: torch.Tensor) -> float:
 
 # On, one short of and one past tiles; fewer, as many and more tiles than programs; one row, one column.
 SIZES = [(1, 1), (3, 16), (4, 17), (5, 15), (24, 32), (25, 33), (97, 47), (8, 100), (131, 7)]
+DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32", "float64")
+SIZES_AND_TYPES = list(itertools.product(SIZES, DTYPES))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("rows, columns", SIZES)
+@pytest.mark.parametrize("size, dtype", covering(SIZES_AND_TYPES, "sums", itemgetter(0), itemgetter(1)))
 def test_bias_gradient_right_in_bounds_and_each_byte_once(
-    rows: int, columns: int, dtype: Dtype, seed: int
+    size: tuple[int, int], dtype: Dtype, seed: int
 ) -> None:
+    rows, columns = size
     problem = layer(rows, columns, dtype)
     dy = uniform(problem, seed)(rows, columns)
     db, watch = summed(dy)
@@ -76,8 +81,17 @@ def test_bias_gradient_right_in_bounds_and_each_byte_once(
     assert watch.atomics.byte == 4 * strips * parts
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("columns", [96, 97])
+LISTED = [
+    (96, "float16"),
+    (97, "float16"),
+    (96, "float32"),
+    (97, "float32"),
+    (96, "float64"),
+    (97, "float64"),
+]
+
+
+@pytest.mark.parametrize("columns, dtype", drawn(LISTED, 1, "tiles of the bias gradient"))
 def test_every_listed_tile_is_right(columns: int, dtype: Dtype, seed: int) -> None:
     problem = layer(300, columns, dtype)
     dy = uniform(problem, seed)(300, columns)
@@ -120,7 +134,10 @@ def test_nan_and_infinity_spoil_their_column_only(seed: int) -> None:
     torch.testing.assert_close(db[rest], dy.sum(0)[rest])
 
 
-@pytest.mark.parametrize("rows, columns", [(2**21 + 2**11, 1030), (1026, 2**21 + 2**12), (4, 2**30 + 16)])
+FAR = [(2**21 + 2**11, 1030), (1026, 2**21 + 2**12), (4, 2**30 + 16)]
+
+
+@pytest.mark.parametrize("rows, columns", drawn(FAR, 1, "beyond 2^31"))
 def test_beyond_two_to_the_31(rows: int, columns: int, seed: int) -> None:
     """The last tile of 2^31 elements, by the last program: many tiles, many columns, or long rows."""
     tile = SMALL
@@ -177,8 +194,12 @@ END_TO_END = [
     if not p.missing("triton", "cuda", (8, 0))
 ]
 
+KINDS = tuple(
+    attrgetter(*names) for names in (("batch", "inputs", "outputs"), ("direction", "bias"), ("dtype",))
+)
 
-@pytest.mark.parametrize("problem", END_TO_END, ids=str)
+
+@pytest.mark.parametrize("problem", covering(END_TO_END, "layers", *KINDS), ids=str)
 def test_a_layer_from_end_to_end(problem: Linear, a_device: None, seed: int) -> None:
     """Our GEMM with the layer's operands and bias, and beside dw the bias gradient, into outputs of NaN."""
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))

@@ -60,7 +60,7 @@ def variant(problem: Pooling, as_codes: bool, tile: Tile, capabilities: tuple[in
     )
 
 
-def chosen() -> Iterator[Variant]:
+def variants() -> Iterator[Variant]:
     """Every tile in either direction, layout and two data types, with kinds and architectures in turn.
 
     Beside them what is hardest on registers or decides the width of accesses: the unrolled and the looping
@@ -101,4 +101,4 @@ def every() -> Iterator[Variant]:
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main(every() if "--all" in sys.argv[1:] else chosen()) else 0)
+    sys.exit(1 if main(every() if "--all" in sys.argv[1:] else variants()) else 0)

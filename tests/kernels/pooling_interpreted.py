@@ -4,7 +4,7 @@ Needs its own process, because interpreting and compiling exclude each other:
 
     TRITON_INTERPRET=1 python -m pytest tests/kernels/pooling_interpreted.py
 
-test_pooling.py starts it; its name keeps it out of an ordinary run.
+test_memory_limited.py starts it; its name keeps it out of an ordinary run.
 """
 
 import itertools
@@ -20,6 +20,7 @@ from kernels.pooling.launching import Tile
 from kernels.pooling.operator import OPERATOR, codes, indices_of
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from kernels.pooling.rounding import tolerance
+from tests.drawing import covering
 from tests.kernels.interpreter import repaired
 from tests.kernels.pooling_cases import error, taps, visits
 from tests.kernels.sanitizer import placed, watched
@@ -64,7 +65,18 @@ def cases() -> list[tuple[Pooling, bool, Tile]]:
     return found
 
 
-@pytest.mark.parametrize(("problem", "as_codes", "tile"), cases(), ids=str)
+def few() -> list[tuple[Pooling, bool, Tile]]:
+    """Every kernel in either layout, every window on its image, every type; a deep run has all cases."""
+    return covering(
+        cases(),
+        "interpreted pooling",
+        lambda case: (case[0].kind, case[0].direction, case[0].layout, case[1]),
+        lambda case: (case[0].window, case[0].stride, case[0].h, case[0].w),
+        lambda case: case[0].dtype,
+    )
+
+
+@pytest.mark.parametrize(("problem", "as_codes", "tile"), few(), ids=str)
 def test_right_in_bounds_and_each_element_written_once(
     problem: Pooling, as_codes: bool, tile: Tile, seed: int
 ) -> None:
@@ -88,7 +100,7 @@ def test_right_in_bounds_and_each_element_written_once(
     assert watch.loads.distinct_byte + stored == problem.byte_moved(name)
 
 
-@pytest.mark.parametrize(("problem", "as_codes", "tile"), cases()[:-12:7], ids=str)
+@pytest.mark.parametrize(("problem", "as_codes", "tile"), few()[::3], ids=str)
 def test_a_second_launch_writes_the_same(problem: Pooling, as_codes: bool, tile: Tile, seed: int) -> None:
     """Bit for bit, over the poison of the first."""
     launch = launched(problem, OPERATOR.inputs(problem, uniform(problem, seed)), as_codes, tile)
@@ -149,18 +161,24 @@ def test_nan_and_infinity_spread_no_further_than_in_pytorch(
     torch.testing.assert_close(got, want, equal_nan=True)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(
-    ("kind", "direction", "window", "size"),
-    [
+FAR: list[tuple[Kind, Direction, int, int, Layout]] = [
+    (kind, direction, window, size, layout)
+    for kind, direction, window, size in (
         ("max", "forward", 3, 16),
         ("max", "backward", 3, 16),
         ("average", "backward", 2, 16),
         ("max", "forward", 7, 7),
-    ],
+    )
+    for layout in LAYOUTS
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "direction", "window", "size", "layout"),
+    covering(FAR, "pooling beyond 32 bits", lambda case: case[:4], lambda case: case[4]),
 )
 def test_the_far_end_beyond_32_bits(
-    layout: Layout, kind: Kind, direction: Direction, window: int, size: int, seed: int
+    kind: Kind, direction: Direction, window: int, size: int, layout: Layout, seed: int
 ) -> None:
     """The last program of tensors of more than 2^31 elements: its offsets need 64 bits."""
     torch.manual_seed(seed)

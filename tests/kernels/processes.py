@@ -8,9 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def interpreted(path: str) -> None:
-    """Run a test file of ours with Triton's interpreter; AssertionError with its output if it fails."""
-    _run(["-m", "pytest", "-q", "-p", "no:cacheprovider", path], TRITON_INTERPRET="1")
+def interpreted(*paths: str) -> None:
+    """Run test files of ours with Triton's interpreter; AssertionError with their output if one fails."""
+    _run(["-m", "pytest", "-q", "-p", "no:cacheprovider", *paths], TRITON_INTERPRET="1")
 
 
 def compiled(module: str, *options: str) -> None:

@@ -2,7 +2,7 @@
 
     TRITON_INTERPRET=1 python -m pytest tests/kernels/softmax_interpreted.py
 
-test_softmax.py starts it; its name keeps it out of an ordinary run.
+test_memory_limited.py starts it; its name keeps it out of an ordinary run.
 """
 
 import math
@@ -16,6 +16,7 @@ from kernels.layernorm.tiles import Tile
 from kernels.softmax import launch, long_rows, whole_rows
 from kernels.softmax.operator import OPERATOR, tolerance
 from kernels.softmax.problem import Softmax
+from tests.drawing import covering
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import relative_error, uniform
@@ -62,9 +63,20 @@ TRITON = [
     if not Softmax.implementation("triton").missing(p.dtype, "cuda", (9, 0))
     and not (p.dtype != "bfloat16" and p.length > 1025)  # the interpreter is slow
 ]
+LONG = [
+    Softmax.model_validate({"direction": direction, "rows": rows, "length": length, "dtype": dtype})
+    for direction in ("forward", "backward")
+    for rows, length in ((1, 64), (7, 65), (10, 127), (3, 192), (2, 1))
+    for dtype in ("bfloat16", "float32")
+]
 
 
-@pytest.mark.parametrize("problem", TRITON, ids=str)
+def few(problems: list[Softmax], of: str) -> list[Softmax]:
+    """Every size, and every data type in either direction; all of them in a deep run."""
+    return covering(problems, of, lambda p: (p.rows, p.length), lambda p: (p.direction, p.dtype))
+
+
+@pytest.mark.parametrize("problem", few(TRITON, "interpreted softmax"), ids=str)
 def test_right_in_bounds_and_each_element_written_once(problem: Softmax, seed: int) -> None:
     tiles = launch.candidates(problem)
     for tile in (tiles[0], tiles[-1]) if problem.length < 1025 else tiles[:1]:
@@ -79,14 +91,9 @@ def test_the_launch_takes_the_file_that_suits_the_row() -> None:
         assert made.call.__module__ == by.__name__
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("rows, length", [(1, 64), (7, 65), (10, 127), (3, 192), (2, 1)])
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_long_rows_with_chunks_of_a_few_elements(
-    direction: str, rows: int, length: int, dtype: str, seed: int
-) -> None:
+@pytest.mark.parametrize("problem", few(LONG, "interpreted long rows of softmax"), ids=str)
+def test_long_rows_with_chunks_of_a_few_elements(problem: Softmax, seed: int) -> None:
     """On, one past and one short of chunks."""
-    problem = Softmax(direction=direction, rows=rows, length=length, dtype=dtype)  # type: ignore[arg-type]
     check(problem, Tile(1, 64, 1), seed, long_rows)
 
 

@@ -2,9 +2,10 @@
 
     TRITON_INTERPRET=1 python -m pytest tests/kernels/stream_interpreted.py
 
-test_stream.py starts it; its name keeps it out of an ordinary run.
+test_memory_limited.py starts it; its name keeps it out of an ordinary run.
 """
 
+import itertools
 import math
 import random
 
@@ -14,6 +15,7 @@ import torch
 from kernels.stream import copying
 from kernels.stream.operator import OPERATOR
 from kernels.stream.problem import Stream
+from tests.drawing import covering
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import TORCH_TYPE, uniform
@@ -44,17 +46,22 @@ def stream(length: int, dtype: str) -> Stream:
     return Stream(kind="copy", length=length, dtype=dtype)  # type: ignore[arg-type]
 
 
+EXAMPLES = [p for p in OPERATOR.examples if not Stream.model_validate(p).missing("triton", "cuda", (9, 0))]
+SHARES = list(itertools.product([1, 2, 3, 7], ["float16", "bfloat16", "float32", "float64"]))
+
+
 @pytest.mark.parametrize(
     "problem",
-    [p for p in OPERATOR.examples if not Stream.model_validate(p).missing("triton", "cuda", (9, 0))],
+    covering(EXAMPLES, "interpreted stream", lambda p: (p.length, p.programs), lambda p: p.dtype),
     ids=str,
 )
 def test_examples(problem: Stream, seed: int) -> None:
     check(problem, problem.programs or 3, seed)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("programs", [1, 2, 3, 7])
+@pytest.mark.parametrize(
+    ("programs", "dtype"), covering(SHARES, "shares of stream", lambda case: case[0], lambda case: case[1])
+)
 def test_whole_and_ragged_blocks_by_fewer_and_by_more_programs(programs: int, dtype: str, seed: int) -> None:
     """Nothing but a rest, one short of a block, a block, one more; several of each; and any length."""
     size = copying.block(TORCH_TYPE[dtype].itemsize)

@@ -6,7 +6,7 @@ TRITON_INTERPRET. It says what the compiler made, not that it runs, nor how fast
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,6 +38,8 @@ class Variant:
     most: float | None = None
     """Most SASS instructions for each element on sm_90, where that is promised."""
     capabilities: tuple[int, ...] = field(default=CAPABILITIES)
+    promises: tuple[Callable[[Built], list[str]], ...] = ()
+    """What this kernel promises beside: each says what is broken, as phrases."""
 
 
 def compile_one(variant: Variant, capability: int) -> Built:
@@ -72,7 +74,7 @@ def faults(variant: Variant, capability: int, built: Built) -> list[str]:
     if variant.most is not None and capability == 90:
         if count is None or count > variant.most:
             found.append(f"{count} instructions an element, promised {variant.most}")
-    return found
+    return found + [phrase for promise in variant.promises for phrase in promise(built)]
 
 
 def _narrow(built: Built) -> list[str]:

@@ -21,7 +21,6 @@ from kernels.activations.operator import (
     tolerance,
 )
 from kernels.activations.problem import Activation, Direction, Function
-from tests.kernels.processes import compiled, interpreted
 from tests.kernels.tensors import TORCH_TYPE, relative_error, uniform
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
@@ -36,16 +35,6 @@ IN_TORCH: dict[Function, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu-tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
     "silu": torch.nn.functional.silu,
 }
-
-
-def test_triton_kernels_interpreted() -> None:
-    pytest.importorskip("triton")
-    interpreted("tests/kernels/activations_interpreted.py")
-
-
-def test_triton_kernels_compiled_for_every_architecture() -> None:
-    pytest.importorskip("triton")
-    compiled("tests.kernels.activations_compiled")
 
 
 def test_operator_binds_every_declared_name() -> None:

@@ -8,7 +8,6 @@ from kernels.batchnorm import operator as batchnorm
 from kernels.batchnorm.operator import OPERATOR, checked_channels, excerpt
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from tests.kernels.batchnorm_cases import DIRECTIONS, LAYOUTS, as_tuple, given, make
-from tests.kernels.processes import compiled, interpreted
 from tests.kernels.tensors import relative_error, used
 
 LARGER = [
@@ -17,16 +16,6 @@ LARGER = [
     for layout in LAYOUTS
     for dtype in ("float16", "bfloat16", "float32")
 ]
-
-
-def test_triton_kernels_interpreted() -> None:
-    pytest.importorskip("triton")
-    interpreted("tests/kernels/batchnorm_interpreted.py")
-
-
-def test_triton_kernels_compiled_for_every_architecture() -> None:
-    pytest.importorskip("triton")
-    compiled("tests.kernels.batchnorm_compiled")
 
 
 def test_operator_binds_every_declared_name() -> None:
@@ -151,7 +140,10 @@ def test_bytes_moved_in_passes() -> None:
     assert backward.byte_again("triton") == 2 * bulk
     assert backward.byte == 3 * bulk + 20 * problem.c
     inference = make(direction="inference", dtype="float16")
-    assert inference.byte_moved("triton") == inference.byte == 2 * bulk + 16 * problem.c
+    assert inference.byte == 2 * bulk + 16 * problem.c
+    for name in OPERATOR.implementations:
+        for layout in LAYOUTS:
+            assert inference.model_copy(update={"layout": layout}).byte_moved(name) == inference.byte
     assert (problem.flop, backward.flop, inference.flop) == tuple(k * problem.elements for k in (5, 9, 2))
 
 
@@ -257,13 +249,13 @@ def test_tolerance_of_16_bits_is_within_twice_what_rounding_does(
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_excerpt_is_part_of_the_problem_and_notices_a_wrong_channel(
-    layout: str, direction: str, seed: int, monkeypatch: pytest.MonkeyPatch
+    layout: str, direction: str, seed: int
 ) -> None:
-    monkeypatch.setattr(batchnorm, "_CHECKED_ELEMENTS", 1000)
-    problem = make(direction=direction, layout=layout, n=4, c=40, h=3, w=5)
+    problem = make(direction=direction, layout=layout, n=2, c=21, h=128, w=128)
     assert checked_channels(problem) == 16
     tensors = given(problem, seed)
     outputs = as_tuple(OPERATOR.reference(problem, *tensors))
+    torch.manual_seed(seed)
     smaller, some, part = excerpt(problem, tensors, outputs)
     assert smaller == problem.model_copy(update={"c": 16})
     for whole, got in zip((*tensors, *outputs), (*some, *part), strict=True):
@@ -272,15 +264,24 @@ def test_excerpt_is_part_of_the_problem_and_notices_a_wrong_channel(
         for end in (0, -1):
             assert torch.equal(got.select(axis, end), whole.select(axis, end))
     assert relative_error(OPERATOR, problem, tensors, outputs) < 1e-12
-
-    torch.manual_seed(seed)
-    met = set()
-    for channel in range(problem.c):
+    for channel in (0, problem.c - 1):
         wrong = (outputs[0].clone(), *outputs[1:])
         wrong[0][0, channel, 2, 4] += 0.1
-        if any(relative_error(OPERATOR, problem, tensors, wrong) > 1e-3 for _ in range(30)):
-            met.add(channel)
-    assert len(met) == problem.c  # chance leaves one out once in a million
+        assert relative_error(OPERATOR, problem, tensors, wrong) > 1e-3
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_channel_has_its_turn_in_an_excerpt(layout: str, seed: int) -> None:
+    torch.manual_seed(seed)
+    problem = make(direction="inference", layout=layout, n=2, c=21, h=128, w=128)
+    of_channel = torch.arange(float(problem.c))
+    image = of_channel.view(1, -1, 1, 1).expand(2, -1, 128, 128)
+    met: set[float] = set()
+    for _ in range(40):  # of the 19 between first and last 14 are drawn: one is never with probability 1e-22
+        _, (_, weight), (part,) = excerpt(problem, (image, of_channel), (image,))
+        assert torch.equal(part[0, :, 0, 0], weight)
+        met.update(weight.tolist())
+    assert len(met) == problem.c
 
 
 def test_a_small_problem_is_checked_whole(seed: int) -> None:

@@ -1,6 +1,7 @@
 """Both ways to cuDNN, held to its prototypes and to torch's signatures by stand-ins that record calls."""
 
 import ctypes
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,14 +56,19 @@ POINTERS = {
 }
 
 
+def on_streams(monkeypatch: pytest.MonkeyPatch, *streams: int) -> None:
+    """Let torch's current stream be each of these in turn, as addresses."""
+    each = iter(streams)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=next(each)))
+
+
 @pytest.mark.parametrize("mode", [cudnn.SPATIAL, cudnn.SPATIAL_PERSISTENT])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_cudnn_is_called_as_its_header_says(
     direction: str, layout: str, mode: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    streams = iter(range(100, 200))
-    monkeypatch.setattr(cudnn, "_stream", lambda device: ctypes.c_void_p(next(streams)))
+    on_streams(monkeypatch, *range(100, 200))
     problem = make(direction=direction, layout=layout, dtype="float16")
     tensors = given(problem, seed)
     fake = FakeLibrary()
@@ -88,7 +94,7 @@ def test_cudnn_is_called_as_its_header_says(
 
 
 def test_what_cudnn_declines_is_unsupported(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cudnn, "_stream", lambda device: ctypes.c_void_p(0))
+    on_streams(monkeypatch, 1, 1)
     problem = make()
     fake = FakeLibrary({FUNCTION["forward"]: 3000})
     with pytest.raises(Unsupported, match="ForwardTrainingEx: CUDNN_STATUS_NOT_SUPPORTED"):
@@ -96,7 +102,7 @@ def test_what_cudnn_declines_is_unsupported(seed: int, monkeypatch: pytest.Monke
 
 
 def test_descriptors_are_destroyed_with_their_launch(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cudnn, "_stream", lambda device: ctypes.c_void_p(0))
+    on_streams(monkeypatch, 1, 1)
     problem = make()
     fake = FakeLibrary()
     launch = cudnn.launch(problem, given(problem, seed), cudnn.SPATIAL, cudnn.Library(fake))

@@ -12,6 +12,7 @@ import kernels
 from bench.spec import Launch, Unsupported
 from kernels import inductor
 from kernels.stream.problem import Stream
+from tests.kernels.devices import FILE, new_process
 
 
 def doubled(problem: Stream, x: torch.Tensor) -> torch.Tensor:
@@ -30,7 +31,7 @@ def test_every_problem_of_a_long_sweep_is_compiled_and_none_falls_back(
 
     compile_ = torch.compile
     monkeypatch.setattr(torch, "compile", lambda *a, **k: compile_(*a, **k, backend=backend))
-    for length in range(1, 21):
+    for length in range(1, 11):
         problem = Stream(dtype="float32", kind="copy", length=length)
         for _ in range(3):  # as slots of a ring ask
             x = torch.ones(length)
@@ -63,14 +64,13 @@ class Device:
             return taken.index(min(taken)), min(taken)
 
         monkeypatch.setattr(self.tuning.timing, "quickest", quickest)
-        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-        monkeypatch.setattr(torch.cuda, "synchronize", lambda: self.events.append("synchronize"))
-        self.start("Triton 1")
+        self.start()
 
-    def start(self, versions: str) -> None:
-        """As a new process with these versions would."""
-        choices = self.tuning.Choices(self.folder, "NVIDIA H200 132 SM", versions)
-        self.monkeypatch.setattr(self.tuning, "_choices", lambda device: choices)
+    def start(self, driver: int = 13_000) -> None:
+        """As a new process with this driver would."""
+        new_process(self.monkeypatch, driver)
+        self.monkeypatch.setattr(self.tuning, "TUNED", self.folder)
+        self.monkeypatch.setattr(torch.cuda, "synchronize", lambda: self.events.append("synchronize"))
 
     def launch(self, candidate: str) -> Launch:
         def call() -> torch.Tensor:
@@ -93,7 +93,11 @@ class Device:
 
     @property
     def written(self) -> Any:
-        return json.loads((self.folder / "nvidia-h200-132-sm.json").read_text())
+        return json.loads(self.path.read_text())
+
+    @property
+    def path(self) -> Path:
+        return self.folder / FILE
 
 
 @pytest.fixture
@@ -135,23 +139,34 @@ def test_if_none_fits_the_device_says_why(device: Device) -> None:
         device.fastest("one", ["large", "larger"])
 
 
-def test_a_choice_outlives_the_process_but_not_its_versions_or_its_source(device: Device) -> None:
+def test_a_choice_outlives_the_process_but_not_its_driver(device: Device) -> None:
     candidates = ["a", "b", "c"]
     device.fastest("one", candidates)
-    device.start("Triton 1")
+    device.start()
     assert device.fastest("one", candidates) == "b"
     assert len(device.timed) == 3  # read back
-    device.start("Triton 2")
+    device.start(driver=12_080)
     device.seconds["c"] = 1e-6
     assert device.fastest("one", candidates) == "c"
     assert len(device.timed) == 6  # asked anew
-    device.monkeypatch.setattr(device.tuning, "_source", lambda operator: "edited")
-    device.fastest("one", candidates)
-    assert len(device.timed) == 9
-    assert {v: sorted(operators) for v, operators in device.written.items()} == {
-        "Triton 1": [f"stream {source('stream')}"],
-        "Triton 2": [f"stream {source('stream')}", "stream edited"],
-    }
+    device.start()
+    assert device.fastest("one", candidates) == "b"
+    assert len(device.timed) == 6  # what the other driver chose is kept beside it
+    assert [versions.split(", ")[-1] for versions in device.written] == [
+        "CUDA driver 12.8",
+        "CUDA driver 13.0",
+    ]
+    assert device.tuning.versions() in device.written
+
+
+def test_a_choice_does_not_outlive_the_source_of_its_kernels(device: Device) -> None:
+    device.fastest("one", ["a", "b"])
+    mine = f"stream {source('stream')}"
+    device.path.write_text(device.path.read_text().replace(mine, "stream 01234567"))
+    device.start()
+    device.fastest("one", ["a", "b"])
+    assert device.timed == ["a", "b", "a", "b"]
+    assert [sorted(operators) for operators in device.written.values()] == [sorted([mine, "stream 01234567"])]
 
 
 def source(operator: str) -> str:
@@ -172,9 +187,9 @@ def test_a_choice_that_is_no_longer_listed_is_not_used(device: Device) -> None:
 def test_what_is_written_can_be_read_by_a_person(device: Device) -> None:
     device.fastest("bfloat16 TN 4096x4096x1024", ["a", "b"])
     device.fastest("bfloat16 NN 64x64x64", ["a", "b"])
-    text = (device.folder / "nvidia-h200-132-sm.json").read_text()
-    (operator,) = device.written["Triton 1"]
-    answer = device.written["Triton 1"][operator]["bfloat16 TN 4096x4096x1024"]
+    text = device.path.read_text()
+    ((answers,),) = (operators.values() for operators in device.written.values())
+    answer = answers["bfloat16 TN 4096x4096x1024"]
     assert answer.pop("tuning_s") >= 0
     assert answer == {"configuration": "b", "median_us": 10.0, "of": 2}
     assert [line.split('"')[1] for line in text.splitlines() if "configuration" in line] == [
@@ -188,7 +203,7 @@ def test_a_folder_that_cannot_be_written_to_costs_the_memory_of_a_process(
 ) -> None:
     device.folder = tmp_path / "file" / "tuned"
     (tmp_path / "file").write_text("not a folder")
-    device.start("Triton 1")
+    device.start()
     assert device.fastest("one", ["a", "b"]) == device.fastest("one", ["a", "b"]) == "b"
     assert device.timed == ["a", "b"]
 
@@ -196,10 +211,10 @@ def test_a_folder_that_cannot_be_written_to_costs_the_memory_of_a_process(
 @pytest.mark.parametrize("text", ["", "{", "[]", "\x00"])
 def test_a_file_that_is_no_longer_whole_is_made_anew(device: Device, text: str) -> None:
     device.folder.mkdir()
-    (device.folder / "nvidia-h200-132-sm.json").write_text(text)
-    device.start("Triton 1")
+    device.path.write_text(text)
+    device.start()
     assert device.fastest("one", ["a", "b"]) == "b"
-    assert list(device.written) == ["Triton 1"]
+    assert list(device.written) == [device.tuning.versions()]
 
 
 def test_only_the_launch_that_asked_the_device_says_how_long_that_took(device: Device) -> None:

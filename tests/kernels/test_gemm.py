@@ -9,19 +9,9 @@ from kernels import operator
 from kernels.gemm.operands import factors
 from kernels.gemm.operator import OPERATOR, excerpt, tolerance
 from kernels.gemm.problem import INT8_LARGEST_K, Gemm, Layout
-from tests.kernels.gemm_cases import error
-from tests.kernels.processes import compiled, interpreted
+from tests.drawing import covering
+from tests.kernels.gemm_cases import KINDS, error
 from tests.kernels.tensors import TORCH_TYPE, uniform, used
-
-
-def test_triton_kernel_interpreted() -> None:
-    pytest.importorskip("triton")
-    interpreted("tests/kernels/gemm_interpreted.py")
-
-
-def test_triton_kernel_compiled_for_every_architecture() -> None:
-    pytest.importorskip("triton")
-    compiled("tests.kernels.gemm_pointer_compiled", "--sample")
 
 
 def test_operator_binds_every_declared_name() -> None:
@@ -42,7 +32,7 @@ def test_reference_is_the_column_major_product(layout: Layout, seed: int) -> Non
     torch.testing.assert_close(c.t(), op_a @ op_b)
 
 
-@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
+@pytest.mark.parametrize("problem", covering(OPERATOR.examples, "inputs", *KINDS), ids=str)
 def test_inputs_are_what_the_problem_counts(problem: Gemm, seed: int) -> None:
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
     a, b = inputs[:2]
@@ -56,7 +46,7 @@ def test_inputs_are_what_the_problem_counts(problem: Gemm, seed: int) -> None:
     assert left.shape == (problem.n, problem.k) and right.shape == (problem.k, problem.m)
 
 
-@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
+@pytest.mark.parametrize("problem", covering(OPERATOR.examples, "arena", *KINDS), ids=str)
 def test_the_arena_has_room_for_the_inputs(problem: Gemm) -> None:
     """What the harness reserves: rows with gaps take more than their elements."""
     taken: list[int] = []
@@ -76,7 +66,7 @@ ON_THE_CPU = [
 ]
 
 
-@pytest.mark.parametrize("problem", ON_THE_CPU, ids=str)
+@pytest.mark.parametrize("problem", covering(ON_THE_CPU, "onednn", *KINDS), ids=str)
 def test_onednn_against_the_reference(problem: Gemm, seed: int) -> None:
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
     launch = OPERATOR.implementations["onednn"](problem, *inputs)

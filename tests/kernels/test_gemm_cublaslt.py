@@ -2,8 +2,11 @@
 
 import gc
 import importlib
+import itertools
 import sys
 from collections.abc import Sequence
+from operator import itemgetter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +18,10 @@ from kernels.gemm.cublaslt_library import Library
 from kernels.gemm.operands import Operands, new_output, operands
 from kernels.gemm.operator import OPERATOR, tolerance
 from kernels.gemm.problem import FORCED_TILES, Gemm
+from tests.drawing import covering
 from tests.kernels import cublaslt_fake
 from tests.kernels.cublaslt_fake import FakeCublasLt, FakeError, MatmulTile, Way
-from tests.kernels.gemm_cases import error
+from tests.kernels.gemm_cases import KINDS, error
 from tests.kernels.tensors import TORCH_TYPE, uniform
 
 SMALL = Gemm(m=12, n=7, k=5, dtype="float32")
@@ -27,8 +31,8 @@ TN_ONLY = ("float8_e4m3", "int8")
 @pytest.fixture(autouse=True)
 def _streams(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new one whenever torch is asked for its current stream: 100, 101 and so on."""
-    streams = iter(range(100, 10_000))
-    monkeypatch.setattr(cublaslt, "_stream", lambda device: next(streams))
+    streams = (SimpleNamespace(cuda_stream=number) for number in itertools.count(100))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: next(streams))
 
 
 def library(fake: FakeCublasLt, byte: int = 1024) -> Library:
@@ -69,7 +73,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("problem", CASES, ids=str)
+@pytest.mark.parametrize("problem", covering(CASES, "cublaslt", *KINDS), ids=str)
 def test_against_the_reference(problem: Gemm, seed: int) -> None:
     inputs, of = given(problem, seed)
     launch = cublaslt.launch(of, "first", library(FakeCublasLt(Way(1))))
@@ -81,8 +85,12 @@ def test_against_the_reference(problem: Gemm, seed: int) -> None:
         assert (gap == 113).all() if gap.dtype == torch.int32 else gap.isnan().all()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "tf32", "float32", "float64"])
-@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+BIASED = list(
+    itertools.product(("float16", "bfloat16", "tf32", "float32", "float64"), ("NN", "NT", "TN", "TT"))
+)
+
+
+@pytest.mark.parametrize("dtype, layout", covering(BIASED, "cublaslt bias", itemgetter(0), itemgetter(1)))
 def test_a_bias_is_added_to_every_row(dtype: Any, layout: Any, seed: int) -> None:
     problem = Gemm(m=37, n=11, k=24, layout=layout, dtype=dtype)
     (a, b), of = given(problem, seed)
@@ -367,12 +375,9 @@ def test_the_real_bindings_are_as_the_stand_in_has_them() -> None:
         if name.startswith("matmul_") or name in ("create", "matmul", "get_version", "get_status_name"):
             assert hasattr(bindings, name), name
     compute: Any = importlib.import_module("nvmath.bindings.cublas").ComputeType
-    assert {d: compute(number).name for d, number in cublaslt._COMPUTE.items()} == {
-        **dict.fromkeys(("float16", "bfloat16", "float8_e4m3", "float32"), "COMPUTE_32F"),
-        **{"tf32": "COMPUTE_32F_FAST_TF32", "float64": "COMPUTE_64F", "int8": "COMPUTE_32I"},
-    }
+    names = ("COMPUTE_32F", "COMPUTE_64F", "COMPUTE_32I", "COMPUTE_32F_FAST_TF32")
+    assert [int(compute[name]) for name in names] == list(cublaslt_fake.SCALAR)
     types = importlib.import_module("nvmath").CudaDataType
     names = ("32F", "64F", "16F", "8I", "32I", "16BF", "8F_E4M3")
-    assert [int(types[f"CUDA_R_{name}"]) for name in names] == list(cublaslt._TYPE.values())
-    assert int(bindings.Epilogue.BIAS) == cublaslt._EPILOGUE_BIAS
-    assert int(bindings.ReductionScheme.COMPUTE_TYPE) == cublaslt._REDUCED_IN_COMPUTE_TYPE
+    assert [int(types[f"CUDA_R_{name}"]) for name in names] == list(cublaslt_fake.CUDA)
+    assert int(bindings.Epilogue.BIAS) == cublaslt_fake.EPILOGUE_BIAS

@@ -13,19 +13,10 @@ from kernels.gemm.parts import FAN, Share, reads, registers, rows, sum_byte, til
 from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.stream_k import Streams
 from kernels.gemm.tiles import Tile
-from tests.kernels.processes import compiled, interpreted
 from tests.kernels.tensors import uniform
 
 TILE = Tile(128, 128, 64, 8, 4)
 SMS = 132
-
-
-def test_kernels_interpreted() -> None:
-    interpreted("tests/kernels/gemm_parts_interpreted.py")
-
-
-def test_kernels_compiled_for_every_architecture() -> None:
-    compiled("tests.kernels.gemm_parts_compiled")
 
 
 def gemm(m: int, n: int, k: int, dtype: Dtype = "float16", layout: Layout = "TN") -> Gemm:

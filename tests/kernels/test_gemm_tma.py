@@ -1,4 +1,4 @@
-"""Kernels by bulk copies: what is decided before a launch. What they compute is for the files it starts."""
+"""Kernels by bulk copies: what is decided before a launch. What they compute is for test_gemm_kernels.py."""
 
 import itertools
 from collections.abc import Callable
@@ -13,21 +13,12 @@ from kernels.gemm.operands import Operands, new_output
 from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
 from kernels.gemm.tiles import Tile
 from kernels.gemm.tma_tiles import bulk_tiles, forced, shared_byte
-from tests.kernels.processes import compiled, interpreted
 
 descriptors = pytest.importorskip("kernels.gemm.descriptors")
 from kernels.gemm import persistent, specialized, tma  # noqa: E402  (they import triton)
 
 TYPES = tuple(Gemm.implementation("triton-tma").dtypes)
 HOPPER, BLACKWELL, SMALL = (9, 0), (10, 0), (12, 0)
-
-
-def test_triton_kernels_interpreted() -> None:
-    interpreted("tests/kernels/gemm_tma_interpreted.py")
-
-
-def test_triton_kernels_compiled_for_every_architecture() -> None:
-    compiled("tests.kernels.gemm_tma_compiled")
 
 
 def zeros(problem: Gemm, offset: int = 0) -> Operands:

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -10,18 +11,8 @@ from kernels import operator
 from kernels.layernorm.operator import OPERATOR, aten, excerpt, tolerance
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.tiles import alignment, whole_rows
-from tests.kernels.processes import compiled, interpreted
+from tests.drawing import covering
 from tests.kernels.tensors import FLOATS, TORCH_TYPE, relative_error, uniform, used
-
-
-def test_triton_kernels_interpreted() -> None:
-    pytest.importorskip("triton")
-    interpreted("tests/kernels/layernorm_interpreted.py")
-
-
-def test_triton_kernels_compiled_for_every_architecture() -> None:
-    pytest.importorskip("triton")
-    compiled("tests.kernels.layernorm_compiled")
 
 
 def test_operator_binds_every_declared_name() -> None:
@@ -265,9 +256,15 @@ def test_a_small_problem_is_checked_whole(seed: int) -> None:
     assert excerpt(problem, inputs, inputs[:3])[0] is problem
 
 
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("rows, length", [(1499, 3000), (70_000, 70), (40, 130_001)])
-def test_excerpt_is_part_of_the_problem(direction: str, rows: int, length: int, seed: int) -> None:
+LARGE = list(itertools.product(["forward", "backward"], [(1499, 3000), (70_000, 70), (40, 130_001)]))
+
+
+@pytest.mark.parametrize(
+    ("direction", "shape"),
+    covering(LARGE, "excerpts of layernorm", lambda case: case[0], lambda case: case[1]),
+)
+def test_excerpt_is_part_of_the_problem(direction: str, shape: tuple[int, int], seed: int) -> None:
+    rows, length = shape
     problem = large(direction, "float32", rows, length)
     inputs = drawn(problem, seed)
     outputs = outputs_of(OPERATOR.reference(problem, *inputs))

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, get_args
 
 import pytest
@@ -11,23 +12,13 @@ from kernels import operator
 from kernels.gemm import operator as gemm
 from kernels.gemm.operands import Operands
 from kernels.gemm.problem import Gemm
-from kernels.linear import operator as linear
 from kernels.linear.operator import OPERATOR, excerpt, tolerance
 from kernels.linear.problem import Direction, Linear
-from tests.kernels.processes import compiled, interpreted
+from tests.drawing import covering
 from tests.kernels.tensors import uniform, used
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
-
-
-def test_triton_kernels_interpreted() -> None:
-    pytest.importorskip("triton")
-    interpreted("tests/kernels/linear_interpreted.py")
-
-
-def test_triton_kernels_compiled_for_every_architecture() -> None:
-    pytest.importorskip("triton")
-    compiled("tests.kernels.linear_compiled")
+KINDS = (attrgetter("batch", "inputs", "outputs"), attrgetter("direction", "bias"), attrgetter("dtype"))
 
 
 def test_operator_binds_every_declared_name() -> None:
@@ -84,7 +75,7 @@ def test_the_mapping_is_the_documents(direction: Direction, seed: int) -> None:
     torch.testing.assert_close(product, want)
 
 
-@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
+@pytest.mark.parametrize("problem", covering(OPERATOR.examples, "bytes", *KINDS), ids=str)
 def test_bytes_are_those_of_the_tensors(problem: Linear, seed: int) -> None:
     inputs = drawn(problem, seed)
     assert all(one.is_contiguous() for one in inputs)
@@ -172,17 +163,16 @@ LARGER = [
 ]
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [
-        *(p for p in OPERATOR.examples if not p.missing("onednn", "cpu", None)),
-        *LARGER,
-        make(dtype="int8", batch=64, inputs=4096, outputs=40),
-        make("weight_gradient", "float16", batch=16384, inputs=8, outputs=40, bias=True),
-        make("weight_gradient", "bfloat16", batch=16384, inputs=8, outputs=40, bias=True),
-    ],
-    ids=str,
-)
+ON_THE_CPU = [
+    *(problem for problem in OPERATOR.examples if not problem.missing("onednn", "cpu", None)),
+    *LARGER,
+    make(dtype="int8", batch=64, inputs=4096, outputs=40),
+    make("weight_gradient", "float16", batch=16384, inputs=8, outputs=40, bias=True),
+    make("weight_gradient", "bfloat16", batch=16384, inputs=8, outputs=40, bias=True),
+]
+
+
+@pytest.mark.parametrize("problem", covering(ON_THE_CPU, "onednn", *KINDS), ids=str)
 def test_onednn_against_the_reference(problem: Linear, seed: int) -> None:
     inputs = drawn(problem, seed)
     before = [one.clone() for one in inputs]
@@ -252,9 +242,6 @@ def test_float8_scales_belong_to_their_operands(seed: int, monkeypatch: pytest.M
     outputs = outputs_of(launch.call())
     assert seen == [float(x_scale), float(w_scale)]
     assert used(OPERATOR, "cublas", problem, (x, w, x_scale, w_scale), outputs) <= 1
-    of = linear._operands(problem, x, w, x_scale, w_scale)
-    assert of.a is w and of.b is x and of.scales is not None
-    assert of.scales[0] is w_scale and of.scales[1] is x_scale
 
 
 class FakeLibrary:
@@ -272,13 +259,13 @@ class FakeLibrary:
         return Launch(call, outputs=(of.d,))
 
 
-@pytest.mark.parametrize("problem", LARGER, ids=str)
+BY_CUBLASLT = [problem for problem in LARGER if not problem.missing("cublaslt", "cuda", (9, 0))]
+
+
+@pytest.mark.parametrize("problem", covering(BY_CUBLASLT, "cublaslt", *KINDS), ids=str)
 def test_cublaslt_is_given_the_layers_operands(
     problem: Linear, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if problem.missing("cublaslt", "cuda", (9, 0)):
-        assert problem.sums_bias_gradient
-        return
     import kernels.gemm
 
     monkeypatch.setattr(kernels.gemm, "cublaslt", FakeLibrary, raising=False)

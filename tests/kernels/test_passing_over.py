@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from bench.spec import Launch, Unsupported, cause
+from tests.kernels.devices import FILE, new_process
 
 tuning = pytest.importorskip("kernels.tuning")
 import triton  # noqa: E402
@@ -51,15 +52,13 @@ class Candidates:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.folder, self.monkeypatch = folder, monkeypatch
         monkeypatch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
-        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-        monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+        monkeypatch.setattr(tuning, "TUNED", folder / "tuned")
         monkeypatch.setattr(tuning.timing, "quickest", lambda makers: (0, 1e-6))
         self.start()
 
     def start(self) -> None:
         """As a new process would."""
-        choices = tuning.Choices(self.folder / "tuned", "H200", "Triton 1")
-        self.monkeypatch.setattr(tuning, "_choices", lambda device: choices)
+        new_process(self.monkeypatch)
 
     def forget(self) -> None:
         """As if the question had never been asked."""
@@ -104,7 +103,7 @@ def test_what_the_compiler_refuses_is_passed_over_and_said(candidates: Candidate
     assert "NoneType" in said[0] and "at 3:" not in said[0]
     assert said[1].startswith("assembler: PTXASError: ptxas, line ") and "known instruction: 'no'" in said[1]
     assert "shared memory" in said[2]
-    (by_operator,) = json.loads((candidates.folder / "tuned" / "h200.json").read_text()).values()
+    (by_operator,) = json.loads((candidates.folder / "tuned" / FILE).read_text()).values()
     (answers,) = by_operator.values()
     assert answers["one"]["configuration"] == "runs" and answers["one"]["passed_over"] == list(said)
     candidates.start()

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -7,18 +9,8 @@ from bench.worker.check import outputs_of
 from kernels import operator
 from kernels.softmax.operator import OPERATOR, aten, excerpt, tolerance
 from kernels.softmax.problem import Softmax
-from tests.kernels.processes import compiled, interpreted
+from tests.drawing import covering
 from tests.kernels.tensors import FLOATS, TORCH_TYPE, relative_error, uniform
-
-
-def test_triton_kernels_interpreted() -> None:
-    pytest.importorskip("triton")
-    interpreted("tests/kernels/softmax_interpreted.py")
-
-
-def test_triton_kernels_compiled_for_every_architecture() -> None:
-    pytest.importorskip("triton")
-    compiled("tests.kernels.softmax_compiled")
 
 
 def test_operator_binds_every_declared_name() -> None:
@@ -152,12 +144,17 @@ def test_a_small_problem_is_checked_whole(seed: int) -> None:
     assert excerpt(problem, inputs, inputs[:1])[0] is problem
 
 
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("rows, length", [(1499, 3000), (70_000, 70), (40, 130_001)])
+LARGE = list(itertools.product(["forward", "backward"], [(1499, 3000), (70_000, 70), (40, 130_001)]))
+
+
+@pytest.mark.parametrize(
+    ("direction", "shape"), covering(LARGE, "excerpts of softmax", lambda case: case[0], lambda case: case[1])
+)
 def test_excerpt_is_part_of_the_problem_and_notices_an_error(
-    direction: str, rows: int, length: int, seed: int
+    direction: str, shape: tuple[int, int], seed: int
 ) -> None:
     """An error in every third row is met, and the last row is always there."""
+    rows, length = shape
     problem = softmax(direction, "float32", rows, length)
     inputs = drawn(problem, seed)
     outputs = outputs_of(OPERATOR.reference(problem, *inputs))

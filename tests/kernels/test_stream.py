@@ -9,22 +9,11 @@ from bench.worker.check import outputs_of
 from kernels import operator
 from kernels.stream.operator import OPERATOR, aten, excerpt, tolerance
 from kernels.stream.problem import Stream
-from tests.kernels.processes import compiled, interpreted
 from tests.kernels.tensors import relative_error, uniform
 
 
 def stream(kind: str = "copy", length: int = 1000, dtype: str = "float32", programs: int = 0) -> Stream:
     return Stream(kind=kind, length=length, dtype=dtype, programs=programs)  # type: ignore[arg-type]
-
-
-def test_triton_kernels_interpreted() -> None:
-    pytest.importorskip("triton")
-    interpreted("tests/kernels/stream_interpreted.py")
-
-
-def test_triton_kernels_compiled_for_every_architecture() -> None:
-    pytest.importorskip("triton")
-    compiled("tests.kernels.stream_compiled")
 
 
 def test_operator_binds_every_declared_name() -> None:

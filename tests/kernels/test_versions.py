@@ -42,24 +42,3 @@ def test_a_driver_that_does_not_answer_is_no_version(libcuda: Path) -> None:
     assert "unknown version (cuDriverGetVersion returns 3)" in tuning.versions(
         str(libcuda.with_name("silent.so"))
     )
-
-
-def test_choices_are_kept_under_what_the_real_versions_are(
-    libcuda: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is substituted here but the device's properties and the driver's file."""
-    from types import SimpleNamespace
-
-    import torch
-
-    found = SimpleNamespace(name="NVIDIA H100", multi_processor_count=132, major=9, minor=0)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
-    monkeypatch.setattr(tuning.versions, "__defaults__", (str(libcuda), 90))
-    monkeypatch.setattr(tuning, "TUNED", tmp_path)
-    tuning._choices.cache_clear()
-    choices = tuning._choices(0)
-    tuning._choices.cache_clear()
-    choices.put("stream", "one", {"configuration": "a"})
-    assert (
-        '"triton ' in (text := (tmp_path / "nvidia-h100-132-sm.json").read_text()) and "driver 13.1" in text
-    )
