@@ -10,7 +10,8 @@ ROOT = Path(__file__).parents[2]
 
 def interpreted(*paths: str) -> None:
     """Run test files of ours with Triton's interpreter; AssertionError with their output if one fails."""
-    _run(["-m", "pytest", "-q", "-p", "no:cacheprovider", *paths], TRITON_INTERPRET="1")
+    # Its tensors are small: a second thread of torch's would only wait, which takes a processor too.
+    _run(["-m", "pytest", "-q", "-p", "no:cacheprovider", *paths], TRITON_INTERPRET="1", OMP_NUM_THREADS="1")
 
 
 def compiled(module: str, *options: str) -> None:
