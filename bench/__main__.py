@@ -18,9 +18,10 @@ import typer
 from rich.console import Console
 
 import kernels
-from bench.device.detect import Device, DeviceError, chosen, detect, unusable_gpu
+from bench.device.detect import Device, chosen, detect, unusable_gpu
+from bench.errors import UserError
 from bench.sweep import load as sweep
-from bench.sweep.load import Loaded, SweepError
+from bench.sweep.load import Loaded
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
@@ -60,7 +61,7 @@ def _seconds(budget: str | None, device: Device) -> float | None:
 
     try:
         return budget_s(budget, device.kind)
-    except ValueError as error:
+    except UserError as error:
         refuse(str(error))
 
 
@@ -69,7 +70,7 @@ def _loaded(names: list[str], device: str) -> tuple[Device, list[Loaded]]:
         found = detect(device)
         paths = [path for name in names for path in sweep.select(name)] or sweep.SWEEPS
         return found, sweep.load_all(paths, kernels.problem, found.sm_count)
-    except (DeviceError, SweepError) as error:
+    except UserError as error:
         refuse(str(error))
 
 
@@ -102,7 +103,7 @@ def list_cases(
             names = ["ceilings", *sweeps] if sweeps else []
             paths = list(dict.fromkeys(path for name in names for path in sweep.select(name)))
             loaded = sweep.load_all(paths or sweep.SWEEPS, kernels.problem, device.sm_count)
-        except (DeviceError, SweepError) as error:
+        except UserError as error:
             refuse(str(error))
         for line in planned(device, loaded, seconds, bench_visits):
             typer.echo(line)
@@ -139,13 +140,13 @@ def ceilings(
 ) -> None:
     """What the probes of each run measured, with intervals, and the calibrations that a GPU's make."""
     from bench.cli.ceilings import ceilings_lines
+    from bench.errors import UserError
     from bench.store.parquet import read
-    from bench.store.schema import StoreError
 
     try:
         for line in ceilings_lines(read(results, _left_out)):
             typer.echo(line)
-    except (StoreError, ValueError) as error:
+    except UserError as error:
         refuse(str(error))
 
 
@@ -155,13 +156,13 @@ def efficiency(
 ) -> None:
     """Of memory-bound operators: the share of a copy's bandwidth, and ours against the best library."""
     from bench.cli.run_summary import efficiency_table
+    from bench.errors import UserError
     from bench.store.parquet import read
-    from bench.store.schema import StoreError
 
     try:
         for line in efficiency_table(read(results, _left_out)):
             typer.echo(line)
-    except (StoreError, ValueError) as error:
+    except UserError as error:
         refuse(str(error))
 
 
@@ -171,13 +172,13 @@ def duel(
 ) -> None:
     """Of GEMM: ours against cuBLAS, case by case, summed up by regions of shapes beside their goals."""
     from bench.cli.run_summary import duel_table
+    from bench.errors import UserError
     from bench.store.parquet import read
-    from bench.store.schema import StoreError
 
     try:
         for line in duel_table(read(results, _left_out)):
             typer.echo(line)
-    except (StoreError, ValueError) as error:
+    except UserError as error:
         refuse(str(error))
 
 
@@ -190,10 +191,9 @@ def import_aiconfigurator(
     ] = None,
 ) -> None:
     """Public timings of bfloat16 linear layers on NVIDIA's GPUs, from the package aiconfigurator-core."""
+    from bench.errors import UserError
     from bench.interop.import_aiconfigurator import Import, Package, calibration_shapes
-    from bench.interop.imported_rows import ImportRefused
     from bench.runner.session import RESULTS
-    from bench.store.schema import StoreError
 
     try:
         package, shapes = Package.installed(), calibration_shapes(kernels.problem)
@@ -201,7 +201,7 @@ def import_aiconfigurator(
         found = Import(package, kernels.problem, shapes, folder, sample is not None)
         for device in found.devices(lambda said: typer.echo(said, err=True)):
             typer.echo(device if device.save() else f"{device.path}: already there")
-    except (ImportRefused, SweepError, StoreError, DeviceError) as error:
+    except UserError as error:
         refuse(str(error))
 
 
@@ -211,10 +211,9 @@ def import_csv(
     bench_results: ResultsOption = None,
 ) -> None:
     """Anybody's own numbers from a CSV file. Nothing is written unless every line is right."""
+    from bench.errors import UserError
     from bench.interop.import_csv import imported
-    from bench.interop.imported_rows import ImportRefused
     from bench.runner.session import RESULTS
-    from bench.store.schema import StoreError
 
     try:
         devices, remarks = imported(file, bench_results or RESULTS, kernels.names(), kernels.problem)
@@ -222,7 +221,7 @@ def import_csv(
             refuse(f"{file}: already imported as {devices[0].path}")
         for device in devices:  # of an import that was cut short, what is missing
             typer.echo(device if device.save() else f"{device.path}: already there")
-    except (ImportRefused, StoreError, DeviceError) as error:
+    except UserError as error:
         refuse(str(error))
     for remark in remarks:
         typer.echo(remark, err=True)
@@ -238,13 +237,13 @@ def export(
     ] = None,
 ) -> None:
     """Our times as other tools read them: docs/nightly.md says what each does with them."""
-    from bench.interop.export import ExportRefused, exported
-    from bench.store.schema import StoreError
+    from bench.errors import UserError
+    from bench.interop.export import exported
 
     try:
         for line in exported(form, results, output, _left_out, lambda said: typer.echo(said, err=True)):
             typer.echo(line, nl=False)
-    except (ExportRefused, StoreError, ValueError) as error:
+    except UserError as error:
         refuse(str(error))
 
 
@@ -264,20 +263,18 @@ def predict(
 ) -> None:
     """What sweeps would take on a GPU, which may not be here: three levels, what binds, and how far off."""
     from bench.cli.predict import basis, datasheet_named, prediction_lines
-    from bench.model.ceilings import MixedCeilings
-    from bench.model.scale_to_device import TransferError
+    from bench.errors import UserError
     from bench.runner.session import RESULTS
-    from bench.store.schema import StoreError
 
     try:
         if not on:
-            raise DeviceError("--on DEVICE is needed: whose launches are to be predicted, say b200")
+            raise UserError("--on DEVICE is needed: whose launches are to be predicted, say b200")
         wanted = datasheet_named(on)
         paths = [path for name in sweeps or [] for path in sweep.select(name)] or sweep.SWEEPS
         loaded = sweep.load_all(paths, kernels.problem, wanted.sm_count)
         for line in prediction_lines(basis(wanted, results or [RESULTS], _left_out), loaded, cases):
             typer.echo(line)
-    except (DeviceError, SweepError, StoreError, MixedCeilings, TransferError) as error:
+    except UserError as error:
         refuse(str(error))
 
 
@@ -299,13 +296,13 @@ def compare(
     3: nothing could be compared. 0: none of these.
     """
     from bench.cli.compare import comparison_lines
+    from bench.errors import UserError
     from bench.judge.compare import compare as compared
     from bench.store.parquet import read
-    from bench.store.schema import StoreError
 
     try:
         found = compared(read([before], _left_out), read([after], _left_out), across or [])
-    except (StoreError, ValueError) as error:
+    except UserError as error:
         refuse(str(error))
     for line in comparison_lines(found, all_cases):
         typer.echo(line)
@@ -349,10 +346,10 @@ def nightly(
     Exit code 0: nothing got slower. 1: something did, or no longer works. 2: nothing could be compared, the
     machine is not fit, or the input is bad. 3: the run broke.
     """
+    from bench.errors import UserError
     from bench.nightly.night import night, worst
     from bench.nightly.report import nightly_json, nightly_lines
     from bench.runner.session import RESULTS
-    from bench.store.schema import StoreError
 
     refuse_if_missing()
     given = {"--bench-budget": bench_budget, "--bench-shard": bench_shard, "--bench-visits": bench_visits}
@@ -365,7 +362,7 @@ def nightly(
         refuse(f"--baseline {baseline}: no such folder; give one that holds result files, or leave it out")
     try:
         nights = night(chosen(bench_device), results, baseline, options, typer.echo)
-    except (DeviceError, StoreError) as error:
+    except UserError as error:
         refuse(str(error))
     code = worst(one.exit_code for one in nights)
     page = "\n".join(nightly_lines(nights))
@@ -396,7 +393,8 @@ def coverage(
 @app.command()
 def instruments(bench_device: DeviceOption = "auto") -> None:
     """Our clocks beside independent ones: the same launches, in turns where they can share a process."""
-    from bench.device.lock import DeviceBusy, device_lock
+    from bench.device.lock import device_lock
+    from bench.errors import UserError
     from bench.runner.worker_process import device_environment
     from bench.validation.clock_agreement import WIDTH, compare_instruments
 
@@ -415,7 +413,7 @@ def instruments(bench_device: DeviceOption = "auto") -> None:
             }
             environment = device_environment(device.kind, device.uuid or None)
             code = compare_instruments(settings, environment, Console(width=WIDTH))
-    except (DeviceError, DeviceBusy) as error:
+    except UserError as error:
         refuse(str(error))
     raise typer.Exit(code)
 
@@ -441,7 +439,8 @@ def first_minutes(
     Exit code 0: every command did its work, whatever it found. 1: some failed or were stopped. On a CPU the
     same blocks are rehearsed.
     """
-    from bench.first_minutes.blocks import UnknownBlock, blocks, chosen
+    from bench.errors import UserError
+    from bench.first_minutes.blocks import blocks, chosen
     from bench.first_minutes.running import plan_lines, session
     from bench.runner.session import RESULTS
 
@@ -457,7 +456,7 @@ def first_minutes(
             return
         out = out or RESULTS / "first-minutes"
         ran = session(chosen(names, there), device, out, minutes, typer.echo)
-    except (DeviceError, UnknownBlock) as error:
+    except UserError as error:
         refuse(str(error))
     except OSError as error:
         refuse(f"--out {out}: {error.strerror}")
@@ -477,9 +476,10 @@ def doctor(
     Exit code 0: healthy. 1: degraded, some line is WARN. 2: unusable, some line is FAIL; or the command was
     misspelt or the device is in use, which is then said in a line that begins with `error:`.
     """
-    from bench.device.lock import DeviceBusy, device_lock
+    from bench.device.lock import device_lock
     from bench.doctor.command import report, run
     from bench.doctor.groups import Outcome
+    from bench.errors import UserError
 
     begin = time.perf_counter()
     try:
@@ -497,7 +497,7 @@ def doctor(
 
             code = run(device, unusable, quick, Console(), keep)
         typer.echo(f"{time.perf_counter() - begin:.0f} s")
-    except (DeviceError, DeviceBusy) as error:
+    except UserError as error:
         refuse(str(error))
     raise typer.Exit(code)
 

@@ -19,9 +19,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from bench.device.detect import Device, DeviceError, detect
-from bench.device.lock import DeviceBusy, device_lock
+from bench.device.detect import Device, detect
+from bench.device.lock import device_lock
 from bench.environment.dependencies import refuse_if_missing
+from bench.errors import UserError
 from bench.runner.worker_process import FORBIDDEN
 
 ROUNDED_ERROR, CUT_ERROR = 2.6e-4, 6.9e-4
@@ -163,7 +164,7 @@ def main(words: Sequence[str]) -> int:
             if unlocked:
                 print(unlocked, file=sys.stderr)
             fact = asked(name, device, seconds)
-    except (DeviceError, DeviceBusy) as error:
+    except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for key, value in fact.numbers.items():

@@ -27,10 +27,10 @@ from rich.table import Table
 from bench.cli.run_summary import duration_text, lines_of
 from bench.device.detect import Device
 from bench.environment.dependencies import child_environment
+from bench.errors import UserError
 from bench.first_minutes.blocks import Block, Command, calls, filled
 from bench.first_minutes.environment import environment
 from bench.runner.resume import settle
-from bench.store.schema import StoreError
 
 ROOT = Path(__file__).parents[2]
 LOGS = "logs"
@@ -175,7 +175,7 @@ class Runner:
         for device in {path.parent for path in self.folder.glob("*/*.journal")}:
             try:
                 settle(device)
-            except StoreError as error:  # the journal stays, and goes into the archive
+            except UserError as error:  # the journal stays, and goes into the archive
                 self._say(f"   {error}")
 
 
