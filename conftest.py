@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -221,6 +222,14 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
     if "::test_measure[" in report.nodeid and report.when == "call":
         return report.outcome, "", ""
     return None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_internalerror() -> None:
+    """Ask that a bug, whose traceback pytest shows, be reported."""
+    from bench.errors import BUG
+
+    print(f"\n{BUG}", file=sys.stderr)
 
 
 @pytest.hookimpl(trylast=True)

@@ -221,10 +221,13 @@ def session(
 ) -> list[Outcome]:
     """Run these blocks within so many minutes (None: their own limits), show the table, leave `out` behind.
 
-    OSError if `out` cannot be written.
+    UserError if `out` cannot be written.
     """
     folder, share = out.absolute(), shares(chosen, minutes)
-    (folder / LOGS).mkdir(parents=True, exist_ok=True)
+    try:
+        (folder / LOGS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: {error.strerror}") from error
     most = duration_text(share * sum(block.limit_s for block in chosen))
     say(f"first minutes on {device}: {', '.join(block.name for block in chosen)}; at most {most}")
     facts = environment(device)

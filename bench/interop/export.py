@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bench.errors import UserError
+from bench.errors import UserError, write_text
 from bench.interop import export_github, export_otava, export_pytorch
 from bench.interop.export_points import Results, latest
 
@@ -45,13 +45,5 @@ def exported(
     if not targets:
         yield text
     for path, content in targets.items():
-        _write(path, content)
+        write_text(path, content)
         yield f"{path}\n"
-
-
-def _write(path: Path, content: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error

@@ -340,7 +340,7 @@ def first_minutes(*words: str) -> Any:
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_line, "detect", lambda: detect("cpu"))
+    monkeypatch.setattr("bench.first_minutes.command.detect", lambda: detect("cpu"))
 
 
 def test_without_a_block_the_plan_is_shown_and_nothing_is_run(tmp_path: Path) -> None:
