@@ -1,4 +1,4 @@
-"""UserError, the only class that commands catch; what they say of a bug; writing a file a person asked for."""
+"""UserError, the only class that commands catch; what they say of a bug; writing a file a person wants."""
 
 from __future__ import annotations
 

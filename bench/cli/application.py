@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,20 +22,27 @@ ResultsOption = Annotated[Path | None, typer.Option(help="Folder of results; def
 Results = Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders.")]
 
 
+@contextmanager
+def command_line() -> Iterator[None]:
+    """End the process with a sentence and exit code 2 for a UserError, with a traceback and 70 for a bug."""
+    try:
+        yield
+    except UserError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except Exception:
+        traceback.print_exc()
+        typer.echo(BUG, err=True)
+        sys.exit(os.EX_SOFTWARE)  # 70: no command documents it
+
+
 class Commands(TyperGroup):
-    """Ends with exit code 2 and a sentence for what a person did wrong, with 70 and a traceback for a bug."""
+    """Commands that end as `command_line` does."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line; typer itself ends it for misspelt options, Ctrl-C and a closed pipe."""
-        try:
+        with command_line():
             return super().main(*args, **extra)
-        except UserError as error:
-            typer.echo(f"error: {error}", err=True)
-            sys.exit(2)
-        except Exception:
-            traceback.print_exc()
-            typer.echo(BUG, err=True)
-            sys.exit(os.EX_SOFTWARE)  # 70: no command documents it
 
 
 def left_out(sentence: str) -> None:
