@@ -6,15 +6,20 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
 import kernels
 from bench.__main__ import app as bench_app
 from bench.errors import BUG
+from bench.store.parquet import write
+from bench.store.schema import SCHEMA
 from plots.__main__ import app as plots_app
 from tests.bench.test_sweep import MISTAKES, find
 from tests.drawing import drawn
+from tests.plots.synthetic import small
 
 ROOT = Path(__file__).parents[1]
 
@@ -81,6 +86,19 @@ def test_bad_input_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     assert says in refused(*words)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "command", [["ceilings"], ["efficiency"], ["duel"], ["compare", "whole"], ["export", "pytorch"]]
+)
+def test_a_parquet_file_of_ours_without_its_columns_is_one_sentence(
+    command: list[str], tmp_path: Path
+) -> None:
+    path, whole = tmp_path / "cut.parquet", tmp_path / "whole.parquet"
+    pq.write_table(pa.table({"x": [1]}).replace_schema_metadata({"roofbench.schema": str(SCHEMA)}), path)
+    write(whole, small())
+    words = [str(whole) if word == "whole" else word for word in command]
+    assert f"{path}: lacks the column" in refused("bench", *words, path)
 
 
 def broken(*_: object, **__: object) -> None:

@@ -114,10 +114,7 @@ def tables(
 
 def read_rows(path: Path) -> list[Measurement]:
     """The rows of one result file as they were written. UserError as for `read`."""
-    table = _read_one(path)
-    if missing := set(FIELDS) - set(table.column_names):
-        raise UserError(f"{path}: lacks the column {min(missing)}")
-    return [Measurement(**one) for one in table.select(list(FIELDS)).to_pylist()]
+    return [Measurement(**row) for row in _read_one(path).select(list(FIELDS)).to_pylist()]
 
 
 def _read_one(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
@@ -143,8 +140,6 @@ def _read_one(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     for column in ARROW if columns is None else [ARROW.field(name) for name in columns]:
         if column.nullable and column.name not in table.column_names:  # added since the file was written
             table = table.append_column(column, pa.nulls(len(table), column.type))
-    if columns is None:
-        return table
-    if missing := [name for name in columns if name not in table.column_names]:
+    if missing := [name for name in columns or FIELDS if name not in table.column_names]:
         raise UserError(f"{path}: lacks the column {missing[0]}")
-    return table.select(columns)
+    return table if columns is None else table.select(columns)
