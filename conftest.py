@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -100,7 +101,8 @@ def pytest_configure(config: pytest.Config) -> None:
         found, ours = Path(str(package.__file__)).parent, ROOT / package.__name__
         if found != ours:
             _refuse(f"`import {package.__name__}` finds {found}, not {ours} of this checkout")
-    from bench.runner.run import Refusal, Run
+    from bench.errors import UserError
+    from bench.runner.run import Run
 
     option = config.option
     if option.bench_run:
@@ -110,7 +112,7 @@ def pytest_configure(config: pytest.Config) -> None:
             _refuse("--benchmark times one case after the other: leave out -n (pytest-xdist)")
     try:
         run = config.stash[Run.KEY] = Run(option, kernels.problem, kernels.names)
-    except Refusal as refusal:
+    except UserError as refusal:
         _refuse(str(refusal))
     if config.pluginmanager.hasplugin("benchmark"):
         _configure_pytest_benchmark(option, run.device.slug)
@@ -182,11 +184,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # A -k that pytest cannot read leaves all items here; it says so itself, later.
     given = (item.callspec.params for item in session.items if hasattr(item, "callspec"))
     run.plan(params["case"] for params in given if "case" in params)
-    from bench.runner.run import Refusal
+    from bench.errors import UserError
 
     try:
         opening = run.opening()
-    except Refusal as refusal:
+    except UserError as refusal:
         _refuse(str(refusal))
     if reporter is not None:
         for line in opening:
@@ -206,12 +208,12 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         if reporter is not None:
             reporter.write(line + "\n", flush=True)
 
-    from bench.store.schema import StoreError
+    from bench.errors import UserError
 
     try:
         run.measure(say, option.maxfail)
         run.collect()
-    except StoreError as error:
+    except UserError as error:
         _refuse(str(error))
 
 
@@ -220,6 +222,14 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
     if "::test_measure[" in report.nodeid and report.when == "call":
         return report.outcome, "", ""
     return None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_internalerror() -> None:
+    """Ask that a bug, whose traceback pytest shows, be reported."""
+    from bench.errors import BUG
+
+    print(f"\n{BUG}", file=sys.stderr)
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,10 +1,24 @@
-"""The one class for what a person did wrong: commands show its sentence and end with exit code 2."""
+"""UserError, the only class that commands catch; what they say of a bug; writing a file a person wants."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+BUG = "This is a bug in roofbench: please report it with the command and the whole traceback."
 
 
 class UserError(Exception):
     """What was given and cannot work, in one sentence: where, what was given, what is possible.
 
-    Nothing else is caught at the top of a command, so that a mistake of ours shows as one.
+    Commands show the sentence and end with exit code 2. They catch nothing else, so that a mistake of ours
+    shows as one.
     """
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, and its folder if need be; UserError if that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error

@@ -18,16 +18,16 @@ if __name__ == "__main__":
 
 import pandas as pd
 import typer
-from typer.core import TyperGroup
 
+from bench.cli.application import Commands, left_out, remark
 from bench.cli.score import score_lines
-from bench.device.datasheet import DeviceError, find_datasheet
+from bench.device.datasheet import find_datasheet
+from bench.errors import UserError
 from bench.judge import score as judge
 from bench.judge.history.load import histories
 from bench.store import parquet
-from bench.store.schema import StoreError
 from plots.base import style
-from plots.base.frame import PlotError, Run, load
+from plots.base.frame import Run, load
 from plots.base.page import Page
 from plots.base.plot_spec import sections
 from plots.base.saving import save_all
@@ -55,7 +55,7 @@ HISTORY = "history"
 """Folder of the pages of devices' nights."""
 
 
-class _Drawing(TyperGroup):
+class _Drawing(Commands):
     """Draws, unless the first word is another command's name or asks for help."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
@@ -109,27 +109,27 @@ def draw(
 
     The first device named is the one that others are held against.
     """
-    with _one_sentence("figures"):
-        runs = _load(results, lenders)
-        for run in runs:
-            alone = to is not None and len(runs) == 1
-            folder = (to or FIGURES) if alone else (to or FIGURES) / run.device / run.run_id
-            if not run.measured:
-                typer.echo(f"{run.device} {run.run_id}: no row has a time; nothing drawn", err=True)
-                continue
+    runs = _load(results, lenders)
+    for run in runs:
+        alone = to is not None and len(runs) == 1
+        folder = (to or FIGURES) if alone else (to or FIGURES) / run.device / run.run_id
+        if not run.measured:
+            remark(f"{run.device} {run.run_id}: no row has a time; nothing drawn")
+            continue
+        with _writing("figures"):
             drawn = save(run, folder, SWEEPS)
-            if said := telemetry.missing(run):
-                typer.echo(f"{run.device} {run.run_id}: {said}", err=True)
-            rows = f"{run.measured} of {len(run.rows)} rows measured"
-            typer.echo(f"{folder}: {len(drawn) // 2} figures, PNG and SVG ({rows})")
-        together = [run for run in runs if run.measured]
-        if len(together) > 1:
-            folder = (to or FIGURES) / COMPARED
-            base = _first(results, [run.device for run in together])
-            with style.look():
-                found = compared.draw(together, base, lambda said: typer.echo(said, err=True))
-                drawn = save_all((folder / stem, page) for stem, page in found)
-            typer.echo(f"{folder}: {len(drawn) // 2} figures of {len(together)} runs together, PNG and SVG")
+        if missing := telemetry.missing(run):
+            remark(f"{run.device} {run.run_id}: {missing}")
+        rows = f"{run.measured} of {len(run.rows)} rows measured"
+        typer.echo(f"{folder}: {len(drawn) // 2} figures, PNG and SVG ({rows})")
+    together = [run for run in runs if run.measured]
+    if len(together) > 1:
+        folder = (to or FIGURES) / COMPARED
+        base = _first(results, [run.device for run in together])
+        with style.look(), _writing("figures"):
+            pages_together = compared.draw(together, base, remark)
+            drawn = save_all((folder / stem, page) for stem, page in pages_together)
+        typer.echo(f"{folder}: {len(drawn) // 2} figures of {len(together)} runs together, PNG and SVG")
 
 
 @app.command()
@@ -149,12 +149,12 @@ def score(
     each: n rows, mean, median and 90th percentile of |predicted / measured - 1| in percent, and the
     geometric mean of predicted / measured.
     """
-    with _one_sentence("scores"):
-        runs = _load(results, lenders)
-        card = judge.scorecard(pd.concat([run.rows for run in runs], ignore_index=True))
-        for line in score_lines(card, most):
-            typer.echo(line)
-        if to is not None:
+    runs = _load(results, lenders)
+    card = judge.scorecard(pd.concat([run.rows for run in runs], ignore_index=True))
+    for line in score_lines(card, most):
+        typer.echo(line)
+    if to is not None:
+        with _writing("scores"):
             to.write_text(json.dumps([one.as_json() for one in judge.scores(card)], indent=1) + "\n", "utf-8")
 
 
@@ -184,44 +184,39 @@ def history(
 
     Every night given is used to judge; --since and --last choose which of them are shown.
     """
-    with _one_sentence("pages"):
-        moment = view.since(since) if since is not None else None
-        if last is not None and last < 1:
-            raise PlotError(f"--last {last}: at least 1 night has to be shown")
-        found = histories(results, lambda said: typer.echo(f"left out: {said}", err=True))
-        shown = history_pages.shown(found, moment, last, lambda said: typer.echo(said, err=True))
-        for one in shown:
-            folder = (to or FIGURES / HISTORY) / one.folder
-            drawn = history_pages.save(one.view, folder, match)
-            if match and not history_series.matching(one.view, match):
-                typer.echo(f"--match {match}: no series of {one.folder} has this in sweep or name", err=True)
-            still = sum(step.kind != "machine" for step in one.view.open_steps())
-            n = len(one.view.nights)
-            nights = f"{n} night{'' if n == 1 else 's'}"
-            typer.echo(f"{folder / 'index.html'}: {nights}, open steps: {still}, figures: {drawn}")
-        typer.echo(history_pages.save_index(shown, to or FIGURES / HISTORY))
+    moment = view.since(since) if since is not None else None
+    if last is not None and last < 1:
+        raise UserError(f"--last {last}: at least 1 night has to be shown")
+    shown = history_pages.shown(histories(results, left_out), moment, last, remark)
+    for device in shown:
+        folder = (to or FIGURES / HISTORY) / device.folder
+        with _writing("pages"):
+            drawn = history_pages.save(device.view, folder, match)
+        if match and not history_series.matching(device.view, match):
+            remark(f"--match {match}: no series of {device.folder} has this in sweep or name")
+        still = sum(step.kind != "machine" for step in device.view.open_steps())
+        n = len(device.view.nights)
+        nights = f"{n} night{'' if n == 1 else 's'}"
+        typer.echo(f"{folder / 'index.html'}: {nights}, open steps: {still}, figures: {drawn}")
+    with _writing("pages"):
+        index = history_pages.save_index(shown, to or FIGURES / HISTORY)
+    typer.echo(index)
 
 
 @contextmanager
-def _one_sentence(what: str) -> Iterator[None]:
-    """A result that cannot be read, or a place that cannot be written, ends the command with 2."""
+def _writing(what: str) -> Iterator[None]:
+    """UserError if a file of this block cannot be written."""
     try:
         yield
-    except (StoreError, PlotError, DeviceError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from error
     except OSError as error:
-        typer.echo(f"{error.filename}: {what} cannot be written here: {error.strerror}", err=True)
-        raise typer.Exit(2) from error
+        raise UserError(f"{error.filename}: {what} cannot be written here: {error.strerror}") from error
 
 
 def _load(results: Sequence[Path], lenders: Sequence[Path] | None) -> list[Run]:
-    runs = load(
-        results, find_datasheet, lambda said: typer.echo(f"left out: {said}", err=True), lenders or ()
-    )
+    runs = load(results, find_datasheet, left_out, lenders or ())
     for run in runs:
         if run.lent:
-            typer.echo(f"{run.device} {run.run_id}: calibrated by run {run.lent.run_id}", err=True)
+            remark(f"{run.device} {run.run_id}: calibrated by run {run.lent.run_id}")
     return runs
 
 
@@ -231,7 +226,7 @@ def _first(results: Sequence[Path], devices: Sequence[str]) -> str:
         for path in results:
             try:
                 return str(next(one for one in parquet.read([path])["device"] if one in devices))
-            except (StoreError, StopIteration):
+            except (UserError, StopIteration):
                 continue  # left out already, or of a run without a time
     return devices[0]
 

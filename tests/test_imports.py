@@ -17,22 +17,22 @@ FLOORS = [
     {"bench.store"},
     {"bench.model", "bench.worker"},
     {"bench.judge"},
-    {"bench.runner"},
-    {"bench.cli", "bench.interop", "plots.base"},
+    {"bench.runner", "bench.interop"},
+    {"bench.cli", "plots.base"},
     {"bench.nightly", "bench.validation", "plots.figures", "plots.history"},
     {"bench.doctor", "bench.first_minutes"},
     {"bench.__main__", "bench.test_benchmark", "plots.__main__", "conftest"},
 ]
 """From the ground up: a room imports from itself and from rooms on lower floors, not from its neighbours."""
 
-USE_KERNELS = {"bench.worker", "bench.validation", *FLOORS[-2], *FLOORS[-1]} - {"plots.__main__"}
+USE_KERNELS = {"bench.worker", "bench.validation", "bench.cli", *FLOORS[-2], *FLOORS[-1]} - {"plots.__main__"}
 """Who may import operators: what runs in a process of its own, and the commands that hand them on."""
 
 INSTRUMENTS = ("bench.validation.instruments", "bench.validation.separate_instruments")
 NEED_TORCH = ("bench.worker", "bench.doctor", "bench.first_minutes.on_device", *INSTRUMENTS)
 """Rooms and modules that a process of its own imports; no other imports torch, however indirectly."""
 NO_TORCH_THOUGH_THERE = {
-    *("bench.worker.lifeline", "bench.worker.fault", "bench.doctor.command", "bench.doctor.child"),
+    *("bench.worker.lifeline", "bench.worker.fault", "bench.doctor.report", "bench.doctor.child"),
     *("bench.doctor.driver", "bench.doctor.packages", "bench.doctor.operators", "bench.doctor.survival"),
     *("bench.doctor.capture", "bench.doctor.libraries", "bench.doctor.rates", "bench.doctor.forecast"),
 }

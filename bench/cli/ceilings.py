@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bench.cli.run_summary import PREFIXES, seconds_text
 from bench.device.datasheet import find_datasheet
+from bench.errors import UserError
 from bench.model.calibrated_runs import Known, known
 from bench.model.calibration import Calibration, listed
 from bench.model.ceilings import by_run
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 def ceilings_lines(frame: pd.DataFrame) -> Iterator[str]:
     """For each device, run and manner its ceilings with their 95 % intervals; then a GPU's calibrations.
 
-    ValueError if no row is a ceiling.
+    UserError if no row is a ceiling.
     """
     found = by_run(ceiling_rows(frame))
     if not found:
-        raise ValueError("no row among these is a ceiling: sweeps/ceilings run with every measurement")
+        raise UserError("no row among these is a ceiling: sweeps/ceilings run with every measurement")
     calibrated = {(one.rows["device"].iloc[0], one.run_id): one for one in known(frame, find_datasheet)}
     for (device, run_id, how), ceilings in sorted(found.items()):
         yield f"{device} {run_id}: {how}"

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.cli.run_summary import seconds_text
-from bench.device.datasheet import Datasheet, DeviceError, datasheets, find_datasheet
+from bench.device.datasheet import Datasheet, datasheets, find_datasheet
+from bench.errors import UserError
 from bench.model.calibrated_runs import Known, known, nearest, transfers
 from bench.model.ceilings import manner
 from bench.model.predict import structured, with_peaks
@@ -24,7 +25,6 @@ from bench.model.roofline import calibrated_columns, datasheet_s, traffic
 from bench.model.scale_to_device import transferred, transferred_ceilings
 from bench.spec import parameters_text
 from bench.store.parquet import read
-from bench.store.schema import StoreError
 from bench.sweep.load import Case, Loaded
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Basis:
 def datasheet_named(wanted: str) -> Datasheet:
     """The datasheet of a CUDA GPU by its file's name, its own or its driver's.
 
-    DeviceError names those there are.
+    UserError names those there are.
     """
     plain = _plain(wanted)
     cuda = [sheet for sheet in datasheets() if sheet.capability is not None]
@@ -88,7 +88,7 @@ def datasheet_named(wanted: str) -> Datasheet:
         if plain in (_plain(name) for name in (sheet.name, *sheet.match, sheet.slug)):
             return sheet
     there = ", ".join(sheet.slug for sheet in cuda)
-    raise DeviceError(f"--on {wanted}: no such CUDA GPU in bench/device/datasheets; there is {there}")
+    raise UserError(f"--on {wanted}: no such CUDA GPU in bench/device/datasheets; there is {there}")
 
 
 def _plain(name: str) -> str:
@@ -96,12 +96,12 @@ def _plain(name: str) -> str:
 
 
 def basis(wanted: Datasheet, results: Sequence[Path], left_out: Callable[[str], object]) -> Basis:
-    """What to predict from, of these results. StoreError if no GPU among them calibrates anything."""
+    """What to predict from, of these results. UserError if no GPU among them calibrates anything."""
     runs = list(known(read(results, left_out), find_datasheet))
     of = nearest(runs, wanted)
     if of is None:
         named = ", ".join(map(str, results))
-        raise StoreError(
+        raise UserError(
             f"{named}: holds no run of a GPU with its ceilings, so nothing can be predicted from it"
         )
     return Basis(wanted, of, runs)

@@ -15,6 +15,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from bench.errors import UserError
 from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
 from bench.judge.flags import flags
@@ -109,7 +110,7 @@ def table(rows: Sequence[Measurement], problems: Sequence[Problem]) -> str:
 def efficiency_table(frame: pd.DataFrame) -> Iterator[str]:
     """For each device and run: every implementation of every memory-bound operator, by region.
 
-    Imported rows are left out. ValueError if a run has no copy to be held against.
+    Imported rows are left out. UserError if a run has no copy to be held against.
     """
     frame = _measured(frame)
     roofs = by_run(ceiling_rows(frame))
@@ -139,7 +140,7 @@ def efficiency_table(frame: pd.DataFrame) -> Iterator[str]:
 def duel_table(frame: pd.DataFrame) -> Iterator[str]:
     """For each device, run and cache: ours against the library's GEMM, by region, and the worst cases.
 
-    Imported rows are left out. ValueError if no run has a case that both timed.
+    Imported rows are left out. UserError if no run has a case that both timed.
     """
     frame = _measured(frame)
     roofs = by_run(ceiling_rows(frame))
@@ -158,7 +159,7 @@ def duel_table(frame: pd.DataFrame) -> Iterator[str]:
         if by_region:
             yield from _duel_lines(by_region, str(some["device_name"].iloc[0]))
     if not any_pair:
-        raise ValueError(
+        raise UserError(
             "no GEMM was timed by both triton and a cuBLAS in one run, so there is nothing to compare"
         )
 
@@ -167,7 +168,7 @@ def _measured(frame: pd.DataFrame) -> pd.DataFrame:
     """Without what was imported: other people's times are not held against ours unasked."""
     ours = own(frame)
     if len(frame) and not len(ours):
-        raise ValueError("all rows given are imported, so none of them can be held against ours")
+        raise UserError("all rows given are imported, so none of them can be held against ours")
     return ours
 
 

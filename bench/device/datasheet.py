@@ -16,15 +16,13 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from bench.errors import UserError
+
 Unit = Literal["matrix", "vector"]
 RatedDtype = Literal["float16", "bfloat16", "tf32", "float32", "float64", "float8_e4m3", "int8"]
 
 FILES = Path(__file__).with_name("datasheets")
 BY_CAPABILITY = "by_capability.yaml"
-
-
-class DeviceError(ValueError):
-    """A device that is not here, or a device file with a mistake, worded for the person who named it."""
 
 
 # ---- the files of bench/device/datasheets
@@ -152,7 +150,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def _read(path: Path, model: type[_Model]) -> _Model:
-    """A checked file; DeviceError names the file, the place and what is wrong there."""
+    """A checked file; UserError names the file, the place and what is wrong there."""
     where = "/".join(path.parts[-4:])
     try:
         # The C loader reads all files in 20 ms, the Python one in 200.
@@ -160,7 +158,7 @@ def _read(path: Path, model: type[_Model]) -> _Model:
         return model.model_validate(entry)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise DeviceError(f"{where}:{line}: not YAML: {error.problem}") from error
+        raise UserError(f"{where}:{line}: not YAML: {error.problem}") from error
     except ValidationError as error:
         first = error.errors()[0]
         loc = first["loc"]
@@ -169,7 +167,7 @@ def _read(path: Path, model: type[_Model]) -> _Model:
         if first["type"] == "extra_forbidden":
             owner = model if len(loc) == 1 else Rate if {"matrix", "vector"} & set(loc) else Figure
             said = f"unknown key; there is {', '.join(owner.model_fields)}"
-        raise DeviceError(f"{where}: {place + ': ' if place else ''}{said}") from error
+        raise UserError(f"{where}: {place + ': ' if place else ''}{said}") from error
 
 
 # ---- datasheets
@@ -230,7 +228,7 @@ class Datasheet:
 
 
 def datasheets(folder: Path = FILES) -> list[Datasheet]:
-    """Every device file, by name; DeviceError names the first one with a mistake."""
+    """Every device file, by name; UserError names the first one with a mistake."""
     return [
         _datasheet(_read(p, _Sheet), p.stem) for p in sorted(folder.glob("*.yaml")) if p.name != BY_CAPABILITY
     ]

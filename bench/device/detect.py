@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.device.datasheet import Datasheet, DeviceError, datasheets, derive_datasheet, find_datasheet
+from bench.device.datasheet import Datasheet, datasheets, derive_datasheet, find_datasheet
+from bench.errors import UserError
 from bench.spec import DeviceKind
 
-__all__ = ["Datasheet", "Device", "DeviceError", "chosen", "datasheets", "detect", "find_datasheet"]
+__all__ = ["Datasheet", "Device", "chosen", "datasheets", "detect", "find_datasheet"]
 
 ROOT = Path("/")
 
@@ -71,12 +72,12 @@ class Device:
 def detect(wanted: str = "auto", libcuda: str = "libcuda.so.1") -> Device:
     """The device named `cpu`, `cuda` or `cuda:N`; `auto`: the first CUDA GPU, else the CPU.
 
-    DeviceError says what was asked for and what there is. `libcuda` is the driver library to ask.
+    UserError says what was asked for and what there is. `libcuda` is the driver library to ask.
     It calls cuInit: a process that forked itself afterwards could not use CUDA, so workers are spawned.
     """
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", wanted):
         gpus, _ = _gpus(libcuda)
-        raise DeviceError(
+        raise UserError(
             f"--bench-device {wanted}: give auto, cpu, cuda, cuda:N or, to measure, all; {_there_is(gpus)}"
         )
     if wanted == "cpu":
@@ -86,9 +87,9 @@ def detect(wanted: str = "auto", libcuda: str = "libcuda.so.1") -> Device:
         return _cpu(ROOT)
     index = int(wanted.partition(":")[2] or 0)
     if not gpus:
-        raise DeviceError(f"--bench-device {wanted}: this machine has no CUDA GPU{why}; {_there_is(gpus)}")
+        raise UserError(f"--bench-device {wanted}: this machine has no CUDA GPU{why}; {_there_is(gpus)}")
     if index >= len(gpus):
-        raise DeviceError(f"--bench-device {wanted}: there is no such GPU; {_there_is(gpus)}")
+        raise UserError(f"--bench-device {wanted}: there is no such GPU; {_there_is(gpus)}")
     return _cuda_device(gpus[index])
 
 

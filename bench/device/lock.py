@@ -24,14 +24,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.errors import UserError
+
 FOLDER = Path("/dev/shm")
 
 _NOTE_BYTE = 1 << 16
 """No note is longer; whatever else may stand in such a file is not read to its end."""
-
-
-class DeviceBusy(RuntimeError):
-    """Another run holds the device. One sentence: which process, since when, what to do."""
 
 
 class _Taken(Exception):
@@ -43,7 +41,7 @@ class _Taken(Exception):
 
 @contextmanager
 def device_lock(uuid: str, device: str, doing: str, folder: Path = FOLDER) -> Iterator[str]:
-    """Hold the device of this UUID while the block runs; DeviceBusy if another run holds it.
+    """Hold the device of this UUID while the block runs; UserError if another run holds it.
 
     `device` is what a person calls it (`cuda:0 (NVIDIA H200)`), `doing` what for, as one who is turned away
     should read it (`results in DIR`). Yields an empty text, or why the device could not be locked, as a
@@ -58,7 +56,7 @@ def device_lock(uuid: str, device: str, doing: str, folder: Path = FOLDER) -> It
     try:
         descriptor = _locked(path)
     except _Taken as taken:
-        raise DeviceBusy(_busy(device, taken.note)) from None
+        raise UserError(_busy(device, taken.note)) from None
     except OSError as error:
         why = f"{device} is not locked against a second run: {path}: {error.strerror or error}"
     if descriptor is None:

@@ -1,137 +1,51 @@
-"""The command `python -m bench doctor`: what it prints and what it writes."""
+"""`python -m bench doctor`: its options and its exit code."""
 
 from __future__ import annotations
 
-import json
-import platform
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import metadata
-from typing import Any
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+import typer
 
-from bench.device.detect import Device
-from bench.doctor.driver import torch_built_for
-from bench.doctor.finding import VERDICTS, Finding, Level, exit_code
-from bench.doctor.groups import Examination, Group, Outcome, asked
-from bench.runner.row import commit
+from bench.cli.application import DeviceOption, remark
+from bench.device.detect import detect, unusable_gpu
+from bench.errors import write_text
 
-STYLES: dict[Level, str] = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red"}
-WIDTH = 100
-"""Columns at most: longer lines are hard to read."""
+if TYPE_CHECKING:
+    from bench.doctor.groups import Outcome
 
 
-def parent_facts(unusable_gpu: str) -> dict[str, Any]:
-    """What the groups should know of the process that a person started, without importing torch.
+def doctor(
+    bench_device: DeviceOption = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="Only the part that takes three seconds.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Versions, every number, whole tracebacks.")
+    ] = None,
+) -> None:
+    """What of a run works on this machine, within a minute: a line each, PASS, WARN or FAIL with a remedy.
 
-    torch's version is read from its own file, as the worker reads it: the metadata of a CUDA wheel from PyPI
-    says 2.11.0 where torch says 2.11.0+cu130.
+    Exit code 0: healthy. 1: degraded, some line is WARN. 2: unusable, some line is FAIL; or the command was
+    misspelt or the device is in use, which is then said in a line that begins with `error:`.
     """
-    facts = {"python": platform.python_version(), "executable": sys.executable, "unusable_gpu": unusable_gpu}
-    torch = str(torch_built_for().get("__version__", ""))
-    return facts | {"torch": torch, "triton": _version("triton")}
+    from rich.console import Console
 
+    from bench.device.lock import device_lock
+    from bench.doctor.report import report, run
 
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
+    begin = time.perf_counter()
+    if json_file is not None:
+        write_text(json_file, "")  # a minute later it would be a pity
+    device = detect(bench_device)
+    unusable = unusable_gpu() if device.kind == "cpu" and bench_device == "auto" else ""
+    with device_lock(device.uuid, str(device), "the doctor") as unlocked:
+        if unlocked:
+            remark(unlocked)
 
+        def keep(outcomes: list[Outcome]) -> None:
+            if json_file is not None:
+                write_text(json_file, report(device, quick, outcomes, time.perf_counter() - begin))
 
-def examine(
-    device: Device,
-    groups: list[Group],
-    parent: Mapping[str, Any],
-    console: Console,
-    keep: Callable[[list[Outcome]], None],
-) -> list[Outcome]:
-    """Ask every group; each is shown and given to `keep`, with those before it, as soon as it is through."""
-    outcomes: list[Outcome] = []
-    with console.status("looking; this takes about a minute"):
-        for outcome in Examination(device, parent).outcomes(groups):
-            outcomes.append(outcome)
-            show(console, outcome)
-            keep(outcomes)
-    return outcomes
-
-
-def run(
-    device: Device,
-    unusable_gpu: str,
-    quick: bool,
-    console: Console,
-    keep: Callable[[list[Outcome]], None],
-) -> int:
-    """The exit code. `keep` is given all that was found so far, after each group."""
-    width = min(console.width, WIDTH)
-    console.width = width
-    console.print(Text(f"roofbench doctor: {device.name}, {'a quick look' if quick else 'a full look'}"))
-    outcomes = examine(device, asked(device.kind, quick), parent_facts(unusable_gpu), console, keep)
-    code = exit_code(all_findings(outcomes))
-    console.print(Text(verdict(outcomes), style=STYLES[("PASS", "WARN", "FAIL")[code]]))
-    return code
-
-
-def all_findings(outcomes: Iterable[Outcome]) -> Iterator[Finding]:
-    """Those of all groups, in order."""
-    for outcome in outcomes:
-        yield from outcome.findings
-
-
-def show(console: Console, outcome: Outcome) -> None:
-    """The group's title, then a line for each finding, with its remedy below."""
-    console.print(Text(f"\n{outcome.group.title}, {outcome.seconds:.1f} s", style="bold"))
-    lines = Table.grid(padding=(0, 1))
-    lines.add_column(width=4)
-    lines.add_column(width=6, justify="right")
-    lines.add_column(width=18)
-    lines.add_column(ratio=1)
-    for finding in outcome.findings:
-        said = Text(finding.sentence)
-        if finding.remedy:
-            said.append(f"\nRemedy: {finding.remedy}", style="italic")
-        level = Text(finding.level, style=STYLES[finding.level])
-        lines.add_row(level, f"{finding.seconds:.1f} s", Text(finding.name), said)
-    console.print(lines)
-
-
-def verdict(outcomes: list[Outcome]) -> str:
-    """`healthy: 12 PASS, 0 WARN, 0 FAIL in 14 s`, in words."""
-    levels = [finding.level for finding in all_findings(outcomes)]
-    counts = ", ".join(f"{levels.count(level)} {level}" for level in STYLES)
-    code = exit_code(all_findings(outcomes))
-    if any(one.name == "worker" and one.level == "FAIL" for one in all_findings(outcomes)):
-        counts += "; nothing else was asked, since no worker starts"
-    return f"\n{VERDICTS[code]} (exit code {code}): {counts}"
-
-
-def report(device: Device, quick: bool, outcomes: list[Outcome], seconds: float) -> str:
-    """Everything that was found, as JSON."""
-    found = list(all_findings(outcomes))
-    code = exit_code(found)
-    versions: dict[str, Any] = {"roofbench": commit(), "driver": device.driver}
-    for finding in found:
-        versions |= finding.numbers.get("versions", {})
-    device_facts = {name: getattr(device, name) for name in ("kind", "name", "slug", "id", "sm_count")}
-    content = {
-        "verdict": VERDICTS[code],
-        "exit_code": code,
-        "quick": quick,
-        "seconds": seconds,
-        "device": device_facts | {"memory_byte": device.memory_byte, "cache_byte": device.cache_byte},
-        "versions": versions,
-        "groups": [
-            {
-                "name": outcome.group.name,
-                "title": outcome.group.title,
-                "seconds": outcome.seconds,
-                "findings": [finding.json() for finding in outcome.findings],
-            }
-            for outcome in outcomes
-        ],
-    }
-    return json.dumps(content, indent=1) + "\n"
+        code = run(device, unusable, quick, Console(), keep)
+    typer.echo(f"{time.perf_counter() - begin:.0f} s")
+    raise typer.Exit(code)

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.errors import UserError
+
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 INDEX = "https://download.pytorch.org/whl/"
 MAJOR, MINOR = 75, 76
@@ -68,10 +70,6 @@ class Machine:
     """Compute capability of each GPU."""
 
 
-class NoBuild(Exception):
-    """No build that can be had runs here. One sentence, with the ways out."""
-
-
 def machine(libcuda: str = "libcuda.so.1") -> Machine | None:
     """What is here; None where there is no CUDA driver, or it has no GPU or fails: a CPU is then measured."""
     try:
@@ -104,7 +102,7 @@ def offered(tag: str) -> str:
 
 
 def chosen(release: str, here: Machine, look: Callable[[str], str] = offered) -> Build:
-    """The newest build of this release that runs here and can be had. NoBuild if there is none."""
+    """The newest build of this release that runs here and can be had. UserError if there is none."""
     usual, *others = BUILDS[release]
     if usual.runs_on(here):
         return usual
@@ -117,7 +115,7 @@ def chosen(release: str, here: Machine, look: Callable[[str], str] = offered) ->
         if fitting
         else "no other build does"
     )
-    raise NoBuild(
+    raise UserError(
         f"{_unfit(release, usual, here)}, and {had}. Update the driver, or use a Python that has a torch of "
         "its own: make bench PYTHON_AS_IS=/usr/bin/python3"
     )
@@ -140,7 +138,7 @@ def pip_words(
 ) -> tuple[list[str], str]:
     """What pip installs here, and a sentence for whoever waits for it, empty if there is nothing to say.
 
-    With a GPU also what calls cuBLASLt (extra `cublaslt`). NoBuild if no torch would run here.
+    With a GPU also what calls cuBLASLt (extra `cublaslt`). UserError if no torch would run here.
     """
     if here is None:
         return ["--editable", ".[dev]"], ""
@@ -164,7 +162,7 @@ def pinned() -> str:
 if __name__ == "__main__":
     try:
         words, said = pip_words(pinned(), machine())
-    except NoBuild as reason:
+    except UserError as reason:
         print(f"error: {reason}", file=sys.stderr)
         raise SystemExit(2) from None
     if said:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.errors import UserError
+
 RANDOM_ALIGNED = Path(__file__).parent / "random_aligned.yaml"
 """Shapes for the GEMM duel that nobody chose."""
 LONGEST_CALL_S = 540.0
@@ -74,10 +76,6 @@ class Block:
     def limit_s(self) -> float:
         """All of its commands at their limits."""
         return sum(command.limit_s for command in self.commands)
-
-
-class UnknownBlock(ValueError):
-    """A name that is no block's. One sentence that names them."""
 
 
 def blocks() -> tuple[Block, ...]:
@@ -218,11 +216,11 @@ def _fact(name: str, limit_s: float) -> Command:
 
 
 def chosen(names: Sequence[str], there: Sequence[Block]) -> list[Block]:
-    """The blocks of these names, in their own order; `all` is every one. UnknownBlock for any other name."""
+    """The blocks of these names, in their own order; `all` is every one. UserError for any other name."""
     known = [block.name for block in there]
     for name in names:
         if name not in (*known, "all"):
-            raise UnknownBlock(f"there is no block {name!r}; there are {', '.join(known)}, and all")
+            raise UserError(f"there is no block {name!r}; there are {', '.join(known)}, and all")
     return [block for block in there if "all" in names or block.name in names]
 
 

@@ -19,9 +19,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from bench.device.detect import Device, DeviceError, detect
-from bench.device.lock import DeviceBusy, device_lock
+from bench.cli.application import command_line
+from bench.device.detect import Device, detect
+from bench.device.lock import device_lock
 from bench.environment.dependencies import refuse_if_missing
+from bench.errors import UserError, write_text
 from bench.runner.worker_process import FORBIDDEN
 
 ROUNDED_ERROR, CUT_ERROR = 2.6e-4, 6.9e-4
@@ -148,34 +150,30 @@ def asked(name: str, device: Device, seconds: float) -> Fact:
 
 
 def main(words: Sequence[str]) -> int:
-    """Exit code 0 if the question was answered, 1 if it stays unknown, 2 with a sentence for bad input."""
+    """Exit code 0 if the question was answered, 1 if it stays unknown. UserError for bad input."""
     if len(words) != 3 or words[0] not in QUESTIONS or not words[1].isdigit():
-        print(f"error: give one of {', '.join(QUESTIONS)}, seconds, a JSON file to write", file=sys.stderr)
-        return 2
+        raise UserError(f"give one of {', '.join(QUESTIONS)}, seconds, a JSON file to write")
     name, seconds, path = words[0], float(words[1]), Path(words[2])
     for variable in FORBIDDEN:
         os.environ.pop(variable, None)
-    try:
-        device = detect()
-        if device.kind == "cuda":
-            os.environ["CUDA_VISIBLE_DEVICES"] = device.uuid
-        with device_lock(device.uuid, str(device), f"asking about {name}") as unlocked:
-            if unlocked:
-                print(unlocked, file=sys.stderr)
-            fact = asked(name, device, seconds)
-    except (DeviceError, DeviceBusy) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    device = detect()
+    if device.kind == "cuda":
+        os.environ["CUDA_VISIBLE_DEVICES"] = device.uuid
+    with device_lock(device.uuid, str(device), f"asking about {name}") as unlocked:
+        if unlocked:
+            print(unlocked, file=sys.stderr)
+        fact = asked(name, device, seconds)
     for key, value in fact.numbers.items():
         print(f"{key}: {value}")
     is_cpu = device.kind == "cpu"
     print(fact.question + (" (a rehearsal: this is a CPU)" if is_cpu else ""))
     print(f"{fact.answer}: {fact.sentence}")
     written = {"fact": name, "device": str(device), "rehearsal": is_cpu, **asdict(fact)}
-    path.write_text(json.dumps(written, indent=1))
+    write_text(path, json.dumps(written, indent=1))
     return int(fact.answer == "unknown")
 
 
 if __name__ == "__main__":
     refuse_if_missing()
-    raise SystemExit(main(sys.argv[1:]))
+    with command_line():
+        raise SystemExit(main(sys.argv[1:]))

@@ -27,10 +27,10 @@ from rich.table import Table
 from bench.cli.run_summary import duration_text, lines_of
 from bench.device.detect import Device
 from bench.environment.dependencies import child_environment
+from bench.errors import UserError
 from bench.first_minutes.blocks import Block, Command, calls, filled
 from bench.first_minutes.environment import environment
 from bench.runner.resume import settle
-from bench.store.schema import StoreError
 
 ROOT = Path(__file__).parents[2]
 LOGS = "logs"
@@ -175,7 +175,7 @@ class Runner:
         for device in {path.parent for path in self.folder.glob("*/*.journal")}:
             try:
                 settle(device)
-            except StoreError as error:  # the journal stays, and goes into the archive
+            except UserError as error:  # the journal stays, and goes into the archive
                 self._say(f"   {error}")
 
 
@@ -221,10 +221,13 @@ def session(
 ) -> list[Outcome]:
     """Run these blocks within so many minutes (None: their own limits), show the table, leave `out` behind.
 
-    OSError if `out` cannot be written.
+    UserError if `out` cannot be written.
     """
     folder, share = out.absolute(), shares(chosen, minutes)
-    (folder / LOGS).mkdir(parents=True, exist_ok=True)
+    try:
+        (folder / LOGS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: {error.strerror}") from error
     most = duration_text(share * sum(block.limit_s for block in chosen))
     say(f"first minutes on {device}: {', '.join(block.name for block in chosen)}; at most {most}")
     facts = environment(device)

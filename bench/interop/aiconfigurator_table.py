@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from bench.interop.imported_rows import ImportRefused
+from bench.errors import UserError
 
 COLUMNS = (
     "framework",
@@ -46,7 +46,7 @@ class Timings:
 def timings(path: Path, say: Say) -> Iterator[Timings]:
     """Every GPU's times in one table. `say` is told what is left out, a sentence each.
 
-    ImportRefused if the table cannot be read, or has nothing that could be imported.
+    UserError if the table cannot be read, or has nothing that could be imported.
     """
     linear = _linear(_read(path), path, say)
     for (device, version), some in linear.groupby(["device", "version"], sort=True):
@@ -63,10 +63,10 @@ def _read(path: Path) -> pd.DataFrame:
         frame: pd.DataFrame = pq.read_table(path).to_pandas()
     except Exception as error:  # what a reader raises over bytes that mean nothing is anybody's guess
         said = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ImportRefused(f"left out {path}: not a whole parquet file ({said})") from error
+        raise UserError(f"left out {path}: not a whole parquet file ({said})") from error
     if lacking := [name for name in COLUMNS if name not in frame.columns]:
         there = ", ".join(map(str, frame.columns))
-        raise ImportRefused(f"left out {path}: lacks the column {lacking[0]}; it has {there}")
+        raise UserError(f"left out {path}: lacks the column {lacking[0]}; it has {there}")
     return frame
 
 
@@ -78,7 +78,7 @@ def _linear(frame: pd.DataFrame, path: Path, say: Say) -> pd.DataFrame:
         others = ", ".join(sorted(frame["kernel_source"][~ours].astype(str).unique()))
         say(f"left out {int((~ours).sum())} rows of {path}: run by {others}, not by {LINEAR[0]}")
     if not ours.any():
-        raise ImportRefused(f"left out {path}: holds no bfloat16 row of {LINEAR[0]}")
+        raise UserError(f"left out {path}: holds no bfloat16 row of {LINEAR[0]}")
     return frame[ours]
 
 

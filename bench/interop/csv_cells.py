@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from bench.interop.imported_rows import ImportRefused
+from bench.errors import UserError
 
 DELIMITERS = ",;\t"
 _WHOLE = re.compile(r"[-+]?\d+")
@@ -28,9 +28,9 @@ class Line:
     number: int
     cells: dict[str, str]
 
-    def refuse(self, says: str) -> ImportRefused:
+    def refuse(self, says: str) -> UserError:
         """That this line is wrong, with file and line."""
-        return ImportRefused(f"{self.file}:{self.number}: {says}")
+        return UserError(f"{self.file}:{self.number}: {says}")
 
     def needed(self, column: str) -> str:
         """The cell of a column that must not be empty."""
@@ -82,11 +82,11 @@ def value(cell: str) -> int | float | bool | str:
 
 
 def lines(file: Path, data: bytes) -> tuple[list[str], Iterator[Line]]:
-    """(names of the columns, every line that is not empty). ImportRefused where it is no such file."""
+    """(names of the columns, every line that is not empty). UserError where it is no such file."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ImportRefused(f"{file}: is not text in UTF-8 (byte {error.start})") from error
+        raise UserError(f"{file}: is not text in UTF-8 (byte {error.start})") from error
     head = next((line for line in text.splitlines() if line.strip()), "")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(DELIMITERS, key=head.count), strict=True)
     found = _split(file, reader)
@@ -94,18 +94,18 @@ def lines(file: Path, data: bytes) -> tuple[list[str], Iterator[Line]]:
     names = [name.strip() for name in columns]
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if not any(names):
-        raise ImportRefused(f"{file}: is empty; its first line names the columns")
+        raise UserError(f"{file}: is empty; its first line names the columns")
     if "" in names:
-        raise ImportRefused(f"{file}:{number}: column {names.index('') + 1} has no name")
+        raise UserError(f"{file}:{number}: column {names.index('') + 1} has no name")
     if twice:
-        raise ImportRefused(f"{file}:{number}: the column {twice[0]} is there twice")
+        raise UserError(f"{file}:{number}: the column {twice[0]} is there twice")
     return names, _lines(file, names, found)
 
 
 def _lines(file: Path, names: list[str], found: Iterator[tuple[int, list[str]]]) -> Iterator[Line]:
     for number, cells in found:
         if len(cells) != len(names):
-            raise ImportRefused(f"{file}:{number}: has {len(cells)} cells; the first line names {len(names)}")
+            raise UserError(f"{file}:{number}: has {len(cells)} cells; the first line names {len(names)}")
         stripped = zip(names, (cell.strip() for cell in cells), strict=True)
         yield Line(file, number, {name: cell for name, cell in stripped if cell})
 
@@ -116,7 +116,7 @@ def _split(file: Path, reader: Iterator[list[str]]) -> Iterator[tuple[int, list[
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise ImportRefused(f"{file}:{reader.line_num}: {error}") from error  # type: ignore[attr-defined]
+            raise UserError(f"{file}:{reader.line_num}: {error}") from error  # type: ignore[attr-defined]
         if cells is None:
             return
         if any(cell.strip() for cell in cells):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from bench.errors import UserError, write_text
 from bench.interop import export_github, export_otava, export_pytorch
 from bench.interop.export_points import Results, latest
 
@@ -13,10 +14,6 @@ ONE_FILE = {"github-action-benchmark": export_github.text, "pytorch": export_pyt
 OTAVA = "otava"
 """The format of many nights: a folder."""
 NAMES = (*ONE_FILE, OTAVA)
-
-
-class ExportRefused(ValueError):
-    """Why nothing was exported, in one sentence."""
 
 
 def exported(
@@ -28,13 +25,13 @@ def exported(
 ) -> Iterator[str]:
     """Write these results in a format; yields what belongs on standard output: the text, or the files' names.
 
-    `left_out` is told of each file that cannot be read, `remark` what was not exported. ExportRefused,
-    StoreError or NothingToExport before anything is written.
+    `left_out` is told of each file that cannot be read, `remark` what was not exported. UserError
+    is raised before anything is written.
     """
     if form not in NAMES:
-        raise ExportRefused(f"export {form}: no such format; there is {', '.join(NAMES)}")
+        raise UserError(f"export {form}: no such format; there is {', '.join(NAMES)}")
     if form == OTAVA and output is None:
-        raise ExportRefused("export otava: makes a file for each implementation: give a folder by -o DIR")
+        raise UserError("export otava: makes a file for each implementation: give a folder by -o DIR")
     found = Results(results, left_out)
     if form == OTAVA and output is not None:
         files, more = export_otava.files(found.points(), str(output))
@@ -48,13 +45,5 @@ def exported(
     if not targets:
         yield text
     for path, content in targets.items():
-        _write(path, content)
+        write_text(path, content)
         yield f"{path}\n"
-
-
-def _write(path: Path, content: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise ExportRefused(f"{path}: cannot be written: {error.strerror or error}") from error

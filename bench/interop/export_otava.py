@@ -20,7 +20,8 @@ from typing import Any
 
 import yaml
 
-from bench.interop.export_points import NothingToExport, Point
+from bench.errors import UserError
+from bench.interop.export_points import Point
 from bench.judge.history.load import DOUBTING
 
 CONFIGURATION = "otava.yaml"
@@ -57,7 +58,7 @@ _Tests = dict[str, list[_Series]]
 def files(points: Iterable[Point], folder: str) -> tuple[dict[str, str], list[str]]:
     """(name of each file -> its content, what was left out). `folder` is where the files will lie.
 
-    NothingToExport if no series has a time that can be trusted in two nights.
+    UserError if no series has a time that can be trusted in two nights.
     """
     doubting = {flag.name for flag in DOUBTING}
     series: dict[str, _Series] = {}
@@ -77,7 +78,7 @@ def files(points: Iterable[Point], folder: str) -> tuple[dict[str, str], list[st
     lasting = [one for one in series.values() if len(one.microseconds) >= NIGHTS]
     counts["alone in their series"] = len(series) - len(lasting)
     if not lasting:
-        raise NothingToExport(f"no series has a time without doubt in {NIGHTS} nights; give more runs")
+        raise UserError(f"no series has a time without doubt in {NIGHTS} nights; give more runs")
     said = [
         f"left out: {counts[why]} of {counts['all']} times: {why}"
         for why in ("in doubt by the state of the machine", "alone in their series")

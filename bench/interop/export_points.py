@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bench.errors import UserError
 from bench.judge.flags import flags
 from bench.judge.history.series import KEY, UNSAID
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, manner
@@ -55,10 +56,6 @@ class Point:
         return rounded(self.row.median_s / SECONDS_PER_MICROSECOND)
 
 
-class NothingToExport(ValueError):
-    """No row given can be exported; says why in one sentence."""
-
-
 @dataclass
 class Results:
     """Result files, read one after the other: a year of them is more than fits into memory."""
@@ -72,7 +69,7 @@ class Results:
     def points(self) -> Iterator[Point]:
         """Every time of these files.
 
-        StoreError as `bench.store.parquet.tables` raises it; at the end NothingToExport if there was none.
+        UserError as `bench.store.parquet.tables` raises it, and at the end if there was none.
         """
         seen: set[tuple[str, str]] = set()
         for _, table in tables(self.paths, self.left_out):
@@ -90,7 +87,7 @@ class Results:
                 seen.add(key)
                 yield point
         if not seen:
-            raise NothingToExport(self._why_nothing())
+            raise UserError(self._why_nothing())
 
     def said(self) -> list[str]:
         """What was left out so far, a sentence each."""

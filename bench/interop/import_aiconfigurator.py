@@ -27,16 +27,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench.device.datasheet import find_datasheet
+from bench.errors import UserError
 from bench.interop.aiconfigurator_table import Timings, timings
-from bench.interop.imported_rows import (
-    FOLDER,
-    Imported,
-    ImportRefused,
-    device_columns,
-    foreign_row,
-    slug,
-    source_text,
-)
+from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreign_row, slug, source_text
 from bench.spec import Problem, parameters_text
 from bench.store.schema import Measurement
 from bench.sweep import load as sweep
@@ -70,14 +63,14 @@ class Package:
 
     @classmethod
     def installed(cls) -> Package:
-        """Find it without importing it. ImportRefused, with the command to install it, if it is not here."""
+        """Find it without importing it. UserError, with the command to install it, if it is not here."""
         found = importlib.util.find_spec(MODULE)
         try:
             about = importlib.metadata.metadata(DISTRIBUTION)
         except importlib.metadata.PackageNotFoundError:
             found = None
         if found is None or not found.submodule_search_locations:
-            raise ImportRefused(
+            raise UserError(
                 f"the package {DISTRIBUTION}, which holds these timings, is not installed: "
                 f"pip install -c constraints.txt {DISTRIBUTION}"
             )
@@ -91,7 +84,7 @@ class Package:
 
 
 def calibration_shapes(find: Find) -> frozenset[str]:
-    """The shapes that calibrate the model, as `parameters` texts. SweepError if their sweep is unreadable."""
+    """The shapes that calibrate the model, as `parameters` texts. UserError if their sweep is unreadable."""
     loaded = sweep.load_all(sweep.select(CALIBRATION), find, sm_count=1)
     return frozenset(parameters_text(case.problem.parameters()) for one in loaded for case in one.cases)
 
@@ -113,7 +106,7 @@ class Import:
     def devices(self, say: Callable[[str], object]) -> Iterator[Imported]:
         """Each GPU's rows, table by table. `say` is told what is left out, a sentence each.
 
-        ImportRefused if nothing at all could be read.
+        UserError if nothing at all could be read.
         """
         none = True
         for path in self.package.tables:
@@ -121,10 +114,10 @@ class Import:
                 for one in timings(path, say):
                     none = False
                     yield self._imported(one, str(path.relative_to(self.package.folder)))
-            except ImportRefused as refusal:
+            except UserError as refusal:
                 say(str(refusal))
         if none:
-            raise ImportRefused(f"{self.package.folder}: holds no {TABLES} that could be imported")
+            raise UserError(f"{self.package.folder}: holds no {TABLES} that could be imported")
 
     def _imported(self, found: Timings, where: str) -> Imported:
         run_id = f"{DISTRIBUTION}-{self.package.version}-vllm-{found.version}-{slug(found.device)}"

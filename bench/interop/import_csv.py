@@ -23,16 +23,9 @@ from typing import Any, cast, get_args
 from pydantic import ValidationError
 
 from bench.device.datasheet import Datasheet, datasheets
+from bench.errors import UserError
 from bench.interop.csv_cells import Line, lines, value
-from bench.interop.imported_rows import (
-    FOLDER,
-    Imported,
-    ImportRefused,
-    device_columns,
-    foreign_row,
-    slug,
-    source_text,
-)
+from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreign_row, slug, source_text
 from bench.spec import DeviceKind, Problem, parameters_text
 from bench.store.schema import Measurement
 from bench.sweep.grammar import Cache, nearest, unknown, worded
@@ -55,12 +48,12 @@ def imported(
 ) -> tuple[list[Imported], list[str]]:
     """(each device's rows and where they belong below `results`, remarks for the person).
 
-    The run's name is a hash of the file, so that the same file is known again. ImportRefused names the line.
+    The run's name is a hash of the file, so that the same file is known again. UserError names the line.
     """
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise ImportRefused(f"{file}: cannot be read: {error.strerror}") from error
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
     names, found = lines(file, data)
     _check_columns(file, names, {name: find(name) for name in operators})
     reader = _Reader(
@@ -80,7 +73,7 @@ def imported(
         if first != line.number:
             raise line.refuse(f"is the case of line {first} again; one line a case")
     if not by_device:
-        raise ImportRefused(f"{file}: has no line below its first")
+        raise UserError(f"{file}: has no line below its first")
     remarks = [
         f"{rows[0].device_name}: no file in bench/device/datasheets has this name: "
         "SMs, cache and peaks are unknown"
@@ -100,11 +93,11 @@ def _check_columns(file: Path, names: list[str], problems: Mapping[str, type[Pro
     for name in names:
         if name not in possible:
             there = ", ".join(possible) + nearest(name, possible)
-            raise ImportRefused(f"{file}:1: no column is called {name!r}; there is {there}")
+            raise UserError(f"{file}:1: no column is called {name!r}; there is {there}")
     if lacking := [name for name in NEEDED if name not in names]:
-        raise ImportRefused(f"{file}:1: lacks the column {lacking[0]}; every file has {', '.join(NEEDED)}")
+        raise UserError(f"{file}:1: lacks the column {lacking[0]}; every file has {', '.join(NEEDED)}")
     if len(TIMES.keys() & set(names)) != 1:
-        raise ImportRefused(f"{file}:1: one column is the time, {' or '.join(TIMES)}")
+        raise UserError(f"{file}:1: one column is the time, {' or '.join(TIMES)}")
 
 
 @dataclass(frozen=True)
@@ -118,7 +111,7 @@ class _Reader:
     """By the names that drivers give."""
 
     def row(self, line: Line) -> Measurement:
-        """ImportRefused if anything in the line is wrong."""
+        """UserError if anything in the line is wrong."""
         problem, name = self._problem(line), line.needed("implementation")
         try:
             problem.implementation(name)

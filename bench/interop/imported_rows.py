@@ -23,10 +23,6 @@ UNKNOWN = ("utc", "commit", "driver", "torch", "triton", "libraries", "clock", "
 """Columns that must not be null and that nobody may know."""
 
 
-class ImportRefused(ValueError):
-    """Something that cannot be imported, worded for the person who gave it."""
-
-
 @dataclass(frozen=True)
 class Imported:
     """One device's rows of one import, and the file that they belong in."""
@@ -35,7 +31,7 @@ class Imported:
     rows: Sequence[Measurement]
 
     def save(self) -> bool:
-        """Write the file; False if it is there already. StoreError if it cannot be written."""
+        """Write the file; False if it is there already. UserError if it cannot be written."""
         if self.path.exists():
             return False
         write(self.path, self.rows)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bench.errors import UserError
+
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
 
@@ -88,12 +90,12 @@ class Difference(NamedTuple):
 
 
 def waved(across: Collection[str]) -> frozenset[str]:
-    """The blocking facts that these names wave through; ValueError for a name that is none of them."""
+    """The blocking facts that these names wave through; UserError for a name that is none of them."""
     there = [fact.name for fact in BLOCKING]
     for name in across:
         if name not in there:
             told = " (it never blocks)" if name in [fact.name for fact in TOLD] else ""
-            raise ValueError(f"--across {name}: no fact that blocks{told}; there is {', '.join(there)}")
+            raise UserError(f"--across {name}: no fact that blocks{told}; there is {', '.join(there)}")
     also = (WITH_DEVICE if "device" in across else ()) + (WITH_SOURCE if "source" in across else ())
     return frozenset(across) | frozenset(also)
 

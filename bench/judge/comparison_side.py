@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
+from bench.errors import UserError
 from bench.judge.comparability import BLOCKING, SOFTWARE, TOLD, value
 from bench.judge.efficiency import OURS
 from bench.judge.flags import DOUBTFUL, FLAGS, flags
@@ -96,12 +97,12 @@ class Side:
 
 
 def side(frame: pd.DataFrame, name: str) -> Side:
-    """From a frame of `parquet.read`. ValueError, with `name`, if it is empty or of several devices."""
+    """From a frame of `parquet.read`. UserError, with `name`, if it is empty or of several devices."""
     devices = sorted(set(frame["device"]))
     if not devices:
-        raise ValueError(f"{name} holds no row")
+        raise UserError(f"{name} holds no row")
     if len(devices) > 1:
-        raise ValueError(f"{name} holds rows of {len(devices)} devices, name one's: {', '.join(devices)}")
+        raise UserError(f"{name} holds rows of {len(devices)} devices, name one's: {', '.join(devices)}")
     tried = ~frame["status"].isin(NOT_MEASURED)
     roofs = by_run(ceiling_rows(frame))
     seen: dict[str, list[Look]] = defaultdict(list)

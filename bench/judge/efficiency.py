@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from bench.errors import UserError
 from bench.judge.flags import DOUBTFUL, flags
 from bench.model.ceilings import Ceilings, is_ceiling
 from bench.store.schema import Measurement
@@ -50,11 +51,11 @@ def efficiencies(rows: Iterable[Measurement], ceilings: Ceilings) -> Iterator[Ef
     """For every operator, kind, region and implementation that has a time; in order of their names.
 
     `ceilings` and rows are of one run, with a cold cache. Rows that raise a doubtful flag are left out.
-    ValueError if the run measured no copy.
+    UserError if the run measured no copy.
     """
     copy_byte_per_s = ceilings.copy_byte_per_s
     if copy_byte_per_s is None:
-        raise ValueError("this run measured no bandwidth of a copy, so nothing can be held against it")
+        raise UserError("this run measured no bandwidth of a copy, so nothing can be held against it")
     problems: dict[tuple[str, str], dict[str, Measurement]] = defaultdict(dict)
     for row in rows:
         if row.rate != "byte" or is_ceiling(row.sweep) or row.cache != "cold" or not row.byte:

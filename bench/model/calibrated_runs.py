@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from bench.errors import UserError
 from bench.model import tile_wave
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
 from bench.model.ceilings import rows as ceiling_rows
 from bench.model.predict import calibrated, completed, products, stated_tile, unfitted
 from bench.model.roofline import Floats
-from bench.model.scale_to_device import TransferError, dtype_on, transferred
+from bench.model.scale_to_device import dtype_on, transferred
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,7 +158,7 @@ def transfers(known_runs: Sequence[Known], of: Known) -> Mapping[str, Errors]:
         if other.sheet.name != of.sheet.name:
             try:
                 by = transferred(by, of.sheet, other.sheet)
-            except TransferError:
+            except UserError:
                 continue
         if errors := other.errors(by):
             found[other.device_name] = errors

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from bench.errors import UserError
 from bench.model import tile_probe
 from bench.model.quantization import forced_tile
-from bench.store.schema import StoreError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,7 @@ _SAME = ("device_id", "driver", "power_limit_w", "regime")
 """What all ceilings of a run must have in common."""
 
 
-class MixedCeilings(StoreError):
+class MixedCeilings(UserError):
     """Rows of one run that cannot be one calibration; says which and why in one sentence."""
 
 

@@ -10,15 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from bench.errors import UserError
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings
 
 if TYPE_CHECKING:
     from bench.device.datasheet import Datasheet
-
-
-class TransferError(ValueError):
-    """A calibration that cannot be scaled to a device; says which number is missing."""
 
 
 def dtype_on(dtype: str, wanted: Datasheet) -> str:
@@ -27,15 +24,13 @@ def dtype_on(dtype: str, wanted: Datasheet) -> str:
 
 
 def transferred(calibration: Calibration, measured: Datasheet, wanted: Datasheet) -> Calibration:
-    """The calibration of `measured` as it would be on `wanted`. TransferError without the numbers it
+    """The calibration of `measured` as it would be on `wanted`. UserError without the numbers it
     takes."""
     dtype = dtype_on(calibration.dtype, wanted)
     machine = calibration.of(dtype)
     peak = _ratio("peak", dtype, measured, wanted)
     if machine is None:
-        raise TransferError(
-            f"{measured.name}: its calibration has no peak of {calibration.dtype} and {dtype}"
-        )
+        raise UserError(f"{measured.name}: its calibration has no peak of {calibration.dtype} and {dtype}")
     memory = _ratio("bandwidth", "", measured, wanted)
     by_sm = measured.sm_count / wanted.sm_count
     scaled = replace(
@@ -82,9 +77,7 @@ def _ratio(what: str, dtype: str, measured: Datasheet, wanted: Datasheet) -> flo
     for sheet in (measured, wanted):
         number = sheet.peak_flop_per_s("matrix", dtype) if what == "peak" else sheet.bandwidth_byte_per_s
         if not number:
-            raise TransferError(
-                f"{sheet.name}: its datasheet states no {' '.join(filter(None, (what, dtype)))}"
-            )
+            raise UserError(f"{sheet.name}: its datasheet states no {' '.join(filter(None, (what, dtype)))}")
         numbers.append(number)
     return numbers[1] / numbers[0]
 

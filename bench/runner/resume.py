@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.errors import UserError
 from bench.runner.shard import Shard
 from bench.runner.visits import joined
 from bench.store.journal import Journal, Recovered, claimed, finish, recover, unfinished
-from bench.store.schema import Measurement, StoreError
+from bench.store.schema import Measurement
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,15 @@ class Kind:
         )
 
     def refuse_other(self, journal: Path, rows: Sequence[Measurement]) -> None:
-        """StoreError if it was measured in another manner: its rows and new ones would not be of one kind."""
+        """UserError if it was measured in another manner: its rows and new ones would not be of one kind."""
         if others := {row.protocol for row in rows} - {self.protocol}:
-            raise StoreError(
+            raise UserError(
                 f"{journal}: was measured under protocol {min(others)}, this is {self.protocol}: "
                 "resume with the --bench-visits and --bench-regime it began with, or leave out --bench-resume"
             )
         ours = self.concurrent_gpus or 1
         if counts := {row.concurrent_gpus or 1 for row in rows} - {ours}:
-            raise StoreError(
+            raise UserError(
                 f"{journal}: was measured on {_gpus(min(counts))}, this is {_gpus(ours)}: resume with "
                 "the --bench-device and --bench-concurrent it began with, or leave out --bench-resume"
             )
@@ -75,7 +76,7 @@ class Begun:
 def begin(folder: Path, run_id: str) -> Begun:
     """Make every run that has ended into a result file, and open a journal for a new one.
 
-    `run_id` gets a number behind it where another run in this folder is called so. StoreError if something
+    `run_id` gets a number behind it where another run in this folder is called so. UserError if something
     cannot be written.
     """
     left = settle(folder)
@@ -84,14 +85,14 @@ def begin(folder: Path, run_id: str) -> Begun:
 
 
 def settle(folder: Path) -> list[Left]:
-    """Make every run in this folder that has ended into a result file. StoreError if one cannot be made."""
+    """Make every run in this folder that has ended into a result file. UserError if one cannot be made."""
     return [found for path in unfinished(folder) if (found := _settle(path))]
 
 
 def go_on(folder: Path, run_id: str, kind: Kind) -> Begun:
     """Go on with the newest unfinished run of this kind, the older ones of it becoming result files.
 
-    Those of other kinds are left alone. Without any it is a new run, `run_id`. StoreError if the newest was
+    Those of other kinds are left alone. Without any it is a new run, `run_id`. UserError if the newest was
     measured in another manner, or something cannot be written.
     """
     begun: Begun | None = None
@@ -134,7 +135,7 @@ def _continued(path: Path, found: Recovered) -> Begun:
     try:
         journal.append(*found.rows)
         journal.replace(path, found.damage)
-    except StoreError:
+    except UserError:
         journal.close()
         raise
     left = Left(path, len(found.rows), True, tuple(found.damage))

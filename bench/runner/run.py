@@ -15,9 +15,9 @@ import pytest
 
 from bench.cli import run_summary
 from bench.cli.plan import forecast_lines, refined_line
-from bench.device.detect import Device, DeviceError, chosen, unusable_gpu
-from bench.device.lock import DeviceBusy
+from bench.device.detect import Device, chosen, unusable_gpu
 from bench.environment.dependencies import lacking_extras
+from bench.errors import UserError
 from bench.judge.flags import flags
 from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
 from bench.runner.cover import Check, cover
@@ -27,14 +27,10 @@ from bench.runner.shard import Shard
 from bench.runner.visits import MOST_ASKED
 from bench.runner.walking import at_once, in_turn, prepare_all
 from bench.runner.worker_process import WorkerDied
-from bench.spec import DeviceKind, Problem
-from bench.store.schema import Measurement, StoreError
+from bench.spec import Problem
+from bench.store.schema import Measurement
 from bench.sweep import load as sweep
-from bench.sweep.load import Case, SweepError
-
-
-class Refusal(ValueError):
-    """One sentence saying what was given and what is possible; the command ends with exit code 2."""
+from bench.sweep.load import Case
 
 
 class Asked(NamedTuple):
@@ -55,7 +51,7 @@ class Run:
         find: Callable[[str], type[Problem]],
         names: Callable[[], list[str]],
     ) -> None:
-        """Options as pytest parsed them; `find` and `names` are those of kernels/. Raises Refusal."""
+        """Options as pytest parsed them; `find` and `names` are those of kernels/. Raises UserError."""
         self._names, self._find = names, find
         self.timing = bool(option.bench_run)
         self.stopped = ""
@@ -77,14 +73,14 @@ class Run:
         self._elsewhere: list[Asked] = []
         self._others = 0
         """Cases that are other shards' to measure."""
-        self._shard = _shard(option.bench_shard)
+        self._shard = Shard.of(option.bench_shard) if option.bench_shard is not None else None
         self._concurrent = bool(option.bench_concurrent) and self.timing
         try:
             devices = chosen(option.bench_device)
             choosing = devices[0].kind == "cpu" and option.bench_device in ("auto", "all")
             self._unusable = unusable_gpu() if choosing else ""
             if self._concurrent and len(devices) == 1:
-                raise Refusal(
+                raise UserError(
                     f"--bench-concurrent times several GPUs at the same time, but {devices[0]} would be "
                     "the only device: leave it out, or give --bench-device all where there are several GPUs"
                 )
@@ -95,15 +91,15 @@ class Run:
                         self.cases[self._name(session, case.id)] = Asked(session, case)
                 for session in self.sessions if not option.collectonly else ():
                     session.open()
-        except (DeviceError, DeviceBusy, SweepError, StoreError) as error:
+        except UserError:
             self.release()
-            raise Refusal(str(error)) from error
+            raise
 
     def _session(self, option: Any, device: Device, count: int) -> Session:
         made = Session(
             device,
             Path(option.bench_results) if option.bench_results else RESULTS,
-            _budget_s(option.bench_budget, device.kind),
+            budget_s(option.bench_budget, device.kind),
             option.bench_resume,
             _visits(option.bench_visits),
             option.bench_regime,
@@ -169,7 +165,7 @@ class Run:
         """Visit every case of every device, one device after the other, or all at once if so asked.
 
         `say` shows a line. Once `most_failures` cases have failed (None or 0: no limit) no more are visited.
-        StoreError, saying what is safe, if results can no longer be written.
+        UserError, saying what is safe, if results can no longer be written.
         """
         several = len(self.sessions) > 1
         if several:
@@ -227,7 +223,7 @@ class Run:
             try:
                 for session in self.sessions:
                     self._libraries(session)
-            except Refusal as refusal:
+            except UserError as refusal:
                 self.unstarted = str(refusal)
                 return []
             for name in self._names():
@@ -236,11 +232,11 @@ class Run:
         return [*self._examples, *self._broken]
 
     def _libraries(self, session: Session) -> str:
-        """What computes, with versions; starts the worker. Refusal if it does not start."""
+        """What computes, with versions; starts the worker. UserError if it does not start."""
         try:
             return session.libraries
         except WorkerDied as death:
-            raise Refusal(f"{session.device} cannot be measured: {death}") from death
+            raise UserError(f"{session.device} cannot be measured: {death}") from death
 
     def _add_examples(self, session: Session, name: str) -> None:
         try:
@@ -289,7 +285,7 @@ class Run:
                 continue
             try:
                 session.close()
-            except StoreError as error:
+            except UserError as error:
                 self.unwritten = str(error)
 
     def release(self) -> None:
@@ -298,7 +294,7 @@ class Run:
             session.interrupted()
 
     def opening(self) -> list[str]:
-        """What is said before the first case. Refusal if a worker does not start."""
+        """What is said before the first case. UserError if a worker does not start."""
         lines = []
         for session in self.sessions:
             device, libraries = session.device, self._libraries(session)
@@ -377,25 +373,11 @@ def _short(device: Device) -> str:
     return "cpu" if device.index is None else f"cuda:{device.index}"
 
 
-def _shard(given: str | None) -> Shard | None:
-    try:
-        return None if given is None else Shard.of(given)
-    except ValueError as error:
-        raise Refusal(f"--bench-shard {error}") from error
-
-
 def _visits(given: str) -> int:
     try:
         visits = int(given)
     except ValueError:
         visits = 0
     if not 1 <= visits <= MOST_ASKED:
-        raise Refusal(f"--bench-visits {given}: give a number from 1 to {MOST_ASKED}")
+        raise UserError(f"--bench-visits {given}: give a number from 1 to {MOST_ASKED}")
     return visits
-
-
-def _budget_s(given: str | None, kind: DeviceKind) -> float | None:
-    try:
-        return budget_s(given, kind)
-    except ValueError as error:
-        raise Refusal(str(error)) from error

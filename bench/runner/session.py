@@ -101,7 +101,7 @@ class Session:
     def open(self) -> None:
         """Take the device, recover or resume what earlier runs left, open this run's journal.
 
-        DeviceBusy if another run has the device, StoreError if the journal cannot be written.
+        UserError if another run has the device or the journal cannot be written.
         """
         lock = device_lock(self.device.uuid, str(self.device), f"results in {self.folder.absolute()}")
         self.unlocked = self._held.enter_context(lock)
@@ -176,7 +176,7 @@ class Session:
     def visit(self, case: Case) -> Measurement:
         """Visit a case once and write the row before returning it. Never raises for what a case does.
 
-        StoreError if the row cannot be written.
+        UserError if the row cannot be written.
         """
         begin, starting_s = time.perf_counter(), self.starting_s
         made = self._made.get(case.key, [])
@@ -403,7 +403,7 @@ class Session:
     def close(self) -> None:
         """Let go of the device and turn the journal into the run's parquet file. Safe to call twice.
 
-        StoreError if the file cannot be written; the journal is then still there.
+        UserError if the file cannot be written; the journal is then still there.
         """
         self._worker.close()
         self._held.close()

@@ -48,7 +48,7 @@ def in_turn(sessions: Sequence[Session]) -> Iterator[Visited]:
 def at_once(sessions: Sequence[Session]) -> Iterator[Iterator[Visited]]:
     """The visits of all sessions as they come, for as long as the block runs.
 
-    What is raised in a session's thread (StoreError) is raised where the stream is read.
+    What is raised in a session's thread (UserError) is raised where the stream is read.
     """
     heard: SimpleQueue[Visited | _Ended] = SimpleQueue()
     threads: list[threading.Thread] = []

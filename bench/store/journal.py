@@ -23,8 +23,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from bench.errors import UserError
 from bench.store.parquet import read_rows, sync_folder, write
-from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement, StoreError, record
+from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement, record
 
 HEAD = "roofbench journal, schema"
 RESERVE_BYTE = 1 << 20
@@ -33,7 +34,7 @@ ARROW_STREAM = b"\xff\xff\xff\xff"
 """What journals began with before they were text."""
 
 
-class NameTaken(StoreError):
+class NameTaken(UserError):
     """Another run's journal has this name."""
 
 
@@ -45,7 +46,7 @@ class Journal:
     """Rows that are safe."""
 
     def __init__(self, path: Path) -> None:
-        """Open a new journal; StoreError if the folder cannot be written, or has no space to speak of.
+        """Open a new journal; UserError if the folder cannot be written, or has no space to speak of.
 
         NameTaken if a journal of this name is there.
         """
@@ -58,7 +59,7 @@ class Journal:
             self._file = path.open("xb", buffering=0)
         except OSError as error:
             there = isinstance(error, FileExistsError) and path.parent.is_dir()
-            kind = NameTaken if there else StoreError
+            kind = NameTaken if there else UserError
             raise kind(f"{path.parent}: results cannot be written here: {error.strerror}") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX)  # held until closed or dead: not another run's to recover
@@ -71,7 +72,7 @@ class Journal:
         except OSError as error:
             path.unlink(missing_ok=True)
             self._file.close()
-            raise StoreError(f"{path.parent}: results cannot be written here: {error.strerror}") from error
+            raise UserError(f"{path.parent}: results cannot be written here: {error.strerror}") from error
         if not self._is_in_place():  # before it was locked, another run took it for one that had ended
             self._file.close()
             raise NameTaken(f"{path}: was taken by another run")
@@ -80,7 +81,7 @@ class Journal:
     def named(cls, folder: Path, name: str) -> Journal:
         """A new journal called `name`, or `name-2` and so on where a run in this folder has that name.
 
-        Of several processes that ask at once for the same, each gets another. StoreError as for any journal.
+        Of several processes that ask at once for the same, each gets another. UserError as for any journal.
         """
         for number in itertools.count(1):
             path = folder / f"{name}{f'-{number}' if number > 1 else ''}.journal"
@@ -99,22 +100,22 @@ class Journal:
     def append(self, *rows: Measurement, sync: bool = True) -> None:
         """Write rows; with `sync` they are on the disk, else safe from the process's death alone.
 
-        StoreError says what is safe if they cannot be written (the disk is full, the file went away). What
-        was appended before stays readable, and so will be what is appended later. StoreError, too, if a
+        UserError says what is safe if they cannot be written (the disk is full, the file went away). What
+        was appended before stays readable, and so will be what is appended later. UserError, too, if a
         value does not fit its column: better here than when the run is over.
         """
         records = [record(row) for row in rows]
         for values in records:
             if wrong := _misfits(values):
-                raise StoreError(f"{self.path}: a row whose {wrong[0]} cannot be kept")
+                raise UserError(f"{self.path}: a row whose {wrong[0]} cannot be kept")
         if not self._is_in_place():
-            raise StoreError(f"{self.path}: was moved or removed meanwhile; it held {self.rows} rows")
+            raise UserError(f"{self.path}: was moved or removed meanwhile; it held {self.rows} rows")
         lines = [_line(number, values) for number, values in enumerate(records, self.rows + 1)]
         try:
             self._put(b"".join(lines), sync)
         except OSError as error:
             safe = f"{self.rows} rows are safe in {self.path}"
-            raise StoreError(f"{self.path.parent}: {error.strerror}; {safe}") from error
+            raise UserError(f"{self.path.parent}: {error.strerror}; {safe}") from error
         self.rows += len(rows)
         if sync:
             self._synced = self.rows, self._end
@@ -122,7 +123,7 @@ class Journal:
     def replace(self, path: Path, damage: Sequence[str] = ()) -> None:
         """Take the place of an older journal, whose rows this one has copied.
 
-        The caller has `claimed` it. With `damage` the older one is kept as NAME.damaged. StoreError if it
+        The caller has `claimed` it. With `damage` the older one is kept as NAME.damaged. UserError if it
         cannot be replaced.
         """
         try:
@@ -131,7 +132,7 @@ class Journal:
             self.path = self.path.rename(path)
             sync_folder(path.parent)
         except OSError as error:
-            raise StoreError(f"{self.path}: cannot be renamed to {path}: {error.strerror}") from error
+            raise UserError(f"{self.path}: cannot be renamed to {path}: {error.strerror}") from error
 
     def close(self) -> None:
         """Let go of it: from now on the next run may turn it into a result file."""
@@ -247,21 +248,21 @@ def finish(journal: Path, rows: Sequence[Measurement], damage: Sequence[str] = (
 
     The caller holds the journal: it is its own, still open, or it is `claimed`; so at no moment is it
     another run's to recover. With `damage` it is kept as NAME.damaged, so that nothing is destroyed that a
-    person might still read. StoreError if the file cannot be written: the journal then stays as it is.
+    person might still read. UserError if the file cannot be written: the journal then stays as it is.
     """
     path = None
     if rows:
         try:
             path = _write_missing(journal.with_suffix(".parquet"), rows)
-        except StoreError as error:
-            raise StoreError(f"{error}; the rows are safe in {journal}") from error
+        except UserError as error:
+            raise UserError(f"{error}; the rows are safe in {journal}") from error
     try:
         if damage and journal.exists():
             journal.rename(_beside(journal))
         else:
             journal.unlink(missing_ok=True)
     except OSError as error:
-        raise StoreError(f"{journal}: cannot be removed, though its rows are in {path}") from error
+        raise UserError(f"{journal}: cannot be removed, though its rows are in {path}") from error
     return path
 
 
@@ -273,7 +274,7 @@ def _write_missing(path: Path, rows: Sequence[Measurement]) -> Path:
     """
     name, number = path.stem, 0
     while path.exists():
-        with suppress(StoreError):  # damaged: it stays as it is
+        with suppress(UserError):  # damaged: it stays as it is
             there = {(row.run_id, row.case) for row in read_rows(path)}
             rows = [row for row in rows if (row.run_id, row.case) not in there]
         if not rows:

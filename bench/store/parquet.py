@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.errors import UserError
 from bench.store import seal
-from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement, StoreError, record
+from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement, record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,9 +26,9 @@ def own(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def write(path: Path, rows: Sequence[Measurement]) -> Path:
-    """Write a run's parquet file: beside, synced, renamed. StoreError if it exists or cannot be written."""
+    """Write a run's parquet file: beside, synced, renamed. UserError if it exists or cannot be written."""
     if path.exists():
-        raise StoreError(f"{path}: exists; result files are never rewritten")
+        raise UserError(f"{path}: exists; result files are never rewritten")
     beside = path.with_suffix(".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +41,7 @@ def write(path: Path, rows: Sequence[Measurement]) -> Path:
     except OSError as error:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
-        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
     return path
 
 
@@ -70,9 +71,9 @@ def _parquet(rows: Sequence[Measurement]) -> bytes:
 def read(paths: Iterable[Path], left_out: Callable[[str], object] | None = None) -> pd.DataFrame:
     """Join result files (or every .parquet below a folder) into one frame, columns unified.
 
-    StoreError names the file that is missing, damaged, no result file, or of another schema. With `left_out`,
+    UserError names the file that is missing, damaged, no result file, or of another schema. With `left_out`,
     files that are there but cannot be read are left out of what is joined, each told to it as a sentence, and
-    StoreError is raised only if no file is left: one bad night must not hide a year.
+    UserError is raised only if no file is left: one bad night must not hide a year.
     """
     table = pa.concat_tables([table for _, table in tables(paths, left_out)], promote_options="permissive")
     frame: pd.DataFrame = table.to_pandas()
@@ -86,18 +87,18 @@ def tables(
 ) -> Iterator[tuple[Path, pa.Table]]:
     """Each result file and what it holds, one after the other; of `columns` only these, in this order.
 
-    Paths, `left_out` and StoreError as for `read`.
+    Paths, `left_out` and UserError as for `read`.
     """
     refusals = []
     some = False
     for path in paths:
         found = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         if not found:
-            raise StoreError(f"{path}: no .parquet file in this folder")
+            raise UserError(f"{path}: no .parquet file in this folder")
         for one in found:
             try:
                 table = _read_one(one, columns)
-            except StoreError as refusal:
+            except UserError as refusal:
                 if left_out is None or not one.exists():
                     raise
                 refusals.append(refusal)
@@ -105,45 +106,40 @@ def tables(
             some = True
             yield one, table
     if not some:
-        raise refusals[0] if refusals else StoreError("no result file given")
+        raise refusals[0] if refusals else UserError("no result file given")
     if left_out is not None:
         for said in refusals:
             left_out(str(said))
 
 
 def read_rows(path: Path) -> list[Measurement]:
-    """The rows of one result file as they were written. StoreError as for `read`."""
-    table = _read_one(path)
-    if missing := set(FIELDS) - set(table.column_names):
-        raise StoreError(f"{path}: lacks the column {min(missing)}")
-    return [Measurement(**one) for one in table.select(list(FIELDS)).to_pylist()]
+    """The rows of one result file as they were written. UserError as for `read`."""
+    return [Measurement(**row) for row in _read_one(path).select(list(FIELDS)).to_pylist()]
 
 
 def _read_one(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        raise StoreError(f"{path}: no such file") from error
+        raise UserError(f"{path}: no such file") from error
     except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     if seal.is_broken(data):
-        raise StoreError(f"{path}: is damaged: its bytes are not those that were written")
+        raise UserError(f"{path}: is damaged: its bytes are not those that were written")
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         there = set(file.schema_arrow.names)
         table = file.read([name for name in columns if name in there] if columns is not None else None)
     except Exception as error:  # what a reader raises over bytes that mean nothing is anybody's guess
         said = (str(error).splitlines() or [type(error).__name__])[0]
-        raise StoreError(f"{path}: not a whole parquet file ({said})") from error
+        raise UserError(f"{path}: not a whole parquet file ({said})") from error
     schema = (table.schema.metadata or {}).get(b"roofbench.schema", b"").decode(errors="replace")
     if schema != str(SCHEMA):
         given = f"schema {schema}" if schema else "no roofbench schema"
-        raise StoreError(f"{path}: has {given}; this checkout reads schema {SCHEMA}")
+        raise UserError(f"{path}: has {given}; this checkout reads schema {SCHEMA}")
     for column in ARROW if columns is None else [ARROW.field(name) for name in columns]:
         if column.nullable and column.name not in table.column_names:  # added since the file was written
             table = table.append_column(column, pa.nulls(len(table), column.type))
-    if columns is None:
-        return table
-    if missing := [name for name in columns if name not in table.column_names]:
-        raise StoreError(f"{path}: lacks the column {missing[0]}")
-    return table.select(columns)
+    if missing := [name for name in columns or FIELDS if name not in table.column_names]:
+        raise UserError(f"{path}: lacks the column {missing[0]}")
+    return table if columns is None else table.select(columns)

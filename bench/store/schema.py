@@ -22,10 +22,6 @@ Status = Literal[
 ]
 
 
-class StoreError(ValueError):
-    """A result file that cannot be read or written, worded for the person who named it."""
-
-
 Over = Literal["first", "last", "least", "most", "mean", "sum", "every"]
 """What becomes of a column when a case's visits are joined into one row (bench/runner/visits.py)."""
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.errors import UserError
 from bench.spec import DeviceKind, Problem, case_key, parameters_text
 from bench.sweep.expand import MAX_CASES, Block, block
 from bench.sweep.grammar import COLUMNS, Cache, Plot, Sweep, Threads, contents, unknown
@@ -35,10 +36,6 @@ FIRST = ("ceilings/launch", "ceilings/stream", "ceilings/gemm", "ceilings/gemm_c
 _NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
 _SUFFIXES = (".yaml", ".yml")
 _MOST = 2**63 - 1
-
-
-class SweepError(ValueError):
-    """A sweep that cannot be read, in one line: `sweeps/gemm/square.yaml:6: what is wrong; what there is`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,7 @@ class Loaded(NamedTuple):
 
 
 def load(path: Path, find: Find, sm_count: int, root: Path = SWEEPS) -> Loaded:
-    """One sweep for a device of `sm_count` SMs. SweepError names the file and the line."""
+    """One sweep for a device of `sm_count` SMs. UserError names the file and the line."""
     shown, name = _shown(path, root), _name(path, root)
     try:
         if not _NAME.fullmatch(name):
@@ -112,18 +109,18 @@ def load(path: Path, find: Find, sm_count: int, root: Path = SWEEPS) -> Loaded:
         return Loaded(sweep, _cases(name, file, sweep, find, sm_count))
     except Mistake as mistake:
         where = shown if mistake.line is None else f"{shown}:{mistake.line}"
-        raise SweepError(" ".join(f"{where}: {mistake}".splitlines())) from mistake
+        raise UserError(" ".join(f"{where}: {mistake}".splitlines())) from mistake
 
 
 def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path = SWEEPS) -> list[Loaded]:
     """Several sweeps, or all of a folder, in the order in which they run: ceilings first.
 
-    Raises SweepError, also where two files would bear the same name.
+    Raises UserError, also where two files would bear the same name.
     """
     if isinstance(paths, Path):
         files = _below(paths) if paths.is_dir() else [paths]
         if not files:
-            raise SweepError(f"{_shown(paths, root)}: there is no sweep in this folder")
+            raise UserError(f"{_shown(paths, root)}: there is no sweep in this folder")
     else:
         files = list(paths)
     named: dict[str, Path] = {}
@@ -131,7 +128,7 @@ def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path
         first = named.setdefault(_name(path, root), path)
         if first.resolve() != path.resolve():
             given, other = _shown(path, root), _shown(first, root)
-            raise SweepError(f"{given}: its rows would mix with those of {other}; rename one of the two")
+            raise UserError(f"{given}: its rows would mix with those of {other}; rename one of the two")
     return [load(named[name], find, sm_count, root) for name in sorted(named, key=_order)]
 
 
@@ -141,7 +138,7 @@ def names(root: Path = SWEEPS) -> list[str]:
 
 
 def select(name: str, root: Path = SWEEPS) -> list[Path]:
-    """The files that NAME means, in the order in which they run. SweepError names those there are.
+    """The files that NAME means, in the order in which they run. UserError names those there are.
 
     NAME is a YAML file anywhere; a sweep (`gemm/square`), a folder of sweeps (`gemm`) or a sweep without
     its folder (`square`), each with or without suffix; or a folder anywhere.
@@ -162,7 +159,7 @@ def select(name: str, root: Path = SWEEPS) -> list[Path]:
             return [there[n] for n in sorted(found, key=_order)]
     if os.path.isdir(name) and (inside := _below(Path(name))):
         return sorted(inside, key=lambda path: _order(_name(path, root)))
-    raise SweepError(unknown("sweep", name, f"{root.name}/", sorted(there, key=_order)))
+    raise UserError(unknown("sweep", name, f"{root.name}/", sorted(there, key=_order)))
 
 
 def _order(name: str) -> tuple[bool, int, str]:

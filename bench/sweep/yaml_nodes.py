@@ -16,6 +16,8 @@ from typing import Any
 import yaml
 from yaml.resolver import Resolver
 
+from bench.errors import UserError
+
 MAX_BYTE = 1_000_000
 """Nobody writes a longer one by hand, and libyaml is not meant for hostile megabytes."""
 MAX_DEPTH = 8
@@ -30,7 +32,7 @@ _SCIENTIFIC = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
-class Mistake(ValueError):
+class Mistake(UserError):
     """What is wrong and what is possible, in one sentence; `line` counts from 1, None: the whole file."""
 
     def __init__(self, line: int | None, says: str) -> None:

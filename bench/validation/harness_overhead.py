@@ -1,10 +1,13 @@
-"""What the parent costs: a request's way to the worker and back, a row's way to the disk, a whole visit.
+"""What the harness costs: its commands, and of the parent a request, a row's way to the disk, a whole visit.
 
-A second process is what a run survives a kernel by; this is its price.
+A run survives a kernel because another process runs it; this is the price. Try `python -m bench self`.
 """
 
 from __future__ import annotations
 
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +19,10 @@ import numpy as np
 
 from bench.cli.list_cases import five_thousand_cases
 from bench.device.detect import detect
+from bench.environment.dependencies import child_environment
+from bench.errors import UserError
 from bench.runner.session import Session
-from bench.runner.worker_process import Worker
+from bench.runner.worker_process import Worker, WorkerDied
 from bench.spec import Problem
 from bench.store.journal import Journal
 from bench.store.schema import Measurement
@@ -30,13 +35,43 @@ BUDGET_S = 15.0
 GOAL_S = 5e-3
 """A visit takes some tenths of a second; more than this beside it would be worth saving."""
 DEADLINE_S = 60.0
+ROOT = Path(__file__).parents[2]
 
 
-def overhead(find: Callable[[str], type[Problem]]) -> Iterator[str]:
-    """Lines that say it, on the CPU: what a process boundary costs is not the device's business.
+def commands_overhead() -> Iterator[str]:
+    """Lines that say how long listing and collecting take, and with how much memory."""
+    begin = time.perf_counter()
+    listed = _python("-X", "importtime", "-m", "bench", "list")
+    torch = "imports" if " torch\n" in listed.stderr else "never imports"
+    yield f"python -m bench list: {time.perf_counter() - begin:.2f} s; it {torch} torch"
+    sweep = str(five_thousand_cases())
+    begin = time.perf_counter()
+    words = ("bench/", "--benchmark", "--collect-only", "-q", "--bench-sweep", sweep)
+    collected = _python("-m", "pytest", *words)
+    counts = collected.stdout.strip().splitlines()[-1]
+    yield f"pytest collecting 5,000 cases: {time.perf_counter() - begin:.2f} s ({counts})"
+    peak_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    yield f"largest memory of the two: {peak_mb:.0f} MB"
 
-    `find` gives the problem of an operator. WorkerDied if a worker does not start.
+
+def _python(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=child_environment(), capture_output=True, text=True
+    )
+
+
+def parent_overhead(find: Callable[[str], type[Problem]]) -> Iterator[str]:
+    """Lines that say what the parent costs, on the CPU: a process boundary costs the same on any device.
+
+    `find` gives the problem of an operator. UserError if no worker starts.
     """
+    try:
+        yield from _parent_overhead(find)
+    except WorkerDied as death:
+        raise UserError(f"the parent's cost cannot be measured: {death}") from death
+
+
+def _parent_overhead(find: Callable[[str], type[Problem]]) -> Iterator[str]:
     device = detect("cpu")
     worker = Worker(device.kind, device.cache_byte, seed=1, threads=device.sm_count)
     try:

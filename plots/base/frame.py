@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 
 from bench.device.datasheet import Datasheet
+from bench.errors import UserError
 from bench.judge.flags import DOUBTFUL, flags
 from bench.model.calibrated_runs import Known, known
 from bench.model.ceilings import Ceilings, by_run, manner
@@ -34,10 +35,6 @@ from bench.model.ceilings import rows as ceiling_rows
 from bench.model.predict import completed, structured, with_peaks
 from bench.model.roofline import calibrated_columns, datasheet_s, traffic
 from bench.store import parquet, schema
-
-
-class PlotError(ValueError):
-    """A result that cannot be drawn, worded for the person who named it."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def load(
 
     `datasheet_of` gives the datasheet of a device by its name; `left_out` is told of files that cannot be
     read (see parquet.read). A run without ceilings of its own borrows those of a run of the same device
-    in the files `lenders`: asked for, never by itself. StoreError or PlotError, one sentence, if none can be
+    in the files `lenders`: asked for, never by itself. UserError, one sentence, if none can be
     or no row has a time.
     """
     paths = list(paths)
@@ -88,15 +85,12 @@ def load(
     try:
         frame = parquet.read(paths, left_out)
     except TypeError as error:
-        raise PlotError(f"{named}: columns of one name hold different types; draw them apart") from error
-    missing = [name for name in schema.FIELDS if name not in frame.columns]
-    if missing:
-        raise PlotError(f"{named}: lacks the column {missing[0]}; not a result of this suite")
+        raise UserError(f"{named}: columns of one name hold different types; draw them apart") from error
     timed = (frame["status"] == "ok") & (frame["median_s"] > 0)
     if not timed.any():
         why = frame["status"].value_counts().to_dict()
         said = ", ".join(f"{n} {status}" for status, n in why.items()) or "no rows"
-        raise PlotError(f"{named}: no row has a time, so there is nothing to draw ({said})")
+        raise UserError(f"{named}: no row has a time, so there is nothing to draw ({said})")
     frame["threads_asked"] = frame["threads_asked"].fillna("all")  # older files knew no other
     # A wrong result has no time, whatever a file may hold.
     frame.loc[~timed, ["median_s", "low_s", "high_s"]] = np.nan

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bench.errors import UserError
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, is_ceiling, rows
 from bench.model.tile_probe import Line, Point, line
 from bench.spec import parameters_text
-from bench.store.schema import Measurement, StoreError
+from bench.store.schema import Measurement
 from tests.bench.rows import row as any_row
 
 MIB = 2**20
@@ -373,7 +374,7 @@ def test_ceilings_of_several_units_drivers_limits_or_regimes_are_no_calibration(
     for refused in (by_run, Ceilings.of):
         with pytest.raises(MixedCeilings, match=wanted) as said:
             refused(given)
-        assert isinstance(said.value, StoreError) and "\n" not in str(said.value)
+        assert isinstance(said.value, UserError) and "\n" not in str(said.value)
     # Two runs may differ, and rows that are no ceilings, or have no time, are nobody's calibration.
     elsewhere = [
         dataclasses.replace(mixed[1], **change) for change in ({"run_id": "r2"}, {"sweep": "gemm/x"})

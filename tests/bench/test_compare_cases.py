@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.errors import UserError
 from bench.judge.comparability import BLOCKING, TOLD, value
 from bench.judge.compare import compare
 from bench.store.schema import Measurement
@@ -108,7 +109,7 @@ def test_no_such_fact(chance: np.random.Generator) -> None:
     one = frame([timed(chance)])
     for name in ("drivers", *(fact.name for fact in TOLD)):
         with pytest.raises(
-            ValueError, match=rf"--across {name}: no fact that blocks.*there is source, device"
+            UserError, match=rf"--across {name}: no fact that blocks.*there is source, device"
         ):
             compare(one, one, [name])
 
@@ -244,9 +245,9 @@ def test_of_several_runs_the_newest_row_counts(chance: np.random.Generator) -> N
 
 def test_two_devices_on_one_side_are_refused(chance: np.random.Generator) -> None:
     one, other = timed(chance), timed(chance, case=1, device="h200")
-    with pytest.raises(ValueError, match="B holds rows of 2 devices, name one's: h100, h200"):
+    with pytest.raises(UserError, match="B holds rows of 2 devices, name one's: h100, h200"):
         compare(frame([one]), frame([one, other]))
-    with pytest.raises(ValueError, match="A holds no row"):
+    with pytest.raises(UserError, match="A holds no row"):
         compare(frame([one]).iloc[:0], frame([one]))
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.device.datasheet import FILES, Datasheet, DeviceError, datasheets, derive_datasheet, find_datasheet
+from bench.device.datasheet import FILES, Datasheet, datasheets, derive_datasheet, find_datasheet
+from bench.errors import UserError
 
 SHEETS = {sheet.name: sheet for sheet in datasheets()}
 each_sheet = pytest.mark.parametrize("sheet", SHEETS.values(), ids=SHEETS)
@@ -187,7 +188,7 @@ def test_a_mistake_in_a_file_is_one_sentence(tmp_path: Path, old: str, new: str,
     assert old in text
     (tmp_path / "bench/device/datasheets").mkdir(parents=True)
     (tmp_path / "bench/device/datasheets/one.yaml").write_text(text.replace(old, new, 1))
-    with pytest.raises(DeviceError) as raised:
+    with pytest.raises(UserError) as raised:
         datasheets(tmp_path / "bench/device/datasheets")
     assert complaint in str(raised.value)
     assert str(raised.value).startswith("bench/device/datasheets/one.yaml:")

@@ -9,7 +9,8 @@ import pynvml
 import pytest
 
 from bench.device import detect as detection
-from bench.device.detect import DeviceError, detect, find_datasheet
+from bench.device.detect import detect, find_datasheet
+from bench.errors import UserError
 
 pytestmark = pytest.mark.alone
 
@@ -170,7 +171,7 @@ def test_clocks_come_from_nvml_where_the_driver_tells_none(driver, monkeypatch: 
 
 @pytest.mark.parametrize("wanted", ["cuda:2", "cuda:99"])
 def test_a_gpu_that_is_not_there(driver, wanted: str) -> None:
-    with pytest.raises(DeviceError) as raised:
+    with pytest.raises(UserError) as raised:
         detect(wanted, driver())
     assert str(raised.value) == (
         f"--bench-device {wanted}: there is no such GPU; "
@@ -181,7 +182,7 @@ def test_a_gpu_that_is_not_there(driver, wanted: str) -> None:
 def test_a_driver_that_fails_leaves_the_cpu_and_says_why_if_a_gpu_was_wanted(driver) -> None:
     library = driver(INIT=803)
     assert detect("auto", library).kind == "cpu"
-    with pytest.raises(DeviceError, match=r"has no CUDA GPU \(.*cuInit with error 803\); there is cpu$"):
+    with pytest.raises(UserError, match=r"has no CUDA GPU \(.*cuInit with error 803\); there is cpu$"):
         detect("cuda", library)
     assert detection.unusable_gpu(library) == "its CUDA driver answers cuInit with error 803"
     assert detection.unusable_gpu(driver()) == ""
@@ -189,7 +190,7 @@ def test_a_driver_that_fails_leaves_the_cpu_and_says_why_if_a_gpu_was_wanted(dri
 
 
 def test_without_a_driver() -> None:
-    with pytest.raises(DeviceError) as raised:
+    with pytest.raises(UserError) as raised:
         detect("cuda:1", "libno-such-driver.so.1")
     assert str(raised.value) == "--bench-device cuda:1: this machine has no CUDA GPU; there is cpu"
     assert detect("auto", "libno-such-driver.so.1").kind == "cpu"
@@ -197,7 +198,7 @@ def test_without_a_driver() -> None:
 
 @pytest.mark.parametrize("wanted", ["tpu", "gpu", "cuda:", "cuda:x", "cuda:-1", "CPU", ""])
 def test_a_word_that_names_no_device(wanted: str) -> None:
-    with pytest.raises(DeviceError) as raised:
+    with pytest.raises(UserError) as raised:
         detect(wanted, "libno-such-driver.so.1")
     assert (
         str(raised.value)

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from bench.device.detect import Device, detect
-from bench.doctor import command
+from bench.doctor import report
 from bench.doctor.finding import Finding, exit_code, failed, passed, warned
 from bench.doctor.groups import GROUPS, Examination, Group, Outcome, asked
 from bench.runner.worker_process import WorkerDied
@@ -134,8 +134,8 @@ def test_if_no_worker_starts_nothing_else_is_asked(cpu: Device) -> None:
     groups = [Group("x.one", "", 9, quick=True), Group("x.two", "", 9), Group("x.three", "", 9, times=True)]
     found = list(examination(cpu, Child(clock, [broken])).outcomes(groups))
     assert [outcome.group.name for outcome in found] == ["one"]
-    assert "nothing else was asked" in command.verdict(found)
-    assert "nothing else" not in command.verdict([Outcome(BROKEN, [BAD], 1.0)])
+    assert "nothing else was asked" in report.verdict(found)
+    assert "nothing else" not in report.verdict([Outcome(BROKEN, [BAD], 1.0)])
 
 
 def test_an_interruption_kills_what_runs(cpu: Device) -> None:
@@ -171,13 +171,13 @@ def test_groups_apply_to_their_devices_and_quick_is_a_part() -> None:
 )
 def test_the_worst_line_is_the_exit_code(found: list[Finding], code: int, word: str) -> None:
     assert exit_code(found) == code
-    assert f"{word} (exit code {code})" in command.verdict([Outcome(BROKEN, found, 1.0)])
+    assert f"{word} (exit code {code})" in report.verdict([Outcome(BROKEN, found, 1.0)])
 
 
 def test_every_line_has_its_level_seconds_and_remedy_within_80_columns() -> None:
     text = StringIO()
     long = failed("illegal address", "A [bold]long[/bold] sentence. " * 9, "Do something about it. " * 9)
-    command.show(Console(file=text, width=80), Outcome(BROKEN, [long, GOOD], 12.34))
+    report.show(Console(file=text, width=80), Outcome(BROKEN, [long, GOOD], 12.34))
     lines = text.getvalue().splitlines()
     assert lines[1] == "a group that breaks, 12.3 s" and max(map(len, lines)) <= 80
     assert lines[2].startswith("FAIL  0.0 s illegal address    A [bold]long[/bold] sentence.")
@@ -194,11 +194,11 @@ def test_a_wide_terminal_is_not_filled(cpu: Device, monkeypatch: pytest.MonkeyPa
             assert [group.name for group in groups] == ["driver", "packages"]
             yield Outcome(BROKEN, [warned("load", "A long sentence. " * 20, "Wait.")], 1.0)
 
-    monkeypatch.setattr(command, "Examination", Seen)
+    monkeypatch.setattr(report, "Examination", Seen)
     text = StringIO()
     kept: list[int] = []
     console = Console(file=text, width=300)
-    code = command.run(cpu, "", True, console, lambda outcomes: kept.append(len(outcomes)))
+    code = report.run(cpu, "", True, console, lambda outcomes: kept.append(len(outcomes)))
     assert (code, kept) == (1, [1]) and "a quick look" in text.getvalue()
     assert max(map(len, text.getvalue().splitlines())) <= 100
     assert "degraded (exit code 1): 0 PASS, 1 WARN, 0 FAIL" in text.getvalue()
@@ -207,7 +207,7 @@ def test_a_wide_terminal_is_not_filled(cpu: Device, monkeypatch: pytest.MonkeyPa
 def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     def shown() -> str:
         text = StringIO()
-        command.show(Console(file=text, force_terminal=True, width=80), Outcome(BROKEN, [BAD], 1.0))
+        report.show(Console(file=text, force_terminal=True, width=80), Outcome(BROKEN, [BAD], 1.0))
         return text.getvalue()
 
     monkeypatch.setenv("TERM", "xterm")
@@ -220,7 +220,7 @@ def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch: pytest.Monk
 def test_the_file_holds_versions_numbers_and_tracebacks(cpu: Device) -> None:
     worker = passed("worker", "started", versions={"torch": "2.13.0"}, starting_s=2.5)
     bad = failed("operator", "KeyError.", "mend it", "Traceback ...", numbers_too=[1, 2])
-    text = command.report(cpu, False, [Outcome(BROKEN, [worker, bad], 3.0)], 4.0)
+    text = report.report(cpu, False, [Outcome(BROKEN, [worker, bad], 3.0)], 4.0)
     read = json.loads(text)
     assert (read["verdict"], read["exit_code"], read["seconds"]) == ("unusable", 2, 4.0)
     assert read["versions"]["torch"] == "2.13.0" and read["device"]["name"] == cpu.name

@@ -22,13 +22,13 @@ import kernels
 from bench import __main__ as command_line
 from bench.device.detect import detect
 from bench.environment.dependencies import ROOT, child_environment
+from bench.errors import UserError
 from bench.first_minutes import running
 from bench.first_minutes.blocks import (
     LONGEST_CALL_S,
     RANDOM_ALIGNED,
     Block,
     Command,
-    UnknownBlock,
     blocks,
     calls,
     chosen,
@@ -117,7 +117,7 @@ def test_unknown_blocks_are_refused_by_a_sentence_that_names_them() -> None:
     there = blocks()
     assert [block.name for block in chosen(["model", "clock"], there)] == ["clock", "model"]
     assert chosen(["all"], there) == list(there)
-    with pytest.raises(UnknownBlock, match="no block 'duel'; there are doctor, right,"):
+    with pytest.raises(UserError, match="no block 'duel'; there are doctor, right,"):
         chosen(["doctor", "duel"], there)
 
 
@@ -340,7 +340,7 @@ def first_minutes(*words: str) -> Any:
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_line, "detect", lambda: detect("cpu"))
+    monkeypatch.setattr("bench.first_minutes.command.detect", lambda: detect("cpu"))
 
 
 def test_without_a_block_the_plan_is_shown_and_nothing_is_run(tmp_path: Path) -> None:

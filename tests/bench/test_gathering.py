@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.errors import UserError
 from bench.judge.history.load import DOUBTING, histories
 from bench.judge.history.series import SEGMENT, History
 from bench.model.ceilings import Ceilings
 from bench.store.parquet import write
-from bench.store.schema import Measurement, StoreError
+from bench.store.schema import Measurement
 from tests.bench.rows import row
 
 BEGAN = datetime(2026, 11, 1, 2, 0, 0, tzinfo=UTC)
@@ -177,7 +178,7 @@ def test_a_corrupted_file_is_told_and_hides_no_other(nights: Nights, chance: np.
     assert len(said) == 1 and said[0].startswith(f"{paths[1]}: ")
     for path in paths:
         path.write_bytes(b"")
-    with pytest.raises(StoreError):
+    with pytest.raises(UserError):
         histories([nights.folder], said.append)
 
 
@@ -297,5 +298,5 @@ def test_no_folder_and_an_empty_one_are_told(tmp_path: Path) -> None:
         lambda: histories([tmp_path / "no"]),
     ]
     for one in asked:
-        with pytest.raises(StoreError):
+        with pytest.raises(UserError):
             one()

@@ -15,6 +15,7 @@ import kernels
 from bench.cli.compare import comparison_lines
 from bench.cli.run_summary import duel_table, efficiency_table
 from bench.device.datasheet import find_datasheet
+from bench.errors import UserError
 from bench.interop.import_aiconfigurator import CALIBRATION, OTHERS, SAMPLE, calibration_shapes
 from bench.judge.comparability import BLOCKING, WITH_SOURCE, waved
 from bench.judge.compare import compare
@@ -143,7 +144,7 @@ def test_reports_leave_them_out(chance: np.random.Generator) -> None:
     own, mixed = frame(every), frame([*every, *theirs])
     for table in (duel_table, efficiency_table):
         assert told(table(mixed)) == told(table(own))
-        with pytest.raises(ValueError, match="all rows given are imported"):
+        with pytest.raises(UserError, match="all rows given are imported"):
             told(table(frame(theirs)))
 
 

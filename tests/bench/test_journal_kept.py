@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from bench.errors import UserError
 from bench.store import parquet
 from bench.store.journal import Journal, NameTaken, Recovered, claimed, finish, recover, unfinished
-from bench.store.schema import StoreError
 from tests.bench.rows import row, rows, written
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ def in_a_limited_process(limit_byte: int, code: str, path: Path) -> list[Any]:
     """What `code` leaves in `said`, run where no file may grow beyond `limit_byte`."""
     program = (
         "import json, resource, sys; from pathlib import Path; from bench.store.journal import *;"
-        "from bench.store.parquet import StoreError; from tests.bench.rows import row, rows\n"
+        "from bench.errors import UserError; from tests.bench.rows import row, rows\n"
         f"path, said = Path({str(path)!r}), []\n"
         "free = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_byte}, free[1]))\n" + code
@@ -62,7 +62,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 9000, free[1]))
 try:
     while True:
         journal.append(row())
-except StoreError as error:
+except UserError as error:
     said += [str(error), journal.rows, len(recover(path).rows), recover(path).damage]
 resource.setrlimit(resource.RLIMIT_FSIZE, free)
 journal.append(row())
@@ -78,7 +78,7 @@ def test_too_little_space_is_refused_at_once_and_leaves_nothing(tmp_path: Path) 
     code = """
 try:
     Journal(path)
-except StoreError as error:
+except UserError as error:
     said.append(str(error))
 """
     assert in_a_limited_process(100_000, code, tmp_path / "r.journal") == [
@@ -120,7 +120,7 @@ def test_a_full_disk_takes_no_row_along(
         patch.setattr(os, "pwrite", full_after(random.randrange(1, 300)))
         if not truncates:
             patch.setattr(os, "ftruncate", broken)
-        with pytest.raises(StoreError) as error:
+        with pytest.raises(UserError) as error:
             journal.append(row())
     assert str(error.value) == f"{tmp_path}: No space left on device; 2 rows are safe in {journal.path}"
     assert recover(journal.path).rows == made[:2]
@@ -143,7 +143,7 @@ def test_what_the_disk_did_not_confirm_is_not_called_safe(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", broken)
-        with pytest.raises(StoreError, match="Input/output error; 2 rows are safe in"):
+        with pytest.raises(UserError, match="Input/output error; 2 rows are safe in"):
             journal.append(made[3])
     assert journal.rows == 2 and recover(journal.path) == Recovered(made[:2])
     journal.append(*made[2:])
@@ -153,7 +153,7 @@ def test_what_the_disk_did_not_confirm_is_not_called_safe(
 @pytest.mark.parametrize("where", ["file/r.journal", "file/deeper/r.journal"])
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, where: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="results cannot be written here: ") as error:
+    with pytest.raises(UserError, match="results cannot be written here: ") as error:
         Journal(tmp_path / where)
     assert str((tmp_path / where).parent) in str(error.value)
 
@@ -163,13 +163,13 @@ def test_a_read_only_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(Path, "open", read_only)
-    with pytest.raises(StoreError, match="results cannot be written here: Read-only file system"):
+    with pytest.raises(UserError, match="results cannot be written here: Read-only file system"):
         Journal(tmp_path / "r.journal")
 
 
 def test_a_journal_is_never_written_over(tmp_path: Path) -> None:
     data = written(tmp_path / "r.journal", rows(2))
-    with pytest.raises(StoreError, match="results cannot be written here: File exists"):
+    with pytest.raises(UserError, match="results cannot be written here: File exists"):
         Journal(tmp_path / "r.journal")
     assert (tmp_path / "r.journal").read_bytes() == data
 
@@ -184,7 +184,7 @@ def test_a_journal_that_went_away_is_noticed(tmp_path: Path, how: str) -> None:
         journal.path.unlink()
     if how == "replaced":
         journal.path.write_bytes(b"")
-    with pytest.raises(StoreError, match=r"r.journal: was moved or removed meanwhile; it held 1 rows"):
+    with pytest.raises(UserError, match=r"r.journal: was moved or removed meanwhile; it held 1 rows"):
         journal.append(row())
 
 
@@ -193,7 +193,7 @@ def test_a_value_that_does_not_fit_its_column_is_refused_now_not_at_the_end(tmp_
     bad: list[dict[str, Any]] = [{"flop": 2**63}, {"flop": 1.0}, {"reason": None}, {"median_s": "1"}]
     bad += [{"samples_s": [1.0, "2"]}, {"settled": 0}, {"median_s": 2**53 + 1}]
     for facts in bad:
-        with pytest.raises(StoreError, match=f"a row whose {next(iter(facts))} is "):
+        with pytest.raises(UserError, match=f"a row whose {next(iter(facts))} is "):
             journal.append(row(**facts))
     journal.append(row(flop=2**63 - 1, median_s=2**53, settled=False))
     assert journal.rows == len(recover(journal.path).rows) == 1 and not recover(journal.path).damage
@@ -342,7 +342,7 @@ def test_a_run_that_ends_between_the_look_and_the_opening_keeps_its_name(
 
 def test_a_folder_that_cannot_be_written_is_no_name_that_is_taken(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="results cannot be written here") as refused:
+    with pytest.raises(UserError, match="results cannot be written here") as refused:
         Journal.named(tmp_path / "file", "r")
     assert not isinstance(refused.value, NameTaken)
 
@@ -409,7 +409,7 @@ def test_a_full_disk_at_the_end_leaves_the_journal(tmp_path: Path) -> None:
     journal = tmp_path / "r.journal"
     data = written(journal, made)
     (tmp_path / "r.part").symlink_to("/dev/full")
-    with pytest.raises(StoreError) as error:
+    with pytest.raises(UserError) as error:
         finish(journal, made)
     says = f"{tmp_path}/r.parquet: cannot be written: No space left on device; the rows are safe in {journal}"
     assert str(error.value) == says

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.device.lock import DeviceBusy, device_lock
+from bench.device.lock import device_lock
+from bench.errors import UserError
 
 pytestmark = pytest.mark.alone
 
@@ -28,13 +29,14 @@ WAY_OUT = "; wait for it, choose another with --bench-device, or stop it"
 HOLDER = """
 import sys, time
 from pathlib import Path
-from bench.device.lock import DeviceBusy, device_lock
+from bench.device.lock import device_lock
+from bench.errors import UserError
 try:
     uuid, folder = sys.argv[1:]
     with device_lock(uuid, "cuda:0 (NVIDIA H200)", "results in /of/the/holder", Path(folder)) as why:
         print(why or "held", flush=True)
         sys.stdin.read()
-except DeviceBusy as busy:
+except UserError as busy:
     print(busy, flush=True)
 """
 
@@ -82,7 +84,7 @@ def taken(folder: Path, uuid: str = UUID) -> str:
 
 
 def refused(folder: Path) -> str:
-    with pytest.raises(DeviceBusy) as busy:
+    with pytest.raises(UserError) as busy:
         taken(folder)
     return str(busy.value)
 

@@ -339,7 +339,7 @@ def test_the_command_refuses_in_one_sentence(arguments: list[str], says: str) ->
 def test_the_command_writes_its_files_and_ends_with_the_code(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.__main__.chosen", lambda wanted: [machine.device])
+    monkeypatch.setattr("bench.nightly.command.chosen", lambda wanted: [machine.device])
     monkeypatch.setattr("bench.nightly.night.fitness", lambda device: [])
     summary, told = tmp_path / "new" / "night.md", tmp_path / "night.json"
     given = ["--bench-results", str(machine.results), "--bench-budget", "9", "--bench-sweep", "gemm"]

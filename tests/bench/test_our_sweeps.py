@@ -12,11 +12,12 @@ import pytest
 import yaml
 
 import kernels
+from bench.errors import UserError
 from bench.model.quantization import tiles
 from bench.sweep import expand
 from bench.sweep import load as sweep
 from bench.sweep.json_schema import schema, schema_text
-from bench.sweep.load import SWEEPS, Case, SweepError
+from bench.sweep.load import SWEEPS, Case
 
 OURS = sorted(SWEEPS.rglob("*.yaml"))
 PROBLEMS = [kernels.problem(name) for name in kernels.names()]
@@ -137,7 +138,7 @@ def test_the_schema_tells_good_from_bad(tmp_path: Path, good: str, bad: str) -> 
     sweep.load(path, kernels.problem, 132)
     jsonschema.validate(yaml.safe_load(good), schema(PROBLEMS))
     path.write_text(bad)
-    with pytest.raises(SweepError):
+    with pytest.raises(UserError):
         sweep.load(path, kernels.problem, 132)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(yaml.safe_load(bad), schema(PROBLEMS))
@@ -183,7 +184,7 @@ def test_nothing_but_a_sweep_error_escapes(tmp_path: Path, monkeypatch: pytest.M
         try:
             sweep.load(path, kernels.problem, 132, root=tmp_path)
             loaded += 1
-        except SweepError as error:
+        except UserError as error:
             assert str(error).startswith(f"{tmp_path.name}/x.yaml:") and len(str(error).splitlines()) == 1, (
                 text
             )

@@ -112,7 +112,7 @@ def test_a_machine_too_slow_to_tell_is_a_sentence(monkeypatch: pytest.MonkeyPatc
     """With a worker, a session and a journal that do nothing."""
     monkeypatch.setattr(harness_overhead, "Worker", lambda *_, **__: cast(Any, Stub()))
     monkeypatch.setattr(harness_overhead, "Session", lambda *_: cast(Any, Stub()))
-    (line,) = harness_overhead.overhead(problem)
+    (line,) = harness_overhead.parent_overhead(problem)
     assert line == "the parent's cost is not known: fewer than two visits ended within 15 s"
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.cli.predict import COLUMNS, Basis, basis, datasheet_named, prediction_lines, predictions
-from bench.device.datasheet import DeviceError
+from bench.errors import UserError
 from bench.model import tile_wave
 from bench.model.predict import products
 from bench.model.roofline import datasheet_s
@@ -120,7 +120,7 @@ def test_a_device_by_any_of_its_names(name: str) -> None:
 
 
 def test_half_a_name_is_none() -> None:
-    with pytest.raises(DeviceError, match="--on h100: no such"):
+    with pytest.raises(UserError, match="--on h100: no such"):
         datasheet_named("h100")
 
 

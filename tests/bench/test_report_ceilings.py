@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.cli.ceilings import ceilings_lines
+from bench.errors import UserError
 from bench.store import parquet
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
@@ -39,7 +40,7 @@ def test_a_gpu_has_both_calibrations_and_how_far_off_each_is() -> None:
 
 def test_without_a_ceiling_it_is_refused_in_a_sentence(tmp_path: Path) -> None:
     frame = parquet.read([REFERENCE / "public" / "nvidia-h200"])
-    with pytest.raises(ValueError, match="no row among these is a ceiling"):
+    with pytest.raises(UserError, match="no row among these is a ceiling"):
         list(ceilings_lines(frame[frame["sweep"] == "imported/aiconfigurator"]))
     done = subprocess.run(
         [sys.executable, "-m", "bench", "ceilings", str(tmp_path)], capture_output=True, text=True

@@ -13,6 +13,7 @@ import pytest
 
 import kernels
 from bench.device.detect import detect
+from bench.errors import UserError
 from bench.runner import visits
 from bench.runner.session import Session, measured_s
 from bench.runner.worker_process import Worker, WorkerDied
@@ -155,9 +156,7 @@ def test_a_run_is_not_resumed_under_another_protocol(tmp_path: Path) -> None:
     run = session(tmp_path)
     visited(run, 3)
     journal = run.interrupted()
-    with pytest.raises(
-        schema.StoreError, match=r"resume with the --bench-visits .* it began with"
-    ) as refused:
+    with pytest.raises(UserError, match=r"resume with the --bench-visits .* it began with") as refused:
         session(tmp_path, resume=True, visits=3)
     assert str(journal) in str(refused.value) and journal is not None and journal.exists()
 

@@ -13,14 +13,14 @@ import pytest
 
 import kernels
 from bench.environment import dependencies
+from bench.errors import UserError
 from bench.runner import run as running
-from bench.runner.run import Refusal, Run
+from bench.runner.run import Run
 from bench.runner.session import Session
 from bench.runner.supervisor import Attended, Stopped
 from bench.runner.walking import at_once, in_turn, prepare_all
 from bench.store import parquet, schema
 from bench.store.journal import recover
-from bench.store.schema import StoreError
 from tests.bench import several
 from tests.bench.several import gpu, opened, small
 
@@ -89,7 +89,7 @@ def test_however_it_ends_early_all_end_and_what_was_visited_is_safe(folder: Path
         if '"m":2' in rows[0].parameters:
             waiting.read_bytes()
             if how == "full disk":
-                raise StoreError("results: No space left on device")
+                raise UserError("results: No space left on device")
         keep(*rows, sync=sync)
 
     sessions[1]._keep = full  # type: ignore[method-assign]
@@ -103,7 +103,7 @@ def test_however_it_ends_early_all_end_and_what_was_visited_is_safe(folder: Path
                     break
     except BaseException as error:
         raised = type(error)
-    assert raised == {"Ctrl-C": KeyboardInterrupt, "enough": None, "full disk": StoreError}[how]
+    assert raised == {"Ctrl-C": KeyboardInterrupt, "enough": None, "full disk": UserError}[how]
     assert all(session._worker._worker is None for session in sessions)
     assert [row.status for row in kept(sessions[0])] == ["ok"], "the visit that was given up left no row"
     assert len(kept(sessions[1])) == (1 if how == "full disk" else len(sessions[1].made))
@@ -115,10 +115,10 @@ def test_preparing_ends_for_all_when_it_fails_for_one(folder: Path) -> None:
 
     def broken() -> None:
         waiting.read_bytes()
-        raise StoreError("results: No space left on device")
+        raise UserError("results: No space left on device")
 
     sessions[1].prepare = broken  # type: ignore[method-assign]
-    with pytest.raises(StoreError, match="No space left"):
+    with pytest.raises(UserError, match="No space left"):
         prepare_all(sessions)
     for session in sessions:
         assert kept(session) == []
@@ -211,7 +211,7 @@ def test_enough_failures_end_it_on_every_device(
 def test_one_device_cannot_be_timed_at_the_same_time_as_others(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Refusal, match=r"--bench-concurrent .* cuda:0 \(Made up\) would be the only device"):
+    with pytest.raises(UserError, match=r"--bench-concurrent .* cuda:0 \(Made up\) would be the only device"):
         begun(folder, monkeypatch, 1, [1], bench_concurrent=True)
     assert not (folder / "results").exists()
 
@@ -221,7 +221,7 @@ def test_a_run_is_not_gone_on_with_beside_other_gpus(folder: Path) -> None:
     next(session.walk())
     journal = session.interrupted()
     with pytest.raises(
-        StoreError, match=r"was measured on one GPU at a time, this is 2 GPUs at the same time"
+        UserError, match=r"was measured on one GPU at a time, this is 2 GPUs at the same time"
     ):
         opened(folder, small(folder, [1, 2]), count=2, resume=True)
     assert journal is not None and journal.exists() and len(recover(journal).rows) == 1

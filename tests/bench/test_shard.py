@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 import kernels
+from bench.errors import UserError
 from bench.model.ceilings import is_ceiling
 from bench.runner.resume import Kind, begin, go_on
-from bench.runner.run import Refusal, Run
+from bench.runner.run import Run
 from bench.runner.shard import Shard
-from bench.store import parquet, schema
+from bench.store import parquet
 from bench.store.journal import Journal, recover
 from tests.bench import several
 from tests.bench.rows import row, rows, written
@@ -45,7 +46,7 @@ def seed() -> int:
 )
 def test_what_says_no_part_is_refused_in_one_sentence(text: str) -> None:
     options = SimpleNamespace(bench_run=True, bench_shard=text)
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(UserError) as refused:
         Run(options, kernels.problem, kernels.names)
     says = f"--bench-shard {text}: give I/N, part I of N, as in 1/4 (I from 1 to N)"
     assert str(refused.value) == says
@@ -242,11 +243,11 @@ def test_a_stale_copy_is_no_hindrance_and_a_failed_one_leaves_the_journal(
     path.with_suffix(".copy").write_bytes(b"half")
 
     def full(*_: Any, **__: Any) -> None:
-        raise schema.StoreError("no space")
+        raise UserError("no space")
 
     with monkeypatch.context() as patched:
         patched.setattr(Journal, "append", full)
-        with pytest.raises(schema.StoreError, match="no space"):
+        with pytest.raises(UserError, match="no space"):
             go_on(tmp_path, "new", ANY)
     assert path.read_bytes() == data
     begun = go_on(tmp_path, "new", ANY)

@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import kernels
+from bench.errors import UserError
 from bench.spec import parameters_text
 from bench.store import parquet
 from bench.store.column_docs import readme_with_columns
-from bench.store.schema import ARROW, FIELDS, StoreError
+from bench.store.schema import ARROW, FIELDS
 from tests.bench.rows import row, rows
 
 pytestmark = pytest.mark.alone
@@ -47,7 +48,7 @@ def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
 def test_result_files_are_never_rewritten(tmp_path: Path) -> None:
     parquet.write(tmp_path / "r.parquet", [row()])
     before = (tmp_path / "r.parquet").read_bytes()
-    with pytest.raises(StoreError, match="never rewritten"):
+    with pytest.raises(UserError, match="never rewritten"):
         parquet.write(tmp_path / "r.parquet", [row()])
     assert (tmp_path / "r.parquet").read_bytes() == before
 
@@ -77,7 +78,7 @@ def test_files_of_different_operators_and_newer_columns_join(tmp_path: Path) -> 
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, make: Any, says: str) -> None:
     make(tmp_path / name)
-    with pytest.raises(StoreError, match=says) as error:
+    with pytest.raises(UserError, match=says) as error:
         parquet.read([tmp_path / name])
     assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
 
@@ -94,7 +95,7 @@ def test_a_file_of_another_schema_is_refused(tmp_path: Path) -> None:
     parquet.write(tmp_path / "r.parquet", [row()])
     table = pq.read_table(tmp_path / "r.parquet")
     pq.write_table(table.replace_schema_metadata({"roofbench.schema": "99"}), tmp_path / "r.parquet")
-    with pytest.raises(StoreError, match="has schema 99; this checkout reads schema 1"):
+    with pytest.raises(UserError, match="has schema 99; this checkout reads schema 1"):
         parquet.read([tmp_path / "r.parquet"])
 
 
@@ -112,7 +113,7 @@ def test_every_byte_of_a_result_file_changed_is_said(tmp_path: Path) -> None:
             os.pwrite(file.fileno(), bytes([byte ^ random.randrange(1, 256)]), at)
             try:
                 found = parquet._read_one(path)
-            except StoreError as error:
+            except UserError as error:
                 said = str(error)
                 assert str(path) in said and "\n" not in said
                 assert "is damaged" in said or "not a whole parquet file" in said
@@ -127,7 +128,7 @@ def test_a_result_file_cut_anywhere_is_said(tmp_path: Path) -> None:
     path = parquet.write(tmp_path / "r.parquet", [row(samples_s=[0.25])])
     for cut in reversed(range(path.stat().st_size)):
         os.truncate(path, cut)
-        with pytest.raises(StoreError, match=r"r\.parquet: (is damaged|not a whole parquet file)"):
+        with pytest.raises(UserError, match=r"r\.parquet: (is damaged|not a whole parquet file)"):
             parquet.read([path])
 
 
@@ -141,7 +142,7 @@ def test_pages_are_sealed_one_by_one_for_other_readers(tmp_path: Path) -> None:
     data[mark] ^= 1
     data[mark // 2] ^= 1  # in the samples, by far the longest column
     path.write_bytes(data)
-    with pytest.raises(StoreError, match="checksum"):
+    with pytest.raises(UserError, match="checksum"):
         parquet.read([path])
 
 
@@ -165,7 +166,7 @@ def test_one_bad_night_does_not_hide_a_year(tmp_path: Path) -> None:
     nights = [parquet.write(tmp_path / f"{n}.parquet", [row(run_id=f"{n}")]) for n in range(5)]
     bad = damaged(nights.pop(random.randrange(5)))
     for given in ([tmp_path], [bad, *nights]):
-        with pytest.raises(StoreError, match=r"\.parquet: is damaged"):
+        with pytest.raises(UserError, match=r"\.parquet: is damaged"):
             parquet.read(given)
         said: list[str] = []
         frame = parquet.read(given, left_out=said.append)
@@ -182,14 +183,14 @@ def test_files_that_are_all_bad_and_files_that_are_not_there_are_refused(tmp_pat
     bad = damaged(parquet.write(tmp_path / "bad.parquet", [row()]))
     good = parquet.write(tmp_path / "good" / "r.parquet", [row()])
     said: list[str] = []
-    with pytest.raises(StoreError, match="is damaged"):
+    with pytest.raises(UserError, match="is damaged"):
         parquet.read([bad], left_out=said.append)
-    with pytest.raises(StoreError, match=r"none\.parquet: no such file"):
+    with pytest.raises(UserError, match=r"none\.parquet: no such file"):
         parquet.read([good, tmp_path / "none.parquet"], left_out=said.append)
-    with pytest.raises(StoreError, match="no result file given"):
+    with pytest.raises(UserError, match="no result file given"):
         parquet.read([], left_out=said.append)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(StoreError, match=r"no \.parquet file in this folder"):
+    with pytest.raises(UserError, match=r"no \.parquet file in this folder"):
         parquet.read([good, tmp_path / "empty"], left_out=said.append)
     assert not said
 
@@ -205,7 +206,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, beside: bool) -
     else:
         (tmp_path / "file").write_text("")
     why = "No space left on device" if beside else "File exists|Not a directory"
-    with pytest.raises(StoreError, match=f"r.parquet: cannot be written: ({why})$"):
+    with pytest.raises(UserError, match=f"r.parquet: cannot be written: ({why})$"):
         parquet.write(path, [row()])
     assert [p.name for p in tmp_path.iterdir()] == ([] if beside else ["file"])
 

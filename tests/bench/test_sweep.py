@@ -6,10 +6,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import pytest
 from pydantic import Field, model_validator
 
+from bench.errors import UserError
 from bench.spec import Implementation, Problem, parameters_text
 from bench.sweep import load as sweep
 from bench.sweep import yaml_nodes
-from bench.sweep.load import Loaded, SweepError
+from bench.sweep.load import Loaded
 
 Size = Annotated[int, Field(ge=1)]
 
@@ -182,7 +183,7 @@ def test_only_what_has_m_and_n_has_tiles(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     cases = "cases:\n  - {n: 1, dtype: float32}\n"
     path.write_text(HEAD.replace("toy", "row") + "plot:\n  x: n\n  kind: quantization\n" + cases)
-    with pytest.raises(SweepError) as refused:
+    with pytest.raises(UserError) as refused:
         sweep.load(path, lambda _: Row, 1, root=tmp_path)
     assert str(refused.value).endswith("/x.yaml:6: row has no m and n, so no tiles to draw quantization of")
 
@@ -342,7 +343,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("text", "says"), MISTAKES.items(), ids=[m[:60] for m in MISTAKES.values()])
 def test_every_mistake_is_one_line_with_its_place(tmp_path: Path, text: str | bytes, says: str) -> None:
-    with pytest.raises(SweepError) as refused:
+    with pytest.raises(UserError) as refused:
         read(tmp_path, text, "gemm/x.yaml")
     assert str(refused.value) == f"{tmp_path.name}/gemm/x.yaml:{says}"
 
@@ -360,7 +361,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "long.yaml": "this file is longer than 1000000 bytes: no sweep is",
         "a b.yaml": "'a b' is no name for a sweep: use letters, digits and _ . + -",
     }.items():
-        with pytest.raises(SweepError) as refused:
+        with pytest.raises(UserError) as refused:
             sweep.load(Path(path), find, 1)
         assert str(refused.value) == f"{path}: {says}"
 
@@ -408,7 +409,7 @@ def test_which_sweep_a_name_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "a\0b": "",
         "x" * 999: "",
     }.items():
-        with pytest.raises(SweepError) as refused:
+        with pytest.raises(UserError) as refused:
             sweep.select(name, root)
         assert str(refused.value) == f"sweeps/ has no sweep {yaml_nodes.shown(name)}; it has {there}{hint}"
 
@@ -416,12 +417,12 @@ def test_which_sweep_a_name_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_all_of_a_folder(tmp_path: Path) -> None:
     root = tmp_path / "sweeps"
     root.mkdir()
-    with pytest.raises(SweepError, match=r"^sweeps: there is no sweep in this folder$"):
+    with pytest.raises(UserError, match=r"^sweeps: there is no sweep in this folder$"):
         sweep.load_all(root, find, 1, root)
     read(root, block("k: 1"), "b.yaml")
     read(root, block("k: 1"), "ceilings/z.yaml")
     assert [one.name for one in sweep.load_all(root, find, 1, root)] == ["ceilings/z", "b"]
     assert [one.name for one in sweep.load_all(root / "b.yaml", find, 1, root)] == ["b"]
     read(tmp_path, block("k: 1"), "b.yaml")
-    with pytest.raises(SweepError, match=r"b\.yaml: its rows would mix with those of .*b\.yaml; rename"):
+    with pytest.raises(UserError, match=r"b\.yaml: its rows would mix with those of .*b\.yaml; rename"):
         sweep.load_all([root / "b.yaml", tmp_path / "b.yaml"], find, 1, root)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.errors import UserError
 from bench.sweep import load as sweep
 from bench.sweep.json_schema import schema
-from bench.sweep.load import SweepError
 from tests.bench.test_sweep import HEAD, Toy, find
 
 pytestmark = pytest.mark.alone
@@ -45,7 +45,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("plot", MISTAKES)
 def test_a_mistake_is_one_line_with_its_place(plot: str, tmp_path: Path) -> None:
-    with pytest.raises(SweepError) as refused:
+    with pytest.raises(UserError) as refused:
         read(tmp_path, plot)
     told = str(refused.value)
     assert "\n" not in told and "/x.yaml:4: " in told and told.split(":4: ")[1].startswith(MISTAKES[plot])

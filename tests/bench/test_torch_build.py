@@ -10,16 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.environment.torch_build import (
-    BUILDS,
-    Machine,
-    NoBuild,
-    chosen,
-    machine,
-    offered,
-    pinned,
-    pip_words,
-)
+from bench.environment.torch_build import BUILDS, Machine, chosen, machine, offered, pinned, pip_words
+from bench.errors import UserError
 from tests.bench.test_dependencies import HIDING
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +88,7 @@ def test_an_older_build_is_taken_where_only_that_runs_and_said(here: Machine, wh
     ],
 )
 def test_where_no_build_runs_nothing_is_downloaded(here: Machine, listed: str, why: str) -> None:
-    with pytest.raises(NoBuild) as raised:
+    with pytest.raises(UserError) as raised:
         chosen("2.13.0", here, lambda tag: listed)
     assert why in str(raised.value) and "driver 580" in str(raised.value)
     assert str(raised.value).endswith(
@@ -114,7 +106,7 @@ def test_an_index_that_does_not_answer_offers_nothing(monkeypatch: pytest.Monkey
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     assert "2.13.0+cu126" not in offered("cu126")
-    with pytest.raises(NoBuild, match="does not offer"):
+    with pytest.raises(UserError, match="does not offer"):
         chosen("2.13.0", Machine((12, 8), (H100,)))
 
 

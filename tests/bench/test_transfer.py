@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from bench.device.datasheet import Datasheet, datasheets, find_datasheet
+from bench.errors import UserError
 from bench.model import tile_wave
 from bench.model.calibrated_runs import MOST, Errors, Known, known, nearest, transfers
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings, is_ceiling
 from bench.model.predict import products
 from bench.model.roofline import calibrated_columns, datasheet_s, traffic
-from bench.model.scale_to_device import TransferError, dtype_on, transferred, transferred_ceilings
+from bench.model.scale_to_device import dtype_on, transferred, transferred_ceilings
 from bench.runner.session import RESULTS
 from bench.store.parquet import read
 from kernels.gemm.problem import Gemm
@@ -191,7 +192,7 @@ def test_a_device_without_the_type_goes_by_float16(chance: np.random.Generator) 
         assert after.of("float16") == after.machine
     alone = dataclasses.replace(own(h100, of, "bfloat16"), peaks={"bfloat16": 1e15})
     with pytest.raises(
-        TransferError, match="H100 SXM5 80 GB: its calibration has no peak of bfloat16 and float16"
+        UserError, match="H100 SXM5 80 GB: its calibration has no peak of bfloat16 and float16"
     ):
         transferred(alone, h100, v100)
 
@@ -206,7 +207,7 @@ def test_what_a_datasheet_does_not_state_is_named(lacking: str, chance: np.rando
     )
     before = own(sheet, machine(chance))
     for measured, wanted in ((sheet, poor), (poor, sheet)):
-        with pytest.raises(TransferError, match=f"^Poor: its datasheet states no {lacking}"):
+        with pytest.raises(UserError, match=f"^Poor: its datasheet states no {lacking}"):
             transferred(before, measured, wanted)
 
 

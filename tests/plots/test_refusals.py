@@ -88,7 +88,7 @@ def test_what_cannot_be_drawn_is_one_sentence(name: str, tmp_path: Path) -> None
     make(tmp_path / name)
     done = CliRunner().invoke(app, [str(tmp_path / name), "-o", str(tmp_path / "out")])
     assert done.exit_code == 2, done.output
-    assert done.stderr.count("\n") == 1 and done.stderr.startswith(str(tmp_path / name))
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith(f"error: {tmp_path / name}")
     assert says in done.stderr and "Traceback" not in done.output
     assert not done.stdout and not (tmp_path / "out").exists()
 

@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from bench.device.datasheet import find_datasheet
+from bench.errors import UserError
 from bench.model import calibration, predict, tile_wave
 from bench.model.calibrated_runs import MOST, known
 from bench.model.ceilings import is_ceiling
 from bench.store.parquet import read
-from bench.store.schema import StoreError
 
 WITHOUT = {
     "as it is": (),
@@ -82,5 +82,5 @@ def main(results: list[Path]) -> None:
 if __name__ == "__main__":
     try:
         main([Path(one) for one in sys.argv[1:]])
-    except StoreError as error:
+    except UserError as error:
         sys.exit(str(error))

@@ -112,7 +112,7 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
     """The history of each device in these result files, or folders of them, by device and unit.
 
     Imported rows have no nights and are left out, as are files that cannot be read or hold a run that is
-    there already: each is told to `left_out` as a sentence. StoreError if no file can be read.
+    there already: each is told to `left_out` as a sentence. UserError if no file can be read.
     """
     found: dict[tuple[str, str], _Nights] = {}
     seen: dict[tuple[str, str, str], Path] = {}

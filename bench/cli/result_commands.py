@@ -1,0 +1,124 @@
+"""Commands that read or write result files: `python -m bench ceilings`, `compare`, `export`, `import` ..."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import kernels
+from bench.cli.application import Results, ResultsOption, left_out, remark
+from bench.errors import UserError
+
+
+def columns() -> None:
+    """Write the columns into results/README.md."""
+    from bench.runner.session import RESULTS
+    from bench.store.column_docs import readme_with_columns
+
+    path = RESULTS / "README.md"
+    path.write_text(readme_with_columns(path.read_text()))
+    typer.echo(path)
+
+
+def ceilings(results: Results) -> None:
+    """What the probes of each run measured, with intervals, and the calibrations that a GPU's make."""
+    from bench.cli.ceilings import ceilings_lines
+    from bench.store.parquet import read
+
+    for line in ceilings_lines(read(results, left_out)):
+        typer.echo(line)
+
+
+def efficiency(results: Results) -> None:
+    """Of memory-bound operators: the share of a copy's bandwidth, and ours against the best library."""
+    from bench.cli.run_summary import efficiency_table
+    from bench.store.parquet import read
+
+    for line in efficiency_table(read(results, left_out)):
+        typer.echo(line)
+
+
+def duel(results: Results) -> None:
+    """Of GEMM: ours against cuBLAS, case by case, summed up by regions of shapes beside their goals."""
+    from bench.cli.run_summary import duel_table
+    from bench.store.parquet import read
+
+    for line in duel_table(read(results, left_out)):
+        typer.echo(line)
+
+
+def compare(
+    before: Annotated[Path, typer.Argument(metavar="A", help="A parquet file, or a folder of them.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="The same, of what came after.")],
+    across: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FACT", help="What may differ: device, driver ... Repeatable."),
+    ] = None,
+    all_cases: Annotated[
+        bool, typer.Option("--all", help="Every case, not only those that changed.")
+    ] = False,
+) -> None:
+    """Two runs, case by case: SLOWER, FASTER, SAME, UNSURE, INVALID, NOT COMPARABLE, NEW, GONE.
+
+    Exit code 1: some case is SLOWER, whatever else there is. 2: some row is INVALID, or the input is bad.
+    3: nothing could be compared. 0: none of these.
+    """
+    from bench.cli.compare import comparison_lines
+    from bench.judge.compare import compare as compared
+    from bench.store.parquet import read
+
+    comparison = compared(read([before], left_out), read([after], left_out), across or [])
+    for line in comparison_lines(comparison, all_cases):
+        typer.echo(line)
+    raise typer.Exit(comparison.exit_code)
+
+
+def export(
+    form: Annotated[str, typer.Argument(metavar="FORMAT", help="github-action-benchmark, pytorch or otava.")],
+    results: Results,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", metavar="FILE", help="Where to; default: standard output. otava needs a folder."),
+    ] = None,
+) -> None:
+    """Our times as other tools read them: docs/nightly.md says what each does with them."""
+    from bench.interop.export import exported
+
+    for line in exported(form, results, output, left_out, remark):
+        typer.echo(line, nl=False)
+
+
+def import_aiconfigurator(
+    bench_results: ResultsOption = None,
+    sample: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Instead: below DIR, a few hundred rows a GPU, always the same."),
+    ] = None,
+) -> None:
+    """Public timings of bfloat16 linear layers on NVIDIA's GPUs, from the package aiconfigurator-core."""
+    from bench.interop.import_aiconfigurator import Import, Package, calibration_shapes
+    from bench.runner.session import RESULTS
+
+    package, shapes = Package.installed(), calibration_shapes(kernels.problem)
+    folder = sample or bench_results or RESULTS
+    for device in Import(package, kernels.problem, shapes, folder, sample is not None).devices(remark):
+        typer.echo(device if device.save() else f"{device.path}: already there")
+
+
+def import_csv(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="As results/README.md describes it.")],
+    bench_results: ResultsOption = None,
+) -> None:
+    """Anybody's own numbers from a CSV file. Nothing is written unless every line is right."""
+    from bench.interop.import_csv import imported
+    from bench.runner.session import RESULTS
+
+    devices, remarks = imported(file, bench_results or RESULTS, kernels.names(), kernels.problem)
+    if all(device.path.exists() for device in devices):
+        raise UserError(f"{file}: already imported as {devices[0].path}")
+    for device in devices:  # of an import that was cut short, what is missing
+        typer.echo(device if device.save() else f"{device.path}: already there")
+    for sentence in remarks:
+        remark(sentence)

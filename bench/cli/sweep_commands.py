@@ -1,0 +1,89 @@
+"""`python -m bench list`, `schema` and `predict`: commands about sweeps, measured or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import kernels
+from bench.cli.application import DeviceOption, left_out
+from bench.device.detect import detect
+from bench.errors import UserError
+from bench.sweep import load as sweep
+
+
+def list_cases(
+    sweeps: Annotated[list[str] | None, typer.Argument(help="Sweeps, folders of sweeps, YAML files.")] = None,
+    bench_device: DeviceOption = "auto",
+    cases: Annotated[bool, typer.Option("--cases", help="Every case, not only every sweep.")] = False,
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="GPU", help="The plan for a GPU that is not here: a file of bench/device/datasheets."
+        ),
+    ] = "",
+    bench_budget: Annotated[
+        str | None,
+        typer.Option(metavar="SECONDS", help="The plan of a run: what it would visit in this time."),
+    ] = None,
+    bench_visits: Annotated[int, typer.Option(metavar="N", help="Visits of each case, for the plan.")] = 1,
+) -> None:
+    """The sweeps and their cases, with the least time that the device's datasheet allows; or a run's plan."""
+    from bench.cli.list_cases import listing, of_datasheet, planned
+    from bench.cli.predict import datasheet_named
+    from bench.runner.planner import budget_s
+
+    device = of_datasheet(datasheet_named(on)) if on else detect(bench_device)
+    is_plan = bool(on) or bench_budget is not None
+    limit_s = budget_s(bench_budget, device.kind) if is_plan else None
+    # A run measures the ceilings, too, whichever sweeps are asked for.
+    names = ["ceilings", *sweeps] if sweeps and is_plan else sweeps or []
+    loaded = _loaded(names, device.sm_count)
+    if is_plan:
+        lines = planned(device, loaded, limit_s, bench_visits)
+    else:
+        lines = listing(device, loaded, cases=cases or bool(sweeps))
+    for line in lines:
+        typer.echo(line)
+
+
+def schema() -> None:
+    """Write sweeps/schema.json, which gives editors completion, from the operators as they are."""
+    from bench.sweep.json_schema import schema_text
+
+    path = sweep.SWEEPS / "schema.json"
+    path.write_text(schema_text([kernels.problem(name) for name in kernels.names()]))
+    typer.echo(path)
+
+
+def predict(
+    sweeps: Annotated[
+        list[str] | None, typer.Argument(metavar="SWEEP...", help="As for list; default: all.")
+    ] = None,
+    on: Annotated[
+        str, typer.Option(metavar="DEVICE", help="A file of bench/device/datasheets, or a GPU's name.")
+    ] = "",
+    results: Annotated[
+        list[Path] | None,
+        typer.Option("--from", metavar="RESULT", help="Runs to predict from; default: results/. Repeatable."),
+    ] = None,
+    cases: Annotated[bool, typer.Option("--cases", help="Every case, not only every sweep.")] = False,
+) -> None:
+    """What sweeps would take on a GPU, which may not be here: three levels, what binds, and how far off."""
+    from bench.cli.predict import basis, datasheet_named, prediction_lines
+    from bench.runner.session import RESULTS
+
+    if not on:
+        raise UserError("--on DEVICE is needed: whose launches are to be predicted, say b200")
+    wanted = datasheet_named(on)
+    loaded = _loaded(sweeps or [], wanted.sm_count)
+    for line in prediction_lines(basis(wanted, results or [RESULTS], left_out), loaded, cases):
+        typer.echo(line)
+
+
+def _loaded(names: list[str], sm_count: int) -> list[sweep.Loaded]:
+    """The sweeps of these names for a device of `sm_count` SMs; without names all of them."""
+    paths = [path for name in names for path in sweep.select(name)]
+    return sweep.load_all(paths or sweep.SWEEPS, kernels.problem, sm_count)

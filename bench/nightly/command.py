@@ -1,0 +1,74 @@
+"""`python -m bench nightly`: its options, its files and its exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.cli.application import ResultsOption
+from bench.device.detect import chosen
+from bench.environment.dependencies import refuse_if_missing
+from bench.errors import UserError, write_text
+
+
+def nightly(
+    bench_results: ResultsOption = None,
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="More nights of before, as results/ holds them.")
+    ] = None,
+    bench_device: Annotated[
+        str, typer.Option("--bench-device", help="cpu, cuda, cuda:N or all (GPUs); default: what is here.")
+    ] = "auto",
+    bench_sweep: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this sweep; repeatable.")
+    ] = None,
+    bench_budget: Annotated[
+        str | None, typer.Option(metavar="SECONDS", help="Wall time of the measuring, as for pytest.")
+    ] = None,
+    bench_visits: Annotated[int, typer.Option(metavar="N", help="Visits of each case.")] = 3,
+    bench_shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="The I-th of N parts of the cases: for array jobs.")
+    ] = None,
+    bench_concurrent: Annotated[
+        bool, typer.Option("--bench-concurrent", help="Time all GPUs at the same time.")
+    ] = False,
+    bench_resume: Annotated[
+        bool, typer.Option("--bench-resume", help="Go on with a night that was cut short.")
+    ] = False,
+    summary: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The page, also as this Markdown file.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="The same as JSON, with every detail.")
+    ] = None,
+) -> None:
+    """One night: measure this machine, hold it against the nights before, say what changed.
+
+    Exit code 0: nothing got slower. 1: something did, or no longer works. 2: nothing could be compared, the
+    machine is not fit, or the input is bad. 3: the run broke.
+    """
+    from bench.nightly.night import night, worst
+    from bench.nightly.report import nightly_json, nightly_lines
+    from bench.runner.session import RESULTS
+
+    refuse_if_missing()
+    given = {"--bench-budget": bench_budget, "--bench-shard": bench_shard, "--bench-visits": bench_visits}
+    options = ["--bench-device", bench_device]
+    options += [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    options += [word for name in bench_sweep or [] for word in ("--bench-sweep", name)]
+    options += ["--bench-concurrent"] * bench_concurrent + ["--bench-resume"] * bench_resume
+    results = (bench_results or RESULTS).absolute()
+    if baseline is not None and not baseline.is_dir():
+        raise UserError(
+            f"--baseline {baseline}: no such folder; give one that holds result files, or leave it out"
+        )
+    nights = night(chosen(bench_device), results, baseline, options, typer.echo)
+    code = worst(one.exit_code for one in nights)
+    page = "\n".join(nightly_lines(nights))
+    typer.echo(f"\n{page}")
+    for path, text in ((summary, page), (json_file, nightly_json(nights, code))):
+        if path is not None:
+            write_text(path, text)
+    raise typer.Exit(code)

@@ -1,0 +1,154 @@
+"""How commands end that cannot go on: one sentence for what a person did wrong, a traceback for a bug."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+import kernels
+from bench.__main__ import app as bench_app
+from bench.errors import BUG
+from bench.store.parquet import write
+from bench.store.schema import SCHEMA
+from plots.__main__ import app as plots_app
+from tests.bench.test_sweep import MISTAKES, find
+from tests.drawing import drawn
+from tests.plots.synthetic import small
+
+ROOT = Path(__file__).parents[1]
+
+
+def shell(words: list[object]) -> Result:
+    """What `python -m WORDS` would leave: CliRunner itself hides an exception that nothing caught."""
+    module, *rest = map(str, words)
+    done = CliRunner().invoke({"bench": bench_app, "plots": plots_app}[module], rest)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def refused(*words: object) -> str:
+    """The sentence with which a command refuses, without `error: `."""
+    done = shell([*words])
+    assert done.exit_code == 2, (words, done.output)
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, (words, done.stderr)
+    return done.stderr.removeprefix("error: ").strip()
+
+
+def test_every_broken_sweep_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "problem", find)
+    for number, (text, says) in enumerate(drawn(list(MISTAKES.items()), 25, "broken sweeps")):
+        path = tmp_path / f"{number}.yaml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        assert refused("bench", "predict", "--on", "h100_sxm5", path) == f"{path}:{says}"
+
+
+MISSING = "nowhere.parquet"
+BAD_INPUT: list[tuple[list[object], str]] = [
+    (["bench", "list", "nowhere.yaml"], "no sweep 'nowhere.yaml'"),
+    (["bench", "list", "--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda"),
+    (["bench", "list", "--bench-budget", "soon"], "--bench-budget soon: give seconds"),
+    (["bench", "list", "--on", "abacus"], "--on abacus: no such CUDA GPU"),
+    (["bench", "predict", "square"], "--on DEVICE is needed"),
+    (["bench", "predict", "--on", "b200", "--from", MISSING], f"{MISSING}: no such file"),
+    (["bench", "ceilings", MISSING], f"{MISSING}: no such file"),
+    (["bench", "efficiency", MISSING], f"{MISSING}: no such file"),
+    (["bench", "duel", MISSING], f"{MISSING}: no such file"),
+    (["bench", "compare", MISSING, MISSING], f"{MISSING}: no such file"),
+    (["bench", "export", "xml", MISSING], "export xml: no such format"),
+    (["bench", "export", "otava", MISSING], "export otava: makes a file for each implementation"),
+    (["bench", "export", "pytorch", MISSING], f"{MISSING}: no such file"),
+    (["bench", "import", "csv", "nowhere.csv"], "nowhere.csv: cannot be read: No such file or directory"),
+    (["bench", "nightly", "--baseline", "nowhere"], "--baseline nowhere: no such folder"),
+    (["bench", "nightly", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
+    (["bench", "coverage", "--repetitions", "0"], "--repetitions 0: give a whole number"),
+    (["bench", "instruments", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
+    (["bench", "doctor", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
+    (["bench", "doctor", "--json", "/proc/nowhere"], "/proc/nowhere: cannot be written"),
+    (["bench", "first-minutes", "everything"], "there is no block 'everything'"),
+    (["plots", MISSING], f"{MISSING}: no such file"),
+    (["plots", "score", MISSING], f"{MISSING}: no such file"),
+    (["plots", "history", MISSING], f"{MISSING}: no such file"),
+    (["plots", "history", MISSING, "--since", "soon"], "--since soon: no date"),
+    (["plots", "history", MISSING, "--last", "0"], "--last 0: at least 1 night"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), BAD_INPUT, ids=[" ".join(map(str, w)) for w, _ in BAD_INPUT])
+def test_bad_input_is_one_sentence(
+    words: list[object], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert says in refused(*words)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "command", [["ceilings"], ["efficiency"], ["duel"], ["compare", "whole"], ["export", "pytorch"]]
+)
+def test_a_parquet_file_of_ours_without_its_columns_is_one_sentence(
+    command: list[str], tmp_path: Path
+) -> None:
+    path, whole = tmp_path / "cut.parquet", tmp_path / "whole.parquet"
+    pq.write_table(pa.table({"x": [1]}).replace_schema_metadata({"roofbench.schema": str(SCHEMA)}), path)
+    write(whole, small())
+    words = [str(whole) if word == "whole" else word for word in command]
+    assert f"{path}: lacks the column" in refused("bench", *words, path)
+
+
+def broken(*_: object, **__: object) -> None:
+    """Fail as a mistake in our arithmetic does: with a ValueError of numpy's."""
+    np.zeros(3) + np.zeros(4)
+
+
+def singular(*_: object, **__: object) -> None:
+    """Fail as linear algebra does."""
+    np.linalg.inv(np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["bench", "list"], "bench.sweep.load.load_all"),
+        (["bench", "predict", "--on", "b200"], "bench.sweep.load.load_all"),
+        (["bench", "ceilings", MISSING], "bench.store.parquet.read"),
+        (["bench", "efficiency", MISSING], "bench.store.parquet.read"),
+        (["bench", "duel", MISSING], "bench.store.parquet.read"),
+        (["bench", "compare", MISSING, MISSING], "bench.store.parquet.read"),
+        (["bench", "coverage"], "bench.validation.interval_coverage.scores"),
+        (["plots", "history", MISSING, "--since", "2026-01-01"], "plots.history.view.since"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("bug", "names"),
+    [(broken, "ValueError: operands could not be"), (singular, "LinAlgError: Singular matrix")],
+)
+def test_a_bug_shows_as_a_bug(
+    words: list[object], place: str, bug: object, names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, bug)
+    done = shell(words)
+    assert done.exit_code == 70 and not done.stdout
+    assert done.stderr.startswith("Traceback (most recent call last):") and names in done.stderr
+    assert done.stderr.splitlines()[-1] == BUG
+
+
+def test_a_bug_in_a_run_shows_as_a_bug(tmp_path: Path) -> None:
+    (tmp_path / "planted.py").write_text(
+        "from bench.runner.run import Run\nfrom tests.test_errors import broken\nRun.__init__ = broken\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "planted", "bench/", "--benchmark", "--collect-only"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 3 and "Traceback" in said and "ValueError: operands could not be" in said
+    assert said.count(BUG) == 1
