@@ -124,8 +124,8 @@ def test_slower_needs_samples_that_are_slower(chance: np.random.Generator) -> No
 
 
 def test_few_samples_are_not_enough_for_the_rank_test(chance: np.random.Generator) -> None:
-    """Of 6 against 6 no difference has p < 0.002; of 12 against 12 the plainest has 1e-6."""
-    for count, verdict in ((6, "UNSURE"), (12, "SLOWER")):
+    """Of 6 blocks against 6 no difference has p < 0.002; of 15 against 15 the plainest has 1e-8."""
+    for count, verdict in ((12, "UNSURE"), (24, "SLOWER")):
         pair = []
         for scale in (1.0, 1.05):
             up_and_down = np.arange(count) * (-1.0) ** np.arange(count)  # nothing like its neighbour
@@ -300,16 +300,16 @@ def moving(share: float) -> Machine:
 def test_one_visit_is_widened_by_what_the_machine_moves(chance: np.random.Generator) -> None:
     """The row's own interval says +-0.1 %; the machine moves by 2 % (1.96 deviations) from visit to visit.
 
-    Ceilings: many, so that the wander is well known, and the same in both runs: nothing moved between them.
+    Ceilings: many, so that the noise is well known, and the same in both runs: nothing moved between them.
     """
-    library = {"implementation": "cublas", "asked": 3}
+    library = {"implementation": "onednn", "asked": 3, "device_kind": "cpu"}
     ceilings = [
         timed(chance, machine=moving(0.01), visits=6, case=case, sweep="ceilings/gemm", **library)
         for case in range(100)
     ]
     widths = {}
     for visits in (1, 4):
-        pair = [timed(chance, visits=visits, case=1000, asked=3) for _ in "ab"]
+        pair = [timed(chance, visits=visits, case=1000, asked=3, device_kind="cpu") for _ in "ab"]
         found = compare(frame([*ceilings, pair[0]]), frame(both(*ceilings, pair[1])))
         (one,) = (each for each in found.cases if each.case.sweep == "gemm/square")
         assert one.effect is not None
