@@ -19,7 +19,14 @@ from pathlib import Path
 
 from bench.device.control_groups import ROOT, cpu_quota, memory_limit_byte
 from bench.device.cuda_driver import LIBRARY, CudaError, call, newest_cuda
-from bench.device.datasheet import Datasheet, DeviceError, datasheets, derive_datasheet, find_datasheet
+from bench.device.datasheet import (
+    Datasheet,
+    DeviceError,
+    datasheets,
+    derive_datasheet,
+    find_datasheet,
+    slug_of,
+)
 from bench.spec import DeviceKind
 
 __all__ = ["Datasheet", "Device", "DeviceError", "chosen", "datasheets", "detect", "find_datasheet"]
@@ -210,7 +217,7 @@ def _cuda_device(gpu: _Gpu) -> Device:
     nvml = NvmlGpu(gpu.uuid)
     identity = nvml.identity or gpu.uuid
     sheet = find_datasheet(gpu.name, gpu.memory_byte)
-    slug = _slug(gpu.name)
+    slug = slug_of(gpu.name)
     if sheet is None or sheet.sm_count != gpu.sm_count:  # another card, or a part of one, under a known name
         sheet = derive_datasheet(
             name=gpu.name,
@@ -257,7 +264,7 @@ def _cpu(root: Path) -> Device:
         kind="cpu",
         index=None,
         name=name,
-        slug=f"cpu-{_slug(re.sub(r'[(](R|TM)[)]|CPU|Processor|@.*', ' ', name))}-{cores}-core",
+        slug=f"cpu-{slug_of(re.sub(r'[(](R|TM)[)]|CPU|Processor|@.*', ' ', name))}-{cores}-core",
         id=_short(socket.gethostname()),
         uuid="",
         sm_count=cores,
@@ -300,10 +307,6 @@ def _text(path: Path) -> str:
 def _field(text: str, key: str) -> str:
     found = re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE)
     return found[1].strip() if found else ""
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def _short(text: str) -> str:

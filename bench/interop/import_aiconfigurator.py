@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.device.datasheet import find_datasheet
+from bench.device.datasheet import find_datasheet, slug_of
 from bench.interop.aiconfigurator_table import Timings, timings
 from bench.interop.imported_rows import (
     FOLDER,
@@ -34,7 +34,6 @@ from bench.interop.imported_rows import (
     ImportRefused,
     device_columns,
     foreign_row,
-    slug,
     source_text,
 )
 from bench.spec import Problem, parameters_text
@@ -127,13 +126,13 @@ class Import:
             raise ImportRefused(f"{self.package.folder}: holds no {TABLES} that could be imported")
 
     def _imported(self, found: Timings, where: str) -> Imported:
-        run_id = f"{DISTRIBUTION}-{self.package.version}-vllm-{found.version}-{slug(found.device)}"
-        folder = self.results / FOLDER / slug(found.device)
+        run_id = f"{DISTRIBUTION}-{self.package.version}-vllm-{found.version}-{slug_of(found.device)}"
+        folder = self.results / FOLDER / slug_of(found.device)
         shapes, texts, drawn = found.shapes, self._texts(found.shapes), ""
         if self.sample:
             calibrating = np.array([text in self.calibration for text in texts])
             kept = sampled(shapes, calibrating)
-            folder, run_id = self.results / slug(found.device), f"{run_id}-sample"
+            folder, run_id = self.results / slug_of(found.device), f"{run_id}-sample"
             drawn = f"a sample: {kept.sum()} of {len(shapes)} rows, all that calibrate and {SAMPLE} drawn"
             shapes, texts = shapes[kept], [text for text, keep in zip(texts, kept, strict=True) if keep]
         who = f"{DISTRIBUTION} {self.package.version}, vLLM {found.version}"

@@ -22,7 +22,7 @@ from typing import Any, cast, get_args
 
 from pydantic import ValidationError
 
-from bench.device.datasheet import Datasheet, datasheets
+from bench.device.datasheet import Datasheet, datasheets, slug_of
 from bench.interop.csv_cells import Line, lines, value
 from bench.interop.imported_rows import (
     FOLDER,
@@ -30,7 +30,6 @@ from bench.interop.imported_rows import (
     ImportRefused,
     device_columns,
     foreign_row,
-    slug,
     source_text,
 )
 from bench.spec import DeviceKind, Problem, parameters_text
@@ -125,7 +124,7 @@ class _Reader:
         except LookupError as error:
             raise line.refuse(str(error.args[0])) from error
         device, sheet = line.needed("device"), self.sheets.get(line.needed("device"))
-        if not slug(device):
+        if not slug_of(device):
             raise line.refuse(f"device {device!r} has no letter or digit")
         kind = _kind(line, problem, name, sheet)
         if missing := problem.missing(name, kind, sheet.capability if sheet else None):

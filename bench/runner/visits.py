@@ -20,7 +20,7 @@ from bench.judge.noise import state_s
 from bench.model.ceilings import is_ceiling
 from bench.sampling.noise import Step, estimate, steps
 from bench.sampling.protocol import Protocol, Regime, protocol
-from bench.sampling.publish import Published, Visit, publish
+from bench.sampling.publish import Visit, publish, publish_ceiling
 from bench.spec import DeviceKind
 from bench.store.schema import FIELDS, Measurement, Over
 
@@ -93,14 +93,14 @@ def join(
     else:
         looks = [_visit(row) for row in sound]
         if is_ceiling(timed[0].sweep):
-            published = _ceiling(looks, replace(settings, visits=1))
+            published = publish_ceiling(looks, settings)
         else:
             published = publish(looks, settings, typical, noise)
         kept = [sound[index] for index in published.kept]
     aside = [(_why_not(row, kept, alike), row) for row in visits if row not in kept]
     values: dict[str, Any] = {name: _over(name, kept, visits) for name in FIELDS}
     if published is not None:
-        values |= _columns(published)
+        values |= published.columns()
     values |= {
         "visit": 0,
         "status": "ok",
@@ -113,21 +113,6 @@ def join(
         "set_aside_s": [math.nan if row.median_s is None else row.median_s for _, row in aside] or None,
     }
     return replace(kept[0], **values)
-
-
-def _ceiling(looks: Sequence[Visit], settings: Protocol) -> Published:
-    """Of a ceiling: its interval spans those of its visits, each taken alone.
-
-    It is visited at the run's ends, however often others are. Of two visits Student's t would make an
-    interval nine times as wide as they are apart; and a roof is what was reached at either end, not the mean.
-    """
-    together = publish(looks, settings)
-    alone = [publish([looks[index]], settings) for index in together.kept]
-    low_s, high_s = min(one.low_s for one in alone), max(one.high_s for one in alone)
-    far_s = max(high_s - together.median_s, together.median_s - low_s)
-    narrow = far_s <= settings.half_width * together.median_s
-    stop = "converged" if narrow else "visits" if alone[-1].stop == "converged" else alone[-1].stop
-    return replace(together, low_s=low_s, high_s=high_s, stop=stop)
 
 
 def wants_another(visits: Sequence[Measurement], settings: Protocol) -> bool:
@@ -163,17 +148,6 @@ def _visit(row: Measurement) -> Visit:
         step_s=row.step_s or 0.0,
         state_s=state_s(row),
     )
-
-
-def _columns(published: Published) -> dict[str, Any]:
-    """The timing columns. An interval that too few samples leave unknown is null, not infinite."""
-    known = math.isfinite(published.high_s)
-    return {
-        "median_s": published.median_s,
-        "low_s": published.low_s if known else None,
-        "high_s": published.high_s if known else None,
-        "stop": published.stop,
-    }
 
 
 def _why_not(row: Measurement, kept: Sequence[Measurement], alike: Sequence[Measurement]) -> str:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -47,6 +47,16 @@ class Published:
     stop: Stop
     kept: tuple[int, ...]
     """Indices of the visits whose samples are published; the others came earlier."""
+
+    def columns(self) -> dict[str, Any]:
+        """Columns of a row; an interval that too few samples leave unknown is null, not infinite."""
+        known = math.isfinite(self.high_s)
+        return {
+            "median_s": self.median_s,
+            "low_s": self.low_s if known else None,
+            "high_s": self.high_s if known else None,
+            "stop": self.stop,
+        }
 
 
 def interval(
@@ -111,8 +121,8 @@ def publish(
         stop = "budget"
     elif max(last_s) - min(last_s) > near_s:
         stop = "visits"
-    elif max(high - median, median - low) > settings.half_width * median:
-        stop = "visits" if taken[-1].stop == "converged" else taken[-1].stop
+    else:
+        stop = _stop(max(high - median, median - low), median, settings, taken[-1].stop)
 
     states = [visit.state_s for visit in taken if visit.state_s is not None]
     if states and typical_s is not None:
@@ -124,3 +134,25 @@ def publish(
         down, up = reach(median, low, high, noise / len(taken) ** 0.5)
         low, high = median * math.exp(-down), median * math.exp(up)
     return Published(median, low, high, stop, kept)
+
+
+def publish_ceiling(visits: Sequence[Visit], settings: Protocol) -> Published:
+    """What the row of a ceiling says: its interval spans those of its visits, each taken alone.
+
+    It is visited at the run's ends, however often others are. Of two visits Student's t would make an
+    interval nine times as wide as they are apart; and a roof is what was reached at either end, not the mean.
+    """
+    settings = replace(settings, visits=1)
+    together = publish(visits, settings)
+    alone = [publish([visits[index]], settings) for index in together.kept]
+    low_s, high_s = min(each.low_s for each in alone), max(each.high_s for each in alone)
+    half_s = max(high_s - together.median_s, together.median_s - low_s)
+    stop = _stop(half_s, together.median_s, settings, alone[-1].stop)
+    return replace(together, low_s=low_s, high_s=high_s, stop=stop)
+
+
+def _stop(half_s: float, median_s: float, settings: Protocol, last: Stop) -> Stop:
+    """`converged` where half the interval is narrow; else why the last visit ended, or that visits differ."""
+    if half_s <= settings.half_width * median_s:
+        return "converged"
+    return "visits" if last == "converged" else last

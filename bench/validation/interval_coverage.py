@@ -233,14 +233,10 @@ def _told(
     row = publish(visits, settings, typical_s, noise if in_run else None)
     kept = [visits[index] for index in row.kept]
     moved = [moved for index in row.kept if (moved := found[index][1]) is not None]
-    known = math.isfinite(row.high_s)
     columns = {
         "status": "ok",
         "cache": "warm",  # no roof is asked
-        "median_s": row.median_s,
-        "low_s": row.low_s if known else None,
-        "high_s": row.high_s if known else None,
-        "stop": row.stop,
+        **row.columns(),
         "settled": all(visit.settled for visit in kept),
         "samples_s": [sample for visit in kept for sample in visit.samples_s],
         "visit_samples": [len(visit.samples_s) for visit in kept],
