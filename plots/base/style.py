@@ -164,9 +164,12 @@ def of_operator(name: str) -> Look:
 
 def of_device(slug: str) -> Look:
     """The look of a device: the same in every figure, whether or not it has a datasheet here."""
-    known = _device_looks()
-    # Some drivers leave the maker's name out.
-    return known.get(slug) or known.get(f"nvidia-{slug}") or _other(slug)
+    return _device_looks().get(_without_maker(slug)) or _other(slug)
+
+
+def _without_maker(slug: str) -> str:
+    """Some drivers leave the maker's name out."""
+    return slug.removeprefix("nvidia-")
 
 
 @cache
@@ -175,11 +178,11 @@ def _device_looks() -> Mapping[str, Look]:
 
 
 def device_looks(slugs: Iterable[str]) -> Mapping[str, Look]:
-    """A look for each of these devices beside DEVICES, like no other while there are looks enough."""
-    looks = dict(DEVICES)
-    for slug in sorted(set(slugs) - set(looks)):
+    """Slug without the maker -> look, of DEVICES and of these: like no other while there are looks enough."""
+    looks = {_without_maker(slug): look for slug, look in DEVICES.items()}
+    for name in sorted({_without_maker(slug) for slug in slugs} - set(looks)):
         free = [look for look in _OTHER_LOOKS if look not in looks.values()] or _OTHER_LOOKS
-        looks[slug] = free[zlib.crc32(slug.encode()) % len(free)]
+        looks[name] = free[zlib.crc32(name.encode()) % len(free)]
     return looks
 
 

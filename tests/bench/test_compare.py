@@ -321,6 +321,24 @@ def test_one_visit_is_widened_by_what_the_machine_moves(chance: np.random.Genera
     assert widths[4] == pytest.approx(widths[1] / 2, rel=0.05)
 
 
+def test_noise_that_a_row_s_interval_includes_widens_it_no_further(chance: np.random.Generator) -> None:
+    """A GPU's row has no fixed kernel beside it, so its interval was published with the run's noise in it."""
+    gpu = {"implementation": "cublas", "asked": 3}
+    for sweep, visits in (("gemm/square", 1), ("ceilings/gemm", 4)):
+        ceilings = [
+            timed(chance, machine=moving(0.01), visits=6, case=case, sweep="ceilings/gemm", **gpu)
+            for case in range(100)
+        ]
+        mine = with_interval(timed(chance, visits=visits, case=1000, sweep=sweep, **gpu), 0.02)
+        found = compare(frame([*ceilings, mine]), frame(both(*ceilings, mine)))
+        (one,) = (each for each in found.cases if '"m": 1000' in each.case.parameters)
+        assert one.effect is not None
+        half = math.log(one.effect.high / one.effect.low) / 2
+        # A ceiling's interval only spans its visits: a half of 0.0098 is added to its 0.02.
+        own = 0.02 if sweep == "gemm/square" else math.hypot(0.02, 0.0098)
+        assert half == pytest.approx(own * math.sqrt(2), rel=0.03)
+
+
 def test_what_ceilings_did_from_run_to_run_no_number_of_visits_lessens(chance: np.random.Generator) -> None:
     """Every ceiling is 4 % slower in B: a case that is 3 % slower may be the machine's doing."""
     for changes, verdicts in (({}, {"UNSURE"}), ({"torch": "2.14.0"}, {"SLOWER"})):

@@ -18,6 +18,7 @@ from bench.sweep import load as sweep
 from bench.sweep.json_schema import schema
 from bench.sweep.load import SWEEPS, Case, SweepError
 
+ROOT = Path(__file__).parents[2]
 OURS = sorted(SWEEPS.rglob("*.yaml"))
 PROBLEMS = [kernels.problem(name) for name in kernels.names()]
 
@@ -112,7 +113,7 @@ def test_the_schema_is_written_where_sweeps_name_it_and_no_commit_holds_it() -> 
     assert done.returncode == 0, done.stderr
     assert json.loads((SWEEPS / "schema.json").read_text()) == schema(PROBLEMS)
     ignored = [pattern.strip("/") for pattern in (ROOT / ".gitignore").read_text().splitlines()]
-    assert (SWEEPS / "schema.json").relative_to(ROOT).as_posix() in ignored
+    assert (SWEEPS.resolve() / "schema.json").relative_to(ROOT).as_posix() in ignored
 
 
 @pytest.mark.parametrize(
