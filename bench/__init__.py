@@ -1,1 +1,6 @@
-"""The harness: a sweep in, rows out. Names no operator."""
+"""The harness: sweeps in, rows out. On that way no module names an operator.
+
+Those rooms are sweep, device, sampling, store, worker and runner. What judges rows, checks clocks or reads
+other tools' files does know some operators: judge/duel.py compares GEMMs, validation/ and doctor/ measure a
+fixed selection.
+"""

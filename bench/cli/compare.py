@@ -15,7 +15,7 @@ from bench.cli.run_summary import lines_of, seconds_text
 from bench.judge.comparability import BLOCKING, OURS, TOLD
 from bench.judge.compare import Compared, Comparison, Verdict
 from bench.judge.comparison_side import Case
-from bench.judge.wander import Wander
+from bench.judge.noise import Noise
 
 EXAMPLE = 80
 """Letters of an example's own reason."""
@@ -70,7 +70,7 @@ def _remarks(found: Comparison) -> Iterator[str]:
     for name, side in (("A", found.before), ("B", found.after)):
         if imported := [who for who in side.facts["source"] if who != OURS]:
             yield f"{name} holds imported rows, not measured by roofbench: {', '.join(imported)}"
-        moves = _moves([run.wander for run in side.runs.values()])
+        moves = _moves([run.noise for run in side.runs.values()])
         yield f"what the machine does by itself, from visit to visit of {name} (95 in 100 move less): {moves}"
         if side.older:
             yield f"{side.older} older rows of {name} are left aside: a later run measured the same case"
@@ -81,12 +81,12 @@ def _remarks(found: Comparison) -> Iterator[str]:
         yield f"not known on either side or both, so not held against a case: {told}"
 
 
-def _moves(wanders: Sequence[Wander]) -> str:
+def _moves(noises: Sequence[Noise]) -> str:
     """Of several runs the most."""
     parts = []
     for words, known in (
-        ("cases at memory's speed", [one.memory for one in wanders if one.memory is not None]),
-        ("others", [one.core for one in wanders if one.core is not None]),
+        ("cases at memory's speed", [one.memory for one in noises if one.memory is not None]),
+        ("others", [one.core for one in noises if one.core is not None]),
     ):
         parts.append(f"{words} by {100 * max(known):.1f} %" if known else f"{words}: too few to tell")
     return ", ".join(parts)

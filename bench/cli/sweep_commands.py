@@ -50,7 +50,10 @@ def list_cases(
 
 
 def schema() -> None:
-    """Write sweeps/schema.json, which gives editors completion, from the operators as they are."""
+    """Write sweeps/schema.json, which gives editors completion, from the operators as they are.
+
+    It is not committed: `make setup` writes it, and so does this command after an operator was added.
+    """
     from bench.sweep.json_schema import schema_text
 
     path = sweep.SWEEPS / "schema.json"

@@ -8,6 +8,7 @@ capability and name imply.
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bench.errors import UserError
+from bench.spec import Dtype
 
 Unit = Literal["matrix", "vector"]
-RatedDtype = Literal["float16", "bfloat16", "tf32", "float32", "float64", "float8_e4m3", "int8"]
 
 FILES = Path(__file__).with_name("datasheets")
 BY_CAPABILITY = "by_capability.yaml"
@@ -76,8 +77,8 @@ class Rate(_Entry):
 class _Rates(_Entry):
     match: list[str] = Field(min_length=1)
     compute_capability: str | None = Field(pattern=r"^\d+\.\d$")
-    matrix: dict[RatedDtype, Rate]
-    vector: dict[RatedDtype, Rate]
+    matrix: dict[Dtype, Rate]
+    vector: dict[Dtype, Rate]
 
     @property
     def capability(self) -> tuple[int, int] | None:
@@ -87,7 +88,7 @@ class _Rates(_Entry):
         return int(major), int(minor)
 
     @property
-    def rates(self) -> dict[tuple[Unit, RatedDtype], Rate]:
+    def rates(self) -> dict[tuple[Unit, Dtype], Rate]:
         return {("matrix", k): v for k, v in self.matrix.items()} | {
             ("vector", k): v for k, v in self.vector.items()
         }
@@ -191,7 +192,7 @@ class Datasheet:
     l2_byte: int
     memory_byte: int
     power_w: float | None
-    rates: Mapping[tuple[Unit, RatedDtype], Rate]
+    rates: Mapping[tuple[Unit, Dtype], Rate]
     sources: Mapping[str, str]
     derived: bool = False
     slug: str = ""
@@ -225,6 +226,11 @@ class Datasheet:
         if rate is not None and rate.runs_on:
             return rate.runs_on, rates.get((rate.runs_on, dtype))
         return arithmetic, rate
+
+
+def slug_of(name: str) -> str:
+    """A device's name in lower case, fit for a folder."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def datasheets(folder: Path = FILES) -> list[Datasheet]:

@@ -14,18 +14,16 @@ import platform
 import re
 import socket
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bench.device.datasheet import Datasheet, datasheets, derive_datasheet, find_datasheet
+from bench.device.control_groups import ROOT, cpu_quota, memory_limit_byte
+from bench.device.cuda_driver import LIBRARY, CudaError, call, newest_cuda
+from bench.device.datasheet import Datasheet, datasheets, derive_datasheet, find_datasheet, slug_of
 from bench.errors import UserError
 from bench.spec import DeviceKind
 
 __all__ = ["Datasheet", "Device", "chosen", "datasheets", "detect", "find_datasheet"]
-
-ROOT = Path("/")
 
 
 @dataclass(frozen=True)
@@ -69,10 +67,11 @@ class Device:
         return "cpu" if self.index is None else f"cuda:{self.index} ({self.name})"
 
 
-def detect(wanted: str = "auto", libcuda: str = "libcuda.so.1") -> Device:
+def detect(wanted: str = "auto", libcuda: str = LIBRARY, root: Path = ROOT) -> Device:
     """The device named `cpu`, `cuda` or `cuda:N`; `auto`: the first CUDA GPU, else the CPU.
 
-    UserError says what was asked for and what there is. `libcuda` is the driver library to ask.
+    UserError says what was asked for and what there is. `libcuda` is the driver library to ask, `root`
+    is where proc and sys are.
     It calls cuInit: a process that forked itself afterwards could not use CUDA, so workers are spawned.
     """
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", wanted):
@@ -81,10 +80,10 @@ def detect(wanted: str = "auto", libcuda: str = "libcuda.so.1") -> Device:
             f"--bench-device {wanted}: give auto, cpu, cuda, cuda:N or, to measure, all; {_there_is(gpus)}"
         )
     if wanted == "cpu":
-        return _cpu(ROOT)
+        return _cpu(root)
     gpus, why = _gpus(libcuda)
     if wanted == "auto" and not gpus:
-        return _cpu(ROOT)
+        return _cpu(root)
     index = int(wanted.partition(":")[2] or 0)
     if not gpus:
         raise UserError(f"--bench-device {wanted}: this machine has no CUDA GPU{why}; {_there_is(gpus)}")
@@ -93,7 +92,7 @@ def detect(wanted: str = "auto", libcuda: str = "libcuda.so.1") -> Device:
     return _cuda_device(gpus[index])
 
 
-def chosen(wanted: str = "auto", libcuda: str = "libcuda.so.1") -> list[Device]:
+def chosen(wanted: str = "auto", libcuda: str = LIBRARY) -> list[Device]:
     """The devices to measure: the one `detect` finds; for `all` every GPU, or the CPU if there is none."""
     if wanted != "all":
         return [detect(wanted, libcuda)]
@@ -101,7 +100,7 @@ def chosen(wanted: str = "auto", libcuda: str = "libcuda.so.1") -> list[Device]:
     return [_cuda_device(gpu) for gpu in gpus] or [_cpu(ROOT)]
 
 
-def unusable_gpu(libcuda: str = "libcuda.so.1") -> str:
+def unusable_gpu(libcuda: str = LIBRARY) -> str:
     """Why a CUDA driver that is installed gives no GPU, as a clause; empty if there is none or it does.
 
     For those who let `auto` choose: a CPU measured because a driver failed must not pass for a choice.
@@ -130,10 +129,6 @@ class _Gpu:
     driver: str
 
 
-class _CudaError(Exception):
-    pass
-
-
 def _gpus(libcuda: str) -> tuple[list[_Gpu], str]:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves; if none, why, as ` (...)`, empty if there is no driver."""
     try:
@@ -141,11 +136,11 @@ def _gpus(libcuda: str) -> tuple[list[_Gpu], str]:
     except OSError:
         return [], ""
     try:
-        _call(driver, "cuInit", 0)
+        call(driver, "cuInit", 0)
         count = ctypes.c_int()
-        _call(driver, "cuDeviceGetCount", ctypes.byref(count))
+        call(driver, "cuDeviceGetCount", ctypes.byref(count))
         return [_gpu(driver, index) for index in range(count.value)], ""
-    except _CudaError as error:
+    except CudaError as error:
         return [], f" ({error})"
 
 
@@ -153,29 +148,19 @@ def _there_is(gpus: list[_Gpu]) -> str:
     return "there is " + ", ".join(["cpu", *(f"cuda:{gpu.index} ({gpu.name})" for gpu in gpus)])
 
 
-def _call(driver: ctypes.CDLL, function: str, *arguments: Any) -> None:
-    try:
-        code = getattr(driver, function)(*arguments)
-    except AttributeError as error:
-        raise _CudaError(f"its CUDA driver has no {function}") from error
-    if code:
-        raise _CudaError(f"its CUDA driver answers {function} with error {code}")
-
-
 def _gpu(driver: ctypes.CDLL, index: int) -> _Gpu:
-    device, memory, version = ctypes.c_int(), ctypes.c_size_t(), ctypes.c_int()
+    device, memory, version = ctypes.c_int(), ctypes.c_size_t(), newest_cuda(driver)
     name = ctypes.create_string_buffer(256)
-    _call(driver, "cuDeviceGet", ctypes.byref(device), index)
-    _call(driver, "cuDeviceGetName", name, len(name), device)
-    _call(driver, "cuDeviceTotalMem_v2", ctypes.byref(memory), device)
-    _call(driver, "cuDriverGetVersion", ctypes.byref(version))
+    call(driver, "cuDeviceGet", ctypes.byref(device), index)
+    call(driver, "cuDeviceGetName", name, len(name), device)
+    call(driver, "cuDeviceTotalMem_v2", ctypes.byref(memory), device)
 
     def attribute(number: int) -> int:
         # Newer drivers may not tell the clocks: an error reads as 0, unknown.
         value = ctypes.c_int()
         try:
-            _call(driver, "cuDeviceGetAttribute", ctypes.byref(value), number, device)
-        except _CudaError:
+            call(driver, "cuDeviceGetAttribute", ctypes.byref(value), number, device)
+        except CudaError:
             return 0
         return value.value
 
@@ -191,7 +176,7 @@ def _gpu(driver: ctypes.CDLL, index: int) -> _Gpu:
         memory_clock_hz=attribute(36) * 1e3,
         bus_bit=attribute(37),
         l2_byte=attribute(38),
-        driver=f"CUDA {version.value // 1000}.{version.value % 1000 // 10}",
+        driver=f"CUDA {version // 1000}.{version % 1000 // 10}",
     )
 
 
@@ -203,14 +188,14 @@ def _identity(driver: ctypes.CDLL, device: ctypes.c_int, name: str) -> str:
     newer function came with CUDA 11.4, as did the form `MIG-<UUID>` in CUDA_VISIBLE_DEVICES (MIG User Guide,
     "CUDA Device Enumeration", R470). If both answer alike, the profile that ends a slice's name tells:
     ` MIG 3g.40gb`. Without NVML this is the last word.
-    _CudaError if the driver answers neither.
+    CudaError if the driver answers neither.
     """
     found = []
     for function in ("cuDeviceGetUuid", "cuDeviceGetUuid_v2"):
         value = (ctypes.c_ubyte * 16)()
         try:
-            _call(driver, function, ctypes.byref(value), device)
-        except _CudaError as error:
+            call(driver, function, ctypes.byref(value), device)
+        except CudaError as error:
             failure = error
         else:
             found.append(uuid.UUID(bytes=bytes(value)))
@@ -221,22 +206,26 @@ def _identity(driver: ctypes.CDLL, device: ctypes.c_int, name: str) -> str:
 
 
 def _cuda_device(gpu: _Gpu) -> Device:
-    nvml = _nvml(gpu.uuid)
-    identity = nvml.uuid or gpu.uuid
+    from bench.device.nvml import NvmlGpu  # a machine without a GPU does not load the binding
+
+    nvml = NvmlGpu(gpu.uuid)
+    identity = nvml.identity or gpu.uuid
     sheet = find_datasheet(gpu.name, gpu.memory_byte)
-    slug = _slug(gpu.name)
+    slug = slug_of(gpu.name)
     if sheet is None or sheet.sm_count != gpu.sm_count:  # another card, or a part of one, under a known name
         sheet = derive_datasheet(
             name=gpu.name,
             capability=gpu.capability,
             sm_count=gpu.sm_count,
-            clock_hz=gpu.clock_hz or nvml.clock_hz or None,
-            memory_clock_hz=gpu.memory_clock_hz or nvml.memory_clock_hz or None,
-            bus_bit=gpu.bus_bit or nvml.bus_bit or None,
+            clock_hz=gpu.clock_hz or nvml.max_sm_clock_hz(),
+            memory_clock_hz=gpu.memory_clock_hz or nvml.max_memory_clock_hz(),
+            bus_bit=gpu.bus_bit or nvml.bus_bit(),
             l2_byte=gpu.l2_byte,
             memory_byte=gpu.memory_byte,
         )
         slug += f"-{gpu.sm_count}sm-{round(gpu.memory_byte / 2**30)}gib"
+    version = nvml.driver() or gpu.driver
+    nvml.close()
     return Device(
         kind="cuda",
         index=gpu.index,
@@ -248,88 +237,33 @@ def _cuda_device(gpu: _Gpu) -> Device:
         cache_byte=gpu.l2_byte,
         memory_byte=gpu.memory_byte,
         capability=gpu.capability,
-        driver=nvml.driver or gpu.driver,
+        driver=version,
         datasheet=sheet,
     )
-
-
-@dataclass(frozen=True)
-class _Nvml:
-    """What the management library adds; empty and 0 where it does not answer."""
-
-    driver: str = ""
-    uuid: str = ""
-    """How NVML writes the identity it was asked for; where it does not answer, the driver's word stands."""
-    clock_hz: float = 0
-    memory_clock_hz: float = 0
-    bus_bit: int = 0
-
-
-def _nvml(identity: str) -> _Nvml:
-    try:
-        import pynvml
-    except ImportError:
-        return _Nvml()
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:  # a driver without it (WSL, some containers): what it adds is optional
-        return _Nvml()
-    driver = known = ""
-    try:
-        driver = pynvml.nvmlSystemGetDriverVersion()
-        handle, known = _nvml_handle(pynvml, identity)
-        if known.startswith("MIG-"):  # its GPU's clock is its own; memory's width and clock are shared out
-            gpu = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
-            clock_hz = pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6
-            return _Nvml(driver=driver, uuid=known, clock_hz=clock_hz)
-        return _Nvml(
-            driver=driver,
-            uuid=known,
-            clock_hz=pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1e6,
-            memory_clock_hz=pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM) * 1e6,
-            bus_bit=pynvml.nvmlDeviceGetMemoryBusWidth(handle),
-        )
-    except pynvml.NVMLError:
-        return _Nvml(driver=driver, uuid=known)
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _nvml_handle(pynvml: Any, identity: str) -> tuple[Any, str]:
-    """NVML's handle of the device, and its identity as NVML knows it; NVMLError if it knows no such device.
-
-    NVML tells GPUs and slices apart for certain, so where the driver's answers were misread it corrects them.
-    """
-    prefix, number = identity[:4], identity[4:]
-    try:
-        return pynvml.nvmlDeviceGetHandleByUUID(identity), identity
-    except pynvml.NVMLError:
-        other = ("GPU-" if prefix == "MIG-" else "MIG-") + number
-        return pynvml.nvmlDeviceGetHandleByUUID(other), other
 
 
 # ---- the CPU
 
 
 def _cpu(root: Path) -> Device:
-    """This machine's CPU; `root` stands for / in tests."""
+    """This machine's CPU."""
     everything = range(os.cpu_count() or 1)
     usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everything
     cores = len({_text(_cpu_folder(root, n) / "topology/thread_siblings_list") or str(n) for n in usable})
-    limits = list(cgroup_limits(root))
-    cores = max(1, min([cores, *(int(quota) for quota, _ in limits if quota)]))
+    quota = cpu_quota(root)
+    cores = cores if quota is None else max(1, min(cores, int(quota)))
     memory_byte = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     name = _field(_text(root / "proc/cpuinfo"), "model name") or platform.machine() or "unknown CPU"
     return Device(
         kind="cpu",
         index=None,
         name=name,
-        slug=f"cpu-{_slug(re.sub(r'[(](R|TM)[)]|CPU|Processor|@.*', ' ', name))}-{cores}-core",
+        slug=f"cpu-{slug_of(re.sub(r'[(](R|TM)[)]|CPU|Processor|@.*', ' ', name))}-{cores}-core",
         id=_short(socket.gethostname()),
         uuid="",
         sm_count=cores,
         cache_byte=_last_level_byte(root, usable),
-        memory_byte=min([memory_byte, *(limit for _, limit in limits if limit)]),
+        memory_byte=min(memory_byte, memory_limit_byte(root) or memory_byte),
         capability=None,
         driver=platform.release(),
         datasheet=None,
@@ -354,24 +288,6 @@ def _last_level_byte(root: Path, usable: range | list[int]) -> int:
     return sum(size for (level, _), size in found.items() if level == outermost)
 
 
-def cgroup_limits(root: Path) -> Iterator[tuple[float, int]]:
-    """(cores, bytes) allowed by each control group this process is in, versions 2 and 1; 0: no limit."""
-    mount = root / "sys/fs/cgroup"
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        folder = mount / controllers / path.lstrip("/")
-        # In a container the path may be the host's and not exist here; its own limits stand at the mount.
-        for group in [folder, *folder.parents]:
-            if not group.is_relative_to(mount):
-                break
-            quota, _, period = _text(group / "cpu.max").partition(" ")
-            quota = quota or _text(group / "cpu.cfs_quota_us")
-            period = period or _text(group / "cpu.cfs_period_us")
-            limit = _text(group / "memory.max") or _text(group / "memory.limit_in_bytes")
-            cores = int(quota) / int(period) if quota.isdigit() and period.isdigit() else 0
-            yield cores, int(limit) if limit.isdigit() else 0
-
-
 # ---- text
 
 
@@ -385,10 +301,6 @@ def _text(path: Path) -> str:
 def _field(text: str, key: str) -> str:
     found = re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE)
     return found[1].strip() if found else ""
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def _short(text: str) -> str:

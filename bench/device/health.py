@@ -15,7 +15,8 @@ from typing import Any
 
 import pynvml
 
-from bench.device.detect import Device, cgroup_limits
+from bench.device.control_groups import cpu_quota
+from bench.device.detect import Device
 from bench.device.nvml import NvmlGpu, limit_names
 
 HOT_C = 10.0
@@ -98,7 +99,7 @@ def _cpu(root: Path) -> Iterator[Unfit]:
     waited = _number(_lines(root / "proc/pressure/cpu"), "avg10=")
     if waited is not None and waited > 100 * WAITING:
         yield Unfit("pressure", f"tasks waited for it in {waited:.0f} % of the last ten seconds")
-    quota = min((cores for cores, _ in cgroup_limits(root) if cores), default=None)
+    quota = cpu_quota(root)
     allowed = _allowed(processors)
     if quota is not None and quota < allowed:
         yield Unfit("quota", f"under a quota: the time of {quota:g} of {allowed} processors")

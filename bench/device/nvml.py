@@ -25,14 +25,23 @@ VALUE_KINDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 class NvmlGpu:
     """What can be asked of one GPU; nothing but None where there is no NVML, or it does not know the GPU."""
 
-    def __init__(self, uuid: str, nvml: Any = pynvml) -> None:
+    def __init__(self, uuid: str, nvml: Any = None) -> None:
         """`uuid` as the driver prints it, `GPU-...` (or `MIG-...`: its GPU is then what is asked about).
 
-        `nvml` is the binding.
+        `nvml` is the binding; None: pynvml.
         """
-        self.nvml = nvml
+        self.nvml = nvml or pynvml
         self._gpu: Any = None
-        self._gpu, self._is_part = self._find(uuid)
+        self.identity = ""
+        """As NVML writes it, which tells GPUs and parts apart for certain; empty if it knows neither."""
+        self._find(uuid)
+
+    def close(self) -> None:
+        """End what was begun with NVML, where this object is not the process's last word on the GPU."""
+        try:
+            self.nvml.nvmlShutdown()
+        except self.nvml.NVMLError:
+            return  # it could not be initialised
 
     def ask(self, function: str, *arguments: object) -> Any:
         """The answer about this GPU; None where the binding lacks the function, or the GPU the fact."""
@@ -73,7 +82,25 @@ class NvmlGpu:
 
     def mig(self) -> str | None:
         """Whether the GPU is divided: MIG `on` or `off`."""
-        return "on" if self._is_part else self.mode("nvmlDeviceGetMigMode")
+        return "on" if self.is_part else self.mode("nvmlDeviceGetMigMode")
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the identity is that of a part of the GPU (MIG)."""
+        return self.identity.startswith("MIG-")
+
+    def max_sm_clock_hz(self) -> float | None:
+        """Highest SM clock, hertz: a part has no clock of its own."""
+        return self.scaled("nvmlDeviceGetMaxClockInfo", 1e6, self.nvml.NVML_CLOCK_SM)
+
+    def max_memory_clock_hz(self) -> float | None:
+        """Highest memory clock, hertz; None of a part, which has a share of the GPU's memory."""
+        clock = self.nvml.NVML_CLOCK_MEM
+        return None if self.is_part else self.scaled("nvmlDeviceGetMaxClockInfo", 1e6, clock)
+
+    def bus_bit(self) -> int | None:
+        """Width of the memory's bus, bits; None of a part, which has a share of the GPU's memory."""
+        return None if self.is_part else self.ask("nvmlDeviceGetMemoryBusWidth")
 
     def power_limit_w(self) -> float | None:
         """The limit that is enforced, watts."""
@@ -102,22 +129,25 @@ class NvmlGpu:
         named = dict.fromkeys(process.pid for process in found if process.pid)
         return [*named, *(0 for process in found if not process.pid)]
 
-    def _find(self, uuid: str) -> tuple[Any, bool]:
-        """(the GPU or None, whether the identity is that of a part of it)."""
+    def _find(self, uuid: str) -> None:
+        """Look the GPU up as a whole, then as a part: what the driver said may have been misread."""
         number = uuid.removeprefix("GPU-").removeprefix("MIG-")
         try:
             self.nvml.nvmlInit()
         except self.nvml.NVMLError:
-            return None, False
+            return
         try:
-            return self.nvml.nvmlDeviceGetHandleByUUID(f"GPU-{number}"), False
+            self._gpu = self.nvml.nvmlDeviceGetHandleByUUID(f"GPU-{number}")
+            self.identity = f"GPU-{number}"
+            return
         except self.nvml.NVMLError:
             pass
         try:
             part = self.nvml.nvmlDeviceGetHandleByUUID(f"MIG-{number}")
-            return self.nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part), True
+            self.identity = f"MIG-{number}"
+            self._gpu = self.nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part)
         except (self.nvml.NVMLError, AttributeError):
-            return None, False
+            return
 
 
 def limit_names(bits: int) -> str:

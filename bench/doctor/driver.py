@@ -15,6 +15,7 @@ from typing import Any
 
 import pynvml
 
+from bench.device.cuda_driver import LIBRARY, CudaError, newest_cuda
 from bench.device.detect import Device
 from bench.device.health import fitness
 from bench.device.nvml import NvmlGpu
@@ -58,14 +59,12 @@ def torch_built_for() -> Mapping[str, Any]:
     return runpy.run_path(str(Path(found.origin).with_name("version.py")))
 
 
-def driver_cuda(libcuda: str = "libcuda.so.1") -> int:
+def driver_cuda(libcuda: str = LIBRARY) -> int:
     """Newest CUDA that the driver speaks, as cuDriverGetVersion says it (13000: 13.0); 0 if it does not."""
-    version = ctypes.c_int()
     try:
-        refused = ctypes.CDLL(libcuda).cuDriverGetVersion(ctypes.byref(version))
-    except (OSError, AttributeError):
+        return newest_cuda(ctypes.CDLL(libcuda))
+    except (OSError, CudaError):
         return 0
-    return 0 if refused else version.value
 
 
 def driver(torch: Mapping[str, Any], speaks: int, version: str) -> Finding:

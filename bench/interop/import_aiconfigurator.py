@@ -26,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.device.datasheet import find_datasheet
+from bench.device.datasheet import find_datasheet, slug_of
 from bench.errors import UserError
 from bench.interop.aiconfigurator_table import Timings, timings
-from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreign_row, slug, source_text
+from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreign_row, source_text
 from bench.spec import Problem, parameters_text
 from bench.store.schema import Measurement
 from bench.sweep import load as sweep
@@ -120,13 +120,13 @@ class Import:
             raise UserError(f"{self.package.folder}: holds no {TABLES} that could be imported")
 
     def _imported(self, found: Timings, where: str) -> Imported:
-        run_id = f"{DISTRIBUTION}-{self.package.version}-vllm-{found.version}-{slug(found.device)}"
-        folder = self.results / FOLDER / slug(found.device)
+        run_id = f"{DISTRIBUTION}-{self.package.version}-vllm-{found.version}-{slug_of(found.device)}"
+        folder = self.results / FOLDER / slug_of(found.device)
         shapes, texts, drawn = found.shapes, self._texts(found.shapes), ""
         if self.sample:
             calibrating = np.array([text in self.calibration for text in texts])
             kept = sampled(shapes, calibrating)
-            folder, run_id = self.results / slug(found.device), f"{run_id}-sample"
+            folder, run_id = self.results / slug_of(found.device), f"{run_id}-sample"
             drawn = f"a sample: {kept.sum()} of {len(shapes)} rows, all that calibrate and {SAMPLE} drawn"
             shapes, texts = shapes[kept], [text for text, keep in zip(texts, kept, strict=True) if keep]
         who = f"{DISTRIBUTION} {self.package.version}, vLLM {found.version}"

@@ -22,10 +22,10 @@ from typing import Any, cast, get_args
 
 from pydantic import ValidationError
 
-from bench.device.datasheet import Datasheet, datasheets
+from bench.device.datasheet import Datasheet, datasheets, slug_of
 from bench.errors import UserError
 from bench.interop.csv_cells import Line, lines, value
-from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreign_row, slug, source_text
+from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreign_row, source_text
 from bench.spec import DeviceKind, Problem, parameters_text
 from bench.store.schema import Measurement
 from bench.sweep.grammar import Cache, nearest, unknown, worded
@@ -118,7 +118,7 @@ class _Reader:
         except LookupError as error:
             raise line.refuse(str(error.args[0])) from error
         device, sheet = line.needed("device"), self.sheets.get(line.needed("device"))
-        if not slug(device):
+        if not slug_of(device):
             raise line.refuse(f"device {device!r} has no letter or digit")
         kind = _kind(line, problem, name, sheet)
         if missing := problem.missing(name, kind, sheet.capability if sheet else None):

@@ -6,21 +6,18 @@ who measured it. What nobody knows is null, or an empty text where a column must
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.device.datasheet import Datasheet
+from bench.device.datasheet import Datasheet, slug_of
 from bench.spec import DeviceKind
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 
 FOLDER = "imported"
 """Below a folder of results: apart from what was measured there."""
-UNKNOWN = ("utc", "commit", "driver", "torch", "triton", "libraries", "clock", "fill")
-"""Columns that must not be null and that nobody may know."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +39,6 @@ class Imported:
         return f"{self.path}: {len(self.rows)} rows of {self.rows[0].device_name}"
 
 
-def slug(name: str) -> str:
-    """A name in lower case, fit for a folder: what bench/device/detect.py makes of a GPU's."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
 def source_text(who: str, *more: str) -> str:
     """The column `source`: who measured, a semicolon, then the rest. Who is told apart by the first part."""
     return "; ".join([_line(who).replace(";", ","), *(_line(one) for one in more if one.strip())])
@@ -59,7 +51,7 @@ def _line(text: str) -> str:
 def device_columns(name: str, kind: DeviceKind, sheet: Datasheet | None) -> dict[str, Any]:
     """Columns of a device by the name that its driver gives it; counts are 0 where it has no datasheet."""
     return {
-        "device": slug(name),
+        "device": slug_of(name),
         "device_name": name,
         "device_kind": kind,
         "device_id": "",

@@ -2,8 +2,8 @@
 
 A verdict needs evidence on either side. SLOWER and FASTER need all of
 
-*   95 % intervals that do not meet, each the row's own widened by what the machine moves by itself, from
-    visit to visit and from run to run (bench/judge/wander.py);
+*   95 % intervals that do not meet, each the row's own widened by the machine's noise between visits and
+    between runs (bench/judge/noise.py), once: some rows' intervals include that between visits already;
 *   medians at least MINIMUM_EFFECT apart;
 *   a rank test of the samples below RANK_BAR (bench/judge/ranks.py);
 *   the same, in sign and size, in cycles: seconds x the SM's clock on a GPU, seconds / the seconds of a fixed
@@ -28,7 +28,9 @@ from scipy import stats
 from bench.judge import ranks
 from bench.judge.comparability import TOLD, Difference, differing, waved
 from bench.judge.comparison_side import Case, Look, Side, between_runs, has_interval, side
-from bench.judge.wander import Wander, visit_count, visit_samples_s
+from bench.judge.noise import Noise, state_s, visit_count, visit_samples_s
+from bench.model.ceilings import is_ceiling
+from bench.sampling.noise import reach
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +78,7 @@ class Compared:
     before_s: float | None = None
     after_s: float | None = None
     sound: bool = False
-    """Whether both rows may be relied on: no flag, an interval, a known wander."""
+    """Whether both rows may be relied on: no flag, an interval, a known noise."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Comparison:
 
     before: Side
     after: Side
-    between: Mapping[tuple[str, str], Wander]
+    between: Mapping[tuple[str, str], Noise]
     """(run of A, run of B) -> what the same ceilings differ by in the two."""
     cases: tuple[Compared, ...]
     """By verdict in the order of Verdict, then the biggest effect first, then by name."""
@@ -245,7 +247,7 @@ class _Judge:
 
     before: Side
     after: Side
-    between: Mapping[tuple[str, str], Wander]
+    between: Mapping[tuple[str, str], Noise]
     in_cycles: bool
 
     def verdicts(self, pairs: Sequence[Pair]) -> list[Compared]:
@@ -278,7 +280,7 @@ class _Judge:
                 also = ", ".join(look.doubts) if len(look.doubts) > 1 else ""
                 return replace(known, reason=f"{look.doubts[0]} in {name}", detail=also)
         for name, held, look in (("A", self.before, one), ("B", self.after, other)):
-            if visit_count(look.row) == 1 and held.runs[look.row.run_id].wander.of(look.bound) is None:
+            if visit_count(look.row) == 1 and held.runs[look.row.run_id].noise.of(look.bound) is None:
                 return replace(known, reason=f"one visit in {name}, and no case of its run had two")
         known = replace(known, sound=True, detail=_chosen(one.row, other.row))
         apart = math.log(after_s / before_s)
@@ -296,19 +298,19 @@ class _Judge:
         return replace(known, verdict="SLOWER" if apart > 0 else "FASTER")
 
     def _reach(self, held: Side, look: Look, between: float | None) -> _Reach:
-        """The row's own 95 % interval, widened by what the machine moves by itself, added as squares.
+        """The row's own 95 % interval, widened by the machine's noise between visits and between runs.
 
-        From visit to visit, less the more visits there were (a pair of visits moves by two of them); and from
-        run to run, which no number of visits lessens: half of it on either side.
+        Between visits it is less the more visits there were, and a step is the difference of two of them; the
+        interval of a row without the machine's state beside it includes it already (`publish`), but for a
+        ceiling's. Between runs no number of visits lessens it: half of it on either side.
         """
         row = look.row
         assert row.median_s and row.low_s and row.high_s
-        of_pair = held.runs[row.run_id].wander.of(look.bound) or 0.0
-        moves = max(of_pair / math.sqrt(2 * visit_count(row)), (between or 0.0) / 2)
-        return _Reach(
-            math.hypot(math.log(row.median_s / row.low_s), moves),
-            math.hypot(math.log(row.high_s / row.median_s), moves),
-        )
+        noise = held.runs[row.run_id].noise.of(look.bound) or 0.0
+        included = state_s(row) is None and not is_ceiling(row.sweep)
+        visits = 0.0 if included else noise / math.sqrt(2 * visit_count(row))
+        half = max(visits, (between or 0.0) / 2)
+        return _Reach(*reach(row.median_s, row.low_s, row.high_s, half))
 
 
 class _Reach(NamedTuple):
@@ -337,10 +339,8 @@ def _speed(row: Measurement) -> float | None:
     if row.device_kind == "cuda":
         hertz = row.sm_clock_hz
         return hertz if hertz is not None and hertz > 0 else None
-    before_s, after_s = row.sentinel_before_s, row.sentinel_after_s
-    if before_s is None or after_s is None or not before_s + after_s > 0:
-        return None
-    return 2 / (before_s + after_s)
+    beside_s = state_s(row)
+    return None if beside_s is None else 1 / beside_s
 
 
 def _chosen(before: Measurement, after: Measurement) -> str:

@@ -14,10 +14,11 @@ from bench.errors import UserError
 from bench.judge.comparability import BLOCKING, SOFTWARE, TOLD, value
 from bench.judge.efficiency import OURS
 from bench.judge.flags import DOUBTFUL, FLAGS, flags
-from bench.judge.wander import Bound, Moved, Wander, between_visits
+from bench.judge.noise import Bound, CaseStep, Noise, between_visits
 from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
 from bench.model.ceilings import rows as ceiling_rows
 from bench.model.roofline import calibrated_columns, traffic
+from bench.sampling.noise import Step
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,8 +77,8 @@ class Run:
     """What one run measured."""
 
     looks: Mapping[Case, Look]
-    wander: Wander
-    """From visit to visit."""
+    noise: Noise
+    """Between visits."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def side(frame: pd.DataFrame, name: str) -> Side:
     )
 
 
-def between_runs(before: Run, after: Run) -> Wander:
+def between_runs(before: Run, after: Run) -> Noise:
     """What the same ceilings differ by in two runs; unknown unless both had the same libraries and driver."""
     moves = []
     for case in before.looks.keys() & after.looks.keys():
@@ -136,11 +137,11 @@ def between_runs(before: Run, after: Run) -> Wander:
         if ours or not is_ceiling(case.sweep) or not (one.usable and other.usable):
             continue
         if any(value(one.row, fact) != value(other.row, fact) for fact in SOFTWARE):
-            return Wander()
+            return Noise()
         assert one.row.median_s and other.row.median_s
         by = abs(math.log(other.row.median_s / one.row.median_s))
-        moves.append(Moved(one.bound, one.undisturbed and other.undisturbed, by))
-    return Wander.seen(moves)
+        moves.append(CaseStep(one.bound, Step(by, one.undisturbed and other.undisturbed)))
+    return Noise.seen(moves)
 
 
 def _run(looks: list[Look]) -> Run:
@@ -149,11 +150,11 @@ def _run(looks: list[Look]) -> Run:
         if look.usable:
             visits[_case(look.row)].append(look)
     moves = [
-        Moved(found[0].bound, all(look.undisturbed for look in found), by)
+        CaseStep(found[0].bound, Step(by, all(look.undisturbed for look in found)))
         for found in visits.values()
         for by in between_visits(look.row for look in found)
     ]
-    return Run({_case(look.row): look for look in looks if not look.row.visit}, Wander.seen(moves))
+    return Run({_case(look.row): look for look in looks if not look.row.visit}, Noise.seen(moves))
 
 
 def has_interval(row: Measurement) -> bool:

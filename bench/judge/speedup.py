@@ -9,7 +9,7 @@ none in common (a CPU and a GPU), the quickest of each.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,23 +18,12 @@ from bench.judge.efficiency import OURS
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bench.device.datasheet import Datasheet
+
 CASE = ("operator", "parameters", "cache", "threads_asked")
 """Columns that two devices must agree in; and in the regime, where all rows have one."""
 KEPT = ("flop", "byte", "intensity", "arithmetic", "dtype")
 """Columns of the base's row that stay with a case."""
-
-
-class Stated(Protocol):
-    """What a datasheet says; None where it says nothing."""
-
-    def peak_flop_per_s(self, arithmetic: str, dtype: str) -> float | None:
-        """Stated peak, FLOP/s."""
-        ...
-
-    @property
-    def bandwidth_byte_per_s(self) -> float | None:
-        """Stated memory bandwidth, bytes/s."""
-        ...
 
 
 def speedups(rows: pd.DataFrame, base: str) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -83,7 +72,7 @@ def _quickest(rows: pd.DataFrame, case: list[str], least: dict[str, str]) -> pd.
 
 
 def stated_gain(
-    base: Stated | None, device: Stated | None, arithmetic: str, dtype: str
+    base: Datasheet | None, device: Datasheet | None, arithmetic: str, dtype: str
 ) -> tuple[float | None, float | None]:
     """(bandwidth, peak) of the device over the base's, as their datasheets say; None where one does not."""
     if base is None or device is None:

@@ -11,12 +11,15 @@ timings on five GPUs with the same ceilings, adding t0 beat max-ing it (mean err
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from bench.model.ceilings import Ceilings
+
+if TYPE_CHECKING:
+    from bench.device.datasheet import Datasheet
 
 Limiter = Literal["launch", "memory", "compute"]
 """The largest of the three terms t0, traffic / bandwidth and flop / peak, a tie in this order."""
@@ -24,19 +27,6 @@ Limiter = Literal["launch", "memory", "compute"]
 LIMITERS: tuple[Limiter, ...] = ("launch", "memory", "compute")
 
 Floats = npt.NDArray[np.float64]
-
-
-class Datasheet(Protocol):
-    """What a manufacturer states of a device; None where it states nothing."""
-
-    def peak_flop_per_s(self, arithmetic: str, dtype: str) -> float | None:
-        """Stated peak, FLOP/s."""
-        ...
-
-    @property
-    def bandwidth_byte_per_s(self) -> float | None:
-        """Stated memory bandwidth, bytes/s."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -47,11 +37,6 @@ class Prediction:
     limiter: Limiter
     bound_s: float
     """Without t0: no launch should take less, while t0 + max(...) is what one is expected to take."""
-
-
-def intensity(flop: float, byte: float) -> float | None:
-    """Arithmetic intensity, FLOP/byte: the x of a roofline. None where no byte is named."""
-    return flop / byte if byte else None
 
 
 def of_roof(median_s: float | None, predicted_s: float | None) -> float | None:

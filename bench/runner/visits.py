@@ -16,9 +16,11 @@ from functools import cache
 from typing import Any, cast, get_args
 
 from bench.judge.flags import disturbances
+from bench.judge.noise import state_s
 from bench.model.ceilings import is_ceiling
+from bench.sampling.noise import Step, estimate, steps
 from bench.sampling.protocol import Protocol, Regime, protocol
-from bench.sampling.publish import Published, Visit, publish, wander
+from bench.sampling.publish import Visit, publish, publish_ceiling
 from bench.spec import DeviceKind
 from bench.store.schema import FIELDS, Measurement, Over
 
@@ -36,32 +38,41 @@ def joined(rows: Iterable[Measurement]) -> list[Measurement]:
     by_case: dict[str, list[Measurement]] = {}
     for row in made:
         by_case.setdefault(row.case, []).append(row)
-    typical, share = typical_s(made), _wander(by_case.values())
-    return [join(visits, typical.get(visits[0].threads), share) for visits in by_case.values()]
+    typical, noise = typical_s(made), noise_between_visits(by_case.values())
+    return [join(visits, typical.get(visits[0].threads), noise) for visits in by_case.values()]
 
 
 def typical_s(rows: Iterable[Measurement]) -> dict[int, float]:
     """Threads -> median seconds of the fixed kernel beside undisturbed visits: the machine's usual speed."""
     states: dict[int, list[float]] = {}
     for row in rows:
-        if not disturbances(row) and (state := _state_s(row)) is not None:
+        if not disturbances(row) and (state := state_s(row)) is not None:
             states.setdefault(row.threads, []).append(state)
     return {threads: statistics.median(found) for threads, found in states.items()}
 
 
-def _wander(cases: Iterable[Sequence[Measurement]]) -> float | None:
-    """By which share the run's repeated cases differed from themselves; None if none was repeated."""
-    timed = ([row for row in visits if row.status == "ok" and row.settled] for visits in cases)
-    return wander([row.median_s or 0.0 for row in visits if not disturbances(row)] for visits in timed)
+def noise_between_visits(cases: Iterable[Sequence[Measurement]]) -> float | None:
+    """The noise of a run from the visits to each of its cases, |ln|; None if no case was repeated.
+
+    Disturbed visits are left out, unless a case has no two others.
+    """
+    seen = []
+    for visits in cases:
+        timed = [row for row in visits if row.status == "ok" and row.settled and row.median_s]
+        sound = [row for row in timed if not disturbances(row)]
+        undisturbed = len(sound) > 1
+        medians_s = [row.median_s or 0.0 for row in (sound if undisturbed else timed)]
+        seen += [Step(by, undisturbed) for by in steps(medians_s)]
+    return estimate(seen)
 
 
 def join(
-    visits: Sequence[Measurement], typical: float | None = None, share: float | None = None
+    visits: Sequence[Measurement], typical: float | None = None, noise: float | None = None
 ) -> Measurement:
     """The row of a case from the rows of its visits, in order; at least one.
 
-    `typical` is the machine's usual speed (see `typical_s`), `share` by how much the run's repeated cases
-    differed from themselves: both widen the interval.
+    `typical` is the machine's usual speed (see `typical_s`), `noise` that of the run between visits (see
+    `noise_between_visits`): both widen the interval.
 
     A result that one visit found wrong is wrong. A visit that crashed, or ran out of time or memory, leaves
     those before it their time; it is named among those set aside.
@@ -82,14 +93,14 @@ def join(
     else:
         looks = [_visit(row) for row in sound]
         if is_ceiling(timed[0].sweep):
-            published = _ceiling(looks, replace(settings, visits=1))
+            published = publish_ceiling(looks, settings)
         else:
-            published = publish(looks, settings, typical, share)
+            published = publish(looks, settings, typical, noise)
         kept = [sound[index] for index in published.kept]
     aside = [(_why_not(row, kept, alike), row) for row in visits if row not in kept]
     values: dict[str, Any] = {name: _over(name, kept, visits) for name in FIELDS}
     if published is not None:
-        values |= _columns(published)
+        values |= published.columns()
     values |= {
         "visit": 0,
         "status": "ok",
@@ -102,21 +113,6 @@ def join(
         "set_aside_s": [math.nan if row.median_s is None else row.median_s for _, row in aside] or None,
     }
     return replace(kept[0], **values)
-
-
-def _ceiling(looks: Sequence[Visit], settings: Protocol) -> Published:
-    """Of a ceiling: its interval spans those of its visits, each taken alone.
-
-    It is visited at the run's ends, however often others are. Of two visits Student's t would make an
-    interval nine times as wide as they are apart; and a roof is what was reached at either end, not the mean.
-    """
-    together = publish(looks, settings)
-    alone = [publish([looks[index]], settings) for index in together.kept]
-    low_s, high_s = min(one.low_s for one in alone), max(one.high_s for one in alone)
-    far_s = max(high_s - together.median_s, together.median_s - low_s)
-    narrow = far_s <= settings.half_width * together.median_s
-    stop = "converged" if narrow else "visits" if alone[-1].stop == "converged" else alone[-1].stop
-    return replace(together, low_s=low_s, high_s=high_s, stop=stop)
 
 
 def wants_another(visits: Sequence[Measurement], settings: Protocol) -> bool:
@@ -150,25 +146,8 @@ def _visit(row: Measurement) -> Visit:
         settle_s=row.settle_s or 0.0,
         stop=cast(Any, row.stop),
         step_s=row.step_s or 0.0,
-        state_s=_state_s(row),
+        state_s=state_s(row),
     )
-
-
-def _state_s(row: Measurement) -> float | None:
-    if row.sentinel_before_s is None or row.sentinel_after_s is None:
-        return None
-    return (row.sentinel_before_s + row.sentinel_after_s) / 2
-
-
-def _columns(published: Published) -> dict[str, Any]:
-    """The timing columns. An interval that too few samples leave unknown is null, not infinite."""
-    known = math.isfinite(published.high_s)
-    return {
-        "median_s": published.median_s,
-        "low_s": published.low_s if known else None,
-        "high_s": published.high_s if known else None,
-        "stop": published.stop,
-    }
 
 
 def _why_not(row: Measurement, kept: Sequence[Measurement], alike: Sequence[Measurement]) -> str:

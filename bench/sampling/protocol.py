@@ -68,7 +68,11 @@ class Protocol:
 
     @property
     def hash(self) -> str:
-        """Twelve hexadecimal digits that change with any setting."""
+        """Twelve hexadecimal digits that change with any setting.
+
+        The code that follows the settings is not part of it: `version` names that, and is raised by hand when
+        the same settings give other times. A row's `commit` tells the code itself.
+        """
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

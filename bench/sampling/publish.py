@@ -6,13 +6,14 @@ How often the intervals cover the truth is simulated in bench/validation/interva
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from bench.sampling.median_interval import Floats, effective_count, median_interval
+from bench.sampling.noise import reach
 from bench.sampling.protocol import Protocol
 
 Stop = Literal["converged", "budget", "samples", "visits"]
@@ -47,6 +48,16 @@ class Published:
     kept: tuple[int, ...]
     """Indices of the visits whose samples are published; the others came earlier."""
 
+    def columns(self) -> dict[str, Any]:
+        """Columns of a row; an interval that too few samples leave unknown is null, not infinite."""
+        known = math.isfinite(self.high_s)
+        return {
+            "median_s": self.median_s,
+            "low_s": self.low_s if known else None,
+            "high_s": self.high_s if known else None,
+            "stop": self.stop,
+        }
+
 
 def interval(
     samples_s: Sequence[float], settings: Protocol, step_s: float = 0.0
@@ -75,7 +86,7 @@ def publish(
     visits: Sequence[Visit],
     settings: Protocol,
     typical_s: float | None = None,
-    wander: float | None = None,
+    noise: float | None = None,
 ) -> Published:
     """What a row says of its visits, at least one, in the order they were made.
 
@@ -86,8 +97,8 @@ def publish(
 
     What the rest of the run knows widens the interval further; it moves no median and undoes no convergence.
     `typical_s` is the run's median of `state_s`: the interval reaches the time that a case which follows that
-    work would take at the usual speed. Where no visit knows its state, `wander` is the share by which
-    the run's repeated cases differed from themselves, and the mean of several visits by the less.
+    work would take at the usual speed. Where no visit knows its state, the interval takes in `noise`, that
+    between visits to a case of this run (bench/sampling/noise.py).
     """
     each_s = [float(np.median(visit.samples_s)) for visit in visits]
     level_s = float(np.median(each_s[-settings.keep :]))
@@ -110,32 +121,38 @@ def publish(
         stop = "budget"
     elif max(last_s) - min(last_s) > near_s:
         stop = "visits"
-    elif max(high - median, median - low) > settings.half_width * median:
-        stop = "visits" if taken[-1].stop == "converged" else taken[-1].stop
+    else:
+        stop = _stop(max(high - median, median - low), median, settings, taken[-1].stop)
 
     states = [visit.state_s for visit in taken if visit.state_s is not None]
     if states and typical_s is not None:
         as_usual = typical_s / float(np.median(states))
         low = min(low, median * as_usual * (1 - settings.state_error))
         high = max(high, median * as_usual * (1 + settings.state_error))
-    elif wander is not None:
-        reach = 1 + wander / len(taken) ** 0.5
-        low, high = min(low, median / reach), max(high, median * reach)
+    elif noise is not None and low > 0 and math.isfinite(high):
+        # A visit may be a whole step from the usual level (a clock with two states), not only 1 / sqrt(2).
+        down, up = reach(median, low, high, noise / len(taken) ** 0.5)
+        low, high = median * math.exp(-down), median * math.exp(up)
     return Published(median, low, high, stop, kept)
 
 
-WANDER_QUANTILE = 0.9
-"""Of the repeated cases of a run, so many wander no further; one that met a neighbour does not count."""
+def publish_ceiling(visits: Sequence[Visit], settings: Protocol) -> Published:
+    """What the row of a ceiling says: its interval spans those of its visits, each taken alone.
 
-
-def wander(cases: Iterable[Sequence[float]]) -> float | None:
-    """The share by which a case differs from itself from visit to visit; None if none was visited twice.
-
-    `cases` are the medians, in seconds, of the settled and undisturbed visits of one case each. A case's
-    share is its slowest visit over its quickest. The run's is their 90th percentile or, if that is more, that
-    of cases with three visits and more: two, at either end of a run, may find the same by chance.
+    It is visited at the run's ends, however often others are. Of two visits Student's t would make an
+    interval nine times as wide as they are apart; and a roof is what was reached at either end, not the mean.
     """
-    medians_s = [one for one in cases if len(one) > 1 and min(one) > 0]
-    shares = [max(one) / min(one) - 1 for one in medians_s]
-    thrice = [share for one, share in zip(medians_s, shares, strict=True) if len(one) > 2]
-    return max((float(np.quantile(some, WANDER_QUANTILE)) for some in (shares, thrice) if some), default=None)
+    settings = replace(settings, visits=1)
+    together = publish(visits, settings)
+    alone = [publish([visits[index]], settings) for index in together.kept]
+    low_s, high_s = min(each.low_s for each in alone), max(each.high_s for each in alone)
+    half_s = max(high_s - together.median_s, together.median_s - low_s)
+    stop = _stop(half_s, together.median_s, settings, alone[-1].stop)
+    return replace(together, low_s=low_s, high_s=high_s, stop=stop)
+
+
+def _stop(half_s: float, median_s: float, settings: Protocol, last: Stop) -> Stop:
+    """`converged` where half the interval is narrow; else why the last visit ended, or that visits differ."""
+    if half_s <= settings.half_width * median_s:
+        return "converged"
+    return "visits" if last == "converged" else last

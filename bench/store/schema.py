@@ -64,7 +64,7 @@ class Measurement:
     dtype: str = column("data type of the operands")
     parameters: str = column("all parameters as JSON, keys sorted; on disk also one column each")
     # protocol
-    protocol: str = column("hash of every setting that can change a time")
+    protocol: str = column("hash of every setting that can change a time; the code is told by commit")
     clock: str = column("graph | stream | host | simulated")
     protocol_version: str | None = column("name of the protocol, p2 and so on", default=None)
     regime: str | None = column(

@@ -14,7 +14,7 @@ back to back, which stragglers make up to 0.3 % longer than a launch.
 **What one visit cannot know.** A level that lasts for seconds looks like any other to a visit of half a
 second. The rows "alone" show it: there most intervals miss, and no flag says so. Hence no row is judged
 alone. On a CPU a fixed kernel beside each visit tells the machine's speed then, and its usual one. On a GPU,
-whose clock depends on the kernel, the run's repeated cases tell how far a visit may be off (`wander`). The
+whose clock depends on the kernel, the run's repeated cases tell how far a visit may be off (`noise`). The
 rows "in a run" are what is published.
 
 The other tools' rules are written anew from their sources. Their clocks are perfect here. They print no
@@ -34,8 +34,9 @@ from numpy.random import Generator, default_rng
 
 from bench.judge.flags import flags
 from bench.sampling.median_interval import Floats
+from bench.sampling.noise import Step, estimate, steps
 from bench.sampling.protocol import Protocol, protocol
-from bench.sampling.publish import Visit, publish, wander
+from bench.sampling.publish import Visit, publish
 from bench.sampling.stopping import collect
 from bench.spec import DeviceKind
 from bench.store.schema import FIELDS
@@ -125,20 +126,21 @@ class Run:
         scatter = 1 + SENTINEL_NOISE * float(self.chance.standard_normal())
         return SENTINEL_S * scatter * float(self.machine(np.array([at_s]))[0])
 
-    def wander(self) -> float | None:
+    def noise(self) -> float | None:
         """What the run's ceilings, visited first, last and some of them in between, tell of it.
 
         Their first visits are those after the clock has settled: an unsettled one counts for nothing.
         """
         begin_s = 5 * ROUND_S / 4 if self.stream.first else 0.0
-        looks = []
+        seen: list[Step] = []
         for index in range(CEILINGS):
             at_s = [begin_s + CEILING_S * index, RUN_S - CEILING_S * (CEILINGS - index)]
             if index < SENTINELS:
                 at_s += [RUN_S * part + CEILING_S * index for part in LOOKS]
-            levels = self.machine(np.array(at_s))
-            looks.append((levels * (1 + 3e-4 * self.chance.standard_normal(len(at_s)))).tolist())
-        return wander(looks)
+            levels = self.machine(np.array(sorted(at_s)))
+            medians_s = levels * (1 + 3e-4 * self.chance.standard_normal(len(at_s)))
+            seen += [Step(by) for by in steps(medians_s.tolist())]
+        return estimate(seen)
 
 
 def per_sample(stream: Stream) -> int:
@@ -222,23 +224,19 @@ def _told(
     found: Sequence[tuple[Visit, float | None, int]],
     settings: Protocol,
     run: Run,
-    wandered: float | None,
+    noise: float | None,
     in_run: bool,
 ) -> Told:
     """What the row says of these visits; in its run, or alone."""
     visits = [visit for visit, _, _ in found]
     typical_s = run.typical_state_s if in_run else None
-    row = publish(visits, settings, typical_s, wandered if in_run else None)
+    row = publish(visits, settings, typical_s, noise if in_run else None)
     kept = [visits[index] for index in row.kept]
     moved = [moved for index in row.kept if (moved := found[index][1]) is not None]
-    known = math.isfinite(row.high_s)
     columns = {
         "status": "ok",
         "cache": "warm",  # no roof is asked
-        "median_s": row.median_s,
-        "low_s": row.low_s if known else None,
-        "high_s": row.high_s if known else None,
-        "stop": row.stop,
+        **row.columns(),
         "settled": all(visit.settled for visit in kept),
         "samples_s": [sample for visit in kept for sample in visit.samples_s],
         "visit_samples": [len(visit.samples_s) for visit in kept],
@@ -253,11 +251,11 @@ def _told(
 def ours(run: Run) -> Iterator[tuple[str, Told]]:
     """(name, what is told) of our protocol with one visit and with several, alone and in a run."""
     kind: DeviceKind = "cpu" if run.stream.sentinel else "cuda"
-    wandered = run.wander()
+    noise = run.noise()
     settings = protocol(kind)
     one = [run.visit(run.at_s, settings)]
-    yield "ours, 1 visit, alone", _told(one, settings, run, wandered, in_run=False)
-    yield "ours, 1 visit, in a run", _told(one, settings, run, wandered, in_run=True)
+    yield "ours, 1 visit, alone", _told(one, settings, run, noise, in_run=False)
+    yield "ours, 1 visit, in a run", _told(one, settings, run, noise, in_run=True)
 
     settings = protocol(kind, visits=3)
     several: list[tuple[Visit, float | None, int]] = []
@@ -269,8 +267,8 @@ def ours(run: Run) -> Iterator[tuple[str, Told]]:
         visits = [visit for visit, _, _ in several]
         if publish(visits, settings).stop == "converged":
             break
-    yield "ours, 3 to 8 visits, alone", _told(several, settings, run, wandered, in_run=False)
-    yield "ours, 3 to 8 visits, in a run", _told(several, settings, run, wandered, in_run=True)
+    yield "ours, 3 to 8 visits, alone", _told(several, settings, run, noise, in_run=False)
+    yield "ours, 3 to 8 visits, in a run", _told(several, settings, run, noise, in_run=True)
 
 
 # ---- the table

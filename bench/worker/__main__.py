@@ -28,6 +28,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
+from bench.device.control_groups import available_byte
 from bench.environment.dependencies import refuse_if_missing
 
 if __name__ == "__main__":
@@ -139,25 +140,10 @@ def _free_host_byte() -> int:
 
     Where that is little, what glibc has kept of the outputs of a thousand cases is given back first.
     """
-    free = _available_host_byte()
+    free = available_byte()
     if free < SHORT_BYTE and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
         trim(0)
-        free = _available_host_byte()
-    return free
-
-
-def _available_host_byte() -> int:
-    """What the kernel says is available, or the cgroup's rest."""
-    with open("/proc/meminfo") as lines:
-        found = next(line for line in lines if line.startswith("MemAvailable"))
-    free = int(found.split()[1]) * 1024
-    try:
-        with open("/sys/fs/cgroup/memory.max") as most, open("/sys/fs/cgroup/memory.current") as now:
-            limit = most.read().strip()
-            if limit != "max":
-                free = min(free, int(limit) - int(now.read()))
-    except OSError:
-        pass  # no cgroup v2 here
+        free = available_byte()
     return free
 
 

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 import torch
 
+from bench.device.cuda_driver import LIBRARY, CudaError
 from bench.worker import graph_kernels
 from bench.worker.failure import first_line, out_of_memory
 from bench.worker.spin import Hiding, Spin
@@ -239,7 +240,7 @@ class GraphClock(_CudaClock):
 
     name = "graph"
     whole_turns = True
-    libcuda = "libcuda.so.1"
+    libcuda = LIBRARY
     most_launches = 16_384
     """Larger graphs take long to build and upload, and some drivers refuse them."""
 
@@ -285,7 +286,7 @@ class GraphClock(_CudaClock):
             with self._capturing(), self.cuda.graph(graph):
                 call()
             return graph_kernels.kernels(graph.raw_cuda_graph(), self.libcuda)
-        except (RuntimeError, TypeError, AttributeError, graph_kernels.Unknown):  # an older torch or driver
+        except (RuntimeError, TypeError, AttributeError, OSError, CudaError):  # an older torch or driver
             return ""  # what a failed capture has left behind is in `distrust`
 
     @contextmanager

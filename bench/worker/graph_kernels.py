@@ -10,6 +10,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 
+from bench.device.cuda_driver import LIBRARY, CudaError, call
+
 MOST_KERNELS = 8
 """A launch of more is told by its first ones and a count."""
 
@@ -32,32 +34,24 @@ class _KernelNode(ctypes.Structure):
     )
 
 
-class Unknown(Exception):
-    """The driver does not tell."""
-
-
-def kernels(graph: int, library: str = "libcuda.so.1") -> str:
+def kernels(graph: int, library: str = LIBRARY) -> str:
     """`name grid 132x1x1 block 384` of each kernel of a cudaGraph_t, copies and memsets as such, by `; `.
 
-    Unknown if there is no driver, or it answers with an error.
+    OSError if there is no driver, CudaError if it does not answer.
     """
-    try:
-        driver = ctypes.CDLL(library)
-        told = list(_nodes(driver, ctypes.c_void_p(graph)))
-    except (OSError, AttributeError) as error:  # no such library, no such function in it
-        raise Unknown(str(error)) from error
-    more = len(told) - MOST_KERNELS
-    return "; ".join(told[:MOST_KERNELS] + ([f"and {more} more"] if more > 0 else []))
+    nodes = list(_nodes(ctypes.CDLL(library), ctypes.c_void_p(graph)))
+    more = len(nodes) - MOST_KERNELS
+    return "; ".join(nodes[:MOST_KERNELS] + ([f"and {more} more"] if more > 0 else []))
 
 
 def _nodes(driver: ctypes.CDLL, graph: ctypes.c_void_p) -> Iterator[str]:
     count = ctypes.c_size_t()
-    _call(driver, "cuGraphGetNodes", graph, None, ctypes.byref(count))
+    call(driver, "cuGraphGetNodes", graph, None, ctypes.byref(count))
     nodes = (ctypes.c_void_p * count.value)()
-    _call(driver, "cuGraphGetNodes", graph, nodes, ctypes.byref(count))
+    call(driver, "cuGraphGetNodes", graph, nodes, ctypes.byref(count))
     for node in nodes[: count.value]:
         kind = ctypes.c_int()
-        _call(driver, "cuGraphNodeGetType", ctypes.c_void_p(node), ctypes.byref(kind))
+        call(driver, "cuGraphNodeGetType", ctypes.c_void_p(node), ctypes.byref(kind))
         if kind.value == _KERNEL_NODE:
             yield _kernel(driver, node)
         elif kind.value in _OTHERS:
@@ -66,7 +60,7 @@ def _nodes(driver: ctypes.CDLL, graph: ctypes.c_void_p) -> Iterator[str]:
 
 def _kernel(driver: ctypes.CDLL, node: int | None) -> str:
     found = _KernelNode()
-    _call(driver, "cuGraphKernelNodeGetParams_v2", ctypes.c_void_p(node), ctypes.byref(found))
+    call(driver, "cuGraphKernelNodeGetParams_v2", ctypes.c_void_p(node), ctypes.byref(found))
     grid = f"{found.grid_x}x{found.grid_y}x{found.grid_z}"
     block = found.block_x * found.block_y * found.block_z
     return f"{_name(driver, found)} grid {grid} block {block}"
@@ -76,13 +70,7 @@ def _name(driver: ctypes.CDLL, node: _KernelNode) -> str:
     text = ctypes.c_char_p()
     ask, of = ("cuFuncGetName", node.func) if node.func else ("cuKernelGetName", node.kern)
     try:
-        _call(driver, ask, ctypes.byref(text), ctypes.c_void_p(of))
-    except (Unknown, AttributeError):
+        call(driver, ask, ctypes.byref(text), ctypes.c_void_p(of))
+    except CudaError:
         return "?"
     return (text.value or b"?").decode(errors="replace")
-
-
-def _call(driver: ctypes.CDLL, function: str, *arguments: object) -> None:
-    code = getattr(driver, function)(*arguments)
-    if code:
-        raise Unknown(f"{function} answers with error {code}")

@@ -270,16 +270,8 @@ def _measure(
 
 
 def columns(visit: Visit, protocol: SamplingProtocol) -> dict[str, Any]:
-    """The timing columns of one visit, as it would be published alone.
-
-    An interval that too few samples leave unknown is null, not infinite.
-    """
-    alone = publish([visit], protocol)
-    known = alone.high_s != float("inf")
-    return {
-        "median_s": alone.median_s,
-        "low_s": alone.low_s if known else None,
-        "high_s": alone.high_s if known else None,
+    """The timing columns of one visit, as it would be published alone."""
+    return publish([visit], protocol).columns() | {
         "samples_s": list(visit.samples_s),
         "stop": visit.stop,
         "settled": visit.settled,

@@ -15,9 +15,11 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from bench.device.control_groups import control_groups
 
 Counters = dict[str, float]
 """Running counters by name; one that the kernel does not tell is absent."""
@@ -35,7 +37,7 @@ class CpuTelemetry:
         `root` is where proc and sys are; `clock` has perf_counter, thread_time and sleep as `time` has them.
         """
         self._sentinel, self._root, self._clock = sentinel, root, clock
-        self._groups = list(control_groups(root))
+        self._groups = list(control_groups("cpu", root))
         self._governor = governor(root)
         self._before_s = 0.0
         self._began: Counters = {}
@@ -164,50 +166,3 @@ def governor(root: Path) -> str:
             continue  # a processor that was taken offline
     names = sorted(found - {""})
     return f"mixed: {', '.join(names)}" if len(names) > 1 else "".join(names)
-
-
-def control_groups(root: Path) -> Iterator[Path]:
-    """Folders of the control groups that this process is in: cgroup v2, then the processor's of v1.
-
-    Of each kind the process's own comes first, then those that contain it: a quota may stand on any.
-    """
-    mounts = _mounts(root)
-    for kind in ("cgroup2", "cgroup"):
-        if kind not in mounts or (path := _own_path(root, kind)) is None:
-            continue
-        shown, at = mounts[kind]
-        # In a container the mount may show only a part of the tree, while the path is told from the top.
-        below = path.relative_to(shown) if path.is_relative_to(shown) else Path()
-        for part in (below, *below.parents):
-            yield root / at.relative_to("/") / part
-
-
-def _mounts(root: Path) -> dict[str, tuple[Path, Path]]:
-    """cgroup2 | cgroup (v1, the processor's) -> (what part of its tree is mounted, where)."""
-    found: dict[str, tuple[Path, Path]] = {}
-    try:
-        lines = (root / "proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return found
-    for line in lines:
-        place, _, kind = line.partition(" - ")
-        fields, types = place.split(), kind.split()
-        if len(fields) < 5 or not types or types[0] not in ("cgroup2", "cgroup"):
-            continue
-        if types[0] == "cgroup2" or "cpu" in types[-1].split(","):
-            found.setdefault(types[0], (Path(fields[3]), Path(fields[4])))
-    return found
-
-
-def _own_path(root: Path, kind: str) -> Path | None:
-    """This process's control group: `0::/path` for v2, `4:cpu,cpuacct:/path` for v1's processor."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if (number == "0" and not controllers) if kind == "cgroup2" else ("cpu" in controllers.split(",")):
-            return Path(path)
-    return None

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -18,6 +19,7 @@ from matplotlib import rc_context
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.lines import Line2D
 
+from bench.device.datasheet import datasheets, slug_of
 from bench.judge.flags import FLAGS
 from plots.base.frame import Run
 
@@ -116,11 +118,12 @@ DEVICES: Mapping[str, Look] = {
     "nvidia-rtx-pro-6000-blackwell-server-edition": Look(INDIGO, "d"),
     "amd-instinct-mi300x": Look(BLACK, "8"),
 }
-"""Slug -> colour and marker, the same in every figure."""
+"""Slug -> colour and marker, the same in every figure. Other devices get theirs from `device_looks`."""
 
 _COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
 _OTHERS = ("#7F5A2E", "#B09A00", "#6B4E9B", "#C23B80")  # of implementations that are not named above
 _MARKERS = ("X", "*", "<", ">", "h", "p", "d", "8")
+_OTHER_LOOKS = [Look(color, marker) for marker in _MARKERS for color in _OTHERS]
 _PARAMETERS: Mapping[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
@@ -161,14 +164,31 @@ def of_operator(name: str) -> Look:
 
 def of_device(slug: str) -> Look:
     """The look of a device: the same in every figure, whether or not it has a datasheet here."""
-    # Some drivers leave the maker's name out.
-    return DEVICES.get(slug) or DEVICES.get(f"nvidia-{slug}") or _other(slug)
+    return _device_looks().get(_without_maker(slug)) or _other(slug)
+
+
+def _without_maker(slug: str) -> str:
+    """Some drivers leave the maker's name out."""
+    return slug.removeprefix("nvidia-")
+
+
+@cache
+def _device_looks() -> Mapping[str, Look]:
+    return device_looks([slug_of(name) for sheet in datasheets() for name in sheet.match])
+
+
+def device_looks(slugs: Iterable[str]) -> Mapping[str, Look]:
+    """Slug without the maker -> look, of DEVICES and of these: like no other while there are looks enough."""
+    looks = {_without_maker(slug): look for slug, look in DEVICES.items()}
+    for name in sorted({_without_maker(slug) for slug in slugs} - set(looks)):
+        free = [look for look in _OTHER_LOOKS if look not in looks.values()] or _OTHER_LOOKS
+        looks[name] = free[zlib.crc32(name.encode()) % len(free)]
+    return looks
 
 
 def _other(name: str) -> Look:
     """A look that a name has in every process; `hash` would differ from one to the next."""
-    pick = zlib.crc32(name.encode())
-    return Look(_OTHERS[pick % len(_OTHERS)], _MARKERS[pick // len(_OTHERS) % len(_MARKERS)])
+    return _OTHER_LOOKS[zlib.crc32(name.encode()) % len(_OTHER_LOOKS)]
 
 
 def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], Look]:

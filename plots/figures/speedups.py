@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from bench.device.datasheet import Datasheet
 from bench.judge import speedup as judge
 from plots.base import style
 from plots.base.axes import plain
@@ -51,7 +52,7 @@ class Compared:
     base: str
     cases: Mapping[str, pd.DataFrame]
     """Device -> its cases (bench.judge.speedup), in the order in which they were named; none is empty."""
-    sheets: Mapping[str, judge.Stated | None]
+    sheets: Mapping[str, Datasheet | None]
     rows: pd.DataFrame
     """All rows of these devices and of the base."""
 
@@ -64,7 +65,7 @@ class Compared:
 
 
 def compare(
-    rows: pd.DataFrame, base: str, sheets: Mapping[str, judge.Stated | None]
+    rows: pd.DataFrame, base: str, sheets: Mapping[str, Datasheet | None]
 ) -> tuple[Compared | None, list[str]]:
     """(what can be drawn, or None; a sentence for each device that has no case in common with the base)."""
     met = dict(judge.speedups(rows, base))

@@ -19,7 +19,8 @@ import pyarrow as pa
 from scipy.signal import lfilter
 
 from bench.judge.compare import Compared, compare
-from bench.judge.wander import Bound
+from bench.judge.noise import Bound
+from bench.sampling.noise import Step, estimate, steps
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import Visit, publish
 from bench.store.schema import ARROW, Measurement
@@ -96,19 +97,28 @@ def row(
     bound: Bound = "core",
     scale: float = 1.0,
     typical: float | None = None,
+    noise: float | None = None,
     **changes: Any,
 ) -> Measurement:
     """A row of these visits, of the case of this number, its true time `scale` x BASE_S.
 
-    `typical` is the slowness that was usual in the run. `changes` are columns by name.
+    `typical` is the slowness that was usual in the run, `noise` what its visits differ by. `changes` are
+    columns by name.
     """
     kind = changes.get("device_kind", "cpu")
     settings = protocol(kind, changes.pop("asked", len(visits)))
     taken = [
-        Visit(tuple((one.samples * scale * BASE_S).tolist()), True, 0.1, "converged", 1e-9, one.slowness)
+        Visit(
+            tuple((one.samples * scale * BASE_S).tolist()),
+            True,
+            0.1,
+            "converged",
+            1e-9,
+            one.slowness if kind == "cpu" else None,
+        )
         for one in visits
     ]
-    found = publish(taken, settings, typical if kind == "cpu" else None)
+    found = publish(taken, settings, typical if kind == "cpu" else None, noise)
     kept = [visits[place] for place in found.kept]
     known = math.isfinite(found.high_s)
     slowness = float(np.mean([one.slowness for one in kept]))
@@ -163,6 +173,8 @@ def run(
     ceilings: list[Bound] = ["memory"] * 8 + ["core"] * 7
     seen_ceilings = [looked(bound, max(2, visits)) for bound in ceilings]
     typical = float(np.median([one.slowness for found in [*seen, *seen_ceilings] for one in found]))
+    levels = [[float(np.median(one.samples)) for one in found] for found in [*seen, *seen_ceilings]]
+    noise = estimate(Step(by) for medians in levels for by in steps(medians))
     common: dict[str, Any] = {"typical": typical, "asked": visits} | changes
     rows = [row(10**6 - 1, looked("core", 2), scale=1e-3, sweep="ceilings/launch", **common, **NOTHING)]
     for number, (bound, found) in enumerate(zip(ceilings, seen_ceilings, strict=True)):
@@ -171,7 +183,7 @@ def run(
         rows.append(row(10**6 + number, found, bound, quicker, sweep=sweep, **common))
     for case, (bound, found) in enumerate(zip(bounds, seen, strict=True)):
         sweep = "stream/sizes" if bound == "memory" else "gemm/square"
-        rows.append(row(case, found, bound, effect, sweep=sweep, **common))
+        rows.append(row(case, found, bound, effect, noise=noise, sweep=sweep, **common))
     return rows
 
 

@@ -42,6 +42,7 @@ class FakeNvml:
     """Whether there is an NVML to initialise."""
     sm_mhz: int | None = 1980
     memory_mhz: int | None = 2619
+    bus_bit: int | None = 5120
     energy_mj: int | None = 5_000_000
     usage_mw: int | None = 333_000
     """Power as nvmlDeviceGetPowerUsage tells it."""
@@ -71,6 +72,7 @@ class FakeNvml:
 
     def __post_init__(self) -> None:
         self.asked: list[str] = []
+        self.opened = 0
 
     def run(self, held_ns: dict[int, int], energy_mj: int = 0) -> None:
         """Let counters advance."""
@@ -89,8 +91,16 @@ class FakeNvml:
     def nvmlInit(self) -> None:
         if not self.initialised:
             raise NVMLError("NVML Shared Library Not Found")
+        self.opened += 1
+
+    def nvmlShutdown(self) -> None:
+        if not self.opened:
+            raise NVMLError("Uninitialized")
+        self.opened -= 1
 
     def nvmlSystemGetDriverVersion(self) -> str | bytes:
+        if not self.opened:
+            raise NVMLError("Uninitialized")
         return self._answer("driver", self.driver)  # type: ignore[no-any-return]
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
@@ -104,6 +114,12 @@ class FakeNvml:
 
     def nvmlDeviceGetClockInfo(self, gpu: str, which: int) -> int:
         return self._answer("clock", {1: self.sm_mhz, 2: self.memory_mhz}[which], gpu)  # type: ignore[no-any-return]
+
+    def nvmlDeviceGetMaxClockInfo(self, gpu: str, which: int) -> int:
+        return self._answer("max clock", {1: self.sm_mhz, 2: self.memory_mhz}[which], gpu)  # type: ignore[no-any-return]
+
+    def nvmlDeviceGetMemoryBusWidth(self, gpu: str) -> int:
+        return self._answer("bus", self.bus_bit, gpu)  # type: ignore[no-any-return]
 
     def nvmlDeviceGetTotalEnergyConsumption(self, gpu: str) -> int:
         return self._answer("energy", self.energy_mj, gpu)  # type: ignore[no-any-return]

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from bench.device.cuda_driver import CudaError
 from bench.worker.clock import GraphClock
-from bench.worker.graph_kernels import Unknown, kernels
+from bench.worker.graph_kernels import kernels
 from tests.bench.simulated import SimulatedCuda
 
 pytestmark = pytest.mark.alone
@@ -76,10 +77,10 @@ def test_a_driver_that_knows_no_names_tells_the_grids(driver: Callable[..., str]
     assert kernels(4096, driver("-DNODES=1", "-DOLD")) == "? grid 132x2x1 block 384"
 
 
-def test_what_the_driver_refuses_is_unknown(driver: Callable[..., str]) -> None:
-    with pytest.raises(Unknown, match="cuGraphGetNodes answers with error 1"):
+def test_what_the_driver_refuses_is_an_error(driver: Callable[..., str]) -> None:
+    with pytest.raises(CudaError, match="its CUDA driver answers cuGraphGetNodes with error 1"):
         kernels(1, driver("-DNODES=1"))
-    with pytest.raises(Unknown):
+    with pytest.raises(OSError):
         kernels(4096, "no-such-library.so")
 
 

@@ -124,8 +124,8 @@ def test_slower_needs_samples_that_are_slower(chance: np.random.Generator) -> No
 
 
 def test_few_samples_are_not_enough_for_the_rank_test(chance: np.random.Generator) -> None:
-    """Of 6 against 6 no difference has p < 0.002; of 12 against 12 the plainest has 1e-6."""
-    for count, verdict in ((6, "UNSURE"), (12, "SLOWER")):
+    """Of 6 blocks against 6 no difference has p < 0.002; of 15 against 15 the plainest has 1e-8."""
+    for count, verdict in ((12, "UNSURE"), (24, "SLOWER")):
         pair = []
         for scale in (1.0, 1.05):
             up_and_down = np.arange(count) * (-1.0) ** np.arange(count)  # nothing like its neighbour
@@ -300,16 +300,16 @@ def moving(share: float) -> Machine:
 def test_one_visit_is_widened_by_what_the_machine_moves(chance: np.random.Generator) -> None:
     """The row's own interval says +-0.1 %; the machine moves by 2 % (1.96 deviations) from visit to visit.
 
-    Ceilings: many, so that the wander is well known, and the same in both runs: nothing moved between them.
+    Ceilings: many, so that the noise is well known, and the same in both runs: nothing moved between them.
     """
-    library = {"implementation": "cublas", "asked": 3}
+    library = {"implementation": "onednn", "asked": 3, "device_kind": "cpu"}
     ceilings = [
         timed(chance, machine=moving(0.01), visits=6, case=case, sweep="ceilings/gemm", **library)
         for case in range(100)
     ]
     widths = {}
     for visits in (1, 4):
-        pair = [timed(chance, visits=visits, case=1000, asked=3) for _ in "ab"]
+        pair = [timed(chance, visits=visits, case=1000, asked=3, device_kind="cpu") for _ in "ab"]
         found = compare(frame([*ceilings, pair[0]]), frame(both(*ceilings, pair[1])))
         (one,) = (each for each in found.cases if each.case.sweep == "gemm/square")
         assert one.effect is not None
@@ -319,6 +319,24 @@ def test_one_visit_is_widened_by_what_the_machine_moves(chance: np.random.Genera
     # One visit on either side, each known to 1.96 standard deviations of 1 %; of four, to half of that.
     assert widths[1] == pytest.approx(0.0196 * math.sqrt(2), rel=0.15)
     assert widths[4] == pytest.approx(widths[1] / 2, rel=0.05)
+
+
+def test_noise_that_a_row_s_interval_includes_widens_it_no_further(chance: np.random.Generator) -> None:
+    """A GPU's row has no fixed kernel beside it, so its interval was published with the run's noise in it."""
+    gpu = {"implementation": "cublas", "asked": 3}
+    for sweep, visits in (("gemm/square", 1), ("ceilings/gemm", 4)):
+        ceilings = [
+            timed(chance, machine=moving(0.01), visits=6, case=case, sweep="ceilings/gemm", **gpu)
+            for case in range(100)
+        ]
+        mine = with_interval(timed(chance, visits=visits, case=1000, sweep=sweep, **gpu), 0.02)
+        found = compare(frame([*ceilings, mine]), frame(both(*ceilings, mine)))
+        (one,) = (each for each in found.cases if '"m": 1000' in each.case.parameters)
+        assert one.effect is not None
+        half = math.log(one.effect.high / one.effect.low) / 2
+        # A ceiling's interval only spans its visits: a half of 0.0098 is added to its 0.02.
+        own = 0.02 if sweep == "gemm/square" else math.hypot(0.02, 0.0098)
+        assert half == pytest.approx(own * math.sqrt(2), rel=0.03)
 
 
 def test_what_ceilings_did_from_run_to_run_no_number_of_visits_lessens(chance: np.random.Generator) -> None:

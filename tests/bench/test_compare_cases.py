@@ -266,7 +266,7 @@ def test_older_files_hold_a_ceilings_second_visit_as_a_row(chance: np.random.Gen
         rows.append(replace(slow, low_s=None, high_s=None, visits=None, visit_samples=None))
     found = compare(frame(rows), frame(both(*rows)))
     assert len(found.cases) == 9 and found.before.older == 0
-    seen = found.before.runs["a"].wander
+    seen = found.before.runs["a"].noise
     assert seen.count == 8 and seen.core == pytest.approx(0.07, abs=1e-3)
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from bench.__main__ import app
 from bench.cli.compare import MOST_LISTED, comparison_lines
 from bench.judge.compare import JUDGED, compare
-from bench.judge.wander import Bound
+from bench.judge.noise import Bound
 from bench.store import parquet
 from tests.bench.comparable import both, clean, frame, run, timed, without_time
 
@@ -129,7 +129,7 @@ def test_what_the_reader_must_know_is_said(chance: np.random.Generator) -> None:
     assert (
         f"regime ({found.comparable} cases)" in unknown and f"governor ({found.comparable} cases)" in unknown
     )
-    of_a = [found.before.runs[name].wander for name in "ad"]
+    of_a = [found.before.runs[name].noise for name in "ad"]
     memory, core = (max(one.of(bound) or 0 for one in of_a) for bound in get_args(Bound))
     (moves,) = (one for one in told if "visit to visit of A" in one)
     assert moves.endswith(f"at memory's speed by {100 * memory:.1f} %, others by {100 * core:.1f} %")

@@ -154,8 +154,8 @@ def test_batches_are_longer_than_launches_by_their_stragglers(seed: int) -> None
 
 
 def test_the_ceilings_of_a_run_tell_how_it_wanders(seed: int) -> None:
-    quiet = Run(QUIET, np.random.default_rng(seed)).wander()
-    drifting = Run(BY_NAME["slow drift, 2 % up and down"], np.random.default_rng(seed)).wander()
+    quiet = Run(QUIET, np.random.default_rng(seed)).noise()
+    drifting = Run(BY_NAME["slow drift, 2 % up and down"], np.random.default_rng(seed)).noise()
     assert quiet is not None and quiet < 0.004
     assert drifting is not None and 0.02 < drifting < 0.05
 

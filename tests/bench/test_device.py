@@ -5,12 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pynvml
 import pytest
 
 from bench.device import detect as detection
+from bench.device import nvml
+from bench.device.control_groups import available_byte
 from bench.device.detect import detect, find_datasheet
 from bench.errors import UserError
+from tests.bench.nvml_fake import FakeNvml
 
 pytestmark = pytest.mark.alone
 
@@ -62,7 +64,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Makes a libcuda with two GPUs, by default an H100 and an RTX 3090 Ti; NVML stays silent."""
     if not (compiler := shutil.which("gcc")):
         pytest.skip("no gcc to compile a driver with")
-    monkeypatch.setattr(detection, "_nvml", lambda uuid: detection._Nvml())
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml(initialised=False))
 
     def make(**changed: object) -> str:
         library = tmp_path / f"libcuda-{len(list(tmp_path.iterdir()))}.so"
@@ -128,9 +130,14 @@ def test_a_slice_is_known_by_its_name_if_both_functions_answer_alike(driver, pro
 @pytest.mark.parametrize(("told", "known"), [("GPU", "MIG"), ("MIG", "GPU"), ("MIG", "MIG")])
 def test_nvml_has_the_last_word_on_what_is_a_slice(driver, monkeypatch, told: str, known: str) -> None:
     number = PART if told == "MIG" else WHOLE
-    monkeypatch.setattr(detection, "_nvml", lambda identity: detection._Nvml(uuid=f"{known}-{identity[4:]}"))
-    found = detect("cuda:0", driver(PART=int(told == "MIG")))
-    assert found.uuid == f"{known}-{number}"
+    library = driver(PART=int(told == "MIG"))
+    names = (
+        {"uuid": "GPU-another", "mig_uuid": f"MIG-{number}"} if known == "MIG" else {"uuid": f"GPU-{number}"}
+    )
+    fake = FakeNvml(**names)
+    monkeypatch.setattr(nvml, "pynvml", fake)
+    assert detect("cuda:0", library).uuid == f"{known}-{number}"
+    assert fake.opened == 0, "what was initialised is shut down"
 
 
 def test_a_gpu_of_an_unknown_family_has_a_bandwidth_but_no_peaks(driver) -> None:
@@ -154,19 +161,23 @@ def test_clocks_come_from_nvml_where_the_driver_tells_none(driver, monkeypatch: 
     assert silent.datasheet is not None
     assert silent.datasheet.bandwidth_byte_per_s is None
     assert silent.datasheet.peak_flop_per_s("vector", "float32") is None
-    asked = []
-
-    def nvml(uuid: str) -> detection._Nvml:
-        asked.append(uuid)
-        return detection._Nvml(driver="580.65.06", clock_hz=1e9, memory_clock_hz=2e9, bus_bit=384)
-
-    monkeypatch.setattr(detection, "_nvml", nvml)
+    fake = FakeNvml(uuid=silent.uuid, driver="580.65.06", sm_mhz=1000, memory_mhz=2000, bus_bit=384)
+    monkeypatch.setattr(nvml, "pynvml", fake)
     found = detect("cuda:1", library)
-    assert found.datasheet is not None
-    assert asked == [found.uuid]
+    assert found.datasheet is not None and found.uuid == silent.uuid
     assert found.driver == "580.65.06"
     assert found.datasheet.bandwidth_byte_per_s == 2 * 2e9 * 384 / 8
     assert found.datasheet.peak_flop_per_s("vector", "float32") == 84 * 128 * 2 * 1e9
+
+
+def test_a_part_of_a_gpu_has_its_clock_and_no_memory_clock_of_its_own(driver, monkeypatch) -> None:
+    """Memory's width and clock are the whole GPU's, and a part has a share of them: they say nothing."""
+    fake = FakeNvml(uuid="GPU-another", mig_uuid=f"MIG-{PART}")
+    monkeypatch.setattr(nvml, "pynvml", fake)
+    found = detect("cuda:0", driver(NO_CLOCKS=1, PART=1, H100_SM=66))
+    assert found.datasheet is not None
+    assert found.datasheet.peak_flop_per_s("vector", "float32") == 66 * 128 * 2 * 1980e6
+    assert found.datasheet.bandwidth_byte_per_s is None
 
 
 @pytest.mark.parametrize("wanted", ["cuda:2", "cuda:99"])
@@ -204,58 +215,6 @@ def test_a_word_that_names_no_device(wanted: str) -> None:
         str(raised.value)
         == f"--bench-device {wanted}: give auto, cpu, cuda, cuda:N or, to measure, all; there is cpu"
     )
-
-
-class FakeNvml:
-    """Answers for one UUID, through names that the real module has."""
-
-    NVML_CLOCK_SM, NVML_CLOCK_MEM = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM
-    NVMLError = pynvml.NVMLError
-
-    def __init__(self) -> None:
-        self.opened = 0
-
-    def nvmlInit(self) -> None:
-        self.opened += 1
-
-    def nvmlShutdown(self) -> None:
-        self.opened -= 1
-
-    def nvmlSystemGetDriverVersion(self) -> str:
-        return "580.65.06"
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        if uuid not in ("GPU-1", "MIG-2"):
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-        return uuid
-
-    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, handle: str) -> str:
-        assert handle == "MIG-2"
-        return "GPU-1"
-
-    def nvmlDeviceGetMaxClockInfo(self, handle: str, clock: int) -> int:
-        assert handle == "GPU-1", "a slice has no clocks of its own"
-        return {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 2619}[clock]
-
-    def nvmlDeviceGetMemoryBusWidth(self, handle: str) -> int:
-        return 5120
-
-
-def test_nvml_is_asked_by_uuid_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert all(hasattr(pynvml, name) for name in vars(FakeNvml) if name.lower().startswith("nvml"))
-    fake = FakeNvml()
-    monkeypatch.setitem(sys.modules, "pynvml", fake)
-    assert detection._nvml("GPU-1") == detection._Nvml("580.65.06", "GPU-1", 1980e6, 2619e6, 5120)
-    assert detection._nvml("MIG-1") == detection._nvml("GPU-1"), "what is no slice"
-    for identity in ("GPU-2", "MIG-2"):  # memory's clock and width are the whole GPU's, and say nothing
-        assert detection._nvml(identity) == detection._Nvml("580.65.06", "MIG-2", 1980e6)
-    assert detection._nvml("GPU-3") == detection._Nvml("580.65.06"), "a device that NVML does not know"
-    assert fake.opened == 0
-
-
-def test_nvml_that_is_not_there_adds_nothing() -> None:
-    added = detection._nvml("GPU-00000000-0000-0000-0000-000000000000")
-    assert (added.clock_hz, added.bus_bit) == (0, 0)
 
 
 # ---- the CPU
@@ -304,7 +263,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_hyperthreads_are_no_cores_and_each_cache_counts_once(machine: Path) -> None:
-    found = detection._cpu(machine)
+    found = detect("cpu", root=machine)
     assert found.sm_count == 4
     assert found.cache_byte == 2 * 32 * 2**20
     assert found.slug == "cpu-intel-xeon-platinum-8480-4-core"
@@ -312,7 +271,7 @@ def test_hyperthreads_are_no_cores_and_each_cache_counts_once(machine: Path) -> 
 
 def test_affinity_is_honoured(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 4, 1})
-    found = detection._cpu(machine)
+    found = detect("cpu", root=machine)
     assert found.sm_count == 2
     assert found.cache_byte == 32 * 2**20
 
@@ -340,20 +299,57 @@ def test_affinity_is_honoured(machine: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_control_groups_limits_are_honoured(
     machine: Path, group: str, files: dict[str, str], cores: int, byte: int | None
 ) -> None:
-    (machine / "proc/self").mkdir()
-    (machine / "proc/self/cgroup").write_text(group + "\n")
-    for name, text in files.items():
-        path = machine / "sys/fs/cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
-    found = detection._cpu(machine)
+    grouped(machine, group, files)
+    found = detect("cpu", root=machine)
     assert found.sm_count == cores
     assert byte is None or found.memory_byte == byte
     assert byte is not None or found.memory_byte > 2**28
 
 
+def grouped(machine: Path, group: str, files: dict[str, str]) -> None:
+    """Put the process into control groups with these files, mounted where systemd mounts them."""
+    mounts = ["31 23 0:28 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw"]
+    if not group.startswith("0::"):
+        mounts = [
+            f"{n} 31 0:{n} / /sys/fs/cgroup/{controllers} rw - cgroup cgroup rw,{controllers}"
+            for n, controllers in enumerate(["cpu,cpuacct", "cpu", "memory"])
+            if any(name.startswith(f"{controllers}/") for name in files)
+        ]
+    texts = {"proc/self/cgroup": group, "proc/self/mountinfo": "\n".join(mounts)}
+    for name, text in (texts | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}).items():
+        path = machine / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "byte"),
+    [
+        ("0::/", {}, 2**33),
+        ("0::/box", {"box/memory.max": "max", "box/memory.current": "4096"}, 2**33),
+        # What is left counts, in the group above as well, where a neighbour may have taken it.
+        ("0::/pod/box", {"pod/box/memory.max": "5000000", "pod/box/memory.current": "1000000"}, 4_000_000),
+        (
+            "0::/pod/box",
+            {
+                **{"pod/box/memory.max": "5000000", "pod/box/memory.current": "1000000"},
+                **{"pod/memory.max": "6000000", "pod/memory.current": "4500000"},
+            },
+            1_500_000,
+        ),
+        ("0::/pod/box", {"pod/memory.max": "6000000", "pod/memory.current": "6000001"}, 0),
+        ("3:memory:/box", {"memory/memory.limit_in_bytes": "9", "memory/memory.usage_in_bytes": "2"}, 7),
+    ],
+)
+def test_memory_that_can_still_be_taken(machine: Path, group: str, files: dict[str, str], byte: int) -> None:
+    """8 GiB are available, or what the fullest of the control groups has left."""
+    grouped(machine, group, files)
+    (machine / "proc/meminfo").write_text("MemTotal: 1 kB\nMemAvailable:    8388608 kB\n")
+    assert available_byte(machine) == byte
+
+
 def test_a_machine_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
-    found = detection._cpu(tmp_path)
+    found = detect("cpu", root=tmp_path)
     assert (found.sm_count, found.cache_byte) == (3, 0)
     assert found.name and found.slug.startswith("cpu-")

@@ -148,7 +148,8 @@ def test_load_and_pressure_are_said_from_where_they_matter(tmp_path: Path) -> No
 
 def test_a_quota_below_the_processors_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 3})
-    group: dict[str, str] = {"proc__self__cgroup": "0::/\n"}
+    mount = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+    group: dict[str, str] = {"proc__self__cgroup": "0::/\n", "proc__self__mountinfo": mount}
     assert machine(tmp_path, **group, **{"sys__fs__cgroup__cpu.max": "300000 100000\n"}) == []
     assert machine(tmp_path, **{"sys__fs__cgroup__cpu.max": "max 100000\n"}) == []
     (said,) = machine(tmp_path, **{"sys__fs__cgroup__cpu.max": "250000 100000\n"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -178,6 +179,66 @@ def with_implementation(cuda: SimulatedCuda, build: Callable[..., Launch]) -> Op
     """The operator whose `good` is this instead."""
     made = doubling(cuda)
     return replace(made, implementations={"good": build})
+
+
+def test_launches_of_which_only_a_part_was_captured_have_escaped() -> None:
+    """The second of a launch's two kernels runs on another stream: only the end of the output is poison."""
+    cuda = SimulatedCuda()
+
+    def half_escaping(problem: Doubling, x: torch.Tensor) -> Launch:
+        y = torch.empty_like(x)
+        begin, end = slice(None, problem.size // 2), slice(problem.size // 2, None)
+
+        def write(part: slice) -> float:
+            torch.mul(x[part], 2, out=y[part])
+            return WARM_S
+
+        def call() -> torch.Tensor:
+            cuda.launch(partial(write, begin))
+            if cuda.capturing is None:
+                cuda.launch(partial(write, end))
+            return y
+
+        return Launch(call, (y,))
+
+    problem = Doubling(dtype="float32", size=4096)
+    operator = with_implementation(cuda, half_escaping)
+    facts = measure(simulated_bench(cuda), operator, "good", problem, True, LIMITS)
+    assert facts["status"] == "escaped"
+    assert facts["reason"].startswith(f"{facts['ring_slots']} timed launches wrote nothing")
+
+
+def test_what_poisoning_left_in_the_cache_is_flushed_before_a_cold_visit() -> None:
+    """Once: a ring that displaces its own data needs no flush afterwards."""
+    flushes = {}
+    for cold in (True, False):
+        cuda = SimulatedCuda()
+        problem = Doubling(dtype="float32", size=4096)
+        facts = measure(simulated_bench(cuda), doubling(cuda), "good", problem, cold, LIMITS)
+        assert facts["status"] == "ok" and not facts["flushed"]
+        flushes[cold] = cuda.flushes
+    assert flushes == {True: 1, False: 0}
+
+
+@pytest.mark.parametrize(("factor", "status"), [(0.0, "ok"), (1e-3, "wrong")])
+def test_where_the_right_answer_is_zero_the_error_is_absolute(factor: float, status: str) -> None:
+    cuda = SimulatedCuda()
+
+    def nearly_zero(problem: Doubling, x: torch.Tensor) -> Launch:
+        y = torch.empty_like(x)
+
+        def call() -> torch.Tensor:
+            y.fill_(factor)
+            return y
+
+        return Launch(call, (y,))
+
+    operator = replace(
+        with_implementation(cuda, nearly_zero), reference=lambda problem, x: torch.zeros_like(x).double()
+    )
+    facts = check(simulated_bench(cuda), operator, "good", Doubling(dtype="float32", size=64))
+    assert facts["status"] == status
+    assert facts["relative_error"] == pytest.approx(factor, rel=1e-6)
 
 
 def test_configurations_that_were_passed_over_are_in_the_row() -> None:

@@ -16,7 +16,6 @@ from bench.model.roofline import (
     calibrated,
     calibrated_columns,
     datasheet_s,
-    intensity,
     of_roof,
     row_traffic,
     traffic,
@@ -275,11 +274,6 @@ def test_the_share_of_the_roof_is_never_clipped() -> None:
     assert of_roof(1.0, 2.5) == 2.5
     assert of_roof(4.0, 1.0) == 0.25
     assert of_roof(None, 1.0) is None and of_roof(1.0, None) is None
-
-
-def test_intensity_is_flop_per_byte() -> None:
-    assert intensity(6.0, 2.0) == 3.0
-    assert intensity(6.0, 0.0) is None
 
 
 def test_predicting_needs_neither_pandas_nor_torch() -> None:

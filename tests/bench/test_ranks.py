@@ -22,7 +22,7 @@ def correlated(chance: np.random.Generator, r: float, count: int) -> np.ndarray[
 
 
 def test_samples_that_are_alike_count_as_few(chance: np.random.Generator) -> None:
-    """Blocks of a visit: n (1 - r) / (1 + r), which is n / 3 at r = 0.5, n / 39 at 0.95; 16 at most."""
+    """Two thirds of n (1 - r) / (1 + r), which is n / 3 at r = 0.5, n / 39 at 0.95; 16 at most."""
     for r, count, least, most in (
         (0.0, 300, 16, 16),
         (0.5, 30, 5, 14),
@@ -33,7 +33,7 @@ def test_samples_that_are_alike_count_as_few(chance: np.random.Generator) -> Non
         assert least <= np.median(blocks) <= most, (r, np.median(blocks))
     one, other = correlated(chance, 0.0, 40), correlated(chance, 0.0, 3)
     assert len(independent([one, other])) == len(independent([other, one])) <= 19
-    assert independent([np.full(5, 2.0)]).tolist() == [2.0] * 5
+    assert independent([np.full(6, 2.0)]).tolist() == [2.0] * 4
     assert independent([np.array([3.0])]).tolist() == [3.0]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bench.sampling.protocol import Protocol, protocol
-from bench.sampling.publish import Visit, interval, publish, wander
+from bench.sampling.publish import Visit, interval, publish
 from bench.sampling.stopping import LEAST_WORTH, collect, settle
 
 pytestmark = pytest.mark.alone
@@ -159,7 +159,7 @@ def test_clocks_that_stand_still_hang_nothing(settings: Protocol, took_s: float,
 
     found = collect(sample, settings, 1.0, lambda: tick_s * next(ticks), rest=lambda _: None)
     assert found.stop in ("samples", "budget", "converged")
-    assert not math.isnan(publish([found], settings, wander=0.01).high_s)
+    assert not math.isnan(publish([found], settings, noise=0.01).high_s)
 
 
 def test_what_never_agrees_is_accepted_all_the_same_and_says_so(seed: int) -> None:
@@ -427,25 +427,19 @@ def test_of_several_visits_the_median_state_counts() -> None:
     assert unknown.high_s < 1.005
 
 
-def test_where_no_state_is_known_the_interval_reaches_as_far_as_the_runs_cases_wander() -> None:
-    row = publish([visit(1.0)], CUDA, wander=0.05)
-    assert row.high_s == pytest.approx(1.05) and row.low_s == pytest.approx(1 / 1.05)
+def test_where_no_state_is_known_the_interval_takes_in_the_noise_between_visits() -> None:
+    """A step either side, of n visits 1 / sqrt(n) of it, added as squares to what the samples say."""
+    alone = publish([visit(1.0)], CUDA)
+    row = publish([visit(1.0)], CUDA, noise=0.05)
+    own, half = math.log(alone.high_s), 0.05
+    assert math.log(row.high_s) == pytest.approx(math.hypot(own, half)) and own < half / 5
+    assert row.low_s == pytest.approx(1 / row.high_s, rel=1e-3)
     assert row.stop == "converged"  # what the case itself could tell, it did
-    several = publish([visit(1.0)] * 4, NIGHTLY, wander=0.05)
-    assert several.high_s == pytest.approx(1.025) and several.low_s == pytest.approx(1 / 1.025)
-    known = publish([visit(1.0, state_s=1e-4)], CPU, typical_s=1e-4, wander=0.05)
+    several = publish([visit(1.0)] * 4, NIGHTLY, noise=0.05)
+    assert math.log(several.high_s) == pytest.approx(half / 2, rel=0.02)
+    known = publish([visit(1.0, state_s=1e-4)], CPU, typical_s=1e-4, noise=0.05)
     assert known.high_s == pytest.approx(1.01)
-    assert publish([visit(1.0)], CUDA, wander=0.0) == publish([visit(1.0)], CUDA)
-
-
-def test_wander_is_what_cases_differ_by_from_themselves() -> None:
-    assert wander([]) is None and wander([[1.0], [2.0]]) is None
-    assert wander([[1.0, 1.02]]) == pytest.approx(0.02)
-    assert wander([[1.02, 1.0], [5.0]]) == pytest.approx(0.02)
-    steady = [[1.0, 1.001]] * 29
-    assert wander([*steady, [1.0, 1.5]]) == pytest.approx(0.001)  # one that met a neighbour
-    assert wander([*steady, *[[1.0, 1.5]] * 10]) == pytest.approx(0.5)
-    assert wander([*steady, [1.0, 1.03, 1.0]]) == pytest.approx(0.03)  # seen half-way, missed at the ends
+    assert publish([visit(1.0)], CUDA, noise=0.0).high_s == pytest.approx(alone.high_s)
 
 
 # ---- one visit's interval

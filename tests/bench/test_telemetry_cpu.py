@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from bench.device.control_groups import control_groups
 from bench.store.schema import FIELDS
 from bench.worker.telemetry_cpu import (
     CpuTelemetry,
-    control_groups,
     governor,
     pressure_s,
     steal_s,
@@ -333,14 +333,14 @@ def test_control_groups(tmp_path: Path, mounts: str, own: str, wanted: list[str]
     (tmp_path / "proc/self/mountinfo").write_text("22 1 8:1 / / rw - ext4 /dev/sda rw\n" + mounts)
     (tmp_path / "proc/self/cgroup").write_text(own)
     base = tmp_path / "sys/fs/cgroup"
-    assert list(control_groups(tmp_path)) == [base / path for path in wanted]
+    assert list(control_groups("cpu", tmp_path)) == [base / path for path in wanted]
 
 
 def test_control_groups_of_a_machine_without_proc(tmp_path: Path) -> None:
-    assert list(control_groups(tmp_path)) == []
+    assert list(control_groups("cpu", tmp_path)) == []
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").write_text(V2.format(shown="/", at="/sys/fs/cgroup"))
-    assert list(control_groups(tmp_path)) == []
+    assert list(control_groups("cpu", tmp_path)) == []
 
 
 def test_governors(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from bench.device.datasheet import datasheets, find_datasheet
-from bench.device.detect import _slug
+from bench.device.datasheet import datasheets, find_datasheet, slug_of
 from bench.spec import parameters_text
 from bench.store.parquet import write
 from bench.store.schema import Measurement
@@ -244,12 +243,20 @@ def test_a_device_looks_the_same_everywhere_and_like_no_other(figures: dict[str,
     assert {(to_hex(line.get_color()).upper(), line.get_marker()) for line in drawn} == {
         (look.color, look.marker)
     }
-    known = [_slug(name) for sheet in datasheets() for name in sheet.match]
-    assert {style.of_device(slug) for slug in known} <= set(style.DEVICES.values())
-    pairs = [(one.color, one.marker) for one in style.DEVICES.values()]
-    assert len(set(pairs)) == len(pairs)
+    known = {slug_of(name).removeprefix("nvidia-") for sheet in datasheets() for name in sheet.match}
+    assert len({style.of_device(slug) for slug in known}) == len(known)
     assert style.of_device("a100-sxm4-80gb") == style.of_device("nvidia-a100-sxm4-80gb")
     assert style.of_device("some-other-card") == style.of_device("some-other-card")
+
+
+def test_a_device_that_only_has_a_datasheet_looks_like_no_other() -> None:
+    """Adding a GPU is one file: figures need to be told nothing."""
+    added = [f"future-{number}" for number in range(20)]
+    looks = style.device_looks([*added, "nvidia-future-7", "nvidia-h200"])
+    assert len({looks[name] for name in added} | set(style.DEVICES.values())) == 20 + len(style.DEVICES)
+    assert looks["h200"] == style.DEVICES["nvidia-h200"]
+    many = style.device_looks(f"card-{number}" for number in range(99))
+    assert len(many) == 99 + len(style.DEVICES)
 
 
 def test_pages_hold_no_more_than_twelve_panels(tmp_path: Path) -> None:

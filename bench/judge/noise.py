@@ -1,12 +1,8 @@
-"""How far a machine's speed moves by itself: between two visits to a case, and between two runs.
+"""The noise of a machine by what limits a row: between two visits to a case, and between two runs.
 
-The samples of one visit know the noise of that visit. They know nothing of what differs at the next: a clock
-that has two states, pages that fell elsewhere, a neighbour's traffic. A run always visits some of its cases
-several times (the ceilings at least), and what those did is the best guess at what any other would do.
-
-Two runs may differ by more than two visits of one run do (another day, another neighbour). Ceilings are the
-libraries' kernels and none of ours: where two runs have the same libraries and driver, what their ceilings
-differ by is the machine's own doing.
+Estimated from the steps of a run's repeated cases (bench/sampling/noise.py). Two runs may differ by more than
+two visits of one run do (another day, another neighbour). Ceilings are the libraries' kernels and none of
+ours: where two runs have the same libraries and driver, what their ceilings differ by is the machine's doing.
 
 Rows that run at memory's speed and all others are kept apart: on a machine whose cores have two clocks 9 %
 apart, memory has one speed.
@@ -23,6 +19,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from bench.sampling.noise import LEAST_STEPS, Step, estimate, steps
+
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
 
@@ -31,51 +29,42 @@ T = TypeVar("T")
 Bound = Literal["memory", "core"]
 """Whose speed a row's time follows: memory's, or that of the cores (and of whatever else is not memory)."""
 
-QUANTILE = 0.95
-LEAST_MOVES = 6
-"""Of fewer the 95th percentile is a guess."""
 
-
-class Moved(NamedTuple):
-    """What one case did by itself."""
+class CaseStep(NamedTuple):
+    """What the median of one case did by itself, and whose speed its time follows."""
 
     bound: Bound
-    undisturbed: bool
-    """Whether no neighbour, heat or quota is to blame."""
-    by: float
-    """|ln(median seconds then / median seconds before)|."""
+    step: Step
 
 
 @dataclass(frozen=True)
-class Wander:
+class Noise:
     """What a case's median moves by, 95 times in 100: |natural logarithm|. None: too little to tell from."""
 
     memory: float | None = None
     core: float | None = None
     count: int = 0
-    """Movements that were seen."""
+    """Steps that were seen."""
 
     def of(self, bound: Bound) -> float | None:
-        """Of cases that are bound so."""
+        """The noise of cases that are bound so."""
         return self.memory if bound == "memory" else self.core
 
     @classmethod
-    def seen(cls, moves: Iterable[Moved]) -> Wander:
-        """From the undisturbed cases with the same bound, if these are enough.
+    def seen(cls, every: Iterable[CaseStep]) -> Noise:
+        """Estimate from the steps of cases with the same bound, if these are enough; else the largest of any.
 
-        If not, from all with that bound: the others move more. If these are too few as well, it is the most
-        that was seen of any.
+        None if all together are fewer than LEAST_STEPS.
         """
-        every = list(moves)
+        seen = list(every)
 
         def by(bound: Bound) -> float | None:
-            alike = [one for one in every if one.bound == bound]
-            for some in ([one.by for one in alike if one.undisturbed], [one.by for one in alike]):
-                if len(some) >= LEAST_MOVES:
-                    return float(np.quantile(some, QUANTILE, method="higher"))
-            return max(one.by for one in every) if len(every) >= LEAST_MOVES else None
+            alike = [case.step for case in seen if case.bound == bound]
+            if len(alike) >= LEAST_STEPS:
+                return estimate(alike)
+            return max(case.step.by for case in seen) if len(seen) >= LEAST_STEPS else None
 
-        return cls(by("memory"), by("core"), len(every))
+        return cls(by("memory"), by("core"), len(seen))
 
 
 def between_visits(rows: Iterable[Measurement]) -> list[float]:
@@ -84,8 +73,7 @@ def between_visits(rows: Iterable[Measurement]) -> list[float]:
     `rows` are those of one case in one run: older files hold the visits to a ceiling as rows of their own.
     """
     in_order = sorted(rows, key=lambda row: row.visit)
-    medians_s = [median_s for row in in_order for median_s in visit_medians_s(row)]
-    return [abs(step) for step in np.diff(np.log(medians_s)).tolist()]
+    return steps([median_s for row in in_order for median_s in visit_medians_s(row)])
 
 
 def visit_medians_s(row: Measurement) -> list[float]:
@@ -114,6 +102,17 @@ def visit_samples_s(row: Measurement) -> list[npt.NDArray[np.float64]]:
 def visit_count(row: Measurement) -> int:
     """Visits whose samples the row publishes; 1 if it does not say."""
     return max(1, len(_listed(row.visit_samples)))
+
+
+def state_s(row: Measurement) -> float | None:
+    """Seconds of the fixed kernel beside the row, mean of before and after: the machine's speed then (CPU).
+
+    None where it is not known.
+    """
+    before_s, after_s = row.sentinel_before_s, row.sentinel_after_s
+    if before_s is None or after_s is None or not before_s + after_s > 0:  # NaN in a DataFrame
+        return None
+    return (before_s + after_s) / 2
 
 
 def _listed(column: list[T] | None) -> list[T]:
