@@ -313,6 +313,29 @@ def compare(
 
 
 @app.command()
+def explain(
+    case: Annotated[str, typer.Argument(metavar="CASE", help="The name of a case, as commands print it.")],
+    result: Annotated[Path, typer.Argument(metavar="RESULT", help="A parquet file, or a folder of them.")],
+) -> None:
+    """One case: what it is, what was predicted and why, what was measured, and how to measure it again."""
+    from bench.cli.explain import explanation
+    from bench.errors import UserError
+    from bench.store.schema import StoreError
+
+    def title(name: str) -> str:
+        try:
+            return sweep.load_all(sweep.select(name), kernels.problem, sm_count=1)[0].sweep.title
+        except SweepError:  # a sweep that is not in this checkout has left its rows only
+            return ""
+
+    try:
+        for line in explanation(case, result, kernels.problem, title, _left_out):
+            typer.echo(line)
+    except (UserError, StoreError) as error:
+        refuse(str(error))
+
+
+@app.command()
 def nightly(
     bench_results: ResultsOption = None,
     baseline: Annotated[
