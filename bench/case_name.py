@@ -25,13 +25,14 @@ def case_name(
     """The name of a case: `gemm/square-triton-float16-TN-m4096-n4096-k4096-cold`.
 
     Unique within a run, and no part of another name of it, so that pytest's `-k` finds this case alone; of
-    letters, digits and `/ - _ . +` only, which `-k` reads as one word. The operator is named where the path of
-    the sweep does not name it, one thread where not all are used. `parameters` is JSON, as the rows have it.
+    letters, digits and `/ - _ . +` only, which `-k` reads as one word. The operator is named where the path
+    of the sweep does not name it, one thread where not all are used. `parameters` is JSON, as in a row.
     """
     # Behind the implementation: `my-gemm-triton-...` would hold the name of a case of the sweep `gemm`.
     kind = () if operator in re.split("[/_]", sweep) else (operator,)
     one = ("one-thread",) if threads == "one" else ()
-    return "-".join((sweep, implementation, *kind, problem_name(json.loads(parameters)), *one, cache))
+    problem = problem_name(json.loads(parameters))
+    return "-".join(filter(None, (sweep, implementation, *kind, problem, *one, cache)))
 
 
 def row_name(row: Any) -> str:
