@@ -15,6 +15,8 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from bench.case_name import row_name
+from bench.format import share_text
 from plots.base import prediction_lines, style
 from plots.base.frame import Run, scaled
 from plots.base.measured_points import IMPORTED
