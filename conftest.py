@@ -35,6 +35,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Only this sweep (gemm/square, square), folder of sweeps (gemm) or YAML file; repeatable.",
     )
     group.addoption(
+        "--bench-case",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="Only the case of exactly this name, as every command prints it, and the ceilings; repeatable.",
+    )
+    group.addoption(
         "--bench-device",
         metavar="DEVICE",
         default="auto",

@@ -1,7 +1,7 @@
 """The words that operators and harness share: Problem, Implementation, Operator, Launch.
 
 A *Problem* is numbers only and needs no torch, so sweeps are read, cases listed and rows predicted
-without it. An *Operator* is the functions that solve such a problem on tensors. Imports nothing of ours.
+without it. An *Operator* is the functions that solve such a problem on tensors.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, field_validator
+
+from bench.case_name import problem_name
 
 if TYPE_CHECKING:
     import torch
@@ -100,8 +102,6 @@ class Problem(BaseModel, ABC):
     """Which units of the device do its work, hence which peak bounds it."""
     rate: ClassVar[Literal["flop", "byte"]] = "byte"
     """What people quote for it: FLOP/s or bytes/s."""
-    unsaid: ClassVar[frozenset[str]] = frozenset()
-    """Parameters that a person is told of only where they differ from their default."""
 
     dtype: Dtype
 
@@ -213,14 +213,8 @@ class Problem(BaseModel, ABC):
         return self.model_dump()
 
     def __str__(self) -> str:
-        """Short and unique, for a terminal: `float16 m=64 n=64 k=64 layout=NN`."""
-        fields = type(self).model_fields
-        rest = " ".join(
-            f"{name}={value}"
-            for name, value in self.parameters().items()
-            if name != "dtype" and not (name in self.unsaid and value == fields[name].default)
-        )
-        return f"{self.dtype} {rest}".strip()
+        """Short and unique: its part of the names of its cases, `float16-NN-m64-n64-k64`."""
+        return problem_name(self.parameters())
 
 
 class Uniform(Protocol):
@@ -293,14 +287,6 @@ def cause(error: BaseException) -> str:
     if not telling:
         return type(error).__name__
     return f"{type(error).__name__}: {re.sub(r'^ptxas [^ ]+, ', 'ptxas, ', telling[-1])}"
-
-
-def case_key(
-    sweep: str, operator: str, implementation: str, parameters: str, cache: str, threads: str | None = None
-) -> str:
-    """The identity of a case, as text; `threads` is named where it is not all of them."""
-    few = ("one thread",) if threads == "one" else ()
-    return "|".join((sweep, operator, implementation, parameters, cache, *few))
 
 
 def parameters_text(parameters: dict[str, Any]) -> str:

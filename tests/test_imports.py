@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 FLOORS = [
-    {"bench.spec", "bench.errors"},
+    {"bench.case_name", "bench.format", "bench.errors"},
+    {"bench.spec"},
     {"bench.environment", "bench.sweep", "bench.device", "bench.sampling"},
     {"bench.store"},
     {"bench.model", "bench.worker"},

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bench.cli.run_summary import PREFIXES, seconds_text
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
+from bench.format import amount_text, seconds_text, share_text
 from bench.model.calibrated_runs import Known, known
 from bench.model.calibration import Calibration, listed
 from bench.model.ceilings import by_run
@@ -49,13 +49,13 @@ def _calibration_lines(of: Known) -> Iterator[str]:
         if errors := of.errors(one):
             which = "fitted" if one.fitted else "no fit"
             yield (
-                f"  {which}: off by {errors.mape:.1%} on average on {errors.n} products that calibrate "
-                f"nothing, median {errors.median:.1%}"
+                f"  {which}: off by {share_text(errors.mape, 1)} on average on {errors.n} products that "
+                f"calibrate nothing, median {share_text(errors.median, 1)}"
             )
 
 
 def _fit_said(fitted: Calibration) -> str:
-    return f"fitted to {fitted.shapes} shapes, to which it is off by {fitted.error:.1%}"
+    return f"fitted to {fitted.shapes} shapes, to which it is off by {share_text(fitted.error, 1)}"
 
 
 def _number(name: str, value: float) -> str:
@@ -66,7 +66,4 @@ def _number(name: str, value: float) -> str:
 
 
 def _text(value: float, unit: str) -> str:
-    if unit == "s":
-        return seconds_text(value) if value > 0 else "0 s"
-    scale, prefix = next((s, p) for s, p in PREFIXES if value >= s)
-    return f"{value / scale:.4g} {prefix}{unit.replace('byte', 'B')}"
+    return seconds_text(value) if unit == "s" else amount_text(value, unit)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from textwrap import shorten
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from bench.cli.run_summary import lines_of, seconds_text
+from bench.case_name import case_name
+from bench.cli.table import lines_of, table
+from bench.format import change_text, seconds_text, share_text
 from bench.judge.comparability import BLOCKING, OURS, TOLD
 from bench.judge.compare import Compared, Comparison, Verdict
-from bench.judge.comparison_side import Case
 from bench.judge.noise import Noise
 
 EXAMPLE = 80
@@ -44,13 +43,14 @@ def comparison_lines(found: Comparison, all_cases: bool = False) -> Iterator[str
         alarms, judged = len(found.of("SLOWER", "FASTER")), len(found.of("SLOWER", "FASTER", "SAME"))
         yield (
             f"A/A{dirty}: FASTER + SLOWER {alarms} of {found.comparable} comparable = "
-            f"{100 * alarms / found.comparable:.1f} % false alarms ({found.comparable - judged} are UNSURE)"
+            f"{share_text(alarms / found.comparable, 1)} false alarms "
+            f"({found.comparable - judged} are UNSURE)"
         )
 
 
 def _header(found: Comparison) -> Table:
     """The facts of either side, side by side; of those that agree only the usual ones."""
-    shown = _table("", "A (before)", "B (after)", "")
+    shown = table("", "A (before)", "B (after)", "")
     before, after = found.before.facts, found.after.facts
     shown.add_row("run", _some(before["run"]), _some(after["run"]))
     shown.add_row("measured", _span(before["utc"]), _span(after["utc"]))
@@ -88,15 +88,13 @@ def _moves(noises: Sequence[Noise]) -> str:
         ("cases at memory's speed", [one.memory for one in noises if one.memory is not None]),
         ("others", [one.core for one in noises if one.core is not None]),
     ):
-        parts.append(f"{words} by {100 * max(known):.1f} %" if known else f"{words}: too few to tell")
+        parts.append(f"{words} by {share_text(max(known), 1)}" if known else f"{words}: too few to tell")
     return ", ".join(parts)
 
 
 def _listed(found: Comparison, all_cases: bool) -> Iterator[str]:
     """A line a case."""
-    shown = _table("", "case", "before", "after", "effect", "95 %", "")
-    for name in ("before", "after", "effect"):
-        next(column for column in shown.columns if column.header == name).justify = "right"
+    shown = table("", "case", ">before", ">after", ">effect", "95 %", "")
     left = []
     for verdict in dict.fromkeys(one.verdict for one in found.cases):
         cases = found.of(verdict)
@@ -104,21 +102,20 @@ def _listed(found: Comparison, all_cases: bool) -> Iterator[str]:
             continue
         some = cases if all_cases else cases[:MOST_LISTED]
         for one in some:
-            shown.add_row(verdict, _name(one.case), *_cells(one))
+            shown.add_row(verdict, case_name(*one.case), *_cells(one))
         if len(some) < len(cases):
             left.append(f"... and {len(cases) - len(some)} more {verdict}: --all lists them")
-    if shown.row_count:
-        yield from lines_of(shown)
+    yield from lines_of(shown)
     yield from left
 
 
 def _cells(one: Compared) -> list[str]:
     why = ": ".join(part for part in (one.reason, one.detail) if part)
-    ends = f"{_percent(one.effect.low)} to {_percent(one.effect.high)}" if one.effect else ""
+    ends = f"{change_text(one.effect.low)} to {change_text(one.effect.high)}" if one.effect else ""
     return [
-        _seconds(one.before_s),
-        _seconds(one.after_s),
-        _percent(one.effect.ratio) if one.effect else "",
+        seconds_text(one.before_s),
+        seconds_text(one.after_s),
+        change_text(one.effect.ratio) if one.effect else "",
         ends,
         escape(why),
     ]
@@ -126,8 +123,7 @@ def _cells(one: Compared) -> list[str]:
 
 def _summed(found: Comparison) -> Iterator[str]:
     """How many cases of each class that is not listed, by reason."""
-    shown = _table("", "cases", "why", "for example")
-    shown.columns[1].justify = "right"
+    shown = table("", ">cases", "why", "for example")
     for verdict in SUMMED:
         by_reason: dict[str, list[Compared]] = {}
         for one in found.of(verdict):
@@ -135,41 +131,20 @@ def _summed(found: Comparison) -> Iterator[str]:
             by_reason.setdefault(why, []).append(one)
         for reason, cases in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0])):
             first = cases[0]
-            told = f" ({_percent(first.effect.ratio)})" if first.effect else ""
+            told = f" ({change_text(first.effect.ratio)})" if first.effect else ""
             told += f": {escape(shorten(first.detail, EXAMPLE, placeholder=' ...'))}" if first.detail else ""
-            shown.add_row(verdict, str(len(cases)), escape(reason), _name(first.case) + told)
-    if shown.row_count:
-        yield from lines_of(shown)
+            shown.add_row(verdict, str(len(cases)), escape(reason), case_name(*first.case) + told)
+    yield from lines_of(shown)
 
 
 def _means(found: Comparison) -> Iterator[str]:
-    shown = _table("operator", "cases", "geometric mean effect", "95 %")
-    shown.columns[1].justify = shown.columns[2].justify = "right"
+    shown = table("operator", ">cases", ">geometric mean effect", "95 %")
     for mean in found.means():
-        ends = f"{_percent(mean.effect.low)} to {_percent(mean.effect.high)}"
-        shown.add_row(mean.operator, str(mean.cases), _percent(mean.effect.ratio), ends)
+        ends = f"{change_text(mean.effect.low)} to {change_text(mean.effect.high)}"
+        shown.add_row(mean.operator, str(mean.cases), change_text(mean.effect.ratio), ends)
     if shown.row_count:
         yield "seconds of B against seconds of A, over the comparable cases that no flag casts doubt on:"
         yield from lines_of(shown)
-
-
-def _name(case: Case) -> str:
-    """For people: `gemm/square onednn float32 k=64 layout=NN m=64 n=64`, and what is not as usual."""
-    has = json.loads(case.parameters)
-    told = [case.sweep, case.implementation, str(has.pop("dtype", ""))]
-    told += [f"{name}={value}" for name, value in has.items()]
-    told += [case.cache] if case.cache != "cold" else []
-    told += ["one thread"] if case.threads == "one" else []
-    return escape(" ".join(part for part in told if part))
-
-
-def _seconds(seconds: float | None) -> str:
-    return seconds_text(seconds) if seconds is not None and seconds > 0 else ""
-
-
-def _percent(ratio: float) -> str:
-    """More seconds are +; beyond a factor of two it is a factor."""
-    return f"{round(100 * (ratio - 1), 1) + 0.0:+.1f} %" if 0.5 < ratio < 2 else f"x {ratio:.3g}"
 
 
 def _some(values: Sequence[str]) -> str:
@@ -179,10 +154,3 @@ def _some(values: Sequence[str]) -> str:
 
 def _span(ends: Sequence[str]) -> str:
     return " to ".join(dict.fromkeys(end[:16].replace("T", " ") for end in ends))
-
-
-def _table(*names: str) -> Table:
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in names:
-        shown.add_column(name, no_wrap=True)
-    return shown

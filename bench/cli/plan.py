@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
-from bench.cli.run_summary import duration_text, lines_of
+from bench.cli.table import lines_of, table
+from bench.format import duration_text
 from bench.runner.planner import Forecast, Tally
 from bench.runner.price import ASSUMED
 
@@ -54,10 +52,7 @@ def _share(found: Forecast) -> str:
 def plan_lines(found: Forecast, budget_s: float | None, rests_on: str) -> Iterator[str]:
     """The same with a table of operators, and every assumption with its source."""
     yield from forecast_lines(found, budget_s, rests_on)
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("operator", no_wrap=True)
-    for name in ("cases", "of", "sweeps", "of", "seconds", "of"):
-        shown.add_column(name, justify="right", no_wrap=True)
+    shown = table("operator", ">cases", ">of", ">sweeps", ">of", ">seconds", ">of")
     for operator, (planned, possible) in found.by_operator.items():
         shown.add_row(operator, *_columns(planned, possible))
     shown.add_row("ceilings", *_columns(found.ceilings, found.ceilings))

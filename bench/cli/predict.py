@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.cli.run_summary import seconds_text
 from bench.device.datasheet import Datasheet, datasheets, find_datasheet
 from bench.errors import UserError
+from bench.format import seconds_text, share_text
 from bench.model.calibrated_runs import Known, known, nearest, transfers
 from bench.model.ceilings import manner
 from bench.model.predict import structured, with_peaks
@@ -62,15 +62,16 @@ class Basis:
         off = [errors.mape for name, errors in found.items() if name != self.of.device_name]
         if here is not None:
             yield (
-                f"On {here.n} {by.dtype} products that were timed there, L2 is off by {here.mape:.0%} on "
-                f"average: half by less than {here.median:.0%}, one in ten by more than {here.p90:.0%}."
+                f"On {here.n} {by.dtype} products that were timed there, L2 is off by "
+                f"{share_text(here.mape)} on average: half by less than {share_text(here.median)}, one in "
+                f"ten by more than {share_text(here.p90)}."
             )
         elif off:
             devices = "device" if len(off) == 1 else "devices"
             yield (
                 f"No timing from {self.wanted.name} is known. Scaled to {len(off)} other {devices} in the "
-                f"same way, L2 was off by {min(off):.0%} to {max(off):.0%} on average, in the middle "
-                f"{statistics.median(off):.0%}."
+                f"same way, L2 was off by {share_text(min(off))} to {share_text(max(off))} on average, in "
+                f"the middle {share_text(statistics.median(off))}."
             )
         else:
             yield f"No timing from {self.wanted.name} is known, so nobody knows how far off this is."
@@ -182,7 +183,7 @@ def _text(seconds: float) -> str:
 
 
 def _name(case: Case) -> str:
-    return f"  {case.implementation} {case.problem}"
+    return f"  {case.name}"
 
 
 def _line(width: int, name: str, cases: str, texts: Sequence[str], told: str) -> str:

@@ -75,6 +75,24 @@ def compare(
     raise typer.Exit(comparison.exit_code)
 
 
+def explain(
+    case: Annotated[str, typer.Argument(metavar="CASE", help="The name of a case, as commands print it.")],
+    result: Annotated[Path, typer.Argument(metavar="RESULT", help="A parquet file, or a folder of them.")],
+) -> None:
+    """One case: what it is, what was predicted and why, what was measured, and how to measure it again."""
+    from bench.cli.explain import explanation
+    from bench.sweep.load import load_all, select
+
+    def title(name: str) -> str:
+        try:
+            return load_all(select(name), kernels.problem, sm_count=1)[0].sweep.title
+        except UserError:  # a sweep that is not in this checkout has left its rows only
+            return ""
+
+    for line in explanation(case, result, kernels.problem, title, left_out):
+        typer.echo(line)
+
+
 def export(
     form: Annotated[str, typer.Argument(metavar="FORMAT", help="github-action-benchmark, pytorch or otava.")],
     results: Results,

@@ -7,53 +7,27 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-
+from bench.case_name import row_name
+from bench.cli.table import lines_of, table
 from bench.errors import UserError
+from bench.format import amount_text, duration_text, half_text, memory_text, seconds_text, share_text
 from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
 from bench.judge.flags import flags
 from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
 from bench.model.ceilings import rows as ceiling_rows
 from bench.model.roofline import calibrated, of_roof, row_traffic
-from bench.spec import Problem
 from bench.store.parquet import own
 from bench.store.schema import Measurement
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 DRIFTED = 0.02
 """Largest share by which a sentinel may move in a run."""
-WIDTH = 400
-"""Wide enough for any row: the table takes what it needs, and a flag cut off would be a flag not shown."""
-
-
-def seconds_text(seconds: float) -> str:
-    """Three significant digits with the unit that suits: `1.23 ms`."""
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= scale:
-            return (
-                f"{seconds / scale:.3g} {unit}"
-                if seconds / scale < 999.5
-                else f"{seconds / scale:.0f} {unit}"
-            )
-    return f"{seconds * 1e9:.3g} ns"
-
-
-def duration_text(seconds: float) -> str:
-    """Minutes and seconds, from an hour on hours and minutes: `1 min 05 s`, `7 h 30 min`."""
-    whole = round(seconds)
-    if whole >= 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
 
 
 def rate_text(row: Measurement) -> str:
@@ -61,49 +35,29 @@ def rate_text(row: Measurement) -> str:
     amount = row.flop if row.rate == "flop" else row.byte
     if not row.median_s or not amount:
         return ""
-    rate = amount / row.median_s
-    scale, prefix = next((s, p) for s, p in PREFIXES if rate >= s)
-    return f"{rate / scale:.4g} {prefix}{'FLOP' if row.rate == 'flop' else 'B'}/s"
+    return amount_text(amount / row.median_s, "FLOP/s" if row.rate == "flop" else "B/s")
 
 
-def interval_text(row: Measurement) -> str:
-    """Half the 95 % interval's width as a share of the median: `±0.4 %`."""
-    if row.median_s is None or row.low_s is None or row.high_s is None:
-        return "unknown" if row.median_s is not None else ""
-    return f"±{50 * (row.high_s - row.low_s) / row.median_s:.1f} %"
-
-
-def progress_line(number: int, total: int, row: Measurement, problem: Problem, left_s: float | None) -> str:
-    """One visit, done: `[ 12/210] gemm/square onednn float32 m=64 ...   4.2 us ±0.4 %   1 min 05 s left`."""
-    head = f"[{number:{len(str(total))}}/{total}] {row.sweep} {row.implementation} {problem}"
-    head += _manner(row) + (f" visit {row.visit + 1}" if row.visit else "")
+def progress_line(number: int, total: int, row: Measurement, left_s: float | None) -> str:
+    """One visit, done: `[ 12/210] gemm/square-onednn-float32-...   4.2 us ±0.4 %   1 min 05 s left`."""
+    head = f"[{number:{len(str(total))}}/{total}] {row_name(row)}"
+    head += f" visit {row.visit + 1}" if row.visit else ""
     if row.status == "ok" and row.median_s is not None:
-        tail = f"{seconds_text(row.median_s):>8} {interval_text(row):>8} {rate_text(row):>14}"
+        interval = half_text(row.median_s, row.low_s, row.high_s)
+        tail = f"{seconds_text(row.median_s):>8} {interval:>8} {rate_text(row):>14}"
     else:
         tail = f"{row.status}: {row.reason}"
     left = f"   {duration_text(left_s)} left" if left_s else ""
     return f"{head:<78} {tail}{left}"
 
 
-def table(rows: Sequence[Measurement], problems: Sequence[Problem]) -> str:
+def case_table(rows: Sequence[Measurement]) -> str:
     """Every measured case: median, interval, visits, rate, share of the calibrated roof, limiter, flags."""
     roofs = _ceilings(rows)
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("case", no_wrap=True)
-    for name in ("median", "95 %", "visits", "rate", "of roof"):
-        shown.add_column(name, justify="right", no_wrap=True)
-    shown.add_column("limiter", no_wrap=True)
-    shown.add_column("flags", no_wrap=True)
-    sweep = None
-    for row, problem in zip(rows, problems, strict=True):
-        if row.status in ("unsupported", "skipped"):
-            continue
-        if row.sweep != sweep:
-            shown.add_row(f"[bold]{row.sweep}[/bold]")
-            sweep = row.sweep
-        shown.add_row(*_cells(row, problem, roofs.get(manner(row.cache, row.threads_asked), Ceilings())))
-    if not shown.row_count:
-        return ""
+    shown = table("case", ">median", ">95 %", ">visits", ">rate", ">of roof", "limiter", "flags")
+    for row in rows:
+        if row.status not in ("unsupported", "skipped"):
+            shown.add_row(*_cells(row, roofs.get(manner(row.cache, row.threads_asked), Ceilings())))
     return "\n".join(lines_of(shown))
 
 
@@ -118,16 +72,13 @@ def efficiency_table(frame: pd.DataFrame) -> Iterator[str]:
         ceilings = roofs.get((str(device), str(run_id), "cold"), Ceilings())
         rows = cast("Iterator[Measurement]", some.itertuples(index=False, name="Row"))
         found = list(efficiencies(rows, ceilings))
-        cache = some["cache_byte"].iloc[0] / 2**20
-        yield f"{device} {run_id}: regions by the bytes of a launch, last-level cache {cache:.4g} MiB"
+        cache = memory_text(some["cache_byte"].iloc[0])
+        yield f"{device} {run_id}: regions by the bytes of a launch, last-level cache {cache}"
         if not found:
             yield "no memory-bound operator has a time in this run"
             continue
-        shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for name in ("operator", "kind", "region", "implementation"):
-            shown.add_column(name, no_wrap=True)
-        for name in ("cases", "of copy", "lowest to highest", "best other / ours", "lowest to highest"):
-            shown.add_column(name, justify="right", no_wrap=True)
+        names = ("operator", "kind", "region", "implementation", ">cases", ">of copy", ">lowest to highest")
+        shown = table(*names, ">best other / ours", ">lowest to highest")
         for one in found:
             shown.add_row(
                 *(one.operator, one.kind, one.region, one.implementation, str(len(one.of_copy))),
@@ -173,17 +124,12 @@ def _measured(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _duel_lines(by_region: Sequence[Standing], device_name: str) -> Iterator[str]:
-    shown = _without_cases()
-    for name in ("cases", "goal median (min)", "median", "min", "geometric mean", "ahead", "behind"):
-        shown.add_column(name, justify="right", no_wrap=True)
-    worst = _without_cases()
-    for name in ("ratio", "95 %"):
-        worst.add_column(name, justify="right", no_wrap=True)
-    for name in ("library", "lowest three cases"):
-        worst.add_column(name, no_wrap=True)
+    heads = (">cases", ">goal median (min)", ">median", ">min", ">geometric mean", ">ahead", ">behind")
+    shown = table("region", "implementation", *heads)
+    worst = table("region", "implementation", ">ratio", ">95 %", "library", "lowest three cases")
     for one in by_region:
         numbers = [f"{value:.3f}" for value in (one.median, one.least, one.mean)]
-        shares = [f"{100 * share:.0f} %" for share in (one.ahead, one.behind)]
+        shares = [share_text(share) for share in (one.ahead, one.behind)]
         goals = _goal_text(goal(one.region, device_name))
         shown.add_row(one.region, one.implementation, str(len(one.duels)), goals, *numbers, *shares)
         # The lowest of all 16-bit shapes are among the lowest of their regions.
@@ -192,13 +138,6 @@ def _duel_lines(by_region: Sequence[Standing], device_name: str) -> Iterator[str
             worst.add_row(one.region, one.implementation, f"{lost.ratio:.3f}", ends, lost.library, lost.name)
     yield from lines_of(shown)
     yield from lines_of(worst)
-
-
-def _without_cases() -> Table:
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("region", "implementation"):
-        shown.add_column(name, no_wrap=True)
-    return shown
 
 
 def _goal_text(wanted: Goal | None) -> str:
@@ -215,27 +154,14 @@ def _spread(values: Sequence[float]) -> tuple[str, str]:
     return f"{statistics.median(values):.2f}", ends
 
 
-def lines_of(shown: Table) -> list[str]:
-    """The table as it is printed, as wide as it needs to be."""
-    out = StringIO()
-    Console(file=out, width=WIDTH, highlight=False).print(shown)
-    return [line.rstrip() for line in out.getvalue().splitlines()]
-
-
-def _manner(row: Measurement) -> str:
-    """What is unusual about how it was measured."""
-    how = manner(row.cache, row.threads_asked)
-    return f" {how.removeprefix('cold, ')}" if how != "cold" else ""
-
-
 def _ceilings(rows: Sequence[Measurement]) -> dict[str, Ceilings]:
     """Manner of measuring -> ceilings; without warm ones, warm rows are held against the cold."""
     found = {how: ceilings for (_, _, how), ceilings in by_run(rows).items()}
     return {"warm": found.get("cold", Ceilings())} | found
 
 
-def _cells(row: Measurement, problem: Problem, ceilings: Ceilings) -> list[str]:
-    name = f"  {row.implementation} {problem}{_manner(row)}"
+def _cells(row: Measurement, ceilings: Ceilings) -> list[str]:
+    name = row_name(row)
     if row.status != "ok" or row.median_s is None:
         return [name, row.status, "", "", "", "", "", row.reason]
     roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
@@ -243,10 +169,10 @@ def _cells(row: Measurement, problem: Problem, ceilings: Ceilings) -> list[str]:
     return [
         name,
         seconds_text(row.median_s),
-        interval_text(row),
+        half_text(row.median_s, row.low_s, row.high_s),
         _visits_text(row),
         rate_text(row),
-        f"{100 * reached:.0f} %" if reached else "",
+        share_text(reached),
         roof.limiter if roof else "",
         " ".join(flags(row, ceilings)),
     ]
@@ -297,7 +223,7 @@ def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:
             medians = [statistics.median(row.samples_s[a:b]) for a, b in itertools.pairwise(ends)]
             share = (max(medians) - min(medians)) / min(medians)
             shares.append(share)
-            moved.append(f"{row.operator} {row.dtype} by {100 * share:.1f} %")
+            moved.append(f"{row_name(row)} by {share_text(share, 1)}")
     if not moved:
         return []
     line = f"sentinels moved in the course of the run: {', '.join(moved)}"
@@ -305,7 +231,7 @@ def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:
 
 
 def _share(seconds: float, wall_s: float) -> str:
-    return f"{seconds:.1f} s ({100 * seconds / wall_s:.0f} %)"
+    return f"{seconds:.1f} s ({share_text(seconds / wall_s)})"
 
 
 def _general(reason: str) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from bench.cli.run_summary import lines_of, seconds_text
+from bench.case_name import row_name
+from bench.cli.table import lines_of, table
+from bench.format import seconds_text
 from bench.judge.score import Score, Scorecard, finest, scores, worst
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def score_lines(card: Scorecard, most: int) -> Iterator[str]:
 
 
 def _table(found: Sequence[Score]) -> Table:
-    shown = _empty(("operator", "device", "level"), ("n", "MAPE %", "median %", "p90 %", "ratio"))
+    shown = table("operator", "device", "level", ">n", ">MAPE %", ">median %", ">p90 %", ">ratio", "")
     several = len({one.regime for one in found}) > 1
     for one in found:
         marks = [f"imported: {one.source.split(';')[0]}"] if one.source else []
@@ -64,7 +64,7 @@ def _lost(card: Scorecard) -> Iterator[str]:
 
 
 def _worst(card: Scorecard, most: int) -> Table:
-    shown = _empty(("case", "device", "level"), ("ratio", "predicted", "measured"), "bound by")
+    shown = table("case", "device", "level", ">ratio", ">predicted", ">measured", "bound by")
     for ratio, group, row in worst(card, most):
         level = finest(group)
         measured_s = float(row["median_s"])
@@ -77,19 +77,4 @@ def _worst(card: Scorecard, most: int) -> Table:
 
 
 def _case(row: pd.Series) -> str:
-    parameters: dict[str, Any] = json.loads(row["parameters"])
-    told = [f"{name}={value}" for name, value in parameters.items() if name != "dtype"]
-    warm = ["warm"] if row["cache"] == "warm" else []
-    one = ["one thread"] if row["threads_asked"] == "one" else []
-    imported = ["imported"] if isinstance(row["source"], str) else []
-    return " ".join([row["operator"], row["implementation"], row["dtype"], *told, *warm, *one, *imported])
-
-
-def _empty(words: Sequence[str], numbers: Sequence[str], last: str = "") -> Table:
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in words:
-        shown.add_column(name, no_wrap=True)
-    for name in numbers:
-        shown.add_column(name, justify="right", no_wrap=True)
-    shown.add_column(last, no_wrap=True)
-    return shown
+    return row_name(row) + (" (imported)" if isinstance(row["source"], str) else "")

@@ -10,6 +10,7 @@ import torch
 
 from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed, passed, warned
+from bench.format import ratio_text
 from bench.runner.row import SEED
 from bench.spec import DeviceKind
 from bench.validation.clock_agreement import Comparison, Ratio, comparison
@@ -97,8 +98,9 @@ def agreed(name: str, compared: Comparison, kind: DeviceKind) -> Finding:
 
 def _text(ratio: Ratio) -> str:
     """The ratio, with its interval where it is far from 1."""
-    interval = f" ({ratio.low:.3f} to {ratio.high:.3f})" if _off(ratio) > AGREE else ""
-    return f"{ratio.middle:.3f}{interval}"
+    if _off(ratio) > AGREE:
+        return ratio_text(ratio.middle, ratio.low, ratio.high)
+    return f"{ratio.middle:.3f}"
 
 
 def _off(ratio: Ratio) -> float:

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import kernels
-from bench.cli.run_summary import duration_text
 from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed, guarded, passed, warned
+from bench.format import duration_text
 from bench.runner.run import Run
 
 LONG_S = 2 * 3600.0

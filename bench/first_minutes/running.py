@@ -21,15 +21,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
-from bench.cli.run_summary import duration_text, lines_of
+from bench.cli.table import lines_of, table
 from bench.device.detect import Device
 from bench.environment.dependencies import child_environment
 from bench.errors import UserError
 from bench.first_minutes.blocks import Block, Command, calls, filled
 from bench.first_minutes.environment import environment
+from bench.format import duration_text
 from bench.runner.resume import settle
 
 ROOT = Path(__file__).parents[2]
@@ -245,12 +243,9 @@ def session(
 
 def table_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """A row a command."""
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("block", "command"):
-        shown.add_column(name, no_wrap=True)
-    shown.add_column("seconds", justify="right", no_wrap=True)
-    shown.add_column("outcome")
-    shown.add_column("its key line")
+    shown = table("block", "command", ">seconds", "outcome", "its key line")
+    for column in shown.columns[-2:]:
+        column.no_wrap = False
     for one in outcomes:
         cells = (one.block, one.command, f"{one.seconds:.0f}", one.outcome, one.key.replace("[", r"\["))
         shown.add_row(*cells)

@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from bench.case_name import row_name
 from bench.judge.efficiency import OURS
 from bench.judge.flags import DOUBTFUL, flags
 from bench.model.ceilings import Ceilings
@@ -103,6 +104,8 @@ class Duel:
     """One problem: ours against the library."""
 
     implementation: str
+    name: str
+    """Of our case."""
     library: str
     parameters: str
     """As the rows have them: JSON."""
@@ -112,14 +115,6 @@ class Duel:
     low: float
     high: float
     """The 95 % interval of the ratio."""
-
-    @property
-    def name(self) -> str:
-        """For people: `float16 m=64 n=64 k=64 NN`, and what is not as usual."""
-        has = json.loads(self.parameters)
-        told = [f"{has['dtype']} m={has['m']} n={has['n']} k={has['k']} {has['layout']}"]
-        told += ["beta=1"] if has.get("beta") else []
-        return " ".join([*told, *(["padded"] if has.get("pitch") == "padded" else [])])
 
 
 @dataclass(frozen=True)
@@ -232,7 +227,9 @@ def duels(rows: Iterable[Measurement], ceilings: Ceilings) -> tuple[list[Duel], 
                 doubtful += 1
                 continue
             place = region(json.loads(parameters))
-            found.append(Duel(name, library.implementation, parameters, place, *ratio(library, ours)))
+            found.append(
+                Duel(name, row_name(ours), library.implementation, parameters, place, *ratio(library, ours))
+            )
     return sorted(found, key=lambda one: (_ours_first(one.implementation), one.parameters)), doubtful
 
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from bench.case_name import row_name
 from bench.errors import UserError
 from bench.model import tile_probe
 from bench.model.quantization import forced_tile
@@ -58,7 +59,7 @@ class Ceiling:
     low_per_s: float
     high_per_s: float
     row: str
-    """`operator implementation parameters` of the row it is read from."""
+    """The name of the case that it is read from."""
 
 
 @dataclass(frozen=True)
@@ -333,7 +334,7 @@ def _median(floor: list[Measurement]) -> Duration:
     median_s = [_seconds(row.median_s) for row in floor]
     ends_s = [_ends_s(row, middle_s) for row, middle_s in zip(floor, median_s, strict=True)]
     low_s, high_s = (statistics.median(some) for some in zip(*ends_s, strict=True))
-    return Duration(statistics.median(median_s), low_s, high_s, _named(floor[0]))
+    return Duration(statistics.median(median_s), low_s, high_s, row_name(floor[0]))
 
 
 def _keep_highest(kept: dict[Any, Ceiling], key: object, ceiling: Ceiling) -> None:
@@ -350,17 +351,13 @@ def _rate(row: Measurement, count: float, floor_s: float = 0.0) -> Ceiling:
     low_s, high_s = _ends_s(row, quickest_s)
     low_s, high_s = (end_s - floor_s for end_s in (min(low_s, quickest_s), max(high_s, quickest_s)))
     high_per_s = count / low_s if low_s > 0 else math.inf
-    return Ceiling(count / (quickest_s - floor_s), count / high_s, high_per_s, _named(row))
+    return Ceiling(count / (quickest_s - floor_s), count / high_s, high_per_s, row_name(row))
 
 
 def _ends_s(row: Measurement, otherwise_s: float) -> tuple[float, float]:
     """The ends of a row's interval; where there is none, `otherwise_s` twice."""
     low_s = _seconds(row.low_s) if _is_time(row.low_s) else otherwise_s
     return low_s, _seconds(row.high_s) if _is_time(row.high_s) else otherwise_s
-
-
-def _named(row: Measurement) -> str:
-    return f"{row.operator} {row.implementation} {row.parameters}"
 
 
 def _quickest_s(row: Measurement) -> float:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.case_name import row_name
 from bench.model import calibration, tile_wave
 from bench.model.calibration import SHAPES, Calibration
 from bench.model.ceilings import Ceiling, Ceilings, is_ceiling
@@ -160,7 +161,7 @@ def completed(ceilings: Ceilings, rows: pd.DataFrame) -> Ceilings:
     if len(large):
         rates = (large["byte"] / large["median_s"]).to_numpy(dtype=float)
         best = large.iloc[int(rates.argmax())]
-        named = f"{best['operator']} {best['implementation']} {best['parameters']}"
+        named = row_name(best)
         highest = float(rates.max())
         bandwidth = {0.0: Ceiling(highest, highest, highest, named)}
     return replace(ceilings, bandwidth_byte_per_s=bandwidth, launch_s=float(shapes["median_s"].min()))

@@ -24,6 +24,9 @@ def nightly(
     bench_sweep: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this sweep; repeatable.")
     ] = None,
+    bench_case: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only the case of this name; repeatable.")
+    ] = None,
     bench_budget: Annotated[
         str | None, typer.Option(metavar="SECONDS", help="Wall time of the measuring, as for pytest.")
     ] = None,
@@ -58,6 +61,7 @@ def nightly(
     options = ["--bench-device", bench_device]
     options += [word for name, value in given.items() if value is not None for word in (name, str(value))]
     options += [word for name in bench_sweep or [] for word in ("--bench-sweep", name)]
+    options += [word for name in bench_case or [] for word in ("--bench-case", name)]
     options += ["--bench-concurrent"] * bench_concurrent + ["--bench-resume"] * bench_resume
     results = (bench_results or RESULTS).absolute()
     if baseline is not None and not baseline.is_dir():

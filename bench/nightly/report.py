@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from bench.case_name import row_name
 from bench.cli.run_summary import account, sentinel_lines
+from bench.format import change_text, count_text, share_text
 from bench.judge.comparability import Difference
 from bench.judge.history.detector import Step
 from bench.judge.history.rolling import LEAST
@@ -157,7 +159,7 @@ def _moved(one: Night) -> Iterator[str]:
         }
         for step in over:
             how = said.get(step.ending or "", "belongs to nights before a change")
-            yield f"* {step.name}: {_percent(step.effect)} {how}"
+            yield f"* {step.name}: {change_text(math.exp(step.effect))} {how}"
         yield ""
 
 
@@ -195,15 +197,11 @@ def _row(one: Night, steps: Sequence[Step]) -> tuple[str, ...]:
     return (
         word + (f" ({'' if new == len(steps) else f'{new} '}new)" if new else ""),
         what,
-        _percent(effect),
-        f"±{100 * math.expm1(noise):.1f} %{times}",
+        change_text(math.exp(effect)),
+        f"±{share_text(math.expm1(noise), 1)}{times}",
         f"{began.utc[:10]} ({began.run_id})",
         _changes(began.changed) or "nothing that is known",
     )
-
-
-def _percent(effect: float) -> str:
-    return f"{100 * math.expm1(effect):+.1f} %"
 
 
 def _cell(text: str) -> str:
@@ -234,7 +232,7 @@ def _across(one: Night) -> Iterator[str]:
     names = (classes["operator"] + " " + classes["implementation"]).to_numpy(dtype=str)
     for name in np.unique(names):
         members = moved[names == name]
-        yield f"* {name}: {_percent(float(np.median(members)))} ({_count(len(members), 'case')})"
+        yield f"* {name}: {change_text(math.exp(np.median(members)))} ({count_text(len(members), 'case')})"
     yield ""
 
 
@@ -246,8 +244,8 @@ def _failing(one: Night) -> Iterator[str]:
     yield "|---|---|---|---|"
     for failing in one.failing[:MOST_SHOWN]:
         row = failing.row
-        case = f"{row.sweep} {row.implementation} {row.parameters}"
-        yield "| " + " | ".join(_cell(t) for t in (case, row.status, failing.since, row.reason[:160])) + " |"
+        cells = (row_name(row), row.status, failing.since, row.reason[:160])
+        yield "| " + " | ".join(map(_cell, cells)) + " |"
     if len(one.failing) > MOST_SHOWN:
         yield f"\n... and {len(one.failing) - MOST_SHOWN} more, in the JSON"
     yield ""
@@ -262,8 +260,8 @@ def _nights(one: Night) -> Iterator[str]:
     segments = Counter(night.segment for night in history.nights)
     first, last = history.nights[0], history.nights[-1]
     yield (
-        f"* {_count(len(history.nights), 'night')}, tonight among them, from {first.utc[:10]} to "
-        f"{last.utc[:10]}, in {_count(len(segments), 'segment')}; {segments[last.segment]} in the last"
+        f"* {count_text(len(history.nights), 'night')}, tonight among them, from {first.utc[:10]} to "
+        f"{last.utc[:10]}, in {count_text(len(segments), 'segment')}; {segments[last.segment]} in the last"
     )
     if at is not None and at != len(history.nights) - 1:
         yield f"* {last.run_id} is dated after tonight: a clock is or was wrong, and tonight is not the last"
@@ -273,27 +271,21 @@ def _nights(one: Night) -> Iterator[str]:
         doubted = int((history.doubted[:, at] & here).sum())
         short = int((one.judged.short & here).sum())
         yield (
-            f"* tonight {_count(int(here.sum()), 'case')} (ceilings apart) got a time: {one.compared} were "
-            f"compared; {short} have too few nights so far; {doubted} are in doubt (a neighbour, heat, a "
-            "limit) and count for nothing"
+            f"* tonight {count_text(int(here.sum()), 'case')} (ceilings apart) got a time: {one.compared} "
+            f"were compared; {short} have too few nights so far; {doubted} are in doubt (a neighbour, heat, "
+            "a limit) and count for nothing"
         )
         track = one.judged.machine
         for place, name in enumerate(("memory", "core")):
             if not math.isnan(track.log[place, at]):
                 band = (track.high[place, at] - track.low[place, at]) / 2
-                room = f", usual within ±{100 * math.expm1(band):.1f} %" if band == band else ""
-                yield (
-                    f"* the machine's ceilings ({name}): "
-                    f"{_percent(track.log[place, at] - _or_zero(track.centre[place, at]))} tonight{room}"
-                )
+                room = f", usual within ±{share_text(math.expm1(band), 1)}" if band == band else ""
+                moved = change_text(math.exp(track.log[place, at] - _or_zero(track.centre[place, at])))
+                yield f"* the machine's ceilings ({name}): {moved} tonight{room}"
     odd = [night for night in history.nights[:at] if night.remarks][-5:]
     for night in odd:
         yield f"* {night.run_id}: {'; '.join(night.remarks)}"
     yield ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _or_zero(value: float) -> float:
@@ -331,6 +323,7 @@ def _plain(one: Night) -> dict[str, Any]:
         "steps": [_step(one, step) for step in one.steps(kinds=("machine", "class", "series"))],
         "failing": [
             {
+                "case": row_name(failing.row),
                 "sweep": failing.row.sweep,
                 "operator": failing.row.operator,
                 "implementation": failing.row.implementation,

@@ -28,7 +28,7 @@ class GivingUp:
         self.lines: list[str] = []
         """For each implementation that is asked no more, a sentence for the person."""
         self._failed: dict[Implementation, dict[Failure, dict[str, str]]] = {}
-        """What failed how: by the key of each case, the case as people write it."""
+        """What failed how: by the key of each case, its name."""
         self._reasons: dict[Implementation, str] = {}
 
     def saw(self, case: Case, row: Measurement) -> None:
@@ -45,7 +45,7 @@ class GivingUp:
         if row.status not in FAILURES or what in self._reasons:
             return
         alike = failed.setdefault((row.status, "" if row.status == "timeout" else row.reason), {})
-        alike[row.case] = f"{case.sweep} {case.problem}"
+        alike[row.case] = case.name
         if len(alike) < ALIKE:
             return
         _, operator, implementation = what

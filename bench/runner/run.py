@@ -18,6 +18,7 @@ from bench.cli.plan import forecast_lines, refined_line
 from bench.device.detect import Device, chosen, unusable_gpu
 from bench.environment.dependencies import lacking_extras
 from bench.errors import UserError
+from bench.format import duration_text
 from bench.judge.flags import flags
 from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
 from bench.runner.cover import Check, cover
@@ -87,8 +88,8 @@ class Run:
             self.sessions = [self._session(option, device, len(devices)) for device in devices]
             if self.timing:
                 for session in self.sessions:
-                    for case in self._load(option.bench_sweep, session.device):
-                        self.cases[self._name(session, case.id)] = Asked(session, case)
+                    for case in self._load(option.bench_sweep, option.bench_case, session.device):
+                        self.cases[self._name(session, case.name)] = Asked(session, case)
                 for session in self.sessions if not option.collectonly else ():
                     session.open()
         except UserError:
@@ -119,12 +120,16 @@ class Run:
         """The first device."""
         return self.sessions[0].device
 
-    def _load(self, names: Iterable[str], device: Device) -> list[Case]:
+    def _load(self, names: Iterable[str], wanted: Sequence[str], device: Device) -> list[Case]:
         paths = [path for name in names for path in sweep.select(name)] if names else sweep.SWEEPS
         if isinstance(paths, list):
             ceilings = [path for path in sweep.select("ceilings") if path not in paths]
             paths = [*ceilings, *dict.fromkeys(paths)]  # nothing is read without its roof
         cases = [c for one in sweep.load_all(paths, self._find, device.sm_count) for c in one.cases]
+        if wanted:
+            named = sweep.pick(cases, wanted)
+            roofs = [case for case in cases if is_ceiling(case.sweep)]
+            cases = named if all(is_ceiling(case.sweep) for case in named) else [*roofs, *named]
         # A roof of one thread costs time, and only cases of one thread need it.
         few = any(case.threads == "one" and not is_ceiling(case.sweep) for case in cases)
         return [case for case in cases if few or case.threads == "all" or not is_ceiling(case.sweep)]
@@ -184,7 +189,7 @@ class Run:
                 if row.status not in ("unsupported", "skipped"):
                     number += 1
                     total = number + sum(to_come.values())
-                    line = run_summary.progress_line(number, total, row, case.problem, left_s)
+                    line = run_summary.progress_line(number, total, row, left_s)
                     say(f"{_short(session.device)} {line}" if several else line)
                     failures += row.status != "ok"
                 for sentence in given_up:
@@ -302,9 +307,7 @@ class Run:
             units = f"{device.sm_count} {'SMs' if device.kind == 'cuda' else 'cores'}"
             lines.append(f"roofbench: {device.name}, {units}; {libraries}")
             if self.timing:
-                limit = (
-                    "no limit" if session.budget_s is None else run_summary.duration_text(session.budget_s)
-                )
+                limit = "no limit" if session.budget_s is None else duration_text(session.budget_s)
                 times = {1: "once", 2: "twice"}.get(session.visits, f"{session.visits} times")
                 how = "" if session.regime == "sustained" else f" in {session.regime}"
                 lines.append(f"budget: {limit}; each case visited {times}{how}; results: {session.folder}")
@@ -344,9 +347,8 @@ class Run:
         rows = sorted(session.rows(), key=lambda row: place.get(row.case, len(place)))
         if not rows:
             return ["no case was measured"]
-        problems = [self._find(row.operator).model_validate_json(row.parameters) for row in rows]
         lines = [f"{session.device}:"] if len(self.sessions) > 1 else []
-        if drawn := run_summary.table(rows, problems):
+        if drawn := run_summary.case_table(rows):
             lines += [drawn, ""]
         lines += run_summary.account(rows, session.elapsed_s, measured_s(rows), session.starting_s)
         lines += [*session.given_up, *session.renewed]

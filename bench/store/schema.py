@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from bench.spec import case_key
+from bench.case_name import case_key
 
 SCHEMA = 1
 """Raised when a column changes its meaning or name; new nullable columns do not raise it."""

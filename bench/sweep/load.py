@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.case_name import case_key, case_name, closest
 from bench.errors import UserError
-from bench.spec import DeviceKind, Problem, case_key, parameters_text
+from bench.spec import DeviceKind, Problem, parameters_text
 from bench.sweep.expand import MAX_CASES, Block, block
 from bench.sweep.grammar import COLUMNS, Cache, Plot, Sweep, Threads, contents, unknown
 from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Node, tree
@@ -52,18 +53,20 @@ class Case:
     """Of a CPU: all its cores, or one."""
 
     @property
-    def id(self) -> str:
-        """Unique in a run, and readable: `gemm/square-onednn-cold-float32-m=64-n=64-k=64-layout=NN`."""
-        problem = str(self.problem).replace(" ", "-")
-        few = "-one-thread" if self.threads == "one" else ""
-        return f"{self.sweep}-{self.implementation}-{self.cache}{few}-{problem}"
+    def name(self) -> str:
+        """What every command calls it: `gemm/square-onednn-float32-NN-m64-n64-k64-cold`."""
+        return case_name(*self._parts)
 
     @property
     def key(self) -> str:
         """What its rows call it, equal in every run: see Measurement.case."""
-        parameters = parameters_text(self.problem.parameters())
-        operator = self.problem.operator
-        return case_key(self.sweep, operator, self.implementation, parameters, self.cache, self.threads)
+        return case_key(*self._parts)
+
+    @property
+    def _parts(self) -> tuple[str, str, str, str, str, str]:
+        problem = self.problem
+        parameters = parameters_text(problem.parameters())
+        return self.sweep, problem.operator, self.implementation, parameters, self.cache, self.threads
 
     def missing(self, kind: DeviceKind, capability: tuple[int, int] | None) -> str:
         """Why a device of this kind and compute capability cannot run it; empty if it can."""
@@ -129,6 +132,20 @@ def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path
             given, other = _shown(path, root), _shown(first, root)
             raise UserError(f"{given}: its rows would mix with those of {other}; rename one of the two")
     return [load(named[name], find, sm_count, root) for name in sorted(named, key=_order)]
+
+
+def pick(cases: Iterable[Case], wanted: Iterable[str]) -> list[Case]:
+    """The cases of these names, in the order of the names. UserError if there is none of a name."""
+    by_name = {case.name: case for case in cases}
+    picked = []
+    for name in dict.fromkeys(wanted):
+        if name not in by_name:
+            raise UserError(
+                f"--bench-case {name}: no sweep that is asked for has a case of this name; "
+                f"the closest is {closest(name, by_name)}"
+            )
+        picked.append(by_name[name])
+    return picked
 
 
 def names(root: Path = SWEEPS) -> list[str]:

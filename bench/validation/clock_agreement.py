@@ -18,10 +18,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from scipy import stats
+
+from bench.cli.table import table
+from bench.format import ratio_text, share_text
 
 ROOT = Path(__file__).parents[2]
 SHORT_S = 100e-6
@@ -141,15 +143,11 @@ def compare_instruments(settings: Mapping[str, Any], environment: Mapping[str, s
     return 0
 
 
-def table(comparisons: Sequence[Comparison]) -> Table:
+def reading_table(comparisons: Sequence[Comparison]) -> Table:
     """A row a case: our median, then of each other instrument its median, and ours as a multiple of it."""
     first, *others = comparisons[0].median_s
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("case", no_wrap=True)
-    shown.add_column(f"{first}, us", justify="right", no_wrap=True)
-    for name in others:
-        shown.add_column(f"{name}, us", justify="right", no_wrap=True)
-        shown.add_column(f"{first} / it", justify="right", no_wrap=True)
+    pairs = [column for name in others for column in (f">{name}, us", f">{first} / it")]
+    shown = table("case", f">{first}, us", *pairs)
     for one in comparisons:
         cells = [one.case, _microseconds(one.median_s[first])]
         for name in others:
@@ -163,7 +161,7 @@ def _microseconds(seconds: float) -> str:
 
 
 def _ratio_text(found: Ratio | None) -> str:
-    return "unknown" if found is None else f"{found.middle:.3f} ({found.low:.3f} to {found.high:.3f})"
+    return "unknown" if found is None else ratio_text(found.middle, found.low, found.high)
 
 
 def worst(comparisons: Sequence[Comparison], other: str) -> str:
@@ -176,7 +174,7 @@ def worst(comparisons: Sequence[Comparison], other: str) -> str:
     above = f"above {1e6 * SHORT_S:.0f} us"
     if not off:
         return f"ours / {other}: no case {above} has a ratio"
-    return f"ours / {other}: worst {100 * max(off):.1f} % over {len(off)} cases {above}"
+    return f"ours / {other}: worst {share_text(max(off), 1)} over {len(off)} cases {above}"
 
 
 def print_report(console: Console, found: Sequence[Comparison]) -> None:
@@ -187,7 +185,7 @@ def print_report(console: Console, found: Sequence[Comparison]) -> None:
     lines = []
     for names in sets:
         some = [one for one in found if tuple(one.median_s) == names]
-        console.print(table(some))
+        console.print(reading_table(some))
         lines += [(other == "Timer", worst(some, other)) for other in names[1:]]
     for _, line in sorted(lines, key=lambda pair: pair[0]):  # Timer's last: it is there on every device
         console.print(line, highlight=False)

@@ -79,7 +79,6 @@ class Gemm(Problem):
     operator: ClassVar[str] = "gemm"
     arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
     rate: ClassVar[Literal["flop", "byte"]] = "flop"
-    unsaid: ClassVar[frozenset[str]] = frozenset({"beta", "pitch"})
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation(
             "cublas",

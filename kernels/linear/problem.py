@@ -50,7 +50,6 @@ class Linear(Problem):
     operator: ClassVar[str] = "linear"
     arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
     rate: ClassVar[Literal["flop", "byte"]] = "flop"
-    unsaid: ClassVar[frozenset[str]] = frozenset({"bias"})
     implementations: ClassVar[tuple[Implementation, ...]] = (
         _like_gemm(
             "cublas", "what nn.Linear calls, with out=: torch.mm, addmm for a bias, sum for its gradient"

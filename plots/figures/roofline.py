@@ -7,7 +7,6 @@ inside the SVG. The launch floor has no place here, so small problems stand belo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,8 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from bench.case_name import row_name
+from bench.format import share_text
 from plots.base import prediction_lines, style
 from plots.base.frame import Run, scaled
 from plots.base.measured_points import IMPORTED
@@ -112,11 +113,9 @@ def _letter_extremes(axes: Axes, points: pd.DataFrame, factor: float) -> None:
 
 
 def _case(row: pd.Series) -> str:
-    parameters = json.loads(row["parameters"])
-    told = [style.said(k, v) for k, v in parameters.items() if k != "dtype"]
-    share = f", {row['of_roof'] * 100:.0f} % of roof" if row["of_roof"] == row["of_roof"] else ""
+    share = f", {share_text(row['of_roof'])} of roof" if row["of_roof"] == row["of_roof"] else ""
     flagged = f", {row['flags'].replace(' ', ', ')}" if row["flags"] else ""
-    return f"{row['implementation']} {' '.join(told)}{share}{flagged}"
+    return f"{row_name(row)}{share}{flagged}"
 
 
 def _handles(points: pd.DataFrame) -> list[Artist]:

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from bench.format import memory_text
 from bench.model.ceilings import Ceilings
 from plots.base import axes as scale
 from plots.base import style
@@ -87,17 +88,9 @@ def _caches(ceilings: Ceilings, peak: float | None) -> list[Roof]:
         # A set that is smaller and yet slower is one that a launch is over with too soon.
         clear = least <= ceiling.per_s and ceiling.per_s * CLEARLY <= highest and byte > held
         if clear and len(found) < MOST_CACHES:
-            found.append(Roof("cached", peak, ceiling.per_s, _binary(byte)))
+            found.append(Roof("cached", peak, ceiling.per_s, memory_text(byte)))
             held = byte
     return found
-
-
-def _binary(byte: float) -> str:
-    """Bytes for people, 524288 as 512 KiB."""
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if byte >= 2**power:
-            return f"{byte / 2**power:.3g} {unit}"
-    return f"{byte:g} byte"
 
 
 def above(run: Run, points: pd.DataFrame, how: str) -> dict[Kind, pd.Series]:

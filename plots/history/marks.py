@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,10 +11,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.transforms import blended_transform_factory
 
+from bench.format import change_text
 from bench.judge.history.series import Flags
 from plots.base import style
 from plots.history.date_axis import Calendar
-from plots.history.view import View, percent, verdict
+from plots.history.view import View, verdict
 
 if TYPE_CHECKING:
     from bench.judge.history.detector import Step
@@ -111,7 +113,8 @@ def step_marks(view: View, kind: str, row: int) -> list[Mark]:
     found = []
     for step in steps(view, kind, row):
         began = step.began - view.first
-        said = f"{'class ' if kind != step.kind else ''}{verdict(step.effect)} {percent(step.effect)}"
+        effect = change_text(math.exp(step.effect))
+        said = f"{'class ' if kind != step.kind else ''}{verdict(step.effect)} {effect}"
         said += ", open" if step.ended is None else ""
         if began < 0:
             said += f" since {view.history.nights[step.began].utc[:10]}"

@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import blended_transform_factory
 
+from bench.format import change_text
 from plots.base import axes as scale
 from plots.base import style
 from plots.base.frame import scaled
@@ -103,7 +104,7 @@ def _words(axes: Axes, some: pd.DataFrame) -> None:
     for place, one in enumerate(some.to_dict("records")):
         since = f", {one['since']}" if one["since"] else ""
         axes.annotate(
-            f"{100 * one['effect']:+.1f} %, {one['over_noise']:.1f} x noise, {one['state']}{since}",
+            f"{change_text(1 + one['effect'])}, {one['over_noise']:.1f} x noise, {one['state']}{since}",
             (1.0, place),
             xycoords=blended_transform_factory(axes.transAxes, axes.transData),
             xytext=(6, 0),

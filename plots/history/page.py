@@ -6,6 +6,7 @@ Every word that comes from a file is escaped by the template engine; figures are
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,9 +16,10 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from bench.format import change_text, seconds_text
 from bench.judge.history.series import Night
 from plots.history.movers_figure import PREFIX
-from plots.history.view import View, percent, seconds_said, state, verdict
+from plots.history.view import View, state, verdict
 
 if TYPE_CHECKING:
     from bench.judge.history.detector import Step
@@ -144,7 +146,7 @@ def _step(view: View, one: Step) -> dict[str, Any]:
         "verdict": verdict(one.effect),
         "name": ("the machine: " if one.kind == "machine" else PREFIX.get(one.kind, "")) + one.name,
         "members": len(one.members),
-        "effect": percent(one.effect),
+        "effect": change_text(math.exp(one.effect)),
         "over_noise": f"{abs(one.effect) / one.noise:.1f}" if one.noise else "",
         "since": f"{night.utc[:10]}, {night.commit}" if night.commit else night.utc[:10],
         "state": state(one),
@@ -157,10 +159,10 @@ def _mover(one: dict[Any, Any]) -> dict[str, str]:
         "verdict": verdict(one["effect"]),
         "name": PREFIX.get(one["kind"], "") + one["name"],
         "group": f"{one['operator']} {one['implementation']}",
-        "before": seconds_said(one["before_s"]),
-        "now": seconds_said(one["now_s"]),
-        "moved": ("+" if one["moved_s"] > 0 else "") + seconds_said(one["moved_s"]),
-        "effect": f"{100 * one['effect']:+.1f} %",
+        "before": seconds_text(one["before_s"]),
+        "now": seconds_text(one["now_s"]),
+        "moved": ("+" if one["moved_s"] > 0 else "") + seconds_text(one["moved_s"]),
+        "effect": change_text(1 + one["effect"]),
         "over_noise": f"{one['over_noise']:.1f}",
         "since": one["since"],
         "commit": one["commit"],

@@ -52,10 +52,8 @@ def chosen(view: View, moved: pd.DataFrame, match: str) -> tuple[list[int], int]
 
 
 def matching(view: View, text: str) -> list[int]:
-    """Rows of the series with this text in their sweep or label, whatever its case; none for no text."""
-    sweeps = view.history.series["sweep"].astype(str)
-    named = (f"{sweep} {label}" for sweep, label in zip(sweeps, view.labels, strict=True))
-    return [row for row, name in enumerate(named) if text and text.lower() in name.lower()]
+    """Rows of the series with this text in their name, in capitals or not; none for no text."""
+    return [row for row, name in enumerate(view.labels) if text and text.lower() in name.lower()]
 
 
 def stem(view: View, row: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +13,6 @@ import pandas as pd
 
 from bench.errors import UserError
 from bench.judge.history.series import History, Night
-from plots.base.frame import scaled
 from plots.base.style import NO_BREAK
 from plots.history.date_axis import Calendar, calendar
 
@@ -110,19 +108,6 @@ def segment_said(night: Night) -> str:
     """What began the segment of this night: `driver 550.1 -> 560.2`."""
     found = [f"{one.fact} {one.before} -> {one.after}" for one in night.changed if one.fact not in TOLD]
     return ", ".join(found) or "another segment"
-
-
-def percent(log: float) -> str:
-    """A change of a logarithm as people say it: `+8.1 %`, `-0.4 %`, `x 12` for what is beyond all bars."""
-    if log > math.log(10):
-        return f"x {math.exp(log):.3g}"
-    return f"{100 * math.expm1(log):+.1f} %"
-
-
-def seconds_said(seconds: float) -> str:
-    """`1.23 ms`."""
-    factor, unit = scaled(pd.Series([abs(seconds)]), "s")
-    return f"{factor * seconds:.3g} {unit}"
 
 
 def verdict(log: float) -> str:

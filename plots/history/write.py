@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from bench.case_name import row_name
 from bench.errors import UserError
-from bench.judge.history.detector import judged, label
+from bench.judge.history.detector import judged
 from bench.judge.history.series import History
 from plots.base import style
 from plots.base.page import Page
@@ -38,7 +39,7 @@ def shown(
     units = Counter(one.device for one in histories)
     found, without = [], []
     for one in histories:
-        names = [label(one.series, row) for row in range(len(one.series))]
+        names = [row_name(one.series.iloc[row]) for row in range(len(one.series))]
         seen = view(judged(one), names, since, last)
         if seen is None:
             without.append(f"{one.device}: its last night is of {one.nights[-1].utc[:10]}, before --since")

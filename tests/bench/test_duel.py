@@ -53,7 +53,7 @@ def test_the_ratio_by_hand() -> None:
     assert one.ratio == pytest.approx(1.5)
     assert 1.48 < one.low < 1.5 < one.high < 1.52
     assert (one.implementation, one.library, one.region) == ("triton", "cublas", "16-bit large")
-    assert one.name == "float16 m=4096 n=4096 k=4096 NN"
+    assert one.name == "gemm/mine-triton-float16-NN-m4096-n4096-k4096-cold"
     (slower,) = fought(timed(SQUARE, "cublas", about(2e-3)), timed(SQUARE, "triton", about(3e-3)))
     assert slower.ratio == pytest.approx(1 / 1.5) and slower.high < 1
 
@@ -262,7 +262,7 @@ def test_goals() -> None:
 
 def made(name: str, where: str, *ratios: float, half: float = 0.02) -> list[Duel]:
     text = json.dumps({"dtype": "float16", "m": 8, "n": 8, "k": 8, "layout": "NN"})
-    return [Duel(name, "cublas", text, where, r, r - half, r + half) for r in ratios]  # type: ignore[arg-type]
+    return [Duel(name, "", "cublas", text, where, r, r - half, r + half) for r in ratios]  # type: ignore[arg-type]
 
 
 def test_standings_by_hand() -> None:
@@ -324,8 +324,8 @@ def test_the_command(tmp_path: Path) -> None:
     cold = lines[: next(i for i, line in enumerate(lines) if "warm cache" in line)]
     worst = [line for line in cold if line.split()[:2] == ["16-bit", "large"] and "cublas" in line]
     assert [line.split()[3] for line in worst] == ["0.700", "0.800", "0.900"]
-    assert worst[0].endswith("float16 m=4096 n=4096 k=1024 NN")
-    assert any(line.endswith("float16 m=4095 n=4096 k=64 NT beta=1") for line in cold)
+    assert worst[0].endswith("gemm/mine-triton-float16-NN-m4096-n4096-k1024-cold")
+    assert any(line.endswith("-NT-m4095-n4096-k64-beta1-cold") for line in cold)
     unaligned = next(words for words in tables if words[:2] == ["unaligned", "triton"])
     assert unaligned[2:6] == ["1", "0.90", "(0.60)", "0.625"]
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.judge.history.detector import CLASS_FLOOR, FLOOR, Judged, Step, judged, label
+from bench.case_name import row_name
+from bench.judge.history.detector import CLASS_FLOOR, FLOOR, Judged, Step, judged
 from bench.judge.history.monitor import GONE, HOLDS
 from bench.judge.history.rolling import LEAST
 from bench.judge.history.series import History
@@ -46,7 +47,7 @@ def test_a_series_that_steps_by_more_than_the_floor(chance: Chance, by: float, r
     assert (step.kind, step.row, step.began, step.raised) == ("series", row, near(20), near(21))
     assert step.effect == pytest.approx(np.log1p(by), abs=0.003)
     assert step.noise == pytest.approx(FLOOR, rel=0.5)
-    assert step.name == label(found.history.series, row)
+    assert step.name == row_name(found.history.series.iloc[row])
 
 
 def test_one_night_alone_raises_nothing(chance: Chance) -> None:
@@ -368,15 +369,3 @@ def test_steps_come_in_the_order_they_were_raised(chance: Chance) -> None:
     for row, night, by in ((60, 20, 0.04), (30, 15, 0.04), (50, 15, 0.09)):
         history = stepped(history, [row], night, by)
     assert [step.row for step in judged(history).steps] == [50, 30, 60]
-
-
-def test_labels(chance: Chance) -> None:
-    history = quiet(chance)
-    gemm = rows_of(history, "gemm", "triton")[0]
-    assert label(history.series, gemm) == "gemm triton float16 m=256 n=256 k=64"
-    table = history.series.copy()
-    table.loc[gemm, ["cache", "threads_asked", "parameters"]] = ["warm", "one", "as it was"]
-    assert label(table, gemm) == "gemm triton float16 as it was warm one thread"
-    table.loc[gemm, "parameters"] = '{"dtype": "float16", "direction": "forward", "m": 7}'
-    table.loc[gemm, "direction"] = "forward"
-    assert label(table, gemm) == "gemm triton float16 direction=forward m=7 warm one thread"

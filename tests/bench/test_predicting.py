@@ -16,6 +16,7 @@ import kernels
 from bench.__main__ import app
 from bench.cli.predict import COLUMNS, Basis, basis, datasheet_named, prediction_lines, predictions
 from bench.errors import UserError
+from bench.format import share_text
 from bench.model import tile_wave
 from bench.model.predict import products
 from bench.model.roofline import datasheet_s
@@ -236,9 +237,7 @@ def test_each_case_has_a_line(h100: Basis, tmp_path: Path) -> None:
     lines = list(prediction_lines(h100, given, each=True))
     named = [line for line in lines if line.startswith("  ") and not line.startswith("   ")]
     cases = [case for some in given for case in some.cases]
-    assert [line[2:].split("   ")[0].strip() for line in named] == [
-        f"{case.implementation} {case.problem}" for case in cases
-    ]
+    assert [line[2:].split("   ")[0].strip() for line in named] == [case.name for case in cases]
     end = lines[1].index("L2 structure") + len("L2 structure")
     for line in named:
         assert line[end - 1] == "s" and line[end] == " "
@@ -251,8 +250,8 @@ def test_each_case_has_a_line(h100: Basis, tmp_path: Path) -> None:
 
 def test_what_a_device_cannot_run_is_left_out(v100: Basis, tmp_path: Path) -> None:
     lines = list(prediction_lines(v100, loaded(SWEEP, OTHER, folder=tmp_path), each=True))
-    assert not [line for line in lines if "bfloat16 m=" in line]
-    assert [line for line in lines if "float16 m=" in line]
+    assert not [line for line in lines if "-bfloat16-NN-" in line]
+    assert [line for line in lines if "-float16-NN-" in line]
     only = SWEEP.replace("[float16, bfloat16, float32]", "bfloat16")
     none = list(prediction_lines(v100, loaded(only, folder=tmp_path), each=False))
     assert none[2].startswith("one launch of each of 0 cases: L0 - for 0 of them")
@@ -281,8 +280,8 @@ def test_it_says_what_it_rests_on(h100: Basis, v100: Basis) -> None:
     errors = h100.of.errors(h100.of.calibrations[-1])
     assert errors
     assert two == (
-        f"On 300 bfloat16 products that were timed there, L2 is off by {errors.mape:.0%} on average: half by "
-        f"less than {errors.median:.0%}, one in ten by more than {errors.p90:.0%}."
+        f"On 300 bfloat16 products that were timed there, L2 is off by {share_text(errors.mape)} on average: "
+        f"half by less than {share_text(errors.median)}, one in ten by more than {share_text(errors.p90)}."
     )
     assert three == "Other operators were not compared, so of theirs nobody knows."
     one, two, _ = v100.lines()
@@ -298,12 +297,12 @@ def test_how_far_off_elsewhere(h100: Basis) -> None:
     off = h200.of.errors(transferred(h100.of.calibrations[-1], h100.of.sheet, h200.wanted))
     assert (
         off
-        and f"On 300 bfloat16 products that were timed there, L2 is off by {off.mape:.0%}"
+        and f"On 300 bfloat16 products that were timed there, L2 is off by {share_text(off.mape)} on average"
         in list(there.lines())[1]
     )
     # On one that was not: as far as on those that were.
     unseen = dataclasses.replace(both, wanted=datasheet_named("h100_pcie"))
-    share = f"{off.mape:.0%}"
+    share = share_text(off.mape)
     assert list(unseen.lines())[1] == (
         "No timing from NVIDIA H100 PCIe 80 GB is known. Scaled to 1 other device in the same way, L2 was "
         f"off by {share} to {share} on average, in the middle {share}."

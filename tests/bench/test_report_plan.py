@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.cli.plan import forecast_lines, refined_line
-from bench.cli.run_summary import duration_text
+from bench.format import duration_text
 from bench.runner.planner import BUDGET_S, Forecast, Tally, budget_s
 from bench.runner.walking import in_turn
 from tests.bench import several

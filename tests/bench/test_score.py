@@ -23,6 +23,7 @@ def frame(n: int, chance: np.random.Generator, **facts: Any) -> pd.DataFrame:
     made: dict[str, Any] = {
         "run_id": "run",
         "visit": 0,
+        "sweep": "gemm",
         "operator": "gemm",
         "implementation": "cublas",
         "device": "nvidia-h200",
@@ -146,7 +147,9 @@ def test_the_worst_are_the_farthest_in_logarithms(chance: np.random.Generator) -
     rows["structured_s"] = rows["median_s"] * 1.1
     rows.loc[7, "structured_s"] = rows.loc[7, "median_s"] / 5  # an error of 80 %, yet farther than
     rows.loc[9, "structured_s"] = rows.loc[9, "median_s"] * 4  # one of 300 %
-    other = frame(5, chance, operator="softmax").drop(columns=["structured_s", "priors_s", "datasheet_s"])
+    other = frame(5, chance, operator="softmax", sweep="softmax").drop(
+        columns=["structured_s", "priors_s", "datasheet_s"]
+    )
     other["predicted_s"] = other["median_s"] * [1, 1, 3, 1, 1]
     card = scorecard(pd.concat([rows, other], ignore_index=True))
     assert [finest(group) for group in card.groups] == ["L2", "L1"]
@@ -154,17 +157,17 @@ def test_the_worst_are_the_farthest_in_logarithms(chance: np.random.Generator) -
     assert [ratio for ratio, *_ in found] == pytest.approx([0.2, 4.0, 3.0])
     assert [json.loads(row["parameters"])["m"] for *_, row in found] == [7, 9, 2]
     told = list(score_lines(card, 3))
-    (first,) = [line for line in told if " m=7 " in line]
+    (first,) = [line for line in told if "-m7-" in line]
     assert (
         "imported" not in first
-        and first.startswith(" gemm cublas float16 m=7")
+        and first.startswith(" gemm-cublas-float16-m7-cold ")
         and " L2 " in first
         and " 0.200 " in first
     )
     assert first.endswith("wave tail")
-    assert next(line for line in told if "softmax cublas float16 m=2" in line).endswith("memory")
+    assert next(line for line in told if "softmax-cublas-float16-m2-cold" in line).endswith("memory")
     rows["source"] = "somebody 1.0; a file"
-    assert any("m=7 imported" in line for line in score_lines(scorecard(rows), 3))
+    assert any("-m7-cold (imported)" in line for line in score_lines(scorecard(rows), 3))
     assert not any("Farthest" in line for line in score_lines(card, 0))
 
 

@@ -184,7 +184,7 @@ def test_one_thread_is_another_case_and_computes_with_one(tmp_path: Path) -> Non
     loaded = load(path, kernels.problem, 2, path.parent).cases
     some = [case for case in loaded if case.implementation == "onednn"][:2]
     assert [case.threads for case in some] == ["one", "all"] and some[0].problem == some[1].problem
-    assert "one-thread" in some[0].id and some[0].id.replace("-one-thread", "") == some[1].id
+    assert "one-thread" in some[0].name and some[0].name.replace("-one-thread", "") == some[1].name
     assert "CPU only" in some[0].missing("cuda", (9, 0)) and not some[0].missing("cpu", None)
     rows = [run.visit(case) for case in some]
     assert [(row.threads_asked, row.threads) for row in rows] == [("one", 1), ("all", detect("cpu").sm_count)]

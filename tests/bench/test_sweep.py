@@ -124,7 +124,7 @@ def test_implementations_and_caches_multiply(tmp_path: Path) -> None:
 
 def test_what_a_case_is_called(tmp_path: Path) -> None:
     case = read(tmp_path, block("k: [3, 4]"), "gemm/square.yaml").cases[0]
-    assert case.id == "gemm/square-one-cold-float32-m=64-n=64-k=3-layout=NN-eps=0.5-causal=False"
+    assert case.name == "gemm/square-one-toy-float32-NN-m64-n64-k3-eps0.5-cold"
     assert case.key == f"gemm/square|toy|one|{parameters_text(case.problem.parameters())}|cold"
     assert case.series == "one cold dtype=float32 m=64 n=64 layout=NN eps=0.5 causal=False"
 
@@ -224,9 +224,7 @@ MISTAKES = {
     block("k: 1").replace("32", "23"): "5: dtype is one of float16, bfloat16, tf32, float32, float64, "
     "float8_e4m3, int8, not 'float23'; did you mean float32?",
     block("k: 1").replace("m: 64", "m: 13"): "5: m = 13 is unlucky (at m=13 n=64 dtype=float32 k=1)",
-    block(
-        "k: 999999999999999999"
-    ): "5: float32 m=64 n=64 k=999999999999999999 layout=NN eps=0.5 causal=False "
+    block("k: 999999999999999999"): "5: float32-NN-m64-n64-k999999999999999999-eps0.5 "
     "is too large: more than 2^63 FLOP or bytes",
     # ranges and lists
     block("k: []"): "5: key 'k' has an empty list",
@@ -269,9 +267,8 @@ MISTAKES = {
     block("k: 1:30"): "5: `1:30` is not decimal to YAML: write a plain number, or quote it",
     block("k: " + "9" * 5000): f"5: a number has at most 18 digits; `{'9' * 24}...` does not",
     # the blocks
-    block("k: 1")
-    + "  - {m=n: 64, k: [2, 1], dtype: float32}\n": "6: float32 m=64 n=64 k=1 layout=NN eps=0.5 "
-    "causal=False stands here again; first in the block of line 5",
+    block("k: 1") + "  - {m=n: 64, k: [2, 1], dtype: float32}\n": "6: float32-NN-m64-n64-k1-eps0.5 "
+    "stands here again; first in the block of line 5",
     HEAD: "1: a sweep needs the key 'cases'",
     HEAD + "cases: []": "4: key 'cases' has an empty list",
     HEAD + "cases: {m: 1}": "4: cases must be a list, not a mapping",

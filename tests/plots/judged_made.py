@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bench.judge.history.detector import Judged, Step, label
+from bench.case_name import row_name
+from bench.judge.history.detector import Judged, Step
 from bench.judge.history.monitor import Track
 from bench.judge.history.series import History
 from plots.history.view import View, view
@@ -42,14 +43,14 @@ def judged(history: History, steps: Sequence[Step] = (), half: float = HALF) -> 
 
 def step(history: History, row: int, began: int, effect: float, **facts: Any) -> Step:
     """A series' open step, raised the night after it began; `facts` change that."""
-    name = label(history.series, row)
+    name = row_name(history.series.iloc[row])
     one = Step("series", name, row, began, began + 1, None, None, effect, HALF, ())
     return replace(one, **facts)
 
 
 def seen(judged: Judged, first: int = 0) -> View:
     """The history's nights from `first` on."""
-    names = [label(judged.history.series, row) for row in range(len(judged.history.series))]
+    names = [row_name(judged.history.series.iloc[row]) for row in range(len(judged.history.series))]
     found = view(judged, names, None, len(judged.history.nights) - first)
     assert found is not None
     return found

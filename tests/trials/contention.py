@@ -25,7 +25,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from bench.cli.run_summary import seconds_text
+from bench.format import seconds_text
 from bench.judge.flags import DOUBTFUL, flags
 from bench.store.parquet import read_rows
 from bench.store.schema import Measurement

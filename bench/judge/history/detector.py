@@ -18,7 +18,6 @@ held against nights of another segment; doubted and missing nights are passed ov
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -26,6 +25,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from bench.case_name import row_name
 from bench.judge.history.monitor import HALF_TO_SIGMA, Ending, Found, Open, Track, Watch
 from bench.judge.history.rolling import LEAST, NEVER, Window
 from bench.judge.history.series import Flags, Floats, History
@@ -96,26 +96,6 @@ class Judged:
 def judged(history: History) -> Judged:
     """The history night by night; of each night only what was known by then is used."""
     return _Judge(history).judged()
-
-
-def label(series: pd.DataFrame, row: int) -> str:
-    """A series in words: operator, implementation, dtype, parameters, and what is not as usual."""
-    one = series.iloc[row]
-    words = [str(one["operator"]), str(one["implementation"]), str(one["dtype"]), _sizes(one["parameters"])]
-    words += [str(one["direction"])] if f"direction={one['direction']}" not in words[-1] else []
-    words += ["warm"] if one["cache"] == "warm" else []
-    words += ["one thread"] if one["threads_asked"] == "one" else []
-    return " ".join(word for word in words if word)
-
-
-def _sizes(parameters: object) -> str:
-    try:
-        read = json.loads(str(parameters))
-    except ValueError:
-        return str(parameters)
-    if not isinstance(read, dict):
-        return str(parameters)
-    return " ".join(f"{name}={value}" for name, value in read.items() if name != "dtype")
 
 
 class _Judge:
@@ -273,7 +253,7 @@ class _Judge:
             return BOUNDS[row]
         if kind == "class":
             return " ".join(self.classes.iloc[row][["operator", "implementation"]].astype(str))
-        return label(self.history.series, row)
+        return row_name(self.history.series.iloc[row])
 
 
 def _classes(table: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray[tuple[int], np.dtype[np.int64]]]:

@@ -1,0 +1,304 @@
+"""What `python -m bench explain CASE RESULT` says: everything that a result knows about one case."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shlex
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.case_name import closest, row_name
+from bench.cli.run_summary import rate_text
+from bench.device.datasheet import Datasheet, find_datasheet
+from bench.errors import UserError
+from bench.format import amount_text, duration_text, half_text, seconds_text, share_text
+from bench.judge.flags import FLAGS, flags
+from bench.judge.history.series import CASE
+from bench.model.ceilings import Ceilings, by_run, manner
+from bench.model.predict import completed, structured
+from bench.model.roofline import calibrated, datasheet_s, of_roof, row_traffic
+from bench.spec import Problem
+from bench.store.parquet import read, read_rows, tables
+from bench.store.schema import Measurement
+
+CACHES = {
+    "cold": "each launch finds its data in memory",
+    "warm": "each launch finds its data in the cache, as far as they fit",
+}
+STOPS = {
+    "converged": "the interval was narrow enough",
+    "budget": "the time for it had run out",
+    "samples": "the most samples that are taken had been taken",
+    "visits": "the visits do not agree with one another",
+}
+SHORT = ("run_id", "status", "reason", "median_s", "low_s", "high_s")
+"""Columns that tell in short what came of a case."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A row, and what is needed to say where it stands."""
+
+    row: Measurement
+    ceilings: Ceilings
+    """What it is held against; empty where its run has none."""
+    sheet: Datasheet | None
+    structured_s: float
+    """The third level's prediction; NaN where that says nothing."""
+    bound_by: str
+    """What bounds it on the third level; empty where that says nothing."""
+    calibrates: bool
+    """Whether predictions are made of this row, so that it is no test of them."""
+
+
+def explanation(
+    name: str,
+    result: Path,
+    find: Callable[[str], type[Problem]],
+    title: Callable[[str], str],
+    left_out: Callable[[str], object],
+) -> Iterator[str]:
+    """The report on the newest row of this name in a result file or a folder of them; then the older ones.
+
+    `find` gives the problem of an operator and raises LookupError for one that is not here; `title` says what
+    a sweep is about, empty if unknown. UserError if there is no such case, naming the closest.
+    """
+    *earlier, newest = _looks(name, result, left_out)
+    explained = explain(name, newest.path)
+    row = explained.row
+    yield from (name, "", "What it is")
+    yield from _aligned(_what(row, find, title))
+    yield from ("", "What was predicted")
+    yield from _aligned(_predicted(explained))
+    yield from ("", "What was measured")
+    yield from _aligned(_measured(explained))
+    raised = set(flags(row, explained.ceilings))
+    yield from ("", "What to be careful about" if raised else "No flag is raised.")
+    yield from _aligned((flag.name, flag.means) for flag in FLAGS if flag.name in raised)
+    yield from ("", "How to measure it again", f"  {command(row)}")
+    if earlier:
+        yield from ("", "What earlier runs say of it")
+        yield from _aligned((look.run_id, look.text) for look in reversed(earlier))
+
+
+class Look(NamedTuple):
+    """What a run says of the case in short."""
+
+    run_id: str
+    path: Path
+    text: str
+
+
+def _looks(name: str, result: Path, left_out: Callable[[str], object]) -> list[Look]:
+    """Every run that has a row of this name, the newest last; at least one."""
+    looks, parts = [], []
+    for path, table in tables([result], left_out, columns=[*CASE, *SHORT]):
+        rows = table.to_pandas()
+        parts.append(rows)
+        # A name begins with its sweep: the names of tens of thousands of other rows need not be made.
+        for row in rows[rows["sweep"].map(name.startswith)].itertuples(index=False):
+            if row_name(row) == name:
+                looks.append(Look(row.run_id, path, _short(row)))
+                break
+    if not looks:
+        near = closest(name, {row_name(row) for rows in parts for row in rows.itertuples(index=False)})
+        raise UserError(
+            f"{result}: no row is of a case called {name}" + (f"; the closest is {near}" if near else "")
+        )
+    return sorted(looks)
+
+
+def _short(row: Any) -> str:
+    if row.status != "ok":
+        return f"{row.status}: {row.reason}"
+    return f"{seconds_text(row.median_s)} {half_text(row.median_s, row.low_s, row.high_s)}"
+
+
+def explain(name: str, path: Path) -> Explained:
+    """The row of this name in a result file that holds one, with its ceilings and predictions."""
+    rows = read_rows(path)
+    place = next(index for index, row in enumerate(rows) if row_name(row) == name)
+    row = rows[place]
+    how = manner(row.cache, row.threads_asked)
+    frame = read([path])
+    frame["threads_asked"] = frame["threads_asked"].fillna("all")
+    frame["manner"] = [manner(*pair) for pair in zip(frame["cache"], frame["threads_asked"], strict=True)]
+    roofs = {
+        of: completed(ceilings, frame[frame["manner"] == of])
+        for (_, run_id, of), ceilings in by_run(rows).items()
+        if run_id == row.run_id
+    }
+
+    def roof(how: str) -> Ceilings:
+        return roofs.get(how) or roofs.get(how.replace("warm", "cold")) or Ceilings()
+
+    sheet = find_datasheet(row.device_name)
+    level = structured(frame, roof, sheet).iloc[place]
+    return Explained(
+        row,
+        roof(how),
+        sheet,
+        float(level["structured_s"]),
+        str(level["structured_limiter"]),
+        bool(level["calibrating"]),
+    )
+
+
+def command(row: Measurement) -> str:
+    """What measures this case again; a sentence where nothing does."""
+    if row.source is not None:
+        return "It was imported: see there."
+    words = ["pytest", "bench/", "--benchmark", "--bench-case", row_name(row)]
+    words += ["--bench-device", "cpu"] if row.device_kind == "cpu" else []
+    words += ["--bench-regime", row.regime] if row.regime == "boost" else []
+    words += ["--bench-visits", str(row.visits)] if row.visits and row.visits > 1 else []
+    return shlex.join(words)
+
+
+# ---- the parts of the report: pairs of a word and what there is to say of it
+
+
+def _aligned(pairs: Iterator[tuple[str, str]]) -> Iterator[str]:
+    lines = list(pairs)
+    width = max((len(word) for word, _ in lines), default=0)
+    for word, text in lines:
+        yield f"  {word:<{width}}  {text}".rstrip()
+
+
+def _what(
+    row: Measurement, find: Callable[[str], type[Problem]], title: Callable[[str], str]
+) -> Iterator[tuple[str, str]]:
+    about = title(row.sweep)
+    yield "sweep", row.sweep + (f": {about}" if about else "")
+    yield "operator", row.operator
+    try:
+        summary = find(row.operator).implementation(row.implementation).summary
+    except LookupError:
+        summary = "not among the implementations of this checkout"
+    yield "implementation", f"{row.implementation}: {summary}"
+    if row.configuration:
+        yield "", f"it chose {row.configuration}"
+    parameters = json.loads(row.parameters)
+    yield "parameters", ", ".join(f"{key} {value}" for key, value in parameters.items())
+    threads = ", by one thread" if row.threads_asked == "one" else ""
+    yield "condition", f"{row.cache}: {CACHES.get(row.cache, 'unknown')}{threads}"
+    ratio = row.flop / row.byte if row.byte else None
+    per_byte = f"; {ratio:.3g} FLOP/byte" if ratio else ""
+    yield "one launch", f"{row.flop:,} FLOP; {row.byte:,} bytes, {row.byte_written:,} written{per_byte}"
+    if row.byte_moved != row.byte:
+        yield "", f"this implementation has to move {row.byte_moved:,} bytes"
+
+
+def _predicted(explained: Explained) -> Iterator[tuple[str, str]]:
+    row, sheet = explained.row, explained.sheet
+    stated_s = datasheet_s(row.flop, row.byte, row.arithmetic, row.dtype, sheet)
+    if sheet is None:
+        yield "L0 datasheet", "no prediction: there is no datasheet of this device"
+    elif stated_s is None:
+        yield "L0 datasheet", "no prediction: the datasheet lacks a number that is needed"
+    else:
+        peak, bandwidth = sheet.peak_flop_per_s(row.arithmetic, row.dtype), sheet.bandwidth_byte_per_s
+        stated = [amount_text(peak, "FLOP/s")] if row.flop and peak else []
+        stated += [amount_text(bandwidth, "B/s")] if row.byte and bandwidth else []
+        yield "L0 datasheet", f"{seconds_text(stated_s)}, at {' and '.join(stated)} as stated"
+    yield from _calibrated(explained)
+    if explained.structured_s != explained.structured_s:
+        yield "L2 structure", "no prediction: it needs ceilings that this run does not have"
+    else:
+        bound = f", bound by {explained.bound_by}" if explained.bound_by else ""
+        yield "L2 structure", f"{seconds_text(explained.structured_s)}{bound}"
+    if explained.calibrates:
+        yield "", "predictions are made of this row, so it is no test of them"
+
+
+def _calibrated(explained: Explained) -> Iterator[tuple[str, str]]:
+    """The second level with its three terms and the ceilings that they rest on."""
+    row, ceilings = explained.row, explained.ceilings
+    byte, share = row_traffic(row)
+    prediction = calibrated(row.flop, byte, share, row.arithmetic, row.dtype, ceilings)
+    if prediction is None or ceilings.launch_s is None:
+        yield "L1 calibrated", "no prediction: its run did not measure the ceilings that it needs"
+        return
+    yield (
+        "L1 calibrated",
+        f"{seconds_text(prediction.seconds)}, bound by {prediction.limiter}: the launch, and the longer of "
+        "compute and memory",
+    )
+    if ceilings.launch:
+        yield "", f"launch   {seconds_text(ceilings.launch_s):>8}, from {ceilings.launch.row}"
+    peak = ceilings.peak_flop_per_s.get((row.arithmetic, row.dtype))
+    if row.flop and peak:
+        took = seconds_text(row.flop / peak.per_s)
+        yield "", f"compute  {took:>8} at {amount_text(peak.per_s, 'FLOP/s')}, from {peak.row}"
+    per_byte_s = ceilings.second_per_byte(share)
+    if byte and per_byte_s is not None:
+        known = ceilings.bandwidth_byte_per_s
+        below = max((at for at in known if at <= share), default=min(known))
+        above = min((at for at in known if at >= share), default=max(known))
+        probes = " and ".join(known[at].row for at in dict.fromkeys((below, above)))
+        took = seconds_text(byte * float(per_byte_s))
+        bandwidth = amount_text(1 / float(per_byte_s), "B/s")
+        yield "", f"memory   {took:>8} at {bandwidth}, {share_text(share)} of it written, from {probes}"
+
+
+def _measured(explained: Explained) -> Iterator[tuple[str, str]]:
+    row = explained.row
+    system = "driver" if row.device_kind == "cuda" else "kernel"
+    versions = ((system, row.driver), ("torch", row.torch), ("Triton", row.triton))
+    known = [f"{what} {version}" for what, version in versions if version]
+    yield "where", ", ".join([row.device_name, *known])
+    when = f"{row.utc[:19].replace('T', ' ')} UTC" if row.utc else "unknown"
+    yield "when", f"{when}; run {row.run_id}, commit {row.commit or 'unknown'}"
+    if row.source is not None:
+        yield "by whom", f"imported, not measured by roofbench: {row.source}"
+    if row.median_s is None:
+        yield "no time", f"{row.status}: {row.reason}"
+        return
+    yield from _visits(row)
+    if row.low_s is not None and row.high_s is not None:
+        ends = f"95 % interval {seconds_text(row.low_s)} to {seconds_text(row.high_s)}"
+        ends += f" ({half_text(row.median_s, row.low_s, row.high_s)})"
+    else:
+        ends = "no interval: too few samples" if row.samples_s else "no interval is known"
+    yield "published", f"{seconds_text(row.median_s)}, {ends}"
+    if rate := rate_text(row):
+        yield "", rate
+    for level, seconds in (("L1", _roof_s(explained)), ("L2", explained.structured_s)):
+        if share := share_text(of_roof(row.median_s, seconds)):
+            yield "", f"{share} of the speed that {level} predicts"
+    if row.stop is not None:
+        yield "sampling", f"ended because {STOPS.get(row.stop, row.stop)}"
+    if row.relative_error is not None and row.tolerance is not None:
+        yield (
+            "result",
+            f"its largest error is {row.relative_error:.1e} of the largest value; its arithmetic explains "
+            f"{row.tolerance:.1e}",
+        )
+
+
+def _roof_s(explained: Explained) -> float | None:
+    row = explained.row
+    prediction = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, explained.ceilings)
+    return prediction.seconds if prediction else None
+
+
+def _visits(row: Measurement) -> Iterator[tuple[str, str]]:
+    """Each published visit with its median, then those set aside, with the reason."""
+    samples_s = row.samples_s or []
+    counts: Sequence[int] = row.visit_samples or ([len(samples_s)] if samples_s else [])
+    ends = list(itertools.accumulate(counts, initial=0))
+    for number, (begin, end) in enumerate(itertools.pairwise(ends), 1):
+        at = row.visit_at_s[number - 1] if row.visit_at_s and len(row.visit_at_s) >= number else None
+        after = f", {duration_text(at)} after the run began" if at is not None else ""
+        several = f" of {row.launches:,} launches" if row.launches and row.launches > 1 else ""
+        median = seconds_text(statistics.median(samples_s[begin:end]))
+        yield f"visit {number}", f"{median:>8}, median of {end - begin} samples{several}{after}"
+    for why, seconds in zip(row.set_aside or (), row.set_aside_s or (), strict=False):
+        yield "set aside", f"{seconds_text(seconds) or 'no time':>8}: {why}"
+    if row.settled is not None:
+        words = "yes, on every visit" if row.settled else "no: times still drifted when sampling began"
+        yield "settled", words

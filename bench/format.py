@@ -1,0 +1,74 @@
+"""How numbers are written for people: one function for each kind of number, `1.23 ms` or `+8.1 %`.
+
+What is not known, None or NaN, is written as nothing.
+"""
+
+from __future__ import annotations
+
+PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+def seconds_text(seconds: float | None) -> str:
+    """A time with three significant digits and the unit that suits: `1.23 ms`; `-1.23 ms` for a gain."""
+    if seconds is None or seconds != seconds:
+        return ""
+    size = abs(seconds)
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")):
+        if size >= scale or unit == "ns":
+            digits = ".3g" if size / scale < 999.5 else ".0f"
+            return f"{seconds / scale:{digits}} {unit if size else 's'}"
+    raise AssertionError("the last unit serves for whatever is left")
+
+
+def duration_text(seconds: float) -> str:
+    """A waiting time. Minutes and seconds, from an hour on hours and minutes: `1 min 05 s`, `7 h 30 min`."""
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
+
+
+def amount_text(value: float | None, unit: str) -> str:
+    """Four significant digits with a decimal prefix: `1.234 TFLOP/s`, `56.7 GB/s`."""
+    if value is None or value != value:
+        return ""
+    scale, prefix = next((s, p) for s, p in PREFIXES if value >= s or s == 1.0)
+    return f"{value / scale:.4g} {prefix}{unit.replace('byte', 'B')}"
+
+
+def memory_text(byte: float) -> str:
+    """The size of a memory or of what has to fit into one, with a binary prefix: `512 KiB`."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if byte >= 2**power:
+            return f"{byte / 2**power:.4g} {unit}"
+    return f"{byte:g} byte"
+
+
+def share_text(share: float | None, digits: int = 0) -> str:
+    """A part of a whole: `87 %`."""
+    return "" if share is None or share != share else f"{100 * share:.{digits}f} %"
+
+
+def change_text(ratio: float) -> str:
+    """What became of 1: `+8.1 %`, `-0.4 %`; beyond a factor of two the factor, `x 12`."""
+    # Adding 0.0 turns -0.0 into 0.0.
+    return f"{round(100 * (ratio - 1), 1) + 0.0:+.1f} %" if 0.5 < ratio < 2 else f"x {ratio:.3g}"
+
+
+def half_text(middle: float | None, low: float | None, high: float | None) -> str:
+    """Half of an interval's width as a share of the median: `±0.4 %`; `unknown` without the interval."""
+    if middle is None or middle != middle:
+        return ""
+    if low is None or high is None or low != low or high != high:
+        return "unknown"
+    return f"±{50 * (high - low) / middle:.1f} %"
+
+
+def ratio_text(middle: float, low: float, high: float) -> str:
+    """A ratio with its interval: `1.012 (1.001 to 1.023)`."""
+    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
+
+
+def count_text(number: int, noun: str) -> str:
+    """`1 case`, `1,234 cases`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

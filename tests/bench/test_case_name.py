@@ -1,0 +1,208 @@
+"""One name for a case: unique, legal for `-k`, printed by every command and taken back by each."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from _pytest.mark.expression import Expression
+from typer.testing import CliRunner
+
+import kernels
+from bench.__main__ import app
+from bench.case_name import case_name, closest, row_name
+from bench.errors import UserError
+from bench.store import parquet
+from bench.sweep import load as sweep
+from bench.sweep.load import Case
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "results" / "reference"
+XEON = REFERENCE / "cpu-intel-xeon-2-core"
+NIGHTS = REFERENCE / "nights"
+NAME = re.compile(r"(?<![\w/.+-])[a-z_0-9]+(?:/[a-z_0-9]+)?-[\w.+/-]+-(?:cold|warm)\b")
+"""What looks like the name of a case in what a command prints."""
+
+
+@pytest.fixture(scope="module")
+def ours() -> dict[str, Case]:
+    """Every case of our sweeps on a GPU of 132 SMs, by name."""
+    loaded = sweep.load_all(sweep.SWEEPS, kernels.problem, sm_count=132)
+    cases = [case for one in loaded for case in one.cases]
+    by_name = {case.name: case for case in cases}
+    assert len(by_name) == len(cases) > 10_000
+    return by_name
+
+
+def test_no_name_is_part_of_another(ours: dict[str, Case]) -> None:
+    """`-k` looks for a part of a name, in capitals or not: so each must be a part of itself alone."""
+    lower = {name.lower() for name in ours}
+    assert len(lower) == len(ours)
+    # A name ends with its cache, which stands nowhere else: it can only be the end of another.
+    assert all(len(re.findall("-cold|-warm", name)) == 1 for name in lower)
+    assert not [name for name in lower if any(name[at:] in lower for at in range(1, len(name)))]
+
+
+def test_pytest_reads_a_name_as_one_word(ours: dict[str, Case]) -> None:
+    for name in random.Random(0).sample(sorted(ours), 300):
+        words: list[str] = []
+
+        def seen(word: str, words: list[str] = words) -> bool:
+            words.append(word)
+            return True
+
+        assert Expression.compile(name).evaluate(seen) and words == [name]  # type: ignore[arg-type]
+
+
+def test_a_name_in_full() -> None:
+    parameters = {"dtype": "float16", "m": 4096, "n": 8, "k": 64, "layout": "TN", "beta": 0, "pitch": "tight"}
+    text = json.dumps(parameters)
+    given = ("gemm/square", "gemm", "triton", text, "cold")
+    assert case_name(*given) == "gemm/square-triton-float16-TN-m4096-n8-k64-cold"
+    assert case_name(*given, threads="one") == "gemm/square-triton-float16-TN-m4096-n8-k64-one-thread-cold"
+    padded = json.dumps(parameters | {"beta": 1, "pitch": "padded"})
+    assert (
+        case_name("imported/csv", "gemm", "cublas", padded, "warm")
+        == "imported/csv-cublas-gemm-float16-TN-padded-m4096-n8-k64-beta1-warm"
+    )
+    pooling = {"dtype": "float32", "window": 3, "stride": 2, "ceil_mode": True, "count_include_pad": False}
+    assert (
+        case_name("pooling/x", "pooling", "aten", json.dumps(pooling), "cold")
+        == "pooling/x-aten-float32-window3-stride2-ceil_mode-cold"
+    )
+
+
+def test_a_row_has_the_name_of_its_case(ours: dict[str, Case]) -> None:
+    """Rows of a parquet file, whose parameters are JSON with sorted keys, beside cases of the YAML files."""
+    paths = [
+        XEON / f"{run}.parquet" for run in ("20261122T004112Z-499eb026a141", "20261122T005120Z-499eb026a141")
+    ]
+    rows = [row for path in paths for row in parquet.read_rows(path)]
+    assert len({(row.run_id, row_name(row)) for row in rows}) == len(rows)
+    cases = {case.key: case for case in ours.values()}
+    known = [row for row in rows if row.case in cases]
+    assert len(known) > 900
+    assert not [row for row in known if row_name(row) != cases[row.case].name]
+
+
+def test_an_unknown_name_is_told_the_closest(ours: dict[str, Case]) -> None:
+    name = "gemm/square-triton-int8-TN-m4096-n4096-k4096-cold"
+    assert sweep.pick(ours.values(), [name, name]) == [ours[name]]
+    for wrong in (name.replace("k4096", "k409"), name.replace("square", "sqare"), name.replace("-", " ")):
+        with pytest.raises(UserError, match=f"closest is {name}$"):
+            sweep.pick(ours.values(), [wrong])
+    assert closest("x", []) == ""
+
+
+# --- what commands print ----------------------------------------------------------------------------
+
+
+def printed(*words: str | Path) -> str:
+    """Standard output of `python -m bench WORDS`."""
+    done = CliRunner().invoke(app, [*map(str, words)])
+    assert done.exit_code in (0, 1, 3), done.output
+    return done.stdout
+
+
+def test_every_name_that_a_command_prints_is_taken_back(ours: dict[str, Case]) -> None:
+    """Every line on a case has a name, and every name is that of a row given or of a case of the sweep."""
+    before, after = (
+        XEON / "20261121T220618Z-8fb513ecc4e6.parquet",
+        XEON / "20261121T221019Z-8fb513ecc4e6.parquet",
+    )
+    text = printed("compare", before, after, "--all")
+    names = NAME.findall(text)
+    assert len(names) == len(set(names)) and f"\n{len(names)} cases: " in text
+    assert set(names) <= {row_name(row) for path in (before, after) for row in parquet.read_rows(path)}
+    squares = {name for name in ours if name.startswith("gemm/square-")}
+    text = printed("list", "gemm/square", "--bench-device", "cpu")
+    assert set(NAME.findall(text)) == squares
+    here = ("--on", "h100_sxm5", "--from", REFERENCE / "public" / "nvidia-h100-80gb-hbm3")
+    text = printed("predict", "gemm/square", *here, "--cases")
+    names = NAME.findall(text)
+    assert set(names) <= squares and f"one launch of each of {len(names)} cases" in text
+
+
+def test_explain_takes_every_kind_of_row() -> None:
+    rows = parquet.read_rows(XEON / "20261122T005120Z-499eb026a141.parquet")
+    by_status = {row.status: row for row in rows}
+    assert len(by_status) > 1
+    timed = [row for row in rows if row.status == "ok"]
+    for row in (*by_status.values(), *random.Random(1).sample(timed, 3)):
+        name = row_name(row)
+        text = printed("explain", name, XEON / "20261122T005120Z-499eb026a141.parquet")
+        assert text.startswith(f"{name}\n") and f"--bench-case {name}" in text
+        assert row.reason in text
+        assert (f"median of {len(row.samples_s or [])} samples" in text) == (row.median_s is not None)
+        assert set(NAME.findall(text)) <= {row_name(one) for one in rows}
+        assert "nan" not in text and "None" not in text
+
+
+def test_explain_says_what_earlier_runs_measured() -> None:
+    folder = NIGHTS / "cpu-intel-xeon-2-core"
+    paths = sorted(folder.glob("*.parquet"))
+    newest = next(
+        row for row in parquet.read_rows(paths[-1]) if row.status == "ok" and row.operator == "gemm"
+    )
+    text = printed("explain", row_name(newest), folder)
+    assert f"run {newest.run_id}," in text
+    _, _, earlier = text.partition("What earlier runs say of it\n")
+    assert [line.split()[0] for line in earlier.splitlines()] == [path.stem for path in reversed(paths[:-1])]
+
+
+def test_explain_refuses_a_name_that_is_not_there() -> None:
+    path = NIGHTS / "cpu-intel-xeon-2-core"
+    name = row_name(parquet.read_rows(sorted(path.glob("*.parquet"))[0])[0])
+    done = CliRunner().invoke(app, ["explain", f"{name}x", str(path)])
+    assert done.exit_code == 2 and done.stdout == ""
+    assert done.stderr == f"error: {path}: no row is of a case called {name}x; the closest is {name}\n"
+
+
+# --- pytest -----------------------------------------------------------------------------------------
+
+SWEEP = """
+title: Names
+source: {document: none, range: ours}
+operator: gemm
+implementations: [onednn]
+cache: [cold, warm]
+threads: [all, one]
+cases:
+  - {m=n: [8, 80], k: [6, 64], dtype: float32, layout: [NN, TN]}
+"""
+
+
+def collected(*words: str) -> subprocess.CompletedProcess[str]:
+    """`pytest bench/ --benchmark --collect-only` with these words."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "bench/", "--benchmark", "--collect-only", "-q", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_k_and_bench_case_select_one_case(tmp_path: Path) -> None:
+    path = tmp_path / "names.yaml"
+    path.write_text(SWEEP)
+    one, other = (
+        "names-onednn-gemm-float32-NN-m8-n8-k6-cold",
+        "names-onednn-gemm-float32-TN-m80-n80-k64-one-thread-warm",
+    )
+    given = ("--bench-sweep", str(path), "--bench-device", "cpu")
+    by_k = collected(*given, "-k", one)
+    assert [line for line in by_k.stdout.splitlines() if "::" in line] == [
+        f"bench/test_benchmark.py::test_measure[{one}]"
+    ]
+    by_case = collected(*given, "--bench-case", one, "--bench-case", other)
+    names = re.findall(r"test_measure\[(.+)\]", by_case.stdout)
+    assert [name for name in names if not name.startswith("ceilings/")] == [one, other]
+    assert any(name.startswith("ceilings/") for name in names)
+    wrong = collected(*given, "--bench-case", one.replace("k6", "k7"))
+    assert wrong.returncode == 2 and "Traceback" not in wrong.stdout + wrong.stderr
+    assert f"the closest is {one}" in wrong.stdout + wrong.stderr
