@@ -22,12 +22,13 @@ from typer.core import TyperGroup
 
 from bench.cli.score import score_lines
 from bench.device.datasheet import DeviceError, find_datasheet
+from bench.errors import UserError
 from bench.judge import score as judge
+from bench.judge.frame import Run, load
 from bench.judge.history.load import histories
 from bench.store import parquet
 from bench.store.schema import StoreError
 from plots.base import style
-from plots.base.frame import PlotError, Run, load
 from plots.base.page import Page
 from plots.base.plot_spec import sections
 from plots.base.saving import save_all
@@ -187,7 +188,7 @@ def history(
     with _one_sentence("pages"):
         moment = view.since(since) if since is not None else None
         if last is not None and last < 1:
-            raise PlotError(f"--last {last}: at least 1 night has to be shown")
+            raise UserError(f"--last {last}: at least 1 night has to be shown")
         found = histories(results, lambda said: typer.echo(f"left out: {said}", err=True))
         shown = history_pages.shown(found, moment, last, lambda said: typer.echo(said, err=True))
         for one in shown:
@@ -207,7 +208,7 @@ def _one_sentence(what: str) -> Iterator[None]:
     """A result that cannot be read, or a place that cannot be written, ends the command with 2."""
     try:
         yield
-    except (StoreError, PlotError, DeviceError) as error:
+    except (StoreError, UserError, DeviceError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
     except OSError as error:

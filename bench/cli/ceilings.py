@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def ceilings_lines(frame: pd.DataFrame) -> Iterator[str]:
-    """For each device, run and manner its ceilings with their 95 % intervals; then a GPU's calibrations.
+    """For each device, run and condition its ceilings with their 95 % intervals; then a GPU's calibrations.
 
     ValueError if no row is a ceiling.
     """
@@ -31,7 +31,7 @@ def ceilings_lines(frame: pd.DataFrame) -> Iterator[str]:
             value, low, high = (_text(number, one.unit) for number in (one.value, one.low, one.high))
             interval = f"{low} to {high}" if one.low < one.high else "no interval"
             yield f"  {one.name:<40} {value:>14}   {interval}"
-        if (key := (device, run_id)) in calibrated and calibrated[key].ceilings.manner == how:
+        if (key := (device, run_id)) in calibrated and calibrated[key].ceilings.condition == how:
             yield from _calibration_lines(calibrated[key])
 
 

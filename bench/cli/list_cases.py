@@ -10,7 +10,7 @@ from bench.cli.plan import plan_lines
 from bench.cli.run_summary import duration_text, seconds_text
 from bench.device.datasheet import Datasheet
 from bench.device.detect import Device
-from bench.model.ceilings import is_ceiling, manner
+from bench.model.ceilings import condition, is_ceiling
 from bench.model.roofline import datasheet_s
 from bench.runner.planner import Planner
 from bench.runner.requests import impossible
@@ -79,7 +79,7 @@ def _line(case: Case, device: Device) -> str:
     said = case.missing(device.kind, device.capability) or (
         "" if least_s is None else f"at least {seconds_text(least_s)}"
     )
-    return f"    {case.implementation} {manner(case.cache, case.threads)} {case.problem}   {said}".rstrip()
+    return f"    {case.implementation} {condition(case.cache, case.threads)} {case.problem}   {said}".rstrip()
 
 
 def five_thousand_cases() -> Path:

@@ -18,7 +18,7 @@ import numpy as np
 from bench.cli.run_summary import seconds_text
 from bench.device.datasheet import Datasheet, DeviceError, datasheets, find_datasheet
 from bench.model.calibrated_runs import Known, known, nearest, transfers
-from bench.model.ceilings import manner
+from bench.model.ceilings import condition
 from bench.model.predict import structured, with_peaks
 from bench.model.roofline import calibrated_columns, datasheet_s, traffic
 from bench.model.scale_to_device import transferred, transferred_ceilings
@@ -131,7 +131,7 @@ def _facts(case: Case, on: Basis) -> dict[str, Any]:
         "sweep": case.sweep,
         "parameters": parameters_text(case.problem.parameters()),
         "cache": case.cache,
-        "manner": manner(case.cache, case.threads),
+        "condition": condition(case.cache, case.threads),
         "device_kind": "cuda",
         "device_name": on.wanted.name,
         "run_id": "",

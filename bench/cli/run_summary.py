@@ -18,7 +18,7 @@ from rich.table import Table
 from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
 from bench.judge.flags import flags
-from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
+from bench.model.ceilings import Ceilings, by_run, condition, is_ceiling
 from bench.model.ceilings import rows as ceiling_rows
 from bench.model.roofline import calibrated, of_roof, row_traffic
 from bench.spec import Problem
@@ -75,7 +75,7 @@ def interval_text(row: Measurement) -> str:
 def progress_line(number: int, total: int, row: Measurement, problem: Problem, left_s: float | None) -> str:
     """One visit, done: `[ 12/210] gemm/square onednn float32 m=64 ...   4.2 us ±0.4 %   1 min 05 s left`."""
     head = f"[{number:{len(str(total))}}/{total}] {row.sweep} {row.implementation} {problem}"
-    head += _manner(row) + (f" visit {row.visit + 1}" if row.visit else "")
+    head += _condition(row) + (f" visit {row.visit + 1}" if row.visit else "")
     if row.status == "ok" and row.median_s is not None:
         tail = f"{seconds_text(row.median_s):>8} {interval_text(row):>8} {rate_text(row):>14}"
     else:
@@ -100,7 +100,7 @@ def table(rows: Sequence[Measurement], problems: Sequence[Problem]) -> str:
         if row.sweep != sweep:
             shown.add_row(f"[bold]{row.sweep}[/bold]")
             sweep = row.sweep
-        shown.add_row(*_cells(row, problem, roofs.get(manner(row.cache, row.threads_asked), Ceilings())))
+        shown.add_row(*_cells(row, problem, roofs.get(condition(row.cache, row.threads_asked), Ceilings())))
     if not shown.row_count:
         return ""
     return "\n".join(lines_of(shown))
@@ -221,20 +221,20 @@ def lines_of(shown: Table) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def _manner(row: Measurement) -> str:
+def _condition(row: Measurement) -> str:
     """What is unusual about how it was measured."""
-    how = manner(row.cache, row.threads_asked)
+    how = condition(row.cache, row.threads_asked)
     return f" {how.removeprefix('cold, ')}" if how != "cold" else ""
 
 
 def _ceilings(rows: Sequence[Measurement]) -> dict[str, Ceilings]:
-    """Manner of measuring -> ceilings; without warm ones, warm rows are held against the cold."""
+    """Condition of measuring -> ceilings; without warm ones, warm rows are held against the cold."""
     found = {how: ceilings for (_, _, how), ceilings in by_run(rows).items()}
     return {"warm": found.get("cold", Ceilings())} | found
 
 
 def _cells(row: Measurement, problem: Problem, ceilings: Ceilings) -> list[str]:
-    name = f"  {row.implementation} {problem}{_manner(row)}"
+    name = f"  {row.implementation} {problem}{_condition(row)}"
     if row.status != "ok" or row.median_s is None:
         return [name, row.status, "", "", "", "", "", row.reason]
     roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from bench.judge.flags import flags
 from bench.judge.history.series import KEY, UNSAID
-from bench.model.ceilings import Ceilings, MixedCeilings, by_run, manner
+from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition
 from bench.store.parquet import tables
 from bench.store.schema import FIELDS, Measurement
 
@@ -40,12 +40,12 @@ class Point:
     group: str
     """Device (a GPU by its unit), operator and implementation, a blank between."""
     label: str
-    """The rest of the name: sweep, data type, parameters, manner, hash. No commas: tools split at them."""
+    """The rest of the name: sweep, data type, parameters, condition, hash. No commas: tools split at them."""
     flags: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """The series. Equal for the same case measured in the same manner on the same device; else never."""
+        """The series. Equal for the same case, condition and device, and else never."""
         return f"{self.group} {self.label}"
 
     @property
@@ -80,7 +80,7 @@ class Results:
             rows = self._timed(table)
             roofs = _roofs(rows)
             for row in rows:
-                roof = roofs.get((row.device_id, row.run_id, manner(row.cache, row.threads_asked)))
+                roof = roofs.get((row.device_id, row.run_id, condition(row.cache, row.threads_asked)))
                 point = Point(row, _group(row), _label(row), tuple(flags(row, roof)))
                 key = (sys.intern(row.run_id), sys.intern(point.name))
                 # A run may be in two files, and older ones hold a ceiling's second look: the first counts.
@@ -134,7 +134,7 @@ def rounded(value: float) -> float:
 
 
 def _roofs(rows: Sequence[Measurement]) -> dict[tuple[str, str, str], Ceilings]:
-    """(device_id, run_id, manner) -> what flags are held against; none of a run of mixed ceilings."""
+    """(device_id, run_id, condition) -> what flags are held against; none of a run of mixed ceilings."""
     runs: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
     for row in rows:
         runs[row.device_id, row.run_id].append(row)

@@ -14,7 +14,7 @@ from bench.judge.comparability import BLOCKING, SOFTWARE, TOLD, value
 from bench.judge.efficiency import OURS
 from bench.judge.flags import DOUBTFUL, FLAGS, flags
 from bench.judge.wander import Bound, Moved, Wander, between_visits
-from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
+from bench.model.ceilings import Ceilings, by_run, condition, is_ceiling
 from bench.model.ceilings import rows as ceiling_rows
 from bench.model.roofline import calibrated_columns, traffic
 
@@ -105,8 +105,10 @@ def side(frame: pd.DataFrame, name: str) -> Side:
     tried = ~frame["status"].isin(NOT_MEASURED)
     roofs = by_run(ceiling_rows(frame))
     seen: dict[str, list[Look]] = defaultdict(list)
-    manners = [manner(*how) for how in zip(frame["cache"], frame["threads_asked"], strict=True)]
-    for (run_id, how), some in frame.assign(manner=manners)[tried].groupby(["run_id", "manner"], sort=False):
+    conditions = [condition(*how) for how in zip(frame["cache"], frame["threads_asked"], strict=True)]
+    for (run_id, how), some in frame.assign(condition=conditions)[tried].groupby(
+        ["run_id", "condition"], sort=False
+    ):
         ceilings = roofs.get((devices[0], str(run_id), str(how)), Ceilings())
         for row, bound in zip(_rows(some), bounds(some, ceilings), strict=True):
             raised = flags(row, ceilings)
@@ -178,7 +180,7 @@ def _case(row: Measurement) -> Case:
 
 
 def bounds(frame: pd.DataFrame, ceilings: Ceilings) -> list[Bound]:
-    """Whose speed each row's time follows. The rows are of one run and one manner, the ceilings theirs."""
+    """Whose speed each row's time follows. The rows are of one run and one condition, the ceilings theirs."""
     written = frame["moved_written"].fillna(frame["byte_written"])
     moved = traffic(frame["byte_moved"], frame["byte_again"].fillna(0), written, frame["cache_byte"])
     units, dtypes = frame["arithmetic"], frame["dtype"]

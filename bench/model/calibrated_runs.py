@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.model import tile_wave
 from bench.model.calibration import Calibration
-from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
+from bench.model.ceilings import Ceilings, by_run, condition, is_ceiling
 from bench.model.ceilings import rows as ceiling_rows
 from bench.model.predict import calibrated, completed, products, stated_tile, unfitted
 from bench.model.roofline import Floats
@@ -62,7 +62,7 @@ class Known:
     imported: str
     """Who measured it, if not roofbench."""
     rows: pd.DataFrame
-    """Of the manner that has the ceilings."""
+    """Of the condition that has the ceilings."""
     ceilings: Ceilings
     sheet: Datasheet
 
@@ -103,11 +103,11 @@ def known(frame: pd.DataFrame, datasheet_of: Callable[[str], Datasheet | None]) 
     frame = frame[frame["device_kind"] == "cuda"]
     if not len(frame):
         return
-    how = [manner(*one) for one in zip(frame["cache"], frame["threads_asked"], strict=True)]
-    frame = frame.assign(manner=how)
+    how = [condition(*one) for one in zip(frame["cache"], frame["threads_asked"], strict=True)]
+    frame = frame.assign(condition=how)
     roofs = by_run(ceiling_rows(frame))
     for (device, run_id, of), ceilings in sorted(roofs.items(), key=lambda one: one[0]):
-        here = (frame["device"] == device) & (frame["run_id"] == run_id) & (frame["manner"] == of)
+        here = (frame["device"] == device) & (frame["run_id"] == run_id) & (frame["condition"] == of)
         rows = frame[here]
         sheet = datasheet_of(str(rows["device_name"].iloc[0])) if len(rows) else None
         if sheet is None:

@@ -86,11 +86,11 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What one (device, run, manner) was seen to reach. What was not measured is None or absent."""
+    """What one (device, run, condition) was seen to reach. What was not measured is None or absent."""
 
     device: str = ""
     run_id: str = ""
-    manner: str = ""
+    condition: str = ""
     launch_s: float | None = None
     """t0, seconds: the median over the launch-floor rows of the quickest implementation."""
     peak_flop_per_s: Mapping[tuple[str, str], Ceiling] = field(default_factory=dict)
@@ -113,13 +113,13 @@ class Ceilings:
     def of(cls, rows: Iterable[Measurement]) -> Ceilings:
         """Read the ceilings among these rows; other rows and rows without a time are passed over.
 
-        ValueError if the ceilings come from more than one (device, run, manner): a roof that mixes
+        ValueError if the ceilings come from more than one (device, run, condition): a roof that mixes
         them was never measured. `by_run` separates them.
         """
         found = by_run(rows)
         if len(found) > 1:
             named = ", ".join(" ".join(key) for key in sorted(found))
-            raise ValueError(f"ceilings of one device, run and manner are wanted; given {named}")
+            raise ValueError(f"ceilings of one device, run and condition are wanted; given {named}")
         return next(iter(found.values()), cls())
 
     def peak(self, arithmetic: str, dtype: str) -> float | None:
@@ -195,7 +195,7 @@ def is_ceiling(sweep: str) -> bool:
     return sweep == "ceilings" or sweep.startswith("ceilings/")
 
 
-def manner(cache: str, threads_asked: object = None) -> str:
+def condition(cache: str, threads_asked: object = None) -> str:
     """How rows are measured that may be held against each other: `cold`, `warm`, `cold, one thread`.
 
     `threads_asked` is a row's column: null (None, NaN) in older files, where all cores computed.
@@ -204,23 +204,23 @@ def manner(cache: str, threads_asked: object = None) -> str:
 
 
 def by_run(rows: Iterable[Measurement]) -> dict[tuple[str, str, str], Ceilings]:
-    """(device, run_id, manner) -> its ceilings, for every one that has any.
+    """(device, run_id, condition) -> its ceilings, for every one that has any.
 
-    Probes of caches, of one SM and of one tile belong to all manners of their run and threads, and make none
-    but the cold: warm ceilings are there if a launch floor or a peak was measured warm. MixedCeilings if the
-    rows of a run are of several units, drivers, power limits or regimes.
+    Probes of caches, of one SM and of one tile belong to all conditions of their run and threads, and make
+    none but the cold: warm ceilings are there if a launch floor or a peak was measured warm. MixedCeilings if
+    the rows of a run are of several units, drivers, power limits or regimes.
     """
     found = [row for row in rows if is_ceiling(row.sweep) and row.status == "ok" and _is_time(row.median_s)]
     _refuse_mixed(found)
     groups: dict[tuple[str, str, str], list[Measurement]] = {}
     probes: dict[tuple[str, str, str], list[Measurement]] = {}
     for row in found:
-        cold = (row.device, row.run_id, manner("cold", row.threads_asked))
+        cold = (row.device, row.run_id, condition("cold", row.threads_asked))
         if _probe(row):
             probes.setdefault(cold, []).append(row)
             groups.setdefault(cold, [])
         else:
-            groups.setdefault((*cold[:2], manner(row.cache, row.threads_asked)), []).append(row)
+            groups.setdefault((*cold[:2], condition(row.cache, row.threads_asked)), []).append(row)
     read = {}
     for key, group in groups.items():
         cold = (*key[:2], key[2].replace("warm", "cold"))

@@ -60,7 +60,7 @@ def structured(
 ) -> pd.DataFrame:
     """Columns `structured_s`, `structured_limiter`, `priors_s`, `calibrating` for the rows of one run.
 
-    `rows` has the columns of a result file, and `manner`; `roof` gives the ceilings of a manner. `given`,
+    `rows` has the columns of a result file, and `condition`; `roof` gives the ceilings of one. `given`,
     without a fit and fitted, stands in for what the rows themselves would be calibrated by. NaN and ""
     where the level cannot say.
     """
@@ -76,7 +76,7 @@ def structured(
         index=rows.index,
     )
     gpu = (rows["device_kind"] == "cuda") & rows["product_m"].notna() & (rows["arithmetic"] == "matrix")
-    for how, some in rows.groupby("manner", sort=False):
+    for how, some in rows.groupby("condition", sort=False):
         ceilings = roof(str(how))
         of_gpu = some[gpu[some.index]]
         of_products = given
@@ -96,7 +96,7 @@ def structured(
 
 
 def calibrated(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) -> tuple[Calibration, ...]:
-    """(without a fit, fitted) for the rows of one run and manner.
+    """(without a fit, fitted) for the rows of one run and condition.
 
     The second only where enough of the calibration shapes have a time; none without a product's ceilings.
     """
@@ -150,7 +150,7 @@ def completed(ceilings: Ceilings, rows: pd.DataFrame) -> Ceilings:
 
     Imported timings are such runs. Memory: the highest rate among the shapes of twice the last-level cache
     and more; of reading, as such shapes write next to nothing. Launch: the quickest shape. `rows` are those
-    of one run and manner.
+    of one run and condition.
     """
     shapes = rows[(rows["sweep"] == SHAPES) & (rows["median_s"] > 0)]
     if ceilings.bandwidth_byte_per_s or ceilings.launch_s is not None or not len(shapes):

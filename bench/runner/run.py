@@ -19,7 +19,7 @@ from bench.device.detect import Device, DeviceError, chosen, unusable_gpu
 from bench.device.lock import DeviceBusy
 from bench.environment.dependencies import lacking_extras
 from bench.judge.flags import flags
-from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
+from bench.model.ceilings import Ceilings, by_run, condition, is_ceiling
 from bench.runner.cover import Check, cover
 from bench.runner.planner import budget_s
 from bench.runner.session import RESULTS, Session, measured_s
@@ -213,7 +213,7 @@ class Run:
         names = ["device", "device_id", "run_id", "clock", "cache", "protocol", "regime", "visits", "status"]
         names += ["stop", "settled", "threads", "flop", "byte", "low_s", "high_s", "relative_error"]
         info = {name: getattr(row, name) for name in [*names, "configuration"]}
-        info["flags"] = flags(row, self._roofs.get((row.run_id, manner(row.cache, row.threads_asked))))
+        info["flags"] = flags(row, self._roofs.get((row.run_id, condition(row.cache, row.threads_asked))))
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in info.items()}
 
     # ---- examples

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pandas as pd
 
 from bench.device.datasheet import Datasheet
+from bench.judge.frame import Run
 from bench.model.calibrated_runs import known, transfers
 from plots.base import style
-from plots.base.frame import Run
 from plots.base.page import Page
 from plots.figures import distribution, generations, scorecard, speedups, transfer
 

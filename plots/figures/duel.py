@@ -18,9 +18,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from bench.judge import duel as judge
+from bench.judge.frame import Run
 from plots.base import style
 from plots.base.axes import plain
-from plots.base.frame import Run
 from plots.base.page import Page
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from bench.judge.frame import Run
 from bench.model.ceilings import Ceilings
 from plots.base import axes as scale
 from plots.base import style
-from plots.base.frame import Run
 
 _BAND = "#CFE2F3"
 CLEARLY = 1.4

@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from bench.judge.frame import Run
 from plots.base import style
-from plots.base.frame import Run
 from plots.base.page import Page
 
 SLOW = 0.95

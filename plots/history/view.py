@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from bench.errors import UserError
 from bench.judge.history.series import History, Night
-from plots.base.frame import PlotError, scaled
 from plots.base.style import NO_BREAK
+from plots.base.units import scaled
 from plots.history.date_axis import Calendar, calendar
 
 if TYPE_CHECKING:
@@ -95,11 +96,11 @@ def view(judged: Judged, labels: Sequence[str], since: datetime | None, last: in
 
 
 def since(given: str) -> datetime:
-    """`--since` as a moment, UTC where it names no other zone. PlotError, one sentence, if it is none."""
+    """`--since` as a moment, UTC where it names no other zone. UserError, one sentence, if it is none."""
     try:
         at = datetime.fromisoformat(given)
     except ValueError:
-        raise PlotError(
+        raise UserError(
             f"--since {given}: no date; give one such as 2026-11-01 or 2026-11-01T04:30"
         ) from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)

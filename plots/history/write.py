@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from bench.errors import UserError
 from bench.judge.history.detector import judged, label
 from bench.judge.history.series import History
 from plots.base import style
-from plots.base.frame import PlotError
 from plots.base.page import Page
 from plots.base.saving import save_all
 from plots.history import movers_figure, tracks
@@ -33,7 +33,7 @@ def shown(
 ) -> list[Device]:
     """Each device's history, judged, as far as it is to be shown; one without such nights is told to `say`.
 
-    PlotError, one sentence, if none is left.
+    UserError, one sentence, if none is left.
     """
     units = Counter(one.device for one in histories)
     found, without = [], []
@@ -46,11 +46,11 @@ def shown(
         several = units[one.device] > 1 and one.unit
         found.append(Device(seen, f"{one.device}-{one.unit[:8]}" if several else one.device))
     if not histories:
-        raise PlotError(
+        raise UserError(
             "no night to show: no run of our own with a time is among these (imported rows are none)"
         )
     if not found:
-        raise PlotError("; ".join(without))
+        raise UserError("; ".join(without))
     for said in without:
         say(f"{said}; nothing shown of it")
     return found

@@ -79,8 +79,8 @@ def framed(some: list[Measurement]) -> list[Measurement]:
     return list(rows(pd.DataFrame([dataclasses.asdict(one) for one in some])))
 
 
-def cold(some: list[Measurement], *manner: str) -> Ceilings:
-    return by_run(some)["gpu", "r1", *(manner or ("cold",))]
+def cold(some: list[Measurement], *condition: str) -> Ceilings:
+    return by_run(some)["gpu", "r1", *(condition or ("cold",))]
 
 
 # --- caches --------------------------------------------------------------------------------------------

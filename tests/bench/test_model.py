@@ -97,7 +97,7 @@ def test_ceilings_are_known_by_their_counts(measured: Ceilings) -> None:
     assert measured.peak("matrix", "float32") == pytest.approx(4e11)
     assert measured.copy_byte_per_s == pytest.approx(20e9)
     assert list(measured.bandwidth_byte_per_s) == [0.0, 0.5, 1.0]
-    assert (measured.device, measured.run_id, measured.manner) == ("cpu-test", "r1", "cold")
+    assert (measured.device, measured.run_id, measured.condition) == ("cpu-test", "r1", "cold")
 
 
 def test_the_launch_floor_is_the_quickest_implementations_median() -> None:
@@ -152,7 +152,7 @@ def test_without_rows_nothing_is_made_up() -> None:
 @pytest.mark.parametrize("other", [{"device": "h100"}, {"run_id": "r2"}, {"cache": "warm"}])
 def test_ceilings_of_two_runs_are_refused(other: dict[str, str]) -> None:
     mixed = [launch(1e-6), launch(2e-6, **other)]
-    with pytest.raises(ValueError, match="one device, run and manner"):
+    with pytest.raises(ValueError, match="one device, run and condition"):
         Ceilings.of(mixed)
     assert {c.launch_s for c in by_run(mixed).values()} == {1e-6, 2e-6}
 

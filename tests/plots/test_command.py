@@ -14,12 +14,13 @@ from matplotlib.image import imread
 from typer.testing import CliRunner
 
 from bench.device.datasheet import find_datasheet
+from bench.errors import UserError
+from bench.judge.frame import load
 from bench.spec import parameters_text
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
 from plots.__main__ import SWEEPS, app, save
-from plots.base.frame import PlotError, load
 from tests.plots.synthetic import CPU, H100, H200, NO_TIME, Machine, ceilings, row, small
 
 
@@ -179,7 +180,7 @@ def test_columns_that_disagree_are_refused(tmp_path: Path) -> None:
     other = row(CPU, "x", Stream(kind="copy", length=9, dtype="float32"), "aten")
     other = dataclasses.replace(other, parameters=parameters_text({"m": "a word"}))
     files = [write(tmp_path / "a.parquet", small()), write(tmp_path / "b.parquet", [other])]
-    with pytest.raises(PlotError, match="different types"):
+    with pytest.raises(UserError, match="different types"):
         load(files, find_datasheet)
 
 

@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
 from bench.judge.duel import duels
+from bench.judge.frame import Run, load
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import SWEEPS, pages
 from plots.base import style
-from plots.base.frame import Run, load
 from plots.figures import duel
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, paired
 

@@ -10,12 +10,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
+from bench.judge.frame import Run, load
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages
 from plots.base import style
-from plots.base.frame import Run, load
 from tests.plots.synthetic import H100, NO_TIME, ceilings, paired, quantized, row
 
 NO_SWEEPS = Path("nowhere")

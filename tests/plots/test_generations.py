@@ -17,12 +17,12 @@ from matplotlib.figure import Figure
 
 from bench.device.datasheet import datasheets, find_datasheet
 from bench.device.detect import _slug
+from bench.judge.frame import Run, load
 from bench.spec import parameters_text
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.base import problem_sizes, style
-from plots.base.frame import Run, load
 from plots.figures import compared, generations, speedups
 from plots.figures.generations_detail import BINS, LEAST, MANY, binned
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row

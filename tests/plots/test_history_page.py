@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.errors import UserError
 from bench.judge.comparability import Difference
 from bench.judge.history.detector import Step
 from bench.judge.history.series import History
-from plots.base.frame import PlotError
 from plots.history import page as history_page
 from plots.history import write as history
 from plots.history.movers import movers
@@ -252,9 +252,9 @@ def test_which_nights_are_shown(quiet: History) -> None:
 
 
 def test_refusals_are_sentences(quiet: History) -> None:
-    with pytest.raises(PlotError, match=r"^--since soon: no date; give one such as"):
+    with pytest.raises(UserError, match=r"^--since soon: no date; give one such as"):
         since("soon")
-    with pytest.raises(PlotError, match="no night to show"):
+    with pytest.raises(UserError, match="no night to show"):
         history.shown([], None, None, print)
-    with pytest.raises(PlotError, match=r"its last night is of 2026-01-16, before --since"):
+    with pytest.raises(UserError, match=r"its last night is of 2026-01-16, before --since"):
         history.shown([quiet], since("2026-02-01"), None, print)

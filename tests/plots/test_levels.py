@@ -11,10 +11,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
+from bench.judge.frame import Run, load
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.base import measured_points, prediction_lines, style
-from plots.base.frame import Run, load
 from plots.base.plot_spec import Section
 from plots.figures import sweep
 from tests.plots.synthetic import H100, ceilings, row

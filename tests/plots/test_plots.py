@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
+from bench.judge.frame import Run, load
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
@@ -20,8 +21,8 @@ from kernels.stream.problem import Stream
 from plots.__main__ import SWEEPS, pages
 from plots.base import axes as scale
 from plots.base import style
-from plots.base.frame import Run, load, scaled
 from plots.base.plot_spec import Section, sections
+from plots.base.units import scaled
 from plots.figures import roofline, sweep
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, row, small
 

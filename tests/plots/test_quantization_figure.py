@@ -12,12 +12,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
+from bench.judge.frame import Run, load
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages
 from plots.base import style
-from plots.base.frame import Run, load
 from plots.base.plot_spec import Section, sections
 from plots.figures import quantization
 from tests.plots.synthetic import CPU, H100, NO_TIME, ceilings, quantized, row

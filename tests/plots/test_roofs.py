@@ -11,11 +11,11 @@ import pytest
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
+from bench.judge.frame import Run, load
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.base import style
-from plots.base.frame import Run, load
 from plots.base.measured_points import IMPORTED
 from plots.figures import roofline, roofs
 from tests.plots.synthetic import CPU, H100, ceilings, row

@@ -16,12 +16,12 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
+from bench.judge.frame import Run, load
 from bench.judge.score import scorecard, scores
 from bench.model.predict import LEVELS
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.base import style
-from plots.base.frame import Run, load
 from plots.figures import distribution, telemetry, transfer
 from plots.figures import scorecard as scored
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row

@@ -26,7 +26,7 @@ from bench.judge.comparability import Difference, Fact
 from bench.judge.comparison_side import bounds
 from bench.judge.flags import FLAGS
 from bench.judge.history.series import COMMIT, KEY, SEGMENT, UNSAID, Flags, Floats, History, Night
-from bench.model.ceilings import Ceilings, MixedCeilings, by_run, is_ceiling, is_probe, manner
+from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition, is_ceiling, is_probe
 from bench.model.ceilings import rows as ceiling_rows
 from bench.store import parquet
 
@@ -184,9 +184,9 @@ def _describe(into: _Nights, path: Path, run_id: str, fresh: Sequence[_Key]) -> 
         roofs = by_run(ceiling_rows(frame))
     except MixedCeilings:  # a driver changed under a run that was resumed
         roofs = {}
-    manners = [manner(*how) for how in zip(frame["cache"], frame["threads_asked"], strict=True)]
+    conditions = [condition(*how) for how in zip(frame["cache"], frame["threads_asked"], strict=True)]
     bound: dict[int, str] = {}
-    for how, some in frame.groupby(manners, sort=False):
+    for how, some in frame.groupby(conditions, sort=False):
         ceilings = next((c for (_, _, one), c in roofs.items() if one == str(how)), Ceilings())
         bound |= zip(some.index, bounds(some, ceilings), strict=True)
     case = KEY[:6]

@@ -11,7 +11,7 @@ ceiling is missing. Derived columns:
     of_roof                                          predicted_s / median_s
     imported  calibrating                            another's number; used to calibrate, so never scored
     intensity                                        flop / byte
-    manner                                           which ceilings it is held against: cold, warm, ...
+    condition                                           which ceilings it is held against: cold, warm, ...
     scored                                           whether predictions are held against it
     flags  suspect                                   names, and whether one of them casts doubt on its time
 """
@@ -27,17 +27,14 @@ import numpy as np
 import pandas as pd
 
 from bench.device.datasheet import Datasheet
+from bench.errors import UserError
 from bench.judge.flags import DOUBTFUL, flags
 from bench.model.calibrated_runs import Known, known
-from bench.model.ceilings import Ceilings, by_run, manner
+from bench.model.ceilings import Ceilings, by_run, condition
 from bench.model.ceilings import rows as ceiling_rows
 from bench.model.predict import completed, structured, with_peaks
 from bench.model.roofline import calibrated_columns, datasheet_s, traffic
 from bench.store import parquet, schema
-
-
-class PlotError(ValueError):
-    """A result that cannot be drawn, worded for the person who named it."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +46,13 @@ class Run:
     rows: pd.DataFrame
     """Every row, measured or not, with the derived columns."""
     ceilings: Mapping[str, Ceilings]
-    """Manner of measuring (`bench.model.ceilings.manner`) -> ceilings."""
+    """Condition of measuring (`bench.model.ceilings.condition`) -> ceilings."""
     datasheet: Datasheet | None
     lent: Known | None = None
     """Another run of the same device, whose ceilings and calibration stand in for those that it lacks."""
 
     def roof(self, how: str) -> Ceilings:
-        """What rows of this manner are held against.
+        """What rows of this condition are held against.
 
         Warm rows of a run that measured no warm ceilings are held against the cold ones, which they
         may well beat. Those lent to the run, and else empty ceilings, if there are none.
@@ -80,7 +77,7 @@ def load(
 
     `datasheet_of` gives the datasheet of a device by its name; `left_out` is told of files that cannot be
     read (see parquet.read). A run without ceilings of its own borrows those of a run of the same device
-    in the files `lenders`: asked for, never by itself. StoreError or PlotError, one sentence, if none can be
+    in the files `lenders`: asked for, never by itself. StoreError or UserError, one sentence, if none can be
     or no row has a time.
     """
     paths = list(paths)
@@ -88,19 +85,19 @@ def load(
     try:
         frame = parquet.read(paths, left_out)
     except TypeError as error:
-        raise PlotError(f"{named}: columns of one name hold different types; draw them apart") from error
+        raise UserError(f"{named}: columns of one name hold different types; draw them apart") from error
     missing = [name for name in schema.FIELDS if name not in frame.columns]
     if missing:
-        raise PlotError(f"{named}: lacks the column {missing[0]}; not a result of this suite")
+        raise UserError(f"{named}: lacks the column {missing[0]}; not a result of this suite")
     timed = (frame["status"] == "ok") & (frame["median_s"] > 0)
     if not timed.any():
         why = frame["status"].value_counts().to_dict()
         said = ", ".join(f"{n} {status}" for status, n in why.items()) or "no rows"
-        raise PlotError(f"{named}: no row has a time, so there is nothing to draw ({said})")
+        raise UserError(f"{named}: no row has a time, so there is nothing to draw ({said})")
     frame["threads_asked"] = frame["threads_asked"].fillna("all")  # older files knew no other
     # A wrong result has no time, whatever a file may hold.
     frame.loc[~timed, ["median_s", "low_s", "high_s"]] = np.nan
-    frame["manner"] = [manner(*one) for one in zip(frame["cache"], frame["threads_asked"], strict=True)]
+    frame["condition"] = [condition(*one) for one in zip(frame["cache"], frame["threads_asked"], strict=True)]
     ceilings = by_run(ceiling_rows(frame))
     found = known(parquet.read(lenders), datasheet_of) if lenders else ()
     # A run that is lent measured one data type perhaps; its datasheet scales that to the others.
@@ -111,7 +108,7 @@ def load(
     runs = []
     for (device, run_id), some in frame.groupby(["device", "run_id"], sort=True):
         roofs = {
-            how: completed(c, some[some["manner"] == how])
+            how: completed(c, some[some["condition"] == how])
             for (d, r, how), c in ceilings.items()
             if (d, r) == (device, run_id)
         }
@@ -150,8 +147,8 @@ def _derive(run: Run) -> None:
     again = rows["byte_again"].astype(float).fillna(0.0)
     written = rows["moved_written"].astype(float).fillna(rows["byte_written"])
     moved, share = traffic(rows["byte_moved"], again, written, rows["cache_byte"])
-    for how in rows["manner"].unique():
-        here = rows["manner"] == how
+    for how in rows["condition"].unique():
+        here = rows["condition"] == how
         some, at = rows[here], here.to_numpy()
         columns = (some["flop"], moved[at], share[at], some["arithmetic"], some["dtype"])
         seconds, limiters = calibrated_columns(*columns, run.roof(str(how)))
@@ -168,7 +165,7 @@ def _derive(run: Run) -> None:
     rows["datasheet_per_s"] = counts / rows["datasheet_s"]
     rows["of_roof"] = rows["predicted_s"] / rows["median_s"]
 
-    raised = [flags(one, run.roof(one.manner)) for one in rows.itertuples(index=False)]  # type: ignore[arg-type]
+    raised = [flags(one, run.roof(one.condition)) for one in rows.itertuples(index=False)]  # type: ignore[arg-type]
     rows["flags"] = pd.Series([" ".join(names) for names in raised], index=rows.index, dtype=str)
     # A row without a time is no point, whatever its result was.
     doubted = np.array([not DOUBTFUL.isdisjoint(names) for names in raised], dtype=bool)
@@ -176,22 +173,3 @@ def _derive(run: Run) -> None:
     # Being quicker than a prediction casts doubt on one of the two, and must not spare the prediction.
     blamed = np.array([not (DOUBTFUL - {"above_roof"}).isdisjoint(names) for names in raised], dtype=bool)
     rows["scored"] = rows["median_s"].notna() & ~blamed & ~rows["calibrating"]
-
-
-def scaled(values: pd.Series, unit: str) -> tuple[float, str]:
-    """The number to multiply these SI values by, and the unit for people, so that most read well.
-
-    `unit` is `s`, `flop/s` or `byte/s`. Times span decades and go by their median, rates by the largest.
-    """
-    typical = float(values.median() if unit == "s" else values.max()) if values.notna().any() else 0.0
-    for least, factor, name in _UNITS[unit]:
-        if typical >= least:
-            return factor, name
-    raise AssertionError(f"{typical} {unit} is negative")
-
-
-_UNITS: Mapping[str, Sequence[tuple[float, float, str]]] = {
-    "s": ((2.0, 1.0, "s"), (2e-3, 1e3, "ms"), (2e-6, 1e6, "µs"), (2e-9, 1e9, "ns"), (0.0, 1e12, "ps")),
-    "flop/s": ((2e12, 1e-12, "TFLOP/s"), (1e9, 1e-9, "GFLOP/s"), (0.0, 1e-6, "MFLOP/s")),
-    "byte/s": ((1e9, 1e-9, "GB/s"), (0.0, 1e-6, "MB/s")),
-}
