@@ -139,7 +139,7 @@ def ceilings(
 ) -> None:
     """What the probes of each run measured, with intervals, and the calibrations that a GPU's make."""
     from bench.cli.ceilings import ceilings_lines
-    from bench.store.parquet import read
+    from bench.judge.frame import read
     from bench.store.schema import StoreError
 
     try:
@@ -155,7 +155,7 @@ def efficiency(
 ) -> None:
     """Of memory-bound operators: the share of a copy's bandwidth, and ours against the best library."""
     from bench.cli.run_summary import efficiency_table
-    from bench.store.parquet import read
+    from bench.judge.frame import read
     from bench.store.schema import StoreError
 
     try:
@@ -171,7 +171,7 @@ def duel(
 ) -> None:
     """Of GEMM: ours against cuBLAS, case by case, summed up by regions of shapes beside their goals."""
     from bench.cli.run_summary import duel_table
-    from bench.store.parquet import read
+    from bench.judge.frame import read
     from bench.store.schema import StoreError
 
     try:
@@ -300,7 +300,7 @@ def compare(
     """
     from bench.cli.compare import comparison_lines
     from bench.judge.compare import compare as compared
-    from bench.store.parquet import read
+    from bench.judge.frame import read
     from bench.store.schema import StoreError
 
     try:

@@ -17,13 +17,13 @@ import numpy as np
 
 from bench.cli.run_summary import seconds_text
 from bench.device.datasheet import Datasheet, DeviceError, datasheets, find_datasheet
-from bench.model.calibrated_runs import Known, known, nearest, transfers
+from bench.judge.frame import known_runs, read
+from bench.model.calibrated_runs import Known, nearest, transfers
 from bench.model.ceilings import condition
 from bench.model.predict import structured, with_peaks
 from bench.model.roofline import calibrated_columns, datasheet_s, traffic
 from bench.model.scale_to_device import transferred, transferred_ceilings
 from bench.spec import parameters_text
-from bench.store.parquet import read
 from bench.store.schema import StoreError
 from bench.sweep.load import Case, Loaded
 
@@ -97,7 +97,7 @@ def _plain(name: str) -> str:
 
 def basis(wanted: Datasheet, results: Sequence[Path], left_out: Callable[[str], object]) -> Basis:
     """What to predict from, of these results. StoreError if no GPU among them calibrates anything."""
-    runs = list(known(read(results, left_out), find_datasheet))
+    runs = list(known_runs(read(results, left_out), find_datasheet))
     of = nearest(runs, wanted)
     if of is None:
         named = ", ".join(map(str, results))

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -17,16 +16,11 @@ from rich.table import Table
 
 from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
-from bench.judge.flags import flags
-from bench.model.ceilings import Ceilings, by_run, condition, is_ceiling
-from bench.model.ceilings import rows as ceiling_rows
+from bench.judge.frame import Run, runs
+from bench.model.ceilings import condition, is_ceiling
 from bench.model.roofline import calibrated, of_roof, row_traffic
 from bench.spec import Problem
-from bench.store.parquet import own
 from bench.store.schema import Measurement
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 DRIFTED = 0.02
@@ -86,7 +80,7 @@ def progress_line(number: int, total: int, row: Measurement, problem: Problem, l
 
 def table(rows: Sequence[Measurement], problems: Sequence[Problem]) -> str:
     """Every measured case: median, interval, visits, rate, share of the calibrated roof, limiter, flags."""
-    roofs = _ceilings(rows)
+    run_of = {(run.device, run.run_id): run for run in runs(rows)}
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     shown.add_column("case", no_wrap=True)
     for name in ("median", "95 %", "visits", "rate", "of roof"):
@@ -100,25 +94,21 @@ def table(rows: Sequence[Measurement], problems: Sequence[Problem]) -> str:
         if row.sweep != sweep:
             shown.add_row(f"[bold]{row.sweep}[/bold]")
             sweep = row.sweep
-        shown.add_row(*_cells(row, problem, roofs.get(condition(row.cache, row.threads_asked), Ceilings())))
+        shown.add_row(*_cells(row, problem, run_of[row.device, row.run_id]))
     if not shown.row_count:
         return ""
     return "\n".join(lines_of(shown))
 
 
-def efficiency_table(frame: pd.DataFrame) -> Iterator[str]:
+def efficiency_table(given: Sequence[Run]) -> Iterator[str]:
     """For each device and run: every implementation of every memory-bound operator, by region.
 
     Imported rows are left out. ValueError if a run has no copy to be held against.
     """
-    frame = _measured(frame)
-    roofs = by_run(ceiling_rows(frame))
-    for (device, run_id), some in frame.groupby(["device", "run_id"], sort=True):
-        ceilings = roofs.get((str(device), str(run_id), "cold"), Ceilings())
-        rows = cast("Iterator[Measurement]", some.itertuples(index=False, name="Row"))
-        found = list(efficiencies(rows, ceilings))
-        cache = some["cache_byte"].iloc[0] / 2**20
-        yield f"{device} {run_id}: regions by the bytes of a launch, last-level cache {cache:.4g} MiB"
+    for run in _measured(given):
+        found = list(efficiencies(run))
+        cache = run.rows[0].cache_byte / 2**20
+        yield f"{run.device} {run.run_id}: regions by the bytes of a launch, last-level cache {cache:.4g} MiB"
         if not found:
             yield "no memory-bound operator has a time in this run"
             continue
@@ -136,37 +126,37 @@ def efficiency_table(frame: pd.DataFrame) -> Iterator[str]:
         yield from lines_of(shown)
 
 
-def duel_table(frame: pd.DataFrame) -> Iterator[str]:
+def duel_table(given: Sequence[Run]) -> Iterator[str]:
     """For each device, run and cache: ours against the library's GEMM, by region, and the worst cases.
 
     Imported rows are left out. ValueError if no run has a case that both timed.
     """
-    frame = _measured(frame)
-    roofs = by_run(ceiling_rows(frame))
     any_pair = False
-    for (device, run_id, cache), some in frame.groupby(["device", "run_id", "cache"], sort=True):
-        rows = cast("Iterator[Measurement]", some.itertuples(index=False, name="Row"))
-        ceilings = roofs.get((str(device), str(run_id), str(cache)), Ceilings())
-        found, doubtful = duels(rows, ceilings)
-        if not found and not doubtful:
-            continue
-        any_pair = True
-        yield f"{device} {run_id}, {cache} cache: seconds of the library / seconds of ours, above 1 is ahead"
-        if doubtful:
-            yield f"{doubtful} pairs are not compared: a flag casts doubt on one of the two"
-        by_region = list(standings(found))
-        if by_region:
-            yield from _duel_lines(by_region, str(some["device_name"].iloc[0]))
+    for run in _measured(given):
+        for cache in run.caches:
+            found, doubtful = duels(run, cache)
+            if not found and not doubtful:
+                continue
+            any_pair = True
+            yield (
+                f"{run.device} {run.run_id}, {cache} cache: "
+                "seconds of the library / seconds of ours, above 1 is ahead"
+            )
+            if doubtful:
+                yield f"{doubtful} pairs are not compared: a flag casts doubt on one of the two"
+            by_region = list(standings(found))
+            if by_region:
+                yield from _duel_lines(by_region, run.device_name)
     if not any_pair:
         raise ValueError(
             "no GEMM was timed by both triton and a cuBLAS in one run, so there is nothing to compare"
         )
 
 
-def _measured(frame: pd.DataFrame) -> pd.DataFrame:
+def _measured(given: Sequence[Run]) -> list[Run]:
     """Without what was imported: other people's times are not held against ours unasked."""
-    ours = own(frame)
-    if len(frame) and not len(ours):
+    ours = [run for run in given if not run.imported]
+    if given and not ours:
         raise ValueError("all rows given are imported, so none of them can be held against ours")
     return ours
 
@@ -227,17 +217,11 @@ def _condition(row: Measurement) -> str:
     return f" {how.removeprefix('cold, ')}" if how != "cold" else ""
 
 
-def _ceilings(rows: Sequence[Measurement]) -> dict[str, Ceilings]:
-    """Condition of measuring -> ceilings; without warm ones, warm rows are held against the cold."""
-    found = {how: ceilings for (_, _, how), ceilings in by_run(rows).items()}
-    return {"warm": found.get("cold", Ceilings())} | found
-
-
-def _cells(row: Measurement, problem: Problem, ceilings: Ceilings) -> list[str]:
+def _cells(row: Measurement, problem: Problem, run: Run) -> list[str]:
     name = f"  {row.implementation} {problem}{_condition(row)}"
     if row.status != "ok" or row.median_s is None:
         return [name, row.status, "", "", "", "", "", row.reason]
-    roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
+    roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, run.roof_of(row))
     reached = of_roof(row.median_s, roof.seconds if roof else None)
     return [
         name,
@@ -247,7 +231,7 @@ def _cells(row: Measurement, problem: Problem, ceilings: Ceilings) -> list[str]:
         rate_text(row),
         f"{100 * reached:.0f} %" if reached else "",
         roof.limiter if roof else "",
-        " ".join(flags(row, ceilings)),
+        " ".join(run.flags_of(row)),
     ]
 
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,6 @@ from bench.model.quantization import forced_tile
 from bench.store.schema import StoreError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from bench.store.schema import Measurement
 
 
@@ -198,7 +196,7 @@ def is_ceiling(sweep: str) -> bool:
 def condition(cache: str, threads_asked: object = None) -> str:
     """How rows are measured that may be held against each other: `cold`, `warm`, `cold, one thread`.
 
-    `threads_asked` is a row's column: null (None, NaN) in older files, where all cores computed.
+    `threads_asked` is a row's column: None in older files, where all cores computed.
     """
     return f"{cache}, one thread" if threads_asked == "one" else cache
 
@@ -231,22 +229,13 @@ def by_run(rows: Iterable[Measurement]) -> dict[tuple[str, str, str], Ceilings]:
     return read
 
 
-def rows(frame: pd.DataFrame) -> Iterator[Measurement]:
-    """The ceiling rows of a DataFrame from `bench.store.parquet.read`, with the attributes of a Measurement.
-
-    A time that is missing is NaN there instead of None; everything here takes both.
-    """
-    ceiling = frame["sweep"].map(is_ceiling).astype(bool)
-    return cast("Iterator[Measurement]", frame[ceiling].itertuples(index=False, name="Row"))
-
-
 def _refuse_mixed(ceilings: Iterable[Measurement]) -> None:
     """MixedCeilings if rows of one run were measured on different units or in different states."""
     seen: dict[tuple[str, str, str], object] = {}
     for row in ceilings:
         for name in _SAME:
             value = getattr(row, name)
-            if value is None or value != value:  # null, in a row or in a DataFrame: not known
+            if value is None:  # not known
                 continue
             before = seen.setdefault((row.device, row.run_id, name), value)
             if before != value:
@@ -369,8 +358,8 @@ def _quickest_s(row: Measurement) -> float:
     A roof is what a device was seen to keep up, and clocks move: on the machine this was written on, wide
     vector instructions run at two speeds 9 % apart, for seconds each. The median may miss the faster.
     """
-    samples = np.asarray([] if _absent(row.samples_s) else row.samples_s, dtype=np.float64)
-    lengths = [len(samples)] if _absent(row.visit_samples) else row.visit_samples
+    samples = np.asarray(row.samples_s or [], dtype=np.float64)
+    lengths = row.visit_samples or [len(samples)]
     ends = np.cumsum(np.asarray(lengths, dtype=np.int64))[:-1]
     parts = [
         float(np.median(part))
@@ -379,11 +368,6 @@ def _quickest_s(row: Measurement) -> float:
         for part in np.array_split(visit, _PARTS)
     ]
     return min(parts, default=_seconds(row.median_s))
-
-
-def _absent(values: object) -> bool:
-    """Whether a list column is null: None in a row, NaN in a DataFrame."""
-    return values is None or isinstance(values, float)
 
 
 def _is_time(seconds: float | None) -> bool:

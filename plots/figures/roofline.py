@@ -35,7 +35,7 @@ _WIDTH_IN, _HEIGHT_IN = 7.2, 4.6
 
 def draw(run: Run) -> Iterator[tuple[str, Page]]:
     """(dtype, or dtype-warm where both caches were measured, and the like) -> page, for each with a point."""
-    points = run.rows[run.rows["flop_per_s"].notna() & run.rows["intensity"].notna()]
+    points = run.frame[run.frame["flop_per_s"].notna() & run.frame["intensity"].notna()]
     several = points["condition"].nunique() > 1
     for (dtype, how), some in points.groupby(["dtype", "condition"], sort=True):
         name = f"{dtype}-{how}" if several and how != "cold" else str(dtype)

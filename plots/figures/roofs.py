@@ -153,7 +153,7 @@ def handles(run: Run, roofs: list[Roof], how: str) -> list[Artist]:
     found: list[Artist] = []
     kinds = {roof.kind for roof in roofs}
     if "measured" in kinds:
-        whose = "roof of the imported rows" if run.rows["imported"].all() else "measured roof"
+        whose = "roof of the imported rows" if run.frame["imported"].all() else "measured roof"
         found.append(Line2D([], [], label=whose, **_LOOK["measured"]))
     if len(run.roof(how).bandwidth_byte_per_s) > 1:
         found.append(Patch(color=_BAND, label="read to write bandwidth"))

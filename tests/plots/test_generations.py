@@ -34,7 +34,7 @@ PROBLEMS = [Gemm(m=m, n=n, k=4160, dtype="float16") for m, n in itertools.produc
 def loaded(folder: Path, rows: list[Measurement]) -> Run:
     (run,) = load([write(folder / f"{rows[0].device}.parquet", rows)], find_datasheet)
     # Of rows in doubt: tests/bench/test_speedup.py.
-    run.rows["suspect"], run.rows["scored"] = False, ~run.rows["calibrating"]
+    run.frame["suspect"], run.frame["scored"] = False, ~run.frame["calibrating"]
     return run
 
 
@@ -47,7 +47,7 @@ def measured(machine: Machine, problems: list[Gemm] = PROBLEMS, **facts: Any) ->
 
 
 def found_of(runs: list[Run], base: str) -> tuple[speedups.Compared | None, list[str]]:
-    rows = pd.concat([run.rows for run in runs], ignore_index=True)
+    rows = pd.concat([run.frame for run in runs], ignore_index=True)
     return speedups.compare(rows, base, {run.device: run.datasheet for run in runs})
 
 
@@ -94,7 +94,7 @@ def panel(figure: Figure, title: str) -> Axes:
 def ratios(runs: list[Run], size: str) -> dict[float, float]:
     """parameters -> speed-up of the 16-bit problems of this size."""
     before, after = (
-        run.rows[(run.rows["operator"] == "gemm") & (run.rows["dtype"] == "float16")] for run in runs
+        run.frame[(run.frame["operator"] == "gemm") & (run.frame["dtype"] == "float16")] for run in runs
     )
     before = before[(problem_sizes.sizes(before) == size) & (before["implementation"] == "cublas")]
     both = before.merge(after[after["implementation"] == "cublas"], on="parameters")

@@ -90,7 +90,7 @@ def test_derived_columns_by_hand(tmp_path: Path) -> None:
 
 def test_predictions_come_from_the_same_run(tmp_path: Path) -> None:
     run = loaded(tmp_path, small())
-    gemm = run.rows[run.rows["sweep"] == "gemm/some"].iloc[-1]
+    gemm = run.frame[run.frame["sweep"] == "gemm/some"].iloc[-1]
     roof = run.roof("cold")
     assert roof.launch_s is not None
     assert gemm["predicted_s"] == pytest.approx(roof.launch_s + gemm["flop"] / roof.peak("matrix", "float32"))
@@ -111,7 +111,7 @@ def test_a_wrong_row_is_not_drawn_even_with_a_time(tmp_path: Path) -> None:
 def test_every_measured_row_is_a_point(which: str, request: pytest.FixtureRequest) -> None:
     run: Run = request.getfixturevalue(which)
     drawn: dict[str, Figure] = request.getfixturevalue(f"{which}_figures")
-    timed = run.rows[run.rows["median_s"].notna()]
+    timed = run.frame[run.frame["median_s"].notna()]
     roofs = [figure for stem, figure in drawn.items() if stem.startswith("roofline")]
     assert sum(count(figure, "_measured") for figure in roofs) == int((timed["flop"] > 0).sum())
     for path in set(timed["sweep"]) - {"ceilings/launch"}:
