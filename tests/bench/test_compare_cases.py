@@ -300,3 +300,21 @@ def test_the_mean_of_an_operator(chance: np.random.Generator) -> None:
     assert only is not None
     assert linear.effect.ratio == pytest.approx(only.ratio)
     assert math.log(linear.effect.high / linear.effect.low) == pytest.approx(math.log(only.high / only.low))
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.01003, "SLOWER"), (0.00997, "SAME")])
+def test_the_least_effect_is_a_share_of_the_smaller_median(
+    chance: np.random.Generator, share: float, verdict: str
+) -> None:
+    """1 % is a share, not a natural logarithm: that of 1.01003 is 0.00998."""
+    quiet = timed(chance)
+    assert quiet.samples_s is not None
+    quick = replace(quiet, median_s=1e-3, low_s=1e-3 * (1 - 1e-7), high_s=1e-3 * (1 + 1e-7))
+    quick = replace(quick, samples_s=[1e-3 * (1 + 1e-7 * math.sin(i)) for i in range(len(quiet.samples_s))])
+    assert quick.samples_s is not None and quick.median_s is not None
+    scaled: dict[str, Any] = {"samples_s": [(1 + share) * sample_s for sample_s in quick.samples_s]}
+    for name in ("median_s", "low_s", "high_s"):
+        scaled[name] = (1 + share) * getattr(quick, name)
+    slow = replace(quick, **scaled)
+    assert judged(quick, slow).verdict == verdict
+    assert judged(slow, quick).verdict == verdict.replace("SLOWER", "FASTER")

@@ -95,9 +95,6 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
         if table["source"].null_count < len(table):
             left_out(f"{path}: imported timings have no nights")
             table = table.filter(pc.is_null(table["source"]))
-        for name, fill in UNSAID.items():
-            place = table.schema.get_field_index(name)
-            table = table.set_column(place, name, pc.fill_null(table[name], fill))
         for run_id in pc.unique(table["run_id"]).to_pylist():
             run = table.filter(pc.equal(table["run_id"], run_id))
             rest = path.stem.partition(REST)[1] + path.stem.partition(REST)[2]
@@ -125,7 +122,7 @@ def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> No
     into = found.setdefault((first["device"], unit), new)
     median_s = run["median_s"].to_numpy()
     timed = run.filter(np.asarray(pc.equal(run["status"], "ok")) & (median_s > 0) & np.isfinite(median_s))
-    keys = list(zip(*(timed[name].to_pylist() for name in KEY), strict=True))
+    keys = list(zip(*(_said(timed, name) for name in KEY), strict=True))
     if len(set(keys)) < len(keys):  # an older file's second visit to a ceiling is a row of its own
         once: dict[_Key, int] = {}
         for at, key in enumerate(keys):
@@ -147,6 +144,13 @@ def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> No
     )
     into.hosts.append(first["device_id"])
     into.nights.append(_night(run, timed))
+
+
+def _said(rows: pa.Table, name: str) -> list[Any]:
+    """A column of KEY, with what older files mean where they say nothing."""
+    column = rows[name]
+    said: list[Any] = (pc.fill_null(column, UNSAID[name]) if name in UNSAID else column).to_pylist()
+    return said
 
 
 def _describe(into: _Nights, path: Path, run_id: str, fresh: Sequence[_Key]) -> None:
