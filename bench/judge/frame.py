@@ -182,16 +182,16 @@ def load(
     has a time.
     """
     paths = list(paths)
-    found = read(paths, left_out)
-    if not any(run.measured for run in found):
-        statuses = Counter(row.status for run in found for row in run.rows)
+    given = read(paths, left_out)
+    if not any(run.measured for run in given):
+        statuses = Counter(row.status for run in given for row in run.rows)
         counts = ", ".join(f"{n} {status}" for status, n in statuses.most_common()) or "no rows"
         named = ", ".join(map(str, paths))
         raise UserError(f"{named}: no row has a time, so there is nothing to draw ({counts})")
     # A run that is lent measured one data type perhaps; its datasheet scales that to the others.
     lent = {
-        one.device_name: replace(one, ceilings=with_peaks(one.ceilings, one.calibrations[-1]))
-        for one in (known_runs(read(lenders), datasheet_of) if lenders else ())
+        lender.device_name: replace(lender, ceilings=with_peaks(lender.ceilings, lender.calibrations[-1]))
+        for lender in (known_runs(read(lenders), datasheet_of) if lenders else ())
     }
     return [
         replace(
@@ -199,13 +199,15 @@ def load(
             datasheet=datasheet_of(run.device_name),
             lent=None if run.measured_ceilings else lent.get(run.device_name),
         )
-        for run in found
+        for run in given
     ]
 
 
-def known_runs(found: Iterable[Run], datasheet_of: Callable[[str], Datasheet | None]) -> Iterator[Known]:
-    """Every GPU run that has a datasheet and the ceilings of a matrix product, in order."""
-    for run in found:
+def known_runs(
+    measured_runs: Iterable[Run], datasheet_of: Callable[[str], Datasheet | None]
+) -> Iterator[Known]:
+    """Every GPU run, under each condition, that has a datasheet and the ceilings of a matrix product."""
+    for run in measured_runs:
         if run.rows[0].device_kind == "cuda":
             for of, ceilings in sorted(run.ceilings.items()):
                 here = run.columns[run.columns["condition"] == of]

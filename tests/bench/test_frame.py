@@ -12,7 +12,7 @@ from bench.judge.frame import load, read, runs
 from bench.judge.score import scorecard
 from bench.model.ceilings import Ceilings, MixedCeilings
 from bench.store.parquet import write
-from bench.store.schema import Measurement
+from bench.store.schema import FIELDS, Measurement
 from kernels.gemm.problem import Gemm
 from tests.plots.synthetic import H100, NO_TIME, ceilings, row
 
@@ -83,4 +83,5 @@ def test_a_row_without_a_good_result_has_no_time_in_any_column(tmp_path: Path) -
     assert run.measured == 1
     times = ["median_s", "low_s", "high_s", "rate_per_s", "flop_per_s", "of_roof"]
     assert run.frame[times][1:].isna().all(axis=None)
+    assert set(FIELDS) < set(run.frame.columns), "a column is declared once, in bench/store/schema.py"
     assert run.frame["flags"].tolist()[1] == "wrong" and not run.frame["suspect"].any()

@@ -25,7 +25,7 @@ from bench.store import parquet
 from bench.store.journal import unfinished
 from bench.store.schema import Measurement
 from tests.bench.comparable import clean, judged, run, runs_of, timed
-from tests.bench.rows import stored
+from tests.bench.rows import read_frame, stored
 
 PUBLIC = Path(__file__).parents[2] / "results" / "reference" / "public"
 
@@ -150,10 +150,10 @@ def test_reports_leave_them_out(chance: np.random.Generator) -> None:
 def test_an_older_file_is_ours(chance: np.random.Generator, tmp_path: Path) -> None:
     rows = [timed(chance, case=case) for case in range(3)]
     parquet.write(tmp_path / "a.parquet", [*rows[:2], foreign(rows[2])])
-    found = parquet.read([tmp_path])
+    found = read_frame([tmp_path])
     assert found["source"].isna().tolist() == [True, True, False]
     for path in (PUBLIC.parent / "cpu-intel-xeon-2-core").glob("*.parquet"):
-        assert parquet.read([path])["source"].isna().all()
+        assert read_frame([path])["source"].isna().all()
 
 
 # ---- the committed sample
@@ -166,7 +166,7 @@ DEVICES = {
 
 @pytest.fixture(scope="module")
 def sample() -> pd.DataFrame:
-    return parquet.read([PUBLIC])
+    return read_frame([PUBLIC])
 
 
 def test_the_sample_holds_each_gpu(sample: pd.DataFrame) -> None:

@@ -21,9 +21,9 @@ from bench.model import tile_wave
 from bench.model.predict import products
 from bench.model.tile_wave import Machine
 from bench.runner.session import RESULTS
-from bench.store import parquet
 from bench.sweep.load import SWEEPS, load_all
 from tests.bench.machines import bfloat16
+from tests.bench.rows import read_frame
 
 REFERENCE = RESULTS / "reference"
 FILE = REFERENCE / "published" / "nvidia_a100_tile_quantization.csv"
@@ -61,7 +61,7 @@ def figure(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     folder = tmp_path_factory.mktemp("results")
     (device,), remarks = imported(FILE, folder, kernels.names(), kernels.problem)
     assert not remarks and device.save()
-    return parquet.read([folder])
+    return read_frame([folder])
 
 
 @pytest.fixture(scope="module")
