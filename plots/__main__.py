@@ -24,10 +24,9 @@ from bench.cli.score import score_lines
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.judge import score as judge
+from bench.judge.frame import Run, load, read
 from bench.judge.history.load import histories
-from bench.store import parquet
 from plots.base import style
-from plots.base.frame import Run, load
 from plots.base.page import Page
 from plots.base.plot_spec import sections
 from plots.base.saving import save_all
@@ -150,7 +149,7 @@ def score(
     geometric mean of predicted / measured.
     """
     runs = _load(results, lenders)
-    card = judge.scorecard(pd.concat([run.rows for run in runs], ignore_index=True))
+    card = judge.scorecard(pd.concat([run.frame for run in runs], ignore_index=True))
     for line in score_lines(card, most):
         typer.echo(line)
     if to is not None:
@@ -225,7 +224,7 @@ def _first(results: Sequence[Path], devices: Sequence[str]) -> str:
     if len(set(devices)) > 1:
         for path in results:
             try:
-                return str(next(one for one in parquet.read([path])["device"] if one in devices))
+                return next(run.device for run in read([path]) if run.device in devices)
             except (UserError, StopIteration):
                 continue  # left out already, or of a run without a time
     return devices[0]
@@ -241,12 +240,12 @@ def pages(run: Run, sweeps: Path) -> Iterator[tuple[str, Page]]:
     """(path without ending, page) of every figure: the run as a whole, the duels, then the sweeps by name."""
     for name, page in roofline.draw(run):
         yield f"roofline-{name}", page
-    yield from scorecard.draw(run.rows)
-    yield from distribution.draw(run.rows)
+    yield from scorecard.draw(run.frame)
+    yield from distribution.draw(run.frame)
     yield from telemetry.draw(run)
     for name, page in duel.draw(run):
         yield f"duel-{name}", page
-    once = run.rows[run.rows["visit"] == 0]
+    once = run.frame[run.frame["visit"] == 0]
     for path, rows in once.groupby("sweep", sort=True):
         wanted = sections(rows, str(path), sweeps)
         for i, section in enumerate(wanted):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.store import parquet
 from bench.store.journal import recover
+from tests.bench.rows import read_frame
 
 pytestmark = pytest.mark.alone
 
@@ -138,7 +138,7 @@ def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: 
         and "figures: python -m plots" in done.stdout
     )
     (path,) = results.rglob("*.parquet")
-    frame = parquet.read([path]).set_index("parameters")
+    frame = read_frame([path]).set_index("parameters")
     saved = json.loads(report.read_text())
     assert saved["machine_info"]["device"]["slug"] == frame["device"].iloc[0]
     assert len(saved["benchmarks"]) == 4
@@ -210,7 +210,7 @@ def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, tmp_path: P
     done = command("pytest", *words, "--bench-resume")
     assert done.returncode == 0 and f"going on with an unfinished run: {len(kept)} rows" in done.stdout
     (path,) = results.rglob("*.parquet")
-    frame = parquet.read([path])
+    frame = read_frame([path])
     assert len(frame) == 4 and frame["parameters"].is_unique and not list(results.rglob("*.journal"))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.store import parquet
+from tests.bench.rows import read_frame
 
 pytestmark = pytest.mark.alone
 
@@ -66,7 +66,7 @@ def test_each_device_has_its_own_rows_and_file(tmp_path: Path) -> None:
     assert "cuda:0/" in done.stdout and "cuda:1/" in done.stdout
     paths = sorted((tmp_path / "r").rglob("*.parquet"))
     assert [path.stem[-5:] for path in paths] == ["-gpu0", "-gpu1"]
-    frames = [parquet.read([path]) for path in paths]
+    frames = [read_frame([path]) for path in paths]
     assert [set(frame["device_id"]) for frame in frames] == [{"id0"}, {"id1"}]
     assert all(len(frame) == 4 and set(frame["status"]) == {"ok"} for frame in frames)
     # one after the other: the second device is first timed when the first has been timed last

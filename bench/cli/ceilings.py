@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import amount_text, seconds_text, share_text
-from bench.model.calibrated_runs import Known, known
+from bench.judge.frame import Run, known_runs
+from bench.model.calibrated_runs import Known
 from bench.model.calibration import Calibration, listed
-from bench.model.ceilings import by_run
-from bench.model.ceilings import rows as ceiling_rows
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
-def ceilings_lines(frame: pd.DataFrame) -> Iterator[str]:
-    """For each device, run and manner its ceilings with their 95 % intervals; then a GPU's calibrations.
+def ceilings_lines(runs: Sequence[Run]) -> Iterator[str]:
+    """For each device, run and condition its ceilings with their 95 % intervals; then a GPU's calibrations.
 
     UserError if no row is a ceiling.
     """
-    found = by_run(ceiling_rows(frame))
-    if not found:
+    if not any(run.measured_ceilings for run in runs):
         raise UserError("no row among these is a ceiling: sweeps/ceilings run with every measurement")
-    calibrated = {(one.rows["device"].iloc[0], one.run_id): one for one in known(frame, find_datasheet)}
-    for (device, run_id, how), ceilings in sorted(found.items()):
-        yield f"{device} {run_id}: {how}"
-        for one in ceilings.listed():
-            value, low, high = (_text(number, one.unit) for number in (one.value, one.low, one.high))
-            interval = f"{low} to {high}" if one.low < one.high else "no interval"
-            yield f"  {one.name:<40} {value:>14}   {interval}"
-        if (key := (device, run_id)) in calibrated and calibrated[key].ceilings.manner == how:
-            yield from _calibration_lines(calibrated[key])
+    for run in runs:
+        calibrated = {of.ceilings.condition: of for of in known_runs([run], find_datasheet)}
+        for condition, ceilings in sorted(run.measured_ceilings.items()):
+            yield f"{run.device} {run.run_id}: {condition}"
+            for one in ceilings.listed():
+                value, low, high = (_text(number, one.unit) for number in (one.value, one.low, one.high))
+                interval = f"{low} to {high}" if one.low < one.high else "no interval"
+                yield f"  {one.name:<40} {value:>14}   {interval}"
+            if condition in calibrated:
+                yield from _calibration_lines(calibrated[condition])
 
 
 def _calibration_lines(of: Known) -> Iterator[str]:

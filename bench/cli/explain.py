@@ -7,7 +7,7 @@ import json
 import shlex
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +16,13 @@ from bench.cli.run_summary import rate_text
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.errors import UserError
 from bench.format import amount_text, duration_text, half_text, seconds_text, share_text
-from bench.judge.flags import FLAGS, flags
+from bench.judge.flags import FLAGS
+from bench.judge.frame import read
 from bench.judge.history.series import CASE
-from bench.model.ceilings import Ceilings, by_run, manner
-from bench.model.predict import completed, structured
+from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, datasheet_s, of_roof, row_traffic
 from bench.spec import Problem
-from bench.store.parquet import read, read_rows, tables
+from bench.store.parquet import tables
 from bench.store.schema import Measurement
 
 CACHES = {
@@ -53,6 +53,7 @@ class Explained:
     """What bounds it on the third level; empty where that says nothing."""
     calibrates: bool
     """Whether predictions are made of this row, so that it is no test of them."""
+    flags: Sequence[str]
 
 
 def explanation(
@@ -76,7 +77,7 @@ def explanation(
     yield from _aligned(_predicted(explained))
     yield from ("", "What was measured")
     yield from _aligned(_measured(explained))
-    raised = set(flags(row, explained.ceilings))
+    raised = set(explained.flags)
     yield from ("", "What to be careful about" if raised else "No flag is raised.")
     yield from _aligned((flag.name, flag.means) for flag in FLAGS if flag.name in raised)
     yield from ("", "How to measure it again", f"  {command(row)}")
@@ -120,31 +121,19 @@ def _short(row: Any) -> str:
 
 def explain(name: str, path: Path) -> Explained:
     """The row of this name in a result file that holds one, with its ceilings and predictions."""
-    rows = read_rows(path)
-    place = next(index for index, row in enumerate(rows) if row_name(row) == name)
-    row = rows[place]
-    how = manner(row.cache, row.threads_asked)
-    frame = read([path])
-    frame["threads_asked"] = frame["threads_asked"].fillna("all")
-    frame["manner"] = [manner(*pair) for pair in zip(frame["cache"], frame["threads_asked"], strict=True)]
-    roofs = {
-        of: completed(ceilings, frame[frame["manner"] == of])
-        for (_, run_id, of), ceilings in by_run(rows).items()
-        if run_id == row.run_id
-    }
-
-    def roof(how: str) -> Ceilings:
-        return roofs.get(how) or roofs.get(how.replace("warm", "cold")) or Ceilings()
-
-    sheet = find_datasheet(row.device_name)
-    level = structured(frame, roof, sheet).iloc[place]
+    run, place = next(
+        (run, place) for run in read([path]) for place, row in enumerate(run.rows) if row_name(row) == name
+    )
+    run = replace(run, datasheet=find_datasheet(run.device_name))
+    row, derived = run.rows[place], run.frame.iloc[place]
     return Explained(
         row,
-        roof(how),
-        sheet,
-        float(level["structured_s"]),
-        str(level["structured_limiter"]),
-        bool(level["calibrating"]),
+        run.roof_of(row),
+        run.datasheet,
+        float(derived["structured_s"]),
+        str(derived["structured_limiter"]),
+        bool(derived["calibrating"]),
+        run.flags_of(row),
     )
 
 

@@ -18,13 +18,13 @@ import numpy as np
 from bench.device.datasheet import Datasheet, datasheets, find_datasheet
 from bench.errors import UserError
 from bench.format import seconds_text, share_text
-from bench.model.calibrated_runs import Known, known, nearest, transfers
-from bench.model.ceilings import manner
+from bench.judge.frame import known_runs, read
+from bench.model.calibrated_runs import Known, nearest, transfers
+from bench.model.ceilings import condition
 from bench.model.predict import structured, with_peaks
 from bench.model.roofline import calibrated_columns, datasheet_s, traffic
 from bench.model.scale_to_device import transferred, transferred_ceilings
 from bench.spec import parameters_text
-from bench.store.parquet import read
 from bench.sweep.load import Case, Loaded
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _plain(name: str) -> str:
 
 def basis(wanted: Datasheet, results: Sequence[Path], left_out: Callable[[str], object]) -> Basis:
     """What to predict from, of these results. UserError if no GPU among them calibrates anything."""
-    runs = list(known(read(results, left_out), find_datasheet))
+    runs = list(known_runs(read(results, left_out), find_datasheet))
     of = nearest(runs, wanted)
     if of is None:
         named = ", ".join(map(str, results))
@@ -132,7 +132,7 @@ def _facts(case: Case, on: Basis) -> dict[str, Any]:
         "sweep": case.sweep,
         "parameters": parameters_text(case.problem.parameters()),
         "cache": case.cache,
-        "manner": manner(case.cache, case.threads),
+        "condition": condition(case.cache, case.threads),
         "device_kind": "cuda",
         "device_name": on.wanted.name,
         "run_id": "",

@@ -25,7 +25,7 @@ def columns() -> None:
 def ceilings(results: Results) -> None:
     """What the probes of each run measured, with intervals, and the calibrations that a GPU's make."""
     from bench.cli.ceilings import ceilings_lines
-    from bench.store.parquet import read
+    from bench.judge.frame import read
 
     for line in ceilings_lines(read(results, left_out)):
         typer.echo(line)
@@ -34,7 +34,7 @@ def ceilings(results: Results) -> None:
 def efficiency(results: Results) -> None:
     """Of memory-bound operators: the share of a copy's bandwidth, and ours against the best library."""
     from bench.cli.run_summary import efficiency_table
-    from bench.store.parquet import read
+    from bench.judge.frame import read
 
     for line in efficiency_table(read(results, left_out)):
         typer.echo(line)
@@ -43,7 +43,7 @@ def efficiency(results: Results) -> None:
 def duel(results: Results) -> None:
     """Of GEMM: ours against cuBLAS, case by case, summed up by regions of shapes beside their goals."""
     from bench.cli.run_summary import duel_table
-    from bench.store.parquet import read
+    from bench.judge.frame import read
 
     for line in duel_table(read(results, left_out)):
         typer.echo(line)
@@ -67,7 +67,7 @@ def compare(
     """
     from bench.cli.compare import comparison_lines
     from bench.judge.compare import compare as compared
-    from bench.store.parquet import read
+    from bench.judge.frame import read
 
     comparison = compared(read([before], left_out), read([after], left_out), across or [])
     for line in comparison_lines(comparison, all_cases):

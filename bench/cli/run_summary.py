@@ -8,7 +8,6 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from bench.case_name import row_name
 from bench.cli.table import lines_of, table
@@ -16,15 +15,10 @@ from bench.errors import UserError
 from bench.format import amount_text, duration_text, half_text, memory_text, seconds_text, share_text
 from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
-from bench.judge.flags import flags
-from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
-from bench.model.ceilings import rows as ceiling_rows
+from bench.judge.frame import Run, runs
+from bench.model.ceilings import is_ceiling
 from bench.model.roofline import calibrated, of_roof, row_traffic
-from bench.store.parquet import own
 from bench.store.schema import Measurement
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DRIFTED = 0.02
 """Largest share by which a sentinel may move in a run."""
@@ -53,27 +47,23 @@ def progress_line(number: int, total: int, row: Measurement, left_s: float | Non
 
 def case_table(rows: Sequence[Measurement]) -> str:
     """Every measured case: median, interval, visits, rate, share of the calibrated roof, limiter, flags."""
-    roofs = _ceilings(rows)
+    run_of = {(run.device, run.run_id): run for run in runs(rows)}
     shown = table("case", ">median", ">95 %", ">visits", ">rate", ">of roof", "limiter", "flags")
     for row in rows:
         if row.status not in ("unsupported", "skipped"):
-            shown.add_row(*_cells(row, roofs.get(manner(row.cache, row.threads_asked), Ceilings())))
+            shown.add_row(*_cells(row, run_of[row.device, row.run_id]))
     return "\n".join(lines_of(shown))
 
 
-def efficiency_table(frame: pd.DataFrame) -> Iterator[str]:
+def efficiency_table(given: Sequence[Run]) -> Iterator[str]:
     """For each device and run: every implementation of every memory-bound operator, by region.
 
     Imported rows are left out. UserError if a run has no copy to be held against.
     """
-    frame = _measured(frame)
-    roofs = by_run(ceiling_rows(frame))
-    for (device, run_id), some in frame.groupby(["device", "run_id"], sort=True):
-        ceilings = roofs.get((str(device), str(run_id), "cold"), Ceilings())
-        rows = cast("Iterator[Measurement]", some.itertuples(index=False, name="Row"))
-        found = list(efficiencies(rows, ceilings))
-        cache = memory_text(some["cache_byte"].iloc[0])
-        yield f"{device} {run_id}: regions by the bytes of a launch, last-level cache {cache}"
+    for run in _measured(given):
+        found = list(efficiencies(run))
+        cache = memory_text(run.rows[0].cache_byte)
+        yield f"{run.device} {run.run_id}: regions by the bytes of a launch, last-level cache {cache}"
         if not found:
             yield "no memory-bound operator has a time in this run"
             continue
@@ -88,37 +78,37 @@ def efficiency_table(frame: pd.DataFrame) -> Iterator[str]:
         yield from lines_of(shown)
 
 
-def duel_table(frame: pd.DataFrame) -> Iterator[str]:
+def duel_table(given: Sequence[Run]) -> Iterator[str]:
     """For each device, run and cache: ours against the library's GEMM, by region, and the worst cases.
 
     Imported rows are left out. UserError if no run has a case that both timed.
     """
-    frame = _measured(frame)
-    roofs = by_run(ceiling_rows(frame))
     any_pair = False
-    for (device, run_id, cache), some in frame.groupby(["device", "run_id", "cache"], sort=True):
-        rows = cast("Iterator[Measurement]", some.itertuples(index=False, name="Row"))
-        ceilings = roofs.get((str(device), str(run_id), str(cache)), Ceilings())
-        found, doubtful = duels(rows, ceilings)
-        if not found and not doubtful:
-            continue
-        any_pair = True
-        yield f"{device} {run_id}, {cache} cache: seconds of the library / seconds of ours, above 1 is ahead"
-        if doubtful:
-            yield f"{doubtful} pairs are not compared: a flag casts doubt on one of the two"
-        by_region = list(standings(found))
-        if by_region:
-            yield from _duel_lines(by_region, str(some["device_name"].iloc[0]))
+    for run in _measured(given):
+        for cache in run.caches:
+            found, doubtful = duels(run, cache)
+            if not found and not doubtful:
+                continue
+            any_pair = True
+            yield (
+                f"{run.device} {run.run_id}, {cache} cache: "
+                "seconds of the library / seconds of ours, above 1 is ahead"
+            )
+            if doubtful:
+                yield f"{doubtful} pairs are not compared: a flag casts doubt on one of the two"
+            by_region = list(standings(found))
+            if by_region:
+                yield from _duel_lines(by_region, run.device_name)
     if not any_pair:
         raise UserError(
             "no GEMM was timed by both triton and a cuBLAS in one run, so there is nothing to compare"
         )
 
 
-def _measured(frame: pd.DataFrame) -> pd.DataFrame:
+def _measured(given: Sequence[Run]) -> list[Run]:
     """Without what was imported: other people's times are not held against ours unasked."""
-    ours = own(frame)
-    if len(frame) and not len(ours):
+    ours = [run for run in given if not run.imported]
+    if given and not ours:
         raise UserError("all rows given are imported, so none of them can be held against ours")
     return ours
 
@@ -154,17 +144,11 @@ def _spread(values: Sequence[float]) -> tuple[str, str]:
     return f"{statistics.median(values):.2f}", ends
 
 
-def _ceilings(rows: Sequence[Measurement]) -> dict[str, Ceilings]:
-    """Manner of measuring -> ceilings; without warm ones, warm rows are held against the cold."""
-    found = {how: ceilings for (_, _, how), ceilings in by_run(rows).items()}
-    return {"warm": found.get("cold", Ceilings())} | found
-
-
-def _cells(row: Measurement, ceilings: Ceilings) -> list[str]:
+def _cells(row: Measurement, run: Run) -> list[str]:
     name = row_name(row)
     if row.status != "ok" or row.median_s is None:
         return [name, row.status, "", "", "", "", "", row.reason]
-    roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
+    roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, run.roof_of(row))
     reached = of_roof(row.median_s, roof.seconds if roof else None)
     return [
         name,
@@ -174,7 +158,7 @@ def _cells(row: Measurement, ceilings: Ceilings) -> list[str]:
         rate_text(row),
         share_text(reached),
         roof.limiter if roof else "",
-        " ".join(flags(row, ceilings)),
+        " ".join(run.flags_of(row)),
     ]
 
 

@@ -7,7 +7,6 @@ rows of other people are left out, and counted.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import sys
@@ -21,10 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.errors import UserError
-from bench.judge.flags import flags
+from bench.judge.frame import runs
 from bench.judge.history.series import KEY, UNSAID
-from bench.model.ceilings import Ceilings, MixedCeilings, by_run, manner
-from bench.store.parquet import tables
+from bench.store import parquet
 from bench.store.schema import FIELDS, Measurement
 
 SECONDS_PER_MICROSECOND = 1e-6
@@ -41,12 +39,12 @@ class Point:
     group: str
     """Device (a GPU by its unit), operator and implementation, a blank between."""
     label: str
-    """The rest of the name: sweep, data type, parameters, manner, hash. No commas: tools split at them."""
+    """The rest of the name: sweep, data type, parameters, condition, hash. No commas: tools split at them."""
     flags: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """The series. Equal for the same case measured in the same manner on the same device; else never."""
+        """The series. Equal for the same case, condition and device, and else never."""
         return f"{self.group} {self.label}"
 
     @property
@@ -72,13 +70,10 @@ class Results:
         UserError as `bench.store.parquet.tables` raises it, and at the end if there was none.
         """
         seen: set[tuple[str, str]] = set()
-        for _, table in tables(self.paths, self.left_out):
+        for _, table in parquet.tables(self.paths, self.left_out, list(FIELDS)):
             self.counts["all"] += len(table)
-            rows = self._timed(table)
-            roofs = _roofs(rows)
-            for row in rows:
-                roof = roofs.get((row.device_id, row.run_id, manner(row.cache, row.threads_asked)))
-                point = Point(row, _group(row), _label(row), tuple(flags(row, roof)))
+            for row, flags in _flagged(self._timed(table)):
+                point = Point(row, _group(row), _label(row), tuple(flags))
                 key = (sys.intern(row.run_id), sys.intern(point.name))
                 # A run may be in two files, and older ones hold a ceiling's second look: the first counts.
                 if key in seen:
@@ -103,7 +98,7 @@ class Results:
         timed = pc.and_(pc.equal(ours["status"], "ok"), pc.greater(ours["median_s"], 0.0))
         some = ours.filter(pc.and_(timed, pc.is_finite(ours["median_s"])))
         self.counts["without a time"] += len(ours) - len(some)
-        return [Measurement(**one) for one in some.select(list(FIELDS)).to_pylist()]
+        return parquet.rows(some)
 
     def _why_nothing(self) -> str:
         if self.counts["all"] and self.counts["imported"] == self.counts["all"]:
@@ -130,16 +125,14 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _roofs(rows: Sequence[Measurement]) -> dict[tuple[str, str, str], Ceilings]:
-    """(device_id, run_id, manner) -> what flags are held against; none of a run of mixed ceilings."""
-    runs: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
+def _flagged(rows: Sequence[Measurement]) -> Iterator[tuple[Measurement, Sequence[str]]]:
+    """Each row with its flags; those that need ceilings are not raised in a run of mixed ceilings."""
+    by_unit: dict[str, list[Measurement]] = defaultdict(list)
     for row in rows:
-        runs[row.device_id, row.run_id].append(row)
-    found: dict[tuple[str, str, str], Ceilings] = {}
-    for key, run in runs.items():
-        with contextlib.suppress(MixedCeilings):  # a driver changed under a run that was resumed
-            found |= {(*key, how): ceilings for (_, _, how), ceilings in by_run(run).items()}
-    return found
+        by_unit[row.device_id].append(row)
+    for of_unit in by_unit.values():
+        for run in runs(of_unit, without_mixed=True):
+            yield from zip(run.rows, run.flags, strict=True)
 
 
 def _unit(row: Measurement) -> str:

@@ -105,7 +105,7 @@ def value(row: Measurement, fact: Fact) -> str | None:
     if row.device_kind not in fact.kinds:
         return None
     found = getattr(row, fact.column)
-    if found is None or found != found or found == "":  # None in a row, NaN in a DataFrame
+    if found is None or found == "":
         return fact.absent
     return fact.shown(found)
 

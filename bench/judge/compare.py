@@ -33,8 +33,7 @@ from bench.model.ceilings import is_ceiling
 from bench.sampling.noise import reach
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from bench.judge.frame import Run
     from bench.store.schema import Measurement
 
 Verdict = Literal["SLOWER", "FASTER", "SAME", "UNSURE", "INVALID", "NOT COMPARABLE", "NEW", "GONE"]
@@ -157,8 +156,8 @@ class Comparison:
             yield Mean(operator, Effect(*(math.exp(mean + by) for by in (0, -half, half))), len(found))
 
 
-def compare(before: pd.DataFrame, after: pd.DataFrame, across: Collection[str] = ()) -> Comparison:
-    """Every case of either side, judged. Frames are from `bench.store.parquet.read`.
+def compare(before: Sequence[Run], after: Sequence[Run], across: Collection[str] = ()) -> Comparison:
+    """Every case of either side, judged.
 
     `across` names blocking facts to wave through. Of several runs on a side each case's newest row counts.
     ValueError for a name that is no blocking fact, and for a side with rows of no device or of several.

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench.errors import UserError
+from bench.judge import frame
 from bench.judge.comparability import BLOCKING, SOFTWARE, TOLD, value
 from bench.judge.efficiency import OURS
-from bench.judge.flags import DOUBTFUL, FLAGS, flags
+from bench.judge.flags import DOUBTFUL, FLAGS
 from bench.judge.noise import Bound, CaseStep, Noise, between_visits
-from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
-from bench.model.ceilings import rows as ceiling_rows
-from bench.model.roofline import calibrated_columns, traffic
+from bench.model.ceilings import Ceilings, is_ceiling
+from bench.model.roofline import calibrated, row_traffic
 from bench.sampling.noise import Step
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from bench.store.schema import Measurement
 
 NOT_MEASURED = ("unsupported", "skipped")
@@ -97,23 +93,14 @@ class Side:
     """Rows left aside because a later row of the same case is there."""
 
 
-def side(frame: pd.DataFrame, name: str) -> Side:
-    """From a frame of `parquet.read`. UserError, with `name`, if it is empty or of several devices."""
-    devices = sorted(set(frame["device"]))
+def side(runs: Sequence[frame.Run], name: str) -> Side:
+    """From the runs of one device. UserError, with `name`, if there is none or they are of several."""
+    devices = sorted({run.device for run in runs})
     if not devices:
         raise UserError(f"{name} holds no row")
     if len(devices) > 1:
         raise UserError(f"{name} holds rows of {len(devices)} devices, name one's: {', '.join(devices)}")
-    tried = ~frame["status"].isin(NOT_MEASURED)
-    roofs = by_run(ceiling_rows(frame))
-    seen: dict[str, list[Look]] = defaultdict(list)
-    manners = [manner(*how) for how in zip(frame["cache"], frame["threads_asked"], strict=True)]
-    for (run_id, how), some in frame.assign(manner=manners)[tried].groupby(["run_id", "manner"], sort=False):
-        ceilings = roofs.get((devices[0], str(run_id), str(how)), Ceilings())
-        for row, bound in zip(_rows(some), bounds(some, ceilings), strict=True):
-            raised = flags(row, ceilings)
-            doubts = tuple(name for name in raised if name in DOUBTFUL - TOLD_BY_INTERVAL)
-            seen[str(run_id)].append(Look(row, bound, doubts, not DISTURBING.intersection(raised)))
+    seen = {run.run_id: list(_looks(run)) for run in runs}
     # What was imported is never newer than what was measured.
     every = sorted((look for looks in seen.values() for look in looks), key=lambda one: _age(one.row))
     once = [look for look in every if not look.row.visit]  # else an older file's second visit to a ceiling
@@ -122,10 +109,22 @@ def side(frame: pd.DataFrame, name: str) -> Side:
     return Side(
         looks=newest,
         runs={run_id: _run(looks) for run_id, looks in sorted(seen.items()) if run_id in used},
-        absent={_case(row): f"{row.status}: {row.reason}" for row in _rows(frame[~tried])},
+        absent={
+            _case(row): f"{row.status}: {row.reason}"
+            for run in runs
+            for row in run.rows
+            if row.status in NOT_MEASURED
+        },
         facts=_facts([look.row for look in newest.values()]),
         older=len(once) - len(newest),
     )
+
+
+def _looks(run: frame.Run) -> Iterator[Look]:
+    for row, flags, bound in zip(run.rows, run.flags, bounds(run), strict=True):
+        if row.status not in NOT_MEASURED:
+            doubts = tuple(name for name in flags if name in DOUBTFUL - TOLD_BY_INTERVAL)
+            yield Look(row, bound, doubts, not DISTURBING.intersection(flags))
 
 
 def between_runs(before: Run, after: Run) -> Noise:
@@ -159,40 +158,36 @@ def _run(looks: list[Look]) -> Run:
 
 def has_interval(row: Measurement) -> bool:
     """Whether the row has a time and the 95 % interval about it."""
-    ends = (row.low_s, row.median_s, row.high_s)
-    if any(end is None or not math.isfinite(end) for end in ends):
+    if row.low_s is None or row.median_s is None or row.high_s is None:
         return False
-    low_s, median_s, high_s = cast("tuple[float, float, float]", ends)
-    return 0 < low_s <= median_s <= high_s
-
-
-def _rows(frame: pd.DataFrame) -> Iterable[Measurement]:
-    return cast("Iterable[Measurement]", frame.itertuples(index=False, name="Row"))
+    return 0 < row.low_s <= row.median_s <= row.high_s < math.inf
 
 
 def _age(row: Measurement) -> tuple[bool, str]:
-    return not isinstance(row.source, str), row.utc
+    return row.source is None, row.utc
 
 
 def _case(row: Measurement) -> Case:
-    threads = row.threads_asked if isinstance(row.threads_asked, str) else "all"
+    threads = row.threads_asked or "all"
     return Case(row.sweep, row.operator, row.implementation, row.parameters, row.cache, threads)
 
 
-def bounds(frame: pd.DataFrame, ceilings: Ceilings) -> list[Bound]:
-    """Whose speed each row's time follows. The rows are of one run and one manner, the ceilings theirs."""
-    written = frame["moved_written"].fillna(frame["byte_written"])
-    moved = traffic(frame["byte_moved"], frame["byte_again"].fillna(0), written, frame["cache_byte"])
-    units, dtypes = frame["arithmetic"], frame["dtype"]
-    predicted_s, limiter = calibrated_columns(frame["flop"], *moved, units, dtypes, ceilings)
-    nothing = np.zeros(len(frame))
-    without_memory_s, _ = calibrated_columns(frame["flop"], nothing, nothing, units, dtypes, ceilings)
-    took_s = frame["median_s"].to_numpy(dtype=np.float64)
-    near = (took_s <= NEAR_ROOF * predicted_s) & (without_memory_s <= HIDDEN * took_s)
-    memory = (limiter == "memory") & near & (frame["cache"] == "cold").to_numpy()
-    ceiling = frame["sweep"].map(is_ceiling).to_numpy(dtype=bool)
-    passes = ((frame["flop"] == 0) & (frame["byte"] > 0)).to_numpy()
-    return ["memory" if one else "core" for one in np.where(ceiling, passes, memory)]
+def bounds(run: frame.Run) -> list[Bound]:
+    """Whose speed the time of each row of a run follows."""
+    return [_bound(row, run.roof_of(row)) for row in run.rows]
+
+
+def _bound(row: Measurement, ceilings: Ceilings) -> Bound:
+    if is_ceiling(row.sweep):
+        return "memory" if row.flop == 0 and row.byte > 0 else "core"
+    if row.cache != "cold" or row.median_s is None:
+        return "core"
+    roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
+    if roof is None or roof.limiter != "memory" or row.median_s > NEAR_ROOF * roof.seconds:
+        return "core"
+    without_memory = calibrated(row.flop, 0.0, 0.0, row.arithmetic, row.dtype, ceilings)
+    assert without_memory is not None
+    return "memory" if without_memory.seconds <= HIDDEN * row.median_s else "core"
 
 
 def _facts(rows: Collection[Measurement]) -> dict[str, tuple[str, ...]]:

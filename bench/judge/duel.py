@@ -26,8 +26,8 @@ import numpy.typing as npt
 
 from bench.case_name import row_name
 from bench.judge.efficiency import OURS
-from bench.judge.flags import DOUBTFUL, flags
-from bench.model.ceilings import Ceilings
+from bench.judge.flags import DOUBTFUL
+from bench.judge.frame import Run
 from bench.store.schema import Measurement
 
 LIBRARIES = ("cublas", "cublaslt")
@@ -201,18 +201,20 @@ def goal(place: str, device_name: str) -> Goal | None:
     return None
 
 
-def duels(rows: Iterable[Measurement], ceilings: Ceilings) -> tuple[list[Duel], int]:
+def duels(run: Run, cache: str) -> tuple[list[Duel], int]:
     """(every duel, how many more there were had no flag cast doubt on either side), ours by name.
 
-    `rows` are of one run and one cache, from any sweeps; `ceilings` are that run's. A problem that was timed
-    in several sweeps is one problem: the later row stands. Rows of a DataFrame serve as well.
+    Of the rows with this cache, from any sweeps. A problem that was timed in several sweeps is one problem:
+    the later row stands.
     """
     timed: dict[str, dict[str, Measurement | None]] = defaultdict(dict)
-    for row in rows:
+    for row, flags in zip(run.rows, run.flags, strict=True):
         known = row.implementation in LIBRARIES or row.implementation.startswith(OURS)
-        if row.operator != "gemm" or not known or row.visit or row.status != "ok" or not _above_0(row):
+        if row.operator != "gemm" or row.cache != cache or not known or row.visit:
             continue
-        sound = not DOUBTFUL & set(flags(row, ceilings)) and _samples(row).size > 0
+        if row.status != "ok" or not row.median_s:
+            continue
+        sound = DOUBTFUL.isdisjoint(flags) and bool(row.samples_s)
         by_name = timed[row.parameters]
         if sound or row.implementation not in by_name:
             by_name[row.implementation] = row if sound else None
@@ -276,11 +278,7 @@ def _medians(samples_s: npt.NDArray[np.float64], chance: np.random.Generator) ->
 
 
 def _shares(row: Measurement) -> tuple[float, float]:
-    """Natural logarithms of median / low and high / median; infinite where an end is not known.
-
-    Unknown is None in a row and NaN in a DataFrame; the figures' frame fills in the median, at which no true
-    interval ends (sampling.Protocol.floor).
-    """
+    """Natural logarithms of median / low and high / median; infinite where an end is not known."""
     assert row.median_s is not None
     low, high = row.low_s, row.high_s
     down = math.log(row.median_s / low) if low is not None and 0 < low < row.median_s else math.inf
@@ -289,12 +287,7 @@ def _shares(row: Measurement) -> tuple[float, float]:
 
 def _samples(row: Measurement) -> npt.NDArray[np.float64]:
     """Every sample, seconds; empty where none was kept."""
-    kept = row.samples_s
-    return np.asarray([] if kept is None or isinstance(kept, float) else kept, dtype=np.float64)
-
-
-def _above_0(row: Measurement) -> bool:
-    return row.median_s is not None and row.median_s > 0
+    return np.asarray(row.samples_s or [], dtype=np.float64)
 
 
 def _ours_first(name: str) -> tuple[bool, str]:

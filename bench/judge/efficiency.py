@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from bench.errors import UserError
-from bench.judge.flags import DOUBTFUL, flags
-from bench.model.ceilings import Ceilings, is_ceiling
+from bench.judge.flags import DOUBTFUL
+from bench.judge.frame import Run
+from bench.model.ceilings import is_ceiling
 from bench.store.schema import Measurement
 
 Region = Literal["<= 1/2 cache", "<= 4 x cache", "> 4 x cache"]
@@ -47,20 +48,19 @@ def region(byte: int, cache_byte: int) -> Region:
     return "<= 4 x cache" if byte <= 4 * cache_byte else "> 4 x cache"
 
 
-def efficiencies(rows: Iterable[Measurement], ceilings: Ceilings) -> Iterator[Efficiency]:
-    """For every operator, kind, region and implementation that has a time; in order of their names.
+def efficiencies(run: Run) -> Iterator[Efficiency]:
+    """For every operator, kind, region and implementation that has a time with a cold cache; by their names.
 
-    `ceilings` and rows are of one run, with a cold cache. Rows that raise a doubtful flag are left out.
-    UserError if the run measured no copy.
+    Rows that raise a doubtful flag are left out. ValueError if the run measured no copy.
     """
-    copy_byte_per_s = ceilings.copy_byte_per_s
+    copy_byte_per_s = run.roof("cold").copy_byte_per_s
     if copy_byte_per_s is None:
         raise UserError("this run measured no bandwidth of a copy, so nothing can be held against it")
     problems: dict[tuple[str, str], dict[str, Measurement]] = defaultdict(dict)
-    for row in rows:
+    for row, flags in zip(run.rows, run.flags, strict=True):
         if row.rate != "byte" or is_ceiling(row.sweep) or row.cache != "cold" or not row.byte:
             continue
-        if row.status == "ok" and row.median_s and not DOUBTFUL & set(flags(row, ceilings)):
+        if row.status == "ok" and row.median_s and DOUBTFUL.isdisjoint(flags):
             # The same problem in two sweeps is one problem; the later row stands.
             problems[row.operator, row.parameters][row.implementation] = row
     of_copy: dict[tuple[str, str, Region, str], list[float]] = defaultdict(list)

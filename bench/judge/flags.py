@@ -61,8 +61,7 @@ def flags(row: Measurement, ceilings: Ceilings | None) -> list[str]:
     """Names of the flags that this row raises, in the order of FLAGS.
 
     A row without a time raises none, but for one whose result was `wrong` or whose launches `escaped`.
-    `ceilings` are those of the row's run; None leaves out the flags that need them. A row of a
-    DataFrame serves as well: what is missing there is NaN.
+    `ceilings` are what the row is held against; None leaves out the flags that need them.
     """
     timed = row.status == "ok" and _above(row.median_s, 0.0)
     asked = (flag for flag in FLAGS if timed or flag.name in INVALID)
@@ -80,12 +79,12 @@ def disturbances(row: Measurement) -> list[str]:
 
 
 def _above(value: float | None, bar: float) -> bool:
-    """Whether there is a value and it is beyond the bar; a missing one (None, NaN) is not."""
-    return value is not None and bool(value > bar)
+    """Whether there is a value and it is beyond the bar."""
+    return value is not None and value > bar
 
 
 def _below(value: float | None, bar: float) -> bool:
-    return value is not None and bool(value < bar)
+    return value is not None and value < bar
 
 
 def _noisy(row: Measurement, _: Ceilings) -> bool:
@@ -95,12 +94,11 @@ def _noisy(row: Measurement, _: Ceilings) -> bool:
 
 
 def _unconverged(row: Measurement, _: Ceilings) -> bool:
-    return isinstance(row.stop, str) and row.stop != "converged"
+    return row.stop is not None and row.stop != "converged"
 
 
 def _unsettled(row: Measurement, _: Ceilings) -> bool:
-    # Not `is False`: a DataFrame holds numpy's own false, or NaN where nothing was said.
-    return row.settled is not None and row.settled == False  # noqa: E712
+    return row.settled is not None and not row.settled
 
 
 def _drifting(row: Measurement, _: Ceilings) -> bool:
@@ -109,16 +107,11 @@ def _drifting(row: Measurement, _: Ceilings) -> bool:
 
 def _visits(row: Measurement) -> list[npt.NDArray[np.float64]]:
     """The samples of each visit; all together where the row does not say which are whose."""
-    samples_s = _numbers(row.samples_s)
-    counts = _numbers(row.visit_samples).astype(np.int64)
-    if counts.sum() != samples_s.size:
+    samples_s = np.asarray(row.samples_s or [], dtype=np.float64)
+    counts = row.visit_samples or []
+    if sum(counts) != samples_s.size:
         return [samples_s]
-    return np.split(samples_s, np.cumsum(counts)[:-1])
-
-
-def _numbers(values: object) -> npt.NDArray[np.float64]:
-    """A column of lists as an array: empty where there is none, which in a DataFrame is NaN."""
-    return np.asarray([] if values is None or isinstance(values, float) else values, dtype=np.float64)
+    return np.split(samples_s, np.cumsum(counts, dtype=np.int64)[:-1])
 
 
 def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:
@@ -169,7 +162,7 @@ def _shared(row: Measurement, _: Ceilings) -> bool:
 
 def _clock_moved(row: Measurement, _: Ceilings) -> bool:
     # Of several visits the ends are means, in which opposite moves would cancel.
-    if row.sentinel_moved is not None and row.sentinel_moved == row.sentinel_moved:
+    if row.sentinel_moved is not None:
         return row.sentinel_moved > CLOCK_MOVED
     before, after = row.sentinel_before_s, row.sentinel_after_s  # of a row from before there was that column
     if before is None or after is None:
@@ -179,8 +172,7 @@ def _clock_moved(row: Measurement, _: Ceilings) -> bool:
 
 def _limits(row: Measurement) -> set[str]:
     """What held the clock back just after timing, in NVML's words."""
-    reasons = row.limit_reasons if isinstance(row.limit_reasons, str) else ""
-    return {reason.strip() for reason in reasons.split(",") if reason.strip()}
+    return {reason.strip() for reason in (row.limit_reasons or "").split(",") if reason.strip()}
 
 
 def _hot(row: Measurement) -> bool:
@@ -193,7 +185,7 @@ def _hot(row: Measurement) -> bool:
 
 
 def _at_power_limit(row: Measurement) -> bool:
-    if row.held_power is not None and row.held_power == row.held_power:
+    if row.held_power is not None:
         return row.held_power > HELD
     return "software power cap" in _limits(row)  # no counter: what was seen at the end
 

@@ -116,5 +116,5 @@ def state_s(row: Measurement) -> float | None:
 
 
 def _listed(column: list[T] | None) -> list[T]:
-    """A list column; empty where it is None (in a row) or NaN (in a DataFrame)."""
-    return [] if column is None or isinstance(column, float) else list(column)
+    """A list column; empty where it is None."""
+    return column or []

@@ -113,7 +113,7 @@ class Scorecard:
 def scorecard(frame: pd.DataFrame) -> Scorecard:
     """Sort out what can be scored of these rows.
 
-    `frame` holds rows as plots.base.frame derives them, of one run or of many: the columns of a Measurement,
+    `frame` holds rows as bench.judge.frame derives them, of one run or of many: the columns of a Measurement,
     those of LEVELS that there are, `calibrating`, and `scored`: false where the time is in doubt for any
     reason but that it is quicker than predicted. A case that was visited twice is scored once, so rows of a
     second visit (older files) are not counted at all.

@@ -29,7 +29,7 @@ KEPT = ("flop", "byte", "intensity", "arithmetic", "dtype")
 def speedups(rows: pd.DataFrame, base: str) -> Iterator[tuple[str, pd.DataFrame]]:
     """(device, its cases that the base has too), for every other device, in order of appearance.
 
-    `rows` are those of all runs, as `plots.base.frame` derives them. A case has the columns CASE and KEPT,
+    `rows` are those of all runs, as `bench.judge.frame` derives them. A case has the columns CASE and KEPT,
     `base_s`, `device_s` (median seconds) and `speedup` = base_s / device_s: above 1 the device is quicker.
     Rows without a time, in doubt, or of our kernels are passed over; of a case that a device measured more
     than once the newest row stands. The frame is empty if the two have no case in common.

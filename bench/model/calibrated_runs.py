@@ -4,7 +4,7 @@ another."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,9 +14,8 @@ import numpy as np
 from bench.errors import UserError
 from bench.model import tile_wave
 from bench.model.calibration import Calibration
-from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
-from bench.model.ceilings import rows as ceiling_rows
-from bench.model.predict import calibrated, completed, products, stated_tile, unfitted
+from bench.model.ceilings import Ceilings, is_ceiling
+from bench.model.predict import calibrated, products, stated_tile, unfitted
 from bench.model.roofline import Floats
 from bench.model.scale_to_device import dtype_on, transferred
 
@@ -63,7 +62,7 @@ class Known:
     imported: str
     """Who measured it, if not roofbench."""
     rows: pd.DataFrame
-    """Of the manner that has the ceilings."""
+    """Of the condition that has the ceilings."""
     ceilings: Ceilings
     sheet: Datasheet
 
@@ -99,27 +98,21 @@ class Known:
         return Errors.of(found, rows["median_s"].to_numpy(dtype=float))
 
 
-def known(frame: pd.DataFrame, datasheet_of: Callable[[str], Datasheet | None]) -> Iterator[Known]:
-    """Every GPU run among these rows that has a datasheet and the ceilings of a matrix product, by device."""
-    frame = frame[frame["device_kind"] == "cuda"]
-    if not len(frame):
-        return
-    how = [manner(*one) for one in zip(frame["cache"], frame["threads_asked"], strict=True)]
-    frame = frame.assign(manner=how)
-    roofs = by_run(ceiling_rows(frame))
-    for (device, run_id, of), ceilings in sorted(roofs.items(), key=lambda one: one[0]):
-        here = (frame["device"] == device) & (frame["run_id"] == run_id) & (frame["manner"] == of)
-        rows = frame[here]
-        sheet = datasheet_of(str(rows["device_name"].iloc[0])) if len(rows) else None
-        if sheet is None:
-            continue
-        source = rows["source"].iloc[0]
-        imported = source if isinstance(source, str) else ""
-        one = Known(
-            str(rows["device_name"].iloc[0]), run_id, imported, rows, completed(ceilings, rows), sheet
-        )
-        if one.unfitted:
-            yield one
+def known(
+    rows: pd.DataFrame, ceilings: Ceilings, datasheet_of: Callable[[str], Datasheet | None]
+) -> Known | None:
+    """The rows of one GPU run under one condition as a calibration.
+
+    `ceilings` are those that they are held against. None without rows, a datasheet or a matrix product's
+    ceilings.
+    """
+    sheet = datasheet_of(str(rows["device_name"].iloc[0])) if len(rows) else None
+    if sheet is None:
+        return None
+    first = rows.iloc[0]
+    imported = first["source"] if isinstance(first["source"], str) else ""
+    run = Known(first["device_name"], first["run_id"], imported, rows, ceilings, sheet)
+    return run if run.unfitted else None
 
 
 def nearest(known_runs: Sequence[Known], wanted: Datasheet) -> Known | None:

@@ -19,9 +19,9 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,6 @@ from bench.model import tile_probe
 from bench.model.quantization import forced_tile
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from bench.store.schema import Measurement
 
 
@@ -87,11 +85,11 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What one (device, run, manner) was seen to reach. What was not measured is None or absent."""
+    """What one (device, run, condition) was seen to reach. What was not measured is None or absent."""
 
     device: str = ""
     run_id: str = ""
-    manner: str = ""
+    condition: str = ""
     launch_s: float | None = None
     """t0, seconds: the median over the launch-floor rows of the quickest implementation."""
     peak_flop_per_s: Mapping[tuple[str, str], Ceiling] = field(default_factory=dict)
@@ -114,13 +112,13 @@ class Ceilings:
     def of(cls, rows: Iterable[Measurement]) -> Ceilings:
         """Read the ceilings among these rows; other rows and rows without a time are passed over.
 
-        ValueError if the ceilings come from more than one (device, run, manner): a roof that mixes
+        ValueError if the ceilings come from more than one (device, run, condition): a roof that mixes
         them was never measured. `by_run` separates them.
         """
         found = by_run(rows)
         if len(found) > 1:
             named = ", ".join(" ".join(key) for key in sorted(found))
-            raise ValueError(f"ceilings of one device, run and manner are wanted; given {named}")
+            raise ValueError(f"ceilings of one device, run and condition are wanted; given {named}")
         return next(iter(found.values()), cls())
 
     def peak(self, arithmetic: str, dtype: str) -> float | None:
@@ -196,32 +194,32 @@ def is_ceiling(sweep: str) -> bool:
     return sweep == "ceilings" or sweep.startswith("ceilings/")
 
 
-def manner(cache: str, threads_asked: object = None) -> str:
+def condition(cache: str, threads_asked: object = None) -> str:
     """How rows are measured that may be held against each other: `cold`, `warm`, `cold, one thread`.
 
-    `threads_asked` is a row's column: null (None, NaN) in older files, where all cores computed.
+    `threads_asked` is a row's column: None in older files, where all cores computed.
     """
     return f"{cache}, one thread" if threads_asked == "one" else cache
 
 
 def by_run(rows: Iterable[Measurement]) -> dict[tuple[str, str, str], Ceilings]:
-    """(device, run_id, manner) -> its ceilings, for every one that has any.
+    """(device, run_id, condition) -> its ceilings, for every one that has any.
 
-    Probes of caches, of one SM and of one tile belong to all manners of their run and threads, and make none
-    but the cold: warm ceilings are there if a launch floor or a peak was measured warm. MixedCeilings if the
-    rows of a run are of several units, drivers, power limits or regimes.
+    Probes of caches, of one SM and of one tile belong to all conditions of their run and threads, and make
+    none but the cold: warm ceilings are there if a launch floor or a peak was measured warm. MixedCeilings if
+    the rows of a run are of several units, drivers, power limits or regimes.
     """
     found = [row for row in rows if is_ceiling(row.sweep) and row.status == "ok" and _is_time(row.median_s)]
     _refuse_mixed(found)
     groups: dict[tuple[str, str, str], list[Measurement]] = {}
     probes: dict[tuple[str, str, str], list[Measurement]] = {}
     for row in found:
-        cold = (row.device, row.run_id, manner("cold", row.threads_asked))
+        cold = (row.device, row.run_id, condition("cold", row.threads_asked))
         if _probe(row):
             probes.setdefault(cold, []).append(row)
             groups.setdefault(cold, [])
         else:
-            groups.setdefault((*cold[:2], manner(row.cache, row.threads_asked)), []).append(row)
+            groups.setdefault((*cold[:2], condition(row.cache, row.threads_asked)), []).append(row)
     read = {}
     for key, group in groups.items():
         cold = (*key[:2], key[2].replace("warm", "cold"))
@@ -232,22 +230,13 @@ def by_run(rows: Iterable[Measurement]) -> dict[tuple[str, str, str], Ceilings]:
     return read
 
 
-def rows(frame: pd.DataFrame) -> Iterator[Measurement]:
-    """The ceiling rows of a DataFrame from `bench.store.parquet.read`, with the attributes of a Measurement.
-
-    A time that is missing is NaN there instead of None; everything here takes both.
-    """
-    ceiling = frame["sweep"].map(is_ceiling).astype(bool)
-    return cast("Iterator[Measurement]", frame[ceiling].itertuples(index=False, name="Row"))
-
-
 def _refuse_mixed(ceilings: Iterable[Measurement]) -> None:
     """MixedCeilings if rows of one run were measured on different units or in different states."""
     seen: dict[tuple[str, str, str], object] = {}
     for row in ceilings:
         for name in _SAME:
             value = getattr(row, name)
-            if value is None or value != value:  # null, in a row or in a DataFrame: not known
+            if value is None:  # not known
                 continue
             before = seen.setdefault((row.device, row.run_id, name), value)
             if before != value:
@@ -366,8 +355,8 @@ def _quickest_s(row: Measurement) -> float:
     A roof is what a device was seen to keep up, and clocks move: on the machine this was written on, wide
     vector instructions run at two speeds 9 % apart, for seconds each. The median may miss the faster.
     """
-    samples = np.asarray([] if _absent(row.samples_s) else row.samples_s, dtype=np.float64)
-    lengths = [len(samples)] if _absent(row.visit_samples) else row.visit_samples
+    samples = np.asarray(row.samples_s or [], dtype=np.float64)
+    lengths = row.visit_samples or [len(samples)]
     ends = np.cumsum(np.asarray(lengths, dtype=np.int64))[:-1]
     parts = [
         float(np.median(part))
@@ -376,11 +365,6 @@ def _quickest_s(row: Measurement) -> float:
         for part in np.array_split(visit, _PARTS)
     ]
     return min(parts, default=_seconds(row.median_s))
-
-
-def _absent(values: object) -> bool:
-    """Whether a list column is null: None in a row, NaN in a DataFrame."""
-    return values is None or isinstance(values, float)
 
 
 def _is_time(seconds: float | None) -> bool:

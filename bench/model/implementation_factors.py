@@ -33,11 +33,11 @@ def apply_factors(found: pd.DataFrame, rows: pd.DataFrame, roof: Callable[[str],
     """
     base = found["structured_s"].copy()
     usable = _usable(found, rows)
-    floor = rows["manner"].map(lambda how: roof(str(how)).launch_s or 0.0).astype(float)
+    floor = rows["condition"].map(lambda how: roof(str(how)).launch_s or 0.0).astype(float)
     waiting = rows.index
     for without in ((), ("dtype", "layout")):
         words = [_words(text, without) for text in rows["parameters"]]
-        kinds = zip(rows["manner"], rows["operator"], rows["implementation"], words, strict=True)
+        kinds = zip(rows["condition"], rows["operator"], rows["implementation"], words, strict=True)
         for _, some in rows.groupby(np.array([repr(kind) for kind in kinds]), sort=False):
             to = some.index.intersection(waiting)
             timed = some[usable[some.index]].sort_values("byte_moved", kind="stable")
@@ -67,7 +67,7 @@ def apply_starts(found: pd.DataFrame, rows: pd.DataFrame) -> None:
     from scipy.optimize import nnls
 
     usable = _usable(found, rows)
-    for _, some in rows.groupby(["manner", "operator", "implementation", "dtype"], sort=False):
+    for _, some in rows.groupby(["condition", "operator", "implementation", "dtype"], sort=False):
         timed = some[usable[some.index]].sort_values("flop", kind="stable")
         if timed["parameters"].nunique() < LEAST_PRODUCTS:
             continue

@@ -18,7 +18,7 @@ know; what they have is a start of their own and operands to pack, two numbers f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bench.device.datasheet import Datasheet
+    from bench.store.schema import Measurement
 
 LEVELS: Mapping[str, str] = {
     "L0": "datasheet_s",
@@ -61,7 +62,7 @@ def structured(
 ) -> pd.DataFrame:
     """Columns `structured_s`, `structured_limiter`, `priors_s`, `calibrating` for the rows of one run.
 
-    `rows` has the columns of a result file, and `manner`; `roof` gives the ceilings of a manner. `given`,
+    `rows` has the columns of a result file, and `condition`; `roof` gives the ceilings of one. `given`,
     without a fit and fitted, stands in for what the rows themselves would be calibrated by. NaN and ""
     where the level cannot say.
     """
@@ -77,7 +78,7 @@ def structured(
         index=rows.index,
     )
     gpu = (rows["device_kind"] == "cuda") & rows["product_m"].notna() & (rows["arithmetic"] == "matrix")
-    for how, some in rows.groupby("manner", sort=False):
+    for how, some in rows.groupby("condition", sort=False):
         ceilings = roof(str(how))
         of_gpu = some[gpu[some.index]]
         of_products = given
@@ -97,7 +98,7 @@ def structured(
 
 
 def calibrated(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) -> tuple[Calibration, ...]:
-    """(without a fit, fitted) for the rows of one run and manner.
+    """(without a fit, fitted) for the rows of one run and condition.
 
     The second only where enough of the calibration shapes have a time; none without a product's ceilings.
     """
@@ -145,26 +146,29 @@ def _peaks(ceilings: Ceilings, dtype: str, sheet: Datasheet | None) -> dict[str,
     return {kind: peaks[dtype] * per_s / whole for kind, per_s in stated.items() if per_s} | peaks
 
 
-def completed(ceilings: Ceilings, rows: pd.DataFrame) -> Ceilings:
+def completed(ceilings: Ceilings, rows: Iterable[Measurement]) -> Ceilings:
     """The ceilings of a run that has no probes of memory and launch, with what its calibration shapes say
     instead.
 
     Imported timings are such runs. Memory: the highest rate among the shapes of twice the last-level cache
     and more; of reading, as such shapes write next to nothing. Launch: the quickest shape. `rows` are those
-    of one run and manner.
+    of one run and condition.
     """
-    shapes = rows[(rows["sweep"] == SHAPES) & (rows["median_s"] > 0)]
-    if ceilings.bandwidth_byte_per_s or ceilings.launch_s is not None or not len(shapes):
+    if ceilings.bandwidth_byte_per_s or ceilings.launch_s is not None:
         return ceilings
-    large = shapes[shapes["byte"] >= 2 * shapes["cache_byte"]]
+    shapes = [
+        (row, row.median_s) for row in rows if row.sweep == SHAPES and row.status == "ok" and row.median_s
+    ]
+    if not shapes:
+        return ceilings
+    rates = [(row.byte / seconds, row) for row, seconds in shapes if row.byte >= 2 * row.cache_byte]
     bandwidth = {}
-    if len(large):
-        rates = (large["byte"] / large["median_s"]).to_numpy(dtype=float)
-        best = large.iloc[int(rates.argmax())]
+    if rates:
+        highest, best = max(rates, key=lambda rate: rate[0])
         named = row_name(best)
-        highest = float(rates.max())
         bandwidth = {0.0: Ceiling(highest, highest, highest, named)}
-    return replace(ceilings, bandwidth_byte_per_s=bandwidth, launch_s=float(shapes["median_s"].min()))
+    launch_s = min(seconds for _, seconds in shapes)
+    return replace(ceilings, bandwidth_byte_per_s=bandwidth, launch_s=launch_s)
 
 
 def with_peaks(ceilings: Ceilings, by: Calibration) -> Ceilings:

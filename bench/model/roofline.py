@@ -64,7 +64,7 @@ def datasheet_s(
 
 
 class Counted(Protocol):
-    """The counts of a row that say what it moves; missing is None, or NaN in a row of a DataFrame."""
+    """The counts of a row that say what it moves."""
 
     @property
     def cache_byte(self) -> int:
@@ -114,11 +114,8 @@ def traffic(
 
 def row_traffic(row: Counted) -> tuple[float, float]:
     """`traffic` of a row; one from before these parts were counted reads nothing again."""
-    again, written = (
-        known if known is not None and known == known else unknown
-        for known, unknown in ((row.byte_again, 0), (row.moved_written, row.byte_written))
-    )
-    byte, share = traffic(row.byte_moved, again, written, row.cache_byte)
+    written = row.byte_written if row.moved_written is None else row.moved_written
+    byte, share = traffic(row.byte_moved, row.byte_again or 0, written, row.cache_byte)
     return float(byte), float(share)
 
 

@@ -19,8 +19,9 @@ from bench.device.detect import Device, chosen, unusable_gpu
 from bench.environment.dependencies import lacking_extras
 from bench.errors import UserError
 from bench.format import duration_text
-from bench.judge.flags import flags
-from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
+from bench.judge.frame import Run as JudgedRun
+from bench.judge.frame import runs
+from bench.model.ceilings import is_ceiling
 from bench.runner.cover import Check, cover
 from bench.runner.planner import budget_s
 from bench.runner.session import RESULTS, Session, measured_s
@@ -64,7 +65,7 @@ class Run:
         self.cases: dict[str, Asked] = {}
         self.sessions: list[Session] = []
         self._rows: dict[tuple[str, str], Measurement] = {}
-        self._roofs: dict[tuple[str, str], Ceilings] = {}
+        self._runs: dict[str, JudgedRun] = {}
         self._examples: dict[str, tuple[Session, str, Problem]] = {}
         self._broken: dict[str, str] = {}
         self._asked: list[Asked] = []
@@ -202,7 +203,7 @@ class Run:
         """Join the visits into rows, for the tests to show."""
         rows = [row for one in self.sessions for row in one.rows()]
         self._rows = {(row.run_id, row.case): row for row in rows}
-        self._roofs = {(run_id, how): found for (_, run_id, how), found in by_run(rows).items()}
+        self._runs = {run.run_id: run for run in runs(rows)}
 
     def row(self, identifier: str) -> Measurement | None:
         """The row of a test's case; None if it was not measured."""
@@ -214,7 +215,7 @@ class Run:
         names = ["device", "device_id", "run_id", "clock", "cache", "protocol", "regime", "visits", "status"]
         names += ["stop", "settled", "threads", "flop", "byte", "low_s", "high_s", "relative_error"]
         info = {name: getattr(row, name) for name in [*names, "configuration"]}
-        info["flags"] = flags(row, self._roofs.get((row.run_id, manner(row.cache, row.threads_asked))))
+        info["flags"] = self._runs[row.run_id].flags_of(row)
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in info.items()}
 
     # ---- examples

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.device.detect import Device
 from bench.device.lock import device_lock
-from bench.model.ceilings import Ceilings, is_ceiling, is_probe, manner
+from bench.model.ceilings import Ceilings, condition, is_ceiling, is_probe
 from bench.runner import requests
 from bench.runner.giving_up import GivingUp
 from bench.runner.itinerary import itinerary
@@ -285,8 +285,8 @@ class Session:
 
     def ceilings(self, cache: str = "cold", threads: str = "all") -> Ceilings:
         """Those measured so far in this run."""
-        wanted = manner(cache, threads)
-        return Ceilings.of(row for row in self.made if manner(row.cache, row.threads_asked) == wanted)
+        wanted = condition(cache, threads)
+        return Ceilings.of(row for row in self.made if condition(row.cache, row.threads_asked) == wanted)
 
     def predicted_s(self, case: Case, ceilings: Ceilings) -> float | None:
         """Calibrated least seconds of one launch; None where a ceiling is missing."""

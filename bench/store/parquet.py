@@ -1,4 +1,4 @@
-"""Result files: rows -> one immutable parquet file for each run -> DataFrame. During a run: journal.py."""
+"""Result files: rows -> one immutable parquet file for each run -> rows. During a run: journal.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,14 +15,6 @@ import pyarrow.parquet as pq
 from bench.errors import UserError
 from bench.store import seal
 from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement, record
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-def own(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows that roofbench measured itself: those of a frame from `read` that were not imported."""
-    return frame[frame["source"].isna()]
 
 
 def write(path: Path, rows: Sequence[Measurement]) -> Path:
@@ -68,26 +60,16 @@ def _parquet(rows: Sequence[Measurement]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def read(paths: Iterable[Path], left_out: Callable[[str], object] | None = None) -> pd.DataFrame:
-    """Join result files (or every .parquet below a folder) into one frame, columns unified.
-
-    UserError names the file that is missing, damaged, no result file, or of another schema. With `left_out`,
-    files that are there but cannot be read are left out of what is joined, each told to it as a sentence, and
-    UserError is raised only if no file is left: one bad night must not hide a year.
-    """
-    table = pa.concat_tables([table for _, table in tables(paths, left_out)], promote_options="permissive")
-    frame: pd.DataFrame = table.to_pandas()
-    return frame
-
-
 def tables(
     paths: Iterable[Path],
     left_out: Callable[[str], object] | None = None,
     columns: Sequence[str] | None = None,
 ) -> Iterator[tuple[Path, pa.Table]]:
-    """Each result file and what it holds, one after the other; of `columns` only these, in this order.
+    """Each result file, or every .parquet below a folder, and what it holds; of `columns` only these.
 
-    Paths, `left_out` and UserError as for `read`.
+    UserError names the file that is missing, damaged, no result file, or of another schema. With `left_out`,
+    files that are there but cannot be read are left out, each told to it as a sentence, and UserError is
+    raised only if no file is left: one bad night must not hide a year.
     """
     refusals = []
     some = False
@@ -113,8 +95,34 @@ def tables(
 
 
 def read_rows(path: Path) -> list[Measurement]:
-    """The rows of one result file as they were written. UserError as for `read`."""
-    return [Measurement(**row) for row in _read_one(path).select(list(FIELDS)).to_pylist()]
+    """The rows of one result file as they were written. UserError as for `tables`."""
+    return rows(_read_one(path, list(FIELDS)))
+
+
+def rows(table: pa.Table) -> list[Measurement]:
+    """The rows of a table from `tables`. A missing value is None, whether the file has null or NaN for it.
+
+    Columns that may be null need not have been read: they are None. UserError if another is not there.
+    """
+    there = [name for name in FIELDS if name in table.column_names]
+    if required := [name for name in FIELDS if name not in there and not ARROW.field(name).nullable]:
+        raise UserError(f"rows lack the column {required[0]}")
+    columns = {name: _values(table[name]) for name in there if table[name].null_count < len(table)}
+    empty = dict.fromkeys(FIELDS)
+    made = []
+    for values in zip(*columns.values(), strict=True):
+        # As unpickling does: to set a hundred attributes of a frozen class singly takes ten times as long.
+        row = object.__new__(Measurement)
+        vars(row).update(empty)
+        vars(row).update(zip(columns, values, strict=True))
+        made.append(row)
+    return made
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    # NaN is the one number that differs from itself.
+    return [None if v != v else v for v in values] if pa.types.is_floating(column.type) else values
 
 
 def _read_one(path: Path, columns: Sequence[str] | None = None) -> pa.Table:

@@ -25,9 +25,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from dataclasses import MISSING, dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator, default_rng
@@ -39,11 +38,8 @@ from bench.sampling.protocol import Protocol, protocol
 from bench.sampling.publish import Visit, publish
 from bench.sampling.stopping import collect
 from bench.spec import DeviceKind
-from bench.store.schema import FIELDS
+from bench.store.schema import FIELDS, Measurement
 from bench.validation.simulated_streams import RUN_S, STREAMS, Launches, Level, Stream
-
-if TYPE_CHECKING:
-    from bench.store.schema import Measurement
 
 SEED = 1
 """Of the printed table: it is the same every time."""
@@ -242,8 +238,9 @@ def _told(
         "visit_samples": [len(visit.samples_s) for visit in kept],
         "sentinel_moved": max(moved, default=None),
     }
-    measurement = cast("Measurement", SimpleNamespace(**(dict.fromkeys(FIELDS) | columns)))
-    raised = tuple(flags(measurement, None))
+    required = [field for field in FIELDS.values() if field.default is MISSING]
+    nothing: dict[str, Any] = {field.name: 0 if field.type == "int" else "" for field in required}
+    raised = tuple(flags(Measurement(**(nothing | columns)), None))
     launches = sum(taken for _, _, taken in found)
     return Told(row.median_s, launches, (row.low_s, row.high_s), raised, per_sample(run.stream))
 

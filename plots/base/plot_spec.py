@@ -12,8 +12,8 @@ import pandas as pd
 import yaml
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
+from bench.judge.frame import parameter_names
 from bench.model.quantization import forced_tile
-from plots.base.frame import parameter_names
 
 IDENTITY = ("operator", "implementation", "dtype", "cache", "threads_asked")
 """Columns beside the parameters that tell the rows of one sweep apart."""

@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 
 from bench.device.datasheet import datasheets, slug_of
 from bench.judge.flags import FLAGS
-from plots.base.frame import Run
+from bench.judge.frame import Run
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"

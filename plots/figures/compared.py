@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 
-from bench.device.datasheet import Datasheet
-from bench.model.calibrated_runs import known, transfers
+from bench.judge.frame import Run, known_runs
+from bench.model.calibrated_runs import transfers
 from plots.base import style
-from plots.base.frame import Run
 from plots.base.page import Page
 from plots.figures import distribution, generations, scorecard, speedups, transfer
 
@@ -19,12 +18,12 @@ def draw(runs: Sequence[Run], base: str, told: Callable[[str], object]) -> Itera
 
     `told` gets a sentence for each device that has no case in common with it.
     """
-    rows = pd.concat([run.rows for run in runs], ignore_index=True)
+    rows = pd.concat([run.frame for run in runs], ignore_index=True)
     yield from scorecard.draw(rows)
     yield from distribution.draw(rows)
     sheets = {run.device: run.datasheet for run in runs}
     if len(sheets) > 1:
-        table = transfers_between(rows, {run.rows["device_name"].iloc[0]: run.datasheet for run in runs})
+        table = transfers_between(runs)
         if table["from"].nunique() > 1:
             yield "transfer", transfer.page(table, style.facts_together(rows[rows["device_kind"] == "cuda"]))
         found, apart = speedups.compare(rows, base, sheets)
@@ -34,16 +33,14 @@ def draw(runs: Sequence[Run], base: str, told: Callable[[str], object]) -> Itera
             yield from generations.draw(found)
 
 
-def transfers_between(rows: pd.DataFrame, sheets: Mapping[str, Datasheet | None]) -> pd.DataFrame:
-    """What `transfer.page` takes: each GPU's calibration, held against the products of each; one run a GPU.
-
-    `sheets` are the devices' datasheets, by name.
-    """
-    runs = list({one.device_name: one for one in known(rows, sheets.get)}.values())
-    slug = dict(zip(rows["device_name"], rows["device"], strict=True))
+def transfers_between(runs: Sequence[Run]) -> pd.DataFrame:
+    """What `transfer.page` takes: each GPU's calibration against the products of each; one run a GPU."""
+    sheets = {run.device_name: run.datasheet for run in runs}
+    slug = {run.device_name: run.device for run in runs}
+    known = list({one.device_name: one for one in known_runs(runs, sheets.get)}.values())
     pairs = [
         {"from": slug[one.device_name], "to": slug[name], "n": errors.n, "mape": 100 * errors.mape}
-        for one in runs
-        for name, errors in transfers(runs, one).items()
+        for one in known
+        for name, errors in transfers(known, one).items()
     ]
     return pd.DataFrame(pairs, columns=["from", "to", "n", "mape"])

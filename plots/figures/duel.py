@@ -10,7 +10,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -18,15 +18,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from bench.judge import duel as judge
+from bench.judge.frame import Run
 from plots.base import style
 from plots.base.axes import plain
-from plots.base.frame import Run
 from plots.base.page import Page
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bench.store.schema import Measurement
 
 COLORS: Mapping[str, str] = {
     "float16": style.BLUE,
@@ -49,13 +48,12 @@ MANY = 60
 
 def draw(run: Run) -> Iterator[tuple[str, Page]]:
     """(implementation, with -warm behind it for that cache) -> its page, for each that met a library."""
-    for cache, rows in run.rows.groupby("cache", sort=True):
-        fields = cast("Iterator[Measurement]", rows.itertuples(index=False, name="Row"))
-        found, doubtful = judge.duels(fields, run.roof(str(cache)))
+    for cache in run.caches:
+        found, doubtful = judge.duels(run, cache)
         for name in dict.fromkeys(one.implementation for one in found):
             ours = [one for one in found if one.implementation == name]
             leaf = name if cache == "cold" else f"{name}-{cache}"
-            yield leaf, _page(run, str(cache), name, ours, doubtful)
+            yield leaf, _page(run, cache, name, ours, doubtful)
 
 
 def _page(run: Run, cache: str, name: str, found: Sequence[judge.Duel], doubtful: int) -> Page:
@@ -63,7 +61,7 @@ def _page(run: Run, cache: str, name: str, found: Sequence[judge.Duel], doubtful
     columns = _COLUMNS[len(panels)]
     lines = math.ceil(len(panels) / columns)
     libraries = sorted({one.library for one in found})
-    rows = run.rows
+    rows = run.frame
     rows = rows[(rows["cache"] == cache) & rows["implementation"].isin([name, *libraries])]
     rows = rows[rows["parameters"].isin({one.parameters for one in found}) & (rows["visit"] == 0)]
     rows = rows[~rows["suspect"]].drop_duplicates(["implementation", "parameters"], keep="last")
@@ -74,8 +72,7 @@ def _page(run: Run, cache: str, name: str, found: Sequence[judge.Duel], doubtful
         style.facts(run, rows),
         _caption(found, name, doubtful, rows),
     )
-    device = str(run.rows["device_name"].iloc[0])
-    goals = {one.region: judge.goal(one.region, device) for one in panels}
+    goals = {one.region: judge.goal(one.region, run.device_name) for one in panels}
     page.legend(_handles(found, [one for one in goals.values() if one is not None]))
     grid = page.grid(lines, columns, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.24)
     for i, one in enumerate(panels):

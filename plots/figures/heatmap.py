@@ -23,9 +23,9 @@ from matplotlib.gridspec import GridSpec
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
+from bench.judge.frame import Run
 from plots.base import axes as scale
 from plots.base import prediction_lines, style
-from plots.base.frame import Run
 from plots.base.page import Page
 from plots.base.plot_spec import Section
 

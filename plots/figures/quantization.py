@@ -20,11 +20,12 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator, MultipleLocator
 
+from bench.judge.frame import Run, parameter_names
 from bench.model import quantization as model
 from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
-from plots.base.frame import Run, parameter_names, scaled
 from plots.base.page import Page
+from plots.base.units import scaled
 
 _WIDTH_IN = 7.4
 _RATE_IN, _DURATION_IN, _STRIP_IN = 2.5, 2.0, 0.8

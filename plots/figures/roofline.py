@@ -17,10 +17,11 @@ from matplotlib.lines import Line2D
 
 from bench.case_name import row_name
 from bench.format import share_text
+from bench.judge.frame import Run
 from plots.base import prediction_lines, style
-from plots.base.frame import Run, scaled
 from plots.base.measured_points import IMPORTED
 from plots.base.page import Page
+from plots.base.units import scaled
 from plots.figures import roofs
 
 VISIBLE = 0.04
@@ -35,9 +36,9 @@ _WIDTH_IN, _HEIGHT_IN = 7.2, 4.6
 
 def draw(run: Run) -> Iterator[tuple[str, Page]]:
     """(dtype, or dtype-warm where both caches were measured, and the like) -> page, for each with a point."""
-    points = run.rows[run.rows["flop_per_s"].notna() & run.rows["intensity"].notna()]
-    several = points["manner"].nunique() > 1
-    for (dtype, how), some in points.groupby(["dtype", "manner"], sort=True):
+    points = run.frame[run.frame["flop_per_s"].notna() & run.frame["intensity"].notna()]
+    several = points["condition"].nunique() > 1
+    for (dtype, how), some in points.groupby(["dtype", "condition"], sort=True):
         name = f"{dtype}-{how}" if several and how != "cold" else str(dtype)
         yield name.replace(", ", "-").replace(" ", "-"), _page(run, some, str(dtype), str(how))
 
@@ -154,8 +155,8 @@ def _caption(run: Run, points: pd.DataFrame, how: str) -> str:
     if not run.ceilings:
         told.append("No ceilings in this run, hence no measured roof.")
         return " ".join(told)
-    if ceilings.manner != how:
-        told.append(f"The roof is the {ceilings.manner} cache's; {how} rows may beat it.")
+    if ceilings.condition != how:
+        told.append(f"The roof is the {ceilings.condition} cache's; {how} rows may beat it.")
     if ceilings.launch_s is not None:
         told.append(
             f"A launch takes at least {ceilings.launch_s * 1e6:.3g} µs, which this picture cannot show: "

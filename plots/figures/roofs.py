@@ -17,10 +17,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from bench.format import memory_text
+from bench.judge.frame import Run
 from bench.model.ceilings import Ceilings
 from plots.base import axes as scale
 from plots.base import style
-from plots.base.frame import Run
 
 _BAND = "#CFE2F3"
 CLEARLY = 1.4
@@ -146,7 +146,7 @@ def handles(run: Run, roofs: list[Roof], how: str) -> list[Artist]:
     found: list[Artist] = []
     kinds = {roof.kind for roof in roofs}
     if "measured" in kinds:
-        whose = "roof of the imported rows" if run.rows["imported"].all() else "measured roof"
+        whose = "roof of the imported rows" if run.frame["imported"].all() else "measured roof"
         found.append(Line2D([], [], label=whose, **_LOOK["measured"]))
     if len(run.roof(how).bandwidth_byte_per_s) > 1:
         found.append(Patch(color=_BAND, label="read to write bandwidth"))

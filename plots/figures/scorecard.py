@@ -24,8 +24,8 @@ from bench.judge.score import Group, Score, Scorecard, predicted_and_measured, s
 from bench.model.predict import LEVELS
 from plots.base import axes as scale
 from plots.base import style
-from plots.base.frame import scaled
 from plots.base.page import Page
+from plots.base.units import scaled
 
 SAID: Mapping[str, str] = {
     "L0": "L0: datasheet",

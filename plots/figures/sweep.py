@@ -17,12 +17,13 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from bench.judge.frame import Run
 from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
-from plots.base.frame import Run, scaled
 from plots.base.page import Page
 from plots.base.plot_spec import Section
 from plots.base.prediction_lines import Quantity
+from plots.base.units import scaled
 
 QUANTITIES: tuple[Quantity, ...] = ("duration", "rate")
 

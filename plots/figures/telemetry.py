@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from bench.judge.frame import Run
 from plots.base import style
-from plots.base.frame import Run
 from plots.base.page import Page
 
 SLOW = 0.95
@@ -53,7 +53,7 @@ def draw(run: Run) -> Iterator[tuple[str, Page]]:
     if missing(run):
         return
     gpu = _is_gpu(run)
-    rows = moments(run.rows)
+    rows = moments(run.frame)
     known = [one for one in (_GPU if gpu else _CPU) if rows[one.column].notna().any()]
     facts = [one for one in known if rows[one.column].max() > 0]
     speed = speeds(rows, gpu)
@@ -62,7 +62,7 @@ def draw(run: Run) -> Iterator[tuple[str, Page]]:
         Page.LEFT + Page.RIGHT + _WIDTH_IN,
         len(facts) * _HEIGHT_IN + (len(facts) - 1) * _GAP_IN,
         "The device while it was measured" if gpu else "The machine while it was measured",
-        style.facts(run, run.rows),
+        style.facts(run, run.frame),
         _caption(gpu, slow, speed, [one for one in known if one not in facts]),
     )
     what = "clock" if gpu else "speed"
@@ -100,7 +100,7 @@ def draw(run: Run) -> Iterator[tuple[str, Page]]:
 def missing(run: Run) -> str | None:
     """Why there is nothing to draw, as a sentence; None if there is."""
     column = "sm_clock_hz" if _is_gpu(run) else "sentinel_before_s"
-    timed = run.rows[run.rows["median_s"].notna()]
+    timed = run.frame[run.frame["median_s"].notna()]
     if timed[column].notna().any():
         return None
     who = "its rows are imported" if timed["imported"].all() else "no row tells it"
@@ -137,7 +137,7 @@ def speeds(rows: pd.DataFrame, gpu: bool) -> pd.Series:
 
 
 def _is_gpu(run: Run) -> bool:
-    return bool((run.rows["device_kind"] == "cuda").any())
+    return bool((run.frame["device_kind"] == "cuda").any())
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, fact: _Fact, slow: np.ndarray) -> None:

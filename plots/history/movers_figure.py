@@ -16,8 +16,8 @@ from matplotlib.transforms import blended_transform_factory
 from bench.format import change_text
 from plots.base import axes as scale
 from plots.base import style
-from plots.base.frame import scaled
 from plots.base.page import Page
+from plots.base.units import scaled
 from plots.history import panel as panels
 from plots.history.view import View
 

@@ -13,8 +13,8 @@ import pandas as pd
 
 from bench.judge.history.change_points import change_points
 from bench.judge.history.series import KEY, Floats
-from plots.base.frame import scaled
 from plots.base.page import Page
+from plots.base.units import scaled
 from plots.history import marks as marks
 from plots.history import panel as panels
 from plots.history.panel import Panel

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
-import pyarrow as pa
 from scipy.signal import lfilter
 
+from bench.judge import frame
 from bench.judge.compare import Compared, compare
 from bench.judge.noise import Bound
 from bench.sampling.noise import Step, estimate, steps
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import Visit, publish
-from bench.store.schema import ARROW, Measurement
+from bench.store.schema import Measurement
+from tests.bench.rows import stored
 
 GPU: dict[str, Any] = {
     **{"device": "h100", "device_kind": "cuda", "threads": 1, "implementation": "triton", "driver": "550.1"},
@@ -187,11 +187,9 @@ def run(
     return rows
 
 
-def frame(rows: Sequence[Measurement]) -> pd.DataFrame:
-    """As `bench.store.parquet.read` gives them, without the disk."""
-    table = pa.Table.from_pylist([vars(one) for one in rows], schema=ARROW)
-    found: pd.DataFrame = table.to_pandas()
-    return found
+def runs_of(rows: Sequence[Measurement]) -> list[frame.Run]:
+    """The runs of these rows as a result file gives them back, without the disk."""
+    return frame.runs(stored(rows))
 
 
 def timed(
@@ -225,5 +223,5 @@ def without_time(one: Measurement, status: str, reason: str = "it says why") -> 
 
 def judged(before: Measurement, after: Measurement, *across: str) -> Compared:
     """The verdict on one case. Nothing is known of the runs but these two rows."""
-    (found,) = compare(frame([before]), frame([replace(after, run_id="b")]), across).cases
+    (found,) = compare(runs_of([before]), runs_of([replace(after, run_id="b")]), across).cases
     return found

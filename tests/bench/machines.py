@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from bench.model.ceilings import manner
+from bench.model.ceilings import condition
 from bench.model.tile_wave import Machine, Products
 from bench.spec import Problem, parameters_text
 from bench.store.schema import ARROW, Measurement
@@ -82,10 +82,10 @@ def moved(of: Machine, chance: np.random.Generator, share: dict[str, float]) -> 
 
 
 def framed(rows: Sequence[Measurement]) -> pd.DataFrame:
-    """Rows as they are once a file of them was read, `manner` with them."""
+    """Rows as they are once a file of them was read, `condition` with them."""
     frame = pa.Table.from_pylist([dataclasses.asdict(row) for row in rows], schema=ARROW).to_pandas()
     return frame.assign(
-        manner=[manner(*one) for one in zip(frame["cache"], frame["threads_asked"], strict=True)]
+        condition=[condition(*one) for one in zip(frame["cache"], frame["threads_asked"], strict=True)]
     )
 
 

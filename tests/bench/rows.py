@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import pyarrow as pa
+
+from bench.store import parquet
 from bench.store.journal import Journal
-from bench.store.schema import Measurement
+from bench.store.schema import ARROW, Measurement, record
 
 
 def row(**facts: Any) -> Measurement:
@@ -27,6 +32,18 @@ def rows(count: int, **facts: Any) -> list[Measurement]:
     return [
         row(**({"parameters": f'{{"m":{m},"k":3,"layout":"NN","n":2}}'} | facts)) for m in range(1, count + 1)
     ]
+
+
+def stored(made: Iterable[Measurement]) -> list[Measurement]:
+    """The rows as a result file gives them back, without the disk."""
+    return parquet.rows(pa.Table.from_pylist([record(one) for one in made], schema=ARROW))
+
+
+def read_frame(paths: Iterable[Path], left_out: Callable[[str], object] | None = None) -> pd.DataFrame:
+    """The columns of all these result files, whatever they hold, as one table."""
+    tables = [table for _, table in parquet.tables(paths, left_out)]
+    frame: pd.DataFrame = pa.concat_tables(tables, promote_options="permissive").to_pandas()
+    return frame
 
 
 def written(path: Path, made: list[Measurement]) -> bytes:

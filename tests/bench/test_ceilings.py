@@ -7,15 +7,15 @@ import random
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from bench.errors import UserError
-from bench.model.ceilings import Ceilings, MixedCeilings, by_run, is_ceiling, rows
+from bench.model.ceilings import Ceilings, MixedCeilings, by_run, is_ceiling
 from bench.model.tile_probe import Line, Point, line
 from bench.spec import parameters_text
 from bench.store.schema import Measurement
 from tests.bench.rows import row as any_row
+from tests.bench.rows import stored
 
 MIB = 2**20
 SETS = [2**exponent for exponent in (18, 20, 22, 24, 26, 29)]
@@ -75,13 +75,8 @@ def product(m: int, n: int, k: int, seconds: float, **facts: Any) -> Measurement
     return row(seconds, {"m": m, "n": n, "k": k, "layout": "TN"}, **(counts | facts))
 
 
-def framed(some: list[Measurement]) -> list[Measurement]:
-    """The same rows as a DataFrame gives them."""
-    return list(rows(pd.DataFrame([dataclasses.asdict(one) for one in some])))
-
-
-def cold(some: list[Measurement], *manner: str) -> Ceilings:
-    return by_run(some)["gpu", "r1", *(manner or ("cold",))]
+def cold(some: list[Measurement], *condition: str) -> Ceilings:
+    return by_run(some)["gpu", "r1", *(condition or ("cold",))]
 
 
 # --- caches --------------------------------------------------------------------------------------------
@@ -100,7 +95,7 @@ def caches(chance: random.Random, launch_s: float) -> tuple[dict[int, float], li
 def test_a_warm_copy_tells_the_bandwidth_of_its_working_set_without_the_floor(chance: random.Random) -> None:
     launch_s = chance.uniform(5e-7, 3e-6)
     true, some = caches(chance, launch_s)
-    for given in ([launch(launch_s), *some], framed([launch(launch_s), *some])):
+    for given in ([launch(launch_s), *some], stored([launch(launch_s), *some])):
         found = cold(given)
         assert list(found.cached) == SETS and all(type(size) is int for size in found.cached)
         assert [c.per_s for c in found.cached.values()] == pytest.approx(list(true.values()))
@@ -227,7 +222,7 @@ def test_step_and_tile_of_each_data_type_are_slope_and_rest(chance: random.Rando
     }
     some = [launch(2e-6), *(one for d, (t, s) in true.items() for one in tiles(d, 2e-6, t, s, chance))]
     some = some[::-1]
-    for given in (some, framed(some)):
+    for given in (some, stored(some)):
         found = cold(given)
         assert list(found.step) == list(found.tile) == sorted(true)
         for dtype, (tile_s, step_s) in true.items():
@@ -349,7 +344,7 @@ def test_the_interval_of_a_step_covers_it_nearly_always(chance: random.Random) -
 
 def test_the_same_rows_tell_the_same_interval(chance: random.Random) -> None:
     some = [launch(2e-6), *tiles("bfloat16", 2e-6, 1e-6, 2e-7, chance)]
-    assert cold(some) == cold(some[::-1]) == cold(framed(some))
+    assert cold(some) == cold(some[::-1]) == cold(stored(some))
 
 
 # --- one calibration -----------------------------------------------------------------------------------
@@ -363,13 +358,13 @@ STATES: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", STATES)
-@pytest.mark.parametrize("as_frame", [False, True])
+@pytest.mark.parametrize("from_a_file", [False, True])
 def test_ceilings_of_several_units_drivers_limits_or_regimes_are_no_calibration(
-    name: str, as_frame: bool
+    name: str, from_a_file: bool
 ) -> None:
     before, after = STATES[name]
     mixed = [launch(1e-6, **{name: before}), copied(MIB, 1e-5, **{name: after})]
-    given = framed(mixed) if as_frame else mixed
+    given = stored(mixed) if from_a_file else mixed
     wanted = f"run r1 on gpu: its ceilings were measured with {name} {before} and {after}, "
     for refused in (by_run, Ceilings.of):
         with pytest.raises(MixedCeilings, match=wanted) as said:
@@ -387,7 +382,7 @@ def test_ceilings_of_several_units_drivers_limits_or_regimes_are_no_calibration(
 @pytest.mark.parametrize("name", ["power_limit_w", "regime"])
 def test_a_state_that_is_not_known_contradicts_none(name: str) -> None:
     some = [launch(1e-6, **{name: None}), copied(MIB, 1e-5, **{name: STATES[name][0]}), copied(MIB, 1e-5)]
-    for given in (some, framed(some)):
+    for given in (some, stored(some)):
         assert cold(given).cached
 
 

@@ -18,10 +18,10 @@ from tests.bench.comparable import (
     both,
     clean,
     drifting,
-    frame,
     judged,
     row,
     run,
+    runs_of,
     still,
     stragglers,
     timed,
@@ -188,7 +188,7 @@ def pair_of_runs(
     """Whole runs on a GPU, with ceilings."""
     a = run(chance, machine, cases, 3, **GPU)
     b = run(chance, machine, cases, 3, scale, run_id="b", **(GPU | after))
-    return compare(frame(a), frame(b))
+    return compare(runs_of(a), runs_of(b))
 
 
 def test_rows_at_memorys_speed_need_no_cycles(chance: np.random.Generator) -> None:
@@ -207,7 +207,7 @@ def test_a_row_far_from_memorys_speed_follows_the_cores(chance: np.random.Genera
             ]
             for name, scale in (("a", 1.0), ("b", 1.05))
         ]
-        found = compare(*map(frame, rows))
+        found = compare(*map(runs_of, rows))
         assert [one.verdict for one in found.cases if one.case.sweep == "gemm/square"] == [verdict]
 
 
@@ -221,7 +221,7 @@ def test_a_row_that_computes_nearly_as_long_follows_the_cores_too(
         both_limits = {"flop": int(share * FLOP), "arithmetic": "matrix", "sm_clock_hz": 1.9e9 / scale}
         one = timed(chance, scale, bound="memory", run_id=name, **both_limits)
         rows.append([*run(chance, still, 0, 3, run_id=name, **GPU), one])
-    found = compare(*map(frame, rows))
+    found = compare(*map(runs_of, rows))
     assert [one.verdict for one in found.cases if one.case.sweep == "gemm/square"] == [verdict]
 
 
@@ -253,7 +253,7 @@ def test_a_flag_that_needs_the_ceilings(chance: np.random.Generator) -> None:
     """A case quicker than the roof of its run."""
     a = run(chance, still, 2, 3, **GPU)
     b = both(*run(chance, still, 2, 3, 0.5, **GPU))
-    reasons = {one.reason for one in compare(frame(a), frame(b)).cases if "ceil" not in one.case.sweep}
+    reasons = {one.reason for one in compare(runs_of(a), runs_of(b)).cases if "ceil" not in one.case.sweep}
     assert reasons == {"above_roof in B"}
 
 
@@ -310,7 +310,7 @@ def test_one_visit_is_widened_by_what_the_machine_moves(chance: np.random.Genera
     widths = {}
     for visits in (1, 4):
         pair = [timed(chance, visits=visits, case=1000, asked=3, device_kind="cpu") for _ in "ab"]
-        found = compare(frame([*ceilings, pair[0]]), frame(both(*ceilings, pair[1])))
+        found = compare(runs_of([*ceilings, pair[0]]), runs_of(both(*ceilings, pair[1])))
         (one,) = (each for each in found.cases if each.case.sweep == "gemm/square")
         assert one.effect is not None
         widths[visits] = math.log(one.effect.high / one.effect.low) / 2
@@ -330,7 +330,7 @@ def test_noise_that_a_row_s_interval_includes_widens_it_no_further(chance: np.ra
             for case in range(100)
         ]
         mine = with_interval(timed(chance, visits=visits, case=1000, sweep=sweep, **gpu), 0.02)
-        found = compare(frame([*ceilings, mine]), frame(both(*ceilings, mine)))
+        found = compare(runs_of([*ceilings, mine]), runs_of(both(*ceilings, mine)))
         (one,) = (each for each in found.cases if '"m": 1000' in each.case.parameters)
         assert one.effect is not None
         half = math.log(one.effect.high / one.effect.low) / 2
@@ -358,13 +358,13 @@ def test_what_ceilings_did_from_run_to_run_no_number_of_visits_lessens(chance: n
             else one
             for one in slow
         ]
-        found = compare(frame(a), frame(slow))
+        found = compare(runs_of(a), runs_of(slow))
         assert {one.verdict for one in found.cases if "ceilings" not in one.case.sweep} == verdicts
         # Cases that are no ceilings tell nothing about the machine, nor do kernels of ours.
-        found = compare(frame(a), frame(b))
+        found = compare(runs_of(a), runs_of(b))
         assert {one.verdict for one in found.cases if "ceilings" not in one.case.sweep} == {"SLOWER"}
         ours = [[replace(one, implementation="triton") for one in rows] for rows in (a, slow)]
-        found = compare(*map(frame, ours))
+        found = compare(*map(runs_of, ours))
         assert {one.verdict for one in found.cases if "ceilings" not in one.case.sweep} == {"SLOWER"}
 
 

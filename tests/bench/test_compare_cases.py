@@ -19,9 +19,9 @@ from tests.bench.comparable import (
     GPU,
     Seen,
     both,
-    frame,
     judged,
     run,
+    runs_of,
     still,
     timed,
     with_interval,
@@ -54,7 +54,7 @@ def test_a_fact_that_blocks_unless_waved_through(chance: np.random.Generator, fa
     shown = [value(one, fact) for one in (before, after)]
     assert (found.verdict, found.reason) == ("NOT COMPARABLE", fact.name)
     assert found.detail == f"{fact.name} {shown[0]} -> {shown[1]}" and found.effect is None
-    passed = compare(frame([before]), frame(both(after)), [fact.name])
+    passed = compare(runs_of([before]), runs_of(both(after)), [fact.name])
     flagged = fact.name == "mig"  # a partitioned GPU is shared: another matter
     assert [one.verdict for one in passed.cases] == (["UNSURE"] if flagged else ["SLOWER"])
     assert [(one.fact, one.before, one.after) for one in passed.waved] == [(fact.name, *shown)]
@@ -83,16 +83,16 @@ def test_another_device_is_another_unit_with_another_limit(chance: np.random.Gen
 def test_facts_that_never_block(chance: np.random.Generator) -> None:
     changes = {"commit": "1234567", "torch": "2.14.0", "triton": "3.8.0", "libraries": "cuBLAS 13.1"}
     a, b = run(chance, still, 2, 3, **GPU), run(chance, still, 2, 3, run_id="b", **(GPU | changes))
-    found = compare(frame(a), frame(b))
+    found = compare(runs_of(a), runs_of(b))
     assert {one.verdict for one in found.cases} == {"SAME"}
     assert {one.fact: one.after for one in found.told} == changes
     # Of a GPU there is no host to tell, only the unit that blocks.
     pair = [timed(chance, device_id=name) for name in ("1f", "2e")]
-    found = compare(*(frame([one]) for one in pair), ["unit"])
+    found = compare(*(runs_of([one]) for one in pair), ["unit"])
     assert [one.verdict for one in found.cases] == ["SAME"] and not found.told
     # A CPU's host is told, and blocks nothing: its name changes with every container.
     pair = [timed(chance, device_kind="cpu", device_id=name) for name in ("1f", "2e")]
-    found = compare(*(frame([one]) for one in pair))
+    found = compare(*(runs_of([one]) for one in pair))
     assert [one.verdict for one in found.cases] == ["SAME"] and {one.fact for one in found.told} == {"host"}
 
 
@@ -100,13 +100,13 @@ def test_facts_that_never_block(chance: np.random.Generator) -> None:
 def test_a_fact_that_one_side_does_not_know_does_not_block(chance: np.random.Generator, side: int) -> None:
     pair = [timed(chance, visits=3, case=case) for case in (0, 0)]
     pair[side] = replace(pair[side], regime=None, ecc=None, driver="")
-    found = compare(frame(pair[:1]), frame(both(pair[1])))
+    found = compare(runs_of(pair[:1]), runs_of(both(pair[1])))
     assert [one.verdict for one in found.cases] == ["SAME"]
     assert found.unknown == {"regime": 1, "ecc": 1, "driver": 1}
 
 
 def test_no_such_fact(chance: np.random.Generator) -> None:
-    one = frame([timed(chance)])
+    one = runs_of([timed(chance)])
     for name in ("drivers", *(fact.name for fact in TOLD)):
         with pytest.raises(
             UserError, match=rf"--across {name}: no fact that blocks.*there is source, device"
@@ -117,7 +117,7 @@ def test_no_such_fact(chance: np.random.Generator) -> None:
 def test_the_same_problem_in_two_sweeps_is_two_cases(chance: np.random.Generator) -> None:
     a = [timed(chance, sweep="gemm/square"), timed(chance, 2.0, sweep="gemm/other")]
     b = [timed(chance, 1.1, sweep="gemm/square"), timed(chance, 2.0, sweep="gemm/other")]
-    found = compare(frame(a), frame(both(*b)))
+    found = compare(runs_of(a), runs_of(both(*b)))
     assert {one.case.sweep: one.verdict for one in found.cases} == {
         "gemm/square": "SLOWER",
         "gemm/other": "SAME",
@@ -129,7 +129,7 @@ def test_what_makes_another_case(chance: np.random.Generator, column: str) -> No
     other = timed(
         chance, **{column: json.dumps({"dtype": "float32", "m": 7}) if column == "parameters" else "x"}
     )
-    found = compare(frame([timed(chance)]), frame(both(other)))
+    found = compare(runs_of([timed(chance)]), runs_of(both(other)))
     assert Counter(one.verdict for one in found.cases) == {"NEW": 1, "GONE": 1}
 
 
@@ -143,11 +143,11 @@ def test_another_manner(chance: np.random.Generator, other: dict[str, Any], fact
     assert judged(one, another).reason == fact
     assert judged(one, another, fact).verdict == "FASTER"
     # Where a side has both, like meets like, and what has no partner is new or gone.
-    found = compare(frame([another, one]), frame(both(one, another)))
+    found = compare(runs_of([another, one]), runs_of(both(one, another)))
     assert [each.verdict for each in found.cases] == ["SAME", "SAME"]
-    found = compare(frame([one]), frame(both(another, one)))
+    found = compare(runs_of([one]), runs_of(both(another, one)))
     assert Counter(each.verdict for each in found.cases) == {"SAME": 1, "NEW": 1}
-    found = compare(frame([another, one]), frame(both(one)))
+    found = compare(runs_of([another, one]), runs_of(both(one)))
     assert Counter(each.verdict for each in found.cases) == {"SAME": 1, "GONE": 1}
 
 
@@ -162,17 +162,17 @@ def test_invalid_says_which_side_and_why(chance: np.random.Generator, status: st
     one = timed(chance)
     bad = without_time(one, status)
     for pair, where in (((bad, one), "A"), ((one, bad), "B"), ((bad, bad), "A and B")):
-        found = compare(frame([pair[0]]), frame(both(pair[1])))
+        found = compare(runs_of([pair[0]]), runs_of(both(pair[1])))
         (case,) = found.cases
         assert (case.verdict, case.reason, case.detail) == ("INVALID", f"{status} in {where}", "it says why")
         assert found.exit_code == 2
-    assert compare(frame([one]), frame(both(bad)), ["driver"]).exit_code == 2
+    assert compare(runs_of([one]), runs_of(both(bad)), ["driver"]).exit_code == 2
     other = without_time(timed(chance, case=1), status)
-    found = compare(frame([one]), frame(both(one, other)))
+    found = compare(runs_of([one]), runs_of(both(one, other)))
     assert Counter(each.verdict for each in found.cases) == {"SAME": 1, "INVALID": 1}
     assert found.exit_code == 2
     pair = both(without_time(one, "wrong" if status != "wrong" else "error", "another"))
-    (case,) = compare(frame([bad]), frame(pair)).cases
+    (case,) = compare(runs_of([bad]), runs_of(pair)).cases
     assert case.reason == f"{status} in A, {pair[0].status} in B" and case.detail == "it says why; another"
 
 
@@ -189,15 +189,15 @@ def test_an_ok_row_without_a_time_is_invalid(chance: np.random.Generator, median
 def test_what_was_not_tried_is_no_row_but_says_why(chance: np.random.Generator, status: str) -> None:
     one, there = timed(chance), timed(chance, case=1)
     absent = without_time(one, status)
-    gone = compare(frame([one, there]), frame(both(absent, there)))
-    new = compare(frame([absent, there]), frame(both(one, there)))
+    gone = compare(runs_of([one, there]), runs_of(both(absent, there)))
+    new = compare(runs_of([absent, there]), runs_of(both(one, there)))
     for found, verdict, name in ((gone, "GONE", "B"), (new, "NEW", "A")):
         (case,) = found.of(verdict)  # type: ignore[arg-type]
         assert (case.reason, case.detail) == (f"{status} in {name}", f"{status}: it says why")
         assert found.exit_code == 0
-    neither = compare(frame([absent, there]), frame(both(absent, there)))
+    neither = compare(runs_of([absent, there]), runs_of(both(absent, there)))
     assert [each.verdict for each in neither.cases] == ["SAME"]
-    (case,) = compare(frame([one, there]), frame(both(there))).of("GONE")
+    (case,) = compare(runs_of([one, there]), runs_of(both(there))).of("GONE")
     assert (case.reason, case.detail) == ("no row in B", "")
 
 
@@ -216,7 +216,7 @@ def test_exit_codes(chance: np.random.Generator) -> None:
         ([another], 3),
         ([replace(one, sweep="gemm/else")], 3),
     ):
-        assert compare(frame([one, other]), frame(both(*after))).exit_code == code
+        assert compare(runs_of([one, other]), runs_of(both(*after))).exit_code == code
 
 
 # --- several runs on a side -------------------------------------------------------------------------
@@ -229,26 +229,26 @@ def later(one: Measurement, hour: int, **changes: Any) -> Measurement:
 def test_of_several_runs_the_newest_row_counts(chance: np.random.Generator) -> None:
     slow, now, other = timed(chance, 1.5), timed(chance), timed(chance, case=1)
     a = [later(now, 12), later(slow, 11), later(slow, 10), later(other, 10)]
-    found = compare(frame(a), frame([later(one, 13) for one in (now, other)]))
+    found = compare(runs_of(a), runs_of([later(one, 13) for one in (now, other)]))
     assert [one.verdict for one in found.cases] == ["SAME", "SAME"]
     assert (found.before.older, found.after.older) == (2, 0)
     assert list(found.before.runs) == ["run10", "run12"]
     # A run that had no room for the case does not hide the run that had.
     skipped = later(without_time(now, "skipped"), 15)
-    found = compare(frame([*a, skipped]), frame([later(now, 13), later(other, 13)]))
+    found = compare(runs_of([*a, skipped]), runs_of([later(now, 13), later(other, 13)]))
     assert [one.verdict for one in found.cases] == ["SAME", "SAME"]
     # One whose newest result is wrong is wrong.
     wrong = later(without_time(now, "wrong"), 15)
-    found = compare(frame([*a, wrong]), frame([later(now, 13), later(other, 13)]))
+    found = compare(runs_of([*a, wrong]), runs_of([later(now, 13), later(other, 13)]))
     assert Counter(one.verdict for one in found.cases) == {"INVALID": 1, "SAME": 1}
 
 
 def test_two_devices_on_one_side_are_refused(chance: np.random.Generator) -> None:
     one, other = timed(chance), timed(chance, case=1, device="h200")
     with pytest.raises(UserError, match="B holds rows of 2 devices, name one's: h100, h200"):
-        compare(frame([one]), frame([one, other]))
+        compare(runs_of([one]), runs_of([one, other]))
     with pytest.raises(UserError, match="A holds no row"):
-        compare(frame([one]).iloc[:0], frame([one]))
+        compare(runs_of([]), runs_of([one]))
 
 
 def test_older_files_hold_a_ceilings_second_visit_as_a_row(chance: np.random.Generator) -> None:
@@ -264,7 +264,7 @@ def test_older_files_hold_a_ceilings_second_visit_as_a_row(chance: np.random.Gen
     for visit, scale in enumerate((1.0, 1.5)):
         slow = timed(chance, scale, visits=1, case=99, sweep="ceilings/gemm", visit=visit)
         rows.append(replace(slow, low_s=None, high_s=None, visits=None, visit_samples=None))
-    found = compare(frame(rows), frame(both(*rows)))
+    found = compare(runs_of(rows), runs_of(both(*rows)))
     assert len(found.cases) == 9 and found.before.older == 0
     seen = found.before.runs["a"].noise
     assert seen.count == 8 and seen.core == pytest.approx(0.07, abs=1e-3)
@@ -284,7 +284,7 @@ def test_the_mean_of_an_operator(chance: np.random.Generator) -> None:
     b = [timed(chance, scale, case=case) for case, scale in enumerate(scales)]
     b += [timed(chance, 5.0, case=9), timed(chance, 0.5, operator="linear")]
     a += [timed(chance, operator="linear")]
-    gemm, linear = compare(frame(a), frame(both(*b))).means()
+    gemm, linear = compare(runs_of(a), runs_of(both(*b))).means()
     assert (gemm.operator, gemm.cases, linear.operator, linear.cases) == ("gemm", 3, "linear", 1)
     assert gemm.effect.ratio == pytest.approx(1.1, rel=1e-3)
     half = 4.3027 * math.log(1.1) / math.sqrt(3)  # Student's t of 3 values
@@ -292,12 +292,30 @@ def test_the_mean_of_an_operator(chance: np.random.Generator) -> None:
     assert math.log(gemm.effect.low / 1.1) == pytest.approx(-half, rel=0.02)
     # Where the cases agree by chance, their own intervals still are what they are.
     alike = [with_interval(timed(chance, machine=exact, case=case), 0.01) for case in range(4)]
-    (mean,) = compare(frame(alike), frame(both(*alike))).means()
+    (mean,) = compare(runs_of(alike), runs_of(both(*alike))).means()
     assert math.log(mean.effect.high) == pytest.approx(0.01 * math.sqrt(2) / math.sqrt(4), rel=0.02)
     # Of one case it is that case's own.
     (only,) = (
-        one.effect for one in compare(frame(a), frame(both(*b))).cases if one.case.operator == "linear"
+        one.effect for one in compare(runs_of(a), runs_of(both(*b))).cases if one.case.operator == "linear"
     )
     assert only is not None
     assert linear.effect.ratio == pytest.approx(only.ratio)
     assert math.log(linear.effect.high / linear.effect.low) == pytest.approx(math.log(only.high / only.low))
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.01003, "SLOWER"), (0.00997, "SAME")])
+def test_the_least_effect_is_a_share_of_the_smaller_median(
+    chance: np.random.Generator, share: float, verdict: str
+) -> None:
+    """1 % is a share, not a natural logarithm: that of 1.01003 is 0.00998."""
+    quiet = timed(chance)
+    assert quiet.samples_s is not None
+    quick = replace(quiet, median_s=1e-3, low_s=1e-3 * (1 - 1e-7), high_s=1e-3 * (1 + 1e-7))
+    quick = replace(quick, samples_s=[1e-3 * (1 + 1e-7 * math.sin(i)) for i in range(len(quiet.samples_s))])
+    assert quick.samples_s is not None and quick.median_s is not None
+    scaled: dict[str, Any] = {"samples_s": [(1 + share) * sample_s for sample_s in quick.samples_s]}
+    for name in ("median_s", "low_s", "high_s"):
+        scaled[name] = (1 + share) * getattr(quick, name)
+    slow = replace(quick, **scaled)
+    assert judged(quick, slow).verdict == verdict
+    assert judged(slow, quick).verdict == verdict.replace("SLOWER", "FASTER")

@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 from bench.__main__ import app
 from bench.cli.compare import MOST_LISTED, comparison_lines
 from bench.judge.compare import JUDGED, compare
+from bench.judge.frame import read
 from bench.judge.noise import Bound
 from bench.store import parquet
-from tests.bench.comparable import both, clean, frame, run, timed, without_time
+from tests.bench.comparable import both, clean, run, runs_of, timed, without_time
 
 # --- the command ------------------------------------------------------------------------------------
 
@@ -92,14 +93,14 @@ def test_a_run_with_itself_publishes_no_false_alarms(written: tuple[Path, Path])
 @pytest.mark.parametrize("commits", [("4f2a91c", "1234567"), ("", "")])
 def test_a_a_is_of_one_known_commit(chance: np.random.Generator, commits: tuple[str, str]) -> None:
     rows = [timed(chance, commit=commit) for commit in commits]
-    found = compare(frame(rows[:1]), frame(both(rows[1])))
+    found = compare(runs_of(rows[:1]), runs_of(both(rows[1])))
     assert not found.same_commit and not any("A/A" in line for line in comparison_lines(found))
 
 
 def test_a_a_with_changes_says_so(chance: np.random.Generator) -> None:
     rows = [timed(chance, commit="4f2a91c+") for _ in "ab"]
     (told,) = (
-        one for one in comparison_lines(compare(frame(rows[:1]), frame(both(rows[1])))) if "A/A" in one
+        one for one in comparison_lines(compare(runs_of(rows[:1]), runs_of(both(rows[1])))) if "A/A" in one
     )
     assert told.startswith("A/A, both with changes that are not committed: FASTER + SLOWER 0 of 1 comparable")
 
@@ -122,7 +123,7 @@ def test_what_the_reader_must_know_is_said(chance: np.random.Generator) -> None:
     ]  # of A too: other cases, ceilings as well
     again = replace(timed(chance, device_kind="cpu", device="cpu-simulated"), run_id="c")
     rows = [*a, *other, replace(again, utc="2026-11-21T11:00:00.000+00:00")]
-    found = compare(frame(rows), frame([replace(one, regime=None) for one in b]))
+    found = compare(runs_of(rows), runs_of([replace(one, regime=None) for one in b]))
     told = list(comparison_lines(found))
     assert "1 older rows of A are left aside: a later run measured the same case" in told
     (unknown,) = (one for one in told if one.startswith("not known"))
@@ -147,7 +148,7 @@ def test_a_long_list_is_cut_and_says_so(chance: np.random.Generator) -> None:
     count = MOST_LISTED + 7
     a = [timed(chance, case=case) for case in range(count)]
     b = [timed(chance, 1.2 + case / 100, case=case) for case in range(count)]
-    found = compare(frame(a), frame(both(*b)))
+    found = compare(runs_of(a), runs_of(both(*b)))
     listed = list(comparison_lines(found))
     slower = [one for one in listed if " SLOWER " in one and "float32-" in one]
     assert len(slower) == MOST_LISTED and f"-m{count - 1}-" in slower[0]
@@ -160,7 +161,7 @@ def test_reference_runs_of_an_older_version() -> None:
     before, after = (
         folder / f"20261121T1{name}.parquet" for name in ("30717Z-42e9dbfa5ea2", "54800Z-478f81f2d1f8")
     )
-    found = compare(parquet.read([before]), parquet.read([after]))
+    found = compare(read([before]), read([after]))
     assert len(found.of("GONE")) > 50 and len(found.of("NEW")) > 500 and len(found.of(*JUDGED)) > 50
     assert len(found.of("SLOWER", "FASTER")) <= 2  # nothing was done to these kernels in between
     assert found.unknown["regime"] == len(found.of(*JUDGED))

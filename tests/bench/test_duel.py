@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.judge.duel import GOALS, REGIONS, Duel, Goal, Standing, duels, goal, ratio, region, standings
-from bench.model.ceilings import Ceilings
+from bench.judge.frame import runs
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import interval
 from bench.spec import Dtype
@@ -42,7 +42,12 @@ def about(seconds: float, *, count: int = 40) -> list[float]:
 
 
 def fought(*rows: Measurement) -> list[Duel]:
-    return duels(rows, Ceilings())[0]
+    return fought_or_left_out(*rows)[0]
+
+
+def fought_or_left_out(*rows: Measurement) -> tuple[list[Duel], int]:
+    (run,) = runs(rows)
+    return duels(run, "cold")
 
 
 # --- the ratio --------------------------------------------------------------------------------------
@@ -135,7 +140,7 @@ def test_only_the_same_problem_is_compared_whatever_the_sweep() -> None:
     assert len(fought(theirs, ours)) == 1
     for change in ({"k": 2048}, {"layout": "TN"}, {"dtype": "bfloat16"}, {"beta": 1}, {"pitch": "padded"}):
         other = timed(SQUARE.model_copy(update=change), "triton", about(1e-3))
-        assert duels([theirs, other], Ceilings()) == ([], 0)
+        assert fought_or_left_out(theirs, other) == ([], 0)
 
 
 def test_the_later_row_of_one_problem_stands() -> None:
@@ -154,13 +159,13 @@ def test_a_pair_that_proves_nothing_is_left_out_and_counted(changes: dict[str, A
     rows = [timed(SQUARE, name, about(1e-3)) for name in ("cublas", "triton")]
     assert len(fought(*rows)) == 1
     rows[side] = dataclasses.replace(rows[side], **changes)
-    assert duels(rows, Ceilings()) == ([], 1)
+    assert fought_or_left_out(*rows) == ([], 1)
 
 
 @pytest.mark.parametrize("changes", [{"status": "wrong"}, {"median_s": None}])
 def test_a_row_without_a_time_is_no_pair(changes: dict[str, Any]) -> None:
     ours = dataclasses.replace(timed(SQUARE, "triton", about(1e-3)), **changes)
-    assert duels([timed(SQUARE, "cublas", about(1e-3)), ours], Ceilings()) == ([], 0)
+    assert fought_or_left_out(timed(SQUARE, "cublas", about(1e-3)), ours) == ([], 0)
 
 
 def test_a_doubtful_cublas_leaves_the_field_to_cublaslt() -> None:
@@ -175,7 +180,7 @@ def test_other_operators_have_no_duel() -> None:
     rows = [
         row(H100, "x", stream, name, samples_s=about(1e-3), median_s=1e-3) for name in ("cublas", "triton")
     ]
-    assert duels(rows, Ceilings()) == ([], 0)
+    assert fought_or_left_out(*rows) == ([], 0)
 
 
 # --- regions and goals ------------------------------------------------------------------------------

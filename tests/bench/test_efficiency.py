@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.judge.efficiency import Efficiency, efficiencies, region
-from bench.model.ceilings import Ceilings
+from bench.judge.frame import runs
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.launch.problem import LaunchFloor
@@ -30,7 +30,8 @@ def timed(problem: Stream, implementation: str, share: float, **changes: object)
 def table(*rows: Measurement) -> list[Efficiency]:
     copy = timed(LARGE, "aten", 1.0, sweep="ceilings/stream")
     floor = row(H100, "ceilings/launch", LaunchFloor(dtype="float32"), "aten", median_s=2e-6)
-    return list(efficiencies([copy, floor, *rows], Ceilings.of([copy, floor])))
+    (run,) = runs([copy, floor, *rows])
+    return list(efficiencies(run))
 
 
 def test_shares_and_ratios_by_hand() -> None:

@@ -36,9 +36,9 @@ from bench.first_minutes.blocks import (
 )
 from bench.first_minutes.running import Runner, key_line, pack, shares, table_lines
 from bench.spec import DeviceKind
-from bench.store import parquet
 from bench.sweep import load as sweep
 from tests.bench.first_minutes_programs import PROGRAMS
+from tests.bench.rows import read_frame
 
 KINDS = pytest.mark.parametrize("kind", ["cpu", "cuda"])
 CAPABILITY = {"cpu": None, "cuda": (9, 0)}
@@ -229,7 +229,7 @@ def test_what_a_stopped_run_had_measured_is_a_result_file(runner: Runner) -> Non
     measured, read = runner.outcomes
     assert measured.outcome == "stopped after 60 s" and read.outcome == "done"
     (path,) = runner.rows()
-    assert len(parquet.read([path])) == 3 and not list(runner.folder.glob("*/*.journal"))
+    assert len(read_frame([path])) == 3 and not list(runner.folder.glob("*/*.journal"))
 
 
 def test_what_reads_results_reads_those_of_its_block(runner: Runner) -> None:

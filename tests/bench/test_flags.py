@@ -1,11 +1,11 @@
 """Each flag at both sides of its bar."""
 
 import dataclasses
+import math
 import random
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from scipy import stats
@@ -14,6 +14,7 @@ from bench.judge.flags import DOUBTFUL, FLAGS, disturbances, flags
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.spec import parameters_text
 from bench.store.schema import ARROW, Measurement
+from tests.bench.rows import stored
 
 CEILINGS = Ceilings(
     device="d",
@@ -119,25 +120,23 @@ def test_both_sides_of_the_bar(name: str, below: dict[str, Any], beyond: dict[st
 
 
 @pytest.mark.parametrize(("name", "below", "beyond"), ALL_BARS)
-def test_a_row_of_a_frame_raises_the_same_flags(
+def test_a_row_of_a_file_raises_the_same_flags(
     name: str, below: dict[str, Any], beyond: dict[str, Any]
 ) -> None:
     both = [row(**interval(facts)) for facts in (below, beyond)]
-    # What parquet gives back: NaN, None, arrays, and numpy's booleans where `skipped` leaves a gap.
     skipped = row(status="skipped", median_s=None, low_s=None, high_s=None, stop=None, settled=None)
-    rows = [dataclasses.asdict(one) for one in [*both, skipped]]
-    frame = pa.Table.from_pylist(rows, schema=ARROW).to_pandas()
-    raised = [flags(one, CEILINGS) for one in frame.itertuples(index=False)]  # type: ignore[arg-type]
-    assert raised == [[], [name], []]
-    blamed = [disturbances(one) for one in frame.itertuples(index=False)]  # type: ignore[arg-type]
-    assert blamed == [disturbances(one) for one in (*both, skipped)]
+    rows = stored([*both, skipped])
+    assert [flags(one, CEILINGS) for one in rows] == [[], [name], []]
+    assert [disturbances(one) for one in rows] == [disturbances(one) for one in (*both, skipped)]
 
 
-def test_an_all_nan_frame_row_raises_nothing() -> None:
-    optional = [f.name for f in dataclasses.fields(Measurement) if "None" in str(f.type)]
-    empty = {name: float("nan") for name in optional} | {"median_s": 2e-3, "low_s": 2e-3, "high_s": 2e-3}
-    (one,) = pd.DataFrame([dataclasses.asdict(row()) | empty]).itertuples(index=False)
-    assert flags(one, CEILINGS) == [] and disturbances(one) == []  # type: ignore[arg-type]
+def test_a_value_that_is_no_number_is_missing() -> None:
+    empty = {
+        column.name: math.nan for column in ARROW if pa.types.is_floating(column.type) and column.nullable
+    }
+    (one,) = stored([row(**(empty | {"median_s": 2e-3, "low_s": 2e-3, "high_s": 2e-3}))])
+    assert one.pressure is None and one.temperature_c is None and one.median_s == 2e-3
+    assert flags(one, CEILINGS) == [] and disturbances(one) == []
 
 
 # --- what a flag is for -----------------------------------------------------------------------------
@@ -294,7 +293,7 @@ def test_without_ceilings_the_flags_that_need_them_are_left_out() -> None:
 
 
 def test_several_flags_come_in_the_order_of_the_table() -> None:
-    bad = row(low_s=1e-3, high_s=3e-3, stop="budget", settled=np.False_, pressure=0.5, steal=0.5)
+    bad = row(low_s=1e-3, high_s=3e-3, stop="budget", settled=False, pressure=0.5, steal=0.5)
     assert flags(bad, CEILINGS) == ["noisy", "unconverged", "unsettled", "contended", "stolen"]
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 
 from bench.errors import UserError
+from bench.judge.flags import Flag
+from bench.judge.history import load
 from bench.judge.history.load import DOUBTING, histories
 from bench.judge.history.series import SEGMENT, History
 from bench.model.ceilings import Ceilings
-from bench.store.parquet import write
+from bench.store.parquet import read_rows, write
 from bench.store.schema import Measurement
 from tests.bench.rows import row
 
@@ -47,8 +50,6 @@ class Nights:
         self.folder = folder
 
     def add(self, night: int, rows: list[Measurement], suffix: str = "", folder: str = "h100") -> Path:
-        from dataclasses import replace
-
         name = run_id(night, suffix)
         return write(self.folder / folder / f"{name}.parquet", [replace(one, run_id=name) for one in rows])
 
@@ -264,6 +265,25 @@ def test_doubts_are_those_of_the_flags_on_the_whole_row() -> None:
     for facts in [*DISTURBED, *CALM]:
         whole = case(0, **facts)
         assert any(flag.rule(whole, Ceilings()) for flag in DOUBTING) == (facts in DISTURBED)
+
+
+def test_a_flag_may_look_at_every_column_that_is_no_list_of_numbers(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new flag needs no list of columns here: it sees the whole row, but for what single samples say."""
+    seen = []
+
+    def rule(row: Measurement, _: Ceilings) -> bool:
+        seen.append(row)
+        return row.temperature_c is not None and row.temperature_c > 90
+
+    monkeypatch.setattr(load, "DOUBTING", (Flag("hot", rule, "", disturbed=True),))
+    rows = [case(0, temperature_c=95.0), case(1, temperature_c=60.0), case(2, set_aside=["stolen"])]
+    path = nights.add(0, rows)
+    assert nights.history().doubted.tolist() == [[True], [False], [False]]
+    lists = {name: None for name, hint in get_type_hints(Measurement).items() if "list[float]" in str(hint)}
+    lists |= {"visit_samples": None}
+    assert seen == [replace(row, **lists) for row in read_rows(path)]
 
 
 def test_series_say_whose_speed_they_follow(nights: Nights) -> None:

@@ -14,10 +14,9 @@ from bench.runner import run as running
 from bench.runner.giving_up import GivingUp
 from bench.runner.run import Run
 from bench.runner.session import Session
-from bench.store import parquet
 from bench.sweep.load import Case, load
 from tests.bench import several
-from tests.bench.rows import row
+from tests.bench.rows import read_frame, row
 from tests.bench.several import gpu, opened
 
 SWEEP = """\
@@ -207,7 +206,7 @@ def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: py
     run.finish(interrupted=False)
     closing = run.closing()
     assert said[at] in closing and "worker replaced 2 times: the device no longer answers" in closing
-    frame = parquet.read([folder / "results"])
+    frame = read_frame([folder / "results"])
     skipped = frame[frame["status"] == "skipped"]
     assert len(skipped) == len(only(cases(folder), "triton")) - 3
     assert skipped["reason"].str.startswith("not tried, since 3 cases ended alike").all()

@@ -73,6 +73,16 @@ def test_a_change_that_goes_away_has_recovered(chance: Chance) -> None:
     assert 0.02 < step.effect < 0.055
 
 
+@pytest.mark.parametrize("back", [18, 20])
+def test_one_night_at_the_old_level_ends_no_change(chance: Chance, back: int) -> None:
+    for_a_night = stepped(stepped(quiet(chance), [12], 15, 0.05), [12], back, 1 / 1.05 - 1, until=back + 1)
+    step = only(judged(for_a_night))
+    assert (step.raised, step.ended, step.ending) == (near(16), near(16 + HOLDS), "accepted")
+    two_nights = stepped(for_a_night, [12], back + 1, 1 / 1.05 - 1, until=back + 2)
+    first, *_ = judged(two_nights).steps
+    assert (first.ended, first.ending) == (back + 1, "recovered")
+
+
 def test_a_change_that_stays_for_a_week_is_the_new_normal(chance: Chance) -> None:
     found = judged(stepped(quiet(chance), [12], 15, 0.05))
     step = only(found)

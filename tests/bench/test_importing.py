@@ -23,8 +23,8 @@ from bench.interop import import_aiconfigurator
 from bench.interop.import_aiconfigurator import CALIBRATION, OTHERS, SAMPLE, calibration_shapes
 from bench.interop.imported_rows import slug, source_text
 from bench.sampling.protocol import protocol
-from bench.store import parquet
 from tests.bench.public_tables import VERSION, VLLM, package, put, shapes, table
+from tests.bench.rows import read_frame
 
 H200, L40S = "NVIDIA H200", "NVIDIA L40S"
 
@@ -46,7 +46,7 @@ def said(*arguments: object) -> tuple[int, str, str]:
 def imported(results: Path) -> pd.DataFrame:
     code, _, err = said("--bench-results", results)
     assert (code, err) == (0, "")
-    return parquet.read([results])
+    return read_frame([results])
 
 
 def their_size(row: Any) -> tuple[int, int, int]:
@@ -129,7 +129,7 @@ def test_a_file_a_device_and_twice_is_once(folder: Path, tmp_path: Path, chance:
     assert code == 0 and [line.split(": ")[0] for line in told.splitlines()] == [str(path) for path in files]
     before = [path.read_bytes() for path in files]
     for path in files:
-        frame = parquet.read([path])
+        frame = read_frame([path])
         assert set(frame["run_id"]) == {path.stem}
         assert VERSION in path.stem and VLLM in path.stem and path.parent.name in path.stem
     code, told, _ = said("--bench-results", out)
@@ -189,7 +189,7 @@ def test_a_bad_table_does_not_hide_the_others(
     code, _, err = said("--bench-results", tmp_path / "out")
     (line,) = err.splitlines()
     assert code == 0 and line.startswith(f"left out {bad}: ") and says in line
-    assert set(parquet.read([tmp_path / "out"])["device"]) == {"nvidia-h200"}
+    assert set(read_frame([tmp_path / "out"])["device"]) == {"nvidia-h200"}
 
 
 def test_rows_without_a_time_or_a_size_are_counted(
@@ -206,7 +206,7 @@ def test_rows_without_a_time_or_a_size_are_counted(
     path = put(folder, "h200_sxm", table(made, H200))
     code, _, err = said("--bench-results", tmp_path / "out")
     assert code == 0 and err.startswith(f"left out 9 rows of {path}: ") and len(err.splitlines()) == 1
-    rows = parquet.read([tmp_path / "out"])
+    rows = read_frame([tmp_path / "out"])
     kept = made.drop(index=spoilt)
     assert sorted(map(their_size, rows.itertuples())) == sorted(kept[["m", "n", "k"]].itertuples(index=False))
     assert np.isfinite(rows["median_s"]).all()
@@ -220,7 +220,7 @@ def test_of_a_shape_that_is_there_several_times_the_median_counts(
     path = put(folder, "h200_sxm", table(pd.concat(again), H200))
     code, _, err = said("--bench-results", tmp_path / "out")
     assert code == 0 and err.strip() == f"{path}: 20 rows repeat a shape; the median of its times counts"
-    rows = parquet.read([tmp_path / "out"])
+    rows = read_frame([tmp_path / "out"])
     assert len(rows) == 10
     middle = {(one.m, one.n, one.k): 1.5 * one.latency / 1e3 for one in made.itertuples()}
     assert all(row.median_s == pytest.approx(middle[their_size(row)]) for row in rows.itertuples())
@@ -235,7 +235,7 @@ def test_rows_of_another_kernel_are_left_out(
     put(folder, "h200_sxm", made)
     code, _, err = said("--bench-results", tmp_path / "out")
     assert code == 0 and "left out 4 rows" in err and "somebody's own kernel" in err
-    assert len(parquet.read([tmp_path / "out"])) == 8
+    assert len(read_frame([tmp_path / "out"])) == 8
 
 
 def test_two_devices_in_one_table(folder: Path, tmp_path: Path, chance: np.random.Generator) -> None:
@@ -265,7 +265,7 @@ def test_a_sample_holds_what_calibrates_and_the_same_others_every_time(
     for name in ("one", "two"):
         code, told, err = said("--sample", tmp_path / name)
         assert (code, err, len(told.splitlines())) == (0, "", 2)
-    one, two = (parquet.read([tmp_path / name]) for name in ("one", "two"))
+    one, two = (read_frame([tmp_path / name]) for name in ("one", "two"))
     pd.testing.assert_frame_equal(one, two)
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.parquet"))
     assert [path.parts[0] for path in files] == ["nvidia-h200", "nvidia-l40s"]

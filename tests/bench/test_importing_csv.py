@@ -14,6 +14,7 @@ import kernels
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
 from bench.store import parquet, schema
+from tests.bench.rows import read_frame
 
 HEAD = "device,operator,implementation,dtype,m,n,k,layout,seconds"
 LINE = "NVIDIA H200,gemm,cublas,bfloat16,64,128,256,TN,1e-5"
@@ -144,7 +145,7 @@ def test_a_device_each_and_one_that_is_unknown(tmp_path: Path) -> None:
     assert err.startswith(
         "NVIDIA X9000: no file in bench/device/datasheets has this name: SMs, cache and peaks are"
     )
-    found = parquet.read([tmp_path / "out"]).set_index("device")
+    found = read_frame([tmp_path / "out"]).set_index("device")
     assert found.loc["nvidia-x9000", "sm_count"] == 0 and found.loc["nvidia-h200", "sm_count"] == 132
     assert found["run_id"].nunique() == 1
 

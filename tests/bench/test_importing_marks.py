@@ -25,7 +25,8 @@ from bench.sampling.protocol import protocol
 from bench.store import parquet
 from bench.store.journal import unfinished
 from bench.store.schema import Measurement
-from tests.bench.comparable import clean, frame, judged, run, timed
+from tests.bench.comparable import clean, judged, run, runs_of, timed
+from tests.bench.rows import read_frame, stored
 
 PUBLIC = Path(__file__).parents[2] / "results" / "reference" / "public"
 
@@ -91,7 +92,7 @@ def test_the_comparison_says_what_is_imported(chance: np.random.Generator) -> No
         (foreign(ours), foreign(ours), "AB"),
         (ours, ours, ""),
     ):
-        lines = comparison_lines(compare(frame([before]), frame([replace(after, run_id="b")])))
+        lines = comparison_lines(compare(runs_of([before]), runs_of([replace(after, run_id="b")])))
         marked = [line for line in lines if "imported" in line]
         assert marked == [
             f"{name} holds imported rows, not measured by roofbench: Doe 2026" for name in names
@@ -111,7 +112,7 @@ def test_what_was_imported_is_never_the_newest(chance: np.random.Generator, utc:
     ours = timed(chance)
     theirs = foreign(ours, utc=utc, cache=ours.cache, run_id="csv", median_s=9.0)
     for rows in ([ours, theirs], [theirs, ours]):
-        found = compare(frame(rows), frame([replace(ours, run_id="b")]))
+        found = compare(runs_of(rows), runs_of([replace(ours, run_id="b")]))
         (one,) = found.cases
         assert one.before_s == ours.median_s and one.verdict == "SAME"
 
@@ -121,8 +122,7 @@ def test_a_row_without_interval_and_samples_raises_no_flag(chance: np.random.Gen
     roofs = Ceilings(launch_s=None)
     row = foreign(timed(chance))
     assert flags(row, None) == flags(row, roofs) == []
-    (of_frame,) = frame([row]).itertuples(index=False)
-    assert flags(of_frame, roofs) == []  # type: ignore[arg-type]
+    assert flags(*stored([row]), roofs) == []
     assert flags(replace(timed(chance), settled=False), None), "the test can fail"
 
 
@@ -141,21 +141,20 @@ def test_reports_leave_them_out(chance: np.random.Generator) -> None:
     ceilings = [row for row in ours if row.sweep.startswith("ceilings/")]
     every = [*ceilings, *cases, *(replace(row, implementation="cublas") for row in cases)]
     theirs = [foreign(row, run_id="theirs", cache="cold") for row in every]
-    own, mixed = frame(every), frame([*every, *theirs])
+    own, mixed = runs_of(every), runs_of([*every, *theirs])
     for table in (duel_table, efficiency_table):
         assert told(table(mixed)) == told(table(own))
         with pytest.raises(UserError, match="all rows given are imported"):
-            told(table(frame(theirs)))
+            told(table(runs_of(theirs)))
 
 
 def test_an_older_file_is_ours(chance: np.random.Generator, tmp_path: Path) -> None:
     rows = [timed(chance, case=case) for case in range(3)]
     parquet.write(tmp_path / "a.parquet", [*rows[:2], foreign(rows[2])])
-    found = parquet.read([tmp_path])
+    found = read_frame([tmp_path])
     assert found["source"].isna().tolist() == [True, True, False]
-    assert parquet.own(found)["parameters"].tolist() == [row.parameters for row in rows[:2]]
     for path in (PUBLIC.parent / "cpu-intel-xeon-2-core").glob("*.parquet"):
-        assert parquet.read([path])["source"].isna().all()
+        assert read_frame([path])["source"].isna().all()
 
 
 # ---- the committed sample
@@ -168,7 +167,7 @@ DEVICES = {
 
 @pytest.fixture(scope="module")
 def sample() -> pd.DataFrame:
-    return parquet.read([PUBLIC])
+    return read_frame([PUBLIC])
 
 
 def test_the_sample_holds_each_gpu(sample: pd.DataFrame) -> None:

@@ -19,7 +19,7 @@ import pytest
 from bench.errors import UserError
 from bench.store import parquet
 from bench.store.journal import Journal, NameTaken, Recovered, claimed, finish, recover, unfinished
-from tests.bench.rows import row, rows, written
+from tests.bench.rows import read_frame, row, rows, written
 
 ROOT = Path(__file__).parents[2]
 
@@ -384,7 +384,7 @@ def test_a_run_killed_between_its_file_and_its_journals_end_has_each_row_once(tm
     written(journal, made)  # it was resumed in between
     assert finish(journal, made) == tmp_path / "r.rest.parquet"
     assert parquet.read_rows(tmp_path / "r.rest.parquet") == made[3:]
-    assert len(parquet.read([tmp_path])) == 4 and not journal.exists()
+    assert len(read_frame([tmp_path])) == 4 and not journal.exists()
     other = [replace(row, run_id="another") for row in made]
     written(journal, other)
     assert finish(journal, other) == tmp_path / "r.rest-2.parquet", "another run's rows are not those there"

@@ -276,8 +276,9 @@ def test_each_term_binds_somewhere() -> None:
 
 def test_shapes_stand_in_for_probes(sheet: Datasheet) -> None:
     true = start(ROOF, sheet)
-    frame = framed(shape_rows(true))
-    found = completed(dataclasses.replace(ROOF, launch=None, launch_s=None, bandwidth_byte_per_s={}), frame)
+    rows = shape_rows(true)
+    frame = framed(rows)
+    found = completed(dataclasses.replace(ROOF, launch=None, launch_s=None, bandwidth_byte_per_s={}), rows)
     times = frame["median_s"]
     assert found.launch_s == times.min()
     assert list(found.bandwidth_byte_per_s) == [0.0]
@@ -287,7 +288,7 @@ def test_shapes_stand_in_for_probes(sheet: Datasheet) -> None:
     assert 0.9 * READS < reads.per_s <= READS
     assert json.loads(reads.row.split(" ", 2)[2])["n"] == 1  # the longest of the matrices times vectors
     # The cache of what fits into it is no memory: a small shape may be as quick as it likes.
-    quick = frame.assign(median_s=times.where(frame["byte"] >= 2 * 50 * 2**20, 1e-12))
+    quick = [row if row.byte >= 2 * 50 * 2**20 else dataclasses.replace(row, median_s=1e-12) for row in rows]
     assert completed(Ceilings(), quick).bandwidth_byte_per_s == found.bandwidth_byte_per_s
     plain, fitted = calibrated(frame, found, sheet)
     assert fitted.fitted
@@ -298,17 +299,17 @@ def test_shapes_stand_in_for_probes(sheet: Datasheet) -> None:
 
 
 def test_measured_ceilings_are_not_completed(sheet: Datasheet) -> None:
-    frame = framed(shape_rows(start(ROOF, sheet)))
-    assert completed(ROOF, frame) is ROOF
+    rows = shape_rows(start(ROOF, sheet))
+    assert completed(ROOF, rows) is ROOF
     for some in (
         dataclasses.replace(ROOF, launch_s=None),
         dataclasses.replace(ROOF, bandwidth_byte_per_s={}),
     ):
-        assert completed(some, frame) is some
+        assert completed(some, rows) is some
     bare = Ceilings()
-    assert completed(bare, frame.assign(sweep="other")) is bare
-    assert completed(bare, frame.assign(median_s=np.nan)) is bare
-    small = completed(bare, frame[frame["byte"] < 10**6])
+    for changed in ({"sweep": "other"}, {"median_s": None}, {"status": "wrong"}):
+        assert completed(bare, [dataclasses.replace(row, **changed) for row in rows]) is bare
+    small = completed(bare, [row for row in rows if row.byte < 10**6])
     assert small.launch_s is not None and not small.bandwidth_byte_per_s
 
 

@@ -266,7 +266,7 @@ def test_a_kind_with_too_few_rows_has_the_factor_of_all_types_and_layouts(
 
 
 def test_kinds_do_not_mix(chance: np.random.Generator) -> None:
-    """Implementation, data type, direction, function, manner: each kind with a factor of its own."""
+    """Implementation, data type, direction, function, condition: each kind with a factor of its own."""
     sizes = [int(x) for x in chance.choice(np.arange(2**22, 2**24), 6, replace=False)]
     kinds: list[dict[str, Any]] = [
         {"function": "relu", "dtype": "float32", "direction": "forward", "name": "aten", "cache": "cold"},

@@ -7,11 +7,10 @@ import sys
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from bench.model import ceilings as ceilings_module
-from bench.model.ceilings import Ceilings, by_run, rows
+from bench.model.ceilings import Ceilings, by_run
 from bench.model.roofline import (
     calibrated,
     calibrated_columns,
@@ -22,6 +21,7 @@ from bench.model.roofline import (
 )
 from bench.spec import parameters_text
 from bench.store.schema import Measurement
+from tests.bench.rows import stored
 
 MIB = 2**20
 
@@ -96,7 +96,7 @@ def test_ceilings_are_known_by_their_counts(measured: Ceilings) -> None:
     assert measured.peak("matrix", "float32") == pytest.approx(4e11)
     assert measured.copy_byte_per_s == pytest.approx(20e9)
     assert list(measured.bandwidth_byte_per_s) == [0.0, 0.5, 1.0]
-    assert (measured.device, measured.run_id, measured.manner) == ("cpu-test", "r1", "cold")
+    assert (measured.device, measured.run_id, measured.condition) == ("cpu-test", "r1", "cold")
 
 
 def test_the_launch_floor_is_the_quickest_implementations_median() -> None:
@@ -151,17 +151,9 @@ def test_without_rows_nothing_is_made_up() -> None:
 @pytest.mark.parametrize("other", [{"device": "h100"}, {"run_id": "r2"}, {"cache": "warm"}])
 def test_ceilings_of_two_runs_are_refused(other: dict[str, str]) -> None:
     mixed = [launch(1e-6), launch(2e-6, **other)]
-    with pytest.raises(ValueError, match="one device, run and manner"):
+    with pytest.raises(ValueError, match="one device, run and condition"):
         Ceilings.of(mixed)
     assert {c.launch_s for c in by_run(mixed).values()} == {1e-6, 2e-6}
-
-
-def test_a_frame_gives_the_same_ceilings_as_rows() -> None:
-    some = [launch(2e-6), gemm(4_000_000, 1e-5), gemm(9, None, status="skipped"), stream(0.5, 2e10)]
-    some += [gemm(9, 1.0, sweep="gemm/x")]
-    frame = pd.DataFrame([dataclasses.asdict(one) for one in some])
-    assert Ceilings.of(rows(frame)) == Ceilings.of(some)
-    assert Ceilings.of(rows(frame[frame["sweep"] == "gemm/x"])) == Ceilings()
 
 
 # --- predictions, by hand ---------------------------------------------------------------------------
@@ -216,12 +208,11 @@ def test_what_is_read_again_comes_from_the_cache_as_far_as_that_goes(cache_byte:
     assert traffic(0, 0, 0, cache_byte) == (0, 0)
 
 
-@pytest.mark.parametrize("unknown", [None, math.nan])
-def test_a_row_that_never_counted_its_parts_reads_nothing_again(unknown: Any) -> None:
+def test_a_row_that_never_counted_its_parts_reads_nothing_again() -> None:
     counts = {"byte": 2 * S, "byte_written": S, "byte_moved": 3 * S, "cache_byte": S}
     twice = row(**counts, byte_again=S, moved_written=S)
     assert row_traffic(twice) == pytest.approx((2.5 * S, 0.4))
-    old = dataclasses.replace(twice, byte_again=unknown, moved_written=unknown)
+    old = dataclasses.replace(twice, byte_again=None, moved_written=None)
     assert row_traffic(old) == pytest.approx((3 * S, 1 / 3))
 
 
@@ -291,8 +282,7 @@ def test_a_roof_is_what_was_kept_up_in_the_quicker_of_two_states() -> None:
     samples = [1.1e-3] * 30 + [1.0e-3] * 20
     slow_and_fast = gemm(10**9, 1.1e-3, samples_s=samples)
     assert Ceilings.of([slow_and_fast]).peak("matrix", "float32") == pytest.approx(1e12)
-    framed = pd.DataFrame([dataclasses.asdict(slow_and_fast), dataclasses.asdict(gemm(1, 1.0))])
-    assert Ceilings.of(rows(framed)).peak("matrix", "float32") == pytest.approx(1e12)
+    assert Ceilings.of(stored([slow_and_fast, gemm(1, 1.0)])).peak("matrix", "float32") == pytest.approx(1e12)
     few = gemm(10**9, 1.1e-3, samples_s=samples[-5:])
     assert Ceilings.of([few]).peak("matrix", "float32") == pytest.approx(10**9 / 1.1e-3)
     one_quick = gemm(10**9, 1.1e-3, samples_s=[1.1e-3] * 49 + [1e-5])

@@ -16,14 +16,14 @@ import pytest
 import kernels
 from bench.device.datasheet import find_datasheet
 from bench.interop.import_csv import imported
+from bench.judge.frame import known_runs, read
 from bench.model import tile_wave
-from bench.model.calibrated_runs import known
 from bench.model.predict import products
 from bench.model.tile_wave import Machine
 from bench.runner.session import RESULTS
-from bench.store.parquet import read
 from bench.sweep.load import SWEEPS, load_all
 from tests.bench.machines import bfloat16
+from tests.bench.rows import read_frame
 
 REFERENCE = RESULTS / "reference"
 FILE = REFERENCE / "published" / "nvidia_a100_tile_quantization.csv"
@@ -61,13 +61,13 @@ def figure(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     folder = tmp_path_factory.mktemp("results")
     (device,), remarks = imported(FILE, folder, kernels.names(), kernels.problem)
     assert not remarks and device.save()
-    return read([folder])
+    return read_frame([folder])
 
 
 @pytest.fixture(scope="module")
 def machine() -> Machine:
     """An A100 by the 64 shapes of the committed sample, for float16."""
-    (of,) = known(read([REFERENCE / "public" / "nvidia-a100-sxm4-80gb"]), find_datasheet)
+    (of,) = known_runs(read([REFERENCE / "public" / "nvidia-a100-sxm4-80gb"]), find_datasheet)
     _, fitted = of.calibrations
     assert fitted.fitted and fitted.shapes == 64
     found = fitted.of("float16")

@@ -10,14 +10,14 @@ import pytest
 
 from bench.cli.ceilings import ceilings_lines
 from bench.errors import UserError
-from bench.store import parquet
+from bench.judge.frame import read, runs
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 
 
 def test_a_cpu_has_its_ceilings_with_intervals_and_no_calibration() -> None:
     path = next((REFERENCE / "cpu-intel-xeon-2-core").glob("20261121T221019Z*"))
-    lines = list(ceilings_lines(parquet.read([path])))
+    lines = list(ceilings_lines(read([path])))
     assert [line for line in lines if not line.startswith(" ")] == [
         f"cpu-intel-xeon-2-core {path.stem}: cold",
         f"cpu-intel-xeon-2-core {path.stem}: cold, one thread",
@@ -28,7 +28,7 @@ def test_a_cpu_has_its_ceilings_with_intervals_and_no_calibration() -> None:
 
 
 def test_a_gpu_has_both_calibrations_and_how_far_off_each_is() -> None:
-    lines = list(ceilings_lines(parquet.read([REFERENCE / "public" / "nvidia-h200"])))
+    lines = list(ceilings_lines(read([REFERENCE / "public" / "nvidia-h200"])))
     text = "\n".join(lines)
     assert "imported: aiconfigurator-core 0.12.0" in text and "fitted to 64 shapes" in text
     assert "no interval" in text  # imported times have none
@@ -39,9 +39,9 @@ def test_a_gpu_has_both_calibrations_and_how_far_off_each_is() -> None:
 
 
 def test_without_a_ceiling_it_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    frame = parquet.read([REFERENCE / "public" / "nvidia-h200"])
+    (run,) = read([REFERENCE / "public" / "nvidia-h200"])
     with pytest.raises(UserError, match="no row among these is a ceiling"):
-        list(ceilings_lines(frame[frame["sweep"] == "imported/aiconfigurator"]))
+        list(ceilings_lines(runs(row for row in run.rows if row.sweep == "imported/aiconfigurator")))
     done = subprocess.run(
         [sys.executable, "-m", "bench", "ceilings", str(tmp_path)], capture_output=True, text=True
     )

@@ -18,9 +18,10 @@ from bench.runner import visits
 from bench.runner.session import Session, measured_s
 from bench.runner.worker_process import Worker, WorkerDied
 from bench.spec import Problem
-from bench.store import parquet, schema
+from bench.store import schema
 from bench.store.journal import recover
 from bench.sweep.load import Case, load
+from tests.bench.rows import read_frame
 
 pytestmark = pytest.mark.alone
 
@@ -99,7 +100,7 @@ def test_a_run_from_cases_to_parquet(tmp_path: Path) -> None:
     assert all(looks[row.case] == 1 for row in rows if row.status != "ok")
     run.close()
     assert run.path is not None
-    frame = parquet.read([run.path])
+    frame = read_frame([run.path])
     assert len(frame) == len(rows) == len(cases(tmp_path))
     timed = frame[frame["status"] == "ok"]
     # Where the processors are busy, the samples of a case may be worth too few to tell an interval.
@@ -129,7 +130,7 @@ def test_an_interrupted_run_keeps_its_rows_and_the_next_says_so(tmp_path: Path) 
     following = session(tmp_path)
     (told,) = following.left
     assert told.rows == 4 and told.path.suffix == ".parquet" and not journal.exists()
-    assert len(parquet.read([told.path])) == 4
+    assert len(read_frame([told.path])) == 4
     following.close()
 
 
@@ -145,7 +146,7 @@ def test_resume_measures_only_what_is_missing(tmp_path: Path) -> None:
     assert [case for case in again if case in explained] == [floor]  # the ceiling's second look
     assert {*again, *explained} == {case.key for case in cases(tmp_path)}
     resumed.close()
-    frame = parquet.read([tmp_path / "results"])
+    frame = read_frame([tmp_path / "results"])
     assert len(frame) == len(cases(tmp_path)) and frame["run_id"].nunique() == 1
     kept = frame[frame["parameters"] == first[2].parameters]
     assert first[2].status != "ok" or kept["median_s"].iloc[0] == first[2].median_s

@@ -19,9 +19,10 @@ from bench.runner.run import Run
 from bench.runner.session import Session
 from bench.runner.supervisor import Attended, Stopped
 from bench.runner.walking import at_once, in_turn, prepare_all
-from bench.store import parquet, schema
+from bench.store import schema
 from bench.store.journal import recover
 from tests.bench import several
+from tests.bench.rows import read_frame
 from tests.bench.several import gpu, opened, small
 
 
@@ -66,7 +67,7 @@ def test_all_are_visited_at_the_same_time_and_each_worker_sees_its_own_gpu(
         assert (row.status, row.concurrent_gpus) == ("ok", 2)
     for session in sessions:
         session.close()
-    frame = parquet.read([folder / "results"])
+    frame = read_frame([folder / "results"])
     assert len(frame) == 6 and set(frame["concurrent_gpus"]) == {2} and frame["run_id"].nunique() == 2
 
 
@@ -204,7 +205,7 @@ def test_enough_failures_end_it_on_every_device(
     run.measure(said.append, 1)
     assert run.stopped == "stopped after 1 failures" and "wrong: made so" in said[-1]
     run.finish(interrupted=False)
-    frame = parquet.read([folder / "results"])
+    frame = read_frame([folder / "results"])
     assert "wrong" in set(frame["status"]) and len(frame) < 2 * len(sizes)
 
 

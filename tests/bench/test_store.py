@@ -20,7 +20,7 @@ from bench.spec import parameters_text
 from bench.store import parquet
 from bench.store.column_docs import readme_with_columns
 from bench.store.schema import ARROW, FIELDS
-from tests.bench.rows import row, rows
+from tests.bench.rows import read_frame, row, rows
 
 pytestmark = pytest.mark.alone
 
@@ -37,7 +37,7 @@ def seed() -> None:
 def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
     made = [row(), row(status="skipped", reason="too slow", median_s=None, samples_s=None)]
     path = parquet.write(tmp_path / "r.parquet", made)
-    frame = parquet.read([path])
+    frame = read_frame([path])
     assert frame["median_s"][0] == made[0].median_s
     assert frame["median_s"].isna()[1] and frame["samples_s"][1] is None
     assert list(frame["samples_s"][0]) == made[0].samples_s
@@ -59,11 +59,11 @@ def test_files_of_different_operators_and_newer_columns_join(tmp_path: Path) -> 
     newer = pq.read_table(tmp_path / "a.parquet")
     newer = newer.append_column("later", pa.array([1.5]))
     pq.write_table(newer, tmp_path / "c.parquet")
-    frame = parquet.read([tmp_path / n for n in ("a.parquet", "b.parquet", "c.parquet")])
+    frame = read_frame([tmp_path / n for n in ("a.parquet", "b.parquet", "c.parquet")])
     assert len(frame) == 3
     assert frame["m"].isna().tolist() == [False, True, False]
     assert frame["later"].isna().tolist() == [True, True, False]
-    assert len(parquet.read([tmp_path])) == 3
+    assert len(read_frame([tmp_path])) == 3
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_files_of_different_operators_and_newer_columns_join(tmp_path: Path) -> 
 def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, make: Any, says: str) -> None:
     make(tmp_path / name)
     with pytest.raises(UserError, match=says) as error:
-        parquet.read([tmp_path / name])
+        read_frame([tmp_path / name])
     assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
 
 
@@ -87,7 +87,7 @@ def test_a_file_from_before_a_column_was_added_reads_it_as_null(tmp_path: Path) 
     path = parquet.write(tmp_path / "old.parquet", [row()])
     table = pq.read_table(path)
     pq.write_table(table.drop_columns(["moved_written"]), path)
-    frame = parquet.read([path])
+    frame = read_frame([path])
     assert frame["moved_written"].isna().all() and list(frame["byte"]) == [row().byte]
 
 
@@ -96,7 +96,7 @@ def test_a_file_of_another_schema_is_refused(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "r.parquet")
     pq.write_table(table.replace_schema_metadata({"roofbench.schema": "99"}), tmp_path / "r.parquet")
     with pytest.raises(UserError, match="has schema 99; this checkout reads schema 1"):
-        parquet.read([tmp_path / "r.parquet"])
+        read_frame([tmp_path / "r.parquet"])
 
 
 # ---- damage
@@ -129,7 +129,7 @@ def test_a_result_file_cut_anywhere_is_said(tmp_path: Path) -> None:
     for cut in reversed(range(path.stat().st_size)):
         os.truncate(path, cut)
         with pytest.raises(UserError, match=r"r\.parquet: (is damaged|not a whole parquet file)"):
-            parquet.read([path])
+            read_frame([path])
 
 
 def test_pages_are_sealed_one_by_one_for_other_readers(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_pages_are_sealed_one_by_one_for_other_readers(tmp_path: Path) -> None:
     data[mark // 2] ^= 1  # in the samples, by far the longest column
     path.write_bytes(data)
     with pytest.raises(UserError, match="checksum"):
-        parquet.read([path])
+        read_frame([path])
 
 
 def test_a_file_without_a_seal_reads_as_it_did(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_file_without_a_seal_reads_as_it_did(tmp_path: Path) -> None:
     pq.write_table(pq.read_table(path), path)
     assert b"roofseal" not in path.read_bytes() and parquet.read_rows(path) == made
     for older in (ROOT / "results" / "reference").rglob("*.parquet"):
-        assert len(parquet.read([older])) > 0
+        assert len(read_frame([older])) > 0
 
 
 def damaged(path: Path) -> Path:
@@ -167,15 +167,15 @@ def test_one_bad_night_does_not_hide_a_year(tmp_path: Path) -> None:
     bad = damaged(nights.pop(random.randrange(5)))
     for given in ([tmp_path], [bad, *nights]):
         with pytest.raises(UserError, match=r"\.parquet: is damaged"):
-            parquet.read(given)
+            read_frame(given)
         said: list[str] = []
-        frame = parquet.read(given, left_out=said.append)
+        frame = read_frame(given, left_out=said.append)
         assert said == [f"{bad}: is damaged: its bytes are not those that were written"]
         assert sorted(frame["run_id"]) == [night.stem for night in nights]
     text = tmp_path / "text.parquet"
     text.write_text("x")
     said = []
-    parquet.read([tmp_path], left_out=said.append)
+    read_frame([tmp_path], left_out=said.append)
     assert len(said) == 2
 
 
@@ -184,14 +184,14 @@ def test_files_that_are_all_bad_and_files_that_are_not_there_are_refused(tmp_pat
     good = parquet.write(tmp_path / "good" / "r.parquet", [row()])
     said: list[str] = []
     with pytest.raises(UserError, match="is damaged"):
-        parquet.read([bad], left_out=said.append)
+        read_frame([bad], left_out=said.append)
     with pytest.raises(UserError, match=r"none\.parquet: no such file"):
-        parquet.read([good, tmp_path / "none.parquet"], left_out=said.append)
+        read_frame([good, tmp_path / "none.parquet"], left_out=said.append)
     with pytest.raises(UserError, match="no result file given"):
-        parquet.read([], left_out=said.append)
+        read_frame([], left_out=said.append)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"no \.parquet file in this folder"):
-        parquet.read([good, tmp_path / "empty"], left_out=said.append)
+        read_frame([good, tmp_path / "empty"], left_out=said.append)
     assert not said
 
 

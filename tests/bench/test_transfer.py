@@ -11,15 +11,16 @@ import pytest
 
 from bench.device.datasheet import Datasheet, datasheets, find_datasheet
 from bench.errors import UserError
+from bench.judge import frame as judged
+from bench.judge.frame import known_runs, read
 from bench.model import tile_wave
-from bench.model.calibrated_runs import MOST, Errors, Known, known, nearest, transfers
+from bench.model.calibrated_runs import MOST, Errors, Known, nearest, transfers
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings, is_ceiling
 from bench.model.predict import products
 from bench.model.roofline import calibrated_columns, datasheet_s, traffic
 from bench.model.scale_to_device import dtype_on, transferred, transferred_ceilings
 from bench.runner.session import RESULTS
-from bench.store.parquet import read
 from kernels.gemm.problem import Gemm
 from tests.bench.machines import bfloat16, framed, machine, sizes, timed
 
@@ -43,7 +44,7 @@ MOST_OFF = {
 @pytest.fixture(scope="module")
 def runs() -> dict[str, Known]:
     """The devices of the sample by the names of their datasheets' files."""
-    return {one.sheet.slug: one for one in known(read([PUBLIC]), find_datasheet)}
+    return {one.sheet.slug: one for one in known_runs(read([PUBLIC]), find_datasheet)}
 
 
 def by_slug(slug: str) -> Datasheet:
@@ -357,16 +358,16 @@ def test_errors_are_of_scored_rows_of_the_type(chance: np.random.Generator) -> N
 
 
 def test_only_gpus_with_a_datasheet_and_ceilings_are_known(runs: dict[str, Known]) -> None:
-    frame = read([PUBLIC / "nvidia-h200"])
-    (one,) = known(frame, find_datasheet)
+    (h200,) = read([PUBLIC / "nvidia-h200"])
+    (one,) = known_runs([h200], find_datasheet)
     assert (one.sheet.slug, len(one.rows), one.ceilings.launch) == ("h200", 364, None)
-    assert not list(known(frame, lambda name: None))
-    assert not list(known(frame.assign(device_kind="cpu"), find_datasheet))
-    assert not list(known(frame[~frame["sweep"].map(is_ceiling)], find_datasheet))
-    assert not list(known(frame.assign(sm_count=0), find_datasheet))
-    assert not list(known(frame.iloc[:0], find_datasheet))
+    assert not list(known_runs([h200], lambda name: None))
+    for changed in ({"device_kind": "cpu"}, {"sm_count": 0}, {"sweep": "no/ceiling"}):
+        of_changed = judged.runs(dataclasses.replace(row, **changed) for row in h200.rows)
+        assert not list(known_runs(of_changed, find_datasheet))
+    assert not list(known_runs([], find_datasheet))
     both = read([PUBLIC / "nvidia-h200", PUBLIC / "nvidia-b200"])
-    assert [known_one.sheet.slug for known_one in known(both, find_datasheet)] == ["b200", "h200"]
+    assert [known_one.sheet.slug for known_one in known_runs(both, find_datasheet)] == ["b200", "h200"]
     assert all(
         set(known_one.rows["device"]) == {known_one.rows["device"].iloc[0]} for known_one in runs.values()
     )

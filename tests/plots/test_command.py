@@ -14,13 +14,12 @@ from matplotlib.image import imread
 from typer.testing import CliRunner
 
 from bench.device.datasheet import find_datasheet
-from bench.errors import UserError
+from bench.judge.frame import load
 from bench.spec import parameters_text
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
 from plots.__main__ import SWEEPS, app, save
-from plots.base.frame import load
 from tests.plots.synthetic import CPU, H100, H200, NO_TIME, Machine, ceilings, row, small
 
 
@@ -176,12 +175,12 @@ def test_refusals_are_one_sentence(tmp_path: Path) -> None:
     assert nowhere.exit_code == 2 and "scores cannot be written here" in nowhere.stderr
 
 
-def test_columns_that_disagree_are_refused(tmp_path: Path) -> None:
+def test_parameters_of_one_name_may_differ_in_type(tmp_path: Path) -> None:
     other = row(CPU, "x", Stream(kind="copy", length=9, dtype="float32"), "aten")
-    other = dataclasses.replace(other, parameters=parameters_text({"m": "a word"}))
+    other = dataclasses.replace(other, run_id="other", parameters=parameters_text({"m": "a word"}))
     files = [write(tmp_path / "a.parquet", small()), write(tmp_path / "b.parquet", [other])]
-    with pytest.raises(UserError, match="different types"):
-        load(files, find_datasheet)
+    words, numbers = sorted(load(files, find_datasheet), key=lambda run: len(run.rows))
+    assert words.frame["m"].tolist() == ["a word"] and numbers.frame["m"].dropna().dtype == float
 
 
 def test_drawing_imports_neither_torch_nor_operators() -> None:

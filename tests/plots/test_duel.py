@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
 from bench.judge.duel import duels
+from bench.judge.frame import Run, load
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import SWEEPS, pages
 from plots.base import style
-from plots.base.frame import Run, load
 from plots.figures import duel
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, paired
 
@@ -77,7 +77,7 @@ def test_a_page_for_each_of_ours_and_a_panel_for_each_region(figures: dict[str, 
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_pair_is_a_point_at_its_ratio(run: Run, figures: dict[str, Figure], name: str) -> None:
-    rows = run.rows.set_index(["implementation", "parameters"])["median_s"]
+    rows = run.frame.set_index(["implementation", "parameters"])["median_s"]
     wanted: dict[str, list[tuple[float, str, str]]] = {}
     for region, problems in (("16-bit large", LARGE), ("unaligned", ODD), ("float64", SMALL[1::2])):
         for problem in problems:
@@ -94,7 +94,7 @@ def test_every_pair_is_a_point_at_its_ratio(run: Run, figures: dict[str, Figure]
 
 
 def test_intervals_are_the_judges(run: Run, figures: dict[str, Figure]) -> None:
-    found, doubtful = duels(run.rows.itertuples(index=False), run.roof("cold"))  # type: ignore[arg-type]
+    found, doubtful = duels(run, "cold")
     assert doubtful == 0
     wanted = sorted((one.low, one.high) for one in found if one.implementation == "triton")
     bars = [c for axes in figures["triton"].axes for c in axes.collections if c.get_label() == "_interval"]

@@ -10,12 +10,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
+from bench.judge.frame import Run, load
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages
 from plots.base import style
-from plots.base.frame import Run, load
 from tests.plots.synthetic import H100, NO_TIME, ceilings, paired, quantized, row
 
 NO_SWEEPS = Path("nowhere")
@@ -76,7 +76,7 @@ def test_a_sweep_and_its_strip_and_the_roofline(tmp_path: Path) -> None:
     assert points(drawn["gemm/mine-duration"], "_ratio") == (6, 2)
     roofline = drawn["roofline-float16"]
     solid, hollow = points(roofline, "_measured")
-    assert hollow == 2 and solid == int((run.rows["dtype"] == "float16").sum()) - 2
+    assert hollow == 2 and solid == int((run.frame["dtype"] == "float16").sum()) - 2
     assert "Flagged: 1 unsettled, 2 contended (hollow); 1 unconverged, 1 power_capped." in said(roofline)
 
 
@@ -106,7 +106,7 @@ def test_the_lettered_cases_tell_their_flags(tmp_path: Path) -> None:
 def test_a_wrong_row_is_a_tick_and_not_a_hollow_point(tmp_path: Path, status: str) -> None:
     rows = some({2: NO_TIME | {"status": status}})
     run = loaded(tmp_path, rows)
-    assert run.rows.loc[run.rows["status"] == status, "flags"].tolist() == [status]
+    assert run.frame.loc[run.frame["status"] == status, "flags"].tolist() == [status]
     figure = figures(run)["gemm/mine-duration"]
     assert points(figure, "_measured") == (7, 0) and "in doubt (flagged)" not in legend(figure)
     assert f"1 of 8 cases have no time (1 {status}): ticks at the bottom." in said(figure)

@@ -16,12 +16,12 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import datasheets, find_datasheet, slug_of
+from bench.judge.frame import Run, load
 from bench.spec import parameters_text
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.base import problem_sizes, style
-from plots.base.frame import Run, load
 from plots.figures import compared, generations, speedups
 from plots.figures.generations_detail import BINS, LEAST, MANY, binned
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row
@@ -33,7 +33,7 @@ PROBLEMS = [Gemm(m=m, n=n, k=4160, dtype="float16") for m, n in itertools.produc
 def loaded(folder: Path, rows: list[Measurement]) -> Run:
     (run,) = load([write(folder / f"{rows[0].device}.parquet", rows)], find_datasheet)
     # Of rows in doubt: tests/bench/test_speedup.py.
-    run.rows["suspect"], run.rows["scored"] = False, ~run.rows["calibrating"]
+    run.frame["suspect"], run.frame["scored"] = False, ~run.frame["calibrating"]
     return run
 
 
@@ -46,7 +46,7 @@ def measured(machine: Machine, problems: list[Gemm] = PROBLEMS, **facts: Any) ->
 
 
 def found_of(runs: list[Run], base: str) -> tuple[speedups.Compared | None, list[str]]:
-    rows = pd.concat([run.rows for run in runs], ignore_index=True)
+    rows = pd.concat([run.frame for run in runs], ignore_index=True)
     return speedups.compare(rows, base, {run.device: run.datasheet for run in runs})
 
 
@@ -93,7 +93,7 @@ def panel(figure: Figure, title: str) -> Axes:
 def ratios(runs: list[Run], size: str) -> dict[float, float]:
     """parameters -> speed-up of the 16-bit problems of this size."""
     before, after = (
-        run.rows[(run.rows["operator"] == "gemm") & (run.rows["dtype"] == "float16")] for run in runs
+        run.frame[(run.frame["operator"] == "gemm") & (run.frame["dtype"] == "float16")] for run in runs
     )
     before = before[(problem_sizes.sizes(before) == size) & (before["implementation"] == "cublas")]
     both = before.merge(after[after["implementation"] == "cublas"], on="parameters")

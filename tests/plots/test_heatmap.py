@@ -12,12 +12,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
+from bench.judge.frame import Run, load
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages
 from plots.base import style
-from plots.base.frame import Run, load
 from plots.base.plot_spec import MOST_GUESSED, Section, sections
 from plots.figures import heatmap
 from tests.plots.synthetic import H100, NO_TIME, ceilings, row
@@ -28,13 +28,13 @@ NO_SWEEPS = Path("nowhere")
 
 def loaded(folder: Path, rows: list[Measurement]) -> Run:
     (run,) = load([write(folder / "run.parquet", [*ceilings(H100), *rows])], find_datasheet)
-    run.rows["structured_s"], run.rows["structured_limiter"] = np.nan, ""
+    run.frame["structured_s"], run.frame["structured_limiter"] = np.nan, ""
     return run
 
 
 def drawn(run: Run, section: Section) -> list[Figure]:
     with style.look():
-        rows = run.rows[run.rows["sweep"] == "gemm/x"]
+        rows = run.frame[run.frame["sweep"] == "gemm/x"]
         return [page.figure for page in heatmap.draw(run, rows, section)]
 
 
@@ -68,7 +68,7 @@ def test_a_cell_is_the_median_of_measured_over_predicted(tmp_path: Path) -> None
     chance = random.Random(SEED)
     ms, ks, ns = (256, 512, 1024), (512, 2048, 4096, 8192), (128, 512, 1024)
     run = loaded(tmp_path, grid(ms, ks, ns))
-    rows = run.rows
+    rows = run.frame
     rows["median_s"] = rows["predicted_s"] * [2 ** chance.uniform(-2, 2) for _ in range(len(rows))]
     some = [chance.random() < 0.5 for _ in range(len(rows))]
     rows["structured_s"] = np.where(some, rows["predicted_s"] * 1.3, np.nan)
@@ -88,7 +88,7 @@ def test_the_colours_are_the_same_in_every_figure(tmp_path: Path) -> None:
     run = loaded(tmp_path, grid((256, 512), (512, 1024)))
     found = []
     for factor in (0.01, 1.0, 50.0):
-        rows = run.rows.assign(median_s=run.rows["predicted_s"] * factor)
+        rows = run.frame.assign(median_s=run.frame["predicted_s"] * factor)
         (figure,) = drawn(dataclasses.replace(run, rows=rows), MAP)
         (mesh,) = [c for c in figure.axes[0].collections if c.get_label() == "_cells"]
         found.append(mesh.norm(0.0))  # type: ignore[attr-defined]
@@ -135,8 +135,8 @@ def test_a_cell_with_one_time_shows_it(tmp_path: Path) -> None:
 
 def test_a_time_without_a_prediction_is_neither_neutral_nor_hatched(tmp_path: Path) -> None:
     run = loaded(tmp_path, grid((256, 512), (512, 1024)))
-    at = (run.rows["sweep"] == "gemm/x") & (run.rows["m"] == 256) & (run.rows["k"] == 512)
-    rows = run.rows.assign(predicted_s=run.rows["predicted_s"].mask(at))
+    at = (run.frame["sweep"] == "gemm/x") & (run.frame["m"] == 256) & (run.frame["k"] == 512)
+    rows = run.frame.assign(predicted_s=run.frame["predicted_s"].mask(at))
     (figure,) = drawn(dataclasses.replace(run, rows=rows), MAP)
     (patch,) = figure.axes[0].patches
     assert patch.get_label() == "_unpredicted" and not patch.get_hatch()
@@ -146,7 +146,7 @@ def test_a_time_without_a_prediction_is_neither_neutral_nor_hatched(tmp_path: Pa
 
 def test_nothing_predicted_is_no_figure(tmp_path: Path) -> None:
     run = loaded(tmp_path, grid((256, 512), (512, 1024)))
-    rows = run.rows.assign(predicted_s=np.nan)
+    rows = run.frame.assign(predicted_s=np.nan)
     assert drawn(dataclasses.replace(run, rows=rows), MAP) == []
 
 
@@ -160,17 +160,17 @@ def test_ways_of_running_are_panels(tmp_path: Path) -> None:
     ]
     run = loaded(tmp_path, rows)
     (section,) = sections(
-        run.rows[run.rows["sweep"] == "gemm/x"], "gemm/x", asked(tmp_path, "{kind: heatmap, x: k, y: m}")
+        run.frame[run.frame["sweep"] == "gemm/x"], "gemm/x", asked(tmp_path, "{kind: heatmap, x: k, y: m}")
     )
     assert section == Section("k", panels=("implementation", "dtype"), kind="heatmap", y="m")
     (figure,) = drawn(run, section)
     titles = [axes.get_title(loc="left") for axes in figure.axes[:-1]]
     assert titles == ["cublas, float16", "triton, float16", "triton, tf32"]
     for i, (name, dtype) in enumerate((("cublas", "float16"), ("triton", "float16"), ("triton", "tf32"))):
-        here = run.rows[
-            (run.rows["implementation"] == name)
-            & (run.rows["dtype"] == dtype)
-            & (run.rows["sweep"] == "gemm/x")
+        here = run.frame[
+            (run.frame["implementation"] == name)
+            & (run.frame["dtype"] == dtype)
+            & (run.frame["sweep"] == "gemm/x")
         ]
         wanted = np.log2(here["median_s"] / here["predicted_s"])
         assert sorted(cells(figure, i).compressed()) == pytest.approx(sorted(wanted))
@@ -187,7 +187,7 @@ def asked(folder: Path, plot: str) -> Path:
 )
 def test_a_map_without_two_swept_numbers_is_not_drawn(plot: str, tmp_path: Path) -> None:
     run = loaded(tmp_path, grid((256, 512), (512, 1024)))
-    found = sections(run.rows[run.rows["sweep"] == "gemm/x"], "gemm/x", asked(tmp_path, plot))
+    found = sections(run.frame[run.frame["sweep"] == "gemm/x"], "gemm/x", asked(tmp_path, plot))
     assert [one.kind for one in found] == ["curve"]
 
 
@@ -216,7 +216,7 @@ def many(folder: Path, count: int) -> Run:
 
 def test_thousands_of_problems_are_maps_not_panels(tmp_path: Path) -> None:
     run = many(tmp_path, 900)
-    found = sections(run.rows[run.rows["sweep"] == "gemm/x"], "gemm/x", NO_SWEEPS)
+    found = sections(run.frame[run.frame["sweep"] == "gemm/x"], "gemm/x", NO_SWEEPS)
     assert {(one.kind, frozenset((one.x, one.y))) for one in found} == {
         ("heatmap", frozenset(pair)) for pair in (("k", "m"), ("k", "n"), ("m", "n"))
     }
@@ -227,7 +227,7 @@ def test_thousands_of_problems_are_maps_not_panels(tmp_path: Path) -> None:
 
 def test_sizes_without_end_share_cells_by_powers_of_two(tmp_path: Path) -> None:
     run = many(tmp_path, 900)
-    rows = run.rows[run.rows["sweep"] == "gemm/x"]
+    rows = run.frame[run.frame["sweep"] == "gemm/x"]
     (figure,) = drawn(run, Section("n", kind="heatmap", y="k"))
     first, last = (int(math.log2(n)) for n in (rows["n"].min(), rows["n"].max()))
     assert labels(figure, "x") == [str(2**i) for i in range(first, last + 1)]
@@ -266,5 +266,5 @@ def test_neighbouring_sizes_share_equal_cells(tmp_path: Path) -> None:
 def test_a_few_scattered_problems_are_no_figure(count: int, tmp_path: Path) -> None:
     assert count < MOST_GUESSED
     run = many(tmp_path, count)
-    found = sections(run.rows[run.rows["sweep"] == "gemm/x"], "gemm/x", NO_SWEEPS)
+    found = sections(run.frame[run.frame["sweep"] == "gemm/x"], "gemm/x", NO_SWEEPS)
     assert [one.kind for one in found] == (["curve"] if count == 2 else [])

@@ -11,10 +11,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
+from bench.judge.frame import Run, load
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.base import measured_points, prediction_lines, style
-from plots.base.frame import Run, load
 from plots.base.plot_spec import Section
 from plots.figures import sweep
 from tests.plots.synthetic import H100, ceilings, row
@@ -30,7 +30,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
     rows = [row(H100, "gemm/x", problem, name) for problem in problems for name in ("cublas", "triton")]
     folder = tmp_path_factory.mktemp("plain")
     (run,) = load([write(folder / "run.parquet", [*ceilings(H100), *rows])], find_datasheet)
-    run.rows["structured_s"], run.rows["structured_per_s"], run.rows["structured_limiter"] = (
+    run.frame["structured_s"], run.frame["structured_per_s"], run.frame["structured_limiter"] = (
         np.nan,
         np.nan,
         "",
@@ -40,7 +40,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def structured(run: Run, ratio: dict[str, Any], limiter: str = "wave tail") -> Run:
     """The structured level says this multiple of the calibrated one, by implementation."""
-    rows = run.rows.copy()
+    rows = run.frame.copy()
     factor = rows["implementation"].map(ratio).astype(float)
     rows["structured_s"] = rows["predicted_s"] * factor
     rows["structured_per_s"] = rows["predicted_per_s"] / factor
@@ -50,7 +50,7 @@ def structured(run: Run, ratio: dict[str, Any], limiter: str = "wave tail") -> R
 
 def drawn(run: Run, quantity: prediction_lines.Quantity = "duration") -> Figure:
     with style.look():
-        rows = run.rows[run.rows["sweep"] == "gemm/x"]
+        rows = run.frame[run.frame["sweep"] == "gemm/x"]
         (page,) = sweep.draw(run, rows, Section("m"), quantity)
     return page.figure
 
@@ -74,7 +74,7 @@ def test_three_levels_three_lines(plain: Run, quantity: prediction_lines.Quantit
     ratio = {"cublas": chance.uniform(1.1, 2.0), "triton": chance.uniform(0.5, 0.9)}
     run = structured(plain, ratio)
     figure = drawn(run, quantity)
-    rows = run.rows[run.rows["sweep"] == "gemm/x"]
+    rows = run.frame[run.frame["sweep"] == "gemm/x"]
     unit = figure.axes[0].get_ylabel()
     factor = (1e6 if "µs" in unit else 1e3) if quantity == "duration" else 1e-12
     found = lines(figure, "_structured")
@@ -126,7 +126,7 @@ def test_the_datasheet_is_grey_whoever_ran(plain: Run) -> None:
 
 def test_structure_speaks_where_the_calibrated_level_is_silent(plain: Run) -> None:
     run = structured(plain, {"cublas": 1.0, "triton": 1.0})
-    rows = run.rows.assign(predicted_s=np.nan, predicted_per_s=np.nan, limiter="")
+    rows = run.frame.assign(predicted_s=np.nan, predicted_per_s=np.nan, limiter="")
     figure = drawn(dataclasses.replace(run, rows=rows))
     assert lines(figure, "_structured") and not lines(figure, "_predicted")
     assert "Bound by wave tail 10." in said(figure)
@@ -135,7 +135,7 @@ def test_structure_speaks_where_the_calibrated_level_is_silent(plain: Run) -> No
 def test_the_strip_tells_the_levels_apart(plain: Run) -> None:
     run = structured(plain, {"cublas": 5.0, "triton": 7.0})
     figure = drawn(run)
-    rows = run.rows[run.rows["sweep"] == "gemm/x"]
+    rows = run.frame[run.frame["sweep"] == "gemm/x"]
     for label, column in (("_ratio", "structured_s"), ("_ratio_below", "predicted_s")):
         found = sorted(y for line in lines(figure, label) for y in line.get_ydata())
         assert found == pytest.approx(sorted(rows[column] / rows["median_s"]))
@@ -178,7 +178,7 @@ def test_the_caption_counts_what_binds_at_the_best_level(plain: Run) -> None:
 
 def test_a_normalised_duration_divides_every_level(plain: Run) -> None:
     run = structured(plain, {"cublas": 1.5, "triton": 1.7})
-    rows = run.rows[run.rows["sweep"] == "gemm/x"]
+    rows = run.frame[run.frame["sweep"] == "gemm/x"]
     with style.look():
         (page,) = sweep.draw(run, rows, Section("m", per=("n",)), "duration")
     found = [y for line in lines(page.figure, "_structured") for y in line.get_ydata()]
@@ -191,7 +191,7 @@ def test_a_normalised_duration_divides_every_level(plain: Run) -> None:
 
 
 def imported(run: Run, which: pd.Series) -> Run:
-    rows = run.rows.assign(imported=which, source=np.where(which, "somebody 1.0", None))
+    rows = run.frame.assign(imported=which, source=np.where(which, "somebody 1.0", None))
     return dataclasses.replace(run, rows=rows)
 
 

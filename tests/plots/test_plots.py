@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
+from bench.judge.frame import Run, load
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
@@ -20,8 +21,8 @@ from kernels.stream.problem import Stream
 from plots.__main__ import SWEEPS, pages
 from plots.base import axes as scale
 from plots.base import style
-from plots.base.frame import Run, load, scaled
 from plots.base.plot_spec import Section, sections
+from plots.base.units import scaled
 from plots.figures import roofline, sweep
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, row, small
 
@@ -89,7 +90,7 @@ def test_derived_columns_by_hand(tmp_path: Path) -> None:
 
 def test_predictions_come_from_the_same_run(tmp_path: Path) -> None:
     run = loaded(tmp_path, small())
-    gemm = run.rows[run.rows["sweep"] == "gemm/some"].iloc[-1]
+    gemm = run.frame[run.frame["sweep"] == "gemm/some"].iloc[-1]
     roof = run.roof("cold")
     assert roof.launch_s is not None
     assert gemm["predicted_s"] == pytest.approx(roof.launch_s + gemm["flop"] / roof.peak("matrix", "float32"))
@@ -110,7 +111,7 @@ def test_a_wrong_row_is_not_drawn_even_with_a_time(tmp_path: Path) -> None:
 def test_every_measured_row_is_a_point(which: str, request: pytest.FixtureRequest) -> None:
     run: Run = request.getfixturevalue(which)
     drawn: dict[str, Figure] = request.getfixturevalue(f"{which}_figures")
-    timed = run.rows[run.rows["median_s"].notna()]
+    timed = run.frame[run.frame["median_s"].notna()]
     roofs = [figure for stem, figure in drawn.items() if stem.startswith("roofline")]
     assert sum(count(figure, "_measured") for figure in roofs) == int((timed["flop"] > 0).sum())
     for path in set(timed["sweep"]) - {"ceilings/launch"}:

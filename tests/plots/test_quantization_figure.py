@@ -12,12 +12,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
+from bench.judge.frame import Run, load
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages
 from plots.base import style
-from plots.base.frame import Run, load
 from plots.base.plot_spec import Section, sections
 from plots.figures import quantization
 from tests.plots.synthetic import CPU, H100, NO_TIME, ceilings, quantized, row
@@ -35,7 +35,7 @@ def loaded(folder: Path, rows: list[Measurement]) -> Run:
 
 def drawn(run: Run, x: str = "n", sweep: str = "gemm/waves") -> list[Figure]:
     with style.look():
-        return [page.figure for page in quantization.draw(run, run.rows[run.rows["sweep"] == sweep], x)]
+        return [page.figure for page in quantization.draw(run, run.frame[run.frame["sweep"] == sweep], x)]
 
 
 @pytest.fixture(scope="module")
@@ -209,14 +209,14 @@ def test_where_no_tile_can_be_forced_there_is_none(tmp_path: Path) -> None:
     rows += [row(CPU, "gemm/waves", problem, "triton-256x128") for problem in WAVES]
     run = loaded(tmp_path, rows)
     sweeps = asked(tmp_path, "plot: {kind: quantization, x: n}")
-    assert [one.kind for one in sections(run.rows, "gemm/waves", sweeps)] == ["curve"]
+    assert [one.kind for one in sections(run.frame, "gemm/waves", sweeps)] == ["curve"]
     assert drawn(run) == []
     with style.look():
         assert not [stem for stem, _ in pages(run, sweeps) if "quantization" in stem]
     # A GPU that did not get to run them has none either, and k is nothing that tiles quantize.
     plain = [row(H100, "gemm/waves", problem, "cublas") for problem in WAVES]
     run = loaded(tmp_path / "gpu", [*ceilings(H100), *plain])
-    assert [s.kind for s in sections(run.rows[run.rows["n"].notna()], "gemm/waves", sweeps)] == ["curve"]
+    assert [s.kind for s in sections(run.frame[run.frame["n"].notna()], "gemm/waves", sweeps)] == ["curve"]
     assert drawn(run) == []
 
 
@@ -246,7 +246,7 @@ def test_points_that_memory_bounds_do_not_set_the_height_of_the_stair(waves: Run
 def modelled(run: Run, of: tuple[str, ...], seed: int = 0) -> Run:
     """The structured level speaks of these implementations: any number for each row."""
     chance = np.random.default_rng(seed)
-    rows = run.rows.assign(structured_s=np.nan, structured_limiter="")
+    rows = run.frame.assign(structured_s=np.nan, structured_limiter="")
     here = rows["implementation"].isin(of)
     rows["structured_s"] = (rows["median_s"] * chance.uniform(0.5, 1.5, len(rows))).where(here)
     rows.loc[here, "structured_limiter"] = "wave tail"
@@ -261,7 +261,7 @@ def test_the_structured_level_is_drawn_as_it_is(waves: Run) -> None:
     rates, steps = lines(figure, 0, "_structured"), lines(figure, 1, "_structured")
     assert len(rates) == len(steps) == len(TILED)
     for name, rate, step in zip(TILED, rates, steps, strict=True):
-        rows = run.rows[run.rows["implementation"] == name].sort_values("n")
+        rows = run.frame[run.frame["implementation"] == name].sort_values("n")
         said_of = dict(zip(rows["n"], rows["structured_s"] * 1e6, strict=True))
         at = dict(zip(step.get_xdata(), step.get_ydata(), strict=True))
         assert set(said_of) <= set(at)
@@ -284,7 +284,7 @@ def test_what_is_fitted_and_what_is_not_is_said(waves: Run, figures: list[Figure
     figure = drawn(run)[0]
     assert {"predicted, with structure", "waves, height fitted here"} <= set(words(figure))
     assert "predicted" not in words(figure)
-    held = run.rows[run.rows["implementation"].isin(TILED)]
+    held = run.frame[run.frame["implementation"].isin(TILED)]
     off = float((held["structured_s"] / held["median_s"] - 1).abs().mean())
     assert f"off by {off * 100:.2g} % in the mean. Bound by wave tail {len(held)}." in said(figure)
     assert "predicted" in words(figures[0]) and "predicted, with structure" not in words(figures[0])
@@ -299,7 +299,7 @@ def test_only_kernels_held_to_this_tile_have_a_modelled_stair(waves: Run) -> Non
 
 def test_one_prediction_for_two_kernels_is_one_line(waves: Run) -> None:
     run = modelled(waves, TILED)
-    rows = run.rows.copy()
+    rows = run.frame.copy()
     here = rows["implementation"].isin(TILED)
     rows.loc[here, "structured_s"] = rows["n"][here] * 1e-7
     found = lines(drawn(dataclasses.replace(run, rows=rows))[0], 1, "_structured")

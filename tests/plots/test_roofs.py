@@ -11,11 +11,11 @@ import pytest
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
+from bench.judge.frame import Run, load
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.base import style
-from plots.base.frame import Run, load
 from plots.base.measured_points import IMPORTED
 from plots.figures import roofline, roofs
 from tests.plots.synthetic import CPU, H100, ceilings, row
@@ -30,7 +30,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
     rows = [row(H100, "gemm/x", problem, name) for problem in problems for name in ("cublas", "triton")]
     folder = tmp_path_factory.mktemp("plain")
     (run,) = load([write(folder / "run.parquet", [*ceilings(H100), *rows])], find_datasheet)
-    run.rows["structured_s"], run.rows["structured_limiter"] = np.nan, ""
+    run.frame["structured_s"], run.frame["structured_limiter"] = np.nan, ""
     return with_cached(run, {})
 
 
@@ -93,7 +93,7 @@ def test_caches_are_told_apart_by_bandwidth(plain: Run, per_s: dict[int, float],
     copy = plain.roof("cold").copy_byte_per_s
     assert copy is not None
     run = with_cached(plain, {byte: rate * copy for byte, rate in per_s.items()})
-    found = [roof for roof in roofs.of(run, run.rows, "float16", "cold") if roof.kind == "cached"]
+    found = [roof for roof in roofs.of(run, run.frame, "float16", "cold") if roof.kind == "cached"]
     assert [(roof.bandwidth or 0) / copy for roof in found] == pytest.approx(wanted)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bench.device.datasheet import find_datasheet
+from bench.judge.frame import Run, load
 from bench.store import parquet
 from plots.__main__ import SWEEPS, pages
 from plots.base import saving, style
-from plots.base.frame import Run, load
 from plots.base.page import Page
 from tests.plots.synthetic import H100, ceilings, gemms
 

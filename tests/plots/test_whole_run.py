@@ -16,12 +16,12 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
+from bench.judge.frame import Run, load
 from bench.judge.score import scorecard, scores
 from bench.model.predict import LEVELS
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.base import style
-from plots.base.frame import Run, load
 from plots.figures import distribution, telemetry, transfer
 from plots.figures import scorecard as scored
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row
@@ -43,7 +43,7 @@ def loaded(folder: Path, machine: Machine = H100, **facts: Any) -> Run:
     rows = [row(machine, "gemm/some", one, name) for one in problems for name in machine.libraries]
     rows = [dataclasses.replace(one, **facts) for one in [*ceilings(machine), *rows]]
     (run,) = load([write(folder / f"{machine.facts['device']}.parquet", rows)], find_datasheet)
-    run.rows["suspect"], run.rows["scored"] = False, ~run.rows["calibrating"]
+    run.frame["suspect"], run.frame["scored"] = False, ~run.frame["calibrating"]
     return run
 
 
@@ -166,7 +166,7 @@ def test_many_cases_are_thinned_by_rank_and_the_ends_kept(
     chance: np.random.Generator, tmp_path: Path
 ) -> None:
     run = loaded(tmp_path)
-    one = run.rows[~run.rows["calibrating"]].iloc[[0] * 5000].reset_index(drop=True)
+    one = run.frame[~run.frame["calibrating"]].iloc[[0] * 5000].reset_index(drop=True)
     one["median_s"] = one["predicted_s"] / chance.uniform(0.2, 1.6, 5000)
     (line,) = lines(page(distribution.draw(one)).axes[0], "_cases")
     shares = 100 * one["predicted_s"] / one["median_s"]
@@ -180,11 +180,11 @@ def test_many_cases_are_thinned_by_rank_and_the_ends_kept(
 
 def test_without_ceilings_the_datasheets_roof_serves(tmp_path: Path) -> None:
     run = loaded(tmp_path)
-    run.rows["predicted_s"] = np.nan
-    figure = page(distribution.draw(run.rows))
+    run.frame["predicted_s"] = np.nan
+    figure = page(distribution.draw(run.frame))
     assert figure.axes[-1].get_xlabel() == "share of the datasheet's roof (percent)"
-    run.rows["datasheet_s"] = np.nan
-    assert list(distribution.draw(run.rows)) == []
+    run.frame["datasheet_s"] = np.nan
+    assert list(distribution.draw(run.frame)) == []
 
 
 # ---- telemetry
@@ -193,21 +193,21 @@ def test_without_ceilings_the_datasheets_roof_serves(tmp_path: Path) -> None:
 def traced(folder: Path, machine: Machine, chance: np.random.Generator) -> tuple[Run, np.ndarray]:
     """A run whose machine is slow in its middle, rows in any order; (the run, which rows are slow)."""
     run = loaded(folder, machine)
-    n = len(run.rows)
+    n = len(run.frame)
     order = chance.permutation(n)
     slow = (order > 0.4 * n) & (order < 0.6 * n)
-    run.rows["utc"] = [f"2026-11-21T10:{i // 60:02d}:{i % 60:02d}.250+00:00" for i in order]
-    run.rows["visit_at_s"] = [
+    run.frame["utc"] = [f"2026-11-21T10:{i // 60:02d}:{i % 60:02d}.250+00:00" for i in order]
+    run.frame["visit_at_s"] = [
         np.array([i + 5.0]) if i % 2 else np.array([i, i + 5.0, i + 7.0]) for i in order
     ]
     speed = np.where(slow, 0.9, 1.0) * chance.uniform(0.995, 1.005, n)
-    run.rows["sm_clock_hz"], run.rows["power_w"], run.rows["temperature_c"] = (
+    run.frame["sm_clock_hz"], run.frame["power_w"], run.frame["temperature_c"] = (
         1.98e9 * speed,
         600.0 * speed,
         60.0,
     )
-    run.rows["sentinel_before_s"] = run.rows["sentinel_after_s"] = 1e-4 / speed
-    run.rows["pressure"], run.rows["steal"], run.rows["throttled"] = 0.1, np.where(slow, 0.3, 0.0), 0.0
+    run.frame["sentinel_before_s"] = run.frame["sentinel_after_s"] = 1e-4 / speed
+    run.frame["pressure"], run.frame["steal"], run.frame["throttled"] = 0.1, np.where(slow, 0.3, 0.0), 0.0
     return run, slow
 
 
@@ -219,7 +219,7 @@ def test_a_slow_stretch_is_marked_in_every_panel(
     assert telemetry.missing(run) is None
     figure = page(telemetry.draw(run))
     gpu = machine is H100
-    rows = run.rows
+    rows = run.frame
     if gpu:
         labels = ["SM clock\n(MHz)", "power\n(W)", "temperature\n(°C)"]
         facts = [1e-6 * rows["sm_clock_hz"], rows["power_w"]]
@@ -227,7 +227,7 @@ def test_a_slow_stretch_is_marked_in_every_panel(
         labels = ["sentinel\n(µs)", "pressure\n(percent)", "stolen\n(percent)"]
         facts = [1e6 * rows["sentinel_after_s"], 100 * rows["pressure"]]
     assert [axes.get_ylabel() for axes in figure.axes] == labels
-    wanted_at = np.array([float(np.median(at)) for at in run.rows["visit_at_s"]]) / 60
+    wanted_at = np.array([float(np.median(at)) for at in run.frame["visit_at_s"]]) / 60
     for axes, values in zip(figure.axes, facts, strict=False):
         for label, these in (("_case", ~slow), ("_slow", slow)):
             (drawn,) = lines(axes, label)
@@ -238,27 +238,27 @@ def test_a_slow_stretch_is_marked_in_every_panel(
     (bar,) = lines(figure.axes[0], "_bar")
     median = float(facts[0].median())
     assert bar.get_ydata()[0] == pytest.approx(0.95 * median if gpu else median / 0.95)
-    assert f"{slow.sum()} of {len(run.rows)} cases are" in said(figure)
+    assert f"{slow.sum()} of {len(run.frame)} cases are" in said(figure)
     if not gpu:
         assert "Throttled: 0 throughout." in said(figure)
 
 
 def test_an_even_run_has_nothing_marked(tmp_path: Path, chance: np.random.Generator) -> None:
     run, _ = traced(tmp_path, H100, chance)
-    run.rows["sm_clock_hz"] = chance.uniform(0.951, 1.0, len(run.rows)) * 1e9
-    run.rows.loc[0, "sm_clock_hz"] = 0.951e9
-    run.rows["sm_clock_hz"] = run.rows["sm_clock_hz"].clip(upper=1e9)
+    run.frame["sm_clock_hz"] = chance.uniform(0.951, 1.0, len(run.frame)) * 1e9
+    run.frame.loc[0, "sm_clock_hz"] = 0.951e9
+    run.frame["sm_clock_hz"] = run.frame["sm_clock_hz"].clip(upper=1e9)
     figure = page(telemetry.draw(run))
-    slow = run.rows["sm_clock_hz"] < 0.95 * run.rows["sm_clock_hz"].median()
+    slow = run.frame["sm_clock_hz"] < 0.95 * run.frame["sm_clock_hz"].median()
     assert not slow.any() and "No case is slow." in said(figure)
     assert all(len(lines(axes, "_slow")[0].get_xdata()) == 0 for axes in figure.axes)
 
 
 def test_without_visits_a_row_stands_at_its_end(tmp_path: Path, chance: np.random.Generator) -> None:
     run, _ = traced(tmp_path, CPU, chance)
-    run.rows["visit_at_s"] = None
-    found = telemetry.moments(run.rows)
-    ended = pd.to_datetime(run.rows["utc"], utc=True)
+    run.frame["visit_at_s"] = None
+    found = telemetry.moments(run.frame)
+    ended = pd.to_datetime(run.frame["utc"], utc=True)
     assert found["at_s"].is_monotonic_increasing
     assert found["at_s"].sort_index().to_numpy() == pytest.approx(
         (ended - ended.min()).dt.total_seconds().to_numpy()

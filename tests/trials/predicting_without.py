@@ -18,10 +18,10 @@ import numpy as np
 
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
+from bench.judge.frame import known_runs, read
 from bench.model import calibration, predict, tile_wave
-from bench.model.calibrated_runs import MOST, known
+from bench.model.calibrated_runs import MOST
 from bench.model.ceilings import is_ceiling
-from bench.store.parquet import read
 
 WITHOUT = {
     "as it is": (),
@@ -62,7 +62,7 @@ def changed(change: tuple[str, ...]) -> types.ModuleType:
 
 def main(results: list[Path]) -> None:
     """A line a change, a column a run."""
-    runs = list(known(read(results), find_datasheet))
+    runs = list(known_runs(read(results), find_datasheet))
     print("| | " + " | ".join(run.device_name.removeprefix("NVIDIA ") for run in runs) + " |")
     print("|---" * (len(runs) + 1) + "|")
     for name, change in WITHOUT.items():

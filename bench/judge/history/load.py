@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +25,11 @@ import pyarrow.compute as pc
 from bench.judge.comparability import Difference, Fact
 from bench.judge.comparison_side import bounds
 from bench.judge.flags import FLAGS
+from bench.judge.frame import runs
 from bench.judge.history.series import COMMIT, KEY, SEGMENT, UNSAID, Flags, Floats, History, Night
-from bench.model.ceilings import Ceilings, MixedCeilings, by_run, is_ceiling, is_probe, manner
-from bench.model.ceilings import rows as ceiling_rows
+from bench.model.ceilings import Ceilings, is_ceiling, is_probe
 from bench.store import parquet
-
-if TYPE_CHECKING:
-    from bench.store.schema import Measurement
+from bench.store.schema import ARROW
 
 DOUBTING = tuple(flag for flag in FLAGS if flag.disturbed or flag.name == "clock_moved")
 """Flags on which a time is no night's time: what the machine's neighbours, heat or limits did.
@@ -41,37 +39,14 @@ What makes one look unsteady (noisy, drifting, unsettled) is in how a series mov
 _NOTHING = Ceilings()
 
 
-class _Looked(NamedTuple):
-    """The columns that these flags look at; their rules take such a row for a whole one."""
-
-    regime: str
-    mig: str | None
-    pressure: float | None
-    on_processor: float | None
-    steal: float | None
-    foreign_processes: int | None
-    held_power: float | None
-    held_thermal: float | None
-    held_hardware: float | None
-    held_sync: float | None
-    throttled: float | None
-    limit_reasons: str | None
-    sentinel_before_s: float | None
-    sentinel_after_s: float | None
-    sentinel_moved: float | None
-
-
 _LOOKS = ("sweep", "visits", "set_aside")
 _COLUMNS = tuple(
-    dict.fromkeys(
-        (
-            *("run_id", "utc", "device", "device_name", "device_kind", "device_id", "source"),
-            *("status", "median_s", "low_s", "high_s"),
-            *(*KEY, *(fact.column for fact in SEGMENT), COMMIT.column, *_LOOKS, *_Looked._fields),
-        )
-    )
+    column.name
+    for column in ARROW
+    if not pa.types.is_list(column.type) or pa.types.is_string(column.type.value_type)
 )
-"""What is read of every row."""
+"""What is read of every row: all but lists of numbers, which are most of a file. Every flag that looks at no
+single sample can be asked of every night."""
 REST = ".rest"
 """In the name of a file with those rows of a run that its own file lacks (bench/store/journal.py)."""
 GAP = 1.8
@@ -120,9 +95,6 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
         if table["source"].null_count < len(table):
             left_out(f"{path}: imported timings have no nights")
             table = table.filter(pc.is_null(table["source"]))
-        for name, fill in UNSAID.items():
-            place = table.schema.get_field_index(name)
-            table = table.set_column(place, name, pc.fill_null(table[name], fill))
         for run_id in pc.unique(table["run_id"]).to_pylist():
             run = table.filter(pc.equal(table["run_id"], run_id))
             rest = path.stem.partition(REST)[1] + path.stem.partition(REST)[2]
@@ -150,7 +122,7 @@ def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> No
     into = found.setdefault((first["device"], unit), new)
     median_s = run["median_s"].to_numpy()
     timed = run.filter(np.asarray(pc.equal(run["status"], "ok")) & (median_s > 0) & np.isfinite(median_s))
-    keys = list(zip(*(timed[name].to_pylist() for name in KEY), strict=True))
+    keys = list(zip(*(_said(timed, name) for name in KEY), strict=True))
     if len(set(keys)) < len(keys):  # an older file's second visit to a ceiling is a row of its own
         once: dict[_Key, int] = {}
         for at, key in enumerate(keys):
@@ -161,8 +133,7 @@ def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> No
     low_s, high_s = timed["low_s"].to_numpy(), timed["high_s"].to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
         half = np.log(high_s / low_s) / 2
-    looked_at = zip(*(timed[name].to_pylist() for name in _Looked._fields), strict=True)
-    rows = (cast("Measurement", _Looked._make(one)) for one in looked_at)
+    rows = parquet.rows(timed)
     into.numbers.append(
         _Numbers(
             np.array([into.series[key] for key in keys], dtype=np.intp),
@@ -175,26 +146,19 @@ def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> No
     into.nights.append(_night(run, timed))
 
 
+def _said(rows: pa.Table, name: str) -> list[Any]:
+    """A column of KEY, with what older files mean where they say nothing."""
+    column = rows[name]
+    said: list[Any] = (pc.fill_null(column, UNSAID[name]) if name in UNSAID else column).to_pylist()
+    return said
+
+
 def _describe(into: _Nights, path: Path, run_id: str, fresh: Sequence[_Key]) -> None:
     """What is told of series that no earlier night had, from the whole rows of this one."""
-    frame = parquet.read([path])
-    frame = frame[frame["run_id"] == run_id].reset_index(drop=True)
-    frame["threads_asked"] = frame["threads_asked"].fillna("all")
-    try:
-        roofs = by_run(ceiling_rows(frame))
-    except MixedCeilings:  # a driver changed under a run that was resumed
-        roofs = {}
-    manners = [manner(*how) for how in zip(frame["cache"], frame["threads_asked"], strict=True)]
-    bound: dict[int, str] = {}
-    for how, some in frame.groupby(manners, sort=False):
-        ceilings = next((c for (_, _, one), c in roofs.items() if one == str(how)), Ceilings())
-        bound |= zip(some.index, bounds(some, ceilings), strict=True)
-    case = KEY[:6]
+    (run,) = (run for run in runs(parquet.read_rows(path), without_mixed=True) if run.run_id == run_id)
     by_case = {
-        key: (dtype, bound[at])
-        for at, (dtype, key) in enumerate(
-            zip(frame["dtype"], frame[[*case]].itertuples(index=False, name=None), strict=True)
-        )
+        (*(getattr(row, name) for name in KEY[:5]), row.threads_asked or "all"): (row.dtype, bound)
+        for row, bound in zip(run.rows, bounds(run), strict=True)
     }
     for key in fresh:
         dtype, whose = by_case[key[:6]]

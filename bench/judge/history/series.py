@@ -1,9 +1,9 @@
 """Nights as a table: what every case took in every run of one device, in the order of the runs.
 
-A night is a run. A series is one case measured in one manner; what would change its time by itself (protocol,
-clock, cache ...) is part of what it is, so that a time is only ever held against times of its own kind. What
-belongs to the whole machine (driver, torch, Triton, power limit ...) makes segments: nights in a row that
-agree on all of it.
+A night is a run. A series is one case measured under the same conditions; what would change its time by
+itself (protocol, clock, cache ...) is part of what it is, so that a time is only ever held against times of
+its own kind. What belongs to the whole machine (driver, torch, Triton, power limit ...) makes segments:
+nights in a row that agree on all of it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 CASE = ("sweep", "operator", "implementation", "parameters", "cache", "threads_asked")
-MANNER = ("protocol", "regime", "clock", "fill", "threads", "concurrent_gpus")
-KEY = (*CASE, *MANNER)
+CONDITIONS = ("protocol", "regime", "clock", "fill", "threads", "concurrent_gpus")
+KEY = (*CASE, *CONDITIONS)
 """Columns that make a series: what was measured, and what changes its time without being a change of it."""
 UNSAID: Mapping[str, object] = {"threads_asked": "all", "concurrent_gpus": 1, "regime": ""}
 """What a row of an older file means that does not say it, so that its series goes on."""
-_OF_KEY = {"device", "device_id", "cache", *MANNER, "source"}
+_OF_KEY = {"device", "device_id", "cache", *CONDITIONS, "source"}
 SEGMENT = tuple(fact for fact in (*BLOCKING, *TOLD) if fact.column not in _OF_KEY and fact.column != "commit")
 """What makes a segment: driver, torch, Triton, libraries, power limit, and other states of the machine."""
 COMMIT = next(fact for fact in TOLD if fact.column == "commit")
@@ -72,9 +72,9 @@ class History:
     """In time order."""
     series: pd.DataFrame
     """A row for each series, ceilings included. Columns of the case: sweep, operator, implementation,
-    parameters, cache, threads_asked, dtype, direction (empty where there is none); of the manner: protocol,
-    regime, clock, fill, threads, concurrent_gpus. And bound: memory | core, whose speed the machine's share
-    of its time follows; ceiling: whether it is one."""
+    parameters, cache, threads_asked, dtype, direction (empty where there is none); of the conditions:
+    protocol, regime, clock, fill, threads, concurrent_gpus. And bound: memory | core,
+    whose speed the machine's share of its time follows; ceiling: whether it is one."""
     log_s: Floats
     """[series, nights] natural logarithm of the median seconds; NaN where there is no time."""
     half: Floats

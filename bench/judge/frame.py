@@ -1,0 +1,285 @@
+"""Result files -> one Run for each (device, run): where rows meet their ceilings, flags and derived columns.
+
+The only place that joins them. A row is a `bench.store.schema.Measurement`; of many rows at once
+`Run.frame` has every column of it, a column for each parameter, and these, in SI units, NaN where a time or
+a ceiling is missing:
+
+    rate_per_s  rate_low_per_s  rate_high_per_s      flop or byte (as `rate` says) / time
+    flop_per_s  flop_low_per_s  flop_high_per_s      flop / time
+    predicted_s  limiter  predicted_per_s            calibrated roofline of the same run
+    datasheet_s  datasheet_per_s                     roofline of the datasheet
+    structured_s  structured_limiter  structured_per_s   with tiles, waves, caches
+    of_roof                                          predicted_s / median_s
+    imported  calibrating                            another's number; used to calibrate, so never scored
+    intensity                                        flop / byte
+    condition                                        which ceilings it is held against: cold, warm, ...
+    scored                                           whether predictions are held against it
+    flags  suspect                                   names, and whether one of them casts doubt on its time
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.device.datasheet import Datasheet
+from bench.errors import UserError
+from bench.judge.flags import DOUBTFUL, flags
+from bench.model.calibrated_runs import Known, known
+from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition
+from bench.model.predict import completed, structured, with_peaks
+from bench.model.roofline import calibrated_columns, datasheet_s, traffic
+from bench.store import parquet
+from bench.store.schema import ARROW, FIELDS, Measurement
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run on one device."""
+
+    device: str
+    run_id: str
+    rows: Sequence[Measurement]
+    """Every row, measured or not, in the order in which they were written."""
+    measured_ceilings: Mapping[str, Ceilings]
+    """Condition (`bench.model.ceilings.condition`) -> ceilings that were measured under it."""
+    datasheet: Datasheet | None = None
+    lent: Known | None = None
+    """Another run of the same device, whose ceilings and calibration stand in for those that it lacks."""
+
+    @property
+    def device_name(self) -> str:
+        """The device as its driver or the kernel calls it."""
+        return self.rows[0].device_name
+
+    @property
+    def caches(self) -> list[str]:
+        """The states of the cache that its rows were measured with: cold, warm."""
+        return sorted({row.cache for row in self.rows})
+
+    @property
+    def imported(self) -> bool:
+        """Whether somebody else measured it."""
+        return all(row.source is not None for row in self.rows)
+
+    @cached_property
+    def ceilings(self) -> Mapping[str, Ceilings]:
+        """Condition -> ceilings, with those of memory and launch that `completed` reads from other rows."""
+        return {
+            of: completed(measured, [row for row in self.rows if _condition(row) == of])
+            for of, measured in self.measured_ceilings.items()
+        }
+
+    def roof(self, of: str) -> Ceilings:
+        """What rows of this condition are held against.
+
+        Warm rows of a run that measured no warm ceilings are held against the cold ones, which they
+        may well beat. Those lent to the run, and else empty ceilings, if there are none.
+        """
+        own = self.ceilings.get(of) or self.ceilings.get(of.replace("warm", "cold"))
+        return own or (self.lent.ceilings if self.lent else Ceilings())
+
+    def roof_of(self, row: Measurement) -> Ceilings:
+        """What this row of the run is held against."""
+        return self.roof(_condition(row))
+
+    def flags_of(self, row: Measurement) -> list[str]:
+        """The flags of this row of the run."""
+        return flags(row, self.roof_of(row))
+
+    @cached_property
+    def flags(self) -> Sequence[Sequence[str]]:
+        """The flags of each row."""
+        return [self.flags_of(row) for row in self.rows]
+
+    @property
+    def measured(self) -> int:
+        """How many rows have a time."""
+        return sum(_is_timed(row) for row in self.rows)
+
+    @cached_property
+    def columns(self) -> pd.DataFrame:
+        """The rows as a table: every column of a Measurement, `condition`, and the parameters.
+
+        A wrong result has no time here, whatever a file may hold.
+        """
+        import pandas as pd
+        import pyarrow as pa
+
+        stored = {name: [getattr(row, name) for row in self.rows] for name in FIELDS}
+        stored["threads_asked"] = [threads or "all" for threads in stored["threads_asked"]]
+        for name in ("median_s", "low_s", "high_s"):
+            pairs = zip(self.rows, stored[name], strict=True)
+            stored[name] = [seconds if _is_timed(row) else None for row, seconds in pairs]
+        parameters = [json.loads(row.parameters) for row in self.rows]
+        names = sorted({name for given in parameters for name in given} - set(FIELDS))
+        more = {name: [given.get(name) for given in parameters] for name in names}
+        more["condition"] = [_condition(row) for row in self.rows]
+        frame: pd.DataFrame = pa.table(stored, schema=ARROW).to_pandas()
+        return pd.concat([frame, pd.DataFrame(more, index=frame.index)], axis=1)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """`columns` with those that are derived."""
+        frame = self.columns.copy()
+        _add_rates(frame)
+        _add_predictions(frame, self)
+        _add_verdicts(frame, self)
+        return frame
+
+
+def read(paths: Iterable[Path], left_out: Callable[[str], object] | None = None) -> list[Run]:
+    """The runs of these result files, by device and name. UserError as `bench.store.parquet.tables` raises.
+
+    `left_out` is told of files that cannot be read.
+    """
+    tables = parquet.tables(paths, left_out, list(FIELDS))
+    return runs(row for _, table in tables for row in parquet.rows(table))
+
+
+def runs(rows: Iterable[Measurement], without_mixed: bool = False) -> list[Run]:
+    """One Run for each (device, run) of these rows, by device and name.
+
+    MixedCeilings if those of a run cannot be one calibration, say because a driver changed under it;
+    `without_mixed`, such a run has none.
+    """
+    by_key: dict[tuple[str, str], list[Measurement]] = {}
+    for row in rows:
+        by_key.setdefault((row.device, row.run_id), []).append(row)
+    return [Run(*key, of_run, _ceilings(of_run, without_mixed)) for key, of_run in sorted(by_key.items())]
+
+
+def _ceilings(rows: Sequence[Measurement], without_mixed: bool) -> Mapping[str, Ceilings]:
+    """Condition -> ceilings of one run."""
+    try:
+        return {of: ceilings for (_, _, of), ceilings in by_run(rows).items()}
+    except MixedCeilings:
+        if not without_mixed:
+            raise
+        return {}
+
+
+def load(
+    paths: Iterable[Path],
+    datasheet_of: Callable[[str], Datasheet | None],
+    left_out: Callable[[str], object] | None = None,
+    lenders: Sequence[Path] = (),
+) -> list[Run]:
+    """`read` for figures and scores: with datasheets, and with what a run without ceilings borrows.
+
+    `datasheet_of` gives the datasheet of a device by its name. A run without ceilings of its own borrows
+    those of a run of the same device in the files `lenders`: asked for, never by itself. UserError if no row
+    has a time.
+    """
+    paths = list(paths)
+    given = read(paths, left_out)
+    if not any(run.measured for run in given):
+        statuses = Counter(row.status for run in given for row in run.rows)
+        counts = ", ".join(f"{n} {status}" for status, n in statuses.most_common()) or "no rows"
+        named = ", ".join(map(str, paths))
+        raise UserError(f"{named}: no row has a time, so there is nothing to draw ({counts})")
+    # A run that is lent measured one data type perhaps; its datasheet scales that to the others.
+    lent = {
+        lender.device_name: replace(lender, ceilings=with_peaks(lender.ceilings, lender.calibrations[-1]))
+        for lender in (known_runs(read(lenders), datasheet_of) if lenders else ())
+    }
+    return [
+        replace(
+            run,
+            datasheet=datasheet_of(run.device_name),
+            lent=None if run.measured_ceilings else lent.get(run.device_name),
+        )
+        for run in given
+    ]
+
+
+def known_runs(
+    measured_runs: Iterable[Run], datasheet_of: Callable[[str], Datasheet | None]
+) -> Iterator[Known]:
+    """Every GPU run, under each condition, that has a datasheet and the ceilings of a matrix product."""
+    for run in measured_runs:
+        if run.rows[0].device_kind == "cuda":
+            for of, ceilings in sorted(run.ceilings.items()):
+                here = run.columns[run.columns["condition"] == of]
+                if (calibrating := known(here, ceilings, datasheet_of)) is not None:
+                    yield calibrating
+
+
+def parameter_names(rows: pd.DataFrame) -> list[str]:
+    """Parameters of these rows that have a column of their own, in the order in which they occur."""
+    names: dict[str, None] = {}
+    for text in rows["parameters"].unique():
+        names |= dict.fromkeys(json.loads(text))
+    return [name for name in names if name in rows.columns and name not in FIELDS]
+
+
+def _condition(row: Measurement) -> str:
+    return condition(row.cache, row.threads_asked)
+
+
+def _is_timed(row: Measurement) -> bool:
+    return row.status == "ok" and row.median_s is not None and row.median_s > 0
+
+
+def _counts(frame: pd.DataFrame) -> pd.Series:
+    """What a rate counts: FLOP or bytes."""
+    counts = frame["flop"].where(frame["rate"] == "flop", frame["byte"]).astype(float)
+    return counts.where(counts > 0)
+
+
+def _add_rates(frame: pd.DataFrame) -> None:
+    flop = frame["flop"].where(frame["flop"] > 0).astype(float)
+    byte = frame["byte"].where(frame["byte"] > 0).astype(float)
+    frame["low_s"] = low_s = frame["low_s"].fillna(frame["median_s"])
+    frame["high_s"] = high_s = frame["high_s"].fillna(frame["median_s"])
+    # The quickest time is the highest rate: the ends of the interval change places.
+    for name, count in (("rate", _counts(frame)), ("flop", flop)):
+        frame[f"{name}_per_s"] = count / frame["median_s"]
+        frame[f"{name}_low_per_s"] = count / high_s
+        frame[f"{name}_high_per_s"] = count / low_s
+    frame["intensity"] = flop / byte
+
+
+def _add_predictions(frame: pd.DataFrame, run: Run) -> None:
+    frame["predicted_s"], frame["limiter"] = np.nan, ""
+    again = frame["byte_again"].astype(float).fillna(0.0)
+    written = frame["moved_written"].astype(float).fillna(frame["byte_written"])
+    moved, share = traffic(frame["byte_moved"], again, written, frame["cache_byte"])
+    for of in frame["condition"].unique():
+        here = frame["condition"] == of
+        rows, at = frame[here], here.to_numpy()
+        counts = (rows["flop"], moved[at], share[at], rows["arithmetic"], rows["dtype"])
+        seconds, limiters = calibrated_columns(*counts, run.roof(str(of)))
+        frame.loc[here, "predicted_s"], frame.loc[here, "limiter"] = seconds, limiters
+    stated = zip(frame["flop"], frame["byte"], frame["arithmetic"], frame["dtype"], strict=True)
+    sheets = [datasheet_s(*counts, run.datasheet) or np.nan for counts in stated]
+    frame["datasheet_s"] = np.asarray(sheets, dtype=float)
+    frame["imported"] = frame["source"].notna()
+    given = run.lent.calibrations if run.lent else None
+    for level, column in structured(frame, run.roof, run.datasheet, given).items():
+        frame[str(level)] = column
+    for level in ("structured", "predicted", "datasheet"):
+        frame[f"{level}_per_s"] = _counts(frame) / frame[f"{level}_s"]
+    frame["of_roof"] = frame["predicted_s"] / frame["median_s"]
+
+
+def _add_verdicts(frame: pd.DataFrame, run: Run) -> None:
+    import pandas as pd
+
+    frame["flags"] = pd.Series([" ".join(names) for names in run.flags], index=frame.index, dtype=str)
+    # A row without a time is no point, whatever its result was.
+    suspect = np.array([not DOUBTFUL.isdisjoint(names) for names in run.flags], dtype=bool)
+    frame["suspect"] = suspect & frame["median_s"].notna()
+    # Being quicker than a prediction casts doubt on one of the two, and must not spare the prediction.
+    blamed = np.array([not (DOUBTFUL - {"above_roof"}).isdisjoint(names) for names in run.flags], dtype=bool)
+    frame["scored"] = frame["median_s"].notna() & ~blamed & ~frame["calibrating"]

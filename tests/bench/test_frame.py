@@ -1,0 +1,87 @@
+"""Where rows meet roofs: runs, what each row is held against, and the columns that verdicts rest on."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from bench.device.datasheet import find_datasheet
+from bench.judge.frame import load, read, runs
+from bench.judge.score import scorecard
+from bench.model.ceilings import Ceilings, MixedCeilings
+from bench.store.parquet import write
+from bench.store.schema import FIELDS, Measurement
+from kernels.gemm.problem import Gemm
+from tests.plots.synthetic import H100, NO_TIME, ceilings, row
+
+
+def products(count: int) -> list[Measurement]:
+    """Products of a made-up GPU, each with an interval and at about its roof."""
+    found = [
+        row(H100, "gemm/mine", Gemm(m=size, n=size, k=size, dtype="float16"), "cublas", settled=True)
+        for size in range(1024, 1024 + 256 * count, 256)
+    ]
+    return [dataclasses.replace(one, low_s=one.median_s, high_s=one.median_s) for one in found]
+
+
+def test_a_run_for_each_device_and_name_in_order(tmp_path: Path) -> None:
+    here, there = products(2), [dataclasses.replace(one, device="b200") for one in products(1)]
+    later = [dataclasses.replace(one, run_id="z") for one in products(1)]
+    files = [write(tmp_path / "a.parquet", [*later, *here]), write(tmp_path / "b.parquet", there)]
+    found = read(files)
+    assert [(run.device, run.run_id) for run in found] == [
+        ("b200", there[0].run_id), (here[0].device, here[0].run_id), (later[0].device, "z"),
+    ]  # fmt: skip
+    assert [list(run.rows) for run in found] == [there, here, later]
+
+
+def test_a_row_is_held_against_the_ceilings_of_its_own_run_and_condition() -> None:
+    rows = products(1)
+    probes = [dataclasses.replace(one, settled=True) for one in ceilings(H100)]
+    other = [dataclasses.replace(one, run_id="z") for one in rows]
+    measured, without = runs([*probes, *rows, *other])
+    assert measured.roof_of(rows[0]).launch_s is not None
+    warm = dataclasses.replace(rows[0], cache="warm")
+    assert measured.roof_of(warm) == measured.roof("cold"), "a run that measured no warm ceilings"
+    assert measured.roof("cold, one thread") == Ceilings() == without.roof_of(rows[0])
+
+
+def test_a_run_of_mixed_ceilings_is_refused_or_has_none() -> None:
+    probes = list(ceilings(H100))
+    probes[0] = dataclasses.replace(probes[0], driver="another")
+    with pytest.raises(MixedCeilings, match="measured with driver"):
+        runs(probes)
+    (run,) = runs(probes, without_mixed=True)
+    assert not run.ceilings and run.flags_of(probes[1]) is not None
+
+
+def test_a_time_above_the_roof_is_suspect_and_scored_all_the_same(tmp_path: Path) -> None:
+    """To leave out what is quicker than predicted would score a prediction by those that it gets right."""
+    rows = products(8)
+    median_s = rows[5].median_s
+    assert median_s is not None
+    quick = dict.fromkeys(("median_s", "low_s", "high_s"), median_s / 2)
+    rows[5] = dataclasses.replace(rows[5], **quick)  # type: ignore[arg-type]
+    rows[6] = dataclasses.replace(rows[6], **quick, settled=False)  # type: ignore[arg-type]
+    rows[7] = dataclasses.replace(rows[7], pressure=0.5)
+    (run,) = load([write(tmp_path / "run.parquet", [*ceilings(H100), *rows])], find_datasheet)
+    frame = run.frame[run.frame["sweep"] == "gemm/mine"].reset_index(drop=True)
+    assert frame["flags"][5:].tolist() == ["above_roof", "unsettled above_roof", "contended"]
+    assert frame["suspect"].tolist() == [False] * 5 + [True] * 3
+    card = scorecard(run.frame)
+    (group,) = [group for group in card.groups if group.operator == "gemm"]
+    assert set(group.rows["parameters"]) == set(frame["parameters"][:6]) and card.in_doubt == 2
+
+
+def test_a_row_without_a_good_result_has_no_time_in_any_column(tmp_path: Path) -> None:
+    rows = products(3)
+    rows[1] = dataclasses.replace(rows[1], status="wrong")
+    rows[2] = dataclasses.replace(rows[2], **NO_TIME)
+    (run,) = load([write(tmp_path / "run.parquet", rows)], find_datasheet)
+    assert run.measured == 1
+    times = ["median_s", "low_s", "high_s", "rate_per_s", "flop_per_s", "of_roof"]
+    assert run.frame[times][1:].isna().all(axis=None)
+    assert set(FIELDS) < set(run.frame.columns), "a column is declared once, in bench/store/schema.py"
+    assert run.frame["flags"].tolist()[1] == "wrong" and not run.frame["suspect"].any()
