@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bench.cli.run_summary import duration_text, lines_of
-from bench.runner.planner import Forecast, Tally
+from bench.runner.forecast import Forecast, Tally
 from bench.runner.price import ASSUMED
 
 

@@ -12,7 +12,9 @@ import pytest
 import kernels
 from bench.device.detect import Device
 from bench.runner import session as sessions
+from bench.runner import run as runs
 from bench.runner import worker_process
+from bench.runner.run import Options, Run
 from bench.runner.session import Session
 from bench.sweep.load import Case, load
 
@@ -81,9 +83,21 @@ def opened(folder: Path, cases: list[Case], count: int = 2, **settings: Any) -> 
     """A session on each of so many GPUs, planned."""
     made = []
     for index in range(count):
-        one = Session(gpu(index), folder / "results", **({"concurrent_gpus": count} | settings))
-        one.run_id += f"-gpu{index}"
+        given = {"concurrent_gpus": count, "suffix": f"-gpu{index}"} | settings
+        one = Session(gpu(index), folder / "results", **given)
         one.open()
         one.plan(cases)
         made.append(one)
     return made
+
+
+def begun(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, cases: list[Case], count: int, **options: Any
+) -> Run:
+    """A run of these cases over as many GPUs, planned. There is no GPU to have ceilings."""
+    monkeypatch.setattr(runs, "chosen", lambda wanted: [gpu(index) for index in range(count)])
+    monkeypatch.setattr(runs, "load_cases", lambda *_: cases)
+    run = Run(Options(device="all", results=folder / "results", **options), kernels.problem)
+    names = list(run.cases)
+    run.plan(names[index] for index in run.order(names))
+    return run

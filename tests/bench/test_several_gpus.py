@@ -16,7 +16,7 @@ from bench.environment import dependencies
 from bench.runner import run as running
 from bench.runner.run import Refusal, Run
 from bench.runner.session import Session
-from bench.runner.supervisor import Attended, Stopped
+from bench.runner.supervisor import Stopped, WorkerSupervisor
 from bench.runner.walking import at_once, in_turn, prepare_all
 from bench.store import parquet, schema
 from bench.store.journal import recover
@@ -125,7 +125,7 @@ def test_preparing_ends_for_all_when_it_fails_for_one(folder: Path) -> None:
 
 
 def test_what_is_stopped_asks_nothing_more(folder: Path) -> None:
-    attended = Attended(gpu(0), 1)
+    attended = WorkerSupervisor(gpu(0), 1)
     check = {"do": "check", "parameters": {}}
     assert attended.answer(check) == {"status": "ok"}
     attended.close()
