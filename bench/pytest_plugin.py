@@ -1,4 +1,4 @@
-"""The pytest plugin of `pytest bench/ --benchmark`: hands pytest's hooks on to the runner, and shows its rows.
+"""The pytest plugin of `pytest bench/ --benchmark`: hands pytest's hooks to the runner, and shows its rows.
 
 Importing it needs nothing but pytest: what the options need is imported when they are read.
 """
@@ -16,10 +16,11 @@ from bench.errors import UserError
 
 if TYPE_CHECKING:
     from bench.runner.examples import Examples
+    from bench.runner.run import Run
 
 ROOT = Path(__file__).parents[1]
-RUN = pytest.StashKey["Run"]()
-EXAMPLES = pytest.StashKey["Examples"]()
+RUN: pytest.StashKey[Run] = pytest.StashKey()
+EXAMPLES: pytest.StashKey[Examples] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

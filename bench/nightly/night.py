@@ -164,9 +164,7 @@ def _measure(
         broken = "the run was interrupted before it began"
     except Exception as error:  # the other nights and the page are worth having; exit code 1 would be a lie
         traceback.print_exc()
-        broken = (
-            f"a mistake of roofbench's own ended the run ({type(error).__name__}: {error}); please report it"
-        )
+        broken = f"a mistake of ours ended the run, please report it: {type(error).__name__}: {error}"
     for one in nights:
         one.wall_s = time.perf_counter() - began_s
         one.refusal, one.broken = refusal, broken
@@ -187,7 +185,7 @@ def _why(result: RunResult | None) -> str:
 
 @contextmanager
 def _terminated_as_by_ctrl_c() -> Iterator[None]:
-    """Who ends this process by SIGTERM, as a CI runner does, ends the measuring as Ctrl-C would: rows are kept."""
+    """SIGTERM, by which a CI runner ends a process, ends the measuring as Ctrl-C would: rows are kept."""
     usual = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -16,7 +16,7 @@ class Examples:
     """(implementation, example) pairs that the devices can run, by the names of their tests."""
 
     def __init__(self, run: Run, find: Callable[[str], type[Problem]], operators: Iterable[str]) -> None:
-        """`find` gives an operator's problem class. Asks the workers: if one does not start there are none."""
+        """`find` gives an operator's problem class. If a worker does not start there are none."""
         self._checks: dict[str, tuple[Session, str, Problem]] = {}
         self._broken: dict[str, str] = {}
         self.unstarted = ""

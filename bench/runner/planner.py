@@ -1,12 +1,12 @@
 """Which case a run visits next, and for how long. Pure: no pytest, no worker, no clock.
 
-A planner knows the cases, the rows of the visits made, what they cost, and the seconds that have passed, which
-come with each question. Ceilings are visited first. Then the first visit of every case in the order given, and
-each further visit in an order of its own, drawn from the run's seed: what drifts meets all cases alike, and the
-visits of one case lie far apart. Cases that want more (visits.py) get it in further rounds. After each quarter
-of the run's time those ceilings that serve as sentinels are visited again: with the visits at the ends that is
-enough to see a drift (validation/interval_coverage.py). Last of all comes every ceiling, since a roof is what
-was reached at either end of the run.
+A planner knows the cases, the rows of the visits made, what they cost, and the seconds that have passed,
+which come with each question. Ceilings are visited first. Then the first visit of every case in the order
+given, and each further visit in an order of its own, drawn from the run's seed: what drifts meets all cases
+alike, and the visits of one case lie far apart. Cases that want more (visits.py) get it in further rounds.
+After each quarter of the run's time those ceilings that serve as sentinels are visited again: with the visits
+at the ends that is enough to see a drift (validation/interval_coverage.py). Last of all comes every ceiling,
+since a roof is what was reached at either end of the run.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Planner:
     """What one run on one device visits next."""
 
     def __init__(self, device: Device, settings: Protocol, budget_s: float | None, seed: int = SEED) -> None:
-        """`budget_s` is wall seconds for the whole run, None for no limit; `seed` draws the order of visits."""
+        """`budget_s`: wall seconds for the whole run, None for no limit; `seed` draws the order of visits."""
         self.device, self.settings, self.budget_s, self.seed = device, settings, budget_s, seed
         self.prices = Prices(device, settings, budget_s)
         self._cases: dict[str, Case] = {}
@@ -85,7 +85,7 @@ class Planner:
             self._rows.setdefault(row.case, []).append(row)
 
     def visited(self, case: Case, row: Measurement, taken_s: float | None = None) -> None:
-        """A visit is over. `taken_s` is its wall seconds without starting a worker; None if it was not timed."""
+        """A visit is over. `taken_s`: wall seconds without starting a worker; None if it was not timed."""
         self._rows.setdefault(row.case, []).append(row)
         self._giving_up.saw(case, row)
         if is_ceiling(row.sweep):

@@ -1,4 +1,4 @@
-"""One run on the devices asked for: options in, visits and result files out. Prints nothing, knows no pytest."""
+"""One run on the devices asked for: options in, visits and result files out. Prints nothing."""
 
 from __future__ import annotations
 

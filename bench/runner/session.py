@@ -1,5 +1,4 @@
-"""One run on one device, seen from the parent: holds the device, asks the worker for what the planner chooses,
-and keeps the journal.
+"""One run on one device: holds the device, asks the worker for what the planner chooses, keeps the journal.
 
 Knows no operator and needs no torch: what a case computes is the worker's business.
 """

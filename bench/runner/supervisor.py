@@ -1,4 +1,4 @@
-"""The worker of one device, seen from a run: what it is asked, started when first asked, replaced when it dies.
+"""The worker of one device, seen from a run: started when first asked, replaced when it dies.
 
 It is also replaced when it says itself that it can no longer be trusted (`renew`, bench/worker). A
 row whose status is `error` is no reason: most errors are raised by Python and leave the device as it was.
