@@ -140,6 +140,11 @@ class WorkerSupervisor:
         self.starting_s += time.perf_counter() - begin
         return worker
 
+    @property
+    def pid(self) -> int | None:
+        """Process id of the worker; None if there is none."""
+        return None if self._worker is None else self._worker.pid
+
     def threads(self, asked: str) -> int | None:
         """Threads that compute where `all` or `one` are asked for; None leaves them alone, on a GPU."""
         if self.device.kind != "cpu":
