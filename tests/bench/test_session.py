@@ -84,7 +84,7 @@ def measure_request(**changes: object) -> dict[str, object]:
 
 
 def test_a_run_from_cases_to_parquet(tmp_path: Path) -> None:
-    run = session(tmp_path, visits=2)
+    run = session(tmp_path, budget_s=300.0)  # far more than it takes on a busy machine
     seen = [row for _, row in run.walk()]
     rows = run.rows()
     by_status: dict[str, list[schema.Measurement]] = {}
@@ -95,7 +95,7 @@ def test_a_run_from_cases_to_parquet(tmp_path: Path) -> None:
     (slow,) = by_status["skipped"]
     assert "40000" not in slow.reason and slow.reason and slow.median_s is None
     looks = Counter(row.case for row in seen)
-    assert all(2 <= looks[row.case] <= 8 for row in by_status["ok"])
+    assert all(1 <= looks[row.case] <= 8 for row in by_status["ok"])
     assert all(looks[row.case] == 1 for row in rows if row.status != "ok")
     run.close()
     assert run.path is not None
@@ -174,7 +174,8 @@ def test_a_killed_worker_is_a_row_and_the_next_case_has_a_new_one(
     made = several.small(folder, [1, 2, 3])
     (run,) = several.opened(folder, made, count=1)
     assert run.visit(made[0]).status == "ok"
-    assert (pid := run.worker.pid) is not None
+    pid = run.worker.pid
+    assert pid is not None
     os.kill(pid, signal.SIGKILL)
     died, after = run.visit(made[1]), run.visit(made[2])
     assert died.status == "crashed" and "SIGKILL" in died.reason and died.median_s is None
