@@ -93,8 +93,8 @@ def show(run: Run, say: Callable[[str], None], most_failures: int | None = None)
     if several:
         say(f"compiling and checking on {len(run.sessions)} devices at once")
     number = 0
-    to_come = {session.run_id: session.planner.visits_left() for session in run.sessions}
     with run.visits(most_failures) as visits:
+        to_come = {session.run_id: session.planner.visits_left() for session in run.sessions}
         for visited in visits:
             session, row = visited.session, visited.row
             head = f"{short_name(session.device)} " if several else ""

@@ -163,9 +163,9 @@ def test_sentinels_are_visited_after_each_quarter_of_the_time(
         if visited[0] == ceilings[0]:
             at_s.append(simulation.at_s)
     shares = [each / simulation.at_s for each in at_s[1:-1]]
-    # A look comes with the first visit after its time; a plan holds for REPLAN visits.
+    # A fifth of 40 visits is REPLAN: for so long what is left is an old guess.
     assert len(shares) == 3
-    assert all(abs(share - look) < 0.15 for share, look in zip(shares, LOOKS, strict=True)), shares
+    assert all(abs(share - look) < 0.2 for share, look in zip(shares, LOOKS, strict=True)), shares
 
 
 def test_cases_that_disagree_get_further_visits_and_no_others(cases: list[Case]) -> None:
