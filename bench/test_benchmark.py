@@ -8,11 +8,14 @@ pytest-benchmark writes parameters into its JSON.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
+from bench.pytest_plugin import RUN, examples
 from bench.runner.run import Run
+from bench.store.schema import Measurement
 
 
 class ReplayTimer:
@@ -47,18 +50,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     Under their own names: pytest would number those that it thinks too long, and -k not find them.
     """
-    run = metafunc.config.stash[Run.KEY]
+    config = metafunc.config
     if "case" in metafunc.fixturenames:
-        metafunc.parametrize("case", list(run.cases), ids=list(run.cases))
+        names = list(config.stash[RUN].cases)
+        metafunc.parametrize("case", names, ids=names)
     if "example" in metafunc.fixturenames:  # asking for them starts the worker
-        examples = [] if run.timing else list(run.examples())
-        metafunc.parametrize("example", examples, ids=examples)
+        names = [] if config.option.bench_run else examples(config).names
+        metafunc.parametrize("example", names, ids=names)
 
 
 @pytest.mark.benchmark(timer=TIMER)
 def test_measure(case: str, request: pytest.FixtureRequest) -> None:
     """One row, measured and written before the tests began, is shown and replayed to pytest-benchmark."""
-    run = request.config.stash[Run.KEY]
+    run = request.config.stash[RUN]
     row = run.row(case)
     if row is None:
         pytest.skip(run.stopped or "not measured")
@@ -69,15 +73,24 @@ def test_measure(case: str, request: pytest.FixtureRequest) -> None:
     assert row.samples_s is not None and row.launches is not None
     benchmark: Any = request.getfixturevalue("benchmark")
     benchmark.group = row.sweep
-    benchmark.extra_info.update(run.extra_info(row))
+    benchmark.extra_info.update(extra_info(run, row))
     if benchmark.enabled:
         TIMER.load([sample * row.launches for sample in row.samples_s])
     benchmark.pedantic(lambda: None, rounds=len(row.samples_s), iterations=row.launches)
 
 
+def extra_info(run: Run, row: Measurement) -> dict[str, Any]:
+    """What pytest-benchmark's JSON says beside the times: plain values, nothing infinite."""
+    names = ["device", "device_id", "run_id", "clock", "cache", "protocol", "regime", "visits", "status"]
+    names += ["stop", "settled", "threads", "flop", "byte", "low_s", "high_s", "relative_error"]
+    info = {name: getattr(row, name) for name in [*names, "configuration"]}
+    info["flags"] = run.flags(row)
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in info.items()}
+
+
 def test_correct(example: str, request: pytest.FixtureRequest) -> None:
     """An untimed launch into poisoned outputs agrees with the reference."""
-    answer = request.config.stash[Run.KEY].check(example)
+    answer = examples(request.config).check(example)
     if answer["status"] == "unsupported":
         pytest.skip(answer["reason"])
     if answer["status"] != "ok":

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from bench.store.journal import recover
+from tests.bench import several
 from tests.bench.rows import read_frame
 
 pytestmark = pytest.mark.alone
@@ -148,21 +149,64 @@ def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: 
         assert isinstance(one["params"]["case"], str)
 
 
-def test_pytest_benchmark_compares_device_times(sweep: Path, tmp_path: Path) -> None:
-    words = [
-        "--benchmark",
-        "--bench-sweep",
-        str(sweep),
-        "--bench-results",
-        str(tmp_path / "r"),
-        "-k",
-        "small",
-    ]
-    words += ["--bench-budget", "6", f"--benchmark-storage=file://{tmp_path}/saved"]
-    assert bench(*words, "--benchmark-save=before").returncode == 0
-    done = bench(*words, "--benchmark-compare=0001")
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.count("(NOW)") == done.stdout.count("(0001_before)") == 4
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose workers are processes without torch: see tests/bench/several.py."""
+    return several.stand_in(tmp_path, monkeypatch)
+
+
+def started(folder: Path, sweep: Path, *words: str) -> subprocess.Popen[str]:
+    """`pytest bench/ --benchmark` over a sweep on the CPU, whose worker is the stand-in of this folder."""
+    given = [str(ROOT / "bench"), "-p", "no:cacheprovider", "-k", "small", "--benchmark"]
+    given += ["--bench-device", "cpu", "--bench-sweep", str(sweep), "--bench-budget", "inf"]
+    given += ["--bench-results", str(folder / "results"), *words]
+    code = (
+        "import bench.runner.worker_process as p, sys, pytest;"
+        f"p.ROOT = p.Path({str(folder)!r});"
+        f"sys.exit(pytest.main({given!r}))"
+    )
+    environment = {**os.environ, "COLUMNS": "200"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        stdout=pipe,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def measured(folder: Path, sweep: Path, *words: str) -> tuple[int, str]:
+    """Exit code of such a run, and what it printed."""
+    with started(folder, sweep, *words) as process:
+        assert process.stdout is not None
+        text = process.stdout.read()
+    return process.returncode, text
+
+
+def test_pytest_benchmark_compares_device_times(sweep: Path, stand_in: Path) -> None:
+    storage = f"--benchmark-storage=file://{stand_in}/saved"
+    code, text = measured(stand_in, sweep, storage, "--benchmark-save=before")
+    assert code == 0, text
+    code, text = measured(stand_in, sweep, storage, "--benchmark-compare=0001")
+    assert code == 0, text
+    assert text.count("(NOW)") == text.count("(0001_before)") == 4
+
+
+def test_a_wrong_result_is_a_failure(sweep: Path, stand_in: Path) -> None:
+    (stand_in / "fail-16").touch()
+    code, text = measured(stand_in, sweep)
+    assert code == 1, text
+    assert "2 failed, 2 passed" in text and "wrong: made so" in text
+
+
+def test_a_result_file_that_cannot_be_written_is_exit_code_2(sweep: Path, stand_in: Path) -> None:
+    """As the worker ends, the folder of the results becomes a file."""
+    (stand_in / "spoil-results").touch()
+    code, text = measured(stand_in, sweep)
+    assert code == 2, text
+    assert "cannot be written" in text and "the rows are safe in" in text and "4 passed" in text
 
 
 def test_without_the_flag_nothing_is_timed(tmp_path: Path) -> None:
@@ -186,32 +230,28 @@ def test_an_operator_that_cannot_be_imported_is_one_failure(tmp_path: Path) -> N
     assert "1 failed, 1 passed" in done.stdout and "No module named 'nonesuch'" in done.stdout
 
 
-def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, tmp_path: Path) -> None:
-    """Interrupted once the first row is on disk; resumed, every case is there once."""
-    results = tmp_path / "results"
-    words = [str(ROOT / "bench"), "-p", "no:cacheprovider", "-k", "small", "--benchmark"]
-    words += ["--bench-sweep", str(sweep), "--bench-results", str(results), "--bench-budget", "20"]
-    running = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    assert running.stdout is not None
-    said = ""
-    for line in running.stdout:
-        said += line
-        if "[1/4]" in line:
-            running.send_signal(signal.SIGINT)
-            break
-    said += running.stdout.read()
-    assert running.wait(60) == 2, said
-    assert "these rows are safe in" in said and "--bench-resume" in said
-    (journal,) = results.rglob("*.journal")
+def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, stand_in: Path) -> None:
+    """Interrupted in its third visit, which would never end; resumed, every case is there once."""
+    for size in (8, 16):
+        os.mkfifo(stand_in / f"here--{size}")
+    (stand_in / "hang--8").touch()
+    with started(stand_in, sweep) as running:
+        (stand_in / "here--8").read_bytes()
+        running.send_signal(signal.SIGINT)
+        assert running.stdout is not None
+        text = running.stdout.read()
+    assert running.returncode == 2, text
+    assert "these rows are safe in" in text and "--bench-resume" in text
+    (journal,) = (stand_in / "results").rglob("*.journal")
     kept = recover(journal).rows
-    assert 1 <= len(kept) < 4
-    done = command("pytest", *words, "--bench-resume")
-    assert done.returncode == 0 and f"going on with an unfinished run: {len(kept)} rows" in done.stdout
-    (path,) = results.rglob("*.parquet")
+    assert 1 <= len(kept) < 4, text
+    (stand_in / "hang--8").unlink()
+    code, text = measured(stand_in, sweep, "--bench-resume")
+    assert code == 0 and f"going on with an unfinished run: {len(kept)} rows" in text
+    (path,) = (stand_in / "results").rglob("*.parquet")
     frame = read_frame([path])
-    assert len(frame) == 4 and frame["parameters"].is_unique and not list(results.rglob("*.journal"))
+    assert len(frame) == 4 and frame["parameters"].is_unique
+    assert not list((stand_in / "results").rglob("*.journal"))
 
 
 def test_it_runs_from_anywhere_and_leaves_nothing_there(sweep: Path, tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from bench.device.detect import Device
 from bench.format import duration_text, seconds_text
 from bench.model.ceilings import is_ceiling
 from bench.model.roofline import datasheet_s
-from bench.runner.planner import Planner
-from bench.runner.requests import impossible
+from bench.runner.forecast import Prices, impossible
 from bench.sampling.protocol import protocol
 from bench.sweep.load import Case, Loaded
 
@@ -57,16 +56,16 @@ def of_datasheet(sheet: Datasheet) -> Device:
 
 
 def planned(device: Device, loaded: Iterable[Loaded], budget_s: float | None, visits: int) -> Iterator[str]:
-    """What a run of this budget would visit on the device, by the planner that runs ask at their start."""
+    """What a run of this budget would visit on the device, by the prices that runs begin with."""
     cases = [case for sweep in loaded for case in sweep.cases]
-    planner = Planner(device, protocol(device.kind, visits), budget_s)
-    planner.limit_ceilings(cases)
+    prices = Prices(device, protocol(device.kind, visits), budget_s)
+    prices.limit_ceilings(cases)
     ordered = [case for case in cases if is_ceiling(case.sweep)]
     others = [case for case in cases if impossible(case, device) is None and not is_ceiling(case.sweep)]
-    ordered += [others[index] for index in planner.ordered(others)]
+    ordered += [others[index] for index in prices.ordered(others)]
     rests_on = f"the datasheet of {device.name} and on the assumptions below" if device.datasheet else ""
     yield f"{device.name}, {visits} visit{'s' * (visits > 1)} of each case"
-    yield from plan_lines(planner.forecast(ordered), budget_s, rests_on)
+    yield from plan_lines(prices.forecast(ordered), budget_s, rests_on)
 
 
 def _least_s(case: Case, device: Device) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bench.cli.table import lines_of, table
 from bench.format import duration_text
-from bench.runner.planner import Forecast, Tally
+from bench.runner.forecast import Forecast, Tally
 from bench.runner.price import ASSUMED
 
 

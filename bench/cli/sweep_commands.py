@@ -33,7 +33,7 @@ def list_cases(
     """The sweeps and their cases, with the least time that the device's datasheet allows; or a run's plan."""
     from bench.cli.list_cases import listing, of_datasheet, planned
     from bench.cli.predict import datasheet_named
-    from bench.runner.planner import budget_s
+    from bench.runner.forecast import budget_s
 
     device = of_datasheet(datasheet_named(on)) if on else detect(bench_device)
     is_plan = bool(on) or bench_budget is not None

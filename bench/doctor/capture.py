@@ -10,7 +10,7 @@ from bench.doctor import requests
 from bench.doctor.finding import Finding, failed, passed
 from bench.doctor.survival import Answering
 from bench.runner.row import SEED
-from bench.runner.supervisor import Attended
+from bench.runner.supervisor import WorkerSupervisor
 from bench.worker.fault import Fault
 
 GRACE_S = 60.0
@@ -22,18 +22,18 @@ AFTER_REMEDY = (
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """Of a GPU."""
-    attended = Attended(device, SEED, GRACE_S)
+    supervisor = WorkerSupervisor(device, SEED, GRACE_S)
     try:
-        yield from captured(attended)
+        yield from captured(supervisor)
     finally:
-        attended.close()
+        supervisor.close()
 
 
-def captured(attended: Answering) -> Iterator[Finding]:
+def captured(supervisor: Answering) -> Iterator[Finding]:
     """Measure a launch that can be captured, one that cannot, and the first again."""
     problem = Fault(dtype="float32", length=1 << 20)
     good = requests.measure("good", problem, "cuda", None)
-    before = _row(attended, good)
+    before = _row(supervisor, good)
     name, where = "capture", f"clock {before.get('clock')}, {before.get('kernels') or 'kernels not named'}"
     if before["status"] != "ok":
         yield failed(name, f"A captured launch's row is {requests.said(before)}.", CAPTURE_REMEDY, row=before)
@@ -43,8 +43,8 @@ def captured(attended: Answering) -> Iterator[Finding]:
         return
     yield passed(name, f"A launch was captured and replayed: {where}.", row=before)
 
-    refused = _row(attended, requests.measure("uncapturable", problem, "cuda", None))
-    after = _row(attended, good)
+    refused = _row(supervisor, requests.measure("uncapturable", problem, "cuda", None))
+    after = _row(supervisor, good)
     name = "failed capture"
     numbers: dict[str, Any] = {"refused": refused, "after": after}
     seen = f"A launch that cannot be captured gave {requests.said(refused)} (clock {refused.get('clock')})"
@@ -59,7 +59,7 @@ def captured(attended: Answering) -> Iterator[Finding]:
         yield passed(name, f"{seen}; the next request was right, by graph.", **numbers)
 
 
-def _row(attended: Answering, request: dict[str, Any]) -> dict[str, Any]:
+def _row(supervisor: Answering, request: dict[str, Any]) -> dict[str, Any]:
     """The row without its samples: hundreds of numbers that nobody reads here."""
-    row = attended.answer(request, requests.SAMPLING_S)
+    row = supervisor.answer(request, requests.SAMPLING_S)
     return {name: value for name, value in row.items() if name != "samples_s"}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import kernels
 from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed, guarded, passed, warned
 from bench.format import duration_text
-from bench.runner.run import Run
+from bench.runner.run import Options, Run
 
 LONG_S = 2 * 3600.0
 REMEDY = "Give it a budget, which chooses an even spread of every sweep: --bench-budget 600."
@@ -39,18 +38,14 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
 
 def forecast(device: str) -> Forecast:
     """As the run itself plans, before it has measured anything."""
-    nothing = dict.fromkeys(("budget", "results", "shard"), None)
-    options = {"device": device, "sweep": [], "visits": "1", "regime": "sustained", "concurrent": False}
-    options |= {"run": True, "resume": False} | nothing
-    given = {f"bench_{name}": value for name, value in options.items()}
-    run = Run(SimpleNamespace(collectonly=True, **given), kernels.problem, kernels.names)
-    cases = list(run.cases)
-    order = run.order(cases)
-    run.plan(cases[index] for index in order)
+    run = Run(Options(device), kernels.problem, opens=False)
+    names = list(run.cases)
+    order = run.order(names)
+    run.plan(names[index] for index in order)
     session = run.sessions[0]
-    expected = session.forecast()
+    expected = session.planner.forecast(0.0)
     planned = expected.planned.cases + expected.ceilings.cases
-    return Forecast(len(cases), len(order), planned, expected.seconds, session.budget_s)
+    return Forecast(len(names), len(order), planned, expected.seconds, session.budget_s)
 
 
 def foretold(found: Forecast) -> Finding:

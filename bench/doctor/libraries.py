@@ -11,7 +11,7 @@ from bench.doctor import requests
 from bench.doctor.finding import Finding, failed, passed, warned
 from bench.doctor.survival import Answering
 from bench.runner.row import SEED
-from bench.runner.supervisor import Attended
+from bench.runner.supervisor import WorkerSupervisor
 
 GRACE_S = 35.0
 _SQUARE: dict[str, Any] = {"dtype": "float16", "m": 512, "n": 512, "k": 512, "layout": "NN"}
@@ -51,19 +51,19 @@ REMEDY = "Reinstall torch with the libraries that its wheel asks for, and nothin
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """Of a GPU."""
-    attended = Attended(device, SEED, GRACE_S)
+    supervisor = WorkerSupervisor(device, SEED, GRACE_S)
     try:
-        attended.started()
-        yield from called(attended)
+        supervisor.started()
+        yield from called(supervisor)
     finally:
-        attended.close()
+        supervisor.close()
 
 
-def called(attended: Answering) -> Iterator[Finding]:
+def called(supervisor: Answering) -> Iterator[Finding]:
     """A check of each of CALLS."""
     for name, operator, implementation, parameters in CALLS:
         problem = kernels.problem(operator)(**parameters)
-        answer = attended.answer(requests.check(implementation, problem))
+        answer = supervisor.answer(requests.check(implementation, problem))
         remedy = REMEDIES.get(name, REMEDY)
         if answer["status"] == "ok":
             error = answer.get("relative_error", 0.0)

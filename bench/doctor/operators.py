@@ -15,7 +15,7 @@ from bench.device.detect import Device
 from bench.doctor import requests
 from bench.doctor.finding import FAULTY, Finding, failed, passed, warned
 from bench.runner.row import SEED
-from bench.runner.supervisor import Attended
+from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 from bench.spec import Problem
 
@@ -58,7 +58,7 @@ class Answer:
 
 
 class Asking(Protocol):
-    """What is asked: an attended worker, or a test's stand-in."""
+    """What is asked: the worker of a run, or a test's stand-in."""
 
     grace_s: float
 
@@ -81,23 +81,23 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
     def start() -> Asking:
-        return Attended(device, SEED, WITHIN_S)
+        return WorkerSupervisor(device, SEED, WITHIN_S)
 
     yield from judged(answers(asked, start, workers, WITHIN_S), asked, refused)
 
 
 def _examples(device: Device) -> dict[str, list[Problem]]:
     """Operator -> its examples, from a worker, which has torch."""
-    attended = Attended(device, SEED, WITHIN_S)
+    supervisor = WorkerSupervisor(device, SEED, WITHIN_S)
     found: dict[str, list[Problem]] = {}
     try:
         for name in kernels.names():
-            answer = attended.answer({"do": "examples", "operator": name})
+            answer = supervisor.answer({"do": "examples", "operator": name})
             if "examples" not in answer:
                 raise WorkerDied(answer["status"], f"{name}: {answer['reason']}")
             found[name] = [kernels.problem(name)(**parameters) for parameters in answer["examples"]]
     finally:
-        attended.close()
+        supervisor.close()
     return found
 
 
@@ -156,16 +156,16 @@ def answers(
     found: dict[int, Answer] = {}
 
     def serve() -> None:
-        attended = start()
+        supervisor = start()
         try:
             while (left_s := until - now()) > 0 and (following := next(waiting, None)) is not None:
                 (number, question), begin = following, now()
-                attended.grace_s = left_s
-                row = attended.answer(requests.check(question.implementation, question.problem))
+                supervisor.grace_s = left_s
+                row = supervisor.answer(requests.check(question.implementation, question.problem))
                 if row["status"] != "timeout" or left_s >= HANG_S:
                     found[number] = Answer(question, row, now() - begin)
         finally:
-            attended.close()
+            supervisor.close()
 
     with ThreadPoolExecutor(workers) as pool:
         for served in [pool.submit(serve) for _ in range(workers)]:

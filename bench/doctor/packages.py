@@ -10,7 +10,7 @@ from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed, passed, warned
 from bench.environment.dependencies import Requirement, missing, pip_install
 from bench.runner.row import SEED
-from bench.runner.supervisor import Attended
+from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 
 EXTRAS = ("cublaslt",)
@@ -25,17 +25,17 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """The worker, whether it is the parent's kin, and the packages that pyproject.toml names."""
     lacking = missing()
     yield required(lacking)
-    attended = Attended(device, SEED)
+    supervisor = WorkerSupervisor(device, SEED)
     try:
-        attended.started()
-        yield worker(attended.hello, attended.starting_s)
-        yield agreement(attended.hello, parent)
+        supervisor.started()
+        yield worker(supervisor.hello, supervisor.starting_s)
+        yield agreement(supervisor.hello, parent)
     except WorkerDied as death:
         tried = "torch" if device.kind == "cpu" else "torch; torch.zeros(1, device='cuda')"
         remedy = f'Mend this first, which must end without an error: {sys.executable} -c "import {tried}"'
         yield failed("worker", f"No worker starts: {death}.", remedy, str(death))
     finally:
-        attended.close()
+        supervisor.close()
     if device.kind == "cuda":
         yield from optional(
             {extra: [one for one in missing((extra,)) if one not in lacking] for extra in EXTRAS}

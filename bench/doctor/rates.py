@@ -11,7 +11,7 @@ from bench.doctor import requests
 from bench.doctor.finding import Finding, failed, passed, warned
 from bench.doctor.survival import Answering
 from bench.runner.row import SEED
-from bench.runner.supervisor import Attended
+from bench.runner.supervisor import WorkerSupervisor
 from bench.spec import Problem
 
 GRACE_S = 30.0
@@ -33,24 +33,24 @@ LATE_REMEDY = "Leave the processor to the run: the host queued launches later th
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """Of a GPU."""
-    attended = Attended(device, SEED, GRACE_S)
+    supervisor = WorkerSupervisor(device, SEED, GRACE_S)
     try:
-        yield from rated(attended, device)
+        yield from rated(supervisor, device)
     finally:
-        attended.close()
+        supervisor.close()
 
 
-def rated(attended: Answering, device: Device) -> Iterator[Finding]:
+def rated(supervisor: Answering, device: Device) -> Iterator[Finding]:
     """A large GEMM, a copy, and of these and an empty launch the samples that were late."""
     sheet = device.datasheet
     gemm = kernels.problem("gemm")(**GEMM)
     copy = kernels.problem("stream")(**COPY)
     flop_per_s = sheet.peak_flop_per_s("matrix", "float16") if sheet else None
     byte_per_s = sheet.bandwidth_byte_per_s if sheet else None
-    rows = [_row(attended, "cublas", gemm), _row(attended, "aten", copy)]
+    rows = [_row(supervisor, "cublas", gemm), _row(supervisor, "aten", copy)]
     yield share("GEMM rate", rows[0], gemm.flop, "FLOP/s", flop_per_s)
     yield share("copy rate", rows[1], copy.byte, "B/s", byte_per_s)
-    rows.append(_row(attended, "aten", kernels.problem("launch")(dtype="float32")))
+    rows.append(_row(supervisor, "aten", kernels.problem("launch")(dtype="float32")))
     yield late(rows)
 
 
@@ -92,8 +92,8 @@ def late(rows: list[dict[str, Any]]) -> Finding:
     return passed("late samples", sentence, **numbers)
 
 
-def _row(attended: Answering, implementation: str, problem: Problem) -> dict[str, Any]:
+def _row(supervisor: Answering, implementation: str, problem: Problem) -> dict[str, Any]:
     """The row with the number of its samples instead of them."""
-    row = attended.answer(requests.measure(implementation, problem, "cuda", None), requests.SAMPLING_S)
+    row = supervisor.answer(requests.measure(implementation, problem, "cuda", None), requests.SAMPLING_S)
     samples_s = row.pop("samples_s", [])
     return row | {"samples": len(samples_s)}

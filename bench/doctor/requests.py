@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench.runner import requests
+from bench.runner.supervisor import check_request, measure_request
 from bench.sampling.protocol import protocol
 from bench.spec import DeviceKind, Problem
 from bench.sweep.load import Case
@@ -16,13 +16,13 @@ SAMPLING_S = 0.4
 
 def check(implementation: str, problem: Problem) -> dict[str, Any]:
     """Whether an implementation is right at one problem, with the first of its candidates that compiles."""
-    return requests.check(implementation, problem, quick=True)
+    return check_request(implementation, problem, quick=True)
 
 
 def measure(implementation: str, problem: Problem, kind: DeviceKind, threads: int | None) -> dict[str, Any]:
     """One visit, data warm."""
     case = Case(sweep="doctor", implementation=implementation, problem=problem, cache="warm", series="")
-    return requests.measure(case, protocol(kind), None, SAMPLING_S, threads, first=True)
+    return measure_request(case, protocol(kind), None, SAMPLING_S, threads, first=True)
 
 
 def said(answer: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from bench.device.detect import Device
 from bench.doctor import requests
 from bench.doctor.finding import Finding, failed, passed
 from bench.runner.row import SEED
-from bench.runner.supervisor import Attended
+from bench.runner.supervisor import WorkerSupervisor
 from bench.worker.fault import Fault
 
 STATUSES = {"illegal": ("error", "crashed"), "hang": ("timeout",), "kill": ("crashed",)}
@@ -23,7 +23,7 @@ REMEDY = "Do not run unattended: one bad kernel would spoil the rows after it. R
 
 
 class Answering(Protocol):
-    """What is asked: the worker of a run, attended, or a test's stand-in."""
+    """What is asked: the worker of a run, or a test's stand-in."""
 
     grace_s: float
 
@@ -36,31 +36,31 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """One for each fault. They do not wait for each other: starting workers anew is what takes the time."""
 
     def outcome(fault: str) -> list[Finding]:
-        attended = Attended(device, SEED, GRACE_S)
+        supervisor = WorkerSupervisor(device, SEED, GRACE_S)
         try:
-            return list(survived(attended, (fault,)))
+            return list(survived(supervisor, (fault,)))
         finally:
-            attended.close()
+            supervisor.close()
 
     with ThreadPoolExecutor(len(STATUSES)) as pool:
         outcomes = [finding for outcomes in pool.map(outcome, STATUSES) for finding in outcomes]
     yield from {finding.name: finding for finding in outcomes}.values()
 
 
-def survived(attended: Answering, faults: Iterable[str] = tuple(STATUSES)) -> Iterator[Finding]:
+def survived(supervisor: Answering, faults: Iterable[str] = tuple(STATUSES)) -> Iterator[Finding]:
     """Provoke each of these faults and ask for a good result before and afterwards."""
     problem = Fault(dtype="float32", length=1024)
     good = requests.check("good", problem)
-    first = attended.answer(good)
+    first = supervisor.answer(good)
     if first["status"] != "ok":
         yield failed("good row", f"A sound kernel's row is {requests.said(first)}.", REMEDY, row=first)
         return
     for fault in faults:
         allowed = STATUSES[fault]
-        attended.grace_s = HANG_S if fault == "hang" else GRACE_S
-        row = attended.answer(requests.check(fault, problem))
-        attended.grace_s = GRACE_S
-        after = attended.answer(good)
+        supervisor.grace_s = HANG_S if fault == "hang" else GRACE_S
+        row = supervisor.answer(requests.check(fault, problem))
+        supervisor.grace_s = GRACE_S
+        after = supervisor.answer(good)
         name = NAMES[fault]
         numbers: dict[str, Any] = {"row": row, "after": after}
         # Of an error only the right one counts: a kernel that did not compile would prove nothing.

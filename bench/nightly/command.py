@@ -52,23 +52,36 @@ def nightly(
     Exit code 0: nothing got slower. 1: something did, or no longer works. 2: nothing could be compared, the
     machine is not fit, or the input is bad. 3: the run broke.
     """
+    import kernels
+    from bench.cli.run_lines import measure
     from bench.nightly.night import night, worst
     from bench.nightly.report import nightly_json, nightly_lines
+    from bench.runner.run import Options
     from bench.runner.session import RESULTS
 
     refuse_if_missing()
-    given = {"--bench-budget": bench_budget, "--bench-shard": bench_shard, "--bench-visits": bench_visits}
-    options = ["--bench-device", bench_device]
-    options += [word for name, value in given.items() if value is not None for word in (name, str(value))]
-    options += [word for name in bench_sweep or [] for word in ("--bench-sweep", name)]
-    options += [word for name in bench_case or [] for word in ("--bench-case", name)]
-    options += ["--bench-concurrent"] * bench_concurrent + ["--bench-resume"] * bench_resume
-    results = (bench_results or RESULTS).absolute()
+    options = Options(
+        device=bench_device,
+        sweeps=bench_sweep or (),
+        cases=bench_case or (),
+        budget=bench_budget,
+        visits=str(bench_visits),
+        results=(bench_results or RESULTS).absolute(),
+        shard=bench_shard,
+        concurrent=bench_concurrent,
+        resume=bench_resume,
+    )
     if baseline is not None and not baseline.is_dir():
         raise UserError(
             f"--baseline {baseline}: no such folder; give one that holds result files, or leave it out"
         )
-    nights = night(chosen(bench_device), results, baseline, options, typer.echo)
+    nights = night(
+        chosen(bench_device),
+        baseline,
+        options,
+        lambda wanted: measure(wanted, kernels.problem, typer.echo),
+        typer.echo,
+    )
     code = worst(one.exit_code for one in nights)
     page = "\n".join(nightly_lines(nights))
     typer.echo(f"\n{page}")

@@ -1,37 +1,31 @@
 """One night: is the device fit, measure it, hold it against the nights before, say what changed.
 
-Measuring is `pytest bench/ --benchmark` in a process of its own: ceilings, every case at three moments of the
-run, ceilings again. Whatever becomes of that process, what it left is looked at and told.
+Measuring is the run that `pytest bench/ --benchmark` makes, in this process: ceilings, every case at three
+moments of the run, ceilings again. However it ends, what it left is judged and said.
 """
 
 from __future__ import annotations
 
 import math
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.device.detect import Device
 from bench.device.health import Unfit, fitness
-from bench.environment.dependencies import child_environment
+from bench.errors import UserError
 from bench.judge.history.detector import Judged, Step, judged
 from bench.judge.history.load import histories
 from bench.judge.history.series import KEY
-from bench.store.parquet import read_rows
+from bench.runner.run import Options, RunResult, short_name
 from bench.store.schema import Measurement
 
-ROOT = Path(__file__).parents[2]
 CLEAN, REGRESSION, NOT_COMPARABLE, BROKEN = 0, 1, 2, 3
 """Exit codes."""
-REFUSALS = (2, 4)
-"""Exit codes with which pytest says that it was asked for something impossible."""
-REFUSED = "Exit: "
-"""What it begins such a sentence with."""
 FAILED = ("wrong", "escaped", "out_of_memory", "timeout", "crashed", "error")
 """Statuses of a case that was tried and has no time."""
 
@@ -56,7 +50,7 @@ class Night:
     paths: list[Path] = field(default_factory=list)
     """Result files of tonight."""
     refusal: str = ""
-    """Why pytest refused to measure: another run has the device, an option is wrong."""
+    """Why the measuring could not begin: another run has the device, an option is wrong."""
     broken: str = ""
     """Why there is no result file; empty if there is."""
     wall_s: float = 0.0
@@ -127,15 +121,16 @@ def worst(codes: Iterable[int]) -> int:
 
 def night(
     devices: Sequence[Device],
-    results: Path,
     baseline: Path | None,
-    options: Sequence[str],
+    options: Options,
+    measure: Callable[[Options], Sequence[RunResult]],
     say: Callable[[str], None],
     look: Callable[[Device], list[Unfit]] = fitness,
 ) -> list[Night]:
     """Measure the devices and judge what came of it; one Night each, in their order.
 
-    `options` are pytest's, `say` shows a line. Devices that are not fit are left out of the measuring.
+    `options` are those of the run, which `measure` makes; `say` shows a line. Devices that are not fit are
+    left out of the measuring.
     """
     nights = [Night(device, unfit=look(device)) for device in devices]
     for one in nights:
@@ -143,93 +138,59 @@ def night(
             say(f"{one.device}: {remark}")
     fit = [one for one in nights if not one.refused]
     if fit and len(fit) == len(nights):
-        _measure(fit, results, options)
-    elif fit:  # one process for each that is left
+        _measure(fit, options, measure)
+    else:  # a run for each that is left
         for one in fit:
-            _measure([one], results, _only(options, one.device))
+            _measure([one], replace(options, device=short_name(one.device), concurrent=False), measure)
     for one in fit:
         if one.paths:
-            judge(one, results, baseline)
+            judge(one, options.results, baseline)
     return nights
 
 
-def _only(options: Sequence[str], device: Device) -> list[str]:
-    """The same options for a single device."""
-    kept = list(options)
-    at = kept.index("--bench-device")
-    kept[at + 1] = "cpu" if device.index is None else f"cuda:{device.index}"
-    return [one for one in kept if one != "--bench-concurrent"]
-
-
-def _measure(nights: Sequence[Night], results: Path, options: Sequence[str]) -> None:
-    """Run pytest; give each night its result file, or the reason why it has none."""
-    before = _files(results, nights)
-    began, began_s = datetime.now(UTC), time.perf_counter()
-    code, said = _pytest(["--bench-results", str(results.absolute()), *options])
-    wall_s = time.perf_counter() - began_s
-    new = sorted({path for path, _ in _files(results, nights) - before})
+def _measure(
+    nights: Sequence[Night], options: Options, measure: Callable[[Options], Sequence[RunResult]]
+) -> None:
+    """Make one run; give each night its result file, or the reason why it has none."""
+    began_s = time.perf_counter()
+    refusal = broken = ""
+    results: dict[str, RunResult] = {}
+    try:
+        with _terminated_as_by_ctrl_c():
+            results = {result.device.id: result for result in measure(options)}
+    except UserError as error:
+        refusal = str(error)
+    except KeyboardInterrupt:
+        broken = "the run was interrupted before it began"
+    except Exception as error:  # the other nights and the page are worth having; exit code 1 would be a lie
+        traceback.print_exc()
+        broken = f"a mistake of ours ended the run, please report it: {type(error).__name__}: {error}"
     for one in nights:
-        one.wall_s = wall_s
-        for path in new:
-            if path.suffix == ".parquet" and path.parent.name == one.device.slug:
-                _take(one, path, began)
-        if one.paths:
-            continue
-        journals = [str(path) for path in new if path.suffix == ".journal"]
-        if code in REFUSALS and not journals:
-            one.refusal = said or "pytest refused to begin"
-        else:
-            one.broken = _why(code, journals)
+        one.wall_s = time.perf_counter() - began_s
+        one.refusal, one.broken = refusal, broken
+        result = results.get(one.device.id)
+        if result is not None and result.path is not None:
+            one.paths, one.rows = [result.path], result.rows
+        elif not refusal and not broken:
+            one.broken = _why(result)
 
 
-def _pytest(options: Sequence[str]) -> tuple[int, str]:
-    """Its exit code, and the sentence with which it refused; all that it says is shown as it says it.
-
-    Who ends this process by SIGTERM, as a runner does, ends the measuring as Ctrl-C would: rows are kept.
-    """
-    command = [sys.executable, "-m", "pytest", "bench/", "--benchmark", "-p", "no:cacheprovider"]
-    command += ["--benchmark-columns", "median", *options]
-    with subprocess.Popen(
-        command, cwd=ROOT, env=child_environment(), stderr=subprocess.PIPE, text=True, errors="replace"
-    ) as process:
-        assert process.stderr is not None
-        usual = signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
-        said = ""
-        try:
-            for line in process.stderr:
-                sys.stderr.write(line)
-                if line.startswith(REFUSED):
-                    said = line.removeprefix(REFUSED).strip()
-        except KeyboardInterrupt:  # the terminal has interrupted pytest, too
-            process.wait()
-        finally:
-            signal.signal(signal.SIGTERM, usual)
-    return process.returncode, said
+def _why(result: RunResult | None) -> str:
+    """Why a run that began has left no result file."""
+    if result is None:
+        return "the run did not measure this device"
+    kept = f"; what it measured is safe in {result.journal}: --bench-resume goes on" if result.journal else ""
+    return f"the run left no result file: {result.reason or 'no case was measured'}{kept}"
 
 
-def _take(one: Night, path: Path, began: datetime) -> None:
-    """Tonight's rows, if the file is of this very device and of tonight.
-
-    Two GPUs of one kind share a folder; and what a killed run left there, tonight's makes into a file.
-    """
-    rows = read_rows(path)
-    here = [row for row in rows if row.device_id == one.device.id]
-    if any(datetime.fromisoformat(row.utc) >= began for row in here):
-        one.paths.append(path)
-        one.rows += here
-
-
-def _why(code: int, journals: Sequence[str]) -> str:
-    ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    kept = f"; what it measured is safe in {', '.join(journals)}: --bench-resume goes on" if journals else ""
-    return f"pytest {ended} and left no result file{kept}"
-
-
-def _files(results: Path, nights: Sequence[Night]) -> set[tuple[Path, int]]:
-    """Result files and journals with when each was last written: a night gone on with has a name."""
-    folders = {results / one.device.slug for one in nights}
-    paths = [path for folder in folders for path in folder.glob("*")]
-    return {(path, path.stat().st_mtime_ns) for path in paths if path.suffix in (".parquet", ".journal")}
+@contextmanager
+def _terminated_as_by_ctrl_c() -> Iterator[None]:
+    """SIGTERM, by which a CI runner ends a process, ends the measuring as Ctrl-C would: rows are kept."""
+    usual = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, usual)
 
 
 def judge(one: Night, results: Path, baseline: Path | None) -> None:

@@ -1,316 +1,302 @@
-"""What a run of a budget is going to visit and how long that will take, before it begins and as it goes.
+"""Which case a run visits next, and for how long. Pure: no pytest, no worker, no clock.
 
-The one place that turns cases into priced jobs. A session asks it as its run goes; of a device that is not
-here it says the same from the datasheet alone (`python -m bench list --on h100 --bench-budget 600`).
+A planner knows the cases, the rows of the visits made, what they cost, and the seconds that have passed,
+which come with each question. Ceilings are visited first. Then the first visit of every case in the order
+given, and each further visit in an order of its own, drawn from the run's seed: what drifts meets all cases
+alike, and the visits of one case lie far apart. Cases that want more (visits.py) get it in further rounds.
+After each quarter of the run's time those ceilings that serve as sentinels are visited again: with the visits
+at the ends that is enough to see a drift (validation/interval_coverage.py). Last of all comes every ceiling,
+since a roof is what was reached at either end of the run.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
-from types import MappingProxyType
-from typing import NamedTuple
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from bench.device.detect import Device
-from bench.errors import UserError
-from bench.model.ceilings import is_ceiling, is_probe
-from bench.model.roofline import datasheet_s
-from bench.runner.pace import again_s
-from bench.runner.price import ASSUMED, Learned, Price, Work, price
-from bench.runner.requests import ROOF_TIMED_S, impossible
-from bench.runner.schedule import ONE_VISIT, SEVERAL_VISITS, Job, Place, Range, order, schedule
+from bench.model.ceilings import Ceilings, condition, is_ceiling, is_probe
+from bench.runner.forecast import Forecast, Prices, again_s, impossible, predicted_s
+from bench.runner.giving_up import GivingUp
+from bench.runner.row import SEED
+from bench.runner.schedule import (
+    Job,
+    Schedule,
+    launch_limit_s,
+    schedule,
+)
+from bench.runner.visits import wants_another
 from bench.sampling.protocol import Protocol
-from bench.spec import DeviceKind
+from bench.spec import Problem
+from bench.store.schema import Measurement
 from bench.sweep.load import Case
 
-BUDGET_S: Mapping[DeviceKind, float] = {"cpu": 120.0, "cuda": 600.0}
-"""Wall seconds of a run that asks for none.
-
-A GPU's ten minutes are what a person who rents one waits for, and see every sweep; all cases take a night.
-"""
-ROOF_S: Mapping[DeviceKind, Range] = {"cpu": Range(0.6, 0.6), "cuda": Range(0.6, 3.0)}
-"""Seconds that a roof may sample, settling included, before anything is known to share a budget by."""
-PROBE_S: Mapping[DeviceKind, float] = {"cpu": 0.2, "cuda": 0.3}
-"""The same of a probe, which bounds nothing."""
-CEILING_SHARE = 0.15
-"""Of a GPU's budget, what the ceilings may take together, with all looks at them, if they can do with it."""
-PROBE_SHARE = 0.06
-"""Of a GPU's budget, what the probes may take of that; those without room are left out, evenly."""
-SENTINEL_LOOKS = 6
-"""Two sentinels are looked at three times on the way (bench/runner/itinerary.py)."""
-
-
-def budget_s(given: str | None, kind: DeviceKind) -> float | None:
-    """Wall seconds that --bench-budget asks for, None for no limit; UserError if it is no such number."""
-    if given is None:
-        return BUDGET_S[kind]
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = math.nan
-    if not seconds > 0:
-        raise UserError(f"--bench-budget {given}: give seconds, more than 0, or inf for no limit")
-    return None if math.isinf(seconds) else seconds
-
-
-class Tally(NamedTuple):
-    """Cases, sweeps that they are of, and the wall seconds that they are expected to take."""
-
-    cases: int
-    sweeps: int
-    seconds: float
+LOOKS = (0.25, 0.5, 0.75)
+"""Shares of the run after which the sentinels are visited."""
+REPLAN = 8
+"""Visits between two schedules of the time that is left."""
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """What is expected of a run, the ceilings counted apart."""
+class Step:
+    """How a case is visited."""
 
-    planned: Tally
-    """The cases that there is room for."""
-    possible: Tally
-    """All cases, without a budget."""
-    ceilings: Tally
-    """The ceilings, with all looks at them."""
-    by_operator: Mapping[str, tuple[Tally, Tally]]
-    """Operator -> (planned, possible)."""
-    by_family: Mapping[str, tuple[int, int]]
-    """Name of the implementation up to its first dash -> cases (planned, possible)."""
-    keys: frozenset[str]
-    """Keys of the cases that are planned."""
-    start_s: float
-    """Wall seconds before the first ceiling."""
-
-    @property
-    def seconds(self) -> float:
-        """Wall seconds of the run."""
-        return self.start_s + self.ceilings.seconds + self.planned.seconds
-
-    @property
-    def all_s(self) -> float:
-        """Wall seconds without a budget."""
-        return self.start_s + self.ceilings.seconds + self.possible.seconds
+    case: Case
+    number: int
+    """Visits that it has had before."""
+    refusal: Mapping[str, Any] | None
+    """Columns status and reason where the worker need not be asked; None if it is to be asked."""
+    sampling_s: float = 0.0
+    """Wall seconds that the visit may sample, settling included."""
+    is_first: bool = True
+    """Whether its result has yet to be checked."""
 
 
 class Planner:
-    """Prices the cases of one run on one device."""
+    """What one run on one device visits next."""
 
-    def __init__(self, device: Device, settings: Protocol, budget_s: float | None) -> None:
-        """`budget_s` is the whole run's; None for no limit."""
-        self.device, self.settings, self.budget_s = device, settings, budget_s
-        several = settings.visits > 1
-        self.sampling = (SEVERAL_VISITS if several else ONE_VISIT)[device.kind]
-        self._roof_s = ROOF_S[device.kind].most_s
-        self.left_out: set[str] = set()
-        """Keys of the probes that a GPU's budget has no room for."""
-        self._besides, self._samplings = Learned(), Learned()
-        self._paid: set[Hashable] = set()
-        """Kinds of which a case was visited."""
-        self._known: dict[int, _Known] = {}
-        """By the id of the case: thousands are priced again and again, and a key takes long to make."""
+    def __init__(self, device: Device, settings: Protocol, budget_s: float | None, seed: int = SEED) -> None:
+        """`budget_s`: wall seconds for the whole run, None for no limit; `seed` draws the order of visits."""
+        self.device, self.settings, self.budget_s, self.seed = device, settings, budget_s, seed
+        self.prices = Prices(device, settings, budget_s)
+        self._cases: dict[str, Case] = {}
+        self._able: list[str] = []
+        """Keys of the cases that this device can run."""
+        self._order: Iterator[Case] | None = None
+        self._rows: dict[str, list[Measurement]] = {}
+        """Key of a case -> the rows of its visits."""
+        self._giving_up = GivingUp()
+        self._checked: set[tuple[str, Problem]] = set()
+        self._launch_s: dict[str, float | None] = {}
+        """Key of a case -> predicted seconds of a launch, as long as no ceiling is measured anew."""
+        self._elapsed_s = self._scheduled_at_s = self._again_s = 0.0
+        self._schedule: Schedule | None = None
+        self._until_replan = 0
 
-    # ---- ceilings
+    # ---- what is known
 
-    def limit_ceilings(self, cases: Iterable[Case]) -> None:
-        """Make the ceilings among these cases fit into their share of a GPU's budget.
+    def plan(self, cases: Iterable[Case]) -> None:
+        """The cases that may be visited, in the order of their first visits."""
+        self._cases = {case.key: case for case in cases}
+        self._able = [key for key, case in self._cases.items() if not self.missing(case)]
+        self._order = None
+        self.prices.limit_ceilings(self._cases.values())
 
-        Roofs are sampled for less: enough to settle once with ten minutes, as long as they want with more.
-        Probes for which there is no room are `left_out`.
-        """
-        if self.device.kind == "cpu" or self.budget_s is None:
+    def resume(self, rows: Iterable[Measurement]) -> None:
+        """Visits that were made before this planner began: they are not made again, and cost nothing."""
+        for row in rows:
+            self._rows.setdefault(row.case, []).append(row)
+
+    def visited(self, case: Case, row: Measurement, taken_s: float | None = None) -> None:
+        """A visit is over. `taken_s`: wall seconds without starting a worker; None if it was not timed."""
+        self._rows.setdefault(row.case, []).append(row)
+        self._giving_up.saw(case, row)
+        if is_ceiling(row.sweep):
+            self._launch_s = {}
+        if taken_s is None:
             return
-        ceilings = [case for case in cases if is_ceiling(case.sweep) and self._is_possible(case)]
-        probes_s = 0.0
-        for case in _one_of_each(case for case in ceilings if is_probe(case.sweep)):
-            cost_s = self.ceiling_cost_s(case)
-            if probes_s + cost_s <= PROBE_SHARE * self.budget_s:
-                probes_s += cost_s
-            else:
-                self.left_out.add(case.key)
-        looks = SENTINEL_LOOKS + 2 * sum(not is_probe(case.sweep) for case in ceilings)
-        share_s = (CEILING_SHARE * self.budget_s - probes_s) / looks
-        least_s, most_s = ROOF_S["cuda"]
-        self._roof_s = min(most_s, max(least_s, share_s))
-
-    def _is_possible(self, case: Case) -> bool:
-        return impossible(case, self.device) is None
-
-    def ceiling_s(self, case: Case) -> float:
-        """Seconds that a visit of this ceiling may sample, settling included."""
-        return PROBE_S[self.device.kind] if is_probe(case.sweep) else self._roof_s
-
-    def ceiling_cost_s(self, case: Case) -> float:
-        """Wall seconds that the first visit of a ceiling is expected to take."""
-        return sum(self._ceiling_parts_s(case))
-
-    def _ceiling_parts_s(self, case: Case) -> tuple[float, float]:
-        """The same beside sampling, and sampling."""
-        *_, work, priced = self.known(case)
-        sampling_s = self.ceiling_s(case)
-        if priced.sampling_s is not None:
-            more_s = 0.0 if is_probe(case.sweep) else ROOF_TIMED_S - self.settings.least_timed_s
-            sampling_s = min(sampling_s, priced.sampling_s + more_s)
-        return priced.kind_s + priced.first_s + priced.beside_s + 4 * (work.launch_s or 0.0), sampling_s
-
-    # ---- the other cases
-
-    def jobs(self, cases: Iterable[tuple[Case, float | None, int]]) -> list[Job]:
-        """What is left of (case, predicted seconds of a launch, visits made), at the prices learned so far.
-
-        The first of a kind pays for what all of its kind share, unless that has been paid for. Without a
-        prediction the datasheet's time holds.
-        """
-        besides, samplings = self._besides.shares(), self._samplings.shares()
-        paid = set(self._paid)
-        jobs = []
-        for case, launch_s, made in cases:
-            _, key, kind, work, priced = self.known(case)
-            sort = _sort(case, made == 0)
-            first_s = 0.0 if made else priced.first_s + (kind not in paid) * priced.kind_s
-            paid.add(kind)
-            jobs.append(
-                Job(
-                    key,
-                    work.launch_s if launch_s is None else launch_s,
-                    self.settings.visits - made,
-                    besides.of(sort) * priced.beside_s,
-                    besides.of(sort) * first_s,
-                    None if priced.sampling_s is None else samplings.of(sort) * priced.sampling_s,
+        sampled_s = row.measure_s or 0.0
+        if not is_ceiling(case.sweep):
+            if row.status not in ("crashed", "timeout"):  # what hangs says nothing of what the others take
+                beside_s = taken_s - sampled_s - 4 * (row.median_s or 0.0)
+                self.prices.visited(
+                    case, row.visit == 0, beside_s, row.measure_s if row.status == "ok" else None
                 )
-            )
-        return jobs
+            self._until_replan -= 1
+        elif row.visit == 0 and not is_probe(case.sweep):
+            self._again_s += again_s(taken_s - sampled_s, sampled_s)
 
-    def visited(self, case: Case, first: bool, beside_s: float, sampling_s: float | None) -> None:
-        """A visit took so long beside sampling, and sampled for so long (None: it did not come to that)."""
-        _, _, kind, _, priced = self.known(case)
-        sort = _sort(case, first)
-        expected_s = priced.beside_s + first * (priced.first_s + (kind not in self._paid) * priced.kind_s)
-        self._paid.add(kind)
-        self._besides.visited(sort, expected_s, beside_s)
-        if sampling_s is not None and priced.sampling_s is not None:
-            self._samplings.visited(sort, priced.sampling_s, sampling_s)
+    @property
+    def rows(self) -> list[Measurement]:
+        """The row of every visit so far."""
+        return [row for rows in self._rows.values() for row in rows]
 
-    def ordered(self, cases: Sequence[Case]) -> list[int]:
-        """These cases as indices, in the order of their first visits: an even spread first."""
-        found = list(range(len(cases)))
-        for _ in range(2):  # which case is the first of its kind, and dear, is known once there is an order
-            jobs = self.jobs((cases[index], None, 0) for index in found)
-            cost_s = {
-                index: job.cost_s(self.sampling.least_s) for index, job in zip(found, jobs, strict=True)
+    @property
+    def given_up(self) -> list[str]:
+        """A sentence for each implementation that is asked no more in this run."""
+        return self._giving_up.lines
+
+    def unchecked(self, elapsed_s: float) -> Iterator[Case]:
+        """Cases that are planned and whose results were never checked; asked for, one counts as checked."""
+        planned = self.forecast(elapsed_s).keys
+        for case in self._cases.values():
+            what = (case.implementation, case.problem)
+            if not is_ceiling(case.sweep) and case.key not in planned:
+                continue
+            if what in self._checked or case.key in self._rows:
+                continue
+            if self.missing(case) or self._giving_up.reason(case):
+                continue
+            self._checked.add(what)
+            yield case
+
+    def missing(self, case: Case) -> str:
+        """Why this device cannot run the case; empty if it can."""
+        return case.missing(self.device.kind, self.device.capability)
+
+    # ---- the next visit
+
+    def next(self, elapsed_s: float) -> Case | None:
+        """The case to visit now, `elapsed_s` after the run began; None if the run is over."""
+        self._elapsed_s = elapsed_s
+        if self._order is None:
+            self._order = self._itinerary()
+        for case in self._order:
+            rows = self._rows.get(case.key)
+            if rows is None or (rows[-1].status in ("ok", "crashed") and not is_probe(case.sweep)):
+                return case
+        return None
+
+    def step(self, case: Case, elapsed_s: float) -> Step:
+        """How this case is visited now, `elapsed_s` after the run began."""
+        self._elapsed_s = elapsed_s
+        rows = self._rows.get(case.key, [])
+        refusal = None if rows else self._refusal(case)
+        if refusal is not None:
+            return Step(case, 0, refusal)
+        if is_ceiling(case.sweep):
+            sampling_s = self.prices.ceiling_s(case)
+        else:
+            sampling_s = self._scheduled().sampling_s.get(case.key, self.prices.sampling.least_s)
+        checked = (case.implementation, case.problem) in self._checked
+        checked |= any(row.status == "ok" for row in rows)
+        return Step(case, len(rows), None, sampling_s, not checked)
+
+    def _itinerary(self) -> Iterator[Case]:
+        """Every case as often as it should be visited; it has been when the next is asked for."""
+        chance = random.Random(self.seed)
+        ceilings = [case for case in self._cases.values() if is_ceiling(case.sweep)]
+        cases = [case for case in self._cases.values() if not is_ceiling(case.sweep)]
+        yield from (case for case in ceilings if self._count(case) == 0)
+        looks = list(LOOKS)
+        for turn in range(self.settings.visits):
+            for case in cases if turn == 0 else chance.sample(cases, len(cases)):
+                if looks and self._share_done() >= looks[0]:
+                    looks.pop(0)
+                    yield from self._sentinels(ceilings)
+                if self._count(case) <= turn and self._wants(case):
+                    yield case
+        while wanting := [case for case in chance.sample(cases, len(cases)) if self._wants(case)]:
+            before = [self._count(case) for case in wanting]
+            yield from (case for case in wanting if self._wants(case))
+            if [self._count(case) for case in wanting] == before:  # none was visited, and none will be
+                break
+        yield from ceilings
+
+    def _count(self, case: Case) -> int:
+        return len(self._rows.get(case.key, ()))
+
+    def _wants(self, case: Case) -> bool:
+        """Whether another visit would tell more, and there is time for it."""
+        rows = self._rows.get(case.key, [])
+        if not rows:
+            return True
+        if not wants_another(rows, self.settings):
+            return False
+        if len(rows) < self.settings.visits:
+            return case.key not in self._scheduled().skipped
+        (job,) = self.prices.jobs([(case, self._launch_s.get(case.key), len(rows))])
+        spare_s = self._spare_s()
+        return spare_s is None or replace(job, visits=1).cost_s(self.prices.sampling.least_s) <= spare_s
+
+    def _sentinels(self, ceilings: Iterable[Case]) -> list[Case]:
+        """The first ceiling of arithmetic that has a time, and the first of memory."""
+        sentinels: dict[bool, Case] = {}
+        for case in ceilings:
+            rows = self._rows.get(case.key)
+            if rows and rows[-1].status == "ok" and case.problem.byte and case.threads == "all":
+                sentinels.setdefault(case.problem.flop > 0, case)
+        return list(sentinels.values())
+
+    def _refusal(self, case: Case) -> Mapping[str, Any] | None:
+        """Status and reason of a case that is not worth asking the worker for."""
+        if refusal := impossible(case, self.device):
+            return refusal
+        if reason := self._giving_up.reason(case):
+            return {"status": "skipped", "reason": reason}
+        if case.key in self.prices.left_out:
+            reason = f"left out: the budget of {self.budget_s:g} s has no room for it"
+        elif is_ceiling(case.sweep):
+            limit_s = launch_limit_s(self.budget_s)
+            launch_s = predicted_s(case, self.device, self._ceilings(case.threads))
+            if launch_s is not None and launch_s > 1.5 * limit_s:
+                reason = (
+                    f"one launch is predicted to take {launch_s:.2g} s; the budget allows {limit_s:.2g} s"
+                )
+        else:
+            reason = self._scheduled().skipped.get(case.key, "")
+        return {"status": "skipped", "reason": reason} if reason else None
+
+    def _ceilings(self, threads: str) -> Ceilings:
+        """Those measured so far in this run with a cold cache and so many threads, `all` or `one`."""
+        wanted = condition("cold", threads)
+        return Ceilings.of(row for row in self.rows if condition(row.cache, row.threads_asked) == wanted)
+
+    # ---- time
+
+    def _scheduled(self) -> Schedule:
+        """Which cases have room, and for how long each may sample; made anew every few visits."""
+        if self._schedule is None or self._until_replan <= 0:
+            sampling = self.prices.sampling
+            self._schedule = schedule(self._due(), self._spare_s(), self.budget_s, sampling)
+            self._scheduled_at_s, self._until_replan = self._elapsed_s, REPLAN
+        return self._schedule
+
+    def _due(self) -> list[Job]:
+        """The visits that are still asked for, those of cases that were visited before first."""
+        if not self._launch_s:
+            roofs = {threads: self._ceilings(threads) for threads in ("all", "one")}
+            self._launch_s = {
+                key: predicted_s(case, self.device, roofs[case.threads])
+                for key in self._able
+                if not is_ceiling((case := self._cases[key]).sweep)
             }
-            found = order([self._place(case, cost_s[index]) for index, case in enumerate(cases)])
-        return found
+        begun, fresh = [], []
+        for key, launch_s in self._launch_s.items():
+            case, rows = self._cases[key], self._rows.get(key)
+            if self._giving_up.reason(case):  # skipped when its turn comes, which takes no time
+                continue
+            if rows is None:
+                fresh.append((case, launch_s, 0))
+            elif rows[-1].status == "ok" and len(rows) < self.settings.visits:
+                begun.append((case, launch_s, len(rows)))
+        return self.prices.jobs([*begun, *fresh])
 
-    def _place(self, case: Case, cost_s: float) -> Place:
-        return Place(case.sweep, self.known(case).kind, case.series, _family(case), cost_s)
+    def _spare_s(self) -> float | None:
+        """Of the budget, what is neither spent nor kept for the roofs at the end."""
+        if self.budget_s is None:
+            return None
+        return max(0.0, self.budget_s - self._elapsed_s - self._again_s)
 
-    def forecast(
-        self,
-        cases: Sequence[Case],
-        launch_s: Mapping[str, float | None] = MappingProxyType({}),
-        left_s: float | None = None,
-    ) -> Forecast:
-        """What is expected of a run over these cases, in this order, as far as the device can run them.
+    def _share_done(self) -> float:
+        """The share of the run's time that is over, 0 to 1; 0 while nothing is known."""
+        left_s = self.left_s(self._elapsed_s)
+        return 0.0 if left_s is None else self._elapsed_s / max(1e-9, self._elapsed_s + left_s)
 
-        `launch_s`: predictions by key, better than the datasheet's. `left_s`: of the budget, what is left for
-        these cases; None before the run has begun.
-        """
-        cases = [case for case in cases if case.key not in self.left_out and self._is_possible(case)]
-        ceilings = [case for case in cases if is_ceiling(case.sweep)]
-        others = [case for case in cases if not is_ceiling(case.sweep)]
-        of_ceilings = Tally(len(ceilings), _sweeps(ceilings), self._ceilings_cost_s(ceilings))
-        start_s = ASSUMED["start_s"].value
-        if left_s is None and self.budget_s is not None:
-            left_s = max(0.0, self.budget_s - start_s - of_ceilings.seconds)
-        jobs = self.jobs((case, launch_s.get(case.key), 0) for case in others)
-        planned = schedule(jobs, left_s, self.budget_s, self.sampling).sampling_s
-        costs = [
-            (case, job.cost_s(planned.get(job.key, self.sampling.most_s)), job.cost_s(self.sampling.most_s))
-            for case, job in zip(others, jobs, strict=True)
-        ]
-        by_operator = {
-            operator: _tallies([each for each in costs if each[0].problem.operator == operator], planned)
-            for operator in dict.fromkeys(case.problem.operator for case in others)
-        }
-        possible = Counter(_family(case) for case in others)
-        now = Counter(_family(case) for case in others if case.key in planned)
-        by_family = {family: (now[family], count) for family, count in possible.items()}
-        found = _tallies(costs, planned)
-        return Forecast(*found, of_ceilings, by_operator, by_family, frozenset(planned), start_s)
+    def left_s(self, elapsed_s: float) -> float | None:
+        """About how many seconds the run will go on; None while nothing is known."""
+        if self._schedule is not None:
+            return max(0.0, self._schedule.total_s - (elapsed_s - self._scheduled_at_s))
+        return None if self.budget_s is None else max(0.0, self.budget_s - elapsed_s)
 
-    def _ceilings_cost_s(self, ceilings: Sequence[Case]) -> float:
-        """Wall seconds of all looks at these ceilings."""
-        first_s = sum(self.ceiling_cost_s(case) for case in ceilings)
-        roofs = [case for case in ceilings if not is_probe(case.sweep)]
-        looks = 1 + SENTINEL_LOOKS / max(SENTINEL_LOOKS, len(roofs))
-        return first_s + looks * sum(again_s(*self._ceiling_parts_s(case)) for case in roofs)
+    def visits_left(self) -> int:
+        """About how many visits are to come: the ceilings' twice over, and those there is room for."""
+        able = [self._cases[key] for key in self._able if key not in self.prices.left_out]
+        ceilings = [case for case in able if is_ceiling(case.sweep)]
+        looks = sum(max(0, 2 - is_probe(case.sweep) - self._count(case)) for case in ceilings)
+        if self._schedule is None:
+            return looks + self.settings.visits * (len(able) - len(ceilings))
+        return looks + max(0, self._schedule.visits - (REPLAN - self._until_replan))
 
-    def known(self, case: Case) -> _Known:
-        """What is known of a case as long as this planner lives."""
-        found = self._known.get(id(case))
-        if found is None:
-            work = _work(case, self.device)
-            priced = price(work, self.device.kind, self.device.cache_byte, self.settings)
-            found = self._known[id(case)] = _Known(case, case.key, kind_of(case), work, priced)
-        return found
+    @property
+    def has_ceilings(self) -> bool:
+        """Whether predictions rest on ceilings of this run."""
+        return any(seconds is not None for seconds in self._launch_s.values())
 
-
-class _Known(NamedTuple):
-    case: Case
-    """Kept, so that no other case has its id."""
-    key: str
-    kind: Hashable
-    work: Work
-    price: Price
-
-
-def _work(case: Case, device: Device) -> Work:
-    problem, sheet = case.problem, device.datasheet
-    counts = (problem.flop, problem.byte, problem.arithmetic, problem.dtype)
-    least_s = datasheet_s(*counts, sheet)
-    peak = sheet.peak_flop_per_s(problem.arithmetic, problem.dtype) if sheet else None
-    return Work(
-        case.implementation,
-        problem.byte,
-        case.cache == "cold",
-        None if least_s is None else ASSUMED["launch_s"].value + least_s,
-        problem.flop / peak if peak else 0.0,
-    )
-
-
-def _family(case: Case) -> str:
-    return case.implementation.partition("-")[0]
-
-
-def _sort(case: Case, first: bool) -> Hashable:
-    """Visits that are alike in how far their prices are off."""
-    return case.problem.operator, case.implementation, first
-
-
-def kind_of(case: Case) -> Hashable:
-    """What a case computes but for the numbers."""
-    words = {k: v for k, v in case.problem.parameters().items() if isinstance(v, str | bool)}
-    return case.problem.operator, case.implementation, case.cache, case.threads, tuple(words.items())
-
-
-def _one_of_each(cases: Iterable[Case]) -> list[Case]:
-    """Sweeps taking turns, so that what is left out at the end is left out evenly."""
-    sweeps: dict[str, list[Case]] = {}
-    for case in cases:
-        sweeps.setdefault(case.sweep, []).append(case)
-    return [case for turn in zip_longest(*sweeps.values()) for case in turn if case is not None]
-
-
-def _tallies(costs: Sequence[tuple[Case, float, float]], planned: Container[str]) -> tuple[Tally, Tally]:
-    """(planned, possible) of (case, wall seconds as planned, wall seconds without a budget)."""
-    now = [(case, cost_s) for case, cost_s, _ in costs if case.key in planned]
-    return (
-        Tally(len(now), _sweeps(case for case, _ in now), sum(cost_s for _, cost_s in now)),
-        Tally(len(costs), _sweeps(case for case, *_ in costs), sum(cost_s for *_, cost_s in costs)),
-    )
-
-
-def _sweeps(cases: Iterable[Case]) -> int:
-    return len({case.sweep for case in cases})
+    def forecast(self, elapsed_s: float) -> Forecast:
+        """What is expected of this run: of all of it before the first visit, then of what is left."""
+        self._elapsed_s = elapsed_s
+        left_s = self._spare_s() if self._launch_s else None
+        return self.prices.forecast(list(self._cases.values()), self._launch_s, left_s)

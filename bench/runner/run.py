@@ -1,386 +1,278 @@
-"""Between pytest and the session: options in, cases out, progress and the closing report.
-
-The root conftest.py hands pytest's hooks on to here.
-"""
+"""One run on the devices asked for: options in, visits and result files out. Prints nothing."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import pytest
-
-from bench.cli import run_summary
-from bench.cli.plan import forecast_lines, refined_line
 from bench.device.detect import Device, chosen, unusable_gpu
-from bench.environment.dependencies import lacking_extras
 from bench.errors import UserError
-from bench.format import duration_text
 from bench.judge.frame import Run as JudgedRun
 from bench.judge.frame import runs
 from bench.model.ceilings import is_ceiling
-from bench.runner.cover import Check, cover
-from bench.runner.planner import budget_s
-from bench.runner.session import RESULTS, Session, measured_s
+from bench.runner.forecast import budget_s
+from bench.runner.session import RESULTS, Session
 from bench.runner.shard import Shard
 from bench.runner.visits import MOST_ASKED
-from bench.runner.walking import at_once, in_turn, prepare_all
+from bench.runner.walking import Visited, at_once, in_turn, prepare_all
 from bench.runner.worker_process import WorkerDied
+from bench.sampling.protocol import Regime
 from bench.spec import Problem
 from bench.store.schema import Measurement
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
 
 
+@dataclass(frozen=True)
+class Options:
+    """What a person asks of a run, as it is written on the command line (--bench-...)."""
+
+    device: str = "auto"
+    sweeps: Sequence[str] = ()
+    cases: Sequence[str] = ()
+    """Names of the only cases to measure, beside the ceilings; empty for all."""
+    budget: str | None = None
+    visits: str = "1"
+    regime: Regime = "sustained"
+    results: Path = RESULTS
+    shard: str | None = None
+    concurrent: bool = False
+    resume: bool = False
+
+
 class Asked(NamedTuple):
-    """One test of this invocation: a case on a device."""
+    """One case on a device."""
 
     session: Session
     case: Case
 
 
-class Run:
-    """One invocation of pytest on bench/: a session on each device."""
+@dataclass(frozen=True)
+class RunResult:
+    """What became of a run on one device."""
 
-    KEY = pytest.StashKey["Run"]()
+    device: Device
+    rows: list[Measurement]
+    """One for each case visited, those of earlier parts of a resumed run among them."""
+    path: Path | None = None
+    """The result file; None if there is none."""
+    journal: Path | None = None
+    """Where the rows are safe if there is no result file."""
+    reason: str = ""
+    """Why there is no result file, or why the run ended early; empty if it came to its end."""
+
+
+class Run:
+    """A session on each device, and the cases that they are to visit."""
 
     def __init__(
         self,
-        option: Any,
+        options: Options,
         find: Callable[[str], type[Problem]],
-        names: Callable[[], list[str]],
+        *,
+        timing: bool = True,
+        opens: bool = True,
     ) -> None:
-        """Options as pytest parsed them; `find` and `names` are those of kernels/. Raises UserError."""
-        self._names, self._find = names, find
-        self.timing = bool(option.bench_run)
+        """`find` gives an operator's problem class. UserError if it cannot be done.
+
+        Without `timing` no case is read; without `opens` no journal begins and no device is taken.
+        """
+        self.cases: dict[str, Asked] = {}
+        """By the name of its test."""
+        self.sessions: list[Session] = []
+        self.asked: list[Asked] = []
+        """What is to be visited, once that is planned."""
+        self.elsewhere: list[Asked] = []
+        """Cases that their device cannot run."""
+        self.other_shards = 0
+        """Cases that are other shards' to measure."""
         self.stopped = ""
         """Why the measuring ended early; empty if it did not."""
-        self.unwritten = ""
-        """Why a result file could not be written; empty if all were."""
-        self.unstarted = ""
-        """Why no worker starts where examples were asked for; empty if they do."""
-        self.cases: dict[str, Asked] = {}
-        self.sessions: list[Session] = []
+        self._judged: dict[str, JudgedRun] = {}
+        """Run id -> its rows with their ceilings, once collected."""
         self._rows: dict[tuple[str, str], Measurement] = {}
-        self._runs: dict[str, JudgedRun] = {}
-        self._examples: dict[str, tuple[Session, str, Problem]] = {}
-        self._broken: dict[str, str] = {}
-        self._asked: list[Asked] = []
-        """What is to be measured, once that is planned."""
-        self.left_out_examples = 0
-        """Examples that a few others stand for."""
-        self._elsewhere: list[Asked] = []
-        self._others = 0
-        """Cases that are other shards' to measure."""
-        self._shard = Shard.of(option.bench_shard) if option.bench_shard is not None else None
-        self._concurrent = bool(option.bench_concurrent) and self.timing
+        self.results: list[RunResult] = []
+        """One for each device, once finished."""
+        self.shard = Shard.of(options.shard) if options.shard is not None else None
+        self.concurrent = options.concurrent and timing
         try:
-            devices = chosen(option.bench_device)
-            choosing = devices[0].kind == "cpu" and option.bench_device in ("auto", "all")
-            self._unusable = unusable_gpu() if choosing else ""
-            if self._concurrent and len(devices) == 1:
+            devices = chosen(options.device)
+            choosing = devices[0].kind == "cpu" and options.device in ("auto", "all")
+            self.unusable = unusable_gpu() if choosing else ""
+            if self.concurrent and len(devices) == 1:
                 raise UserError(
                     f"--bench-concurrent times several GPUs at the same time, but {devices[0]} would be "
                     "the only device: leave it out, or give --bench-device all where there are several GPUs"
                 )
-            self.sessions = [self._session(option, device, len(devices)) for device in devices]
-            if self.timing:
-                for session in self.sessions:
-                    for case in self._load(option.bench_sweep, option.bench_case, session.device):
-                        self.cases[self._name(session, case.name)] = Asked(session, case)
-                for session in self.sessions if not option.collectonly else ():
-                    session.open()
+            self.sessions = [self._session(options, device, len(devices)) for device in devices]
+            for session in self.sessions if timing else ():
+                for case in load_cases(options.sweeps, options.cases, session.device, find):
+                    self.cases[self.name(session, case.name)] = Asked(session, case)
+            for session in self.sessions if timing and opens else ():
+                session.open()
         except UserError:
             self.release()
             raise
 
-    def _session(self, option: Any, device: Device, count: int) -> Session:
-        made = Session(
+    def _session(self, options: Options, device: Device, count: int) -> Session:
+        return Session(
             device,
-            Path(option.bench_results) if option.bench_results else RESULTS,
-            budget_s(option.bench_budget, device.kind),
-            option.bench_resume,
-            _visits(option.bench_visits),
-            option.bench_regime,
-            shard=self._shard,
-            concurrent_gpus=count if self._concurrent else 1,
+            options.results,
+            budget_s(options.budget, device.kind),
+            options.resume,
+            _visits(options.visits),
+            options.regime,
+            shard=self.shard,
+            concurrent_gpus=count if self.concurrent else 1,
+            suffix=f"-gpu{device.index}" if count > 1 else "",  # GPUs of one kind share a folder
         )
-        if count > 1:  # GPUs of one kind share a folder
-            made.run_id += f"-gpu{device.index}"
-        return made
 
-    def _name(self, session: Session, name: str) -> str:
-        """Identifier of a test; with several devices it begins with the device."""
-        return name if len(self.sessions) == 1 else f"{_short(session.device)}/{name}"
+    def name(self, session: Session, name: str) -> str:
+        """Name of the test of a case or example; with several devices it begins with the device."""
+        return name if len(self.sessions) == 1 else f"{short_name(session.device)}/{name}"
 
     @property
     def device(self) -> Device:
         """The first device."""
         return self.sessions[0].device
 
-    def _load(self, names: Iterable[str], wanted: Sequence[str], device: Device) -> list[Case]:
-        paths = [path for name in names for path in sweep.select(name)] if names else sweep.SWEEPS
-        if isinstance(paths, list):
-            ceilings = [path for path in sweep.select("ceilings") if path not in paths]
-            paths = [*ceilings, *dict.fromkeys(paths)]  # nothing is read without its roof
-        cases = [c for one in sweep.load_all(paths, self._find, device.sm_count) for c in one.cases]
-        if wanted:
-            named = sweep.pick(cases, wanted)
-            roofs = [case for case in cases if is_ceiling(case.sweep)]
-            cases = named if all(is_ceiling(case.sweep) for case in named) else [*roofs, *named]
-        # A roof of one thread costs time, and only cases of one thread need it.
-        few = any(case.threads == "one" and not is_ceiling(case.sweep) for case in cases)
-        return [case for case in cases if few or case.threads == "all" or not is_ceiling(case.sweep)]
-
-    def order(self, identifiers: list[str]) -> list[int]:
+    def order(self, names: Sequence[str]) -> list[int]:
         """Of these cases, as indices, those that run, in order.
 
         Left out is what another shard runs, and what its device cannot run; of the latter there will be rows.
         Device by device; ceilings first, then an even spread first. If none can run, all count as running:
         each is then shown with its reason.
         """
-        asked = [self.cases[identifier] for identifier in identifiers]
-        ours = [i for i, (_, case) in enumerate(asked) if self._is_in_shard(case)]
-        here = [i for i in ours if not asked[i].session.missing(asked[i].case)] or ours
+        asked = [self.cases[name] for name in names]
+        ours = [index for index, (_, case) in enumerate(asked) if self._is_in_shard(case)]
+        here = [i for i in ours if not asked[i].session.planner.missing(asked[i].case)] or ours
         running: list[int] = []
         for session in self.sessions:
-            ours = [i for i in here if asked[i].session is session]
-            between = [i for i in ours if not is_ceiling(asked[i].case.sweep)]
-            between = [between[i] for i in session.planner.ordered([asked[j].case for j in between])]
-            running += [*(i for i in ours if is_ceiling(asked[i].case.sweep)), *between]
-        self._elsewhere = [asked[i] for i in sorted(set(ours) - set(here))]
-        self._others = len(asked) - len(ours)
+            indices = [index for index in here if asked[index].session is session]
+            between = [index for index in indices if not is_ceiling(asked[index].case.sweep)]
+            spread = session.planner.prices.ordered([asked[index].case for index in between])
+            running += [index for index in indices if is_ceiling(asked[index].case.sweep)]
+            running += [between[place] for place in spread]
+        self.elsewhere = [asked[index] for index in sorted(set(ours) - set(here))]
+        self.other_shards = len(asked) - len(ours)
         return running
 
     def _is_in_shard(self, case: Case) -> bool:
         """Whether this run is to measure it: nothing is read without its roof, so ceilings always."""
-        return self._shard is None or is_ceiling(case.sweep) or case.key in self._shard
+        return self.shard is None or is_ceiling(case.sweep) or case.key in self.shard
 
-    def plan(self, identifiers: Iterable[str]) -> None:
-        """The cases that pytest has left after -k and the like, in the order of their first visits."""
-        asked = self._asked = [self.cases[i] for i in identifiers if i in self.cases]
+    def plan(self, names: Iterable[str]) -> None:
+        """The cases that are to be visited, by name, in the order of their first visits."""
+        self.asked = [self.cases[name] for name in names if name in self.cases]
         for session in self.sessions:
-            session.plan(one.case for one in asked if one.session is session)
+            session.plan(asked.case for asked in self.asked if asked.session is session)
 
-    # ---- measuring
-
-    def measure(self, say: Callable[[str], None], most_failures: int | None) -> None:
-        """Visit every case of every device, one device after the other, or all at once if so asked.
-
-        `say` shows a line. Once `most_failures` cases have failed (None or 0: no limit) no more are visited.
-        UserError, saying what is safe, if results can no longer be written.
-        """
-        several = len(self.sessions) > 1
-        if several:
-            say(f"compiling and checking on {len(self.sessions)} devices at once")
-            prepare_all(self.sessions)
-        number = failures = 0
-        refined: set[str] = set()
-        to_come = {session.run_id: session.expected for session in self.sessions}
-        with at_once(self.sessions) if self._concurrent else nullcontext(in_turn(self.sessions)) as visits:
-            for session, case, row, expected, left_s, given_up in visits:
-                to_come[session.run_id] = expected
-                if not is_ceiling(case.sweep) and session.run_id not in refined and session.has_ceilings:
-                    refined.add(session.run_id)
-                    line = refined_line(session.forecast())
-                    say(f"{_short(session.device)} {line}" if several else line)
-                if row.status not in ("unsupported", "skipped"):
-                    number += 1
-                    total = number + sum(to_come.values())
-                    line = run_summary.progress_line(number, total, row, left_s)
-                    say(f"{_short(session.device)} {line}" if several else line)
-                    failures += row.status != "ok"
-                for sentence in given_up:
-                    say(sentence)
-                if most_failures is not None and 0 < most_failures <= failures:
-                    self.stopped = f"stopped after {failures} failures"
-                    return
-
-    def collect(self) -> None:
-        """Join the visits into rows, for the tests to show."""
-        rows = [row for one in self.sessions for row in one.rows()]
-        self._rows = {(row.run_id, row.case): row for row in rows}
-        self._runs = {run.run_id: run for run in runs(rows)}
-
-    def row(self, identifier: str) -> Measurement | None:
-        """The row of a test's case; None if it was not measured."""
-        session, case = self.cases[identifier]
-        return self._rows.get((session.run_id, case.key))
-
-    def extra_info(self, row: Measurement) -> dict[str, Any]:
-        """What pytest-benchmark's JSON says beside the times: plain values, nothing infinite."""
-        names = ["device", "device_id", "run_id", "clock", "cache", "protocol", "regime", "visits", "status"]
-        names += ["stop", "settled", "threads", "flop", "byte", "low_s", "high_s", "relative_error"]
-        info = {name: getattr(row, name) for name in [*names, "configuration"]}
-        info["flags"] = self._runs[row.run_id].flags_of(row)
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in info.items()}
-
-    # ---- examples
-
-    def examples(self) -> Iterable[str]:
-        """Identifiers of every (implementation, example) that the devices can run.
-
-        If a worker does not start there are none, and `unstarted` says why: every operator would show it.
-        """
-        if not self._examples:
-            try:
-                for session in self.sessions:
-                    self._libraries(session)
-            except UserError as refusal:
-                self.unstarted = str(refusal)
-                return []
-            for name in self._names():
-                for session in self.sessions:
-                    self._add_examples(session, name)
-        return [*self._examples, *self._broken]
-
-    def _libraries(self, session: Session) -> str:
-        """What computes, with versions; starts the worker. UserError if it does not start."""
+    def libraries(self, session: Session) -> str:
+        """What computes on a device, with versions; starts its worker. UserError if it does not start."""
         try:
-            return session.libraries
+            session.worker.started()
         except WorkerDied as death:
             raise UserError(f"{session.device} cannot be measured: {death}") from death
+        return "torch {torch}, {libraries}".format_map(session.worker.hello)
 
-    def _add_examples(self, session: Session, name: str) -> None:
-        try:
-            problem, found = self._find(name), session.examples(name)
-        except RuntimeError as error:  # one broken operator must not hide what the others show
-            self._broken[self._name(session, f"{name}-cannot-be-tested")] = str(error)
-            return
-        for parameters in found:
-            example = problem(**parameters)
-            for one in problem.implementations:
-                if not session.cannot(one.name, example):
-                    words = f"{name}-{one.name}-{example}".replace(" ", "-")
-                    self._examples[self._name(session, words)] = (session, one.name, example)
+    @contextmanager
+    def visits(self, most_failures: int | None = None) -> Iterator[Iterator[Visited]]:
+        """Every visit of every device, one device after the other, or all at once if so asked.
 
-    def few(self, identifiers: Sequence[str]) -> list[int]:
-        """Of these examples, as indices, a few that stand for all: on each device, whatever is broken too."""
-        kept = [index for index, name in enumerate(identifiers) if name in self._broken]
+        Once `most_failures` cases have failed (None or 0: no limit) no more are visited. UserError, saying
+        what is safe, if results can no longer be written.
+        """
         for session in self.sessions:
-            ours = [
-                i for i, name in enumerate(identifiers) if self._examples.get(name, (None,))[0] is session
-            ]
-            found = [self._examples[identifiers[index]] for index in ours]
-            checks = [Check(example.operator, name, example.parameters()) for _, name, example in found]
-            kept += [ours[place] for place in cover(checks)]
-        return sorted(kept)
+            session.refuse(asked.case for asked in self.elsewhere if asked.session is session)
+        if len(self.sessions) > 1:
+            prepare_all(self.sessions)
+        with at_once(self.sessions) if self.concurrent else nullcontext(in_turn(self.sessions)) as visits:
+            yield self._until_failures(visits, most_failures or 0)
 
-    def check(self, identifier: str) -> dict[str, Any]:
-        """Whether an implementation is right at an example, in the first configuration that compiles."""
-        if identifier in self._broken:
-            return {"status": "error", "reason": self._broken[identifier]}
-        session, implementation, example = self._examples[identifier]
-        return session.check(implementation, example, quick=True)
+    def _until_failures(self, visits: Iterator[Visited], most: int) -> Iterator[Visited]:
+        failures = 0
+        for visited in visits:
+            yield visited
+            failures += visited.row.status not in ("ok", "unsupported", "skipped")
+            if 0 < most <= failures:
+                self.stopped = f"stopped after {failures} failures"
+                return
 
     # ---- the end
 
-    def finish(self, interrupted: bool) -> None:
+    def collect(self) -> None:
+        """Join the visits into rows, for the tests to show."""
+        rows = [row for session in self.sessions for row in session.rows()]
+        self._rows = {(row.run_id, row.case): row for row in rows}
+        self._judged = {run.run_id: run for run in runs(rows)}
+
+    def flags(self, row: Measurement) -> list[str]:
+        """The flags of a row that was collected."""
+        return self._judged[row.run_id].flags_of(row)
+
+    def row(self, name: str) -> Measurement | None:
+        """The row of a test's case; None if it was not measured."""
+        session, case = self.cases[name]
+        return self._rows.get((session.run_id, case.key))
+
+    def finish(self, interrupted: bool = False, reason: str = "") -> list[RunResult]:
         """Close the run; an interrupted one keeps its journal for the next to recover or resume.
 
-        A result file that cannot be written is told in `unwritten`: its journal is kept, too.
+        `reason` is why it ended early. What cannot be written stands in the result: its journal is kept, too.
         """
-        self._kept: list[Path] = []
-        for session in self.sessions:
-            if interrupted and self.timing:
-                if journal := session.interrupted():
-                    self._kept.append(journal)
-                continue
-            try:
-                session.close()
-            except UserError as error:
-                self.unwritten = str(error)
+        if not self.results:
+            self.results = [_finished(session, interrupted, reason) for session in self.sessions]
+        return self.results
 
     def release(self) -> None:
         """Let go of what was opened before a refusal; a resumed journal stays what it was."""
         for session in self.sessions:
             session.interrupted()
 
-    def opening(self) -> list[str]:
-        """What is said before the first case. UserError if a worker does not start."""
-        lines = []
-        for session in self.sessions:
-            device, libraries = session.device, self._libraries(session)
-            session.refuse(one.case for one in self._elsewhere if one.session is session)
-            units = f"{device.sm_count} {'SMs' if device.kind == 'cuda' else 'cores'}"
-            lines.append(f"roofbench: {device.name}, {units}; {libraries}")
-            if self.timing:
-                limit = "no limit" if session.budget_s is None else duration_text(session.budget_s)
-                times = {1: "once", 2: "twice"}.get(session.visits, f"{session.visits} times")
-                how = "" if session.regime == "sustained" else f" in {session.regime}"
-                lines.append(f"budget: {limit}; each case visited {times}{how}; results: {session.folder}")
-                lines += forecast_lines(session.forecast(), session.budget_s, _rests_on(session.device))
-            lines += [session.unlocked] if session.unlocked else []
-            if device.kind == "cuda":
-                asked = [one for one in self._asked if one.session is session]
-                lines += lacking_extras(one.case.implementation for one in asked)
-            for left in session.left:
-                lines.append(run_summary.left_text(left.path, left.rows, left.resumed))
-                lines += left.damage
-        if self._concurrent:
-            lines.append(
-                f"timed at the same time on {len(self.sessions)} GPUs: how they do under each other's load; "
-                "such rows are never compared with those of runs made alone"
-            )
-        if self._shard is not None:
-            lines.append(f"shard {self._shard}: {self._others} cases are other shards'; ceilings are in each")
-        if self._unusable:
-            lines.append(f"no GPU is measured: {self._unusable}")
-        return lines
 
-    def closing(self) -> list[str]:
-        """The table, the account, and where everything is, for each device."""
-        lines: list[str] = []
-        for session in self.sessions:
-            lines += self._closing(session)
-        lines += [line for line in (self.stopped, self.unwritten) if line]
-        for journal in self._kept:
-            lines.append(f"interrupted: these rows are safe in {journal}")
-        if self._kept:
-            lines.append("the next run turns them into a result file; --bench-resume goes on from there")
-        return lines
+def load_cases(
+    names: Iterable[str], wanted: Sequence[str], device: Device, find: Callable[[str], type[Problem]]
+) -> list[Case]:
+    """The cases of these sweeps (none: of all) and their ceilings: nothing is read without its roof.
 
-    def _closing(self, session: Session) -> list[str]:
-        place = {one.case.key: place for place, one in enumerate(self.cases.values())}
-        rows = sorted(session.rows(), key=lambda row: place.get(row.case, len(place)))
-        if not rows:
-            return ["no case was measured"]
-        lines = [f"{session.device}:"] if len(self.sessions) > 1 else []
-        if drawn := run_summary.case_table(rows):
-            lines += [drawn, ""]
-        lines += run_summary.account(rows, session.elapsed_s, measured_s(rows), session.starting_s)
-        lines += [*session.given_up, *session.renewed]
-        lines += run_summary.sentinel_lines(rows)
-        if not any(is_ceiling(row.sweep) for row in rows):
-            lines.append('no ceilings among these cases, so no roof: give -k "ceilings or (...)"')
-        if session.path is not None:
-            lines.append(f"results: {session.path}")
-            lines.append(f"figures: python -m plots {session.path}")
-        return lines
+    Of them only those called as `wanted` says, and the ceilings; empty for all.
+    """
+    paths = [path for name in names for path in sweep.select(name)] if names else sweep.SWEEPS
+    if isinstance(paths, list):
+        ceilings = [path for path in sweep.select("ceilings") if path not in paths]
+        paths = [*ceilings, *dict.fromkeys(paths)]
+    cases = [case for loaded in sweep.load_all(paths, find, device.sm_count) for case in loaded.cases]
+    if wanted:
+        named = sweep.pick(cases, wanted)
+        roofs = [case for case in cases if is_ceiling(case.sweep)]
+        cases = named if all(is_ceiling(case.sweep) for case in named) else [*roofs, *named]
+    # A roof of one thread costs time, and only cases of one thread need it.
+    few = any(case.threads == "one" and not is_ceiling(case.sweep) for case in cases)
+    return [case for case in cases if few or case.threads == "all" or not is_ceiling(case.sweep)]
 
 
-def _rests_on(device: Device) -> str:
-    """What is known of how long a launch takes before the ceilings are measured; empty if nothing."""
-    if device.datasheet is None:
-        return ""
-    return (
-        f"the datasheet of {device.datasheet.name} and on assumptions (`python -m bench list --bench-budget` "
-        "lists them); the ceilings and then every visit correct it"
-    )
+def _finished(session: Session, interrupted: bool, reason: str) -> RunResult:
+    journal = None
+    if interrupted:
+        journal = session.interrupted()
+    else:
+        try:
+            session.close()
+        except UserError as error:
+            reason = str(error)
+    return RunResult(session.device, session.rows(), session.path, journal, reason)
 
 
-def _short(device: Device) -> str:
+def short_name(device: Device) -> str:
+    """`cpu` or `cuda:0`."""
     return "cpu" if device.index is None else f"cuda:{device.index}"
 
 
 def _visits(given: str) -> int:
-    try:
-        visits = int(given)
-    except ValueError:
-        visits = 0
+    visits = int(given) if given.isdecimal() else 0
     if not 1 <= visits <= MOST_ASKED:
         raise UserError(f"--bench-visits {given}: give a number from 1 to {MOST_ASKED}")
     return visits

@@ -39,6 +39,8 @@ LAUNCHES = 16
 """Launches that sampling needs, settling included, for an interval to be known."""
 LAUNCH_SHARE = 1 / 1200
 """Largest share of the run's budget that one launch may take: 0.1 s of 120 s."""
+ROOF_TIMED_S = 0.36
+"""A roof is what was kept up at best, so it is timed for at least this long."""
 SAMPLING_SHARE = 1 / 60
 """Largest share of the run's budget that a visit may sample where it is expected to be done sooner."""
 

@@ -12,7 +12,12 @@ from collections import Counter
 from typing import Any
 
 from bench.device.detect import Device
+from bench.model.ceilings import is_ceiling, is_probe
+from bench.runner.schedule import ROOF_TIMED_S, launch_limit_s
 from bench.runner.worker_process import Worker, WorkerDied
+from bench.sampling.protocol import Protocol
+from bench.spec import Problem
+from bench.sweep.load import Case
 
 START_DEADLINE_S = 120.0
 GRACE_S = {"cpu": 60.0, "cuda": 600.0}
@@ -23,11 +28,48 @@ CAPTURES_TRIED = 3
 """Problems that an implementation may fail to have captured before it is timed by the stream at once."""
 
 
+def check_request(implementation: str, problem: Problem, quick: bool) -> dict[str, Any]:
+    """Whether an implementation is right at one problem; `quick`: its first configuration that compiles."""
+    return {
+        "do": "check",
+        "operator": problem.operator,
+        "implementation": implementation,
+        "parameters": problem.parameters(),
+        "quick": quick,
+    }
+
+
+def measure_request(
+    case: Case,
+    protocol: Protocol,
+    budget_s: float | None,
+    sampling_s: float,
+    threads: int | None,
+    first: bool,
+) -> dict[str, Any]:
+    """One visit of the case, of the run's `budget_s`; `first` if its result has yet to be checked."""
+    is_roof = is_ceiling(case.sweep) and not is_probe(case.sweep)
+    return {
+        "do": "measure",
+        "operator": case.problem.operator,
+        "implementation": case.implementation,
+        "parameters": case.problem.parameters(),
+        "cache": case.cache,
+        "threads": threads,
+        "budget_s": sampling_s,
+        "launch_s": 2 * launch_limit_s(budget_s),  # predictions are least times
+        "least_timed_s": ROOF_TIMED_S if is_roof else 0.0,
+        "visits": protocol.visits,
+        "regime": protocol.regime,
+        "first": first,
+    }
+
+
 class Stopped(Exception):
     """The run is being ended: nothing more is asked."""
 
 
-class Attended:
+class WorkerSupervisor:
     """Answers one request at a time. A worker's death over one is an answer too; the next gets a new one."""
 
     def __init__(self, device: Device, seed: int, grace_s: float | None = None) -> None:
@@ -97,6 +139,11 @@ class Attended:
         self.hello = worker.ask({"do": "hello"}, START_DEADLINE_S)
         self.starting_s += time.perf_counter() - begin
         return worker
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the worker; None if there is none."""
+        return None if self._worker is None else self._worker.pid
 
     def threads(self, asked: str) -> int | None:
         """Threads that compute where `all` or `one` are asked for; None leaves them alone, on a GPU."""

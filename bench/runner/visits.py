@@ -129,14 +129,15 @@ def wants_another(visits: Sequence[Measurement], settings: Protocol) -> bool:
         return True
     if visits[-1].status != "ok":
         return False
-    sound = [row for row in visits if not disturbances(row)]
+    timed = [row for row in visits if row.status == "ok"]
+    sound = [row for row in timed if not disturbances(row)]
     if len(visits) < settings.visits:
         return True
     if len(sound) < settings.visits and len(visits) < settings.visits + ONCE_MORE:
         return True
     if settings.visits == 1 or len(visits) >= settings.most_visits:
         return False
-    return publish([_visit(row) for row in sound or visits], settings).stop != "converged"
+    return publish([_visit(row) for row in sound or timed], settings).stop != "converged"
 
 
 def _visit(row: Measurement) -> Visit:

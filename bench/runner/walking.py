@@ -10,12 +10,14 @@ up, what was visited before is safe in the journals.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from bench.model.ceilings import is_ceiling
+from bench.runner.forecast import Forecast
 from bench.runner.session import Session
 from bench.runner.supervisor import Stopped
 from bench.store.schema import Measurement
@@ -28,10 +30,12 @@ class Visited(NamedTuple):
     session: Session
     case: Case
     row: Measurement
-    expected: int
+    visits_left: int
     """About how many visits of this session are to come."""
     left_s: float | None
     """About how long they will take; None while nothing is known."""
+    forecast: Forecast | None = None
+    """What is expected of the cases, at the first visit since it rests on this run's ceilings."""
     given_up: Sequence[str] = ()
     """A sentence for each implementation that is asked no more because of this visit."""
 
@@ -50,14 +54,14 @@ def at_once(sessions: Sequence[Session]) -> Iterator[Iterator[Visited]]:
 
     What is raised in a session's thread (UserError) is raised where the stream is read.
     """
-    heard: SimpleQueue[Visited | _Ended] = SimpleQueue()
+    messages: SimpleQueue[Visited | _Ended] = SimpleQueue()
     threads: list[threading.Thread] = []
     try:
         for session in sessions:
-            thread = threading.Thread(target=_tell, args=(session, heard.put), name=str(session.device))
+            thread = threading.Thread(target=_send, args=(session, messages), name=str(session.device))
             thread.start()
             threads.append(thread)
-        yield _hear(heard, len(threads))
+        yield _received(messages, len(threads))
     finally:
         _until_ended(sessions, threads)
 
@@ -77,45 +81,49 @@ def prepare_all(sessions: Sequence[Session]) -> None:
 
 
 class _Ended(NamedTuple):
-    """A session has nothing more to tell; `error` is why, if that is not because it was all."""
+    """A session makes no more visits; `error` is why, if not because all were made."""
 
     error: BaseException | None
 
 
 def _walk(session: Session) -> Iterator[Visited]:
-    said = 0
+    planner, shown, refined = session.planner, 0, False
     for case, row in session.walk():
-        given_up = session.given_up[said:]
-        said += len(given_up)
-        yield Visited(session, case, row, session.expected, session.left_s(), given_up)
+        given_up = planner.given_up[shown:]
+        shown += len(given_up)
+        forecast = None
+        if not refined and planner.has_ceilings and not is_ceiling(case.sweep):
+            refined, forecast = True, planner.forecast(session.elapsed_s)
+        left_s = planner.left_s(session.elapsed_s)
+        yield Visited(session, case, row, planner.visits_left(), left_s, forecast, given_up)
 
 
-def _tell(session: Session, tell: Callable[[Visited | _Ended], None]) -> None:
-    """Walk a session to its end. Whatever happens, the last that is told is that it has ended."""
+def _send(session: Session, messages: SimpleQueue[Visited | _Ended]) -> None:
+    """Walk a session to its end. Whatever happens, the last message is that it has ended."""
     error: BaseException | None = None
     try:
         session.begin()
         for visited in _walk(session):
-            tell(visited)
+            messages.put(visited)
     except Stopped:
         pass
     except BaseException as raised:
         error = raised
     finally:
         with suppress(Exception):  # an end that fails must not keep the others waiting
-            session.dismiss()  # it would die with this thread
-        tell(_Ended(error))
+            session.worker.close()  # it would die with this thread
+        messages.put(_Ended(error))
 
 
-def _hear(heard: SimpleQueue[Visited | _Ended], going: int) -> Iterator[Visited]:
+def _received(messages: SimpleQueue[Visited | _Ended], going: int) -> Iterator[Visited]:
     while going:
-        told = heard.get()
-        if isinstance(told, Visited):
-            yield told
+        message = messages.get()
+        if isinstance(message, Visited):
+            yield message
             continue
         going -= 1
-        if told.error is not None:
-            raise told.error
+        if message.error is not None:
+            raise message.error
 
 
 def _until_ended(sessions: Sequence[Session], threads: Sequence[threading.Thread]) -> None:

@@ -89,7 +89,7 @@ def _parent_overhead(find: Callable[[str], type[Problem]]) -> Iterator[str]:
             if not visiting_s:
                 yield f"the parent's cost is not known: fewer than two visits ended within {BUDGET_S:.0f} s"
                 return
-            row = next(row for row in session.made if row.status == "ok")
+            row = next(row for row in session.planner.rows if row.status == "ok")
             with Journal(Path(folder) / "beside.journal") as journal:
                 writing_s = rows_s(journal, row)
         finally:

@@ -11,8 +11,10 @@ import pytest
 
 import kernels
 from bench.device.detect import Device
+from bench.runner import run as runs
 from bench.runner import session as sessions
 from bench.runner import worker_process
+from bench.runner.run import Options, Run
 from bench.runner.session import Session
 from bench.sweep.load import Case, load
 
@@ -26,6 +28,10 @@ mine = os.environ.get("CUDA_VISIBLE_DEVICES", "")
 def answer(request):
     if request["do"] == "hello":
         return {"torch": "1", "triton": "2", "libraries": "none"}
+    if request["do"] == "examples" and request["operator"] == "gemm":
+        return {"examples": [{"dtype": "float32", "m": m, "n": 8, "k": 8, "layout": "NN"} for m in (1, 2, 3)]}
+    if request["do"] == "examples":
+        return {"status": "error", "reason": "no compiler"}
     m = request["parameters"].get("m", 0)
     if os.path.exists(f"hang-{mine}-{m}"):
         open(f"here-{mine}-{m}", "w").close()  # a pipe: whoever reads it knows that this one hangs
@@ -41,6 +47,10 @@ def answer(request):
             "settled": True, "measure_s": 1e-3}
 for line in sys.stdin:
     print(json.dumps(answer(json.loads(line))), flush=True)
+if os.path.exists("spoil-results"):  # from now on nothing can be written there
+    for folder in os.listdir("results"):
+        os.rename(f"results/{folder}", folder)
+        open(f"results/{folder}", "w").close()
 """
 SWEEP = """\
 title: Small things
@@ -81,9 +91,21 @@ def opened(folder: Path, cases: list[Case], count: int = 2, **settings: Any) -> 
     """A session on each of so many GPUs, planned."""
     made = []
     for index in range(count):
-        one = Session(gpu(index), folder / "results", **({"concurrent_gpus": count} | settings))
-        one.run_id += f"-gpu{index}"
+        given = {"concurrent_gpus": count, "suffix": f"-gpu{index}"} | settings
+        one = Session(gpu(index), folder / "results", **given)
         one.open()
         one.plan(cases)
         made.append(one)
     return made
+
+
+def begun(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, cases: list[Case], count: int, **options: Any
+) -> Run:
+    """A run of these cases over as many GPUs, planned. There is no GPU to have ceilings."""
+    monkeypatch.setattr(runs, "chosen", lambda wanted: [gpu(index) for index in range(count)])
+    monkeypatch.setattr(runs, "load_cases", lambda *_: cases)
+    run = Run(Options(device="all", results=folder / "results", **options), kernels.problem)
+    names = list(run.cases)
+    run.plan(names[index] for index in run.order(names))
+    return run

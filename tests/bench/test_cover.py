@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 import kernels
-from bench.runner import run as running
 from bench.runner.cover import Check, cover
+from bench.runner.examples import Examples
 from bench.spec import DeviceKind
 from bench.worker import __main__ as worker
+from tests.bench import several
 
 
 def checks(kind: DeviceKind, capability: tuple[int, int] | None) -> list[Check]:
@@ -84,14 +86,19 @@ def test_a_quick_check_on_a_gpu_takes_the_first_configuration_that_compiles(
     assert within == [first] and not going
 
 
-def test_examples_of_several_devices_are_chosen_for_each_and_what_is_broken_is_kept() -> None:
-    problem = kernels.problem("launch")(dtype="float32")
-    run = running.Run.__new__(running.Run)
-    first, second = cast(Any, object()), cast(Any, object())
-    run.sessions = [first, second]
-    run._examples = {
-        f"{n}{i}": (of, "aten", problem) for n, of in (("a", first), ("b", second)) for i in (1, 2)
-    }
-    run._broken = {"gemm-cannot-be-tested": "no compiler"}
-    assert run.few(["a1", "a2", "gemm-cannot-be-tested", "b1", "b2"]) == [0, 2, 3]
-    assert run.few(["a2"]) == [0], "whatever -k leaves has its cover"
+def test_examples_of_several_devices_are_chosen_for_each_and_what_is_broken_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = several.begun(several.stand_in(tmp_path, monkeypatch), monkeypatch, [], count=2)
+    examples = Examples(run, kernels.problem, ["gemm", "launch"])  # the stand-in has none of launch
+    assert not examples.unstarted
+    names = examples.names
+    (broken,) = {name for name in names if "cannot-be-tested" in name and name.startswith("cuda:0")}
+    assert examples.check(broken)["status"] == "error"
+    kept = [names[index] for index in examples.few(names)]
+    assert {name.split("/")[0] for name in kept} == {"cuda:0", "cuda:1"}
+    assert broken in kept and len(kept) < len(names) and examples.left_out == len(names) - len(kept)
+    assert examples.few(kept[:1]) == [0], "whatever -k leaves has its cover"
+    assert examples.check(kept[0])["status"] == "ok"
+    for session in run.sessions:
+        session.interrupted()

@@ -21,7 +21,7 @@ from bench.device.datasheet import derive_datasheet
 from bench.doctor import agreement, driver, forecast, libraries, operators, packages, survival, tuner
 from bench.doctor.finding import Finding
 from bench.environment.dependencies import Requirement
-from bench.runner.supervisor import Attended
+from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 from bench.spec import Launch
 from kernels import tuning
@@ -139,10 +139,10 @@ def test_a_worker_with_other_packages_than_the_parent_is_a_failure() -> None:
 
 
 def test_a_worker_that_does_not_start_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    def dead(self: Attended) -> None:
+    def dead(self: WorkerSupervisor) -> None:
         raise WorkerDied("crashed", "the worker ended with exit code 1: No module named 'torch'")
 
-    monkeypatch.setattr(Attended, "started", dead)
+    monkeypatch.setattr(WorkerSupervisor, "started", dead)
     found = levels(packages.findings(device("cpu"), {}))
     assert found == {"packages": "PASS", "worker": "FAIL"}
 

@@ -123,7 +123,7 @@ session.open()
 cases = load(Path("hang.yaml"), kernels.problem, 2).cases
 session.plan(cases)
 for case in cases:
-    session._worker.grace_s = 1.0 if case.implementation == "hang" else 300.0
+    session.worker.grace_s = 1.0 if case.implementation == "hang" else 300.0
     session.visit(case)
 session.close()
 """

@@ -11,7 +11,7 @@ from bench.cli.list_cases import of_datasheet
 from bench.cli.predict import datasheet_named
 from bench.first_minutes.blocks import DUEL, MEMORY_LIMITED, QUANTIZATION, TOUR, blocks
 from bench.model.ceilings import is_ceiling
-from bench.runner.planner import Planner
+from bench.runner.forecast import Prices
 from bench.sampling.protocol import protocol
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
@@ -54,9 +54,9 @@ def test_a_block_has_time_for_every_case_of_both_sides(
         if not is_ceiling(case.sweep) and case.problem.dtype == "float16" and asked(case)
     ]
     (command, *_) = next(one for one in blocks() if one.name == block).commands
-    planner = Planner(device, protocol("cuda"), command.budget_s(command.limit_s))
-    ordered = [*ceilings, *(others[index] for index in planner.ordered(others))]
-    planner.limit_ceilings(ordered)
-    found = planner.forecast(ordered)
+    prices = Prices(device, protocol("cuda"), command.budget_s(command.limit_s))
+    ordered = [*ceilings, *(others[index] for index in prices.ordered(others))]
+    prices.limit_ceilings(ordered)
+    found = prices.forecast(ordered)
     assert found.planned.cases == found.possible.cases == len(others) > 0
     assert {is_ours(case) for case in others} == sides

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import kernels
-from bench.runner import run as running
+from bench.cli.run_lines import closing_lines, show
 from bench.runner.giving_up import GivingUp
-from bench.runner.run import Run
 from bench.runner.session import Session
 from bench.sweep.load import Case, load
 from tests.bench import several
 from tests.bench.rows import read_frame, row
-from tests.bench.several import gpu, opened
+from tests.bench.several import begun, opened
 
 SWEEP = """\
 title: Small things
@@ -128,7 +126,7 @@ def answering(session: Session, broken: str, asked: list[str]) -> None:
         times = {"median_s": 1e-3, "low_s": 1e-3, "high_s": 1e-3, "samples_s": [1e-3] * 20}
         return {"status": "ok", "clock": "graph", "stop": "converged", "settled": True, **times}
 
-    session._worker.answer = answer  # type: ignore[method-assign]
+    session.worker.answer = answer  # type: ignore[method-assign]
 
 
 def test_the_rest_of_its_cases_are_skipped_at_no_cost(folder: Path) -> None:
@@ -141,7 +139,7 @@ def test_the_rest_of_its_cases_are_skipped_at_no_cost(folder: Path) -> None:
     by_status = [found.status for found in rows if found.implementation == "triton"]
     assert by_status == ["error"] * 3 + ["skipped"] * (len(by_status) - 3)
     assert {found.status for found in rows if found.implementation == "cublas"} == {"ok"}
-    assert len(session.given_up) == 1
+    assert len(session.planner.given_up) == 1
     session.close()
 
 
@@ -163,13 +161,13 @@ def test_a_run_that_is_resumed_counts_anew(folder: Path) -> None:
     (session,) = opened(folder, made, count=1)
     answering(session, "triton", [])
     walk = session.walk()
-    while not session.given_up:
+    while not session.planner.given_up:
         next(walk)
     session.interrupted()
     (again,) = opened(folder, made, count=1, resume=True)
     answering(again, "nothing", asked := [])
     rows = [found for _, found in again.walk()]
-    assert not again.given_up and {found.status for found in rows} == {"ok"}
+    assert not again.planner.given_up and {found.status for found in rows} == {"ok"}
     assert asked.count("triton") == len(only(made, "triton")) - 3
     again.close()
 
@@ -186,26 +184,17 @@ def test_what_fails_while_preparing_counts_too(folder: Path) -> None:
 
 
 def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "chosen", lambda wanted: [gpu(0)])
-    monkeypatch.setattr(Run, "_load", lambda *_: cases(folder))
-    values: dict[str, Any] = {"bench_run": True, "bench_device": "cuda", "bench_sweep": [], "bench_case": []}
-    values |= {"collectonly": False, "bench_budget": None, "bench_visits": "1", "bench_regime": "sustained"}
-    values |= {"bench_resume": False, "bench_shard": None, "bench_concurrent": False}
-    run = Run(
-        SimpleNamespace(**values, bench_results=str(folder / "results")), kernels.problem, kernels.names
-    )
-    run.plan(run.cases)
+    run = begun(folder, monkeypatch, cases(folder), count=1)
     answering(run.sessions[0], "triton", [])
-    run.sessions[0]._worker.renewed["the device no longer answers"] = 2
-    said: list[str] = []
-    run.measure(said.append, None)
-    (at,) = [index for index, line in enumerate(said) if line.startswith("gemm triton is given up")]
-    assert sum("error: RuntimeError: no tile fits" in line for line in said[:at]) == 3
-    assert not any("triton" in line for line in said[at + 1 :])
-    run.collect()
-    run.finish(interrupted=False)
-    closing = run.closing()
-    assert said[at] in closing and "worker replaced 2 times: the device no longer answers" in closing
+    run.sessions[0].worker.renewed["the device no longer answers"] = 2
+    lines: list[str] = []
+    show(run, lines.append)
+    (at,) = [index for index, line in enumerate(lines) if line.startswith("gemm triton is given up")]
+    assert sum("error: RuntimeError: no tile fits" in line for line in lines[:at]) == 3
+    assert not any("triton" in line for line in lines[at + 1 :])
+    run.finish()
+    closing = list(closing_lines(run, kernels.problem))
+    assert lines[at] in closing and "worker replaced 2 times: the device no longer answers" in closing
     frame = read_frame([folder / "results"])
     skipped = frame[frame["status"] == "skipped"]
     assert len(skipped) == len(only(cases(folder), "triton")) - 3

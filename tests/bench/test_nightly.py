@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+from _thread import interrupt_main
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +18,20 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import kernels
 from bench.__main__ import app
+from bench.cli import run_lines
 from bench.device.detect import detect
 from bench.device.health import Unfit
+from bench.errors import UserError
 from bench.judge.history.detector import Step
-from bench.nightly import night as nightly
 from bench.nightly.night import Night, night, worst
 from bench.nightly.report import nightly_json, nightly_lines
-from bench.store.parquet import write
+from bench.runner import run as runs
+from bench.runner.run import Options, RunResult
+from bench.store.parquet import read_rows, write
 from bench.store.schema import Measurement
+from tests.bench import several
 from tests.bench.test_gathering import case, run_id
 
 CASES = 12
@@ -31,14 +41,14 @@ Made = list[Measurement]
 
 
 class Machine:
-    """A device whose pytest leaves what it is told to."""
+    """A device whose run leaves what it is told to."""
 
     def __init__(self, folder: Path, chance: np.random.Generator) -> None:
         self.results, self.chance, self.night = folder, chance, 0
         self.device = replace(detect("cpu"), kind="cuda", index=0, name="H100", slug="h100", uuid="GPU-aa")
         self.level_s = np.exp(chance.uniform(-9, -5, CASES))
-        self.code, self.said, self.options = 0, "", list[str]()
-        self.leaves: Callable[[Machine], object] = Machine.write
+        self.options: list[Options] = []
+        self.leaves: Callable[[Machine], RunResult] = Machine.finished
         self.effect: dict[int, float] = {}
         self.broken: dict[int, str] = {}
         self.facts: dict[str, Any] = {}
@@ -71,19 +81,18 @@ class Machine:
     def write(self) -> Path:
         return write(self.results / "h100" / f"{run_id(self.night)}.parquet", self.rows())
 
-    def pytest(self, options: Sequence[str]) -> tuple[int, str]:
-        self.options = list(options)
-        self.leaves(self)
-        return self.code, self.said
+    def finished(self) -> RunResult:
+        path = self.write()
+        return RunResult(self.device, read_rows(path), path)
+
+    def measure(self, options: Options) -> list[RunResult]:
+        self.options.append(options)
+        return [self.leaves(self)]
 
     def run(self, unfit: Sequence[Unfit] = (), baseline: Path | None = None) -> Night:
+        options = Options(device="cuda:0", results=self.results)
         (found,) = night(
-            [self.device],
-            self.results,
-            baseline,
-            ["--bench-device", "cuda:0"],
-            lambda line: None,
-            lambda device: list(unfit),
+            [self.device], baseline, options, self.measure, lambda line: None, lambda device: list(unfit)
         )
         self.night += 1
         return found
@@ -96,10 +105,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, chance: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    made = Machine(tmp_path / "results", chance)
-    monkeypatch.setattr(nightly, "_pytest", made.pytest)
-    return made
+def machine(tmp_path: Path, chance: np.random.Generator) -> Machine:
+    return Machine(tmp_path / "results", chance)
 
 
 def page(one: Night) -> str:
@@ -216,59 +223,53 @@ def test_a_changed_driver_begins_anew_and_is_told_beside_what_was(machine: Machi
     assert abs(moved["* gemm triton"]) < 3 and abs(moved["* softmax triton"] - 50) < 5
 
 
+def raises(error: BaseException) -> Callable[[Machine], RunResult]:
+    def leaves(machine: Machine) -> RunResult:
+        raise error
+
+    return leaves
+
+
 @pytest.mark.parametrize(
-    ("code", "said", "expected"),
+    ("error", "expected", "says"),
     [
-        (2, "h100 is being measured by process 7", 2),
-        (4, "", 2),
-        (3, "", 3),
-        (-9, "", 3),
-        (0, "", 3),
-        (1, "", 3),
+        (UserError("h100 is being measured by process 7"), 2, "h100 is being measured by process 7"),
+        (KeyboardInterrupt(), 3, "interrupted"),
+        (IndexError("index 3 is out of bounds"), 3, "IndexError: index 3 is out of bounds"),
     ],
 )
-def test_a_run_that_leaves_no_result(machine: Machine, code: int, said: str, expected: int) -> None:
-    machine.leaves, machine.code, machine.said = lambda one: None, code, said
+def test_a_run_that_does_not_begin_or_breaks(
+    machine: Machine, error: BaseException, expected: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistake of ours must not look like a regression, and its traceback is shown."""
+    machine.leaves = raises(error)
     found = machine.run()
-    assert found.exit_code == expected
-    assert (said or ("pytest" if code != -9 else "signal 9")) in page(found)
+    assert found.exit_code == expected and says in page(found)
+    assert ("Traceback" in capsys.readouterr().err) == isinstance(error, IndexError)
 
 
-def test_an_interrupted_run_says_where_its_rows_are(machine: Machine) -> None:
+@pytest.mark.parametrize("reason", ["was interrupted", "results: No space left on device", ""])
+def test_a_run_without_a_result_file_says_why_and_where_its_rows_are(machine: Machine, reason: str) -> None:
     journal = machine.results / "h100" / "x.journal"
-
-    def leaves(one: Machine) -> None:
-        journal.parent.mkdir(parents=True)
-        journal.write_text("")
-
-    machine.leaves, machine.code = leaves, 2
+    machine.leaves = lambda one: RunResult(one.device, one.rows(), None, journal if reason else None, reason)
     found = machine.run()
-    assert found.exit_code == 3 and str(journal) in page(found) and "--bench-resume" in page(found)
-    machine.leaves = lambda one: journal.write_text("gone on with, and interrupted again")
-    found = machine.run()
-    assert found.exit_code == 3 and str(journal) in page(found)
+    assert found.exit_code == 3 and (reason or "no case was measured") in page(found)
+    assert not found.rows, "what no file holds is not judged"
+    assert (f"is safe in {journal}: --bench-resume" in page(found)) == bool(reason)
 
 
-def test_what_a_killed_run_left_is_not_tonight_s(machine: Machine) -> None:
-    """Tonight's run makes the journal it finds into a file, before it measures."""
-    before = (datetime.now(UTC) - timedelta(days=1)).isoformat()
+def test_a_run_ended_by_sigterm_is_one_that_was_interrupted(machine: Machine) -> None:
+    """So a CI runner ends a job whose time is up."""
 
-    def recovers(one: Machine) -> None:
-        made = [replace(row, utc=before) for row in one.rows()[:5]]
-        write(one.results / "h100" / f"{made[0].run_id}.parquet", made)
-        one.night += 1
+    def leaves(machine: Machine) -> RunResult:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        return RunResult(machine.device, [], None, None, "was interrupted")
 
-    def recovers_and_measures(one: Machine) -> None:
-        recovers(one)
-        one.write()
-
-    machine.nights(NIGHTS)
-    machine.leaves = recovers_and_measures
-    found = machine.run()
-    assert found.exit_code == 0 and len(found.rows) == CASES
-    assert [path.stem for path in found.paths] == [run_id(NIGHTS + 1)]
-    machine.leaves, machine.code = recovers, -9
+    usual = signal.getsignal(signal.SIGTERM)
+    machine.leaves = leaves
     assert machine.run().exit_code == 3
+    assert signal.getsignal(signal.SIGTERM) is usual
 
 
 def test_a_device_that_is_not_fit_is_not_measured(machine: Machine) -> None:
@@ -314,16 +315,17 @@ def test_of_several_devices_the_worst_counts() -> None:
 def test_one_gpu_that_is_not_fit_does_not_keep_the_others(machine: Machine) -> None:
     other = replace(machine.device, index=1, uuid="GPU-bb", id="other")
     unfit = {machine.device.uuid: [Unfit("mig", "is partitioned", True)]}
+    options = Options(device="all", results=machine.results, concurrent=True)
     first, second = night(
         [machine.device, other],
-        machine.results,
         None,
-        ["--bench-device", "all", "--bench-concurrent"],
+        options,
+        machine.measure,
         lambda line: None,
         lambda device: unfit.get(device.uuid, []),
     )
     assert first.refused and not first.paths
-    assert machine.options[-2:] == ["--bench-device", "cuda:1"]
+    assert machine.options == [replace(options, device="cuda:1", concurrent=False)]
     assert second.broken  # the file is the other's
 
 
@@ -341,13 +343,45 @@ def test_the_command_writes_its_files_and_ends_with_the_code(
 ) -> None:
     monkeypatch.setattr("bench.nightly.command.chosen", lambda wanted: [machine.device])
     monkeypatch.setattr("bench.nightly.night.fitness", lambda device: [])
+    monkeypatch.setattr("bench.cli.run_lines.measure", lambda options, find, say: machine.measure(options))
     summary, told = tmp_path / "new" / "night.md", tmp_path / "night.json"
     given = ["--bench-results", str(machine.results), "--bench-budget", "9", "--bench-sweep", "gemm"]
     given += ["--summary", str(summary), "--json", str(told), "--bench-shard", "1/2", "--bench-resume"]
     done = CliRunner().invoke(app, ["nightly", *given])
     assert done.exit_code == 2, done.output
     assert summary.read_text() in done.output and json.loads(told.read_text())["exit_code"] == 2
-    asked = " ".join(machine.options)
-    assert f"--bench-results {machine.results}" in asked and "--bench-visits 3" in asked
-    assert "--bench-budget 9" in asked and "--bench-sweep gemm" in asked
-    assert "--bench-shard 1/2" in asked and "--bench-resume" in asked and "--bench-concurrent" not in asked
+    (asked,) = machine.options
+    assert (asked.results, asked.budget, asked.visits) == (machine.results, "9", "3")
+    assert (list(asked.sweeps), asked.shard, asked.resume, asked.concurrent) == (["gemm"], "1/2", True, False)
+
+
+def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The real run in this process, of which a worker process without torch is all that is made up."""
+    folder = several.stand_in(tmp_path, monkeypatch)
+    monkeypatch.setattr(runs, "chosen", lambda wanted: [several.gpu(0)])
+    monkeypatch.setattr(runs, "load_cases", lambda *_: several.small(folder, [1, 2, 3]))
+    options = Options(results=folder / "results", visits="3", budget="inf")
+
+    def tonight(options: Options) -> Night:
+        measure = partial(run_lines.measure, find=kernels.problem, say=print)
+        (found,) = night([several.gpu(0)], None, options, measure, print, lambda device: [])
+        return found
+
+    found = tonight(options)
+    assert found.exit_code == 2 and [row.status for row in found.rows] == ["ok"] * 3
+    assert read_rows(found.paths[0]) == found.rows
+    said = capsys.readouterr().out
+    assert "[9/9]" in said and "3 rows: 3 ok" in said and f"results: {found.paths[0]}" in said
+    # ... and after Ctrl-C in the second visit, gone on with
+    os.mkfifo(folder / "here-GPU-0-1")
+    (folder / "hang-GPU-0-1").touch()
+    ends = threading.Thread(target=lambda: (folder / "here-GPU-0-1").read_bytes() or interrupt_main())
+    ends.start()
+    cut_short = tonight(options)
+    ends.join()
+    assert cut_short.exit_code == 3 and "was interrupted; what it measured is safe in " in cut_short.broken
+    (folder / "hang-GPU-0-1").unlink()
+    again = tonight(replace(options, resume=True))
+    assert again.paths[0].stem in cut_short.broken and len(again.rows) == 3

@@ -1,211 +1,324 @@
-"""What a run of ten minutes on an H100 visits, and that it keeps to its time when prices were wrong."""
+"""What a run visits next, and for how long: the planner alone, on a clock that the test moves."""
 
 from __future__ import annotations
 
 import itertools
-import time
+import random
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 import kernels
-from bench.cli.list_cases import of_datasheet, planned
-from bench.device.datasheet import datasheets
+from bench.device.detect import Device
 from bench.model.ceilings import is_ceiling, is_probe
-from bench.runner import pace as paces
-from bench.runner import session as sessions
-from bench.runner.planner import CEILING_SHARE, PROBE_SHARE, Forecast, Planner
-from bench.runner.session import Session
+from bench.runner.forecast import AGAIN, Prices
+from bench.runner.planner import LOOKS, Planner, Step
+from bench.runner.row import visit_row
+from bench.runner.schedule import ONE_VISIT, SEVERAL_VISITS
 from bench.sampling.protocol import protocol
-from bench.sweep.load import SWEEPS, Case, Loaded, load_all
+from bench.store.schema import Measurement
+from bench.sweep.load import SWEEPS, Case, load, load_all
+from tests.bench.several import gpu
+from tests.bench.test_forecast import H100
 
-H100 = of_datasheet(next(sheet for sheet in datasheets() if sheet.slug == "h100_sxm5"))
+SWEEP = """\
+title: Small things
+source: {document: none, range: ours}
+operator: gemm
+implementations: cublas
+cases:
+  - {m: SIZES, n=k: 8, dtype: float32}
+"""
+FACTS: dict[str, Any] = {
+    "torch": "1",
+    "triton": "2",
+    "libraries": "none",
+    "run_id": "r",
+    "commit": "c",
+    "threads": 1,
+}
 
-
-@pytest.fixture(scope="module")
-def loaded() -> list[Loaded]:
-    return load_all(SWEEPS, kernels.problem, H100.sm_count)
-
-
-@pytest.fixture(scope="module")
-def cases(loaded: list[Loaded]) -> list[Case]:
-    every = [case for sweep in loaded for case in sweep.cases]
-    return [case for case in every if not case.missing("cuda", H100.capability)]
-
-
-@pytest.fixture(scope="module")
-def ten_minutes(cases: list[Case]) -> tuple[Planner, Forecast]:
-    planner = Planner(H100, protocol("cuda"), 600.0)
-    planner.limit_ceilings(cases)
-    others = [case for case in cases if not is_ceiling(case.sweep)]
-    ordered = [others[index] for index in planner.ordered(others)]
-    return planner, planner.forecast([*(case for case in cases if is_ceiling(case.sweep)), *ordered])
-
-
-def test_ten_minutes_on_an_h100_visit_1500_cases_of_30_sweeps(
-    ten_minutes: tuple[Planner, Forecast], cases: list[Case]
-) -> None:
-    _, found = ten_minutes
-    assert found.planned.cases + found.ceilings.cases >= 1500
-    assert found.planned.sweeps >= 30 and found.planned.sweeps == found.possible.sweeps
-    assert 0.95 * 600 < found.seconds <= 600
-    assert found.all_s > 3600
-    # each operator, and of each sweep something
-    assert all(of_it.cases > 0 for of_it, _ in found.by_operator.values())
-    assert sum(of_it.cases for of_it, _ in found.by_operator.values()) == found.planned.cases
-    assert all(count > 0 for count, _ in found.by_family.values())
+GPU = gpu(0)
+Answer = Callable[[Step], dict[str, Any]]
 
 
-def test_ceilings_take_their_share_of_ten_minutes_and_roofs_can_settle_in_it(
-    ten_minutes: tuple[Planner, Forecast], cases: list[Case]
-) -> None:
-    planner, found = ten_minutes
-    assert found.ceilings.seconds <= CEILING_SHARE * 600
-    roofs = [case for case in cases if is_ceiling(case.sweep) and not is_probe(case.sweep)]
-    settings = planner.settings
-    least_s = (settings.light_window_s or 0.0) + settings.settle_windows * settings.settle_window_s
-    assert all(settings.settle_share * planner.ceiling_s(case) >= least_s for case in roofs)
-    unlimited = Planner(H100, settings, None)
-    unlimited.limit_ceilings(cases)
-    assert not unlimited.left_out and unlimited.ceiling_s(roofs[0]) == 3.0
+def quiet(step: Step) -> dict[str, Any]:
+    """A visit of a tenth of a second that agrees with every other."""
+    return timed(1e-3)
 
 
-def test_a_short_budget_leaves_probes_out_evenly_and_no_roof(cases: list[Case]) -> None:
-    planner = Planner(H100, protocol("cuda"), 120.0)
-    planner.limit_ceilings(cases)
-    ceilings = [case for case in cases if is_ceiling(case.sweep)]
-    probes = [case for case in ceilings if is_probe(case.sweep)]
-    kept = [case for case in probes if case.key not in planner.left_out]
-    assert {case.sweep for case in kept} == {case.sweep for case in probes}
-    assert sum(planner.ceiling_cost_s(case) for case in kept) <= PROBE_SHARE * 120
-    assert planner.left_out < {case.key for case in probes}
-    assert planner.forecast(ceilings).ceilings.cases == len(ceilings) - len(planner.left_out)
+def timed(median_s: float) -> dict[str, Any]:
+    facts: dict[str, Any] = {"status": "ok", "clock": "graph", "stop": "converged", "settled": True}
+    facts |= {"median_s": median_s, "samples_s": [median_s] * 20, "low_s": median_s, "high_s": median_s}
+    return facts | {"measure_s": 0.1, "launches": 1}
 
 
-def test_a_kind_that_is_compiled_pays_once(cases: list[Case]) -> None:
-    planner = Planner(H100, protocol("cuda"), 600.0)
-    kind = [
-        case for case in cases if case.sweep == "gemm/tile_quantization" and case.implementation == "triton"
-    ]
-    first, second, *_ = planner.jobs((case, None, 0) for case in kind)
-    assert first.first_s > second.first_s > 0
-    planner.visited(kind[0], True, first.beside_s + first.first_s, None)
-    (again,) = planner.jobs([(kind[1], None, 0)])
-    assert again.first_s == pytest.approx(second.first_s)
-    (later,) = Planner(H100, protocol("cuda", 3), None).jobs([(kind[0], None, 1)])
-    assert later.first_s == 0 and later.visits == 2
+@dataclass
+class Simulation:
+    """A run in which only the clock is real to the planner."""
+
+    planner: Planner
+    answer: Answer = quiet
+    beside_s: float = 0.0
+    """Seconds of a visit beside what its row says it measured."""
+    at_s: float = 0.0
+
+    def visit(self) -> tuple[Case, Measurement] | None:
+        """The next visit; None if there is none."""
+        case = self.planner.next(self.at_s)
+        if case is None:
+            return None
+        step = self.planner.step(case, self.at_s)
+        facts = self.answer(step) if step.refusal is None else dict(step.refusal)
+        planner = self.planner
+        row = visit_row(case, planner.device, planner.settings, {**FACTS, **facts, "visit": step.number})
+        taken_s = None
+        if step.refusal is None:
+            taken_s = (row.measure_s or 0.0) + self.beside_s
+            self.at_s += taken_s
+        planner.visited(case, row, taken_s)
+        return case, row
+
+    def run(self) -> list[tuple[Case, Measurement]]:
+        """Every visit until the run is over."""
+        return list(iter(self.visit, None))
 
 
-def test_prices_follow_what_visits_took(cases: list[Case]) -> None:
-    planner = Planner(H100, protocol("cuda"), 600.0)
-    every = [case for case in cases if case.sweep == "gemm/square"]
-    asked = [(case, None, 0) for case in every]
-    before = planner.jobs(asked)
-    for case, job in zip(every[:60], before, strict=False):
-        planner.visited(case, True, 2 * (job.beside_s + job.first_s), 3 * (job.expected_s or 0.0))
-    after = planner.jobs(asked)
-    for job, dearer in list(zip(before, after, strict=True))[60:]:
-        assert dearer.beside_s == pytest.approx(2 * job.beside_s, rel=0.3)
-        assert dearer.expected_s == pytest.approx(3 * (job.expected_s or 0.0), rel=0.3)
-
-
-def test_the_plan_is_printed_with_every_assumption(loaded: list[Loaded]) -> None:
-    text = "\n".join(planned(H100, [sweep for sweep in loaded if "softmax" in sweep.name], 60.0, 1))
-    assert "of 2 of 2 sweeps" in text and "(--bench-budget inf)" in text
-    assert "tuning" not in text.partition("assumed")[0] and "power_settle_s" in text
-
-
-# ---- a whole run, on a clock that the worker moves
-
-
-class Clock:
-    """Stands in for the module `time`."""
-
-    def __init__(self) -> None:
-        self.at_s = 0.0
-
-    def perf_counter(self) -> float:
-        return self.at_s
-
-
-class Worker:
-    """Answers at once; the clock says that it took `dearer` times what the planner expects."""
-
-    starting_s, hello = 0.0, {"torch": "1", "triton": "2", "libraries": "none"}
-
-    def __init__(self, clock: Clock, planner: Planner, cases: list[Case], dearer: float) -> None:
-        self.clock, self.planner, self.dearer = clock, planner, dearer
-        self.cases = {(case.implementation, case.problem, case.cache): case for case in cases}
-
-    def threads(self, asked: str) -> None:
-        return None
-
-    def answer(self, request: dict[str, Any], sampling_s: float) -> dict[str, Any]:
-        problem = kernels.problem(request["operator"])(**request["parameters"])
-        case = self.cases[request["implementation"], problem, request["cache"]]
-        *_, work, priced = self.planner.known(case)
-        launch_s = work.launch_s or 0.0
-        measure_s = min(sampling_s, self.dearer * (priced.sampling_s or 0.0))
-        beside_s = self.dearer * (priced.beside_s + request["first"] * (priced.kind_s + priced.first_s))
-        self.clock.at_s += beside_s + measure_s + 4 * launch_s
-        return {
-            "status": "ok",
-            "median_s": launch_s,
-            "low_s": launch_s,
-            "high_s": launch_s,
-            "samples_s": [launch_s] * 12,
-            "stop": "converged",
-            "settled": True,
-            "launches": 1,
-            "measure_s": measure_s,
-            "clock": "graph",
-            "fill": "none",
-        }
-
-    def close(self) -> None:
-        pass
+def loaded(folder: Path, name: str, sizes: list[int]) -> list[Case]:
+    path = folder / f"{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(SWEEP.replace("SIZES", str(sizes)))
+    return load(path, kernels.problem, 2, folder).cases
 
 
 @pytest.fixture
-def some(cases: list[Case]) -> list[Case]:
-    """A twentieth of the cases, of every sweep, and the roofs: an ordinary run in little."""
-    by_sweep = itertools.groupby(cases, key=lambda case: case.sweep)
-    kept = [list(of)[:: 1 if is_ceiling(sweep) else 20] for sweep, of in by_sweep if not is_probe(sweep)]
-    return [case for of in kept for case in of]
+def ceilings(tmp_path: Path) -> list[Case]:
+    return loaded(tmp_path, "ceilings/gemm", [64, 96])
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
-    made = Clock()
-    monkeypatch.setattr(sessions, "time", made)
-    monkeypatch.setattr(sessions, "device_lock", lambda *_: nullcontext(""))
-    monkeypatch.setattr(paces.Pace.__init__, "__defaults__", (made.perf_counter,))
-    assert time.perf_counter() != made.at_s
+def cases(tmp_path: Path) -> list[Case]:
+    return loaded(tmp_path, "small", list(range(1, 41)))
+
+
+def planner(
+    cases: list[Case],
+    visits: int = 1,
+    budget_s: float | None = None,
+    seed: int = 1,
+    device: Device | None = None,
+) -> Planner:
+    made = Planner(device or gpu(0), protocol("cuda", visits), budget_s, seed)
+    made.plan(cases)
     return made
 
 
-@pytest.mark.parametrize("dearer", [1.0, 2.0])
-def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(
-    dearer: float, some: list[Case], clock: Clock, tmp_path: Path
+def others(made: list[tuple[Case, Measurement]]) -> list[str]:
+    return [case.key for case, _ in made if not is_ceiling(case.sweep)]
+
+
+# ---- order
+
+
+@pytest.mark.parametrize("visits", [1, 3])
+@pytest.mark.parametrize("count", [0, 1, 31])
+def test_each_case_is_visited_as_often_as_asked_and_ceilings_frame_the_run(
+    visits: int, count: int, ceilings: list[Case], cases: list[Case]
 ) -> None:
-    budget_s = 100.0
-    run = Session(H100, tmp_path, budget_s)
-    others = [case for case in some if not is_ceiling(case.sweep)]
-    ordered = [others[index] for index in run.planner.ordered(others)]
-    run.open()
-    run.plan([*(case for case in some if is_ceiling(case.sweep)), *ordered])
-    run._worker = cast(Any, Worker(clock, run.planner, some, dearer))
-    made = [case for case, row in run.walk() if row.status == "ok" and not is_ceiling(case.sweep)]
-    run.interrupted()
-    assert 0.9 * budget_s < clock.at_s <= 1.03 * budget_s
-    assert len(made) < len(others)
-    assert {case.sweep for case in made} == {case.sweep for case in others}, "something of every sweep"
-    jobs = Planner(H100, run.protocol, budget_s).jobs((case, None, 0) for case in others)
+    order = [case for case, _ in Simulation(planner([*ceilings, *cases[:count]], visits)).run()]
+    made = Counter(case.key for case in order)
+    assert all(made[case.key] == visits for case in cases[:count])
+    assert order[:2] == ceilings == order[-2:] and made[ceilings[1].key] == 2
+    looks = made[ceilings[0].key] - 2
+    assert looks == len(LOOKS) if count == 31 else looks <= len(LOOKS)
+
+
+def test_first_visits_are_in_the_order_given_and_a_round_ends_before_the_next(
+    cases: list[Case], seed: int
+) -> None:
+    keys = [case.key for case in cases]
+
+    def order(seed: int) -> list[str]:
+        return others(Simulation(planner(cases, 3, seed=seed)).run())
+
+    rounds = [order(seed)[i : i + 40] for i in range(0, 120, 40)]
+    assert rounds[0] == keys
+    assert all(sorted(each) == sorted(keys) for each in rounds)
+    assert len({tuple(each) for each in rounds}) == 3  # 2 alike of 40! orders: never
+    assert order(seed) == list(itertools.chain(*rounds)) != order(seed + 1)
+
+
+@pytest.mark.parametrize("budget_s", [None, 20.0])
+def test_sentinels_are_visited_after_each_quarter_of_the_time(
+    budget_s: float | None, ceilings: list[Case], cases: list[Case]
+) -> None:
+    """Of the time there is: with a budget for a part of the cases, looks belong between these."""
+    simulation = Simulation(planner([*ceilings, *cases], 1, budget_s), beside_s=0.5)
+    at_s = []
+    while (visited := simulation.visit()) is not None:
+        if visited[0] == ceilings[0]:
+            at_s.append(simulation.at_s)
+    shares = [each / simulation.at_s for each in at_s[1:-1]]
+    # A fifth of 40 visits is REPLAN: for so long what is left is an old guess.
+    assert len(shares) == 3
+    assert all(abs(share - look) < 0.2 for share, look in zip(shares, LOOKS, strict=True)), shares
+
+
+def test_cases_that_disagree_get_further_visits_and_no_others(cases: list[Case]) -> None:
+    """Of a GPU's visits 10 % apart no median is known."""
+    chosen = cases[:6]
+
+    def answer(step: Step) -> dict[str, Any]:
+        return timed(1e-3 * (1 + 0.1 * (step.number % 2) * (step.case == chosen[3])))
+
+    order = others(Simulation(planner(chosen, 2), answer).run())
+    made = Counter(order)
+    most = protocol("cuda", 2).most_visits
+    assert made.pop(chosen[3].key) == most and set(made.values()) == {2}
+    assert order[12:] == [chosen[3].key] * (most - 2)
+
+
+def test_a_case_that_failed_has_no_further_visit_and_one_that_crashed_has_one(cases: list[Case]) -> None:
+    wrong, crashed, crashes = cases[:3]
+
+    def answer(step: Step) -> dict[str, Any]:
+        if step.case == wrong:
+            return {"status": "wrong", "reason": "made so"}
+        if step.case == crashes or (step.case == crashed and step.number == 0):
+            return {"status": "crashed", "reason": "SIGSEGV"}
+        return quiet(step)
+
+    made = Counter(others(Simulation(planner(cases[:5], 3), answer).run()))
+    assert [made[case.key] for case in cases[:5]] == [1, 4, 2, 3, 3]
+    assert not [key for key, count in made.items() if count > 4]
+
+
+def test_a_resumed_run_makes_only_the_visits_that_are_missing(
+    ceilings: list[Case], cases: list[Case]
+) -> None:
+    chosen = [*ceilings, *cases[:3]]
+    whole = Simulation(planner(chosen, 2))
+    before = [whole.visit() for _ in range(4)]  # both ceilings, the first visits of two cases
+    resumed = planner(chosen, 2)
+    resumed.resume(row for visited in before if visited for row in visited[1:])
+    order = [case for case, _ in Simulation(resumed).run()]
+    keys = [case.key for case in order if not is_ceiling(case.sweep)]
+    assert keys[0] == cases[2].key, "first visits come before second ones"
+    assert Counter(keys) == {cases[0].key: 1, cases[1].key: 1, cases[2].key: 2}
+    assert order[-2:] == ceilings and ceilings[1] not in order[:-1]
+
+
+# ---- time
+
+
+def test_without_a_budget_everything_has_room_and_the_rest_is_foretold(cases: list[Case]) -> None:
+    plan = planner(cases, 3)
+    assert plan.left_s(0.0) is None and plan.visits_left() == 120
+    simulation = Simulation(plan)
+    left = [plan.visits_left() for _ in iter(simulation.visit, None)]
+    assert left == list(range(119, -1, -1)) and plan.left_s(simulation.at_s) == pytest.approx(0.0, abs=0.1)
+
+
+def test_a_case_has_room_for_all_of_its_visits_or_for_none(cases: list[Case]) -> None:
+    for visits in (1, 3):
+        made = Counter(
+            others(
+                [
+                    v
+                    for v in Simulation(planner(cases, visits, 15.0), beside_s=0.5).run()
+                    if v[1].status == "ok"
+                ]
+            )
+        )
+        assert 0 < len(made) < 40 and set(made.values()) == {visits}
+
+
+def test_the_time_of_the_roofs_is_kept_for_measuring_them_again(
+    ceilings: list[Case], cases: list[Case]
+) -> None:
+    budget_s, beside_s = 60.0, 5.0
+    skipped = []
+    for beside_of_roofs_s in (beside_s, 0.5):
+        simulation = Simulation(planner([*ceilings, *cases], 1, budget_s), beside_s=beside_of_roofs_s)
+        simulation.visit(), simulation.visit()
+        simulation.beside_s, simulation.at_s = 1.2, 2 * beside_s
+        visited = simulation.run()
+        skipped.append(sum(row.status == "skipped" for _, row in visited))
+    more, fewer = skipped
+    kept_s = AGAIN * 2 * (beside_s - 0.5)
+    assert more > fewer and (more - fewer) * 1.3 == pytest.approx(kept_s, abs=2 * 1.3)
+
+
+def test_how_long_a_visit_may_sample_follows_from_the_budget(cases: list[Case]) -> None:
+    device = replace(gpu(0), kind="cpu", index=None, capability=None)
+    onednn = [replace(case, implementation="onednn") for case in cases]
+
+    def sampling_s(visits: int, budget_s: float | None) -> float:
+        plan = Planner(device, protocol("cpu", visits), budget_s)
+        plan.plan(onednn)
+        return plan.step(onednn[0], 0.0).sampling_s
+
+    once, often = ONE_VISIT["cpu"], SEVERAL_VISITS["cpu"]
+    assert sampling_s(1, None) == once.most_s > sampling_s(3, None) == often.most_s
+    assert once.least_s <= sampling_s(1, 5.0) < sampling_s(1, 40.0) < once.most_s
+
+
+@pytest.mark.parametrize("dearer", [1.0, 2.0])
+def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(dearer: float) -> None:
+    """A twentieth of the cases of every sweep on an H100, which take `dearer` times what is expected."""
+    every = [case for sweep in load_all(SWEEPS, kernels.problem, H100.sm_count) for case in sweep.cases]
+    every = [case for case in every if not case.missing("cuda", H100.capability)]
+    by_sweep = itertools.groupby(every, key=lambda case: case.sweep)
+    kept = [list(of)[:: 1 if is_ceiling(sweep) else 20] for sweep, of in by_sweep if not is_probe(sweep)]
+    some = [case for of in kept for case in of]
+    budget_s, settings = 100.0, protocol("cuda")
+    prices = Prices(H100, settings, budget_s)
+    between = [case for case in some if not is_ceiling(case.sweep)]
+    ordered = [between[index] for index in prices.ordered(between)]
+    plan = Planner(H100, settings, budget_s)
+    plan.plan([*(case for case in some if is_ceiling(case.sweep)), *ordered])
+    simulation = Simulation(plan)
+
+    def answer(step: Step) -> dict[str, Any]:
+        *_, work, priced = prices.known(step.case)
+        launch_s = work.launch_s or 0.0
+        making_s = step.is_first * (priced.kind_s + priced.first_s)
+        simulation.beside_s = dearer * (priced.beside_s + making_s) + 4 * launch_s
+        return timed(launch_s) | {"measure_s": min(step.sampling_s, dearer * (priced.sampling_s or 0.0))}
+
+    simulation.answer = answer
+    made = [case for case, row in simulation.run() if row.status == "ok" and not is_ceiling(case.sweep)]
+    assert 0.9 * budget_s < simulation.at_s <= 1.03 * budget_s
+    assert len(made) < len(between)
+    assert {case.sweep for case in made} == {case.sweep for case in between}, "something of every sweep"
+    jobs = Prices(H100, settings, budget_s).jobs((case, None, 0) for case in between)
     cheap = {job.key for job in jobs if job.cost_s(0.0) < 0.4}
-    visited, possible = (Counter(c.sweep for c in every if c.key in cheap) for every in (made, others))
+    visited, possible = (Counter(c.sweep for c in of if c.key in cheap) for of in (made, between))
     cut_short = [visited[sweep] for sweep in possible if visited[sweep] < possible[sweep]]
     assert len(cut_short) > 10 and max(cut_short) - min(cut_short) <= 3, "as many of each as of another"
+
+
+# ---- what is not worth asking
+
+
+def test_what_the_device_cannot_run_is_refused_and_costs_nothing(cases: list[Case]) -> None:
+    small = replace(gpu(0), memory_byte=100)
+    plan = planner(cases[:2], device=small)
+    assert plan.step(cases[0], 0.0).refusal == {
+        "status": "skipped",
+        "reason": f"needs 0 GB; {small} has 0 GB",
+    }
+    none = replace(gpu(0), kind="cpu")
+    assert plan.visits_left() == 2 and planner(cases, device=none).visits_left() == 0
+
+
+def test_any_order_of_cases_costs_at_most_three_failures_of_a_kind(cases: list[Case], seed: int) -> None:
+    random.Random(seed).shuffle(cases)
+    simulation = Simulation(planner(cases, 3), lambda step: {"status": "error", "reason": "no tile fits"})
+    statuses = Counter(row.status for _, row in simulation.run())
+    assert statuses == {"error": 3, "skipped": 37}
+    assert len(simulation.planner.given_up) == 1

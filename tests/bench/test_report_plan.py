@@ -9,11 +9,11 @@ import pytest
 
 from bench.cli.plan import forecast_lines, refined_line
 from bench.format import duration_text
-from bench.runner.planner import BUDGET_S, Forecast, Tally, budget_s
+from bench.runner.forecast import BUDGET_S, Forecast, Tally, budget_s
 from bench.runner.walking import in_turn
 from tests.bench import several
 from tests.bench.several import opened, small
-from tests.bench.test_planner import H100
+from tests.bench.test_forecast import H100
 
 CEILINGS = Tally(82, 7, 84.0)
 SOME = Forecast(Tally(1445, 62, 504.0), Tally(14201, 62, 25000.0), CEILINGS, {}, {}, frozenset(), 12.0)
@@ -72,7 +72,7 @@ def test_a_session_prepares_what_it_plans_and_no_more(
     cases = small(tmp_path, list(range(1, 401)))
     monkeypatch.setattr(several, "gpu", lambda index: H100)
     (session,) = opened(tmp_path, cases, count=1, budget_s=60.0)
-    planned = session.forecast().keys
+    planned = session.planner.forecast(0.0).keys
     asked: list[str] = []
     monkeypatch.setattr(session, "check", lambda *what: asked.append(str(what)) or {"status": "ok"})
     session.prepare()

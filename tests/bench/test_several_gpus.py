@@ -6,24 +6,20 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-import kernels
+from bench.cli.run_lines import opening_lines, show
 from bench.environment import dependencies
 from bench.errors import UserError
-from bench.runner import run as running
-from bench.runner.run import Run
 from bench.runner.session import Session
-from bench.runner.supervisor import Attended, Stopped
+from bench.runner.supervisor import Stopped, WorkerSupervisor
 from bench.runner.walking import at_once, in_turn, prepare_all
-from bench.store import schema
-from bench.store.journal import recover
+from bench.store import parquet, schema
+from bench.store.journal import Journal, recover
 from tests.bench import several
 from tests.bench.rows import read_frame
-from tests.bench.several import gpu, opened, small
+from tests.bench.several import begun, gpu, opened, small
 
 
 @pytest.fixture
@@ -47,7 +43,7 @@ def kept(session: Session) -> list[schema.Measurement]:
     journal = session.interrupted()
     assert journal is not None
     found = recover(journal)
-    assert not found.damage and found.rows == session.made
+    assert not found.damage and found.rows == session.planner.rows
     return found.rows
 
 
@@ -80,20 +76,22 @@ def test_one_after_the_other_is_that_and_says_one(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "enough", "full disk"])
-def test_however_it_ends_early_all_end_and_what_was_visited_is_safe(folder: Path, how: str) -> None:
+def test_however_it_ends_early_all_end_and_what_was_visited_is_safe(
+    folder: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """GPU 0 hangs in its second visit, which is over only with its worker."""
     waiting = hang(folder, 0, 2)
     sessions = opened(folder, small(folder, [1, 2, 3]))
-    keep = sessions[1]._keep
+    append = Journal.append
 
-    def full(*rows: schema.Measurement, sync: bool = True) -> None:
-        if '"m":2' in rows[0].parameters:
+    def full(journal: Journal, *rows: schema.Measurement, sync: bool = True) -> None:
+        if rows and rows[0].device_id == "id1" and '"m":2' in rows[0].parameters:
             waiting.read_bytes()
             if how == "full disk":
                 raise UserError("results: No space left on device")
-        keep(*rows, sync=sync)
+        append(journal, *rows, sync=sync)
 
-    sessions[1]._keep = full  # type: ignore[method-assign]
+    monkeypatch.setattr(Journal, "append", full)
     raised: type[BaseException] | None = None
     try:
         with at_once(sessions) as visits:
@@ -105,9 +103,9 @@ def test_however_it_ends_early_all_end_and_what_was_visited_is_safe(folder: Path
     except BaseException as error:
         raised = type(error)
     assert raised == {"Ctrl-C": KeyboardInterrupt, "enough": None, "full disk": UserError}[how]
-    assert all(session._worker._worker is None for session in sessions)
+    assert all(session.worker.pid is None for session in sessions)
     assert [row.status for row in kept(sessions[0])] == ["ok"], "the visit that was given up left no row"
-    assert len(kept(sessions[1])) == (1 if how == "full disk" else len(sessions[1].made))
+    assert len(kept(sessions[1])) == (1 if how == "full disk" else len(sessions[1].planner.rows))
 
 
 def test_preparing_ends_for_all_when_it_fails_for_one(folder: Path) -> None:
@@ -126,7 +124,7 @@ def test_preparing_ends_for_all_when_it_fails_for_one(folder: Path) -> None:
 
 
 def test_what_is_stopped_asks_nothing_more(folder: Path) -> None:
-    attended = Attended(gpu(0), 1)
+    attended = WorkerSupervisor(gpu(0), 1)
     check = {"do": "check", "parameters": {}}
     assert attended.answer(check) == {"status": "ok"}
     attended.close()
@@ -142,35 +140,12 @@ def test_what_is_stopped_asks_nothing_more(folder: Path) -> None:
 # ---- the command
 
 
-def options(folder: Path, **given: Any) -> Any:
-    values: dict[str, Any] = {
-        "bench_run": True,
-        "bench_device": "all",
-        "bench_sweep": [],
-        "collectonly": False,
-    }
-    values |= {"bench_budget": None, "bench_visits": "1", "bench_regime": "sustained", "bench_resume": False}
-    values |= {"bench_shard": None, "bench_concurrent": False, "bench_results": str(folder / "results")}
-    return SimpleNamespace(**(values | given))
-
-
-def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, count: int, sizes: list[int], **given: Any) -> Run:
-    """A run over as many GPUs, its cases planned. There is no GPU to have ceilings."""
-    monkeypatch.setattr(running, "chosen", lambda wanted: [gpu(index) for index in range(count)])
-    cases = small(folder, sizes)
-    monkeypatch.setattr(Run, "_load", lambda *_: cases)
-    run = Run(options(folder, **given), kernels.problem, kernels.names)
-    identifiers = list(run.cases)
-    run.plan(identifiers[index] for index in run.order(identifiers))
-    return run
-
-
 def test_a_run_says_what_a_missing_package_costs_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(several, "SWEEP", several.SWEEP.replace("cublas", "[cublas, cublaslt]"))
     find = dependencies.find_spec
     monkeypatch.setattr(dependencies, "find_spec", lambda name: None if name == "nvmath" else find(name))
-    run = begun(folder, monkeypatch, 1, [1, 2])
-    (line,) = [line for line in run.opening() if "cublaslt" in line]
+    run = begun(folder, monkeypatch, small(folder, [1, 2]), count=1)
+    (line,) = [line for line in opening_lines(run) if "cublaslt" in line]
     assert line.startswith("2 cases of cublaslt will be unsupported without nvmath-python>=1.0: ")
     run.release()
 
@@ -178,19 +153,19 @@ def test_a_run_says_what_a_missing_package_costs_it(folder: Path, monkeypatch: p
 def test_a_concurrent_run_says_so_and_which_device_each_line_is_of(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = begun(folder, monkeypatch, 2, [1, 2], bench_concurrent=True)
+    run = begun(folder, monkeypatch, small(folder, [1, 2]), count=2, concurrent=True)
     os.mkfifo(folder / "meet-2")  # neither gets past it alone
-    opening = "\n".join(run.opening())
+    opening = "\n".join(opening_lines(run))
     assert "timed at the same time on 2 GPUs" in opening and "never compared" in opening
     said: list[str] = []
-    run.measure(said.append, None)
+    show(run, said.append)
     assert said[0] == "compiling and checking on 2 devices at once"
     assert sorted(line.split(" ", 1)[0] for line in said[1:]) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
     assert [line.split("]")[0].split("[")[1] for line in said[1:]] == [f"{n}/4" for n in range(1, 5)]
     run.collect()
     rows = [run.row(identifier) for identifier in run.cases]
     assert all(row is not None and row.concurrent_gpus == 2 for row in rows)
-    run.finish(interrupted=False)
+    run.finish()
     assert len(list((folder / "results").rglob("*.parquet"))) == 2
 
 
@@ -200,12 +175,12 @@ def test_enough_failures_end_it_on_every_device(
 ) -> None:
     (folder / "fail-2").touch()
     sizes = list(range(1, 101))
-    run = begun(folder, monkeypatch, 2, sizes, bench_concurrent=concurrent)
+    run = begun(folder, monkeypatch, small(folder, sizes), count=2, concurrent=concurrent)
     said: list[str] = []
-    run.measure(said.append, 1)
+    show(run, said.append, 1)
     assert run.stopped == "stopped after 1 failures" and "wrong: made so" in said[-1]
-    run.finish(interrupted=False)
-    frame = read_frame([folder / "results"])
+    run.finish()
+    frame = parquet.read([folder / "results"])
     assert "wrong" in set(frame["status"]) and len(frame) < 2 * len(sizes)
 
 
@@ -213,7 +188,7 @@ def test_one_device_cannot_be_timed_at_the_same_time_as_others(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UserError, match=r"--bench-concurrent .* cuda:0 \(Made up\) would be the only device"):
-        begun(folder, monkeypatch, 1, [1], bench_concurrent=True)
+        begun(folder, monkeypatch, small(folder, [1]), count=1, concurrent=True)
     assert not (folder / "results").exists()
 
 
@@ -227,5 +202,5 @@ def test_a_run_is_not_gone_on_with_beside_other_gpus(folder: Path) -> None:
         opened(folder, small(folder, [1, 2]), count=2, resume=True)
     assert journal is not None and journal.exists() and len(recover(journal).rows) == 1
     (again,) = opened(folder, small(folder, [1, 2]), count=1, resume=True)
-    assert [row.configuration for _, row in again.walk()] == ["GPU-0"] and len(again.made) == 2
+    assert [row.configuration for _, row in again.walk()] == ["GPU-0"] and len(again.planner.rows) == 2
     again.close()

@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ import kernels
 from bench.errors import UserError
 from bench.model.ceilings import is_ceiling
 from bench.runner.resume import Kind, begin, go_on
-from bench.runner.run import Run
+from bench.runner.run import Options, Run
 from bench.runner.shard import Shard
 from bench.store import parquet
 from bench.store.journal import Journal, recover
@@ -45,9 +44,8 @@ def seed() -> int:
     ["", "1", "1/", "/2", "0/2", "3/2", "-1/2", "1/0", "0/0", "1/-2", "a/b", "1/2/3", "1.0/2", " 1/2", "²/3"],
 )
 def test_what_says_no_part_is_refused_in_one_sentence(text: str) -> None:
-    options = SimpleNamespace(bench_run=True, bench_shard=text)
     with pytest.raises(UserError) as refused:
-        Run(options, kernels.problem, kernels.names)
+        Run(Options(shard=text), kernels.problem)
     says = f"--bench-shard {text}: give I/N, part I of N, as in 1/4 (I from 1 to N)"
     assert str(refused.value) == says
 
@@ -85,15 +83,11 @@ PARTS = [6, 3, 4, 7, 7, 7, 1, 7, 4, 1, 4, 5]
 
 def chosen(folder: Path, shard: str | None) -> tuple[Run, list[str], list[str]]:
     """The run over all our sweeps, those of its cases that run, and those that get a row without running."""
-    options: Any = SimpleNamespace(
-        **{"bench_run": True, "bench_device": "cpu", "bench_sweep": [], "bench_budget": None},
-        **{"bench_visits": "1", "bench_regime": "sustained", "bench_resume": False, "collectonly": True},
-        **{"bench_results": str(folder), "bench_shard": shard, "bench_concurrent": False},
-    )
-    run = Run(options, kernels.problem, kernels.names)
+    options = Options(device="cpu", results=folder, shard=shard)
+    run = Run(options, kernels.problem, opens=False)
     names = list(run.cases)
     order = run.order(names)
-    return run, [names[index] for index in order], [one.case.key for one in run._elsewhere]
+    return run, [names[index] for index in order], [one.case.key for one in run.elsewhere]
 
 
 def test_over_our_sweeps_the_parts_are_the_whole_and_share_ceilings_alone(tmp_path: Path) -> None:
@@ -107,7 +101,8 @@ def test_over_our_sweeps_the_parts_are_the_whole_and_share_ceilings_alone(tmp_pa
     for part in range(1, parts + 1):
         run, ours, theirs = chosen(tmp_path, f"{part}/{parts}")
         assert len(set(ours)) == len(ours)
-        assert run._others == len(keys) - len(ours) - len(theirs) > 0
+        assert theirs, "of what cannot run here there will be rows"
+        assert run.other_shards == len(keys) - len(ours) - len(theirs) > 0
         seen.update(ours)
         unable.update(set(theirs))
     roofs = {keys[name] for name in ceilings}

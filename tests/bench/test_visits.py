@@ -213,6 +213,8 @@ def test_a_crash_may_be_another_case_s_doing_so_the_first_is_followed_by_a_visit
     crash = visit(0, status="crashed", samples_s=None, median_s=None)
     assert wants_another([crash], CPU1) and wants_another([visit(0), crash], CPU3)
     assert not wants_another([crash, crash], CPU1) and not wants_another([crash, visit(1)], CPU1)
+    assert wants_another([crash, visit(1), visit(2)], CPU3), "it is no part of what is published"
+    assert not wants_another([crash, *(visit(i) for i in range(1, 4))], CPU3)
 
 
 def test_a_gpu_s_visits_are_joined_by_a_gpu_s_protocol() -> None:

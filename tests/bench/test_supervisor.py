@@ -10,7 +10,7 @@ import pytest
 
 from bench.runner import supervisor
 from bench.runner.session import Session
-from bench.runner.supervisor import Attended
+from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 from bench.worker.__main__ import respond
 from tests.bench.several import gpu
@@ -64,7 +64,7 @@ def measure(implementation: str, size: int = 4096) -> dict[str, Any]:
 
 
 def test_an_error_that_leaves_the_device_well_keeps_the_worker(workers: list[SimulatedWorker]) -> None:
-    device = Attended(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0), 1)
     for _ in range(4):
         answer = device.answer(measure("raising"))
         assert (answer["status"], answer["reason"]) == ("error", "RuntimeError: no tile fits")
@@ -74,7 +74,7 @@ def test_an_error_that_leaves_the_device_well_keeps_the_worker(workers: list[Sim
 
 
 def test_after_an_illegal_address_the_next_case_has_a_new_worker(workers: list[SimulatedWorker]) -> None:
-    device = Attended(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0), 1)
     answer = device.answer(measure("faulting"))
     assert answer["status"] == "error" and "illegal memory access" in answer["reason"]
     assert "renew" not in answer, "no column of a row"
@@ -87,7 +87,7 @@ def test_after_an_illegal_address_the_next_case_has_a_new_worker(workers: list[S
 def test_what_cannot_be_captured_is_asked_again_of_a_new_worker_by_the_stream(
     workers: list[SimulatedWorker],
 ) -> None:
-    device = Attended(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0), 1)
     answer = device.answer(measure("uncapturable"))
     assert (answer["status"], answer["clock"]) == ("ok", "stream")
     assert not {"renew", "uncaptured"} & set(answer)
@@ -108,7 +108,7 @@ def test_an_implementation_of_which_something_was_captured_is_not_moved_to_the_s
     workers: list[SimulatedWorker],
 ) -> None:
     """One data type or size that cannot be captured must not change the clock of all others."""
-    device = Attended(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0), 1)
     device._captured.add(("doubling", "uncapturable"))
     for number, size in enumerate((512, 1024, 2048, 4096, 8192), 1):
         assert device.answer(measure("uncapturable", size))["clock"] == "stream"
@@ -123,12 +123,12 @@ def test_an_implementation_of_which_something_was_captured_is_not_moved_to_the_s
 def test_one_hang_does_not_take_a_gpus_whole_budget(
     tmp_path: Path, budget_s: float | None, grace_s: float
 ) -> None:
-    assert Session(gpu(0), tmp_path, budget_s)._worker.grace_s == grace_s
-    assert Session(gpu(0), tmp_path, budget_s, grace_s=7.0)._worker.grace_s == 7.0
+    assert Session(gpu(0), tmp_path, budget_s).worker.grace_s == grace_s
+    assert Session(gpu(0), tmp_path, budget_s, grace_s=7.0).worker.grace_s == 7.0
 
 
 def test_a_worker_that_dies_by_the_stream_is_a_row(workers: list[SimulatedWorker]) -> None:
-    device = Attended(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0), 1)
     real = SimulatedWorker.ask
 
     def ask(self: SimulatedWorker, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def test_out_of_memory_in_a_capture_is_a_row_and_spoils_the_process_only_if_it_b
     workers: list[SimulatedWorker], monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     monkeypatch.setattr(SimulatedWorker, "cuda_settings", {"broken_by_shortage": broken})
-    device = Attended(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0), 1)
     answer = device.answer(measure("exhausting"))
     assert answer["status"] == "out_of_memory" and "Tried to allocate 2.00 GiB" in answer["reason"]
     assert device.answer(measure("good"))["status"] == "ok"
@@ -160,7 +160,7 @@ def test_a_capture_that_fails_after_the_timing_costs_the_worker_and_not_the_row(
     workers: list[SimulatedWorker],
 ) -> None:
     """GraphClock.kernels captures once more to read the kernels' names."""
-    device = Attended(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0), 1)
     device.answer(measure("good"))
     (worker,) = workers
     worker.cuda.keeps_graphs = True
@@ -180,7 +180,7 @@ def test_a_capture_that_fails_after_the_timing_costs_the_worker_and_not_the_row(
 def test_a_broken_capture_of_anybody_is_noticed(workers: list[SimulatedWorker]) -> None:
     """Not only our clock captures: the tuner does, by Triton. Stream and generator tell of it."""
     for spoil in ({"stream": "capture"}, {"generator_capturing": True}):
-        device = Attended(gpu(0), 1)
+        device = WorkerSupervisor(gpu(0), 1)
         assert device.answer(measure("good"))["status"] == "ok"
         for name, value in spoil.items():
             setattr(workers[-1].cuda, name, value)
@@ -194,7 +194,7 @@ def test_whatever_is_asked_in_whatever_order_good_work_is_timed_by_the_graph(
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)
     draw = random.Random(seed)
-    device = Attended(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0), 1)
     names = ["good", "raising", "faulting", "uncapturable", "exhausting", "declining", "dying", "wrong"]
     expected = {"good": "ok", "raising": "error", "faulting": "error", "uncapturable": "ok"}
     expected |= {

@@ -1,0 +1,145 @@
+"""What a person reads of a run, before, during and after it; and a whole run that says it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from bench.cli import run_summary
+from bench.cli.plan import forecast_lines, refined_line
+from bench.device.detect import Device
+from bench.environment.dependencies import lacking_extras
+from bench.errors import UserError
+from bench.format import duration_text
+from bench.model.ceilings import is_ceiling
+from bench.runner.run import Options, Run, RunResult, short_name
+from bench.runner.session import Session, measured_s
+from bench.spec import Problem
+
+Find = Callable[[str], type[Problem]]
+"""Operator -> its problem class: `kernels.problem`."""
+
+
+def measure(options: Options, find: Find, say: Callable[[str], None]) -> list[RunResult]:
+    """Measure every case that is asked for, say what happens, and give what became of it on each device.
+
+    UserError if it cannot begin. After Ctrl-C, or if results can no longer be written, the results say so and
+    where the rows are; a mistake of ours is raised when the rows are safe.
+    """
+    run = Run(options, find)
+    try:
+        names = list(run.cases)
+        run.plan(names[index] for index in run.order(names))
+        for line in opening_lines(run):
+            say(line)
+        show(run, say)
+        results = run.finish()
+    except KeyboardInterrupt:
+        results = run.finish(interrupted=True, reason="was interrupted")
+    except UserError as error:
+        results = run.finish(interrupted=True, reason=str(error))
+    except BaseException:
+        run.finish(interrupted=True)
+        raise
+    for line in closing_lines(run):
+        say(line)
+    return results
+
+
+def opening_lines(run: Run) -> list[str]:
+    """What is said before the first case. UserError if a worker does not start."""
+    lines = []
+    for session in run.sessions:
+        device, libraries = session.device, run.libraries(session)
+        units = f"{device.sm_count} {'SMs' if device.kind == 'cuda' else 'cores'}"
+        lines.append(f"roofbench: {device.name}, {units}; {libraries}")
+        limit = "no limit" if session.budget_s is None else duration_text(session.budget_s)
+        times = {1: "once", 2: "twice"}.get(session.visits, f"{session.visits} times")
+        regime = "" if session.regime == "sustained" else f" in {session.regime}"
+        lines.append(f"budget: {limit}; each case visited {times}{regime}; results: {session.folder}")
+        forecast = session.planner.forecast(session.elapsed_s)
+        lines += forecast_lines(forecast, session.budget_s, _rests_on(device))
+        lines += [session.unlocked] if session.unlocked else []
+        if device.kind == "cuda":
+            asked = [asked for asked in run.asked if asked.session is session]
+            lines += lacking_extras(each.case.implementation for each in asked)
+        for left in session.left:
+            lines.append(run_summary.left_text(left.path, left.rows, left.resumed))
+            lines += left.damage
+    if run.concurrent:
+        lines.append(
+            f"timed at the same time on {len(run.sessions)} GPUs: how they do under each other's load; "
+            "such rows are never compared with those of runs made alone"
+        )
+    if run.shard is not None:
+        lines.append(f"shard {run.shard}: {run.other_shards} cases are other shards'; ceilings are in each")
+    if run.unusable:
+        lines.append(f"no GPU is measured: {run.unusable}")
+    return lines
+
+
+def _rests_on(device: Device) -> str:
+    """What is known of how long a launch takes before the ceilings are measured; empty if nothing."""
+    if device.datasheet is None:
+        return ""
+    return (
+        f"the datasheet of {device.datasheet.name} and on assumptions (`python -m bench list --bench-budget` "
+        "lists them); the ceilings and then every visit correct it"
+    )
+
+
+def show(run: Run, say: Callable[[str], None], most_failures: int | None = None) -> None:
+    """Measure, and say of each visit what came of it. UserError if results can no longer be written."""
+    several = len(run.sessions) > 1
+    if several:
+        say(f"compiling and checking on {len(run.sessions)} devices at once")
+    number = 0
+    with run.visits(most_failures) as visits:
+        to_come = {session.run_id: session.planner.visits_left() for session in run.sessions}
+        for visited in visits:
+            session, row = visited.session, visited.row
+            head = f"{short_name(session.device)} " if several else ""
+            to_come[session.run_id] = visited.visits_left
+            if visited.forecast is not None:
+                say(head + refined_line(visited.forecast))
+            if row.status not in ("unsupported", "skipped"):
+                number += 1
+                total = number + sum(to_come.values())
+                say(head + run_summary.progress_line(number, total, row, visited.left_s))
+            for sentence in visited.given_up:
+                say(sentence)
+
+
+def closing_lines(run: Run) -> Iterator[str]:
+    """The table, the account, and where everything is, for each device of a run that is finished."""
+    for session in run.sessions:
+        yield from _session_lines(run, session)
+    if run.stopped:
+        yield run.stopped
+    journals = [result.journal for result in run.results if result.journal]
+    yield from dict.fromkeys(result.reason for result in run.results if result.reason and not result.journal)
+    for journal in journals:
+        yield f"interrupted: these rows are safe in {journal}"
+    if journals:
+        yield "the next run turns them into a result file; --bench-resume goes on from there"
+
+
+def _session_lines(run: Run, session: Session) -> Iterator[str]:
+    places = {asked.case.key: place for place, asked in enumerate(run.cases.values())}
+    rows = sorted(session.rows(), key=lambda row: places.get(row.case, len(places)))
+    if not rows:
+        yield "no case was measured"
+        return
+    if len(run.sessions) > 1:
+        yield f"{session.device}:"
+    if table := run_summary.case_table(rows):
+        yield from (table, "")
+    yield from run_summary.account(rows, session.elapsed_s, measured_s(rows), session.worker.starting_s)
+    yield from session.planner.given_up
+    for cause, count in session.worker.renewed.most_common():
+        yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
+    yield from run_summary.sentinel_lines(rows)
+    if not any(is_ceiling(row.sweep) for row in rows):
+        yield 'no ceilings among these cases, so no roof: give -k "ceilings or (...)"'
+    if session.path is not None:
+        yield f"results: {session.path}"
+        yield f"figures: python -m plots {session.path}"

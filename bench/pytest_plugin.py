@@ -1,0 +1,309 @@
+"""The pytest plugin of `pytest bench/ --benchmark`: hands pytest's hooks to the runner, and shows its rows.
+
+Importing it needs nothing but pytest: what the options need is imported when they are read.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from bench.environment.dependencies import missing, sentence
+from bench.errors import BUG, UserError
+
+if TYPE_CHECKING:
+    from bench.runner.examples import Examples
+    from bench.runner.run import Run
+
+ROOT = Path(__file__).parents[1]
+RUN: pytest.StashKey[Run] = pytest.StashKey()
+EXAMPLES: pytest.StashKey[Examples] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --benchmark beside pytest-benchmark's own options, and ours under their own prefix."""
+    parser.getgroup("benchmark").addoption(
+        "--benchmark",
+        action="store_true",
+        dest="bench_run",
+        help="Measure every case of sweeps/. Without it, bench/ only checks that results are right.",
+    )
+    group = parser.getgroup("roofbench")
+    group.addoption(
+        "--bench-sweep",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="Only this sweep (gemm/square, square), folder of sweeps (gemm) or YAML file; repeatable.",
+    )
+    group.addoption(
+        "--bench-case",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="Only the case of exactly this name, as every command prints it, and the ceilings; repeatable.",
+    )
+    group.addoption(
+        "--bench-device",
+        metavar="DEVICE",
+        default="auto",
+        help="cpu, cuda, cuda:N or all (GPUs); auto (default) is the first GPU, or the CPU if there is none.",
+    )
+    group.addoption(
+        "--bench-budget",
+        metavar="SECONDS",
+        help="Wall time of the run (on each device, if several), or inf; default 120 on a CPU, 600 on a GPU.",
+    )
+    group.addoption(
+        "--bench-visits",
+        metavar="N",
+        default="1",
+        help="Visits of each case, spread over the run; 3 for numbers to decide by. Default 1: a quick look.",
+    )
+    group.addoption(
+        "--bench-regime",
+        choices=["sustained", "boost"],
+        default="sustained",
+        help="sustained: settled under load (default); boost: short bursts, each after a rest.",
+    )
+    group.addoption(
+        "--bench-results", metavar="DIR", help="Where to write results; default results/ of the checkout."
+    )
+    group.addoption(
+        "--bench-concurrent",
+        action="store_true",
+        help="Time all GPUs at the same time: how they do under each other's load; never compared with runs "
+        "made alone. Nothing is pinned to processors. Default: one after the other.",
+    )
+    group.addoption(
+        "--bench-all-examples",
+        action="store_true",
+        help="Without --benchmark: check every implementation at all of its examples. Default: at a few that "
+        "stand for all.",
+    )
+    group.addoption(
+        "--bench-shard",
+        metavar="I/N",
+        help="Only part I of N of the cases, for runs that share a suite; ceilings are in each part.",
+    )
+    group.addoption(
+        "--bench-resume",
+        action="store_true",
+        help="Go on with the run that was interrupted last, of this shard: only what is missing is measured.",
+    )
+
+
+def refuse_strangers(root: Path) -> None:
+    """Refuse to measure with a `bench`, `kernels` or `plots` that is not of the checkout in `root`."""
+    if lacking := sentence(missing()):
+        _refuse(lacking)
+    import bench
+    import kernels
+    import plots
+
+    for package in (bench, kernels, plots):
+        folder, ours = Path(str(package.__file__)).parent, root / package.__name__
+        if folder != ours:
+            _refuse(f"`import {package.__name__}` finds {folder}, not {ours} of this checkout")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse what cannot work, read the sweeps, and set pytest-benchmark up for device times.
+
+    Runs before pytest-benchmark's own pytest_configure, which reads these options once.
+    """
+    import kernels
+    from bench.runner.run import Options, Run
+    from bench.runner.session import RESULTS
+
+    given = config.option
+    if given.bench_run:
+        if not config.pluginmanager.hasplugin("benchmark"):
+            _refuse("--benchmark needs the plugin pytest-benchmark, which -p no:benchmark excludes")
+        if getattr(given, "numprocesses", None) or os.environ.get("PYTEST_XDIST_WORKER"):
+            _refuse("--benchmark times one case after the other: leave out -n (pytest-xdist)")
+    options = Options(
+        device=given.bench_device,
+        sweeps=given.bench_sweep,
+        cases=given.bench_case,
+        budget=given.bench_budget,
+        visits=given.bench_visits,
+        regime=given.bench_regime,
+        results=Path(given.bench_results) if given.bench_results else RESULTS,
+        shard=given.bench_shard,
+        concurrent=given.bench_concurrent,
+        resume=given.bench_resume,
+    )
+    try:
+        run = Run(options, kernels.problem, timing=given.bench_run, opens=not given.collectonly)
+    except UserError as error:
+        _refuse(str(error))
+    config.stash[RUN] = run
+    if config.pluginmanager.hasplugin("benchmark"):
+        _configure_pytest_benchmark(given, run.device.slug)
+
+
+def _refuse(sentence: str) -> NoReturn:
+    """One sentence, exit code 2, no traceback."""
+    pytest.exit(sentence, returncode=2)
+
+
+def _configure_pytest_benchmark(option: Any, slug: str) -> None:
+    asked = ["bench_run", "benchmark_only", "benchmark_enable", "benchmark_json", "benchmark_save"]
+    asked += ["benchmark_autosave", "benchmark_compare"]
+    if not any(getattr(option, name, None) for name in asked):
+        option.benchmark_disable = True
+    if option.benchmark_storage == "file://./.benchmarks":
+        # Its own folders do not tell devices apart, and would appear wherever the command is typed.
+        option.benchmark_storage = f"file://{ROOT}/.benchmarks/{slug}"
+    if option.benchmark_columns is None:
+        option.benchmark_columns = ["median", "iqr", "min", "max", "rounds", "iterations"]
+
+
+def examples(config: pytest.Config) -> Examples:
+    """The operators' own examples on this run's devices; asked for the first time, it starts the workers."""
+    import kernels
+    from bench.runner.examples import Examples
+
+    if EXAMPLES not in config.stash:
+        config.stash[EXAMPLES] = Examples(config.stash[RUN], kernels.problem, kernels.names())
+    return config.stash[EXAMPLES]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of bench/, keep what this invocation is for: cases under --benchmark, else examples."""
+    run = config.stash.get(RUN, None)
+    if run is None:
+        return
+    by_test: dict[str, list[Any]] = {"test_measure": [], "test_correct": []}
+    others: list[Any] = []
+    for item in items:
+        by_test.get(getattr(item, "originalname", ""), others).append(item)
+    wanted, unwanted = by_test["test_measure"], by_test["test_correct"]
+    if not config.option.bench_run:
+        wanted, unwanted = unwanted, wanted
+    kept = list(range(len(wanted)))
+    if config.option.bench_run:
+        # Those that cannot run here get rows; thousands of skipped tests would cost a small run its time.
+        kept = run.order([item.callspec.params["case"] for item in wanted])
+    elif wanted and not config.option.bench_all_examples:
+        kept = examples(config).few([item.callspec.params["example"] for item in wanted])
+    left_out = sorted(set(range(len(wanted))) - set(kept))
+    if unwanted or left_out:
+        config.hook.pytest_deselected(items=[*unwanted, *(wanted[index] for index in left_out)])
+    items[:] = [*others, *(wanted[index] for index in kept)]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Tell the run what is left after -k, and greet."""
+    config = session.config
+    run, found = config.stash.get(RUN, None), config.stash.get(EXAMPLES, None)
+    if found is not None and found.unstarted:
+        _refuse(found.unstarted)
+    if found is not None and found.left_out:
+        line = f"{found.left_out:,} further examples are left out; --bench-all-examples checks them too"
+        _write_line(config, line)
+    if run is None or not config.option.bench_run or config.option.collectonly:
+        return
+    # A -k that pytest cannot read leaves all items here; it says so itself, later.
+    given = (item.callspec.params for item in session.items if hasattr(item, "callspec"))
+    run.plan(params["case"] for params in given if "case" in params)
+    from bench.cli.run_lines import opening_lines
+
+    try:
+        opening = opening_lines(run)
+    except UserError as error:
+        _refuse(str(error))
+    for line in opening:
+        _write_line(config, line)
+
+
+def _write_line(config: pytest.Config, line: str) -> None:
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        reporter.write(line + "\n", flush=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Measure, before the tests show case by case what was measured: visits are spread over the whole run."""
+    config = session.config
+    run, option = config.stash.get(RUN, None), config.option
+    if run is None or not option.bench_run or option.collectonly or session.testsfailed:
+        return
+    from bench.cli.run_lines import show
+
+    try:
+        show(run, lambda line: _write_line(config, line), option.maxfail)
+        run.collect()
+    except UserError as error:
+        _refuse(str(error))
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """No dots: each visit has printed its line."""
+    if "::test_measure[" in report.nodeid and report.when == "call":
+        return report.outcome, "", ""
+    return None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Close the run; a result file that cannot be written is exit code 2."""
+    run = session.config.stash.get(RUN, None)
+    if run is None:
+        return
+    interrupted = exitstatus == pytest.ExitCode.INTERRUPTED and session.config.option.bench_run
+    results = run.finish(interrupted)
+    if any(result.reason for result in results):
+        session.exitstatus = 2
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_internalerror() -> None:
+    """Ask that a bug, whose traceback pytest shows, be reported."""
+    print(f"\n{BUG}", file=sys.stderr)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Our table and account, last."""
+    run = config.stash.get(RUN, None)
+    if run is None or not config.option.bench_run or config.option.collectonly:
+        return
+    from bench.cli.run_lines import closing_lines
+
+    terminalreporter.section("roofbench")
+    for line in closing_lines(run):
+        terminalreporter.write_line(line)
+
+
+# ---- what pytest-benchmark stores about the machine
+
+VOLATILE = ("hz_actual", "hz_actual_friendly", "hz_advertised", "hz_advertised_friendly")
+"""Differ from run to run on one machine, which pytest-benchmark would warn of every time."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
+    """Say which device was timed; leave out what changes on its own."""
+    for name in VOLATILE:
+        machine_info.get("cpu", {}).pop(name, None)
+    if (run := config.stash.get(RUN, None)) is not None:
+        machine_info["device"] = {"slug": run.device.slug, "name": run.device.name, "id": run.device.id}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_compare_machine_info(
+    config: pytest.Config, machine_info: dict[str, Any], compared_benchmark: dict[str, Any]
+) -> None:
+    """Refuse to compare with another device's times."""
+    saved = compared_benchmark["machine_info"].get("device", {}).get("slug")
+    here = machine_info.get("device", {}).get("slug")
+    if saved != here:
+        _refuse(f"--benchmark-compare: the saved run is of {saved}, this one of {here}")

@@ -1,0 +1,73 @@
+"""Every operator's own examples on the devices of a run: what `pytest bench/` checks without --benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from bench.errors import UserError
+from bench.runner.cover import Check, cover
+from bench.runner.run import Run
+from bench.runner.session import Session
+from bench.spec import Problem
+
+
+class Examples:
+    """(implementation, example) pairs that the devices can run, by the names of their tests."""
+
+    def __init__(self, run: Run, find: Callable[[str], type[Problem]], operators: Iterable[str]) -> None:
+        """`find` gives an operator's problem class. If a worker does not start there are none."""
+        self._checks: dict[str, tuple[Session, str, Problem]] = {}
+        self._broken: dict[str, str] = {}
+        self.unstarted = ""
+        """Why no worker starts; empty if they do. It is said once, since every operator would show it."""
+        self.left_out = 0
+        """Examples that a few others stand for."""
+        try:
+            for session in run.sessions:
+                run.libraries(session)
+        except UserError as error:
+            self.unstarted = str(error)
+            return
+        for operator in operators:
+            for session in run.sessions:
+                self._add(run, session, find, operator)
+
+    def _add(self, run: Run, session: Session, find: Callable[[str], type[Problem]], operator: str) -> None:
+        device = session.device
+        try:
+            problem, parameters = find(operator), session.examples(operator)
+        except RuntimeError as error:  # one broken operator must not hide what the others show
+            self._broken[run.name(session, f"{operator}-cannot-be-tested")] = str(error)
+            return
+        for example in (problem(**values) for values in parameters):
+            for implementation in problem.implementations:
+                if not example.missing(implementation.name, device.kind, device.capability):
+                    words = f"{operator}-{implementation.name}-{example}".replace(" ", "-")
+                    self._checks[run.name(session, words)] = (session, implementation.name, example)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of their tests, those of operators that cannot be imported last."""
+        return [*self._checks, *self._broken]
+
+    def few(self, names: Sequence[str]) -> list[int]:
+        """Of these examples, as indices, a few that stand for all: on each device, whatever is broken too."""
+        kept = [index for index, name in enumerate(names) if name in self._broken]
+        by_session: dict[int, list[int]] = {}
+        for index, name in enumerate(names):
+            if name in self._checks:
+                by_session.setdefault(id(self._checks[name][0]), []).append(index)
+        for indices in by_session.values():
+            examples = [self._checks[names[index]] for index in indices]
+            checks = [Check(example.operator, name, example.parameters()) for _, name, example in examples]
+            kept += [indices[place] for place in cover(checks)]
+        self.left_out = len(names) - len(kept)
+        return sorted(kept)
+
+    def check(self, name: str) -> dict[str, Any]:
+        """Whether an implementation is right at an example, in the first configuration that compiles."""
+        if name in self._broken:
+            return {"status": "error", "reason": self._broken[name]}
+        session, implementation, example = self._checks[name]
+        return session.check(implementation, example, quick=True)

@@ -1,0 +1,349 @@
+"""What the visits of a run cost and how many of them a budget allows, before the run begins and as it goes.
+
+The one place that turns cases into priced jobs. The planner asks it as the run goes; of a device that is not
+here it says the same from the datasheet alone (`python -m bench list --on h100 --bench-budget 600`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from bench.device.detect import Device
+from bench.errors import UserError
+from bench.model.ceilings import Ceilings, is_ceiling, is_probe
+from bench.model.roofline import calibrated, datasheet_s, traffic
+from bench.runner.price import ASSUMED, Learned, Price, Work, price
+from bench.runner.schedule import (
+    ONE_VISIT,
+    ROOF_TIMED_S,
+    SEVERAL_VISITS,
+    Job,
+    Place,
+    Range,
+    order,
+    schedule,
+)
+from bench.sampling.protocol import Protocol
+from bench.spec import DeviceKind
+from bench.sweep.load import Case
+
+BUDGET_S: Mapping[DeviceKind, float] = {"cpu": 120.0, "cuda": 600.0}
+"""Wall seconds of a run that asks for none.
+
+A GPU's ten minutes are what a person who rents one waits for, and see every sweep; all cases take a night.
+"""
+ROOF_S: Mapping[DeviceKind, Range] = {"cpu": Range(0.6, 0.6), "cuda": Range(0.6, 3.0)}
+"""Seconds that a roof may sample, settling included, before anything is known to share a budget by."""
+PROBE_S: Mapping[DeviceKind, float] = {"cpu": 0.2, "cuda": 0.3}
+"""The same of a probe, which bounds nothing."""
+CEILING_SHARE = 0.15
+"""Of a GPU's budget, what the ceilings may take together, with all looks at them, if they can do with it."""
+PROBE_SHARE = 0.06
+"""Of a GPU's budget, what the probes may take of that; those without room are left out, evenly."""
+AGAIN = 0.3
+"""Of what building and checking a roof took at first, what it takes again: its memory is touched by then."""
+SENTINEL_LOOKS = 6
+"""Two sentinels are looked at three times on the way (bench/runner/planner.py)."""
+
+
+def again_s(beside_s: float, sampled_s: float) -> float:
+    """Wall seconds of measuring a roof again, from what building and checking it, and sampling, took."""
+    return AGAIN * beside_s + sampled_s
+
+
+def predicted_s(case: Case, device: Device, ceilings: Ceilings) -> float | None:
+    """Calibrated least seconds of one launch; None where a ceiling is missing."""
+    problem, name = case.problem, case.implementation
+    moved, again = problem.byte_moved(name), problem.byte_again(name)
+    byte, share = traffic(moved, again, problem.moved_written(name), device.cache_byte)
+    roof = calibrated(problem.flop, float(byte), float(share), problem.arithmetic, problem.dtype, ceilings)
+    return roof.seconds if roof else None
+
+
+def impossible(case: Case, device: Device) -> dict[str, Any] | None:
+    """Status and reason of a case that the device cannot run, whatever the time; None if it can."""
+    if reason := case.missing(device.kind, device.capability):
+        return {"status": "unsupported", "reason": reason}
+    if case.problem.byte > device.memory_byte:
+        need, have = case.problem.byte / 1e9, device.memory_byte / 1e9
+        return {"status": "skipped", "reason": f"needs {need:.0f} GB; {device} has {have:.0f} GB"}
+    return None
+
+
+def budget_s(given: str | None, kind: DeviceKind) -> float | None:
+    """Wall seconds that --bench-budget asks for, None for no limit; UserError if it is no such number."""
+    if given is None:
+        return BUDGET_S[kind]
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not seconds > 0:
+        raise UserError(f"--bench-budget {given}: give seconds, more than 0, or inf for no limit")
+    return None if math.isinf(seconds) else seconds
+
+
+class Tally(NamedTuple):
+    """Cases, sweeps that they are of, and the wall seconds that they are expected to take."""
+
+    cases: int
+    sweeps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is expected of a run, the ceilings counted apart."""
+
+    planned: Tally
+    """The cases that there is room for."""
+    possible: Tally
+    """All cases, without a budget."""
+    ceilings: Tally
+    """The ceilings, with all looks at them."""
+    by_operator: Mapping[str, tuple[Tally, Tally]]
+    """Operator -> (planned, possible)."""
+    by_family: Mapping[str, tuple[int, int]]
+    """Name of the implementation up to its first dash -> cases (planned, possible)."""
+    keys: frozenset[str]
+    """Keys of the cases that are planned."""
+    start_s: float
+    """Wall seconds before the first ceiling."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds of the run."""
+        return self.start_s + self.ceilings.seconds + self.planned.seconds
+
+    @property
+    def all_s(self) -> float:
+        """Wall seconds without a budget."""
+        return self.start_s + self.ceilings.seconds + self.possible.seconds
+
+
+class Prices:
+    """What the cases of one run on one device are expected to take, corrected by what visits took."""
+
+    def __init__(self, device: Device, settings: Protocol, budget_s: float | None) -> None:
+        """`budget_s` is the whole run's; None for no limit."""
+        self.device, self.settings, self.budget_s = device, settings, budget_s
+        several = settings.visits > 1
+        self.sampling = (SEVERAL_VISITS if several else ONE_VISIT)[device.kind]
+        self._roof_s = ROOF_S[device.kind].most_s
+        self.left_out: set[str] = set()
+        """Keys of the probes that a GPU's budget has no room for."""
+        self._besides, self._samplings = Learned(), Learned()
+        self._paid: set[Hashable] = set()
+        """Kinds of which a case was visited."""
+        self._known: dict[int, _Known] = {}
+        """By the id of the case: thousands are priced again and again, and a key takes long to make."""
+
+    # ---- ceilings
+
+    def limit_ceilings(self, cases: Iterable[Case]) -> None:
+        """Make the ceilings among these cases fit into their share of a GPU's budget.
+
+        Roofs are sampled for less: enough to settle once with ten minutes, as long as they want with more.
+        Probes for which there is no room are `left_out`.
+        """
+        if self.device.kind == "cpu" or self.budget_s is None:
+            return
+        ceilings = [case for case in cases if is_ceiling(case.sweep) and self._is_possible(case)]
+        probes_s = 0.0
+        for case in _one_of_each(case for case in ceilings if is_probe(case.sweep)):
+            cost_s = self.ceiling_cost_s(case)
+            if probes_s + cost_s <= PROBE_SHARE * self.budget_s:
+                probes_s += cost_s
+            else:
+                self.left_out.add(case.key)
+        looks = SENTINEL_LOOKS + 2 * sum(not is_probe(case.sweep) for case in ceilings)
+        share_s = (CEILING_SHARE * self.budget_s - probes_s) / looks
+        least_s, most_s = ROOF_S["cuda"]
+        self._roof_s = min(most_s, max(least_s, share_s))
+
+    def _is_possible(self, case: Case) -> bool:
+        return impossible(case, self.device) is None
+
+    def ceiling_s(self, case: Case) -> float:
+        """Seconds that a visit of this ceiling may sample, settling included."""
+        return PROBE_S[self.device.kind] if is_probe(case.sweep) else self._roof_s
+
+    def ceiling_cost_s(self, case: Case) -> float:
+        """Wall seconds that the first visit of a ceiling is expected to take."""
+        return sum(self._ceiling_parts_s(case))
+
+    def _ceiling_parts_s(self, case: Case) -> tuple[float, float]:
+        """The same beside sampling, and sampling."""
+        *_, work, priced = self.known(case)
+        sampling_s = self.ceiling_s(case)
+        if priced.sampling_s is not None:
+            more_s = 0.0 if is_probe(case.sweep) else ROOF_TIMED_S - self.settings.least_timed_s
+            sampling_s = min(sampling_s, priced.sampling_s + more_s)
+        return priced.kind_s + priced.first_s + priced.beside_s + 4 * (work.launch_s or 0.0), sampling_s
+
+    # ---- the other cases
+
+    def jobs(self, cases: Iterable[tuple[Case, float | None, int]]) -> list[Job]:
+        """What is left of (case, predicted seconds of a launch, visits made), at the prices learned so far.
+
+        The first of a kind pays for what all of its kind share, unless that has been paid for. Without a
+        prediction the datasheet's time holds.
+        """
+        besides, samplings = self._besides.shares(), self._samplings.shares()
+        paid = set(self._paid)
+        jobs = []
+        for case, launch_s, made in cases:
+            _, key, kind, work, priced = self.known(case)
+            sort = _sort(case, made == 0)
+            first_s = 0.0 if made else priced.first_s + (kind not in paid) * priced.kind_s
+            paid.add(kind)
+            jobs.append(
+                Job(
+                    key,
+                    work.launch_s if launch_s is None else launch_s,
+                    self.settings.visits - made,
+                    besides.of(sort) * priced.beside_s,
+                    besides.of(sort) * first_s,
+                    None if priced.sampling_s is None else samplings.of(sort) * priced.sampling_s,
+                )
+            )
+        return jobs
+
+    def visited(self, case: Case, first: bool, beside_s: float, sampling_s: float | None) -> None:
+        """A visit took so long beside sampling, and sampled for so long (None: it did not come to that)."""
+        _, _, kind, _, priced = self.known(case)
+        sort = _sort(case, first)
+        expected_s = priced.beside_s + first * (priced.first_s + (kind not in self._paid) * priced.kind_s)
+        self._paid.add(kind)
+        self._besides.visited(sort, expected_s, beside_s)
+        if sampling_s is not None and priced.sampling_s is not None:
+            self._samplings.visited(sort, priced.sampling_s, sampling_s)
+
+    def ordered(self, cases: Sequence[Case]) -> list[int]:
+        """These cases as indices, in the order of their first visits: an even spread first."""
+        found = list(range(len(cases)))
+        for _ in range(2):  # which case is the first of its kind, and dear, is known once there is an order
+            jobs = self.jobs((cases[index], None, 0) for index in found)
+            cost_s = {
+                index: job.cost_s(self.sampling.least_s) for index, job in zip(found, jobs, strict=True)
+            }
+            found = order([self._place(case, cost_s[index]) for index, case in enumerate(cases)])
+        return found
+
+    def _place(self, case: Case, cost_s: float) -> Place:
+        return Place(case.sweep, self.known(case).kind, case.series, _family(case), cost_s)
+
+    def forecast(
+        self,
+        cases: Sequence[Case],
+        launch_s: Mapping[str, float | None] = MappingProxyType({}),
+        left_s: float | None = None,
+    ) -> Forecast:
+        """What is expected of a run over these cases, in this order, as far as the device can run them.
+
+        `launch_s`: predictions by key, better than the datasheet's. `left_s`: of the budget, what is left for
+        these cases; None before the run has begun.
+        """
+        cases = [case for case in cases if case.key not in self.left_out and self._is_possible(case)]
+        ceilings = [case for case in cases if is_ceiling(case.sweep)]
+        others = [case for case in cases if not is_ceiling(case.sweep)]
+        of_ceilings = Tally(len(ceilings), _sweeps(ceilings), self._ceilings_cost_s(ceilings))
+        start_s = ASSUMED["start_s"].value
+        if left_s is None and self.budget_s is not None:
+            left_s = max(0.0, self.budget_s - start_s - of_ceilings.seconds)
+        jobs = self.jobs((case, launch_s.get(case.key), 0) for case in others)
+        planned = schedule(jobs, left_s, self.budget_s, self.sampling).sampling_s
+        costs = [
+            (case, job.cost_s(planned.get(job.key, self.sampling.most_s)), job.cost_s(self.sampling.most_s))
+            for case, job in zip(others, jobs, strict=True)
+        ]
+        by_operator = {
+            operator: _tallies([each for each in costs if each[0].problem.operator == operator], planned)
+            for operator in dict.fromkeys(case.problem.operator for case in others)
+        }
+        possible = Counter(_family(case) for case in others)
+        now = Counter(_family(case) for case in others if case.key in planned)
+        by_family = {family: (now[family], count) for family, count in possible.items()}
+        found = _tallies(costs, planned)
+        return Forecast(*found, of_ceilings, by_operator, by_family, frozenset(planned), start_s)
+
+    def _ceilings_cost_s(self, ceilings: Sequence[Case]) -> float:
+        """Wall seconds of all looks at these ceilings."""
+        first_s = sum(self.ceiling_cost_s(case) for case in ceilings)
+        roofs = [case for case in ceilings if not is_probe(case.sweep)]
+        looks = 1 + SENTINEL_LOOKS / max(SENTINEL_LOOKS, len(roofs))
+        return first_s + looks * sum(again_s(*self._ceiling_parts_s(case)) for case in roofs)
+
+    def known(self, case: Case) -> _Known:
+        """What is known of a case as long as these prices live."""
+        found = self._known.get(id(case))
+        if found is None:
+            work = _work(case, self.device)
+            priced = price(work, self.device.kind, self.device.cache_byte, self.settings)
+            found = self._known[id(case)] = _Known(case, case.key, kind_of(case), work, priced)
+        return found
+
+
+class _Known(NamedTuple):
+    case: Case
+    """Kept, so that no other case has its id."""
+    key: str
+    kind: Hashable
+    work: Work
+    price: Price
+
+
+def _work(case: Case, device: Device) -> Work:
+    problem, sheet = case.problem, device.datasheet
+    counts = (problem.flop, problem.byte, problem.arithmetic, problem.dtype)
+    least_s = datasheet_s(*counts, sheet)
+    peak = sheet.peak_flop_per_s(problem.arithmetic, problem.dtype) if sheet else None
+    return Work(
+        case.implementation,
+        problem.byte,
+        case.cache == "cold",
+        None if least_s is None else ASSUMED["launch_s"].value + least_s,
+        problem.flop / peak if peak else 0.0,
+    )
+
+
+def _family(case: Case) -> str:
+    return case.implementation.partition("-")[0]
+
+
+def _sort(case: Case, first: bool) -> Hashable:
+    """Visits that are alike in how far their prices are off."""
+    return case.problem.operator, case.implementation, first
+
+
+def kind_of(case: Case) -> Hashable:
+    """What a case computes but for the numbers."""
+    words = {k: v for k, v in case.problem.parameters().items() if isinstance(v, str | bool)}
+    return case.problem.operator, case.implementation, case.cache, case.threads, tuple(words.items())
+
+
+def _one_of_each(cases: Iterable[Case]) -> list[Case]:
+    """Sweeps taking turns, so that what is left out at the end is left out evenly."""
+    sweeps: dict[str, list[Case]] = {}
+    for case in cases:
+        sweeps.setdefault(case.sweep, []).append(case)
+    return [case for turn in zip_longest(*sweeps.values()) for case in turn if case is not None]
+
+
+def _tallies(costs: Sequence[tuple[Case, float, float]], planned: Container[str]) -> tuple[Tally, Tally]:
+    """(planned, possible) of (case, wall seconds as planned, wall seconds without a budget)."""
+    now = [(case, cost_s) for case, cost_s, _ in costs if case.key in planned]
+    return (
+        Tally(len(now), _sweeps(case for case, _ in now), sum(cost_s for _, cost_s in now)),
+        Tally(len(costs), _sweeps(case for case, *_ in costs), sum(cost_s for *_, cost_s in costs)),
+    )
+
+
+def _sweeps(cases: Iterable[Case]) -> int:
+    return len({case.sweep for case in cases})
