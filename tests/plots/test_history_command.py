@@ -110,7 +110,7 @@ def test_imported_rows_are_no_nights(tmp_path: Path) -> None:
     nights(tmp_path / "r", H100, [1.0, 1.0], source="somebody 1.0; MIT")
     done = ran(tmp_path / "r", "-o", tmp_path / "out")
     assert done.exit_code == 2 and done.stderr.count("imported timings have no nights") == 2
-    assert done.stderr.splitlines()[-1].startswith("no night to show")
+    assert done.stderr.splitlines()[-1].startswith("error: no night to show")
     absent = ran(tmp_path / "absent")
     assert absent.exit_code == 2 and "absent: no such file" in absent.stderr
 
