@@ -148,7 +148,7 @@ def others(history: History) -> list[int]:
 
 
 COLUMNS = [
-    *("sweep", "operator", "implementation", "parameters", "cache", "threads_asked", "dtype", "direction"),
+    *("sweep", "operator", "implementation", "parameters", "cache", "threads_asked", "dtype"),
     *("protocol", "regime", "clock", "fill", "threads", "concurrent_gpus", "bound", "ceiling"),
 ]
 MANNER = ("e4a1", "sustained", "cuda_events", "normal", 1, 1)
@@ -159,7 +159,7 @@ def _ceiling(which: int, bound: str) -> tuple[object, ...]:
     sizes: dict[str, object] = {"m": 8192, "n": 8192, "k": 8192 + which}
     if bound == "memory":
         sizes = {"kind": "copy", "n": 2**24 + which}
-    case = ("ceilings/probes", operator, implementation, json.dumps(sizes), "cold", "all", "float32", "")
+    case = ("ceilings/probes", operator, implementation, json.dumps(sizes), "cold", "all", "float32")
     return (*case, *MANNER, bound, True)
 
 
@@ -170,8 +170,7 @@ def _series(which: int, per_class: int) -> tuple[object, ...]:
     sizes = (
         {"n": 64, "c": size, "h": 7 + which} if bound == "memory" else {"m": size, "n": size, "k": 64 + which}
     )
-    direction = "" if bound == "core" else "forward"
-    case = (f"{operator}/sizes", operator, implementation, json.dumps(sizes), "cold", "all", dtype, direction)
+    case = (f"{operator}/sizes", operator, implementation, json.dumps(sizes), "cold", "all", dtype)
     return (*case, *MANNER, bound, False)
 
 

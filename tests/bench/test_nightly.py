@@ -136,13 +136,13 @@ def test_a_case_that_got_slower_is_told_from_its_second_night_on(machine: Machin
     (step,) = found.steps(slower=True)
     assert found.exit_code == 1 and step.kind == "series"
     told = page(found)
-    assert told.startswith("# REGRESSION: ") and "| SLOWER (new) | softmax triton float16" in told
+    assert told.startswith("# REGRESSION: ") and "| SLOWER (new) | gemm/all-triton-softmax-float16-" in told
     assert f"({run_id(NIGHTS)})" in told and "commit c13 -> c14" in told
     (device,) = json.loads(nightly_json([found], 1))["devices"]
     assert device["steps"][0]["since"] == run_id(NIGHTS) and device["steps"][0]["new"]
     assert 10 < device["steps"][0]["effect_percent"] < 30
     again = machine.run()
-    assert again.exit_code == 1 and "| SLOWER | softmax" in page(again)
+    assert again.exit_code == 1 and "| SLOWER | gemm/all-triton-softmax-" in page(again)
     (device,) = json.loads(nightly_json([again], 1))["devices"]
     assert not device["steps"][0]["new"]
 
@@ -154,7 +154,7 @@ def test_a_night_that_did_not_measure_what_got_slower_is_clean_of_it(machine: Ma
     machine.broken[5] = "skipped"
     found = machine.run()
     assert found.exit_code == 0 and len(found.steps(slower=True)) == 1
-    assert "| SLOWER | softmax" in page(found), "it stands open all the same"
+    assert "| SLOWER | gemm/all-triton-softmax-" in page(found), "it stands open all the same"
 
 
 def test_many_single_cases_of_a_class_are_one_line(machine: Machine) -> None:
@@ -177,7 +177,7 @@ def test_a_case_that_got_faster_is_told_and_is_clean(machine: Machine) -> None:
     machine.run()
     pages = [page(machine.run()) for _ in range(3)]
     assert all(one.startswith("# CLEAN: ") for one in pages)
-    assert any("| FASTER (new) | softmax" in one for one in pages)
+    assert any("| FASTER (new) | gemm/all-triton-softmax-" in one for one in pages)
 
 
 def test_a_machine_that_got_slower_is_one_event(machine: Machine) -> None:

@@ -114,7 +114,7 @@ def test_lines_break_at_segments_and_where_nights_are_missing(quiet: History) ->
 
 def test_a_step_is_told_in_words_and_stays_on_the_axes(quiet: History) -> None:
     row = rows_of(quiet, "gemm", "triton")[0]
-    for by, word in ((2.0, "SLOWER +200.0 %, open"), (-0.5, "FASTER -50.0 %, open")):
+    for by, word in ((2.0, "SLOWER x 3, open"), (-0.4, "FASTER -40.0 %, open")):
         view = seen(judged(stepped(quiet, [row], 37, by), [step(quiet, row, 37, np.log1p(by))]))
         _, axes = panel(view, row)
         assert word in [text.get_text() for text in axes.texts]
@@ -236,7 +236,7 @@ def test_what_is_drawn_of_series(quiet: History) -> None:
     open_ = step(moved, other[5], 39, 0.1)
     view = seen(judged(moved, [open_]))
     table = movers(view)
-    rows, left_out = history_series.chosen(view, table, "k=64")
+    rows, left_out = history_series.chosen(view, table, "-k64-")
     assert rows[:2] == [gemm[0], other[5]] and len(rows) + left_out == 22
     # The one mover of the other class is not behind all twenty of the first.
     assert other[0] in rows[: 2 + history_series.OF_A_CLASS + 1]

@@ -8,7 +8,6 @@ has it, which is read whole.
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -80,7 +79,7 @@ class _Nights:
     hosts: list[str] = field(default_factory=list)
     series: dict[_Key, int] = field(default_factory=dict)
     told: list[dict[str, Any]] = field(default_factory=list)
-    """Of each series: dtype, direction, bound, ceiling."""
+    """Of each series: dtype, bound, ceiling."""
 
 
 def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda said: None) -> list[History]:
@@ -162,10 +161,8 @@ def _describe(into: _Nights, path: Path, run_id: str, fresh: Sequence[_Key]) -> 
     }
     for key in fresh:
         dtype, whose = by_case[key[:6]]
-        parameters = json.loads(key[KEY.index("parameters")])
         into.series[key] = len(into.told)
-        told = {"dtype": dtype, "direction": str(parameters.get("direction", "")), "bound": whose}
-        into.told.append(told | {"ceiling": is_ceiling(key[0])})
+        into.told.append({"dtype": dtype, "bound": whose, "ceiling": is_ceiling(key[0])})
 
 
 def _night(run: pa.Table, timed: pa.Table) -> Night:
@@ -231,9 +228,7 @@ def _history(device: str, unit: str, found: _Nights) -> History:
         half[numbers.series, night] = numbers.half
         doubted[numbers.series, night] = numbers.doubted
     series = pd.DataFrame(list(found.series), columns=[*KEY])
-    series = pd.concat(
-        [series, pd.DataFrame(found.told, columns=["dtype", "direction", "bound", "ceiling"])], axis=1
-    )
+    series = pd.concat([series, pd.DataFrame(found.told, columns=["dtype", "bound", "ceiling"])], axis=1)
     return History(device, found.name, found.kind, unit, nights, series, log_s, half, doubted)
 
 
