@@ -77,6 +77,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Only part I of N of the cases, for runs that share a suite; ceilings are in each part.",
     )
     group.addoption(
+        "--bench-tag",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="Say something of this run in its rows (rack=b12, cooling=liquid); repeatable.",
+    )
+    group.addoption(
+        "--bench-anonymous",
+        action="store_true",
+        help="Write hashes in place of the machine's name and the GPU's PCI address, UUID and serial number.",
+    )
+    group.addoption(
         "--bench-resume",
         action="store_true",
         help="Go on with the run that was interrupted last, of this shard: only what is missing is measured.",

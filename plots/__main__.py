@@ -46,8 +46,6 @@ from plots.history import series as history_series
 from plots.history import view
 from plots.history import write as history_pages
 
-SWEEPS = Path(__file__).resolve().parent.parent / "sweeps"
-"""Where the checkout keeps the sweeps, for what they want drawn."""
 FIGURES = Path("figures")
 COMPARED = "compared"
 """Folder of the figures that several runs have in common."""
@@ -111,13 +109,14 @@ def draw(
     """
     with _one_sentence("figures"):
         runs = _load(results, lenders)
+        sweeps = parquet.read_sweeps(results)
         for run in runs:
             alone = to is not None and len(runs) == 1
             folder = (to or FIGURES) if alone else (to or FIGURES) / run.device / run.run_id
             if not run.measured:
                 typer.echo(f"{run.device} {run.run_id}: no row has a time; nothing drawn", err=True)
                 continue
-            drawn = save(run, folder, SWEEPS)
+            drawn = save(run, folder, sweeps[run.device, run.run_id])
             if said := telemetry.missing(run):
                 typer.echo(f"{run.device} {run.run_id}: {said}", err=True)
             rows = f"{run.measured} of {len(run.rows)} rows measured"
@@ -236,13 +235,16 @@ def _first(results: Sequence[Path], devices: Sequence[str]) -> str:
     return devices[0]
 
 
-def save(run: Run, folder: Path, sweeps: Path) -> list[Path]:
-    """Write every figure of a run below a folder; their paths, PNG and SVG in turn."""
+def save(run: Run, folder: Path, sweeps: parquet.Sweeps) -> list[Path]:
+    """Write every figure of a run below a folder; their paths, PNG and SVG in turn.
+
+    `sweeps` is what the run's sweeps declared (`bench.store.parquet.read_sweeps`).
+    """
     with style.look():
         return save_all((folder / stem, page) for stem, page in pages(run, sweeps))
 
 
-def pages(run: Run, sweeps: Path) -> Iterator[tuple[str, Page]]:
+def pages(run: Run, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:
     """(path without ending, page) of every figure: the run as a whole, the duels, then the sweeps by name."""
     for name, page in roofline.draw(run):
         yield f"roofline-{name}", page
@@ -253,7 +255,7 @@ def pages(run: Run, sweeps: Path) -> Iterator[tuple[str, Page]]:
         yield f"duel-{name}", page
     once = run.rows[run.rows["visit"] == 0]
     for path, rows in once.groupby("sweep", sort=True):
-        wanted = sections(rows, str(path), sweeps)
+        wanted = sections(rows, sweeps.get(str(path), {}))
         for i, section in enumerate(wanted):
             which = f"-{i + 1}" if len(wanted) > 1 else ""
             if section.kind == "quantization":

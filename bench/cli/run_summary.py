@@ -18,7 +18,7 @@ from rich.table import Table
 from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
 from bench.judge.flags import flags
-from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
+from bench.model.ceilings import Ceilings, by_run, manner
 from bench.model.ceilings import rows as ceiling_rows
 from bench.model.roofline import calibrated, of_roof, row_traffic
 from bench.spec import Problem
@@ -291,7 +291,7 @@ def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:
     """How far the ceilings moved that were looked at again and again."""
     moved, shares = [], []
     for row in rows:
-        if is_ceiling(row.sweep) and row.visit_samples and len(row.visit_samples) > 2 and row.samples_s:
+        if row.role != "measurement" and row.visit_samples and len(row.visit_samples) > 2 and row.samples_s:
             ends = list(itertools.accumulate(row.visit_samples, initial=0))
             medians = [statistics.median(row.samples_s[a:b]) for a, b in itertools.pairwise(ends)]
             share = (max(medians) - min(medians)) / min(medians)

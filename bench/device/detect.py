@@ -57,6 +57,12 @@ class Device:
     """Version of the GPU driver; the kernel's release for a CPU."""
     datasheet: Datasheet | None
     """Published or derived peaks. None for a CPU, which has none: its ceilings are measured."""
+    host: str = ""
+    """Name of the machine; empty for a device that is not here."""
+    pci_bus: str = ""
+    """PCI address of the GPU as Linux writes it, `0000:1b:00.0`; empty for a CPU."""
+    serial: str = ""
+    """Serial number of the GPU's board; empty where it tells none."""
 
     @property
     def derived(self) -> bool:
@@ -127,6 +133,7 @@ class _Gpu:
     bus_bit: int
     l2_byte: int
     driver: str
+    pci_bus: str
 
 
 class _CudaError(Exception):
@@ -191,7 +198,18 @@ def _gpu(driver: ctypes.CDLL, index: int) -> _Gpu:
         bus_bit=attribute(37),
         l2_byte=attribute(38),
         driver=f"CUDA {version.value // 1000}.{version.value % 1000 // 10}",
+        pci_bus=_pci_bus(driver, device),
     )
+
+
+def _pci_bus(driver: ctypes.CDLL, device: ctypes.c_int) -> str:
+    """`domain:bus:device.function` in hexadecimal; of a slice that of its GPU. Empty if it is not told."""
+    text = ctypes.create_string_buffer(32)
+    try:
+        _call(driver, "cuDeviceGetPCIBusId", text, len(text), device)
+    except _CudaError:
+        return ""
+    return text.value.decode(errors="replace").lower()
 
 
 def _identity(driver: ctypes.CDLL, device: ctypes.c_int, name: str) -> str:
@@ -241,7 +259,7 @@ def _cuda_device(gpu: _Gpu) -> Device:
         index=gpu.index,
         name=gpu.name,
         slug=slug,
-        id=_short(identity),
+        id=short_hash(identity),
         uuid=identity,
         sm_count=gpu.sm_count,
         cache_byte=gpu.l2_byte,
@@ -249,6 +267,9 @@ def _cuda_device(gpu: _Gpu) -> Device:
         capability=gpu.capability,
         driver=nvml.driver or gpu.driver,
         datasheet=sheet,
+        host=socket.gethostname(),
+        pci_bus=gpu.pci_bus,
+        serial=nvml.serial,
     )
 
 
@@ -262,6 +283,7 @@ class _Nvml:
     clock_hz: float = 0
     memory_clock_hz: float = 0
     bus_bit: int = 0
+    serial: str = ""
 
 
 def _nvml(identity: str) -> _Nvml:
@@ -280,18 +302,27 @@ def _nvml(identity: str) -> _Nvml:
         if known.startswith("MIG-"):  # its GPU's clock is its own; memory's width and clock are shared out
             gpu = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
             clock_hz = pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6
-            return _Nvml(driver=driver, uuid=known, clock_hz=clock_hz)
+            return _Nvml(driver=driver, uuid=known, clock_hz=clock_hz, serial=_serial(pynvml, gpu))
         return _Nvml(
             driver=driver,
             uuid=known,
             clock_hz=pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1e6,
             memory_clock_hz=pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM) * 1e6,
             bus_bit=pynvml.nvmlDeviceGetMemoryBusWidth(handle),
+            serial=_serial(pynvml, handle),
         )
     except pynvml.NVMLError:
         return _Nvml(driver=driver, uuid=known)
     finally:
         pynvml.nvmlShutdown()
+
+
+def _serial(pynvml: Any, gpu: Any) -> str:
+    """Of the GPU's board; empty where NVML does not know it, as of most cards for desktops."""
+    try:
+        return str(pynvml.nvmlDeviceGetSerial(gpu))
+    except pynvml.NVMLError:
+        return ""
 
 
 def _nvml_handle(pynvml: Any, identity: str) -> tuple[Any, str]:
@@ -324,7 +355,7 @@ def _cpu(root: Path) -> Device:
         index=None,
         name=name,
         slug=f"cpu-{_slug(re.sub(r'[(](R|TM)[)]|CPU|Processor|@.*', ' ', name))}-{cores}-core",
-        id=_short(socket.gethostname()),
+        id=short_hash(socket.gethostname()),
         uuid="",
         sm_count=cores,
         cache_byte=_last_level_byte(root, usable),
@@ -332,6 +363,7 @@ def _cpu(root: Path) -> Device:
         capability=None,
         driver=platform.release(),
         datasheet=None,
+        host=socket.gethostname(),
     )
 
 
@@ -390,5 +422,6 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def _short(text: str) -> str:
+def short_hash(text: str) -> str:
+    """What stands in a result for a name that need not be known, only told from others."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]

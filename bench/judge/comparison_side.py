@@ -14,7 +14,7 @@ from bench.judge.comparability import BLOCKING, SOFTWARE, TOLD, value
 from bench.judge.efficiency import OURS
 from bench.judge.flags import DOUBTFUL, FLAGS, flags
 from bench.judge.wander import Bound, Moved, Wander, between_visits
-from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
+from bench.model.ceilings import Ceilings, by_run, manner
 from bench.model.ceilings import rows as ceiling_rows
 from bench.model.roofline import calibrated_columns, traffic
 
@@ -132,7 +132,7 @@ def between_runs(before: Run, after: Run) -> Wander:
     for case in before.looks.keys() & after.looks.keys():
         one, other = before.looks[case], after.looks[case]
         ours = case.implementation.startswith(OURS)
-        if ours or not is_ceiling(case.sweep) or not (one.usable and other.usable):
+        if ours or one.row.role == "measurement" or not (one.usable and other.usable):
             continue
         if any(value(one.row, fact) != value(other.row, fact) for fact in SOFTWARE):
             return Wander()
@@ -188,7 +188,7 @@ def bounds(frame: pd.DataFrame, ceilings: Ceilings) -> list[Bound]:
     took_s = frame["median_s"].to_numpy(dtype=np.float64)
     near = (took_s <= NEAR_ROOF * predicted_s) & (without_memory_s <= HIDDEN * took_s)
     memory = (limiter == "memory") & near & (frame["cache"] == "cold").to_numpy()
-    ceiling = frame["sweep"].map(is_ceiling).to_numpy(dtype=bool)
+    ceiling = (frame["role"] != "measurement").to_numpy()
     passes = ((frame["flop"] == 0) & (frame["byte"] > 0)).to_numpy()
     return ["memory" if one else "core" for one in np.where(ceiling, passes, memory)]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from bench.judge.flags import DOUBTFUL, flags
-from bench.model.ceilings import Ceilings, is_ceiling
+from bench.model.ceilings import Ceilings
 from bench.store.schema import Measurement
 
 Region = Literal["<= 1/2 cache", "<= 4 x cache", "> 4 x cache"]
@@ -57,7 +57,7 @@ def efficiencies(rows: Iterable[Measurement], ceilings: Ceilings) -> Iterator[Ef
         raise ValueError("this run measured no bandwidth of a copy, so nothing can be held against it")
     problems: dict[tuple[str, str], dict[str, Measurement]] = defaultdict(dict)
     for row in rows:
-        if row.rate != "byte" or is_ceiling(row.sweep) or row.cache != "cold" or not row.byte:
+        if row.rate != "byte" or row.role != "measurement" or row.cache != "cold" or not row.byte:
             continue
         if row.status == "ok" and row.median_s and not DOUBTFUL & set(flags(row, ceilings)):
             # The same problem in two sweeps is one problem; the later row stands.

@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.model import tile_wave
 from bench.model.calibration import Calibration
-from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
+from bench.model.ceilings import Ceilings, by_run, manner
 from bench.model.ceilings import rows as ceiling_rows
 from bench.model.predict import calibrated, completed, products, stated_tile, unfitted
 from bench.model.roofline import Floats
@@ -83,7 +83,7 @@ class Known:
         # A launch that is held to a tile is no example of what the quickest of many takes.
         names = zip(rows["implementation"], rows["configuration"], strict=True)
         free = np.array([stated_tile(*one) is None for one in names], dtype=bool)
-        return rows[sound & ~rows["sweep"].map(is_ceiling).astype(bool) & free]
+        return rows[sound & (rows["role"] == "measurement") & free]
 
     def errors(self, by: Calibration) -> Errors | None:
         """Of this calibration, its own or another's scaled to it, on this run's products of its data type.

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.model import calibration, tile_wave
-from bench.model.calibration import SHAPES, Calibration
-from bench.model.ceilings import Ceiling, Ceilings, is_ceiling
+from bench.model.calibration import Calibration
+from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.implementation_factors import apply_factors, apply_starts
 from bench.model.quantization import forced_tile
 from bench.model.roofline import Floats, traffic
@@ -71,7 +71,7 @@ def structured(
             "structured_s": np.nan,
             "structured_limiter": "",
             "priors_s": np.nan,
-            "calibrating": rows["sweep"].map(is_ceiling).astype(bool),
+            "calibrating": rows["role"] != "measurement",
         },
         index=rows.index,
     )
@@ -130,7 +130,7 @@ def unfitted(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) ->
 
 
 def _shapes(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[(rows["sweep"] == SHAPES) & rows["product_m"].notna() & (rows["median_s"] > 0)]
+    return rows[(rows["role"] == "calibration") & rows["product_m"].notna() & (rows["median_s"] > 0)]
 
 
 def _peaks(ceilings: Ceilings, dtype: str, sheet: Datasheet | None) -> dict[str, float]:
@@ -152,7 +152,7 @@ def completed(ceilings: Ceilings, rows: pd.DataFrame) -> Ceilings:
     and more; of reading, as such shapes write next to nothing. Launch: the quickest shape. `rows` are those
     of one run and manner.
     """
-    shapes = rows[(rows["sweep"] == SHAPES) & (rows["median_s"] > 0)]
+    shapes = rows[(rows["role"] == "calibration") & (rows["median_s"] > 0)]
     if ceilings.bandwidth_byte_per_s or ceilings.launch_s is not None or not len(shapes):
         return ceilings
     large = shapes[shapes["byte"] >= 2 * shapes["cache_byte"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.device.detect import Device
-from bench.model.ceilings import Ceilings, is_ceiling, is_probe
+from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, traffic
 from bench.runner.schedule import launch_limit_s
 from bench.sampling.protocol import Protocol
@@ -36,7 +36,7 @@ def measure(
     first: bool,
 ) -> dict[str, Any]:
     """One visit of the case, of the run's `budget_s`; `first` if its result has yet to be checked."""
-    is_roof = is_ceiling(case.sweep) and not is_probe(case.sweep)
+    is_roof = case.role == "roof"
     return {
         "do": "measure",
         "operator": case.problem.operator,

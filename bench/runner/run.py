@@ -18,10 +18,12 @@ from bench.cli.plan import forecast_lines, refined_line
 from bench.device.detect import Device, DeviceError, chosen, unusable_gpu
 from bench.device.lock import DeviceBusy
 from bench.environment.dependencies import lacking_extras
+from bench.errors import UserError
 from bench.judge.flags import flags
-from bench.model.ceilings import Ceilings, by_run, is_ceiling, manner
+from bench.model.ceilings import Ceilings, by_run, manner
 from bench.runner.cover import Check, cover
 from bench.runner.planner import budget_s
+from bench.runner.row import tags_of
 from bench.runner.session import RESULTS, Session, measured_s
 from bench.runner.shard import Shard
 from bench.runner.visits import MOST_ASKED
@@ -91,11 +93,11 @@ class Run:
             self.sessions = [self._session(option, device, len(devices)) for device in devices]
             if self.timing:
                 for session in self.sessions:
-                    for case in self._load(option.bench_sweep, session.device):
+                    for case in self._load(option.bench_sweep, session):
                         self.cases[self._name(session, case.id)] = Asked(session, case)
                 for session in self.sessions if not option.collectonly else ():
                     session.open()
-        except (DeviceError, DeviceBusy, SweepError, StoreError) as error:
+        except (DeviceError, DeviceBusy, SweepError, StoreError, UserError) as error:
             self.release()
             raise Refusal(str(error)) from error
 
@@ -109,6 +111,8 @@ class Run:
             option.bench_regime,
             shard=self._shard,
             concurrent_gpus=count if self._concurrent else 1,
+            tags=tags_of(option.bench_tag),
+            anonymous=option.bench_anonymous,
         )
         if count > 1:  # GPUs of one kind share a folder
             made.run_id += f"-gpu{device.index}"
@@ -123,15 +127,17 @@ class Run:
         """The first device."""
         return self.sessions[0].device
 
-    def _load(self, names: Iterable[str], device: Device) -> list[Case]:
+    def _load(self, names: Iterable[str], session: Session) -> list[Case]:
         paths = [path for name in names for path in sweep.select(name)] if names else sweep.SWEEPS
         if isinstance(paths, list):
             ceilings = [path for path in sweep.select("ceilings") if path not in paths]
             paths = [*ceilings, *dict.fromkeys(paths)]  # nothing is read without its roof
-        cases = [c for one in sweep.load_all(paths, self._find, device.sm_count) for c in one.cases]
+        loaded = sweep.load_all(paths, self._find, session.device.sm_count)
+        session.sweeps = {one.name: one.sweep.declared for one in loaded}
+        cases = [case for one in loaded for case in one.cases]
         # A roof of one thread costs time, and only cases of one thread need it.
-        few = any(case.threads == "one" and not is_ceiling(case.sweep) for case in cases)
-        return [case for case in cases if few or case.threads == "all" or not is_ceiling(case.sweep)]
+        few = any(case.threads == "one" and case.role == "measurement" for case in cases)
+        return [case for case in cases if few or case.threads == "all" or case.role == "measurement"]
 
     def order(self, identifiers: list[str]) -> list[int]:
         """Of these cases, as indices, those that run, in order.
@@ -146,16 +152,16 @@ class Run:
         running: list[int] = []
         for session in self.sessions:
             ours = [i for i in here if asked[i].session is session]
-            between = [i for i in ours if not is_ceiling(asked[i].case.sweep)]
+            between = [i for i in ours if asked[i].case.role == "measurement"]
             between = [between[i] for i in session.planner.ordered([asked[j].case for j in between])]
-            running += [*(i for i in ours if is_ceiling(asked[i].case.sweep)), *between]
+            running += [*(i for i in ours if asked[i].case.role != "measurement"), *between]
         self._elsewhere = [asked[i] for i in sorted(set(ours) - set(here))]
         self._others = len(asked) - len(ours)
         return running
 
     def _is_in_shard(self, case: Case) -> bool:
         """Whether this run is to measure it: nothing is read without its roof, so ceilings always."""
-        return self._shard is None or is_ceiling(case.sweep) or case.key in self._shard
+        return self._shard is None or case.role != "measurement" or case.key in self._shard
 
     def plan(self, identifiers: Iterable[str]) -> None:
         """The cases that pytest has left after -k and the like, in the order of their first visits."""
@@ -181,7 +187,7 @@ class Run:
         with at_once(self.sessions) if self._concurrent else nullcontext(in_turn(self.sessions)) as visits:
             for session, case, row, expected, left_s, given_up in visits:
                 to_come[session.run_id] = expected
-                if not is_ceiling(case.sweep) and session.run_id not in refined and session.has_ceilings:
+                if case.role == "measurement" and session.run_id not in refined and session.has_ceilings:
                     refined.add(session.run_id)
                     line = refined_line(session.forecast())
                     say(f"{_short(session.device)} {line}" if several else line)
@@ -355,7 +361,7 @@ class Run:
         lines += run_summary.account(rows, session.elapsed_s, measured_s(rows), session.starting_s)
         lines += [*session.given_up, *session.renewed]
         lines += run_summary.sentinel_lines(rows)
-        if not any(is_ceiling(row.sweep) for row in rows):
+        if not any(row.role != "measurement" for row in rows):
             lines.append('no ceilings among these cases, so no roof: give -k "ceilings or (...)"')
         if session.path is not None:
             lines.append(f"results: {session.path}")

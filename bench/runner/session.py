@@ -6,7 +6,7 @@ Knows no operator and needs no torch: what a case computes is the worker's busin
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,14 +15,14 @@ from typing import Any
 
 from bench.device.detect import Device
 from bench.device.lock import device_lock
-from bench.model.ceilings import Ceilings, is_ceiling, is_probe, manner
+from bench.model.ceilings import Ceilings, manner
 from bench.runner import requests
 from bench.runner.giving_up import GivingUp
 from bench.runner.itinerary import itinerary
 from bench.runner.pace import Pace
 from bench.runner.planner import Forecast, Planner
 from bench.runner.resume import Kind, Left, begin, go_on
-from bench.runner.row import SEED, commit, visit_row
+from bench.runner.row import SEED, commit, origin, visit_row
 from bench.runner.schedule import Job, Schedule, launch_limit_s
 from bench.runner.shard import Shard
 from bench.runner.supervisor import GRACE_S, Attended
@@ -56,6 +56,12 @@ class Session:
     """The part of the cases that this run is for; None for all of them."""
     concurrent_gpus: int = 1
     """GPUs that are timed at the same time, this one among them."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """What the person says of this run."""
+    anonymous: bool = False
+    """Whether what names the machine and its device is hashed in the rows."""
+    sweeps: Mapping[str, Any] = field(default_factory=dict)
+    """Sweep -> what it declares (`Sweep.declared`), for the result file; known before `open`."""
     left: list[Left] = field(default_factory=list)
     path: Path | None = None
     """The parquet file, once closed."""
@@ -70,6 +76,7 @@ class Session:
         if self.grace_s is None and self.device.kind == "cuda" and self.budget_s is not None:
             # One kernel that hangs must not take the whole budget.
             self.grace_s = min(GRACE_S["cuda"], max(LEAST_GRACE_S, self.budget_s / 10))
+        self._origin = origin(self.device, self.tags, self.anonymous)
         self._worker = Attended(self.device, SEED, self.grace_s)
         self._giving_up = GivingUp()
         self._journal: Journal | None = None
@@ -108,9 +115,9 @@ class Session:
         name = self.run_id + (self.shard.suffix if self.shard else "")
         if self.resume:
             kind = Kind(self.device.id, self.shard, self.protocol.hash, self._concurrent)
-            begun = go_on(self.folder, name, kind)
+            begun = go_on(self.folder, name, kind, self.sweeps)
         else:
-            begun = begin(self.folder, name)
+            begun = begin(self.folder, name, self.sweeps)
         self._journal, self.run_id, self.left = begun.journal, begun.run_id, begun.left
         for row in begun.rows:
             self._made.setdefault(row.case, []).append(row)
@@ -121,7 +128,7 @@ class Session:
         self._able = {key for key, case in self._jobs.items() if not self.missing(case)}
         self.planner.limit_ceilings(self._jobs.values())
         able = self._able - self.planner.left_out
-        self._ceilings = [self._jobs[key] for key in able if is_ceiling(self._jobs[key].sweep)]
+        self._ceilings = [self._jobs[key] for key in able if self._jobs[key].role != "measurement"]
         self._others = len(able) - len(self._ceilings)
 
     def forecast(self) -> Forecast:
@@ -134,7 +141,7 @@ class Session:
         planned = self.forecast().keys
         for case in self._jobs.values():
             what = (case.implementation, case.problem)
-            if not is_ceiling(case.sweep) and case.key not in planned:
+            if case.role == "measurement" and case.key not in planned:
                 continue
             if what in self._checked or case.key in self._made:
                 continue
@@ -151,7 +158,7 @@ class Session:
     @property
     def expected(self) -> int:
         """About how many visits are to come: the ceilings' twice over, and those there is room for."""
-        looks = sum(max(0, 2 - is_probe(case.sweep) - self._count(case)) for case in self._ceilings)
+        looks = sum(max(0, 1 + (case.role == "roof") - self._count(case)) for case in self._ceilings)
         planned = self._pace.visits_left
         return looks + (self.protocol.visits * self._others if planned is None else planned)
 
@@ -163,14 +170,16 @@ class Session:
 
     def walk(self) -> Iterator[tuple[Case, Measurement]]:
         """Visit every case as often as the itinerary says; each visit's row is safe before it is yielded."""
-        ceilings = [case for case in self._jobs.values() if is_ceiling(case.sweep)]
-        others = [case for case in self._jobs.values() if not is_ceiling(case.sweep)]
+        ceilings = [case for case in self._jobs.values() if case.role != "measurement"]
+        others = [case for case in self._jobs.values() if case.role == "measurement"]
         visits = self.protocol.visits
         looks = (lambda: self._sentinels(ceilings), lambda: self._pace.done)
         going = itinerary(ceilings, others, visits, SEED, self._count, self._wants, *looks)
         for case in going:
             made = self._made.get(case.key)
-            if made is None or (made[-1].status in ("ok", "crashed") and not is_probe(case.sweep)):
+            if made is None or (
+                made[-1].status in ("ok", "crashed") and case.role in ("measurement", "roof")
+            ):
                 yield case, self.visit(case)
 
     def visit(self, case: Case) -> Measurement:
@@ -191,13 +200,13 @@ class Session:
 
     def _learn(self, case: Case, row: Measurement, taken_s: float) -> None:
         """What the visit that this row is of tells of those to come."""
-        if not is_ceiling(case.sweep):
+        if case.role == "measurement":
             beside_s = taken_s - (row.measure_s or 0.0) - 4 * (row.median_s or 0.0)
             sampling_s = row.measure_s if row.status == "ok" else None
             if row.status not in ("crashed", "timeout"):  # what hangs says nothing of what the others take
                 self.planner.visited(case, row.visit == 0, beside_s, sampling_s)
             self._pace.visited()
-        elif row.visit == 0 and not is_probe(case.sweep):
+        elif row.visit == 0 and case.role == "roof":
             self._pace.roof_measured(taken_s, row.measure_s or 0.0)
 
     def _keep(self, *rows: Measurement, sync: bool = True) -> None:
@@ -205,7 +214,7 @@ class Session:
         self._journal.append(*rows, sync=sync)
         for row in rows:
             self._made.setdefault(row.case, []).append(row)
-            if is_ceiling(row.sweep):
+            if row.role != "measurement":
                 self._launch_s = {}
 
     def refuse(self, cases: Iterable[Case]) -> None:
@@ -310,7 +319,7 @@ class Session:
         if case.key in self.planner.left_out:
             reason = f"left out: the budget of {self.budget_s:g} s has no room for it"
             return {"status": "skipped", "reason": reason}
-        if is_ceiling(case.sweep):
+        if case.role != "measurement":
             limit_s = launch_limit_s(self.budget_s)
             predicted_s = self.predicted_s(case, self.ceilings(threads=case.threads))
             if predicted_s is not None and predicted_s > 1.5 * limit_s:
@@ -335,7 +344,7 @@ class Session:
             self._launch_s = {
                 key: self.predicted_s(case, roofs[case.threads])
                 for key, case in self._jobs.items()
-                if key in self._able and not is_ceiling(case.sweep)
+                if key in self._able and case.role == "measurement"
             }
         begun, fresh = [], []
         for key, launch_s in self._launch_s.items():
@@ -349,7 +358,7 @@ class Session:
         return self.planner.jobs([*begun, *fresh])
 
     def _ask(self, case: Case) -> dict[str, Any]:
-        if is_ceiling(case.sweep):
+        if case.role != "measurement":
             sampling_s = self.planner.ceiling_s(case)
         else:
             sampling_s = self.schedule.sampling_s.get(case.key, self._pace.sampling.least_s)
@@ -381,7 +390,9 @@ class Session:
         if facts["status"] == "ok":
             defaults["visit_at_s"] = [self.elapsed_s]
         run = {"run_id": self.run_id, "commit": self._commit, "concurrent_gpus": self._concurrent}
-        return visit_row(case, self.device, self.protocol, run | self._worker.hello | defaults | facts)
+        return visit_row(
+            case, self.device, self.protocol, self._origin | run | self._worker.hello | defaults | facts
+        )
 
     # ---- after the last case
 

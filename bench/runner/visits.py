@@ -16,7 +16,6 @@ from functools import cache
 from typing import Any, cast, get_args
 
 from bench.judge.flags import disturbances
-from bench.model.ceilings import is_ceiling
 from bench.sampling.protocol import Protocol, Regime, protocol
 from bench.sampling.publish import Published, Visit, publish, wander
 from bench.spec import DeviceKind
@@ -81,7 +80,7 @@ def join(
         kept = sound
     else:
         looks = [_visit(row) for row in sound]
-        if is_ceiling(timed[0].sweep):
+        if timed[0].role != "measurement":
             published = _ceiling(looks, replace(settings, visits=1))
         else:
             published = publish(looks, settings, typical, share)

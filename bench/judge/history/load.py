@@ -26,7 +26,7 @@ from bench.judge.comparability import Difference, Fact
 from bench.judge.comparison_side import bounds
 from bench.judge.flags import FLAGS
 from bench.judge.history.series import COMMIT, KEY, SEGMENT, UNSAID, Flags, Floats, History, Night
-from bench.model.ceilings import Ceilings, MixedCeilings, by_run, is_ceiling, is_probe, manner
+from bench.model.ceilings import Ceilings, MixedCeilings, by_run, manner
 from bench.model.ceilings import rows as ceiling_rows
 from bench.store import parquet
 
@@ -61,7 +61,7 @@ class _Looked(NamedTuple):
     sentinel_moved: float | None
 
 
-_LOOKS = ("sweep", "visits", "set_aside")
+_LOOKS = ("role", "visits", "set_aside")
 _COLUMNS = tuple(
     dict.fromkeys(
         (
@@ -191,17 +191,22 @@ def _describe(into: _Nights, path: Path, run_id: str, fresh: Sequence[_Key]) -> 
         bound |= zip(some.index, bounds(some, ceilings), strict=True)
     case = KEY[:6]
     by_case = {
-        key: (dtype, bound[at])
-        for at, (dtype, key) in enumerate(
-            zip(frame["dtype"], frame[[*case]].itertuples(index=False, name=None), strict=True)
+        key: (dtype, role, bound[at])
+        for at, (dtype, role, key) in enumerate(
+            zip(
+                frame["dtype"],
+                frame["role"],
+                frame[[*case]].itertuples(index=False, name=None),
+                strict=True,
+            )
         )
     }
     for key in fresh:
-        dtype, whose = by_case[key[:6]]
+        dtype, role, whose = by_case[key[:6]]
         parameters = json.loads(key[KEY.index("parameters")])
         into.series[key] = len(into.told)
         told = {"dtype": dtype, "direction": str(parameters.get("direction", "")), "bound": whose}
-        into.told.append(told | {"ceiling": is_ceiling(key[0])})
+        into.told.append(told | {"ceiling": role != "measurement"})
 
 
 def _night(run: pa.Table, timed: pa.Table) -> Night:
@@ -209,8 +214,8 @@ def _night(run: pa.Table, timed: pa.Table) -> Night:
     facts = {fact.name: text for fact in SEGMENT if (text := _told(timed if len(timed) else run, fact))}
     looks = [
         (visits or 1) + len(aside or ())
-        for sweep, visits, aside in zip(*(timed[n].to_pylist() for n in _LOOKS), strict=True)
-        if is_ceiling(sweep) and not is_probe(sweep)
+        for role, visits, aside in zip(*(timed[n].to_pylist() for n in _LOOKS), strict=True)
+        if role == "roof"
     ]
     cut_short = bool(looks) and max(looks) == 1
     return Night(
