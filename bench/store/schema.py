@@ -64,8 +64,7 @@ class Measurement:
     triton: str = column("version of Triton; empty if absent")
     libraries: str = column("what computes: CUDA and cuDNN, or MKL and oneDNN, with versions")
     host: str | None = column(
-        "name of the machine; null if unknown (imported, or an older file). --bench-anonymous makes hashes of "
-        "this and the next three",
+        "name of the machine; null if unknown. --bench-anonymous makes hashes of this and the next three",
         default=None,
     )
     pci_bus: str | None = column("PCI address of the GPU, as 0000:1b:00.0", default=None)

@@ -168,8 +168,8 @@ class Sweep(Strict):
     source: Source
     role: Role = Field(
         "measurement",
-        description="What the rows are for: measurement, roof (bounds what others can reach), probe (says more "
-        "of the device), or calibration (the model of tiles and waves is fitted to them)",
+        description="What the rows are for: measurement, roof (bounds what others can reach), probe (says "
+        "more of the device), or calibration (the model of tiles and waves is fitted to them)",
     )
     operator: str = Field(description="A folder of kernels/")
     implementations: OneOrList[str] = Field((), description="Those to run; all of the operator's if left out")

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.model.ceilings import Ceilings, MixedCeilings, by_run, is_ceiling, rows
+from bench.model.ceilings import Ceilings, MixedCeilings, by_run, rows
 from bench.model.tile_probe import Line, Point, line
 from bench.spec import parameters_text
 from bench.store.schema import Measurement, StoreError
 from tests.bench.rows import row as any_row
+from tests.roles import role
 
 MIB = 2**20
 SETS = [2**exponent for exponent in (18, 20, 22, 24, 26, 29)]
@@ -42,7 +43,8 @@ def row(seconds: float, parameters: dict[str, Any], **facts: Any) -> Measurement
         "samples_s": None,
         "parameters": parameters_text(parameters),
     }
-    return any_row(**(values | facts))
+    values |= facts
+    return any_row(**({"role": role(values["sweep"])} | values))
 
 
 def launch(seconds: float, **facts: Any) -> Measurement:
@@ -437,5 +439,6 @@ def test_the_floor_of_several_rows_has_the_median_of_their_ends() -> None:
 
 
 def test_our_probes_are_ceilings() -> None:
-    for name in ("cache", "one_sm", "one_tile", "gemm_shapes"):
-        assert is_ceiling(f"ceilings/{name}")
+    for name in ("cache", "one_sm", "one_tile"):
+        assert role(f"ceilings/{name}") == "probe"
+    assert role("ceilings/gemm_shapes") == "calibration"

@@ -13,7 +13,7 @@ import pytest
 
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.model import calibration, tile_wave
-from bench.model.calibration import SHAPES, Calibration
+from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings, Duration
 from bench.model.predict import calibrated, completed, limiters, products, stated_tile, structured, with_peaks
 from bench.model.tile_wave import Machine
@@ -76,7 +76,10 @@ def shape_rows(of: Machine, count: int = 64, **facts: Any) -> list[Measurement]:
     """The calibration shapes as this machine runs them."""
     shapes = calibration_shapes()[:count]
     times = tile_wave.predict(of, bfloat16(shapes)).seconds
-    return [timed(gemm(*s), "cublas", float(t), SHAPES, **facts) for s, t in zip(shapes, times, strict=True)]
+    return [
+        timed(gemm(*s), "cublas", float(t), "ceilings/gemm_shapes", **facts)
+        for s, t in zip(shapes, times, strict=True)
+    ]
 
 
 # ---- matrix products of a GPU

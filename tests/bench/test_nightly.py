@@ -59,7 +59,8 @@ class Machine:
             told |= {"utc": datetime.now(UTC).isoformat()}
             told |= {"commit": f"c{self.night}", "operator": ("gemm", "softmax")[number % 2]}
             if number < 2:
-                told |= {"sweep": ("ceilings/gemm", "ceilings/stream")[number], "implementation": "cublas"}
+                told |= {"sweep": ("ceilings/gemm", "ceilings/stream")[number], "role": "roof"}
+                told |= {"implementation": "cublas"}
             told |= self.facts
             if status := self.broken.get(number):
                 told |= {"status": status, "reason": "it broke", "samples_s": None}

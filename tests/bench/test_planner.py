@@ -15,13 +15,13 @@ import pytest
 import kernels
 from bench.cli.list_cases import of_datasheet, planned
 from bench.device.datasheet import datasheets
-from bench.model.ceilings import is_ceiling, is_probe
 from bench.runner import pace as paces
 from bench.runner import session as sessions
 from bench.runner.planner import CEILING_SHARE, PROBE_SHARE, Forecast, Planner
 from bench.runner.session import Session
 from bench.sampling.protocol import protocol
 from bench.sweep.load import SWEEPS, Case, Loaded, load_all
+from tests.roles import role
 
 H100 = of_datasheet(next(sheet for sheet in datasheets() if sheet.slug == "h100_sxm5"))
 
@@ -41,9 +41,9 @@ def cases(loaded: list[Loaded]) -> list[Case]:
 def ten_minutes(cases: list[Case]) -> tuple[Planner, Forecast]:
     planner = Planner(H100, protocol("cuda"), 600.0)
     planner.limit_ceilings(cases)
-    others = [case for case in cases if not is_ceiling(case.sweep)]
+    others = [case for case in cases if case.role == "measurement"]
     ordered = [others[index] for index in planner.ordered(others)]
-    return planner, planner.forecast([*(case for case in cases if is_ceiling(case.sweep)), *ordered])
+    return planner, planner.forecast([*(case for case in cases if case.role != "measurement"), *ordered])
 
 
 def test_ten_minutes_on_an_h100_visit_1500_cases_of_30_sweeps(
@@ -65,7 +65,7 @@ def test_ceilings_take_their_share_of_ten_minutes_and_roofs_can_settle_in_it(
 ) -> None:
     planner, found = ten_minutes
     assert found.ceilings.seconds <= CEILING_SHARE * 600
-    roofs = [case for case in cases if is_ceiling(case.sweep) and not is_probe(case.sweep)]
+    roofs = [case for case in cases if case.role == "roof"]
     settings = planner.settings
     least_s = (settings.light_window_s or 0.0) + settings.settle_windows * settings.settle_window_s
     assert all(settings.settle_share * planner.ceiling_s(case) >= least_s for case in roofs)
@@ -77,8 +77,8 @@ def test_ceilings_take_their_share_of_ten_minutes_and_roofs_can_settle_in_it(
 def test_a_short_budget_leaves_probes_out_evenly_and_no_roof(cases: list[Case]) -> None:
     planner = Planner(H100, protocol("cuda"), 120.0)
     planner.limit_ceilings(cases)
-    ceilings = [case for case in cases if is_ceiling(case.sweep)]
-    probes = [case for case in ceilings if is_probe(case.sweep)]
+    ceilings = [case for case in cases if case.role != "measurement"]
+    probes = [case for case in ceilings if case.role != "roof"]
     kept = [case for case in probes if case.key not in planner.left_out]
     assert {case.sweep for case in kept} == {case.sweep for case in probes}
     assert sum(planner.ceiling_cost_s(case) for case in kept) <= PROBE_SHARE * 120
@@ -174,7 +174,11 @@ class Worker:
 def some(cases: list[Case]) -> list[Case]:
     """A twentieth of the cases, of every sweep, and the roofs: an ordinary run in little."""
     by_sweep = itertools.groupby(cases, key=lambda case: case.sweep)
-    kept = [list(of)[:: 1 if is_ceiling(sweep) else 20] for sweep, of in by_sweep if not is_probe(sweep)]
+    kept = [
+        list(of)[:: 20 if role(sweep) == "measurement" else 1]
+        for sweep, of in by_sweep
+        if role(sweep) in ("measurement", "roof")
+    ]
     return [case for of in kept for case in of]
 
 
@@ -194,12 +198,12 @@ def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(
 ) -> None:
     budget_s = 100.0
     run = Session(H100, tmp_path, budget_s)
-    others = [case for case in some if not is_ceiling(case.sweep)]
+    others = [case for case in some if case.role == "measurement"]
     ordered = [others[index] for index in run.planner.ordered(others)]
     run.open()
-    run.plan([*(case for case in some if is_ceiling(case.sweep)), *ordered])
+    run.plan([*(case for case in some if case.role != "measurement"), *ordered])
     run._worker = cast(Any, Worker(clock, run.planner, some, dearer))
-    made = [case for case, row in run.walk() if row.status == "ok" and not is_ceiling(case.sweep)]
+    made = [case for case, row in run.walk() if row.status == "ok" and case.role == "measurement"]
     run.interrupted()
     assert 0.9 * budget_s < clock.at_s <= 1.03 * budget_s
     assert len(made) < len(others)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.judge.compare import JUDGED, Verdict, compare
-from bench.model.ceilings import is_ceiling
 from tests.bench.comparable import Machine, clean, drifting, frame, run, stragglers, two_states
+from tests.roles import role
 
 SETTINGS: tuple[tuple[str, Machine, int], ...] = tuple(
     (kind, machine, visits)
@@ -54,7 +54,7 @@ def shares(
         before = run(chance, machine, CASES, visits, device_kind=kind)
         after = run(chance, machine, CASES, visits, 1 + effect, run_id="b", device_kind=kind)
         found = compare(frame(before), frame(after))
-        counts.update(one.verdict for one in found.of(*JUDGED) if not is_ceiling(one.case.sweep))
+        counts.update(one.verdict for one in found.of(*JUDGED) if role(one.case.sweep) == "measurement")
     return Shares(counts)
 
 
