@@ -138,11 +138,6 @@ def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path
     return sorted(loaded, key=_order)
 
 
-def names(root: Path = SWEEPS) -> list[str]:
-    """Every sweep there is, by name."""
-    return sorted(_name(path, root) for path in _below(root))
-
-
 def select(name: str, root: Path = SWEEPS) -> list[Path]:
     """The files that NAME means, by name. SweepError names those there are.
 

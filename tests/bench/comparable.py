@@ -23,7 +23,7 @@ from bench.judge.wander import Bound
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import Visit, publish
 from bench.store.schema import ARROW, Measurement
-from tests.roles import role
+from tests.our_sweeps import role
 
 GPU: dict[str, Any] = {
     **{"device": "h100", "device_kind": "cuda", "threads": 1, "implementation": "triton", "driver": "550.1"},

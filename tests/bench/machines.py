@@ -18,7 +18,7 @@ from bench.store.schema import ARROW, Measurement
 from bench.sweep.load import SWEEPS, load_all
 from kernels import problem
 from tests.bench.rows import row as any_row
-from tests.roles import role
+from tests.our_sweeps import role
 
 
 def machine(chance: np.random.Generator) -> Machine:

@@ -15,7 +15,7 @@ from bench.model.tile_probe import Line, Point, line
 from bench.spec import parameters_text
 from bench.store.schema import Measurement, StoreError
 from tests.bench.rows import row as any_row
-from tests.roles import role
+from tests.our_sweeps import role
 
 MIB = 2**20
 SETS = [2**exponent for exponent in (18, 20, 22, 24, 26, 29)]
@@ -378,7 +378,7 @@ def test_ceilings_of_several_units_drivers_limits_or_regimes_are_no_calibration(
         assert isinstance(said.value, StoreError) and "\n" not in str(said.value)
     # Two runs may differ, and rows that are no ceilings, or have no time, are nobody's calibration.
     elsewhere = [
-        dataclasses.replace(mixed[1], **change) for change in ({"run_id": "r2"}, {"sweep": "gemm/x"})
+        dataclasses.replace(mixed[1], **change) for change in ({"run_id": "r2"}, {"role": "measurement"})
     ]
     elsewhere.append(dataclasses.replace(mixed[1], median_s=None, status="skipped"))
     for other in elsewhere:

@@ -23,7 +23,7 @@ from bench.model.roofline import (
 )
 from bench.spec import parameters_text
 from bench.store.schema import Measurement
-from tests.roles import role
+from tests.our_sweeps import role
 
 MIB = 2**20
 

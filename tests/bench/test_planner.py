@@ -21,7 +21,7 @@ from bench.runner.planner import CEILING_SHARE, PROBE_SHARE, Forecast, Planner
 from bench.runner.session import Session
 from bench.sampling.protocol import protocol
 from bench.sweep.load import SWEEPS, Case, Loaded, load_all
-from tests.roles import role
+from tests.our_sweeps import role
 
 H100 = of_datasheet(next(sheet for sheet in datasheets() if sheet.slug == "h100_sxm5"))
 

@@ -14,7 +14,7 @@ from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from kernels.launch.problem import LaunchFloor
 from kernels.stream.problem import Stream
-from tests.roles import role
+from tests.our_sweeps import role
 
 
 @dataclasses.dataclass(frozen=True)

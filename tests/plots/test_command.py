@@ -18,8 +18,9 @@ from bench.spec import parameters_text
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
-from plots.__main__ import SWEEPS, app, save
+from plots.__main__ import app, save
 from plots.base.frame import PlotError, load
+from tests.our_sweeps import declared
 from tests.plots.synthetic import CPU, H100, H200, NO_TIME, Machine, ceilings, row, small
 
 
@@ -48,7 +49,7 @@ def test_ten_rows_regenerate_every_figure(tmp_path: Path) -> None:
 
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     (run,) = load([write(tmp_path / "run.parquet", small())], find_datasheet)
-    first, second = (save(run, tmp_path / name, SWEEPS) for name in ("a", "b"))
+    first, second = (save(run, tmp_path / name, declared()) for name in ("a", "b"))
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
 
 
@@ -188,5 +189,7 @@ def test_drawing_imports_neither_torch_nor_operators() -> None:
         "import sys, plots.__main__\n"
         "print(sorted({m.split('.')[0] for m in sys.modules} & {'torch', 'triton', 'kernels', 'pynvml'}))"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=SWEEPS.parent, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True
+    )
     assert done.stdout.strip() == "[]", done.stderr
