@@ -337,6 +337,12 @@ def nightly(
     bench_resume: Annotated[
         bool, typer.Option("--bench-resume", help="Go on with a night that was cut short.")
     ] = False,
+    bench_tag: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Say something of this night; repeatable.")
+    ] = None,
+    bench_anonymous: Annotated[
+        bool, typer.Option("--bench-anonymous", help="Hash what names the machine and its GPU.")
+    ] = False,
     summary: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The page, also as this Markdown file.")
     ] = None,
@@ -359,7 +365,9 @@ def nightly(
     options = ["--bench-device", bench_device]
     options += [word for name, value in given.items() if value is not None for word in (name, str(value))]
     options += [word for name in bench_sweep or [] for word in ("--bench-sweep", name)]
+    options += [word for tag in bench_tag or [] for word in ("--bench-tag", tag)]
     options += ["--bench-concurrent"] * bench_concurrent + ["--bench-resume"] * bench_resume
+    options += ["--bench-anonymous"] * bench_anonymous
     results = (bench_results or RESULTS).absolute()
     if baseline is not None and not baseline.is_dir():
         refuse(f"--baseline {baseline}: no such folder; give one that holds result files, or leave it out")

@@ -1,6 +1,7 @@
 """Detection, against a CUDA driver compiled here and machines made of folders."""
 
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,8 @@ int cuDriverGetVersion(int *v) { *v = 12080; return 0; }
 int cuDeviceGetCount(int *n) { *n = 2; return 0; }
 int cuDeviceGet(int *d, int i) { *d = i; return i < 2 ? 0 : 101; }
 int cuDeviceGetName(char *s, int n, int d) { strncpy(s, names[d], n); return 0; }
+static const char *addresses[] = {"0000:1B:00.0", "0000:AF:00.0"};
+int cuDeviceGetPCIBusId(char *s, int n, int d) { strncpy(s, addresses[d], n); return 0; }
 int cuDeviceTotalMem_v2(size_t *m, int d) { *m = memory[d]; return 0; }
 #define FILL(first) for (int i = 0; i < 16; i++) u->bytes[i] = (first) + i; return 0
 int UUID(Uuid *u, int d) { FILL(16 * d); }
@@ -83,6 +86,7 @@ def test_a_known_gpu(driver) -> None:
     assert (found.sm_count, found.cache_byte, found.memory_byte) == (132, 52428800, 85520809984)
     assert found.capability == (9, 0)
     assert found.driver == "CUDA 12.8"
+    assert found.pci_bus == "0000:1b:00.0" and found.host == socket.gethostname()
     assert found.datasheet == find_datasheet("NVIDIA H100 80GB HBM3")
     assert not found.derived
     assert str(found) == "cuda:0 (NVIDIA H100 80GB HBM3)"
@@ -211,8 +215,8 @@ class FakeNvml:
     NVML_CLOCK_SM, NVML_CLOCK_MEM = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM
     NVMLError = pynvml.NVMLError
 
-    def __init__(self) -> None:
-        self.opened = 0
+    def __init__(self, serial: str | None = "1650522001234") -> None:
+        self.opened, self.serial = 0, serial
 
     def nvmlInit(self) -> None:
         self.opened += 1
@@ -239,17 +243,39 @@ class FakeNvml:
     def nvmlDeviceGetMemoryBusWidth(self, handle: str) -> int:
         return 5120
 
+    def nvmlDeviceGetSerial(self, handle: str) -> str:
+        assert handle == "GPU-1", "a slice has no serial number of its own"
+        if self.serial is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return self.serial
+
 
 def test_nvml_is_asked_by_uuid_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(hasattr(pynvml, name) for name in vars(FakeNvml) if name.lower().startswith("nvml"))
     fake = FakeNvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    assert detection._nvml("GPU-1") == detection._Nvml("580.65.06", "GPU-1", 1980e6, 2619e6, 5120)
+    assert detection._nvml("GPU-1") == detection._Nvml(
+        "580.65.06", "GPU-1", 1980e6, 2619e6, 5120, "1650522001234"
+    )
     assert detection._nvml("MIG-1") == detection._nvml("GPU-1"), "what is no slice"
     for identity in ("GPU-2", "MIG-2"):  # memory's clock and width are the whole GPU's, and say nothing
-        assert detection._nvml(identity) == detection._Nvml("580.65.06", "MIG-2", 1980e6)
+        assert detection._nvml(identity) == detection._Nvml(
+            "580.65.06", "MIG-2", 1980e6, serial="1650522001234"
+        )
     assert detection._nvml("GPU-3") == detection._Nvml("580.65.06"), "a device that NVML does not know"
     assert fake.opened == 0
+
+
+def test_a_card_without_a_serial_number_keeps_what_else_it_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(serial=None))
+    assert detection._nvml("GPU-1") == detection._Nvml("580.65.06", "GPU-1", 1980e6, 2619e6, 5120)
+
+
+def test_serial_number_and_pci_address_come_with_the_device(driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detection, "_nvml", lambda uuid: detection._Nvml(serial="1650522001234"))
+    library = driver()
+    assert detect("cuda:1", library).pci_bus == "0000:af:00.0"
+    assert detect("cuda:1", library).serial == "1650522001234"
 
 
 def test_nvml_that_is_not_there_adds_nothing() -> None:
@@ -264,6 +290,7 @@ def test_the_cpu_of_this_machine() -> None:
     found = detect("cpu")
     assert found.kind == "cpu" and found.index is None and found.capability is None and found.uuid == ""
     assert found.datasheet is None and not found.derived
+    assert found.host == socket.gethostname() and found.pci_bus == found.serial == ""
     assert found.sm_count >= 1 and found.memory_byte > 2**28 and found.driver
     assert found.slug.startswith("cpu-") and found.slug == found.slug.lower() and "/" not in found.slug
     assert len(found.id) == 12
@@ -274,7 +301,7 @@ def test_the_cpu_of_this_machine() -> None:
 def test_detection_needs_no_torch() -> None:
     code = "import sys, bench.device.detect; sys.exit(bool({'torch', 'triton', 'pynvml'} & set(sys.modules)))"
     assert (
-        subprocess.run([sys.executable, "-c", code], cwd=Path(detection.__file__).parents[1]).returncode == 0
+        subprocess.run([sys.executable, "-c", code], cwd=Path(detection.__file__).parents[2]).returncode == 0
     )
 
 

@@ -345,6 +345,7 @@ def test_the_command_writes_its_files_and_ends_with_the_code(
     summary, told = tmp_path / "new" / "night.md", tmp_path / "night.json"
     given = ["--bench-results", str(machine.results), "--bench-budget", "9", "--bench-sweep", "gemm"]
     given += ["--summary", str(summary), "--json", str(told), "--bench-shard", "1/2", "--bench-resume"]
+    given += ["--bench-tag", "rack=b12", "--bench-tag", "row=3", "--bench-anonymous"]
     done = CliRunner().invoke(app, ["nightly", *given])
     assert done.exit_code == 2, done.output
     assert summary.read_text() in done.output and json.loads(told.read_text())["exit_code"] == 2
@@ -352,3 +353,4 @@ def test_the_command_writes_its_files_and_ends_with_the_code(
     assert f"--bench-results {machine.results}" in asked and "--bench-visits 3" in asked
     assert "--bench-budget 9" in asked and "--bench-sweep gemm" in asked
     assert "--bench-shard 1/2" in asked and "--bench-resume" in asked and "--bench-concurrent" not in asked
+    assert "--bench-tag rack=b12 --bench-tag row=3" in asked and "--bench-anonymous" in asked

@@ -36,6 +36,7 @@ plot: {x: m}
 CEILINGS = """\
 title: A floor
 source: {document: none, range: ours}
+role: roof
 operator: launch
 cases:
   - {dtype: float32}

@@ -29,15 +29,16 @@ def invoke(*arguments: object) -> Any:
 
 
 def test_ten_rows_regenerate_every_figure(tmp_path: Path) -> None:
-    file = write(tmp_path / "run.parquet", small())
+    kept = {"gemm/some": {"title": "Some", "plot": [{"x": "n", "lines": ["dtype"]}, {"x": "k"}]}}
+    file = write(tmp_path / "run.parquet", small(), kept)
     done = invoke(file, "-o", tmp_path / "out")
     assert done.exit_code == 0, done.output
     made = sorted(str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*"))
-    stems = ["ceilings/gemm", "ceilings/stream", "gemm/some"]
+    stems = ["ceilings/gemm", "ceilings/stream", "gemm/some-1", "gemm/some-2"]
     wanted = [f"{s}-{q}.{e}" for s in stems for q in ("duration", "rate") for e in ("png", "svg")]
     whole = [f"{s}.{e}" for s in ("roofline-float32", "scorecard", "distribution") for e in ("png", "svg")]
     assert made == sorted([*wanted, *whole])
-    assert f"{tmp_path / 'out'}: 9 figures, PNG and SVG (10 of 10 rows measured)" in done.output
+    assert f"{tmp_path / 'out'}: 11 figures, PNG and SVG (10 of 10 rows measured)" in done.output
     assert "no trace of the speed: no row tells it" in done.stderr
     for png in (tmp_path / "out").rglob("*.png"):
         inked = (imread(png)[..., :3] < 0.9).any(axis=-1)
