@@ -79,7 +79,7 @@ def test_roles_of_every_committed_result_are_those_of_its_sweeps() -> None:
 def test_every_committed_result_knows_what_its_sweeps_wanted_drawn() -> None:
     paths = sorted(REFERENCE.rglob("*.parquet"))
     declared = parquet.read_sweeps(paths)
-    for path, table in parquet.tables(paths, columns=("device", "run_id", "sweep")):
+    for _, table in parquet.tables(paths, columns=("device", "run_id", "sweep")):
         for device, run_id, sweep in {tuple(one.values()) for one in table.to_pylist()}:
             # A sweep from another folder has none in its name; nothing was known of its plot then.
             assert sweep in declared[device, run_id] or sweep.startswith("imported/") or "/" not in sweep
