@@ -103,7 +103,9 @@ def test_the_shapes_calibrate_and_are_not_scored(chance: np.random.Generator, sh
     shapes = sizes(chance, 60, 2**14)
     exact = tile_wave.predict(true, bfloat16(shapes)).seconds
     ours, others = gemms(shapes), shape_rows(true)
-    found = told([*ours, *others, *(dataclasses.replace(one, sweep="s") for one in others[:3])], sheet=sheet)
+    found = told(
+        [*ours, *others, *(dataclasses.replace(one, role="measurement") for one in others[:3])], sheet=sheet
+    )
     assert list(found["calibrating"]) == [False] * 60 + [True] * 64 + [False] * 3
     off = found[["structured_s", "priors_s"]].iloc[:60].div(exact, axis=0).sub(1).abs().mean()
     assert off["structured_s"] < 0.02 and off["structured_s"] < 0.5 * off["priors_s"]
@@ -309,7 +311,7 @@ def test_measured_ceilings_are_not_completed(sheet: Datasheet) -> None:
     ):
         assert completed(some, frame) is some
     bare = Ceilings()
-    assert completed(bare, frame.assign(sweep="other")) is bare
+    assert completed(bare, frame.assign(role="roof")) is bare
     assert completed(bare, frame.assign(median_s=np.nan)) is bare
     small = completed(bare, frame[frame["byte"] < 10**6])
     assert small.launch_s is not None and not small.bandwidth_byte_per_s
