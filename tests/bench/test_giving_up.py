@@ -191,7 +191,13 @@ def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: py
     monkeypatch.setattr(Run, "_load", lambda *_: cases(folder))
     values: dict[str, Any] = {"bench_run": True, "bench_device": "cuda", "bench_sweep": []}
     values |= {"collectonly": False, "bench_budget": None, "bench_visits": "1", "bench_regime": "sustained"}
-    values |= {"bench_resume": False, "bench_shard": None, "bench_concurrent": False}
+    values |= {
+        "bench_resume": False,
+        "bench_tag": [],
+        "bench_anonymous": False,
+        "bench_shard": None,
+        "bench_concurrent": False,
+    }
     run = Run(
         SimpleNamespace(**values, bench_results=str(folder / "results")), kernels.problem, kernels.names
     )

@@ -148,7 +148,14 @@ def options(folder: Path, **given: Any) -> Any:
         "bench_sweep": [],
         "collectonly": False,
     }
-    values |= {"bench_budget": None, "bench_visits": "1", "bench_regime": "sustained", "bench_resume": False}
+    values |= {
+        "bench_budget": None,
+        "bench_visits": "1",
+        "bench_regime": "sustained",
+        "bench_resume": False,
+        "bench_tag": [],
+        "bench_anonymous": False,
+    }
     values |= {"bench_shard": None, "bench_concurrent": False, "bench_results": str(folder / "results")}
     return SimpleNamespace(**(values | given))
 

@@ -85,7 +85,14 @@ def chosen(folder: Path, shard: str | None) -> tuple[Run, list[str], list[str]]:
     """The run over all our sweeps, those of its cases that run, and those that get a row without running."""
     options: Any = SimpleNamespace(
         **{"bench_run": True, "bench_device": "cpu", "bench_sweep": [], "bench_budget": None},
-        **{"bench_visits": "1", "bench_regime": "sustained", "bench_resume": False, "collectonly": True},
+        **{
+            "bench_visits": "1",
+            "bench_regime": "sustained",
+            "bench_resume": False,
+            "bench_tag": [],
+            "bench_anonymous": False,
+            "collectonly": True,
+        },
         **{"bench_results": str(folder), "bench_shard": shard, "bench_concurrent": False},
     )
     run = Run(options, kernels.problem, kernels.names)
