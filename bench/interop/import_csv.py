@@ -138,7 +138,7 @@ class _Reader:
                 **problem.facts(name),
                 **device_columns(device, kind, sheet),
                 **{"parameters": parameters_text(problem.parameters()), "sweep": _sweep(line)},
-                "role": _role(line),
+                **{"role": _role(line)},
                 **{"run_id": self.run_id, "protocol": f"{who}, imported", "cache": _cache(line)},
                 **{"median_s": median_s, "low_s": low_s, "high_s": high_s},
                 "source": source_text(who, f"{line.file.name} ({self.run_id})", cells("note", "")),
