@@ -91,6 +91,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Only part I of N of the cases, for runs that share a suite; ceilings are in each part.",
     )
     group.addoption(
+        "--bench-tag",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="Say something of this run in its rows (rack=b12, cooling=liquid); repeatable.",
+    )
+    group.addoption(
+        "--bench-anonymous",
+        action="store_true",
+        help="Write hashes in place of the machine's name and the GPU's PCI address, UUID and serial number.",
+    )
+    group.addoption(
         "--bench-resume",
         action="store_true",
         help="Go on with the run that was interrupted last, of this shard: only what is missing is measured.",
@@ -137,6 +149,8 @@ def pytest_configure(config: pytest.Config) -> None:
         shard=given.bench_shard,
         concurrent=given.bench_concurrent,
         resume=given.bench_resume,
+        tags=given.bench_tag,
+        anonymous=given.bench_anonymous,
     )
     try:
         run = Run(options, kernels.problem, timing=given.bench_run, opens=not given.collectonly)

@@ -26,6 +26,7 @@ from bench.errors import UserError
 from bench.judge import score as judge
 from bench.judge.frame import Run, load, read
 from bench.judge.history.load import histories
+from bench.store import parquet
 from plots.base import style
 from plots.base.page import Page
 from plots.base.plot_spec import sections
@@ -45,8 +46,6 @@ from plots.history import series as history_series
 from plots.history import view
 from plots.history import write as history_pages
 
-SWEEPS = Path(__file__).resolve().parent.parent / "sweeps"
-"""Where the checkout keeps the sweeps, for what they want drawn."""
 FIGURES = Path("figures")
 COMPARED = "compared"
 """Folder of the figures that several runs have in common."""
@@ -109,6 +108,7 @@ def draw(
     The first device named is the one that others are held against.
     """
     runs = _load(results, lenders)
+    sweeps = parquet.read_sweeps(results)
     for run in runs:
         alone = to is not None and len(runs) == 1
         folder = (to or FIGURES) if alone else (to or FIGURES) / run.device / run.run_id
@@ -116,7 +116,7 @@ def draw(
             remark(f"{run.device} {run.run_id}: no row has a time; nothing drawn")
             continue
         with _writing("figures"):
-            drawn = save(run, folder, SWEEPS)
+            drawn = save(run, folder, sweeps[run.device, run.run_id])
         if missing := telemetry.missing(run):
             remark(f"{run.device} {run.run_id}: {missing}")
         rows = f"{run.measured} of {len(run.rows)} rows measured"
@@ -230,13 +230,16 @@ def _first(results: Sequence[Path], devices: Sequence[str]) -> str:
     return devices[0]
 
 
-def save(run: Run, folder: Path, sweeps: Path) -> list[Path]:
-    """Write every figure of a run below a folder; their paths, PNG and SVG in turn."""
+def save(run: Run, folder: Path, sweeps: parquet.Sweeps) -> list[Path]:
+    """Write every figure of a run below a folder; their paths, PNG and SVG in turn.
+
+    `sweeps` is what the run's sweeps declared (`bench.store.parquet.read_sweeps`).
+    """
     with style.look():
         return save_all((folder / stem, page) for stem, page in pages(run, sweeps))
 
 
-def pages(run: Run, sweeps: Path) -> Iterator[tuple[str, Page]]:
+def pages(run: Run, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:
     """(path without ending, page) of every figure: the run as a whole, the duels, then the sweeps by name."""
     for name, page in roofline.draw(run):
         yield f"roofline-{name}", page
@@ -247,7 +250,7 @@ def pages(run: Run, sweeps: Path) -> Iterator[tuple[str, Page]]:
         yield f"duel-{name}", page
     once = run.frame[run.frame["visit"] == 0]
     for path, rows in once.groupby("sweep", sort=True):
-        wanted = sections(rows, str(path), sweeps)
+        wanted = sections(rows, sweeps.get(str(path), {}))
         for i, section in enumerate(wanted):
             which = f"-{i + 1}" if len(wanted) > 1 else ""
             if section.kind == "quantization":

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.store import parquet
 from bench.store.journal import recover
 from tests.bench import several
 from tests.bench.rows import read_frame
@@ -83,6 +85,7 @@ def test_a_bad_sweep_is_one_line_and_exit_code_2(tmp_path: Path, text: str, says
         (["--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda, cuda:N or, to measure, all"),
         (["--bench-budget", "soon"], "--bench-budget soon: give seconds, more than 0, or inf"),
         (["--bench-budget", "0"], "--bench-budget 0: give seconds"),
+        (["--bench-tag", "rack"], "--bench-tag 'rack': give key=value"),
         (["--bench-results", "/proc/nowhere"], "results cannot be written here"),
         (["-p", "no:benchmark"], "--benchmark needs the plugin pytest-benchmark"),
     ],
@@ -130,6 +133,9 @@ def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: 
         str(results),
         "--bench-budget",
         "8",
+        "--bench-tag",
+        "rack=b12",
+        "--bench-anonymous",
     )
     done = bench(*words, "-k", "small", f"--benchmark-json={report}", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
@@ -140,6 +146,7 @@ def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: 
     )
     (path,) = results.rglob("*.parquet")
     frame = read_frame([path]).set_index("parameters")
+    assert set(frame["tags"]) == {'{"rack": "b12"}'} and socket.gethostname() not in set(frame["host"])
     saved = json.loads(report.read_text())
     assert saved["machine_info"]["device"]["slug"] == frame["device"].iloc[0]
     assert len(saved["benchmarks"]) == 4
@@ -274,6 +281,8 @@ def test_a_plot_follows_from_the_results_alone(sweep: Path, tmp_path: Path) -> N
     began = time.time()
     words = ("--benchmark", "--bench-sweep", str(sweep), "--bench-results", str(tmp_path / "r"))
     assert bench(*words, "-k", "small", "--bench-budget", "20").returncode == 0
+    (sweeps,) = parquet.read_sweeps([tmp_path / "r"]).values()
+    assert sweeps == {"small": {"title": "t", "plot": [{"x": "m"}]}}
     done = command("plots", str(tmp_path / "r"), "-o", str(tmp_path / "f"))
     assert done.returncode == 0, done.stderr
     made = list((tmp_path / "f").rglob("*.png"))

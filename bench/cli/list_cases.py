@@ -10,7 +10,6 @@ from bench.cli.plan import plan_lines
 from bench.device.datasheet import Datasheet
 from bench.device.detect import Device
 from bench.format import duration_text, seconds_text
-from bench.model.ceilings import is_ceiling
 from bench.model.roofline import datasheet_s
 from bench.runner.forecast import Prices, impossible
 from bench.sampling.protocol import protocol
@@ -60,8 +59,8 @@ def planned(device: Device, loaded: Iterable[Loaded], budget_s: float | None, vi
     cases = [case for sweep in loaded for case in sweep.cases]
     prices = Prices(device, protocol(device.kind, visits), budget_s)
     prices.limit_ceilings(cases)
-    ordered = [case for case in cases if is_ceiling(case.sweep)]
-    others = [case for case in cases if impossible(case, device) is None and not is_ceiling(case.sweep)]
+    ordered = [case for case in cases if case.role != "measurement"]
+    others = [case for case in cases if impossible(case, device) is None and case.role == "measurement"]
     ordered += [others[index] for index in prices.ordered(others)]
     rests_on = f"the datasheet of {device.name} and on the assumptions below" if device.datasheet else ""
     yield f"{device.name}, {visits} visit{'s' * (visits > 1)} of each case"

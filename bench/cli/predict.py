@@ -130,6 +130,7 @@ def _facts(case: Case, on: Basis) -> dict[str, Any]:
     return {
         **case.problem.facts(case.implementation),
         "sweep": case.sweep,
+        "role": case.role,
         "parameters": parameters_text(case.problem.parameters()),
         "cache": case.cache,
         "condition": condition(case.cache, case.threads),

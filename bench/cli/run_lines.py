@@ -10,7 +10,6 @@ from bench.device.detect import Device
 from bench.environment.dependencies import lacking_extras
 from bench.errors import UserError
 from bench.format import duration_text
-from bench.model.ceilings import is_ceiling
 from bench.runner.run import Options, Run, RunResult, short_name
 from bench.runner.session import Session, measured_s
 from bench.spec import Problem
@@ -138,7 +137,7 @@ def _session_lines(run: Run, session: Session) -> Iterator[str]:
     for cause, count in session.worker.renewed.most_common():
         yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
     yield from run_summary.sentinel_lines(rows)
-    if not any(is_ceiling(row.sweep) for row in rows):
+    if not any(row.role != "measurement" for row in rows):
         yield 'no ceilings among these cases, so no roof: give -k "ceilings or (...)"'
     if session.path is not None:
         yield f"results: {session.path}"

@@ -16,7 +16,6 @@ from bench.format import amount_text, duration_text, half_text, memory_text, sec
 from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
 from bench.judge.frame import Run, runs
-from bench.model.ceilings import is_ceiling
 from bench.model.roofline import calibrated, of_roof, row_traffic
 from bench.store.schema import Measurement
 
@@ -202,7 +201,7 @@ def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:
     """How far the ceilings moved that were looked at again and again."""
     moved, shares = [], []
     for row in rows:
-        if is_ceiling(row.sweep) and row.visit_samples and len(row.visit_samples) > 2 and row.samples_s:
+        if row.role != "measurement" and row.visit_samples and len(row.visit_samples) > 2 and row.samples_s:
             ends = list(itertools.accumulate(row.visit_samples, initial=0))
             medians = [statistics.median(row.samples_s[a:b]) for a, b in itertools.pairwise(ends)]
             share = (max(medians) - min(medians)) / min(medians)

@@ -56,6 +56,12 @@ class Device:
     """Version of the GPU driver; the kernel's release for a CPU."""
     datasheet: Datasheet | None
     """Published or derived peaks. None for a CPU, which has none: its ceilings are measured."""
+    host: str = ""
+    """Name of the machine; empty for a device that is not here."""
+    pci_bus: str = ""
+    """PCI address of the GPU as Linux writes it, `0000:1b:00.0`; empty for a CPU."""
+    serial: str = ""
+    """Serial number of the GPU's board; empty where it tells none."""
 
     @property
     def derived(self) -> bool:
@@ -127,6 +133,7 @@ class _Gpu:
     bus_bit: int
     l2_byte: int
     driver: str
+    pci_bus: str
 
 
 def _gpus(libcuda: str) -> tuple[list[_Gpu], str]:
@@ -177,7 +184,18 @@ def _gpu(driver: ctypes.CDLL, index: int) -> _Gpu:
         bus_bit=attribute(37),
         l2_byte=attribute(38),
         driver=f"CUDA {version // 1000}.{version % 1000 // 10}",
+        pci_bus=_pci_bus(driver, device),
     )
+
+
+def _pci_bus(driver: ctypes.CDLL, device: ctypes.c_int) -> str:
+    """`domain:bus:device.function` in hexadecimal; of a slice that of its GPU. Empty if it is not told."""
+    text = ctypes.create_string_buffer(32)
+    try:
+        call(driver, "cuDeviceGetPCIBusId", text, len(text), device)
+    except CudaError:
+        return ""
+    return text.value.decode(errors="replace").lower()
 
 
 def _identity(driver: ctypes.CDLL, device: ctypes.c_int, name: str) -> str:
@@ -224,14 +242,14 @@ def _cuda_device(gpu: _Gpu) -> Device:
             memory_byte=gpu.memory_byte,
         )
         slug += f"-{gpu.sm_count}sm-{round(gpu.memory_byte / 2**30)}gib"
-    version = nvml.driver() or gpu.driver
+    version, serial = nvml.driver() or gpu.driver, nvml.serial()
     nvml.close()
     return Device(
         kind="cuda",
         index=gpu.index,
         name=gpu.name,
         slug=slug,
-        id=_short(identity),
+        id=short_hash(identity),
         uuid=identity,
         sm_count=gpu.sm_count,
         cache_byte=gpu.l2_byte,
@@ -239,6 +257,9 @@ def _cuda_device(gpu: _Gpu) -> Device:
         capability=gpu.capability,
         driver=version,
         datasheet=sheet,
+        host=socket.gethostname(),
+        pci_bus=gpu.pci_bus,
+        serial=serial,
     )
 
 
@@ -259,7 +280,7 @@ def _cpu(root: Path) -> Device:
         index=None,
         name=name,
         slug=f"cpu-{slug_of(re.sub(r'[(](R|TM)[)]|CPU|Processor|@.*', ' ', name))}-{cores}-core",
-        id=_short(socket.gethostname()),
+        id=short_hash(socket.gethostname()),
         uuid="",
         sm_count=cores,
         cache_byte=_last_level_byte(root, usable),
@@ -267,6 +288,7 @@ def _cpu(root: Path) -> Device:
         capability=None,
         driver=platform.release(),
         datasheet=None,
+        host=socket.gethostname(),
     )
 
 
@@ -303,5 +325,6 @@ def _field(text: str, key: str) -> str:
     return found[1].strip() if found else ""
 
 
-def _short(text: str) -> str:
+def short_hash(text: str) -> str:
+    """What stands in a result for a name that need not be known, only told from others."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]

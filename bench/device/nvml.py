@@ -102,6 +102,10 @@ class NvmlGpu:
         """Width of the memory's bus, bits; None of a part, which has a share of the GPU's memory."""
         return None if self.is_part else self.ask("nvmlDeviceGetMemoryBusWidth")
 
+    def serial(self) -> str:
+        """Serial number of the GPU's board; empty where NVML does not know it, as of most desktop cards."""
+        return str(self.ask("nvmlDeviceGetSerial") or "")
+
     def power_limit_w(self) -> float | None:
         """The limit that is enforced, watts."""
         return self.scaled("nvmlDeviceGetEnforcedPowerLimit", 1e-3)

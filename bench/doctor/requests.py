@@ -21,7 +21,7 @@ def check(implementation: str, problem: Problem) -> dict[str, Any]:
 
 def measure(implementation: str, problem: Problem, kind: DeviceKind, threads: int | None) -> dict[str, Any]:
     """One visit, data warm."""
-    case = Case(sweep="doctor", implementation=implementation, problem=problem, cache="warm", series="")
+    case = Case("doctor", implementation, problem, "warm", series="", role="measurement")
     return measure_request(case, protocol(kind), None, SAMPLING_S, threads, first=True)
 
 

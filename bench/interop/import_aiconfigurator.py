@@ -168,6 +168,7 @@ class Import:
         columns["median_s"] = shapes["seconds"].tolist()
         columns["parameters"] = list(texts)
         columns["sweep"] = [CALIBRATION if text in self.calibration else OTHERS for text in texts]
+        columns["role"] = ["calibration" if text in self.calibration else "measurement" for text in texts]
         rows = zip(*columns.values(), strict=True)
         return [foreign_row({**said, **same, **dict(zip(columns, values, strict=True))}) for values in rows]
 

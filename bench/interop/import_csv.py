@@ -6,7 +6,7 @@ Columns of the file (results/README.md has an example):
     seconds | microseconds                           its time
     the operator's parameters                        m, n, k, layout ...; empty where an operator has none
     low_s high_s                                     the ends of its 95 % interval, seconds
-    sweep cache threads device_kind configuration    as the columns of a result of that name
+    sweep role cache threads device_kind configuration    as the columns of a result of that name
     source note library date driver                  who measured it, with what, and when
 """
 
@@ -28,7 +28,7 @@ from bench.interop.csv_cells import Line, lines, value
 from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreign_row, source_text
 from bench.spec import DeviceKind, Problem, parameters_text
 from bench.store.schema import Measurement
-from bench.sweep.grammar import Cache, nearest, unknown, worded
+from bench.sweep.grammar import Cache, Role, nearest, unknown, worded
 
 Find = Callable[[str], type[Problem]]
 
@@ -36,7 +36,7 @@ NEEDED = ("device", "operator", "implementation", "dtype")
 TIMES: Mapping[str, float] = {"seconds": 1.0, "microseconds": 1e-6}
 """Column of the time -> seconds of its unit."""
 MORE = (
-    *("low_s", "high_s", "sweep", "cache", "threads", "device_kind", "configuration"),
+    *("low_s", "high_s", "sweep", "role", "cache", "threads", "device_kind", "configuration"),
     *("source", "note", "library", "date", "driver"),
 )
 SWEEP = "imported/csv"
@@ -131,6 +131,7 @@ class _Reader:
                 **problem.facts(name),
                 **device_columns(device, kind, sheet),
                 **{"parameters": parameters_text(problem.parameters()), "sweep": _sweep(line)},
+                **{"role": _role(line)},
                 **{"run_id": self.run_id, "protocol": f"{who}, imported", "cache": _cache(line)},
                 **{"median_s": median_s, "low_s": low_s, "high_s": high_s},
                 "source": source_text(who, f"{line.file.name} ({self.run_id})", cells("note", "")),
@@ -201,6 +202,13 @@ def _sweep(line: Line) -> str:
     if not _NAME.fullmatch(name) or ".." in name.split("/"):
         raise line.refuse(f"sweep {name!r}: a name is letters, digits and _ . + -, with / between folders")
     return name
+
+
+def _role(line: Line) -> str:
+    role = line.cells.get("role", "measurement")
+    if role not in get_args(Role):
+        raise line.refuse(f"role is one of {', '.join(get_args(Role))}, not {role!r}")
+    return role
 
 
 def _cache(line: Line) -> str:

@@ -66,4 +66,4 @@ def foreign_row(columns: Mapping[str, Any]) -> Measurement:
     nothing: dict[str, Any] = dict.fromkeys(
         ("utc", "commit", "driver", "torch", "triton", "libraries", "clock", "fill"), ""
     )
-    return Measurement(**(nothing | {"seed": 0, "status": "ok"} | dict(columns)))
+    return Measurement(**(nothing | {"seed": 0, "role": "measurement", "status": "ok"} | dict(columns)))

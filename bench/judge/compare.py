@@ -29,7 +29,6 @@ from bench.judge import ranks
 from bench.judge.comparability import TOLD, Difference, differing, waved
 from bench.judge.comparison_side import Case, Look, Side, between_runs, has_interval, side
 from bench.judge.noise import Noise, state_s, visit_count, visit_samples_s
-from bench.model.ceilings import is_ceiling
 from bench.sampling.noise import reach
 
 if TYPE_CHECKING:
@@ -306,7 +305,7 @@ class _Judge:
         row = look.row
         assert row.median_s and row.low_s and row.high_s
         noise = held.runs[row.run_id].noise.of(look.bound) or 0.0
-        included = state_s(row) is None and not is_ceiling(row.sweep)
+        included = state_s(row) is None and row.role == "measurement"
         visits = 0.0 if included else noise / math.sqrt(2 * visit_count(row))
         half = max(visits, (between or 0.0) / 2)
         return _Reach(*reach(row.median_s, row.low_s, row.high_s, half))

@@ -14,7 +14,7 @@ from bench.judge.comparability import BLOCKING, SOFTWARE, TOLD, value
 from bench.judge.efficiency import OURS
 from bench.judge.flags import DOUBTFUL, FLAGS
 from bench.judge.noise import Bound, CaseStep, Noise, between_visits
-from bench.model.ceilings import Ceilings, is_ceiling
+from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, row_traffic
 from bench.sampling.noise import Step
 
@@ -133,7 +133,7 @@ def between_runs(before: Run, after: Run) -> Noise:
     for case in before.looks.keys() & after.looks.keys():
         one, other = before.looks[case], after.looks[case]
         ours = case.implementation.startswith(OURS)
-        if ours or not is_ceiling(case.sweep) or not (one.usable and other.usable):
+        if ours or one.row.role == "measurement" or not (one.usable and other.usable):
             continue
         if any(value(one.row, fact) != value(other.row, fact) for fact in SOFTWARE):
             return Noise()
@@ -178,7 +178,7 @@ def bounds(run: frame.Run) -> list[Bound]:
 
 
 def _bound(row: Measurement, ceilings: Ceilings) -> Bound:
-    if is_ceiling(row.sweep):
+    if row.role != "measurement":
         return "memory" if row.flop == 0 and row.byte > 0 else "core"
     if row.cache != "cold" or row.median_s is None:
         return "core"

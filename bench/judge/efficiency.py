@@ -16,7 +16,6 @@ from typing import Literal, get_args
 from bench.errors import UserError
 from bench.judge.flags import DOUBTFUL
 from bench.judge.frame import Run
-from bench.model.ceilings import is_ceiling
 from bench.store.schema import Measurement
 
 Region = Literal["<= 1/2 cache", "<= 4 x cache", "> 4 x cache"]
@@ -58,7 +57,7 @@ def efficiencies(run: Run) -> Iterator[Efficiency]:
         raise UserError("this run measured no bandwidth of a copy, so nothing can be held against it")
     problems: dict[tuple[str, str], dict[str, Measurement]] = defaultdict(dict)
     for row, flags in zip(run.rows, run.flags, strict=True):
-        if row.rate != "byte" or is_ceiling(row.sweep) or row.cache != "cold" or not row.byte:
+        if row.rate != "byte" or row.role != "measurement" or row.cache != "cold" or not row.byte:
             continue
         if row.status == "ok" and row.median_s and DOUBTFUL.isdisjoint(flags):
             # The same problem in two sweeps is one problem; the later row stands.

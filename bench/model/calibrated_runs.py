@@ -14,7 +14,7 @@ import numpy as np
 from bench.errors import UserError
 from bench.model import tile_wave
 from bench.model.calibration import Calibration
-from bench.model.ceilings import Ceilings, is_ceiling
+from bench.model.ceilings import Ceilings
 from bench.model.predict import calibrated, products, stated_tile, unfitted
 from bench.model.roofline import Floats
 from bench.model.scale_to_device import dtype_on, transferred
@@ -83,7 +83,7 @@ class Known:
         # A launch that is held to a tile is no example of what the quickest of many takes.
         names = zip(rows["implementation"], rows["configuration"], strict=True)
         free = np.array([stated_tile(*one) is None for one in names], dtype=bool)
-        return rows[sound & ~rows["sweep"].map(is_ceiling).astype(bool) & free]
+        return rows[sound & (rows["role"] == "measurement") & free]
 
     def errors(self, by: Calibration) -> Errors | None:
         """Of this calibration, its own or another's scaled to it, on this run's products of its data type.

@@ -1,10 +1,10 @@
 """What a device is to matrix products: its ceilings, shared priors, and a fit to sixty-four shapes.
 
 Two calibrations, both reported. Without a fit: what the run's probes measured, and for the rest priors that
-are the same rule for every device. Fitted: those as a starting point, and the rows of the sweep
-`ceilings/gemm_shapes`, to whose times all nine numbers are drawn in logarithms, each as far as its spread
-allows. Bandwidth is measured, so it hardly moves; what nobody measured moves most. Shapes of the sweep are
-designated and never scored.
+are the same rule for every device. Fitted: those as a starting point, and the rows whose role is calibration
+(sweeps/ceilings/gemm_shapes.yaml), to whose times all nine numbers are drawn in logarithms, each as far as
+its spread allows. Bandwidth is measured, so it hardly moves; what nobody measured moves most. Shapes of the
+sweep are designated and never scored.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from bench.model.ceilings import Ceilings
 from bench.model.roofline import Floats
 from bench.model.tile_wave import Machine, Products
 
-SHAPES = "ceilings/gemm_shapes"
-"""The sweep whose rows are fitted to."""
 LEAST_SHAPES = 32
 """Shapes with a time from which a fit is made: half of them were enough on Hopper and Blackwell."""
 FITTED = {

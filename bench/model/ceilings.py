@@ -1,7 +1,7 @@
 """The ceilings of a device as it was in one run: launch floor, arithmetic peaks, memory and cache bandwidth.
 
-They are ordinary rows of the run, of the sweeps whose path starts with `ceilings/`, and are known by what
-they count and ask for, not by the sweep's name:
+They are the rows of the run whose role is roof, probe or calibration. Which ceiling a row is follows from
+what it counts and asks for, not from its sweep's name:
 
     flop > 0, one tile       what a tile costs, its first step and each further (bench/model/tile_probe.py)
     flop > 0, else           a peak of its arithmetic and dtype (the largest GEMMs)
@@ -180,20 +180,6 @@ class Ceilings:
         return [*floor, *of_rate, *(one for one in of_time if one not in floor)]
 
 
-PROBES = ("ceilings/cache", "ceilings/gemm_shapes", "ceilings/one_sm", "ceilings/one_tile")
-"""Sweeps that say more of the device and bound nothing: one short look a run is enough."""
-
-
-def is_probe(sweep: str) -> bool:
-    """Whether ceilings of this sweep are no roof."""
-    return sweep in PROBES
-
-
-def is_ceiling(sweep: str) -> bool:
-    """Whether rows of the sweep at this path are ceilings."""
-    return sweep == "ceilings" or sweep.startswith("ceilings/")
-
-
 def condition(cache: str, threads_asked: object = None) -> str:
     """How rows are measured that may be held against each other: `cold`, `warm`, `cold, one thread`.
 
@@ -209,7 +195,9 @@ def by_run(rows: Iterable[Measurement]) -> dict[tuple[str, str, str], Ceilings]:
     none but the cold: warm ceilings are there if a launch floor or a peak was measured warm. MixedCeilings if
     the rows of a run are of several units, drivers, power limits or regimes.
     """
-    found = [row for row in rows if is_ceiling(row.sweep) and row.status == "ok" and _is_time(row.median_s)]
+    found = [
+        row for row in rows if row.role != "measurement" and row.status == "ok" and _is_time(row.median_s)
+    ]
     _refuse_mixed(found)
     groups: dict[tuple[str, str, str], list[Measurement]] = {}
     probes: dict[tuple[str, str, str], list[Measurement]] = {}

@@ -26,8 +26,8 @@ import numpy as np
 
 from bench.case_name import row_name
 from bench.model import calibration, tile_wave
-from bench.model.calibration import SHAPES, Calibration
-from bench.model.ceilings import Ceiling, Ceilings, is_ceiling
+from bench.model.calibration import Calibration
+from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.implementation_factors import apply_factors, apply_starts
 from bench.model.quantization import forced_tile
 from bench.model.roofline import Floats, traffic
@@ -73,7 +73,7 @@ def structured(
             "structured_s": np.nan,
             "structured_limiter": "",
             "priors_s": np.nan,
-            "calibrating": rows["sweep"].map(is_ceiling).astype(bool),
+            "calibrating": rows["role"] != "measurement",
         },
         index=rows.index,
     )
@@ -132,7 +132,7 @@ def unfitted(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) ->
 
 
 def _shapes(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[(rows["sweep"] == SHAPES) & rows["product_m"].notna() & (rows["median_s"] > 0)]
+    return rows[(rows["role"] == "calibration") & rows["product_m"].notna() & (rows["median_s"] > 0)]
 
 
 def _peaks(ceilings: Ceilings, dtype: str, sheet: Datasheet | None) -> dict[str, float]:
@@ -157,7 +157,9 @@ def completed(ceilings: Ceilings, rows: Iterable[Measurement]) -> Ceilings:
     if ceilings.bandwidth_byte_per_s or ceilings.launch_s is not None:
         return ceilings
     shapes = [
-        (row, row.median_s) for row in rows if row.sweep == SHAPES and row.status == "ok" and row.median_s
+        (row, row.median_s)
+        for row in rows
+        if row.role == "calibration" and row.status == "ok" and row.median_s
     ]
     if not shapes:
         return ceilings

@@ -40,6 +40,12 @@ def nightly(
     bench_resume: Annotated[
         bool, typer.Option("--bench-resume", help="Go on with a night that was cut short.")
     ] = False,
+    bench_tag: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Say something of this night; repeatable.")
+    ] = None,
+    bench_anonymous: Annotated[
+        bool, typer.Option("--bench-anonymous", help="Hash what names the machine and its GPU.")
+    ] = False,
     summary: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The page, also as this Markdown file.")
     ] = None,
@@ -70,6 +76,8 @@ def nightly(
         shard=bench_shard,
         concurrent=bench_concurrent,
         resume=bench_resume,
+        tags=bench_tag or (),
+        anonymous=bench_anonymous,
     )
     if baseline is not None and not baseline.is_dir():
         raise UserError(

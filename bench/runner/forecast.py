@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from bench.device.detect import Device
 from bench.errors import UserError
-from bench.model.ceilings import Ceilings, is_ceiling, is_probe
+from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, datasheet_s, traffic
 from bench.runner.price import ASSUMED, Learned, Price, Work, price
 from bench.runner.schedule import (
@@ -154,15 +154,15 @@ class Prices:
         """
         if self.device.kind == "cpu" or self.budget_s is None:
             return
-        ceilings = [case for case in cases if is_ceiling(case.sweep) and self._is_possible(case)]
+        ceilings = [case for case in cases if case.role != "measurement" and self._is_possible(case)]
         probes_s = 0.0
-        for case in _one_of_each(case for case in ceilings if is_probe(case.sweep)):
+        for case in _one_of_each(case for case in ceilings if case.role != "roof"):
             cost_s = self.ceiling_cost_s(case)
             if probes_s + cost_s <= PROBE_SHARE * self.budget_s:
                 probes_s += cost_s
             else:
                 self.left_out.add(case.key)
-        looks = SENTINEL_LOOKS + 2 * sum(not is_probe(case.sweep) for case in ceilings)
+        looks = SENTINEL_LOOKS + 2 * sum(case.role == "roof" for case in ceilings)
         share_s = (CEILING_SHARE * self.budget_s - probes_s) / looks
         least_s, most_s = ROOF_S["cuda"]
         self._roof_s = min(most_s, max(least_s, share_s))
@@ -172,7 +172,7 @@ class Prices:
 
     def ceiling_s(self, case: Case) -> float:
         """Seconds that a visit of this ceiling may sample, settling included."""
-        return PROBE_S[self.device.kind] if is_probe(case.sweep) else self._roof_s
+        return PROBE_S[self.device.kind] if case.role != "roof" else self._roof_s
 
     def ceiling_cost_s(self, case: Case) -> float:
         """Wall seconds that the first visit of a ceiling is expected to take."""
@@ -183,7 +183,7 @@ class Prices:
         *_, work, priced = self.known(case)
         sampling_s = self.ceiling_s(case)
         if priced.sampling_s is not None:
-            more_s = 0.0 if is_probe(case.sweep) else ROOF_TIMED_S - self.settings.least_timed_s
+            more_s = 0.0 if case.role != "roof" else ROOF_TIMED_S - self.settings.least_timed_s
             sampling_s = min(sampling_s, priced.sampling_s + more_s)
         return priced.kind_s + priced.first_s + priced.beside_s + 4 * (work.launch_s or 0.0), sampling_s
 
@@ -251,8 +251,8 @@ class Prices:
         these cases; None before the run has begun.
         """
         cases = [case for case in cases if case.key not in self.left_out and self._is_possible(case)]
-        ceilings = [case for case in cases if is_ceiling(case.sweep)]
-        others = [case for case in cases if not is_ceiling(case.sweep)]
+        ceilings = [case for case in cases if case.role != "measurement"]
+        others = [case for case in cases if case.role == "measurement"]
         of_ceilings = Tally(len(ceilings), _sweeps(ceilings), self._ceilings_cost_s(ceilings))
         start_s = ASSUMED["start_s"].value
         if left_s is None and self.budget_s is not None:
@@ -276,7 +276,7 @@ class Prices:
     def _ceilings_cost_s(self, ceilings: Sequence[Case]) -> float:
         """Wall seconds of all looks at these ceilings."""
         first_s = sum(self.ceiling_cost_s(case) for case in ceilings)
-        roofs = [case for case in ceilings if not is_probe(case.sweep)]
+        roofs = [case for case in ceilings if case.role == "roof"]
         looks = 1 + SENTINEL_LOOKS / max(SENTINEL_LOOKS, len(roofs))
         return first_s + looks * sum(again_s(*self._ceiling_parts_s(case)) for case in roofs)
 

@@ -6,7 +6,6 @@ crash, or the ten minutes after which a worker counts as hung.
 
 from __future__ import annotations
 
-from bench.model.ceilings import is_ceiling
 from bench.store.schema import Measurement
 from bench.sweep.load import Case
 
@@ -59,4 +58,4 @@ class GivingUp:
 
 
 def _implementation(case: Case) -> Implementation:
-    return is_ceiling(case.sweep), case.problem.operator, case.implementation
+    return case.role != "measurement", case.problem.operator, case.implementation

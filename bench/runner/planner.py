@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.device.detect import Device
-from bench.model.ceilings import Ceilings, condition, is_ceiling, is_probe
+from bench.model.ceilings import Ceilings, condition
 from bench.runner.forecast import Forecast, Prices, again_s, impossible, predicted_s
 from bench.runner.giving_up import GivingUp
 from bench.runner.row import SEED
@@ -93,19 +93,19 @@ class Planner:
         """A visit is over. `taken_s`: wall seconds without starting a worker; None if it was not timed."""
         self._rows.setdefault(row.case, []).append(row)
         self._giving_up.saw(case, row)
-        if is_ceiling(row.sweep):
+        if row.role != "measurement":
             self._launch_s = {}
         if taken_s is None:
             return
         sampled_s = row.measure_s or 0.0
-        if not is_ceiling(case.sweep):
+        if case.role == "measurement":
             if row.status not in ("crashed", "timeout"):  # what hangs says nothing of what the others take
                 beside_s = taken_s - sampled_s - 4 * (row.median_s or 0.0)
                 self.prices.visited(
                     case, row.visit == 0, beside_s, row.measure_s if row.status == "ok" else None
                 )
             self._until_replan -= 1
-        elif row.visit == 0 and not is_probe(case.sweep):
+        elif row.visit == 0 and case.role == "roof":
             self._again_s += again_s(taken_s - sampled_s, sampled_s)
 
     @property
@@ -123,7 +123,7 @@ class Planner:
         planned = self.forecast(elapsed_s).keys
         for case in self._cases.values():
             what = (case.implementation, case.problem)
-            if not is_ceiling(case.sweep) and case.key not in planned:
+            if case.role == "measurement" and case.key not in planned:
                 continue
             if what in self._checked or case.key in self._rows:
                 continue
@@ -145,7 +145,9 @@ class Planner:
             self._order = self._itinerary()
         for case in self._order:
             rows = self._rows.get(case.key)
-            if rows is None or (rows[-1].status in ("ok", "crashed") and not is_probe(case.sweep)):
+            if rows is None or (
+                rows[-1].status in ("ok", "crashed") and case.role in ("measurement", "roof")
+            ):
                 return case
         return None
 
@@ -156,7 +158,7 @@ class Planner:
         refusal = None if rows else self._refusal(case)
         if refusal is not None:
             return Step(case, 0, refusal)
-        if is_ceiling(case.sweep):
+        if case.role != "measurement":
             sampling_s = self.prices.ceiling_s(case)
         else:
             sampling_s = self._scheduled().sampling_s.get(case.key, self.prices.sampling.least_s)
@@ -167,8 +169,8 @@ class Planner:
     def _itinerary(self) -> Iterator[Case]:
         """Every case as often as it should be visited; it has been when the next is asked for."""
         chance = random.Random(self.seed)
-        ceilings = [case for case in self._cases.values() if is_ceiling(case.sweep)]
-        cases = [case for case in self._cases.values() if not is_ceiling(case.sweep)]
+        ceilings = [case for case in self._cases.values() if case.role != "measurement"]
+        cases = [case for case in self._cases.values() if case.role == "measurement"]
         yield from (case for case in ceilings if self._count(case) == 0)
         looks = list(LOOKS)
         for turn in range(self.settings.visits):
@@ -218,7 +220,7 @@ class Planner:
             return {"status": "skipped", "reason": reason}
         if case.key in self.prices.left_out:
             reason = f"left out: the budget of {self.budget_s:g} s has no room for it"
-        elif is_ceiling(case.sweep):
+        elif case.role != "measurement":
             limit_s = launch_limit_s(self.budget_s)
             launch_s = predicted_s(case, self.device, self._ceilings(case.threads))
             if launch_s is not None and launch_s > 1.5 * limit_s:
@@ -251,7 +253,7 @@ class Planner:
             self._launch_s = {
                 key: predicted_s(case, self.device, roofs[case.threads])
                 for key in self._able
-                if not is_ceiling((case := self._cases[key]).sweep)
+                if (case := self._cases[key]).role == "measurement"
             }
         begun, fresh = [], []
         for key, launch_s in self._launch_s.items():
@@ -284,8 +286,8 @@ class Planner:
     def visits_left(self) -> int:
         """About how many visits are to come: the ceilings' twice over, and those there is room for."""
         able = [self._cases[key] for key in self._able if key not in self.prices.left_out]
-        ceilings = [case for case in able if is_ceiling(case.sweep)]
-        looks = sum(max(0, 2 - is_probe(case.sweep) - self._count(case)) for case in ceilings)
+        ceilings = [case for case in able if case.role != "measurement"]
+        looks = sum(max(0, 1 + (case.role == "roof") - self._count(case)) for case in ceilings)
         if self._schedule is None:
             return looks + self.settings.visits * (len(able) - len(ceilings))
         return looks + max(0, self._schedule.visits - (REPLAN - self._until_replan))

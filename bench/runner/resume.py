@@ -13,7 +13,8 @@ from pathlib import Path
 from bench.errors import UserError
 from bench.runner.shard import Shard
 from bench.runner.visits import joined
-from bench.store.journal import Journal, Recovered, claimed, finish, recover, unfinished
+from bench.store.journal import Journal, Recovered, claimed, declared_sweeps, finish, recover, unfinished
+from bench.store.parquet import NO_SWEEPS, Sweeps
 from bench.store.schema import Measurement
 
 
@@ -73,14 +74,14 @@ class Begun:
     left: list[Left] = field(default_factory=list)
 
 
-def begin(folder: Path, run_id: str) -> Begun:
+def begin(folder: Path, run_id: str, sweeps: Sweeps = NO_SWEEPS) -> Begun:
     """Make every run that has ended into a result file, and open a journal for a new one.
 
     `run_id` gets a number behind it where another run in this folder is called so. UserError if something
     cannot be written.
     """
     left = settle(folder)
-    journal = Journal.named(folder, run_id)
+    journal = Journal.named(folder, run_id, sweeps)
     return Begun(journal, journal.path.stem, left=left)
 
 
@@ -89,7 +90,7 @@ def settle(folder: Path) -> list[Left]:
     return [found for path in unfinished(folder) if (found := _settle(path))]
 
 
-def go_on(folder: Path, run_id: str, kind: Kind) -> Begun:
+def go_on(folder: Path, run_id: str, kind: Kind, sweeps: Sweeps = NO_SWEEPS) -> Begun:
     """Go on with the newest unfinished run of this kind, the older ones of it becoming result files.
 
     Those of other kinds are left alone. Without any it is a new run, `run_id`. UserError if the newest was
@@ -106,12 +107,12 @@ def go_on(folder: Path, run_id: str, kind: Kind) -> Begun:
                 continue
             if found.rows and begun is None:  # without a row there is nothing to go on with
                 kind.refuse_other(path, found.rows)
-                begun = _continued(path, found)
+                begun = _continued(path, found, sweeps)
                 continue
         if settled := _settle(path):
             left.insert(0, settled)
     if begun is None:
-        journal = Journal.named(folder, run_id)
+        journal = Journal.named(folder, run_id, sweeps)
         begun = Begun(journal, journal.path.stem)
     begun.left = left + begun.left
     return begun
@@ -127,11 +128,11 @@ def _settle(path: Path) -> Left | None:
     return Left(file or path, len(found.rows), False, tuple(found.damage)) if file or found.damage else None
 
 
-def _continued(path: Path, found: Recovered) -> Begun:
+def _continued(path: Path, found: Recovered, sweeps: Sweeps) -> Begun:
     """A journal that is claimed, opened anew: a copy of its whole rows takes its place."""
     copy = path.with_suffix(".copy")
     copy.unlink(missing_ok=True)  # it never took its journal's place
-    journal = Journal(copy)
+    journal = Journal(copy, {**declared_sweeps(path), **sweeps})
     try:
         journal.append(*found.rows)
         journal.replace(path, found.damage)

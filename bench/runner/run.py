@@ -12,8 +12,8 @@ from bench.device.detect import Device, chosen, unusable_gpu
 from bench.errors import UserError
 from bench.judge.frame import Run as JudgedRun
 from bench.judge.frame import runs
-from bench.model.ceilings import is_ceiling
 from bench.runner.forecast import budget_s
+from bench.runner.row import tags_of
 from bench.runner.session import RESULTS, Session
 from bench.runner.shard import Shard
 from bench.runner.visits import MOST_ASKED
@@ -41,6 +41,9 @@ class Options:
     shard: str | None = None
     concurrent: bool = False
     resume: bool = False
+    tags: Sequence[str] = ()
+    """Each `key=value`."""
+    anonymous: bool = False
 
 
 class Asked(NamedTuple):
@@ -109,7 +112,7 @@ class Run:
                 )
             self.sessions = [self._session(options, device, len(devices)) for device in devices]
             for session in self.sessions if timing else ():
-                for case in load_cases(options.sweeps, options.cases, session.device, find):
+                for case in load_cases(options, session, find):
                     self.cases[self.name(session, case.name)] = Asked(session, case)
             for session in self.sessions if timing and opens else ():
                 session.open()
@@ -127,6 +130,8 @@ class Run:
             options.regime,
             shard=self.shard,
             concurrent_gpus=count if self.concurrent else 1,
+            tags=tags_of(options.tags),
+            anonymous=options.anonymous,
             suffix=f"-gpu{device.index}" if count > 1 else "",  # GPUs of one kind share a folder
         )
 
@@ -152,9 +157,9 @@ class Run:
         running: list[int] = []
         for session in self.sessions:
             indices = [index for index in here if asked[index].session is session]
-            between = [index for index in indices if not is_ceiling(asked[index].case.sweep)]
+            between = [index for index in indices if asked[index].case.role == "measurement"]
             spread = session.planner.prices.ordered([asked[index].case for index in between])
-            running += [index for index in indices if is_ceiling(asked[index].case.sweep)]
+            running += [index for index in indices if asked[index].case.role != "measurement"]
             running += [between[place] for place in spread]
         self.elsewhere = [asked[index] for index in sorted(set(ours) - set(here))]
         self.other_shards = len(asked) - len(ours)
@@ -162,7 +167,7 @@ class Run:
 
     def _is_in_shard(self, case: Case) -> bool:
         """Whether this run is to measure it: nothing is read without its roof, so ceilings always."""
-        return self.shard is None or is_ceiling(case.sweep) or case.key in self.shard
+        return self.shard is None or case.role != "measurement" or case.key in self.shard
 
     def plan(self, names: Iterable[str]) -> None:
         """The cases that are to be visited, by name, in the order of their first visits."""
@@ -233,25 +238,25 @@ class Run:
             session.interrupted()
 
 
-def load_cases(
-    names: Iterable[str], wanted: Sequence[str], device: Device, find: Callable[[str], type[Problem]]
-) -> list[Case]:
-    """The cases of these sweeps (none: of all) and their ceilings: nothing is read without its roof.
+def load_cases(options: Options, session: Session, find: Callable[[str], type[Problem]]) -> list[Case]:
+    """The cases asked for and their ceilings: nothing is read without its roof.
 
-    Of them only those called as `wanted` says, and the ceilings; empty for all.
+    The session keeps what their sweeps declare.
     """
-    paths = [path for name in names for path in sweep.select(name)] if names else sweep.SWEEPS
+    paths = [path for name in options.sweeps for path in sweep.select(name)] or sweep.SWEEPS
     if isinstance(paths, list):
         ceilings = [path for path in sweep.select("ceilings") if path not in paths]
         paths = [*ceilings, *dict.fromkeys(paths)]
-    cases = [case for loaded in sweep.load_all(paths, find, device.sm_count) for case in loaded.cases]
-    if wanted:
-        named = sweep.pick(cases, wanted)
-        roofs = [case for case in cases if is_ceiling(case.sweep)]
-        cases = named if all(is_ceiling(case.sweep) for case in named) else [*roofs, *named]
+    loaded = sweep.load_all(paths, find, session.device.sm_count)
+    session.sweeps = {each.name: each.sweep.declared for each in loaded}
+    cases = [case for each in loaded for case in each.cases]
+    if options.cases:
+        named = sweep.pick(cases, options.cases)
+        roofs = [case for case in cases if case.role != "measurement"]
+        cases = named if all(case.role != "measurement" for case in named) else [*roofs, *named]
     # A roof of one thread costs time, and only cases of one thread need it.
-    few = any(case.threads == "one" and not is_ceiling(case.sweep) for case in cases)
-    return [case for case in cases if few or case.threads == "all" or not is_ceiling(case.sweep)]
+    few = any(case.threads == "one" and case.role == "measurement" for case in cases)
+    return [case for case in cases if few or case.threads == "all" or case.role == "measurement"]
 
 
 def _finished(session: Session, interrupted: bool, reason: str) -> RunResult:

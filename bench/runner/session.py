@@ -17,7 +17,7 @@ from bench.device.detect import Device
 from bench.device.lock import device_lock
 from bench.runner.planner import Planner
 from bench.runner.resume import Kind, Left, begin, go_on
-from bench.runner.row import SEED, commit, visit_row
+from bench.runner.row import SEED, commit, origin, visit_row
 from bench.runner.shard import Shard
 from bench.runner.supervisor import GRACE_S, WorkerSupervisor, check_request, measure_request
 from bench.runner.visits import joined
@@ -50,6 +50,12 @@ class Session:
     """The part of the cases that this run is for; None for all of them."""
     concurrent_gpus: int = 1
     """GPUs that are timed at the same time, this one among them."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """What the person says of this run."""
+    anonymous: bool = False
+    """Whether what names the machine and its device is hashed in the rows."""
+    sweeps: Mapping[str, Any] = field(default_factory=dict)
+    """Sweep -> what it declares (`Sweep.declared`), for the result file; known before `open`."""
     suffix: str = ""
     """What tells this run's id from those of other devices that begin in the same second."""
     left: list[Left] = field(default_factory=list)
@@ -66,6 +72,7 @@ class Session:
         if self.grace_s is None and self.device.kind == "cuda" and self.budget_s is not None:
             # One kernel that hangs must not take the whole budget.
             self.grace_s = min(GRACE_S["cuda"], max(LEAST_GRACE_S, self.budget_s / 10))
+        self._origin = origin(self.device, self.tags, self.anonymous)
         self.worker = WorkerSupervisor(self.device, SEED, self.grace_s)
         self.unlocked = ""
         """Why nothing keeps a second run off the device; empty if something does, or nothing need."""
@@ -99,9 +106,9 @@ class Session:
         name = self.run_id + (self.shard.suffix if self.shard else "")
         if self.resume:
             kind = Kind(self.device.id, self.shard, self.protocol.hash, self._concurrent)
-            begun = go_on(self.folder, name, kind)
+            begun = go_on(self.folder, name, kind, self.sweeps)
         else:
-            begun = begin(self.folder, name)
+            begun = begin(self.folder, name, self.sweeps)
         self._journal, self.run_id, self.left = begun.journal, begun.run_id, begun.left
         self.planner.resume(begun.rows)
 
@@ -162,7 +169,12 @@ class Session:
         if facts["status"] == "ok":
             defaults["visit_at_s"] = [self.elapsed_s]
         run = {"run_id": self.run_id, "commit": self._commit, "concurrent_gpus": self._concurrent}
-        return visit_row(case, self.device, self.protocol, {**run, **self.worker.hello, **defaults, **facts})
+        return visit_row(
+            case,
+            self.device,
+            self.protocol,
+            {**self._origin, **run, **self.worker.hello, **defaults, **facts},
+        )
 
     def _append(self, *rows: Measurement, sync: bool = True) -> None:
         assert self._journal is not None

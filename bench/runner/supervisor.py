@@ -12,7 +12,6 @@ from collections import Counter
 from typing import Any
 
 from bench.device.detect import Device
-from bench.model.ceilings import is_ceiling, is_probe
 from bench.runner.schedule import ROOF_TIMED_S, launch_limit_s
 from bench.runner.worker_process import Worker, WorkerDied
 from bench.sampling.protocol import Protocol
@@ -48,7 +47,7 @@ def measure_request(
     first: bool,
 ) -> dict[str, Any]:
     """One visit of the case, of the run's `budget_s`; `first` if its result has yet to be checked."""
-    is_roof = is_ceiling(case.sweep) and not is_probe(case.sweep)
+    is_roof = case.role == "roof"
     return {
         "do": "measure",
         "operator": case.problem.operator,

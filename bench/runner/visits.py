@@ -17,7 +17,6 @@ from typing import Any, cast, get_args
 
 from bench.judge.flags import disturbances
 from bench.judge.noise import state_s
-from bench.model.ceilings import is_ceiling
 from bench.sampling.noise import Step, estimate, steps
 from bench.sampling.protocol import Protocol, Regime, protocol
 from bench.sampling.publish import Visit, publish, publish_ceiling
@@ -92,7 +91,7 @@ def join(
         kept = sound
     else:
         looks = [_visit(row) for row in sound]
-        if is_ceiling(timed[0].sweep):
+        if timed[0].role != "measurement":
             published = publish_ceiling(looks, settings)
         else:
             published = publish(looks, settings, typical, noise)

@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from bench.model.ceilings import is_ceiling
 from bench.runner.forecast import Forecast
 from bench.runner.session import Session
 from bench.runner.supervisor import Stopped
@@ -92,7 +91,7 @@ def _walk(session: Session) -> Iterator[Visited]:
         given_up = planner.given_up[shown:]
         shown += len(given_up)
         forecast = None
-        if not refined and planner.has_ceilings and not is_ceiling(case.sweep):
+        if not refined and planner.has_ceilings and case.role == "measurement":
             refined, forecast = True, planner.forecast(session.elapsed_s)
         left_s = planner.left_s(session.elapsed_s)
         yield Visited(session, case, row, planner.visits_left(), left_s, forecast, given_up)

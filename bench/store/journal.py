@@ -2,8 +2,9 @@
 
 A journal is text. Every line is a digest, a space, and a row as JSON: `[number, {column: value, ...}]`, null
 columns left out. The digest makes a changed byte visible, the line's end limits the loss to one row, and the
-number says how many rows a damaged stretch held. Line 0 is the head. A number is written so that exactly the
-same one is read back; NaN and infinity are spelled as Python's json does.
+number says how many rows a damaged stretch held. Line 0 is the head: the schema, and what the run's sweeps
+declare for the result file. A number is written so that exactly the same one is read back; NaN and infinity
+are spelled as Python's json does.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from typing import Any
 import pyarrow as pa
 
 from bench.errors import UserError
-from bench.store.parquet import read_rows, sync_folder, write
+from bench.store import schema_1
+from bench.store.parquet import NO_SWEEPS, Sweeps, read_rows, sync_folder, write
 from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement, record
 
-HEAD = "roofbench journal, schema"
+HEAD, SWEEPS = "roofbench journal, schema", "sweeps"
+"""Keys of the head."""
 RESERVE_BYTE = 1 << 20
 """Less space than this, and a run is not begun: it would soon be over."""
 ARROW_STREAM = b"\xff\xff\xff\xff"
@@ -45,7 +48,7 @@ class Journal:
     rows: int
     """Rows that are safe."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sweeps: Sweeps = NO_SWEEPS) -> None:
         """Open a new journal; UserError if the folder cannot be written, or has no space to speak of.
 
         NameTaken if a journal of this name is there.
@@ -67,7 +70,7 @@ class Journal:
                 probe.write(bytes(RESERVE_BYTE))
                 probe.flush()
                 os.fsync(probe.fileno())
-            self._put(_line(0, {HEAD: SCHEMA}), sync=True)
+            self._put(_line(0, {HEAD: SCHEMA, SWEEPS: dict(sweeps) or None}), sync=True)
             sync_folder(path.parent)
         except OSError as error:
             path.unlink(missing_ok=True)
@@ -78,7 +81,7 @@ class Journal:
             raise NameTaken(f"{path}: was taken by another run")
 
     @classmethod
-    def named(cls, folder: Path, name: str) -> Journal:
+    def named(cls, folder: Path, name: str, sweeps: Sweeps = NO_SWEEPS) -> Journal:
         """A new journal called `name`, or `name-2` and so on where a run in this folder has that name.
 
         Of several processes that ask at once for the same, each gets another. UserError as for any journal.
@@ -88,7 +91,7 @@ class Journal:
             if _is_taken(path):
                 continue
             try:
-                made = cls(path)
+                made = cls(path, sweeps)
             except NameTaken:
                 continue
             if not _is_taken(path, but=".journal"):
@@ -218,6 +221,21 @@ def recover(path: Path) -> Recovered:
     return found
 
 
+def declared_sweeps(journal: Path) -> Sweeps:
+    """What its head says that the sweeps declare; nothing if that is damaged, or the journal is gone."""
+    try:
+        with journal.open("rb") as file:
+            head = _entry(file.readline().rstrip(b"\n"))
+    except OSError:
+        return NO_SWEEPS
+    if head is None or head[0] != 0:
+        return NO_SWEEPS
+    if head[1].get(HEAD) == 1:
+        return schema_1.sweeps()
+    sweeps: Sweeps = head[1].get(SWEEPS, NO_SWEEPS)
+    return sweeps
+
+
 def _gap(expected: int, number: int) -> str:
     """What is wrong where row `number` stands behind `expected - 1`, with or without damage in between."""
     if number < expected:
@@ -253,7 +271,7 @@ def finish(journal: Path, rows: Sequence[Measurement], damage: Sequence[str] = (
     path = None
     if rows:
         try:
-            path = _write_missing(journal.with_suffix(".parquet"), rows)
+            path = _write_missing(journal.with_suffix(".parquet"), rows, declared_sweeps(journal))
         except UserError as error:
             raise UserError(f"{error}; the rows are safe in {journal}") from error
     try:
@@ -266,7 +284,7 @@ def finish(journal: Path, rows: Sequence[Measurement], damage: Sequence[str] = (
     return path
 
 
-def _write_missing(path: Path, rows: Sequence[Measurement]) -> Path:
+def _write_missing(path: Path, rows: Sequence[Measurement], sweeps: Sweeps) -> Path:
     """Write rows under this name, or, of those that are not there yet, as `NAME.rest`, `NAME.rest-2`.
 
     Such a file exists if a run was killed after writing it and before removing its journal. `NAME-2` is what
@@ -281,7 +299,7 @@ def _write_missing(path: Path, rows: Sequence[Measurement]) -> Path:
             return path
         number += 1
         path = path.with_name(f"{name}.rest{f'-{number}' if number > 1 else ''}.parquet")
-    return write(path, rows)
+    return write(path, rows, sweeps)
 
 
 def _is_taken(path: Path, but: str = "") -> bool:
@@ -344,6 +362,8 @@ def _digest(text: bytes) -> bytes:
 
 def _measurement(content: Mapping[str, Any], unread: Counter[str]) -> Measurement:
     """The row; ValueError if this version of the checkout cannot read it. Counts what it leaves out."""
+    if content.get("schema") == 1:
+        content = schema_1.upgraded_row(content)
     if content.get("schema") != SCHEMA:
         raise ValueError(f"rows of schema {content.get('schema')} are left out; this checkout reads {SCHEMA}")
     strangers = [name for name in content if name not in FIELDS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.errors import UserError
-from bench.store import seal
+from bench.store import schema_1, seal
 from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement, record
 
+Sweeps = Mapping[str, Any]
+"""Sweep -> its title, plots and claims as `bench.sweep.grammar.Sweep.declared` gives them."""
+NO_SWEEPS: Sweeps = {}
+_SCHEMA, _RUN, _SWEEPS = b"roofbench.schema", b"roofbench.run", b"roofbench.sweeps"
+"""Keys of a file's metadata."""
 
-def write(path: Path, rows: Sequence[Measurement]) -> Path:
-    """Write a run's parquet file: beside, synced, renamed. UserError if it exists or cannot be written."""
+
+def write(path: Path, rows: Sequence[Measurement], sweeps: Sweeps = NO_SWEEPS) -> Path:
+    """Write a run's parquet file: beside, synced, renamed. UserError if it exists or cannot be written.
+
+    Of `sweeps`, those that have rows are kept in the file, for the figures.
+    """
     if path.exists():
         raise UserError(f"{path}: exists; result files are never rewritten")
     beside = path.with_suffix(".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with beside.open("wb") as file:
-            file.write(seal.sealed(_parquet(rows)))
+            file.write(seal.sealed(_parquet(rows, sweeps)))
             file.flush()
             os.fsync(file.fileno())
         beside.rename(path)
@@ -46,18 +55,34 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _parquet(rows: Sequence[Measurement]) -> bytes:
+def _parquet(rows: Sequence[Measurement], sweeps: Sweeps) -> bytes:
     parameters = [json.loads(row.parameters) for row in rows]
     table = pa.Table.from_pylist([record(row) for row in rows], schema=ARROW)
     for name in sorted({n for p in parameters for n in p} - set(FIELDS)):
         table = table.append_column(name, pa.array([p.get(name) for p in parameters]))
-    facts = {b"roofbench.schema": str(SCHEMA).encode()}
+    names = sorted({row.sweep for row in rows} & sweeps.keys())
+    facts = {_SCHEMA: str(SCHEMA).encode(), _SWEEPS: json.dumps({n: sweeps[n] for n in names}).encode()}
     if rows:
         run = ("run_id", "commit", "device_name", "driver", "torch", "triton", "libraries")
-        facts[b"roofbench.run"] = json.dumps({k: getattr(rows[0], k) for k in run}).encode()
+        facts[_RUN] = json.dumps({k: getattr(rows[0], k) for k in run}).encode()
     sink = pa.BufferOutputStream()
     pq.write_table(table.replace_schema_metadata(facts), sink, compression="zstd", write_page_checksum=True)
     return bytes(sink.getvalue())
+
+
+def read_sweeps(paths: Iterable[Path]) -> dict[tuple[str, str], Sweeps]:
+    """(device, run_id) -> what the sweeps of this run declared when it was made.
+
+    Paths as for `tables`; files that cannot be read are passed over. UserError if none can.
+    """
+    declared: dict[tuple[str, str], Sweeps] = {}
+    for _, table in tables(paths, lambda refusal: None, ("device", "run_id")):
+        metadata = table.schema.metadata
+        sweeps = schema_1.sweeps() if metadata[_SCHEMA] == b"1" else json.loads(metadata.get(_SWEEPS, b"{}"))
+        for run in table.group_by(["device", "run_id"]).aggregate([]).to_pylist():
+            key = (run["device"], run["run_id"])
+            declared[key] = {**declared.get(key, {}), **sweeps}
+    return declared
 
 
 def tables(
@@ -137,14 +162,17 @@ def _read_one(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         there = set(file.schema_arrow.names)
-        table = file.read([name for name in columns if name in there] if columns is not None else None)
+        wanted = None if columns is None else [name for name in {*columns, "sweep"} if name in there]
+        table = file.read(wanted)
     except Exception as error:  # what a reader raises over bytes that mean nothing is anybody's guess
         said = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: not a whole parquet file ({said})") from error
-    schema = (table.schema.metadata or {}).get(b"roofbench.schema", b"").decode(errors="replace")
-    if schema != str(SCHEMA):
+    schema = (table.schema.metadata or {}).get(_SCHEMA, b"").decode(errors="replace")
+    if schema not in ("1", str(SCHEMA)):
         given = f"schema {schema}" if schema else "no roofbench schema"
-        raise UserError(f"{path}: has {given}; this checkout reads schema {SCHEMA}")
+        raise UserError(f"{path}: has {given}; this checkout reads schemas 1 and {SCHEMA}")
+    if schema == "1" and "sweep" in there:
+        table = schema_1.upgraded(table)
     for column in ARROW if columns is None else [ARROW.field(name) for name in columns]:
         if column.nullable and column.name not in table.column_names:  # added since the file was written
             table = table.append_column(column, pa.nulls(len(table), column.type))

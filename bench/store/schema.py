@@ -14,14 +14,20 @@ import pyarrow as pa
 
 from bench.case_name import case_key
 
-SCHEMA = 1
-"""Raised when a column changes its meaning or name; new nullable columns do not raise it."""
+SCHEMA = 2
+"""Raised when a column changes its meaning or name; new nullable columns do not raise it.
+
+2: `role`, and the sweeps' plots in the file's metadata. Files and journals of schema 1 are still read
+(bench/store/schema_1.py).
+"""
 
 Status = Literal[
     "ok", "wrong", "escaped", "unsupported", "skipped", "out_of_memory", "timeout", "crashed", "error"
 ]
 
 
+JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "GITHUB_RUN_ID", "CI_JOB_ID")
+"""Environment variables by which schedulers and CI services tell a job its number."""
 Over = Literal["first", "last", "least", "most", "mean", "sum", "every"]
 """What becomes of a column when a case's visits are joined into one row (bench/runner/visits.py)."""
 
@@ -51,12 +57,32 @@ class Measurement:
     torch: str = column("version of torch")
     triton: str = column("version of Triton; empty if absent")
     libraries: str = column("what computes: CUDA and cuDNN, or MKL and oneDNN, with versions")
+    host: str | None = column(
+        "name of the machine; null if unknown. --bench-anonymous makes hashes of this and the next three",
+        default=None,
+    )
+    pci_bus: str | None = column("PCI address of the GPU, as 0000:1b:00.0", default=None)
+    gpu_uuid: str | None = column(
+        "UUID of the GPU, or of the MIG slice of it that was measured", default=None
+    )
+    serial: str | None = column("serial number of the GPU's board; null if it tells none", default=None)
+    job_id: str | None = column(
+        "the job that this run was part of, as `SLURM_JOB_ID=4711`: the first that is set of "
+        + ", ".join(JOB_IDS),
+        default=None,
+    )
+    tags: str | None = column(
+        "what --bench-tag said of the run, as JSON, keys sorted; null if nothing", default=None
+    )
     source: str | None = column(
         "null: measured by roofbench; else who measured it, then package or file, version and licence",
         default=None,
     )
     # identity of the case
     sweep: str = column("the sweep's path under sweeps/, without .yaml")
+    role: str = column(
+        "what the sweep's rows are for: measurement | roof | probe | calibration; the last three are ceilings"
+    )
     operator: str = column("operator: a folder of kernels/")
     implementation: str = column("what ran: cublas, onednn, triton, ...")
     arithmetic: str = column("matrix | vector: which units bound it")

@@ -25,6 +25,12 @@ from bench.sweep.yaml_nodes import Mistake, Node, shown
 
 Cache = Literal["cold", "warm"]
 Threads = Literal["all", "one"]
+Role = Literal["measurement", "roof", "probe", "calibration"]
+"""What the rows of a sweep are for. All but measurements are called ceilings and run before the others.
+
+A roof bounds what others can reach and is measured again at the run's end. A probe says more of the device
+and bounds nothing, so one visit is enough; the same holds for a calibration, to which the model is fitted.
+"""
 
 COLUMNS = ("implementation", "cache", "threads_asked", "device")
 """What a plot can tell apart, besides the operator's parameters."""
@@ -160,6 +166,11 @@ class Sweep(Strict):
 
     title: Text = Field(description="What is measured, as a heading")
     source: Source
+    role: Role = Field(
+        "measurement",
+        description="What the rows are for: measurement, roof (bounds what others can reach), probe (says "
+        "more of the device), or calibration (the model of tiles and waves is fitted to them)",
+    )
     operator: str = Field(description="A folder of kernels/")
     implementations: OneOrList[str] = Field((), description="Those to run; all of the operator's if left out")
     cache: OneOrList[Cache] = Field(
@@ -173,6 +184,11 @@ class Sweep(Strict):
     )
     plot: OneOrList[Plot] = Field((), description="The figures drawn from the rows")
     claims: List[Claim] = Field((), description="What the document says about the rows")
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """Title, plots and claims as they stand in the file, for JSON: what figures need beside the rows."""
+        return self.model_dump(mode="json", include={"title", "plot", "claims"}, exclude_unset=True)
 
 
 class Range(Strict):

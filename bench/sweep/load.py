@@ -22,7 +22,7 @@ from bench.case_name import case_key, case_name, closest
 from bench.errors import UserError
 from bench.spec import DeviceKind, Problem, parameters_text
 from bench.sweep.expand import MAX_CASES, Block, block
-from bench.sweep.grammar import COLUMNS, Cache, Plot, Sweep, Threads, contents, unknown
+from bench.sweep.grammar import COLUMNS, Cache, Plot, Role, Sweep, Threads, contents, unknown
 from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Node, tree
 
 Find = Callable[[str], type[Problem]]
@@ -32,7 +32,7 @@ SWEEPS = Path(__file__).parents[2] / "sweeps"
 """Those of this checkout."""
 
 FIRST = ("ceilings/launch", "ceilings/stream", "ceilings/gemm", "ceilings/gemm_cpu")
-"""Run before all others, in this order: what they measure bounds what the rest can reach."""
+"""The order of the ceilings: each of these needs what those before it measured. Others follow by name."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
 _SUFFIXES = (".yaml", ".yml")
@@ -49,6 +49,8 @@ class Case:
     cache: Cache
     series: str
     """All that tells it apart but the swept axis: cases of one series are one line of the plot."""
+    role: Role
+    """What its rows are for."""
     threads: Threads = "all"
     """Of a CPU: all its cores, or one."""
 
@@ -131,7 +133,8 @@ def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path
         if first.resolve() != path.resolve():
             given, other = _shown(path, root), _shown(first, root)
             raise UserError(f"{given}: its rows would mix with those of {other}; rename one of the two")
-    return [load(named[name], find, sm_count, root) for name in sorted(named, key=_order)]
+    loaded = [load(named[name], find, sm_count, root) for name in sorted(named)]
+    return sorted(loaded, key=_order)
 
 
 def pick(cases: Iterable[Case], wanted: Iterable[str]) -> list[Case]:
@@ -148,13 +151,8 @@ def pick(cases: Iterable[Case], wanted: Iterable[str]) -> list[Case]:
     return picked
 
 
-def names(root: Path = SWEEPS) -> list[str]:
-    """Every sweep there is, in the order in which they run."""
-    return sorted((_name(path, root) for path in _below(root)), key=_order)
-
-
 def select(name: str, root: Path = SWEEPS) -> list[Path]:
-    """The files that NAME means, in the order in which they run. UserError names those there are.
+    """The files that NAME means, by name. UserError names those there are.
 
     NAME is a YAML file anywhere; a sweep (`gemm/square`), a folder of sweeps (`gemm`) or a sweep without
     its folder (`square`), each with or without suffix; or a folder anywhere.
@@ -172,14 +170,15 @@ def select(name: str, root: Path = SWEEPS) -> list[Path]:
         [n for n in there if n.endswith(f"/{bare}")],
     ):
         if found and bare:
-            return [there[n] for n in sorted(found, key=_order)]
+            return [there[n] for n in sorted(found)]
     if os.path.isdir(name) and (inside := _below(Path(name))):
-        return sorted(inside, key=lambda path: _order(_name(path, root)))
-    raise UserError(unknown("sweep", name, f"{root.name}/", sorted(there, key=_order)))
+        return inside
+    raise UserError(unknown("sweep", name, f"{root.name}/", sorted(there)))
 
 
-def _order(name: str) -> tuple[bool, int, str]:
-    return not name.startswith("ceilings/"), FIRST.index(name) if name in FIRST else len(FIRST), name
+def _order(loaded: Loaded) -> tuple[bool, int, str]:
+    place = FIRST.index(loaded.name) if loaded.name in FIRST else len(FIRST)
+    return loaded.sweep.role == "measurement", place, loaded.name
 
 
 def _below(folder: Path) -> list[Path]:
@@ -232,7 +231,7 @@ def _cases(name: str, file: Node, sweep: Sweep, find: Find, sm_count: int) -> li
     named = sweep.implementations or declared
     ways = [Way(i, cache, threads) for i in named for cache in sweep.cache for threads in sweep.threads]
     blocks = _blocks(file, kind, sm_count, len(ways))
-    return _expanded(name, blocks, ways, sweep.plot[0].x if sweep.plot else None)
+    return _expanded(name, sweep, blocks, ways)
 
 
 def _check_plot(plot: Plot, node: Node, kind: type[Problem]) -> None:
@@ -279,7 +278,8 @@ def _blocks(file: Node, kind: type[Problem], sm_count: int, ways: int) -> list[B
     return blocks
 
 
-def _expanded(name: str, blocks: list[Block], ways: list[Way], x: str | None) -> list[Case]:
+def _expanded(name: str, sweep: Sweep, blocks: list[Block], ways: list[Way]) -> list[Case]:
+    x = sweep.plot[0].x if sweep.plot else None
     cases = []
     seen: dict[Problem, tuple[int, bool]] = {}
     for one in blocks:
@@ -293,7 +293,15 @@ def _expanded(name: str, blocks: list[Block], ways: list[Way], x: str | None) ->
             seen[problem] = one.line, by_device
             fixed = " ".join(f"{k}={v}" for k, v in problem.parameters().items() if k not in moving)
             cases += [
-                Case(name, way.implementation, problem, way.cache, f"{way.words} {fixed}", way.threads)
+                Case(
+                    name,
+                    way.implementation,
+                    problem,
+                    way.cache,
+                    f"{way.words} {fixed}",
+                    sweep.role,
+                    way.threads,
+                )
                 for way in ways
             ]
     return cases

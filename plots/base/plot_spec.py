@@ -1,19 +1,20 @@
-"""What a sweep wants drawn: the `plot` section of its YAML, or a guess from the rows where there is none."""
+"""What a sweep wants drawn: the plots that it declared, or a guess from the rows where there is none."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
-import yaml
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from pydantic import ValidationError
 
+from bench.errors import UserError
 from bench.judge.frame import parameter_names
 from bench.model.quantization import forced_tile
+from bench.sweep.grammar import Plot
 
 IDENTITY = ("operator", "implementation", "dtype", "cache", "threads_asked")
 """Columns beside the parameters that tell the rows of one sweep apart."""
@@ -42,9 +43,11 @@ class Section:
     """Of a heatmap: the parameter along the vertical axis."""
 
 
-def sections(rows: pd.DataFrame, sweep: str, sweeps: Path) -> list[Section]:
-    """The sections of `sweeps`/<sweep>.yaml that these rows can show, each once; else what suggests itself.
+def sections(rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[Section]:
+    """The sections for the plots of a sweep that its rows can show, each once; else what suggests itself.
 
+    `declared` is what the result file keeps of the sweep (`bench.sweep.grammar.Sweep.declared`), or nothing.
+    UserError if it has a plot that this checkout cannot draw.
     Empty if no numeric column differs, i.e. nothing was swept, or so little of it that no line has two
     points. A section gets the columns it does not name but that its rows differ in: a line must pass each x
     once.
@@ -52,7 +55,7 @@ def sections(rows: pd.DataFrame, sweep: str, sweeps: Path) -> list[Section]:
     # An implementation that does not exist here would otherwise ask for a legend of implementations.
     here = rows.groupby("implementation")["median_s"].transform("count") > 0
     rows = rows[here] if here.any() else rows
-    asked = [s for s in _declared(sweeps / f"{sweep}.yaml") if _can_show(rows, s)] or _guess(rows)
+    asked = [s for s in map(_section, _plots(declared)) if _can_show(rows, s)] or _guess(rows)
     merged: dict[Section, frozenset[str]] = {}
     for section in asked:
         # A section for duration and one for rate are one here: both are drawn of each.
@@ -79,32 +82,23 @@ def _can_show(rows: pd.DataFrame, section: Section) -> bool:
     return section.x in ("m", "n") and any(map(forced_tile, gpu["implementation"].unique()))
 
 
-def _declared(path: Path) -> list[Section]:
+def _plots(declared: Mapping[str, Any]) -> list[Plot]:
     try:
-        plot = yaml.safe_load(path.read_text("utf-8"))["plot"]
-    except (OSError, yaml.YAMLError, KeyError, TypeError):
-        return []  # results travel without their sweeps, and a sweep may have no opinion
-    found = []
-    for one in plot if isinstance(plot, list) else [plot]:
-        if isinstance(one, dict) and isinstance(one.get("x"), str):
-            if one.get("kind") == "quantization":
-                found.append(Section(one["x"], kind="quantization"))
-                continue
-            if one.get("kind") == "heatmap":
-                panels = _names(one.get("panels"))
-                found.append(Section(one["x"], panels=panels, kind="heatmap", y=str(one.get("y"))))
-                continue
-            lines = _names(one.get("lines")) or ("implementation",)
-            log = frozenset(_names(one.get("log")))
-            found.append(Section(one["x"], lines, _names(one.get("panels")), log, _names(one.get("per"))))
-    return found
+        return [Plot.model_validate(plot) for plot in declared.get("plot", ())]
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        title = declared.get("title", "a sweep")
+        raise UserError(
+            f"the plot of {title!r} in a result file is none this checkout draws: {problem['msg']}"
+        ) from error
 
 
-def _names(given: object) -> tuple[str, ...]:
-    """One name or a list of them, as a tuple."""
-    if isinstance(given, str):
-        return (given,)
-    return tuple(n for n in given if isinstance(n, str)) if isinstance(given, list) else ()
+def _section(plot: Plot) -> Section:
+    if plot.kind == "quantization":
+        return Section(plot.x, kind="quantization")
+    if plot.kind == "heatmap":
+        return Section(plot.x, panels=plot.panels, kind="heatmap", y=plot.y)
+    return Section(plot.x, plot.lines, plot.panels, frozenset(plot.log), plot.per)
 
 
 def _numeric(rows: pd.DataFrame) -> list[str]:

@@ -24,6 +24,7 @@ from bench.sampling.protocol import protocol
 from bench.sampling.publish import Visit, publish
 from bench.store.schema import Measurement
 from tests.bench.rows import stored
+from tests.our_sweeps import role
 
 GPU: dict[str, Any] = {
     **{"device": "h100", "device_kind": "cuda", "threads": 1, "implementation": "triton", "driver": "550.1"},
@@ -142,7 +143,8 @@ def row(
         **(sentinels if kind == "cpu" else {"sm_clock_hz": 1.9e9 / slowness}),
         **({} if len(kept) == len(taken) else _aside(taken, found.kept)),
     }
-    return Measurement(**(columns | changes))
+    columns |= changes
+    return Measurement(**({"role": role(columns["sweep"])} | columns))
 
 
 def _aside(taken: Sequence[Visit], kept: Sequence[int]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from bench.store.schema import ARROW, Measurement
 from bench.sweep.load import SWEEPS, load_all
 from kernels import problem
 from tests.bench.rows import row as any_row
+from tests.our_sweeps import role
 
 
 def machine(chance: np.random.Generator) -> Machine:
@@ -95,6 +96,7 @@ def timed(
     """A cold row of this problem on an H100; `facts` replace columns."""
     values = {"device": "h100-sxm", "device_name": "NVIDIA H100 80GB HBM3", "device_kind": "cuda"}
     values |= {"sm_count": 132, "cache_byte": 50 * 2**20, "cache": "cold", "run_id": "r", "sweep": sweep}
+    values |= {"role": role(sweep)}
     values |= {"parameters": parameters_text(problem.parameters()), "configuration": ""}
     values |= problem.facts(implementation) | {"median_s": seconds, "samples_s": None}
     return any_row(**(values | facts))

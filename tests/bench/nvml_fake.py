@@ -43,6 +43,7 @@ class FakeNvml:
     sm_mhz: int | None = 1980
     memory_mhz: int | None = 2619
     bus_bit: int | None = 5120
+    serial: str | None = "1650522001234"
     energy_mj: int | None = 5_000_000
     usage_mw: int | None = 333_000
     """Power as nvmlDeviceGetPowerUsage tells it."""
@@ -120,6 +121,9 @@ class FakeNvml:
 
     def nvmlDeviceGetMemoryBusWidth(self, gpu: str) -> int:
         return self._answer("bus", self.bus_bit, gpu)  # type: ignore[no-any-return]
+
+    def nvmlDeviceGetSerial(self, gpu: str) -> str:
+        return self._answer("serial", self.serial, gpu)  # type: ignore[no-any-return]
 
     def nvmlDeviceGetTotalEnergyConsumption(self, gpu: str) -> int:
         return self._answer("energy", self.energy_mj, gpu)  # type: ignore[no-any-return]

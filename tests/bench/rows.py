@@ -22,7 +22,12 @@ def row(**facts: Any) -> Measurement:
     for field in dataclasses.fields(Measurement):
         if field.default is dataclasses.MISSING:
             values[field.name] = 0 if field.type == "int" else "x"
-    values |= {"operator": "gemm", "status": "ok", "parameters": '{"k":3,"layout":"NN","m":1,"n":2}'}
+    values |= {
+        "operator": "gemm",
+        "role": "measurement",
+        "status": "ok",
+        "parameters": '{"k":3,"layout":"NN","m":1,"n":2}',
+    }
     values |= {"median_s": random.random(), "samples_s": [random.random() for _ in range(5)]}
     return Measurement(**(values | facts))
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from bench.errors import UserError
-from bench.model.ceilings import Ceilings, MixedCeilings, by_run, is_ceiling
+from bench.model.ceilings import Ceilings, MixedCeilings, by_run
 from bench.model.tile_probe import Line, Point, line
 from bench.spec import parameters_text
 from bench.store.schema import Measurement
 from tests.bench.rows import row as any_row
 from tests.bench.rows import stored
+from tests.our_sweeps import role
 
 MIB = 2**20
 SETS = [2**exponent for exponent in (18, 20, 22, 24, 26, 29)]
@@ -43,7 +44,8 @@ def row(seconds: float, parameters: dict[str, Any], **facts: Any) -> Measurement
         "samples_s": None,
         "parameters": parameters_text(parameters),
     }
-    return any_row(**(values | facts))
+    values |= facts
+    return any_row(**({"role": role(values["sweep"])} | values))
 
 
 def launch(seconds: float, **facts: Any) -> Measurement:
@@ -372,7 +374,7 @@ def test_ceilings_of_several_units_drivers_limits_or_regimes_are_no_calibration(
         assert isinstance(said.value, UserError) and "\n" not in str(said.value)
     # Two runs may differ, and rows that are no ceilings, or have no time, are nobody's calibration.
     elsewhere = [
-        dataclasses.replace(mixed[1], **change) for change in ({"run_id": "r2"}, {"sweep": "gemm/x"})
+        dataclasses.replace(mixed[1], **change) for change in ({"run_id": "r2"}, {"role": "measurement"})
     ]
     elsewhere.append(dataclasses.replace(mixed[1], median_s=None, status="skipped"))
     for other in elsewhere:
@@ -433,5 +435,6 @@ def test_the_floor_of_several_rows_has_the_median_of_their_ends() -> None:
 
 
 def test_our_probes_are_ceilings() -> None:
-    for name in ("cache", "one_sm", "one_tile", "gemm_shapes"):
-        assert is_ceiling(f"ceilings/{name}")
+    for name in ("cache", "one_sm", "one_tile"):
+        assert role(f"ceilings/{name}") == "probe"
+    assert role("ceilings/gemm_shapes") == "calibration"

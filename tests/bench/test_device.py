@@ -1,6 +1,7 @@
 """Detection, against a CUDA driver compiled here and machines made of folders."""
 
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,8 @@ int cuDriverGetVersion(int *v) { *v = 12080; return 0; }
 int cuDeviceGetCount(int *n) { *n = 2; return 0; }
 int cuDeviceGet(int *d, int i) { *d = i; return i < 2 ? 0 : 101; }
 int cuDeviceGetName(char *s, int n, int d) { strncpy(s, names[d], n); return 0; }
+static const char *addresses[] = {"0000:1B:00.0", "0000:AF:00.0"};
+int cuDeviceGetPCIBusId(char *s, int n, int d) { strncpy(s, addresses[d], n); return 0; }
 int cuDeviceTotalMem_v2(size_t *m, int d) { *m = memory[d]; return 0; }
 #define FILL(first) for (int i = 0; i < 16; i++) u->bytes[i] = (first) + i; return 0
 int UUID(Uuid *u, int d) { FILL(16 * d); }
@@ -86,6 +89,7 @@ def test_a_known_gpu(driver) -> None:
     assert (found.sm_count, found.cache_byte, found.memory_byte) == (132, 52428800, 85520809984)
     assert found.capability == (9, 0)
     assert found.driver == "CUDA 12.8"
+    assert found.pci_bus == "0000:1b:00.0" and found.host == socket.gethostname()
     assert found.datasheet == find_datasheet("NVIDIA H100 80GB HBM3")
     assert not found.derived
     assert str(found) == "cuda:0 (NVIDIA H100 80GB HBM3)"
@@ -180,6 +184,17 @@ def test_a_part_of_a_gpu_has_its_clock_and_no_memory_clock_of_its_own(driver, mo
     assert found.datasheet.bandwidth_byte_per_s is None
 
 
+@pytest.mark.parametrize("serial", ["1650522001234", None])
+def test_serial_number_and_pci_address_come_with_the_device(
+    driver, monkeypatch: pytest.MonkeyPatch, serial: str | None
+) -> None:
+    library = driver()
+    fake = FakeNvml(uuid=detect("cuda:1", library).uuid, serial=serial)
+    monkeypatch.setattr(nvml, "pynvml", fake)
+    found = detect("cuda:1", library)
+    assert (found.pci_bus, found.serial) == ("0000:af:00.0", serial or "")
+
+
 @pytest.mark.parametrize("wanted", ["cuda:2", "cuda:99"])
 def test_a_gpu_that_is_not_there(driver, wanted: str) -> None:
     with pytest.raises(UserError) as raised:
@@ -224,6 +239,7 @@ def test_the_cpu_of_this_machine() -> None:
     found = detect("cpu")
     assert found.kind == "cpu" and found.index is None and found.capability is None and found.uuid == ""
     assert found.datasheet is None and not found.derived
+    assert found.host == socket.gethostname() and found.pci_bus == found.serial == ""
     assert found.sm_count >= 1 and found.memory_byte > 2**28 and found.driver
     assert found.slug.startswith("cpu-") and found.slug == found.slug.lower() and "/" not in found.slug
     assert len(found.id) == 12

@@ -28,7 +28,7 @@ def timed(problem: Stream, implementation: str, share: float, **changes: object)
 
 
 def table(*rows: Measurement) -> list[Efficiency]:
-    copy = timed(LARGE, "aten", 1.0, sweep="ceilings/stream")
+    copy = timed(LARGE, "aten", 1.0, sweep="ceilings/stream", role="roof")
     floor = row(H100, "ceilings/launch", LaunchFloor(dtype="float32"), "aten", median_s=2e-6)
     (run,) = runs([copy, floor, *rows])
     return list(efficiencies(run))

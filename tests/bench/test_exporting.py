@@ -149,7 +149,12 @@ def test_what_has_no_time_or_is_not_ours_stays_here(
 
 def test_two_units_of_a_run_have_each_their_own_ceilings(tmp_path: Path, chance: np.random.Generator) -> None:
     """Twins that ran under one name: what is launch-bound on one is not on the other."""
-    launch = {"sweep": "ceilings/launch", "operator": "launch", "parameters": '{"dtype":"bfloat16"}'}
+    launch = {
+        "sweep": "ceilings/launch",
+        "role": "roof",
+        "operator": "launch",
+        "parameters": '{"dtype":"bfloat16"}',
+    }
     times = {"a" * 12: 1e-3, "b" * 12: 1e-6}
     rows = []
     for unit, floor_s in times.items():
@@ -163,7 +168,9 @@ def test_two_units_of_a_run_have_each_their_own_ceilings(tmp_path: Path, chance:
 def test_a_run_whose_driver_changed_under_way_is_exported(
     tmp_path: Path, chance: np.random.Generator
 ) -> None:
-    rows = [night(chance, 1, m, sweep="ceilings/gemm", driver=f"{m}", regime=None) for m in (1, 2)]
+    rows = [
+        night(chance, 1, m, sweep="ceilings/gemm", role="roof", driver=f"{m}", regime=None) for m in (1, 2)
+    ]
     with pytest.raises(MixedCeilings):
         by_run(rows)
     done = export("github-action-benchmark", written(tmp_path / "r", *rows))

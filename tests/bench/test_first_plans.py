@@ -10,7 +10,6 @@ import kernels
 from bench.cli.list_cases import of_datasheet
 from bench.cli.predict import datasheet_named
 from bench.first_minutes.blocks import DUEL, MEMORY_LIMITED, QUANTIZATION, TOUR, blocks
-from bench.model.ceilings import is_ceiling
 from bench.runner.forecast import Prices
 from bench.sampling.protocol import protocol
 from bench.sweep import load as sweep
@@ -47,11 +46,11 @@ def test_a_block_has_time_for_every_case_of_both_sides(
         for case in loaded.cases
         if not case.missing("cuda", device.capability) and case.threads == "all"
     ]
-    ceilings = [case for case in cases if is_ceiling(case.sweep)]
+    ceilings = [case for case in cases if case.role != "measurement"]
     others = [
         case
         for case in cases
-        if not is_ceiling(case.sweep) and case.problem.dtype == "float16" and asked(case)
+        if case.role == "measurement" and case.problem.dtype == "float16" and asked(case)
     ]
     (command, *_) = next(one for one in blocks() if one.name == block).commands
     prices = Prices(device, protocol("cuda"), command.budget_s(command.limit_s))

@@ -31,7 +31,14 @@ SEED = random.SystemRandom().randrange(1 << 32)
 def row(**facts: Any) -> Measurement:
     base: dict[str, Any] = {f.name: "" for f in dataclasses.fields(Measurement) if f.type == "str"}
     base |= {f.name: 0 for f in dataclasses.fields(Measurement) if f.type == "int"}
-    base |= {"sweep": "gemm/x", "arithmetic": "matrix", "dtype": "float32", "cache": "cold", "status": "ok"}
+    base |= {
+        "sweep": "gemm/x",
+        "role": "measurement",
+        "arithmetic": "matrix",
+        "dtype": "float32",
+        "cache": "cold",
+        "status": "ok",
+    }
     base |= {"parameters": parameters_text({}), "flop": 10**9, "byte": 12 * 10**6, "byte_moved": 12 * 10**6}
     base |= {"byte_written": 4 * 10**6, "median_s": 2e-3, "low_s": 2e-3, "high_s": 2e-3}
     base |= {"stop": "converged", "settled": True}

@@ -7,7 +7,6 @@ import pytest
 import kernels
 from bench.cli.list_cases import of_datasheet, planned
 from bench.device.datasheet import datasheets
-from bench.model.ceilings import is_ceiling, is_probe
 from bench.runner.forecast import CEILING_SHARE, PROBE_SHARE, Forecast, Prices
 from bench.sampling.protocol import protocol
 from bench.sweep.load import SWEEPS, Case, Loaded, load_all
@@ -30,9 +29,9 @@ def cases(loaded: list[Loaded]) -> list[Case]:
 def ten_minutes(cases: list[Case]) -> tuple[Prices, Forecast]:
     prices = Prices(H100, protocol("cuda"), 600.0)
     prices.limit_ceilings(cases)
-    others = [case for case in cases if not is_ceiling(case.sweep)]
+    others = [case for case in cases if case.role == "measurement"]
     ordered = [others[index] for index in prices.ordered(others)]
-    return prices, prices.forecast([*(case for case in cases if is_ceiling(case.sweep)), *ordered])
+    return prices, prices.forecast([*(case for case in cases if case.role != "measurement"), *ordered])
 
 
 def test_ten_minutes_on_an_h100_visit_1500_cases_of_30_sweeps(
@@ -54,7 +53,7 @@ def test_ceilings_take_their_share_of_ten_minutes_and_roofs_can_settle_in_it(
 ) -> None:
     prices, found = ten_minutes
     assert found.ceilings.seconds <= CEILING_SHARE * 600
-    roofs = [case for case in cases if is_ceiling(case.sweep) and not is_probe(case.sweep)]
+    roofs = [case for case in cases if case.role == "roof"]
     settings = prices.settings
     least_s = (settings.light_window_s or 0.0) + settings.settle_windows * settings.settle_window_s
     assert all(settings.settle_share * prices.ceiling_s(case) >= least_s for case in roofs)
@@ -66,8 +65,8 @@ def test_ceilings_take_their_share_of_ten_minutes_and_roofs_can_settle_in_it(
 def test_a_short_budget_leaves_probes_out_evenly_and_no_roof(cases: list[Case]) -> None:
     prices = Prices(H100, protocol("cuda"), 120.0)
     prices.limit_ceilings(cases)
-    ceilings = [case for case in cases if is_ceiling(case.sweep)]
-    probes = [case for case in ceilings if is_probe(case.sweep)]
+    ceilings = [case for case in cases if case.role != "measurement"]
+    probes = [case for case in ceilings if case.role != "roof"]
     kept = [case for case in probes if case.key not in prices.left_out]
     assert {case.sweep for case in kept} == {case.sweep for case in probes}
     assert sum(prices.ceiling_cost_s(case) for case in kept) <= PROBE_SHARE * 120

@@ -228,7 +228,7 @@ def test_a_time_of_nothing_is_none_and_of_two_visits_the_first_counts(nights: Ni
 
 def test_a_night_that_was_cut_short_says_so(nights: Nights) -> None:
     """By its ceilings, which are visited first and last; else by how few times it has."""
-    ceiling = {"sweep": "ceilings/gemm", "implementation": "cublas"}
+    ceiling = {"sweep": "ceilings/gemm", "role": "roof", "implementation": "cublas"}
     whole = [case(0, visits=2, **ceiling), *(case(c) for c in range(1, 9))]
     for night in range(3):
         nights.add(night, whole)
@@ -289,11 +289,13 @@ def test_a_flag_may_look_at_every_column_that_is_no_list_of_numbers(
 def test_series_say_whose_speed_they_follow(nights: Nights) -> None:
     """Ceilings by what they are; others by whether memory's roof is what holds them."""
     nothing = {"flop": 0, "byte": 0, "byte_moved": 0, "byte_written": 0}
-    floor = case(0, 1e-6, sweep="ceilings/launch", operator="launch", samples_s=[1e-6] * 9, **nothing)
+    floor = case(
+        0, 1e-6, sweep="ceilings/launch", role="roof", operator="launch", samples_s=[1e-6] * 9, **nothing
+    )
     stream = {"operator": "stream", "flop": 0, "byte": 10**9, "byte_moved": 10**9, "byte_written": 5 * 10**8}
-    memory = case(1, 1e-3, sweep="ceilings/stream", samples_s=[1e-3] * 9, **stream)
+    memory = case(1, 1e-3, sweep="ceilings/stream", role="roof", samples_s=[1e-3] * 9, **stream)
     product = {"arithmetic": "matrix", "flop": 10**12, "byte": 10**6, "byte_moved": 10**6}
-    core = case(2, 1e-3, sweep="ceilings/gemm", samples_s=[1e-3] * 9, **product)
+    core = case(2, 1e-3, sweep="ceilings/gemm", role="roof", samples_s=[1e-3] * 9, **product)
     bound_by_memory = case(3, 1.05e-3, **(stream | {"arithmetic": "vector"}))
     bound_by_core = case(4, 1.05e-3, **product)
     nights.add(0, [floor, memory, core, bound_by_memory, bound_by_core])
@@ -304,7 +306,7 @@ def test_series_say_whose_speed_they_follow(nights: Nights) -> None:
 
 def test_a_run_of_two_drivers_has_no_roofs_and_still_a_history(nights: Nights) -> None:
     ceilings = [
-        case(c, sweep="ceilings/gemm", driver=str(c), arithmetic="matrix", samples_s=[1e-3] * 9)
+        case(c, sweep="ceilings/gemm", role="roof", driver=str(c), arithmetic="matrix", samples_s=[1e-3] * 9)
         for c in (1, 2)
     ]
     nights.add(0, [*ceilings, case(3)])

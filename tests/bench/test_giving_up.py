@@ -29,10 +29,12 @@ SIZES = [16, 32, 64, 128, 256]
 BROKEN = {"status": "error", "reason": "RuntimeError: no tile fits"}
 
 
-def cases(folder: Path, name: str = "small", sizes: list[int] = SIZES) -> list[Case]:
+def cases(
+    folder: Path, name: str = "small", sizes: list[int] = SIZES, role: str = "measurement"
+) -> list[Case]:
     path = folder / "sweeps" / f"{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(SWEEP.replace("SIZES", str(sizes)))
+    path.write_text(f"role: {role}\n" + SWEEP.replace("SIZES", str(sizes)))
     root = folder / "sweeps"
     return load(path, kernels.problem, 2, root).cases
 
@@ -101,7 +103,7 @@ def test_one_case_that_crashes_on_each_of_its_visits_counts_once(tmp_path: Path)
 
 def test_ceilings_and_others_are_counted_apart(tmp_path: Path) -> None:
     giving_up = GivingUp()
-    others, ceilings = only(cases(tmp_path), "triton"), only(cases(tmp_path, "ceilings/gemm"), "triton")
+    others, ceilings = only(cases(tmp_path), "triton"), only(cases(tmp_path, "roofs", role="roof"), "triton")
     told(giving_up, others, ERROR, ERROR, ERROR)
     assert giving_up.reason(others[-1]) and not giving_up.reason(ceilings[-1])
     told(giving_up, ceilings, OTHER, OTHER, OTHER)
@@ -144,13 +146,13 @@ def test_the_rest_of_its_cases_are_skipped_at_no_cost(folder: Path) -> None:
 
 
 def test_ceilings_go_on_beside_an_implementation_that_was_given_up(folder: Path) -> None:
-    made, ceilings = cases(folder), cases(folder, "ceilings/gemm", [16])
+    made, ceilings = cases(folder), cases(folder, "roofs", [16], "roof")
     (session,) = opened(folder, [*made, *ceilings], count=1)
     answering(session, "nothing", [])
     first = [session.visit(case) for case in ceilings]
     answering(session, "triton", asked := [])
     rows = [found for _, found in session.walk()]
-    again = [found for found in rows if found.sweep.startswith("ceilings/")]
+    again = [found for found in rows if found.role == "roof"]
     assert len(again) >= len(first) and "skipped" not in {found.status for found in again}
     assert asked.count("triton") == 3 + sum(found.implementation == "triton" for found in again)
     session.close()

@@ -73,7 +73,7 @@ def test_what_is_said_and_what_is_not(tmp_path: Path) -> None:
     assert (row.device, row.device_kind, row.sm_count) == ("nvidia-h200", "cuda", sheet.sm_count)
     assert row.cache_byte == sheet.l2_byte
     assert row.source is not None and row.source.split("; ")[0] == "numbers.csv"
-    assert (row.sweep, row.cache, row.status) == ("imported/csv", "warm", "ok")
+    assert (row.sweep, row.role, row.cache, row.status) == ("imported/csv", "measurement", "warm", "ok")
     assert row.low_s is row.high_s is row.samples_s is row.sm_clock_hz is None
     assert row.utc == row.driver == row.clock == row.fill == row.commit == ""
     (path,) = (tmp_path / "out").rglob("*.parquet")
@@ -82,16 +82,17 @@ def test_what_is_said_and_what_is_not(tmp_path: Path) -> None:
 
 def test_every_column(tmp_path: Path) -> None:
     head = (
-        "device;operator;implementation;dtype;function;direction;n;c;h;w;microseconds;low_s;high_s;sweep;cache;"
+        "device;operator;implementation;dtype;function;direction;n;c;h;w;microseconds;low_s;high_s;sweep;role;cache;"
         "threads;device_kind;configuration;source;note;library;date;driver"
     )
     line = (
-        "Epyc 9;activations;aten;float32;relu;forward;1;2;3;4;1000;0.0009;0.0011;a/b;cold;"
+        "Epyc 9;activations;aten;float32;relu;forward;1;2;3;4;1000;0.0009;0.0011;a/b;roof;cold;"
         "7;cpu;vectors; J. Doe; us;quick;oneDNN 3;2026-11-21;6.8"
     )
     (row,) = rows(tmp_path, head, line.replace("Doe; us", "Doe"))
     assert row.median_s == pytest.approx(1e-3, rel=1e-12) and (row.low_s, row.high_s) == (0.0009, 0.0011)
-    assert (row.sweep, row.cache, row.threads, row.device_kind) == ("a/b", "cold", 7, "cpu")
+    assert (row.sweep, row.role, row.cache) == ("a/b", "roof", "cold")
+    assert (row.threads, row.device_kind) == (7, "cpu")
     assert (row.configuration, row.libraries, row.driver) == ("vectors", "oneDNN 3", "6.8")
     assert row.utc.startswith("2026-11-21")
     assert row.source is not None and row.source.startswith("J. Doe; ") and row.source.endswith("; quick")
@@ -230,6 +231,7 @@ def test_a_mistake_in_a_line(tmp_path: Path, line: str, says: str) -> None:
         ("low_s,high_s", "0,1", "low_s must be above zero"),
         ("sweep", "my sweep", "sweep 'my sweep': a name is letters"),
         ("sweep", "../x", "sweep '../x': a name is letters"),
+        ("role", "ceiling", "role is one of measurement, roof, probe, calibration, not 'ceiling'"),
         ("cache", "hot", "cache is one of cold, warm, not 'hot'"),
         ("date", "yesterday", "date must be a date like 2026-11-21, not 'yesterday'"),
         ("threads", "two", "threads must be a whole number above zero, not 'two'"),

@@ -217,7 +217,7 @@ def test_a_row_of_another_version_is_read_as_far_as_it_can_be(tmp_path: Path) ->
     assert said == [
         "the column later is unknown to this checkout and left out (1 row)",
         "rows without the column device are left out (1 row)",
-        "rows of schema 99 are left out; this checkout reads 1 (2 rows)",
+        "rows of schema 99 are left out; this checkout reads 2 (2 rows)",
         "rows whose flop is 'x' instead of int64 are left out (1 row)",
         "rows whose flop is 1.5 instead of int64 are left out (1 row)",
         "rows whose flop is True instead of int64 are left out (1 row)",

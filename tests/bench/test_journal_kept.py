@@ -329,10 +329,10 @@ def test_a_run_that_ends_between_the_look_and_the_opening_keeps_its_name(
 ) -> None:
     made, really = rows(2), Journal.__init__
 
-    def begun(journal: Journal, path: Path) -> None:
+    def begun(journal: Journal, path: Path, sweeps: parquet.Sweeps) -> None:
         if path.name == "r.journal":
             parquet.write(tmp_path / "r.parquet", made)
-        really(journal, path)
+        really(journal, path, sweeps)
 
     monkeypatch.setattr(Journal, "__init__", begun)
     with Journal.named(tmp_path, "r") as journal:

@@ -13,7 +13,7 @@ import pytest
 
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.model import calibration, tile_wave
-from bench.model.calibration import SHAPES, Calibration
+from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings, Duration
 from bench.model.predict import calibrated, completed, limiters, products, stated_tile, structured, with_peaks
 from bench.model.tile_wave import Machine
@@ -76,7 +76,10 @@ def shape_rows(of: Machine, count: int = 64, **facts: Any) -> list[Measurement]:
     """The calibration shapes as this machine runs them."""
     shapes = calibration_shapes()[:count]
     times = tile_wave.predict(of, bfloat16(shapes)).seconds
-    return [timed(gemm(*s), "cublas", float(t), SHAPES, **facts) for s, t in zip(shapes, times, strict=True)]
+    return [
+        timed(gemm(*s), "cublas", float(t), "ceilings/gemm_shapes", **facts)
+        for s, t in zip(shapes, times, strict=True)
+    ]
 
 
 # ---- matrix products of a GPU
@@ -100,7 +103,9 @@ def test_the_shapes_calibrate_and_are_not_scored(chance: np.random.Generator, sh
     shapes = sizes(chance, 60, 2**14)
     exact = tile_wave.predict(true, bfloat16(shapes)).seconds
     ours, others = gemms(shapes), shape_rows(true)
-    found = told([*ours, *others, *(dataclasses.replace(one, sweep="s") for one in others[:3])], sheet=sheet)
+    found = told(
+        [*ours, *others, *(dataclasses.replace(one, role="measurement") for one in others[:3])], sheet=sheet
+    )
     assert list(found["calibrating"]) == [False] * 60 + [True] * 64 + [False] * 3
     off = found[["structured_s", "priors_s"]].iloc[:60].div(exact, axis=0).sub(1).abs().mean()
     assert off["structured_s"] < 0.02 and off["structured_s"] < 0.5 * off["priors_s"]
@@ -307,7 +312,7 @@ def test_measured_ceilings_are_not_completed(sheet: Datasheet) -> None:
     ):
         assert completed(some, rows) is some
     bare = Ceilings()
-    for changed in ({"sweep": "other"}, {"median_s": None}, {"status": "wrong"}):
+    for changed in ({"role": "roof"}, {"median_s": None}, {"status": "wrong"}):
         assert completed(bare, [dataclasses.replace(row, **changed) for row in rows]) is bare
     small = completed(bare, [row for row in rows if row.byte < 10**6])
     assert small.launch_s is not None and not small.bandwidth_byte_per_s

@@ -234,7 +234,9 @@ def test_fewer_than_four_have_none(chance: np.random.Generator) -> None:
     twice = [*three, *(dataclasses.replace(row, sweep="other") for row in three)]
     untimed = [copy(length) for length in lengths(chance, 5)]
     warm = kind(chance, 3, 2.0, cache="warm", flushed=True)
-    ceilings = [dataclasses.replace(row, sweep="ceilings/stream") for row in kind(chance, 5, 2.0)]
+    ceilings = [
+        dataclasses.replace(row, sweep="ceilings/stream", role="roof") for row in kind(chance, 5, 2.0)
+    ]
     for rows in (three, twice, [*three, *untimed], [*three, *warm], [*three, *ceilings]):
         found = told(rows)
         assert (found["structured_s"] == found["priors_s"]).all()
@@ -310,7 +312,9 @@ def test_no_factor_from_a_row_below_the_floor(chance: np.random.Generator) -> No
 
 
 def test_ceilings_get_their_kinds_factor_and_stay_unscored(chance: np.random.Generator) -> None:
-    ceilings = [dataclasses.replace(row, sweep="ceilings/stream") for row in kind(chance, 3, 2.0)]
+    ceilings = [
+        dataclasses.replace(row, sweep="ceilings/stream", role="roof") for row in kind(chance, 3, 2.0)
+    ]
     found = told([*kind(chance, 6, 2.0), *ceilings])
     assert found["structured_s"].to_numpy() == pytest.approx(found["median_s"].to_numpy())
     assert list(found["calibrating"])[6:] == [True] * 3 and found["calibrating"].sum() == 5

@@ -22,6 +22,7 @@ from bench.model.roofline import (
 from bench.spec import parameters_text
 from bench.store.schema import Measurement
 from tests.bench.rows import stored
+from tests.our_sweeps import role
 
 MIB = 2**20
 
@@ -60,7 +61,8 @@ def row(**facts: Any) -> Measurement:
         "byte_written": 0,
         "byte_moved": 0,
     }
-    return Measurement(**(base | facts))
+    base |= facts
+    return Measurement(**({"role": role(base["sweep"])} | base))
 
 
 def gemm(flop: int, median_s: float | None, **facts: Any) -> Measurement:

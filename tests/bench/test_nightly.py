@@ -69,7 +69,8 @@ class Machine:
             told |= {"utc": datetime.now(UTC).isoformat()}
             told |= {"commit": f"c{self.night}", "operator": ("gemm", "softmax")[number % 2]}
             if number < 2:
-                told |= {"sweep": ("ceilings/gemm", "ceilings/stream")[number], "implementation": "cublas"}
+                told |= {"sweep": ("ceilings/gemm", "ceilings/stream")[number], "role": "roof"}
+                told |= {"implementation": "cublas"}
             told |= self.facts
             if status := self.broken.get(number):
                 told |= {"status": status, "reason": "it broke", "samples_s": None}
@@ -347,6 +348,7 @@ def test_the_command_writes_its_files_and_ends_with_the_code(
     summary, told = tmp_path / "new" / "night.md", tmp_path / "night.json"
     given = ["--bench-results", str(machine.results), "--bench-budget", "9", "--bench-sweep", "gemm"]
     given += ["--summary", str(summary), "--json", str(told), "--bench-shard", "1/2", "--bench-resume"]
+    given += ["--bench-tag", "rack=b12", "--bench-tag", "row=3", "--bench-anonymous"]
     done = CliRunner().invoke(app, ["nightly", *given])
     assert done.exit_code == 2, done.output
     assert summary.read_text() in done.output and json.loads(told.read_text())["exit_code"] == 2

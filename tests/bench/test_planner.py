@@ -14,7 +14,6 @@ import pytest
 
 import kernels
 from bench.device.detect import Device
-from bench.model.ceilings import is_ceiling, is_probe
 from bench.runner.forecast import AGAIN, Prices
 from bench.runner.planner import LOOKS, Planner, Step
 from bench.runner.row import visit_row
@@ -118,7 +117,7 @@ def planner(
 
 
 def others(made: list[tuple[Case, Measurement]]) -> list[str]:
-    return [case.key for case, _ in made if not is_ceiling(case.sweep)]
+    return [case.key for case, _ in made if case.role == "measurement"]
 
 
 # ---- order
@@ -206,7 +205,7 @@ def test_a_resumed_run_makes_only_the_visits_that_are_missing(
     resumed = planner(chosen, 2)
     resumed.resume(row for visited in before if visited for row in visited[1:])
     order = [case for case, _ in Simulation(resumed).run()]
-    keys = [case.key for case in order if not is_ceiling(case.sweep)]
+    keys = [case.key for case in order if case.role == "measurement"]
     assert keys[0] == cases[2].key, "first visits come before second ones"
     assert Counter(keys) == {cases[0].key: 1, cases[1].key: 1, cases[2].key: 2}
     assert order[-2:] == ceilings and ceilings[1] not in order[:-1]
@@ -273,14 +272,15 @@ def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(dearer: f
     every = [case for sweep in load_all(SWEEPS, kernels.problem, H100.sm_count) for case in sweep.cases]
     every = [case for case in every if not case.missing("cuda", H100.capability)]
     by_sweep = itertools.groupby(every, key=lambda case: case.sweep)
-    kept = [list(of)[:: 1 if is_ceiling(sweep) else 20] for sweep, of in by_sweep if not is_probe(sweep)]
-    some = [case for of in kept for case in of]
+    kept = [list(of) for _, of in by_sweep]
+    kept = [of[:: 20 if of[0].role == "measurement" else 1] for of in kept]
+    some = [case for of in kept for case in of if case.role in ("measurement", "roof")]
     budget_s, settings = 100.0, protocol("cuda")
     prices = Prices(H100, settings, budget_s)
-    between = [case for case in some if not is_ceiling(case.sweep)]
+    between = [case for case in some if case.role == "measurement"]
     ordered = [between[index] for index in prices.ordered(between)]
     plan = Planner(H100, settings, budget_s)
-    plan.plan([*(case for case in some if is_ceiling(case.sweep)), *ordered])
+    plan.plan([*(case for case in some if case.role != "measurement"), *ordered])
     simulation = Simulation(plan)
 
     def answer(step: Step) -> dict[str, Any]:
@@ -291,7 +291,7 @@ def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(dearer: f
         return timed(launch_s) | {"measure_s": min(step.sampling_s, dearer * (priced.sampling_s or 0.0))}
 
     simulation.answer = answer
-    made = [case for case, row in simulation.run() if row.status == "ok" and not is_ceiling(case.sweep)]
+    made = [case for case, row in simulation.run() if row.status == "ok" and case.role == "measurement"]
     assert 0.9 * budget_s < simulation.at_s <= 1.03 * budget_s
     assert len(made) < len(between)
     assert {case.sweep for case in made} == {case.sweep for case in between}, "something of every sweep"

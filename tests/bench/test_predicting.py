@@ -192,7 +192,14 @@ def test_predicted_as_a_run_of_the_device_would_be(chance: np.random.Generator, 
     """The sample's own shapes, given as cases: the levels of its rows."""
     rows = h100.of.rows.sample(20, random_state=int(chance.integers(2**31)))
     cases = [
-        Case("s", "cublas", Gemm(m=r.m, n=r.n, k=r.k, dtype=r.dtype, layout=r.layout), "cold", "")
+        Case(
+            "s",
+            "cublas",
+            Gemm(m=r.m, n=r.n, k=r.k, dtype=r.dtype, layout=r.layout),
+            "cold",
+            "",
+            "measurement",
+        )
         for r in rows.itertuples()
     ]
     found = predictions(h100, cases)

@@ -39,6 +39,7 @@ plot: {x: m}
 CEILINGS = """\
 title: A floor
 source: {document: none, range: ours}
+role: roof
 operator: launch
 cases:
   - {dtype: float32}

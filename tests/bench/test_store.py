@@ -95,7 +95,7 @@ def test_a_file_of_another_schema_is_refused(tmp_path: Path) -> None:
     parquet.write(tmp_path / "r.parquet", [row()])
     table = pq.read_table(tmp_path / "r.parquet")
     pq.write_table(table.replace_schema_metadata({"roofbench.schema": "99"}), tmp_path / "r.parquet")
-    with pytest.raises(UserError, match="has schema 99; this checkout reads schema 1"):
+    with pytest.raises(UserError, match="has schema 99; this checkout reads schemas 1 and 2"):
         read_frame([tmp_path / "r.parquet"])
 
 

@@ -203,7 +203,7 @@ def test_the_top_of_a_sweep(tmp_path: Path) -> None:
 # Mistakes: the line, what was given, what there is
 
 FIELDS = "dtype, m, n, k, layout, eps, causal"
-TOP = "title, source, operator, implementations, cache, threads, cases, plot, claims"
+TOP = "title, source, role, operator, implementations, cache, threads, cases, plot, claims"
 MISTAKES = {
     # parameters
     block("k: 1, o: 2"): f"5: toy has no parameter 'o'; it has {FIELDS}",
@@ -281,6 +281,9 @@ MISTAKES = {
     ): f"1: a sweep has no key 'titel'; it has {TOP}; did you mean title?",
     head("cache: cold").replace("A sweep", "5"): "1: title must be text, not 5: quote it",
     head("cache: cold").replace("A sweep", "' '"): "1: title must be visible text, not ' '",
+    head(
+        "role: rof"
+    ): "4: role is one of measurement, roof, probe, calibration, not 'rof'; did you mean roof?",
     head("cache: hot"): "4: cache is one of cold, warm, not 'hot'",
     head("cache: [cold,\n  cold]"): "5: cache has 'cold' twice",
     head("cache: cold").replace(
@@ -380,8 +383,7 @@ def test_which_sweep_a_name_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     read(here, block("k: 1"), "mine.yaml")
     (root / "gemm/.square.yaml").write_text("left by an editor")
     monkeypatch.chdir(here)
-    there = "ceilings/launch, ceilings/gemm, ceilings/own, gemm/square, gemm/tall, pool/small"
-    assert ", ".join(sweep.names(root)) == there
+    there = "ceilings/gemm, ceilings/launch, ceilings/own, gemm/square, gemm/tall, pool/small"
     for name, means in {
         "gemm": ["gemm/square", "gemm/tall"],
         "gemm/": ["gemm/square", "gemm/tall"],
@@ -417,8 +419,12 @@ def test_all_of_a_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^sweeps: there is no sweep in this folder$"):
         sweep.load_all(root, find, 1, root)
     read(root, block("k: 1"), "b.yaml")
-    read(root, block("k: 1"), "ceilings/z.yaml")
-    assert [one.name for one in sweep.load_all(root, find, 1, root)] == ["ceilings/z", "b"]
+    for name, role in (("a", "measurement"), ("y", "calibration"), ("z", "roof")):
+        read(root, f"role: {role}\n{block('k: 1')}", f"{name}.yaml")
+    loaded = sweep.load_all(root, find, 1, root)
+    assert [one.name for one in loaded] == ["y", "z", "a", "b"]
+    roles = {one.name: {case.role for case in one.cases} for one in loaded}
+    assert roles == {"y": {"calibration"}, "z": {"roof"}, "a": {"measurement"}, "b": {"measurement"}}
     assert [one.name for one in sweep.load_all(root / "b.yaml", find, 1, root)] == ["b"]
     read(tmp_path, block("k: 1"), "b.yaml")
     with pytest.raises(UserError, match=r"b\.yaml: its rows would mix with those of .*b\.yaml; rename"):

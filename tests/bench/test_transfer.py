@@ -16,7 +16,7 @@ from bench.judge.frame import known_runs, read
 from bench.model import tile_wave
 from bench.model.calibrated_runs import MOST, Errors, Known, nearest, transfers
 from bench.model.calibration import Calibration
-from bench.model.ceilings import Ceiling, Ceilings, is_ceiling
+from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.predict import products
 from bench.model.roofline import calibrated_columns, datasheet_s, traffic
 from bench.model.scale_to_device import dtype_on, transferred, transferred_ceilings
@@ -67,7 +67,7 @@ def test_every_device_of_the_sample_is_known(runs: dict[str, Known]) -> None:
 @pytest.mark.parametrize("slug", MOST_OFF)
 def test_each_level_is_nearer_than_the_one_before(slug: str, runs: dict[str, Known]) -> None:
     one = runs[slug]
-    rows = one.rows[~one.rows["sweep"].map(is_ceiling).astype(bool)]
+    rows = one.rows[one.rows["role"] == "measurement"]
     measured_s = rows["median_s"].to_numpy()
     units = rows["arithmetic"], rows["dtype"]
     counts = zip(rows["flop"], rows["byte"], *units, strict=True)
@@ -339,7 +339,7 @@ def test_errors_are_of_scored_rows_of_the_type(chance: np.random.Generator) -> N
     ).seconds
     rows = [timed(one, "cublas", float(t) / 1.25) for one, t in zip(shapes, exact, strict=True)]
     other = [
-        dataclasses.replace(rows[0], sweep="ceilings/gemm_shapes", median_s=1.0),
+        dataclasses.replace(rows[0], sweep="ceilings/gemm_shapes", role="calibration", median_s=1.0),
         dataclasses.replace(rows[0], status="wrong", median_s=1.0),
         dataclasses.replace(rows[0], median_s=None),
         dataclasses.replace(rows[0], dtype="bfloat16", median_s=1.0),
@@ -362,7 +362,7 @@ def test_only_gpus_with_a_datasheet_and_ceilings_are_known(runs: dict[str, Known
     (one,) = known_runs([h200], find_datasheet)
     assert (one.sheet.slug, len(one.rows), one.ceilings.launch) == ("h200", 364, None)
     assert not list(known_runs([h200], lambda name: None))
-    for changed in ({"device_kind": "cpu"}, {"sm_count": 0}, {"sweep": "no/ceiling"}):
+    for changed in ({"device_kind": "cpu"}, {"sm_count": 0}, {"role": "measurement"}):
         of_changed = judged.runs(dataclasses.replace(row, **changed) for row in h200.rows)
         assert not list(known_runs(of_changed, find_datasheet))
     assert not list(known_runs([], find_datasheet))

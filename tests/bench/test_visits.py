@@ -24,7 +24,12 @@ def visit(number: int = 0, level_s: float = 1e-3, samples: int = 60, **facts: An
     values |= {f.name: 0 for f in dataclasses.fields(Measurement) if f.type == "int"}
     taken = [level_s * random.uniform(0.998, 1.002) for _ in range(samples)]
     values |= {"status": "ok", "visit": number, "clock": "host", "protocol": CPU3.hash, "threads": 2}
-    values |= {"sweep": "gemm/x", "samples_s": taken, "median_s": statistics.median(taken)}
+    values |= {
+        "sweep": "gemm/x",
+        "role": "measurement",
+        "samples_s": taken,
+        "median_s": statistics.median(taken),
+    }
     values |= {"settled": True, "settle_s": 0.1, "stop": "converged", "step_s": 1e-9, "measure_s": 0.5}
     values |= {"visit_at_s": [10.0 * number], "pressure": 0.0, "steal": 0.0, "on_processor": 1.0}
     return Measurement(**(values | facts))
@@ -159,7 +164,7 @@ def test_without_a_state_a_single_visit_knows_as_much_as_the_run_s_repeated_case
     """On a GPU: the ceilings were looked at twice, and were 8 % slower the second time."""
     once = protocol("cuda", 1).hash
     ceilings = [
-        visit(n, s, sweep="ceilings/gemm", protocol=once, parameters=str(i))
+        visit(n, s, sweep="ceilings/gemm", role="roof", protocol=once, parameters=str(i))
         for i in range(4)
         for n, s in enumerate((1e-3, 1.08e-3))
     ]
@@ -169,19 +174,26 @@ def test_without_a_state_a_single_visit_knows_as_much_as_the_run_s_repeated_case
 
 def test_visits_that_had_not_settled_do_not_tell_how_far_repeated_cases_move() -> None:
     once = protocol("cuda", 1).hash
-    pair = [visit(n, s, sweep="ceilings/x", protocol=once) for n, s in enumerate((1e-3, 1.02e-3))]
-    wild = [visit(n, s, sweep="ceilings/y", protocol=once, settled=not n) for n, s in enumerate((1e-3, 2e-3))]
+    pair = [
+        visit(n, s, sweep="ceilings/x", role="roof", protocol=once) for n, s in enumerate((1e-3, 1.02e-3))
+    ]
+    wild = [
+        visit(n, s, sweep="ceilings/y", role="roof", protocol=once, settled=not n)
+        for n, s in enumerate((1e-3, 2e-3))
+    ]
     row = joined([*pair, *wild, visit(protocol=once)])[-1]
     assert row.high_s == pytest.approx(1.02e-3, rel=0.01)
 
 
 def test_ceilings_are_not_called_unconverged_for_having_two_visits() -> None:
-    assert join([visit(i, sweep="ceilings/gemm") for i in range(2)]).stop == "converged"
+    assert join([visit(i, sweep="ceilings/gemm", role="roof") for i in range(2)]).stop == "converged"
     assert join([visit(i) for i in range(2)]).stop == "budget"
 
 
 def test_a_ceiling_s_interval_spans_its_visits() -> None:
-    made = [visit(i, level_s, sweep="ceilings/gemm") for i, level_s in enumerate((1e-3, 1.04e-3))]
+    made = [
+        visit(i, level_s, sweep="ceilings/gemm", role="roof") for i, level_s in enumerate((1e-3, 1.04e-3))
+    ]
     alone = [join([one]) for one in made]
     row = join(made)
     assert (row.low_s, row.high_s) == (alone[0].low_s, alone[1].high_s) and row.stop == "visits"

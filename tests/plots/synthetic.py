@@ -14,6 +14,7 @@ from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from kernels.launch.problem import LaunchFloor
 from kernels.stream.problem import Stream
+from tests.our_sweeps import role
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +90,8 @@ def row(machine: Machine, where: str, problem: Problem, implementation: str, **f
     median_s = ideal_s * chance.gauss(1, 0.01)
     half = abs(chance.gauss(0.008, 0.006)) * median_s
     base: dict[str, Any] = {"run_id": "2026-11-21T10-00-00Z-4f2a91c", "utc": "2026-11-21T10:00:00Z"}
-    base |= {"sweep": where, "operator": problem.operator, "implementation": implementation, "cache": "cold"}
+    base |= {"sweep": where, "role": role(where)}
+    base |= {"operator": problem.operator, "implementation": implementation, "cache": "cold"}
     base |= {"arithmetic": problem.arithmetic, "rate": problem.rate, "dtype": problem.dtype, "status": "ok"}
     base |= {"parameters": parameters_text(problem.parameters()), "flop": problem.flop, "byte": problem.byte}
     base |= {"byte_written": problem.byte_written, "byte_moved": problem.byte_moved(implementation)}

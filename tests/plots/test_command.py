@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 from bench.device.datasheet import find_datasheet
 from bench.judge.frame import load
 from bench.spec import parameters_text
+from bench.store import parquet
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
-from plots.__main__ import SWEEPS, app, save
+from plots.__main__ import app, save
 from tests.plots.synthetic import CPU, H100, H200, NO_TIME, Machine, ceilings, row, small
 
 
@@ -30,7 +31,8 @@ def invoke(*arguments: object) -> Any:
 @pytest.fixture(scope="module")
 def ten_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The result file of a small run."""
-    return write(tmp_path_factory.mktemp("ten") / "run.parquet", small())
+    kept = {"gemm/some": {"title": "Some", "plot": [{"x": "n", "lines": ["dtype"]}, {"x": "k"}]}}
+    return write(tmp_path_factory.mktemp("ten") / "run.parquet", small(), kept)
 
 
 def test_ten_rows_regenerate_every_figure(ten_rows: Path, tmp_path: Path) -> None:
@@ -38,11 +40,11 @@ def test_ten_rows_regenerate_every_figure(ten_rows: Path, tmp_path: Path) -> Non
     done = invoke(ten_rows, "-o", out)
     assert done.exit_code == 0, done.output
     made = sorted(str(p.relative_to(out)) for p in out.rglob("*.*"))
-    stems = ["ceilings/gemm", "ceilings/stream", "gemm/some"]
+    stems = ["ceilings/gemm", "ceilings/stream", "gemm/some-1", "gemm/some-2"]
     wanted = [f"{s}-{q}.{e}" for s in stems for q in ("duration", "rate") for e in ("png", "svg")]
     whole = [f"{s}.{e}" for s in ("roofline-float32", "scorecard", "distribution") for e in ("png", "svg")]
     assert made == sorted([*wanted, *whole])
-    assert f"{out}: 9 figures, PNG and SVG (10 of 10 rows measured)" in done.output
+    assert f"{out}: 11 figures, PNG and SVG (10 of 10 rows measured)" in done.output
     assert "no trace of the speed: no row tells it" in done.stderr
     for png in out.rglob("*.png"):
         inked = (imread(png)[..., :3] < 0.9).any(axis=-1)
@@ -52,7 +54,7 @@ def test_ten_rows_regenerate_every_figure(ten_rows: Path, tmp_path: Path) -> Non
     assert "onednn" in (out / "roofline-float32.svg").read_text()
     # The same rows give the same bytes.
     (run,) = load([ten_rows], find_datasheet)
-    again = save(run, tmp_path / "again", SWEEPS)
+    again = save(run, tmp_path / "again", parquet.read_sweeps([ten_rows])[run.device, run.run_id])
     assert [p.read_bytes() for p in again] == [
         (out / p.relative_to(tmp_path / "again")).read_bytes() for p in again
     ]
@@ -188,5 +190,7 @@ def test_drawing_imports_neither_torch_nor_operators() -> None:
         "import sys, plots.__main__\n"
         "print(sorted({m.split('.')[0] for m in sys.modules} & {'torch', 'triton', 'kernels', 'pynvml'}))"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=SWEEPS.parent, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True
+    )
     assert done.stdout.strip() == "[]", done.stderr

@@ -17,9 +17,10 @@ from bench.judge.frame import Run, load
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots.__main__ import SWEEPS, pages
+from plots.__main__ import pages
 from plots.base import style
 from plots.figures import duel
+from tests.our_sweeps import declared
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, paired
 
 LARGE = [
@@ -149,7 +150,7 @@ def test_warm_pairs_have_a_page_of_their_own(tmp_path: Path) -> None:
 
 def test_it_is_drawn_wherever_two_met_and_nowhere_else(run: Run, tmp_path: Path) -> None:
     with style.look():
-        stems = [stem for stem, _ in pages(run, SWEEPS) if stem.startswith("duel")]
+        stems = [stem for stem, _ in pages(run, declared()) if stem.startswith("duel")]
         assert stems == ["duel-triton", "duel-triton-split-k"]
         alone = loaded(tmp_path, [*ceilings(CPU), *gemms(CPU)])
         assert not list(duel.draw(alone))

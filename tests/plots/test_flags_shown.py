@@ -11,14 +11,13 @@ from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
 from bench.judge.frame import Run, load
-from bench.store.parquet import write
+from bench.store.parquet import NO_SWEEPS, Sweeps, write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages
 from plots.base import style
 from tests.plots.synthetic import H100, NO_TIME, ceilings, paired, quantized, row
 
-NO_SWEEPS = Path("nowhere")
 Facts = dict[str, Any]
 SOUND: Facts = {"low_s": None, "high_s": None}
 CONTENDED: Facts = {"pressure": 0.5}
@@ -32,7 +31,7 @@ def loaded(folder: Path, rows: Iterable[Measurement]) -> Run:
     return run
 
 
-def figures(run: Run, sweeps: Path = NO_SWEEPS) -> dict[str, Figure]:
+def figures(run: Run, sweeps: Sweeps = NO_SWEEPS) -> dict[str, Figure]:
     with style.look():
         return {stem: page.figure for stem, page in pages(run, sweeps)}
 
@@ -123,9 +122,8 @@ def test_quantization(tmp_path: Path) -> None:
         dataclasses.replace(one, **CONTENDED) if one.implementation == "cublas" and place < 25 else one
         for place, one in enumerate(rows)
     ]
-    (tmp_path / "gemm").mkdir()
-    (tmp_path / "gemm/waves.yaml").write_text("plot: {x: n, kind: quantization}")
-    drawn = figures(loaded(tmp_path, rows), tmp_path)
+    asked = {"gemm/waves": {"plot": [{"x": "n", "kind": "quantization"}]}}
+    drawn = figures(loaded(tmp_path, rows), asked)
     for tile in ("gemm/waves-quantization", "gemm/waves-quantization-2"):
         _, hollow = points(drawn[tile], "_measured")
         assert hollow == 2 * 5, "in the panel of rates and in that of durations"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
@@ -23,7 +24,6 @@ from plots.figures import heatmap
 from tests.plots.synthetic import H100, NO_TIME, ceilings, row
 
 SEED = random.SystemRandom().randrange(2**32)
-NO_SWEEPS = Path("nowhere")
 
 
 def loaded(folder: Path, rows: list[Measurement]) -> Run:
@@ -159,9 +159,7 @@ def test_ways_of_running_are_panels(tmp_path: Path) -> None:
         for d in ("float16", "tf32")
     ]
     run = loaded(tmp_path, rows)
-    (section,) = sections(
-        run.frame[run.frame["sweep"] == "gemm/x"], "gemm/x", asked(tmp_path, "{kind: heatmap, x: k, y: m}")
-    )
+    (section,) = sections(run.frame[run.frame["sweep"] == "gemm/x"], asked("{kind: heatmap, x: k, y: m}"))
     assert section == Section("k", panels=("implementation", "dtype"), kind="heatmap", y="m")
     (figure,) = drawn(run, section)
     titles = [axes.get_title(loc="left") for axes in figure.axes[:-1]]
@@ -176,18 +174,14 @@ def test_ways_of_running_are_panels(tmp_path: Path) -> None:
         assert sorted(cells(figure, i).compressed()) == pytest.approx(sorted(wanted))
 
 
-def asked(folder: Path, plot: str) -> Path:
-    (folder / "gemm").mkdir(exist_ok=True)
-    (folder / "gemm" / "x.yaml").write_text(f"plot: {plot}")
-    return folder
+def asked(plot: str) -> dict[str, Any]:
+    return {"plot": [yaml.safe_load(plot)]}
 
 
-@pytest.mark.parametrize(
-    "plot", ["{kind: heatmap, x: k}", "{kind: heatmap, x: k, y: dtype}", "{kind: heatmap, x: k, y: n}"]
-)
+@pytest.mark.parametrize("plot", ["{kind: heatmap, x: k, y: dtype}", "{kind: heatmap, x: k, y: n}"])
 def test_a_map_without_two_swept_numbers_is_not_drawn(plot: str, tmp_path: Path) -> None:
     run = loaded(tmp_path, grid((256, 512), (512, 1024)))
-    found = sections(run.frame[run.frame["sweep"] == "gemm/x"], "gemm/x", asked(tmp_path, plot))
+    found = sections(run.frame[run.frame["sweep"] == "gemm/x"], asked(plot))
     assert [one.kind for one in found] == ["curve"]
 
 
@@ -216,12 +210,12 @@ def many(folder: Path, count: int) -> Run:
 
 def test_thousands_of_problems_are_maps_not_panels(tmp_path: Path) -> None:
     run = many(tmp_path, 900)
-    found = sections(run.frame[run.frame["sweep"] == "gemm/x"], "gemm/x", NO_SWEEPS)
+    found = sections(run.frame[run.frame["sweep"] == "gemm/x"], {})
     assert {(one.kind, frozenset((one.x, one.y))) for one in found} == {
         ("heatmap", frozenset(pair)) for pair in (("k", "m"), ("k", "n"), ("m", "n"))
     }
     with style.look():
-        here = [stem for stem, _ in pages(run, NO_SWEEPS) if stem.startswith("gemm/")]
+        here = [stem for stem, _ in pages(run, {}) if stem.startswith("gemm/")]
     assert here == [f"gemm/x-{i}-heatmap" for i in (1, 2, 3)]
 
 
@@ -266,5 +260,5 @@ def test_neighbouring_sizes_share_equal_cells(tmp_path: Path) -> None:
 def test_a_few_scattered_problems_are_no_figure(count: int, tmp_path: Path) -> None:
     assert count < MOST_GUESSED
     run = many(tmp_path, count)
-    found = sections(run.frame[run.frame["sweep"] == "gemm/x"], "gemm/x", NO_SWEEPS)
+    found = sections(run.frame[run.frame["sweep"] == "gemm/x"], {})
     assert [one.kind for one in found] == (["curve"] if count == 2 else [])

@@ -13,20 +13,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
+from bench.errors import UserError
 from bench.judge.frame import Run, load
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
-from plots.__main__ import SWEEPS, pages
+from plots.__main__ import pages
 from plots.base import axes as scale
 from plots.base import style
 from plots.base.plot_spec import Section, sections
 from plots.base.units import scaled
 from plots.figures import roofline, sweep
+from tests.our_sweeps import declared
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, row, small
-
-NO_SWEEPS = Path("nowhere")
 
 
 def loaded(folder: Path, rows: list[Measurement]) -> Run:
@@ -56,7 +56,7 @@ def cpu_figures(cpu: Run) -> dict[str, Figure]:
 
 def figures(run: Run) -> dict[str, Figure]:
     with style.look():
-        return {stem: page.figure for stem, page in pages(run, SWEEPS)}
+        return {stem: page.figure for stem, page in pages(run, declared())}
 
 
 def lines(figure: Figure, label: str) -> list[Any]:
@@ -230,31 +230,33 @@ def test_x_is_logarithmic_beyond_a_span_of_sixteen(last: int, log: bool, tmp_pat
 # --- sections ---------------------------------------------------------------------------------------
 
 
-def test_the_sweeps_own_section_is_taken(cpu: Run, tmp_path: Path) -> None:
-    (tmp_path / "gemm").mkdir()
-    text = "plot:\n- {x: k, y: rate, lines: dtype, panels: m, log: x}\n- {x: k, lines: [dtype], panels: m}\n"
-    (tmp_path / "gemm" / "growing_k.yaml").write_text(text)
+def test_the_sweeps_own_section_is_taken(cpu: Run) -> None:
+    rate = {"x": "k", "y": "rate", "lines": ["dtype"], "panels": ["m"], "log": ["x"]}
+    duration = {"x": "k", "lines": ["dtype"], "panels": ["m"]}
     rows = cpu.rows[cpu.rows["sweep"] == "gemm/growing_k"]
     wanted = Section("k", ("dtype",), ("m",), frozenset({"x"}))
-    assert sections(rows, "gemm/growing_k", tmp_path) == [wanted]
+    assert sections(rows, {"plot": [rate, duration]}) == [wanted]
 
 
-@pytest.mark.parametrize("text", ["", "plot: 3", "plot: {x: nothing}", "plot: [", "[]", "plot: {lines: k}"])
-def test_without_a_usable_section_the_most_varied_parameter_is_x(cpu: Run, text: str, tmp_path: Path) -> None:
-    (tmp_path / "gemm").mkdir()
-    (tmp_path / "gemm" / "growing_k.yaml").write_text(text)
+@pytest.mark.parametrize("plot", [[], [{"x": "nothing"}]])
+def test_without_a_usable_section_the_most_varied_parameter_is_x(cpu: Run, plot: list[object]) -> None:
     rows = cpu.rows[cpu.rows["sweep"] == "gemm/growing_k"]
     wanted = Section("k", ("implementation",), ("m", "dtype"))
-    assert (
-        sections(rows, "gemm/growing_k", tmp_path) == sections(rows, "gemm/growing_k", NO_SWEEPS) == [wanted]
-    )
+    assert sections(rows, {"plot": plot}) == sections(rows, {}) == [wanted]
 
 
-def test_a_section_that_forgets_a_column_never_zigzags(h100: Run, tmp_path: Path) -> None:
-    (tmp_path / "gemm").mkdir()
-    (tmp_path / "gemm" / "growing_k.yaml").write_text("plot: {x: k, lines: dtype}")
+@pytest.mark.parametrize("plot", [{"lines": ["k"]}, {"x": "k", "kind": "pie"}, {"x": "k", "colour": "red"}])
+def test_a_plot_that_is_unknown_here_is_refused_by_its_title(cpu: Run, plot: dict[str, object]) -> None:
+    rows = cpu.rows[cpu.rows["sweep"] == "gemm/growing_k"]
+    with pytest.raises(
+        UserError, match="the plot of 'Growing K' in a result file is none this checkout draws"
+    ):
+        sections(rows, {"title": "Growing K", "plot": [plot]})
+
+
+def test_a_section_that_forgets_a_column_never_zigzags(h100: Run) -> None:
     rows = h100.rows[h100.rows["sweep"] == "gemm/growing_k"]
-    (section,) = sections(rows, "gemm/growing_k", tmp_path)
+    (section,) = sections(rows, {"plot": [{"x": "k", "lines": ["dtype"]}]})
     assert (section.lines, section.panels) == (("implementation", "dtype"), ("m",))
     with style.look():
         for page in sweep.draw(h100, rows, section, "duration"):
@@ -262,11 +264,9 @@ def test_a_section_that_forgets_a_column_never_zigzags(h100: Run, tmp_path: Path
                 assert (np.diff(line.get_xdata()) > 0).all()
 
 
-def test_a_duration_per_element_is_the_duration_divided(h100: Run, tmp_path: Path) -> None:
-    (tmp_path / "gemm").mkdir()
-    (tmp_path / "gemm" / "growing_k.yaml").write_text("plot: {x: k, per: [m, n]}")
+def test_a_duration_per_element_is_the_duration_divided(h100: Run) -> None:
     rows = h100.rows[h100.rows["sweep"] == "gemm/growing_k"]
-    (section,) = sections(rows, "gemm/growing_k", tmp_path)
+    (section,) = sections(rows, {"plot": [{"x": "k", "per": ["m", "n"]}]})
     with style.look():
         assert not list(sweep.draw(h100, rows, section, "rate"))
         drawn = list(sweep.draw(h100, rows, section, "duration"))

@@ -186,20 +186,17 @@ def test_a_case_without_a_time_is_counted(tmp_path: Path) -> None:
 # --- which sweeps want it ---------------------------------------------------------------------------
 
 
-def asked(folder: Path, text: str) -> Path:
-    (folder / "gemm").mkdir(exist_ok=True)
-    (folder / "gemm" / "waves.yaml").write_text(text)
-    return folder
+TILES = {"plot": [{"kind": "quantization", "x": "n"}]}
 
 
-def test_a_sweep_asks_for_it(waves: Run, tmp_path: Path) -> None:
-    both = "plot: [{kind: quantization, x: n}, {x: n, panels: dtype}]"
-    assert sections(waves.rows, "gemm/waves", asked(tmp_path, both)) == [
+def test_a_sweep_asks_for_it(waves: Run) -> None:
+    both = {"plot": [*TILES["plot"], {"x": "n", "panels": ["dtype"]}]}
+    assert sections(waves.rows, both) == [
         Section("n", kind="quantization"),
         Section("n", panels=("dtype",)),
     ]
     with style.look():
-        stems = [stem for stem, _ in pages(waves, asked(tmp_path, "plot: {kind: quantization, x: n}"))]
+        stems = [stem for stem, _ in pages(waves, {"gemm/waves": TILES})]
     assert [s for s in stems if "gemm/" in s] == ["gemm/waves-quantization", "gemm/waves-quantization-2"]
 
 
@@ -208,20 +205,19 @@ def test_where_no_tile_can_be_forced_there_is_none(tmp_path: Path) -> None:
     # Even if it had times there, as interpreted: a core is no SM.
     rows += [row(CPU, "gemm/waves", problem, "triton-256x128") for problem in WAVES]
     run = loaded(tmp_path, rows)
-    sweeps = asked(tmp_path, "plot: {kind: quantization, x: n}")
-    assert [one.kind for one in sections(run.frame, "gemm/waves", sweeps)] == ["curve"]
+    assert [one.kind for one in sections(run.frame, TILES)] == ["curve"]
     assert drawn(run) == []
     with style.look():
-        assert not [stem for stem, _ in pages(run, sweeps) if "quantization" in stem]
+        assert not [stem for stem, _ in pages(run, {"gemm/waves": TILES}) if "quantization" in stem]
     # A GPU that did not get to run them has none either, and k is nothing that tiles quantize.
     plain = [row(H100, "gemm/waves", problem, "cublas") for problem in WAVES]
     run = loaded(tmp_path / "gpu", [*ceilings(H100), *plain])
-    assert [s.kind for s in sections(run.frame[run.frame["n"].notna()], "gemm/waves", sweeps)] == ["curve"]
+    assert [s.kind for s in sections(run.frame[run.frame["n"].notna()], TILES)] == ["curve"]
     assert drawn(run) == []
 
 
-def test_k_is_not_quantized(waves: Run, tmp_path: Path) -> None:
-    found = sections(waves.rows, "gemm/waves", asked(tmp_path, "plot: {kind: quantization, x: k}"))
+def test_k_is_not_quantized(waves: Run) -> None:
+    found = sections(waves.rows, {"plot": [{"kind": "quantization", "x": "k"}]})
     assert [one.kind for one in found] == ["curve"]
 
 

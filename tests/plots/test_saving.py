@@ -10,9 +10,10 @@ import pytest
 from bench.device.datasheet import find_datasheet
 from bench.judge.frame import Run, load
 from bench.store import parquet
-from plots.__main__ import SWEEPS, pages
+from plots.__main__ import pages
 from plots.base import saving, style
 from plots.base.page import Page
+from tests.our_sweeps import declared
 from tests.plots.synthetic import H100, ceilings, gemms
 
 
@@ -27,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_every_figure_can_be_sent_to_another_process(run: Run) -> None:
     with style.look():
-        drawn = list(pages(run, SWEEPS))
+        drawn = list(pages(run, declared()))
         kinds = {stem.split("-")[0].split("/")[-1] for stem, _ in drawn}
         assert len(drawn) > 10 and {"roofline", "scorecard", "distribution"} <= kinds
         for stem, page in drawn:
@@ -37,7 +38,7 @@ def test_every_figure_can_be_sent_to_another_process(run: Run) -> None:
 def test_the_files_are_the_same(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def saved(to: str) -> list[Path]:
         with style.look():
-            some = [one for _, one in zip(range(5), pages(run, SWEEPS), strict=False)]
+            some = [one for _, one in zip(range(5), pages(run, declared()), strict=False)]
             return saving.save_all((tmp_path / to / stem, page) for stem, page in some)
 
     here = saved("here")
@@ -56,4 +57,4 @@ def test_a_place_that_cannot_be_written_is_an_error_from_there_too(
     monkeypatch.setattr(saving, "ALONE", 0)
     (tmp_path / "file").write_text("no folder")
     with style.look(), pytest.raises(OSError):
-        saving.save_all((tmp_path / "file" / stem, page) for stem, page in pages(run, SWEEPS))
+        saving.save_all((tmp_path / "file" / stem, page) for stem, page in pages(run, declared()))

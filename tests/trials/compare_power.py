@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.judge.compare import JUDGED, Verdict, compare
-from bench.model.ceilings import is_ceiling
 from tests.bench.comparable import Machine, clean, drifting, run, runs_of, stragglers, two_states
 
 SETTINGS: tuple[tuple[str, Machine, int], ...] = tuple(
@@ -54,7 +53,7 @@ def shares(
         before = run(chance, machine, CASES, visits, device_kind=kind)
         after = run(chance, machine, CASES, visits, 1 + effect, run_id="b", device_kind=kind)
         found = compare(runs_of(before), runs_of(after))
-        counts.update(one.verdict for one in found.of(*JUDGED) if not is_ceiling(one.case.sweep))
+        counts.update(one.verdict for one in found.of(*JUDGED) if one.case.role == "measurement")
     return Shares(counts)
 
 

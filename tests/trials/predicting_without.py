@@ -21,7 +21,6 @@ from bench.errors import UserError
 from bench.judge.frame import known_runs, read
 from bench.model import calibration, predict, tile_wave
 from bench.model.calibrated_runs import MOST
-from bench.model.ceilings import is_ceiling
 
 WITHOUT = {
     "as it is": (),
@@ -70,7 +69,7 @@ def main(results: list[Path]) -> None:
         calibration.structure = module  # type: ignore[assignment]
         told = []
         for run in runs:
-            rows = run.rows[(run.rows["median_s"] > 0) & ~run.rows["sweep"].map(is_ceiling).astype(bool)]
+            rows = run.rows[(run.rows["median_s"] > 0) & (run.rows["role"] == "measurement")]
             rows = rows.iloc[np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(int)]
             machine = predict.calibrated(run.rows, run.ceilings, run.sheet)[-1].machine
             of = module.Products(*predict.products(rows))

@@ -52,6 +52,7 @@ def first_night(folder: Path, series: int) -> pa.Table:
                 device_kind="cuda",
                 device_id="0123abcd",
                 sweep=("ceilings/stream" if memory else "ceilings/gemm") if ceiling else f"{operator}/all",
+                role="roof" if ceiling else "measurement",
                 operator=operator,
                 implementation=("cublas", "triton")[number // len(OPERATORS) % 2],
                 dtype="float16",

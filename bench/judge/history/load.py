@@ -26,7 +26,7 @@ from bench.judge.comparison_side import bounds
 from bench.judge.flags import FLAGS
 from bench.judge.frame import runs
 from bench.judge.history.series import COMMIT, KEY, SEGMENT, UNSAID, Flags, Floats, History, Night
-from bench.model.ceilings import Ceilings, is_ceiling, is_probe
+from bench.model.ceilings import Ceilings
 from bench.store import parquet
 from bench.store.schema import ARROW
 
@@ -38,7 +38,7 @@ What makes one look unsteady (noisy, drifting, unsettled) is in how a series mov
 _NOTHING = Ceilings()
 
 
-_LOOKS = ("sweep", "visits", "set_aside")
+_LOOKS = ("role", "visits", "set_aside")
 _COLUMNS = tuple(
     column.name
     for column in ARROW
@@ -156,13 +156,13 @@ def _describe(into: _Nights, path: Path, run_id: str, fresh: Sequence[_Key]) -> 
     """What is told of series that no earlier night had, from the whole rows of this one."""
     (run,) = (run for run in runs(parquet.read_rows(path), without_mixed=True) if run.run_id == run_id)
     by_case = {
-        (*(getattr(row, name) for name in KEY[:5]), row.threads_asked or "all"): (row.dtype, bound)
+        (*(getattr(row, name) for name in KEY[:5]), row.threads_asked or "all"): (row.dtype, row.role, bound)
         for row, bound in zip(run.rows, bounds(run), strict=True)
     }
     for key in fresh:
-        dtype, whose = by_case[key[:6]]
+        dtype, role, whose = by_case[key[:6]]
         into.series[key] = len(into.told)
-        into.told.append({"dtype": dtype, "bound": whose, "ceiling": is_ceiling(key[0])})
+        into.told.append({"dtype": dtype, "bound": whose, "ceiling": role != "measurement"})
 
 
 def _night(run: pa.Table, timed: pa.Table) -> Night:
@@ -170,8 +170,8 @@ def _night(run: pa.Table, timed: pa.Table) -> Night:
     facts = {fact.name: text for fact in SEGMENT if (text := _told(timed if len(timed) else run, fact))}
     looks = [
         (visits or 1) + len(aside or ())
-        for sweep, visits, aside in zip(*(timed[n].to_pylist() for n in _LOOKS), strict=True)
-        if is_ceiling(sweep) and not is_probe(sweep)
+        for role, visits, aside in zip(*(timed[n].to_pylist() for n in _LOOKS), strict=True)
+        if role == "roof"
     ]
     cut_short = bool(looks) and max(looks) == 1
     return Night(

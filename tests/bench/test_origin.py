@@ -1,0 +1,87 @@
+"""On which unit, for which job and with which tags a run was made stands in its rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kernels
+from bench.errors import UserError
+from bench.runner.row import origin, tags_of
+from bench.runner.session import Session
+from bench.store import parquet
+from bench.store.schema import JOB_IDS
+from bench.sweep.load import load
+from tests.bench.several import SWEEP, gpu
+
+UNIT = {"host": "node17", "pci_bus": "0000:1b:00.0", "serial": "1650522001234"}
+COLUMNS = {**UNIT, "gpu_uuid": "GPU-3"}
+
+
+@pytest.fixture(autouse=True)
+def no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in JOB_IDS:
+        monkeypatch.delenv(name, raising=False)
+
+
+def row_of_a_run(folder: Path, **settings: Any) -> dict[str, Any]:
+    """The first row of the result file of a run in which nothing could be measured."""
+    text = SWEEP.replace("SIZES", "8").replace("cublas", "onednn")
+    (folder / "small.yaml").write_text("role: probe\n" + text)
+    session = Session(replace(gpu(3), **UNIT), folder / "results", **settings)
+    session.open()
+    session.refuse(load(folder / "small.yaml", kernels.problem, 2, folder).cases)
+    session.close()
+    assert session.path is not None
+    return vars(parquet.read_rows(session.path)[0])
+
+
+def test_a_row_says_where_and_for_what_it_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_RUN_ID", "99")
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    found = row_of_a_run(tmp_path, tags={"rack": "b12", "cooling": "liquid"})
+    assert {name: found[name] for name in COLUMNS} == COLUMNS
+    assert found["job_id"] == "SLURM_JOB_ID=4711" and found["role"] == "probe"
+    assert json.loads(found["tags"]) == {"cooling": "liquid", "rack": "b12"}
+
+
+def test_an_anonymous_run_names_no_unit_and_tells_units_apart(tmp_path: Path) -> None:
+    found = row_of_a_run(tmp_path, anonymous=True)
+    for name, value in COLUMNS.items():
+        assert found[name] == hashlib.sha256(value.encode()).hexdigest()[:12]
+    assert not any(value in str(found) for value in COLUMNS.values())
+    assert found["job_id"] is None and found["tags"] is None
+
+
+def test_what_is_not_known_is_null_and_no_hash_of_nothing() -> None:
+    for anonymous in (False, True):
+        columns = origin(replace(gpu(3), host="", uuid=""), {}, anonymous)
+        assert set(columns.values()) == {None}
+
+
+def test_tags_are_split_at_the_first_equals_sign() -> None:
+    assert tags_of([]) == {}
+    assert tags_of(["rack=b12", "note = a=b ", "rack=b12"]) == {"rack": "b12", "note": "a=b"}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["rack"], "--bench-tag 'rack': give key=value"),
+        (["=x"], "--bench-tag '=x': give key=value"),
+        (["rack="], "--bench-tag 'rack=': give key=value"),
+        (["my rack=x"], "a key is letters, digits and _ . -"),
+        (["rack=a", "rack=b"], "--bench-tag 'rack=b': rack is a already; give each key once"),
+    ],
+)
+def test_a_tag_that_cannot_be_kept_is_refused(given: list[str], says: str) -> None:
+    with pytest.raises(UserError) as refused:
+        tags_of(given)
+    assert says in str(refused.value) and "\n" not in str(refused.value)

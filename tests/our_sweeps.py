@@ -1,0 +1,29 @@
+"""What the sweeps of this checkout say, for tests that make rows of them without their cases."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from bench.sweep.grammar import Sweep, contents
+from bench.sweep.load import SWEEPS
+from bench.sweep.yaml_nodes import tree
+
+
+def role(sweep: str) -> str:
+    """The role of the sweep of this name; measurement of one that has no file."""
+    return _sweeps()[sweep].role if sweep in _sweeps() else "measurement"
+
+
+def declared() -> dict[str, Any]:
+    """Sweep -> what result files keep of it."""
+    return {name: sweep.declared for name, sweep in _sweeps().items()}
+
+
+@cache
+def _sweeps() -> dict[str, Sweep]:
+    paths = sorted(SWEEPS.rglob("*.yaml"))
+    return {
+        path.relative_to(SWEEPS).with_suffix("").as_posix(): contents(tree(path.read_bytes()))
+        for path in paths
+    }
