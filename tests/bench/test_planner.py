@@ -90,7 +90,8 @@ class Simulation:
 def loaded(folder: Path, name: str, sizes: list[int]) -> list[Case]:
     path = folder / f"{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(SWEEP.replace("SIZES", str(sizes)))
+    role = "role: roof\n" if name.startswith("ceilings/") else ""
+    path.write_text(role + SWEEP.replace("SIZES", str(sizes)))
     return load(path, kernels.problem, 2, folder).cases
 
 

@@ -12,7 +12,7 @@ from bench.runner.resume import Kind, begin, go_on
 from bench.store import parquet
 from bench.store.journal import HEAD, Journal, _line, recover
 from bench.store.schema import SCHEMA, Measurement
-from tests.bench.rows import row
+from tests.bench.rows import read_frame, row
 from tests.our_sweeps import role
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
@@ -64,7 +64,7 @@ def test_rows_of_an_old_file_have_the_roles_that_their_paths_meant(tmp_path: Pat
 def test_old_and_new_files_join(tmp_path: Path) -> None:
     parquet.write(tmp_path / "new.parquet", [row(sweep="mine", role="probe", host="h")])
     old_file(tmp_path / "old.parquet")
-    frame = parquet.read([tmp_path])
+    frame = read_frame([tmp_path])
     assert list(frame["role"]) == ["probe", *ROLES.values()]
 
 
@@ -146,4 +146,4 @@ def test_a_damaged_head_loses_no_row(tmp_path: Path) -> None:
     journal.path.write_bytes(data)
     begin(tmp_path, "next").journal.close()
     assert parquet.read_sweeps([tmp_path]) == {("d", "r"): {}}
-    assert len(parquet.read([tmp_path])) == 1
+    assert len(read_frame([tmp_path])) == 1
