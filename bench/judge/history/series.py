@@ -73,8 +73,8 @@ class History:
     series: pd.DataFrame
     """A row for each series, ceilings included. Columns of the case: sweep, operator, implementation,
     parameters, cache, threads_asked, dtype, direction (empty where there is none); of the conditions:
-    protocol, regime, clock, fill, threads, concurrent_gpus. And bound: memory | core, whose speed the machine's
-    share of its time follows; ceiling: whether it is one."""
+    protocol, regime, clock, fill, threads, concurrent_gpus. And bound: memory | core, whose speed the
+    machine's share of its time follows; ceiling: whether it is one."""
     log_s: Floats
     """[series, nights] natural logarithm of the median seconds; NaN where there is no time."""
     half: Floats
