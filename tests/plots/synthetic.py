@@ -8,6 +8,9 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+import pandas as pd
+
+from bench.judge.frame import Run
 from bench.model.quantization import forced_tile, tiles, waves
 from bench.spec import Problem, parameters_text
 from bench.store.schema import Measurement
@@ -196,3 +199,10 @@ def paired(
             half = (0.001 + abs(chance.gauss(0.003, 0.003))) * median_s
             ends = {"low_s": median_s - half, "high_s": median_s + half}
             yield row(machine, where, problem, name, median_s=median_s, samples_s=samples_s, **ends)
+
+
+def with_frame(run: Run, frame: pd.DataFrame) -> Run:
+    """The run as figures see it with this frame, however its rows came by that."""
+    changed = dataclasses.replace(run)
+    vars(changed)["frame"] = frame
+    return changed

@@ -21,7 +21,7 @@ from plots.__main__ import pages
 from plots.base import style
 from plots.base.plot_spec import MOST_GUESSED, Section, sections
 from plots.figures import heatmap
-from tests.plots.synthetic import H100, NO_TIME, ceilings, row
+from tests.plots.synthetic import H100, NO_TIME, ceilings, row, with_frame
 
 SEED = random.SystemRandom().randrange(2**32)
 
@@ -89,7 +89,7 @@ def test_the_colours_are_the_same_in_every_figure(tmp_path: Path) -> None:
     found = []
     for factor in (0.01, 1.0, 50.0):
         rows = run.frame.assign(median_s=run.frame["predicted_s"] * factor)
-        (figure,) = drawn(dataclasses.replace(run, rows=rows), MAP)
+        (figure,) = drawn(with_frame(run, rows), MAP)
         (mesh,) = [c for c in figure.axes[0].collections if c.get_label() == "_cells"]
         found.append(mesh.norm(0.0))  # type: ignore[attr-defined]
         assert (mesh.norm.vmin, mesh.norm.vmax) == (-1.0, 1.0)  # type: ignore[attr-defined]
@@ -137,7 +137,7 @@ def test_a_time_without_a_prediction_is_neither_neutral_nor_hatched(tmp_path: Pa
     run = loaded(tmp_path, grid((256, 512), (512, 1024)))
     at = (run.frame["sweep"] == "gemm/x") & (run.frame["m"] == 256) & (run.frame["k"] == 512)
     rows = run.frame.assign(predicted_s=run.frame["predicted_s"].mask(at))
-    (figure,) = drawn(dataclasses.replace(run, rows=rows), MAP)
+    (figure,) = drawn(with_frame(run, rows), MAP)
     (patch,) = figure.axes[0].patches
     assert patch.get_label() == "_unpredicted" and not patch.get_hatch()
     words = [text.get_text() for one in figure.legends for text in one.get_texts()]
@@ -147,7 +147,7 @@ def test_a_time_without_a_prediction_is_neither_neutral_nor_hatched(tmp_path: Pa
 def test_nothing_predicted_is_no_figure(tmp_path: Path) -> None:
     run = loaded(tmp_path, grid((256, 512), (512, 1024)))
     rows = run.frame.assign(predicted_s=np.nan)
-    assert drawn(dataclasses.replace(run, rows=rows), MAP) == []
+    assert drawn(with_frame(run, rows), MAP) == []
 
 
 def test_ways_of_running_are_panels(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The three levels in the figures of a sweep: each drawn where it has something of its own to say."""
 
-import dataclasses
 import random
 from collections import Counter
 from typing import Any
@@ -17,7 +16,7 @@ from kernels.gemm.problem import Gemm
 from plots.base import measured_points, prediction_lines, style
 from plots.base.plot_spec import Section
 from plots.figures import sweep
-from tests.plots.synthetic import H100, ceilings, row
+from tests.plots.synthetic import H100, ceilings, row, with_frame
 
 SEED = random.SystemRandom().randrange(2**32)
 SIZES = (256, 512, 1024, 2048, 4096)
@@ -45,7 +44,7 @@ def structured(run: Run, ratio: dict[str, Any], limiter: str = "wave tail") -> R
     rows["structured_s"] = rows["predicted_s"] * factor
     rows["structured_per_s"] = rows["predicted_per_s"] / factor
     rows["structured_limiter"] = np.where(factor.notna(), limiter, "")
-    return dataclasses.replace(run, rows=rows)
+    return with_frame(run, rows)
 
 
 def drawn(run: Run, quantity: prediction_lines.Quantity = "duration") -> Figure:
@@ -117,8 +116,8 @@ def test_a_level_that_says_nothing_is_nowhere(plain: Run) -> None:
 
 
 def test_the_datasheet_is_grey_whoever_ran(plain: Run) -> None:
-    rows = plain.rows[plain.rows["implementation"] == "cublas"]
-    figure = drawn(dataclasses.replace(plain, rows=rows))
+    rows = plain.frame[plain.frame["implementation"] == "cublas"]
+    figure = drawn(with_frame(plain, rows))
     (calibrated,), (sheet,) = lines(figure, "_predicted"), lines(figure, "_datasheet")
     assert sheet.get_color() == style.GREY
     assert calibrated.get_color() == style.of_implementation("cublas").color
@@ -127,7 +126,7 @@ def test_the_datasheet_is_grey_whoever_ran(plain: Run) -> None:
 def test_structure_speaks_where_the_calibrated_level_is_silent(plain: Run) -> None:
     run = structured(plain, {"cublas": 1.0, "triton": 1.0})
     rows = run.frame.assign(predicted_s=np.nan, predicted_per_s=np.nan, limiter="")
-    figure = drawn(dataclasses.replace(run, rows=rows))
+    figure = drawn(with_frame(run, rows))
     assert lines(figure, "_structured") and not lines(figure, "_predicted")
     assert "Bound by wave tail 10." in said(figure)
 
@@ -149,10 +148,10 @@ def test_the_strip_tells_the_levels_apart(plain: Run) -> None:
 
 
 def test_flagged_ratios_are_hollow(plain: Run) -> None:
-    rows = plain.rows.copy()
+    rows = plain.frame.copy()
     here = rows["sweep"] == "gemm/x"
     rows.loc[here & (rows["m"] == 512), "suspect"] = True
-    figure = drawn(dataclasses.replace(plain, rows=rows))
+    figure = drawn(with_frame(plain, rows))
     hollow = [line for line in lines(figure, "_ratio") if line.get_markerfacecolor() == "white"]
     assert [list(line.get_xdata()) for line in hollow] == [[512], [512]]
 
@@ -160,7 +159,7 @@ def test_flagged_ratios_are_hollow(plain: Run) -> None:
 def test_the_caption_counts_what_binds_at_the_best_level(plain: Run) -> None:
     chance = random.Random(SEED)
     print("seed", SEED)
-    rows = plain.rows[plain.rows["sweep"] == "gemm/x"].copy()
+    rows = plain.frame[plain.frame["sweep"] == "gemm/x"].copy()
     terms = [chance.choice(["launch", "compute", "memory"]) for _ in range(len(rows))]
     better = [chance.choice(["", "L2", "special functions"]) for _ in range(len(rows))]
     rows["limiter"], rows["structured_limiter"] = terms, better
@@ -192,11 +191,11 @@ def test_a_normalised_duration_divides_every_level(plain: Run) -> None:
 
 def imported(run: Run, which: pd.Series) -> Run:
     rows = run.frame.assign(imported=which, source=np.where(which, "somebody 1.0", None))
-    return dataclasses.replace(run, rows=rows)
+    return with_frame(run, rows)
 
 
 def test_imported_points_are_crosses_without_bars(plain: Run) -> None:
-    run = imported(plain, plain.rows["operator"].notna())
+    run = imported(plain, plain.frame["operator"].notna())
     figure = drawn(run)
     assert not lines(figure, "_measured")
     crosses = lines(figure, "_imported")
@@ -209,7 +208,7 @@ def test_imported_points_are_crosses_without_bars(plain: Run) -> None:
 
 
 def test_imported_points_beside_ours(plain: Run) -> None:
-    figure = drawn(imported(plain, plain.rows["implementation"] == "cublas"))
+    figure = drawn(imported(plain, plain.frame["implementation"] == "cublas"))
     for label in ("_measured", "_imported"):
         assert sum(len(line.get_xdata()) for line in lines(figure, label)) == 5
     assert "Crosses are imported" in said(figure) and "bars: its 95 % interval" in said(figure)

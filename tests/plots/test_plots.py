@@ -78,7 +78,7 @@ def test_derived_columns_by_hand(tmp_path: Path) -> None:
     problem = Gemm(m=100, n=200, k=300, dtype="float32")
     one = row(CPU, "gemm/x", problem, "onednn", median_s=2e-3, low_s=1e-3, high_s=4e-3)
     copy = Stream(kind="copy", length=1000, dtype="float32")
-    rows = loaded(tmp_path, [one, row(CPU, "x", copy, "aten", median_s=1e-6)]).rows
+    rows = loaded(tmp_path, [one, row(CPU, "x", copy, "aten", median_s=1e-6)]).frame
     flop, byte = 2 * 100 * 200 * 300, 4 * (100 * 300 + 300 * 200 + 100 * 200)
     first, second = rows.iloc[0], rows.iloc[1]
     assert first["rate_per_s"] == first["flop_per_s"] == pytest.approx(flop / 2e-3)
@@ -145,14 +145,14 @@ def test_labels_carry_units_and_titles_say_what_ran(h100_figures: dict[str, Figu
 
 def test_skipped_cases_are_ticks_and_counted(h100: Run, h100_figures: dict[str, Figure]) -> None:
     figure = h100_figures["gemm/square-duration"]
-    rows = h100.rows[h100.rows["sweep"] == "gemm/square"]
+    rows = h100.frame[h100.frame["sweep"] == "gemm/square"]
     lost = rows[rows["median_s"].isna()]
     assert len(lost) and count(figure, "_unmeasured") == len(lost.groupby(["dtype", "m"]))
     assert f"{len(lost)} of {len(rows)} cases have no time ({len(lost)} skipped)" in said(figure)
 
 
 def test_the_prediction_is_drawn_at_unmeasured_sizes_too(cpu: Run, cpu_figures: dict[str, Figure]) -> None:
-    rows = cpu.rows[(cpu.rows["sweep"] == "gemm/square") & (cpu.rows["implementation"] == "onednn")]
+    rows = cpu.frame[(cpu.frame["sweep"] == "gemm/square") & (cpu.frame["implementation"] == "onednn")]
     figure = cpu_figures["gemm/square-duration"]
     assert count(figure, "_predicted") == len(rows) > count(figure, "_measured")
     assert all(line.get_linestyle() == "--" for line in lines(figure, "_predicted"))
@@ -164,7 +164,7 @@ def test_the_prediction_is_drawn_at_unmeasured_sizes_too(cpu: Run, cpu_figures: 
 
 
 def test_what_does_not_exist_here_is_counted_not_marked(cpu: Run, cpu_figures: dict[str, Figure]) -> None:
-    rows = cpu.rows[cpu.rows["sweep"] == "gemm/square"]
+    rows = cpu.frame[cpu.frame["sweep"] == "gemm/square"]
     figure = cpu_figures["gemm/square-rate"]
     skipped, unsupported = (int((rows["status"] == s).sum()) for s in ("skipped", "unsupported"))
     assert unsupported and count(figure, "_unmeasured") == skipped
@@ -233,21 +233,21 @@ def test_x_is_logarithmic_beyond_a_span_of_sixteen(last: int, log: bool, tmp_pat
 def test_the_sweeps_own_section_is_taken(cpu: Run) -> None:
     rate = {"x": "k", "y": "rate", "lines": ["dtype"], "panels": ["m"], "log": ["x"]}
     duration = {"x": "k", "lines": ["dtype"], "panels": ["m"]}
-    rows = cpu.rows[cpu.rows["sweep"] == "gemm/growing_k"]
+    rows = cpu.frame[cpu.frame["sweep"] == "gemm/growing_k"]
     wanted = Section("k", ("dtype",), ("m",), frozenset({"x"}))
     assert sections(rows, {"plot": [rate, duration]}) == [wanted]
 
 
 @pytest.mark.parametrize("plot", [[], [{"x": "nothing"}]])
 def test_without_a_usable_section_the_most_varied_parameter_is_x(cpu: Run, plot: list[object]) -> None:
-    rows = cpu.rows[cpu.rows["sweep"] == "gemm/growing_k"]
+    rows = cpu.frame[cpu.frame["sweep"] == "gemm/growing_k"]
     wanted = Section("k", ("implementation",), ("m", "dtype"))
     assert sections(rows, {"plot": plot}) == sections(rows, {}) == [wanted]
 
 
 @pytest.mark.parametrize("plot", [{"lines": ["k"]}, {"x": "k", "kind": "pie"}, {"x": "k", "colour": "red"}])
 def test_a_plot_that_is_unknown_here_is_refused_by_its_title(cpu: Run, plot: dict[str, object]) -> None:
-    rows = cpu.rows[cpu.rows["sweep"] == "gemm/growing_k"]
+    rows = cpu.frame[cpu.frame["sweep"] == "gemm/growing_k"]
     with pytest.raises(
         UserError, match="the plot of 'Growing K' in a result file is none this checkout draws"
     ):
@@ -255,7 +255,7 @@ def test_a_plot_that_is_unknown_here_is_refused_by_its_title(cpu: Run, plot: dic
 
 
 def test_a_section_that_forgets_a_column_never_zigzags(h100: Run) -> None:
-    rows = h100.rows[h100.rows["sweep"] == "gemm/growing_k"]
+    rows = h100.frame[h100.frame["sweep"] == "gemm/growing_k"]
     (section,) = sections(rows, {"plot": [{"x": "k", "lines": ["dtype"]}]})
     assert (section.lines, section.panels) == (("implementation", "dtype"), ("m",))
     with style.look():
@@ -265,7 +265,7 @@ def test_a_section_that_forgets_a_column_never_zigzags(h100: Run) -> None:
 
 
 def test_a_duration_per_element_is_the_duration_divided(h100: Run) -> None:
-    rows = h100.rows[h100.rows["sweep"] == "gemm/growing_k"]
+    rows = h100.frame[h100.frame["sweep"] == "gemm/growing_k"]
     (section,) = sections(rows, {"plot": [{"x": "k", "per": ["m", "n"]}]})
     with style.look():
         assert not list(sweep.draw(h100, rows, section, "rate"))
@@ -282,7 +282,7 @@ def test_a_duration_per_element_is_the_duration_divided(h100: Run) -> None:
 
 
 def test_words_can_be_swept(cpu: Run) -> None:
-    rows = cpu.rows[(cpu.rows["sweep"] == "ceilings/stream") & (cpu.rows["length"] == 2**26)]
+    rows = cpu.frame[(cpu.frame["sweep"] == "ceilings/stream") & (cpu.frame["length"] == 2**26)]
     with style.look():
         (page,) = sweep.draw(cpu, rows, Section("kind"), "rate")
     assert [t.get_text() for t in page.figure.axes[-1].get_xticklabels()] == [

@@ -20,7 +20,7 @@ from plots.__main__ import pages
 from plots.base import style
 from plots.base.plot_spec import Section, sections
 from plots.figures import quantization
-from tests.plots.synthetic import CPU, H100, NO_TIME, ceilings, quantized, row
+from tests.plots.synthetic import CPU, H100, NO_TIME, ceilings, quantized, row, with_frame
 
 SMS = 132
 WAVES = [Gemm(m=3072, n=n, k=4096, dtype="float16", layout="NT") for n in range(1344, 3009, 64)]
@@ -70,7 +70,7 @@ def test_a_page_for_each_tile(figures: list[Figure]) -> None:
 
 
 def test_points_and_intervals_are_the_rows(waves: Run, figures: list[Figure]) -> None:
-    rows = waves.rows[waves.rows["implementation"].isin([*TILED, *PLAIN])]
+    rows = waves.frame[waves.frame["implementation"].isin([*TILED, *PLAIN])]
     assert figures[0].axes[0].get_ylabel() == "rate (TFLOP/s)"
     assert figures[0].axes[1].get_ylabel() == "duration (µs)"
     flop = 2.0 * rows["m"] * rows["n"] * rows["k"]
@@ -95,7 +95,7 @@ def test_the_staircase_has_one_number_from_the_rows(waves: Run, figures: list[Fi
     steps, rates = lines(figures[0], 1, "_predicted"), lines(figures[0], 0, "_predicted")
     assert len(steps) == len(rates) == len(TILED)
     for name, duration, rate in zip(TILED, steps, rates, strict=True):
-        rows = waves.rows[(waves.rows["implementation"] == name) & ~waves.rows["suspect"]]
+        rows = waves.frame[(waves.frame["implementation"] == name) & ~waves.frame["suspect"]]
         full = [n for n in rows["n"] if 12 * math.ceil(n / 128) % SMS in (0, 120)]
         some = rows[rows["n"].isin(full)]
         seconds = np.median(some["median_s"] / some["n"].map(wave))
@@ -225,11 +225,11 @@ def test_points_that_memory_bounds_do_not_set_the_height_of_the_stair(waves: Run
     """As the guide's own figure 7, whose first cell reads 226 MB for 108 tiles."""
 
     def height(change: dict[str, Any]) -> float:
-        rows = waves.rows.copy()
+        rows = waves.frame.copy()
         some = (rows["sweep"] == "gemm/waves") & (rows["n"] <= 2752)
         for column, value in change.items():
             rows.loc[some, column] = value if isinstance(value, str) else rows.loc[some, column] * value
-        figure = drawn(dataclasses.replace(waves, rows=rows))[0]
+        figure = drawn(with_frame(waves, rows))[0]
         return float(max(np.max(line.get_ydata()) for line in lines(figure, 1, "_predicted")))
 
     assert height({"median_s": 3.0, "limiter": "memory"}) == pytest.approx(height({}), rel=0.03)
@@ -246,7 +246,7 @@ def modelled(run: Run, of: tuple[str, ...], seed: int = 0) -> Run:
     here = rows["implementation"].isin(of)
     rows["structured_s"] = (rows["median_s"] * chance.uniform(0.5, 1.5, len(rows))).where(here)
     rows.loc[here, "structured_limiter"] = "wave tail"
-    return dataclasses.replace(run, rows=rows)
+    return with_frame(run, rows)
 
 
 def test_the_structured_level_is_drawn_as_it_is(waves: Run) -> None:
@@ -298,7 +298,7 @@ def test_one_prediction_for_two_kernels_is_one_line(waves: Run) -> None:
     rows = run.frame.copy()
     here = rows["implementation"].isin(TILED)
     rows.loc[here, "structured_s"] = rows["n"][here] * 1e-7
-    found = lines(drawn(dataclasses.replace(run, rows=rows))[0], 1, "_structured")
+    found = lines(drawn(with_frame(run, rows))[0], 1, "_structured")
     assert [line.get_color() for line in found] == ["#444444"]
 
 

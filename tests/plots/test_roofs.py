@@ -18,7 +18,7 @@ from kernels.gemm.problem import Gemm
 from plots.base import style
 from plots.base.measured_points import IMPORTED
 from plots.figures import roofline, roofs
-from tests.plots.synthetic import CPU, H100, ceilings, row
+from tests.plots.synthetic import CPU, H100, ceilings, row, with_frame
 
 SEED = random.SystemRandom().randrange(2**32)
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -38,7 +38,7 @@ def with_cached(run: Run, per_s: dict[int, float]) -> Run:
     """The run with these bandwidths by working set, and none else."""
     cached = {byte: Ceiling(rate, rate, rate, "") for byte, rate in sorted(per_s.items())}
     changed = {how: dataclasses.replace(one, cached=cached) for how, one in run.ceilings.items()}
-    return dataclasses.replace(run, ceilings=changed)
+    return dataclasses.replace(run, measured_ceilings=changed)
 
 
 def drawn(run: Run) -> Figure:
@@ -100,7 +100,7 @@ def test_caches_are_told_apart_by_bandwidth(plain: Run, per_s: dict[int, float],
 def test_a_peak_without_a_bandwidth_is_a_flat_roof(plain: Run) -> None:
     """As imported rows have it, among which nothing was streamed."""
     flat = {how: dataclasses.replace(c, bandwidth_byte_per_s={}) for how, c in plain.ceilings.items()}
-    figure = drawn(dataclasses.replace(plain, ceilings=flat, datasheet=None))
+    figure = drawn(dataclasses.replace(plain, measured_ceilings=flat, datasheet=None))
     (roof,) = lines(figure, "_roof")
     assert len(set(roof.get_ydata())) == 1
     assert "Above" not in said(figure), "below an unknown slope nothing is known to be above it"
@@ -116,13 +116,13 @@ def test_points_above_a_roof_are_shown_and_counted(plain: Run) -> None:
     roof = plain.roof("cold")
     peak, copy = roof.peak("matrix", "float16"), roof.copy_byte_per_s
     assert peak and copy and plain.datasheet
-    points = plain.rows["sweep"] == "gemm/x"
-    at = np.minimum(peak, plain.rows["intensity"] * copy)
-    share = np.array([chance.choice([0.5, 0.999, 1.001, 1.2, 30.0]) for _ in range(len(plain.rows))])
+    points = plain.frame["sweep"] == "gemm/x"
+    at = np.minimum(peak, plain.frame["intensity"] * copy)
+    share = np.array([chance.choice([0.5, 0.999, 1.001, 1.2, 30.0]) for _ in range(len(plain.frame))])
     share[np.flatnonzero(points)[0]] = 30.0
-    rows = plain.rows[points].assign(flop_per_s=(at * share)[points])
+    rows = plain.frame[points].assign(flop_per_s=(at * share)[points])
     rows["median_s"] = rows["flop"] / rows["flop_per_s"]
-    figure = drawn(dataclasses.replace(plain, rows=rows))
+    figure = drawn(with_frame(plain, rows))
     over = int((share[points] > 1).sum())
     assert f"Above the measured roof: {over}, by 2900 %" in said(figure)
     sheet_peak = plain.datasheet.peak_flop_per_s("matrix", "float16")
@@ -139,12 +139,12 @@ def test_points_above_a_roof_are_shown_and_counted(plain: Run) -> None:
 
 
 def test_nothing_above_is_not_told(plain: Run) -> None:
-    rows = plain.rows.assign(flop_per_s=plain.rows["flop_per_s"] * 0.5)
-    assert "Above" not in said(drawn(dataclasses.replace(plain, rows=rows)))
+    rows = plain.frame.assign(flop_per_s=plain.frame["flop_per_s"] * 0.5)
+    assert "Above" not in said(drawn(with_frame(plain, rows)))
 
 
 def test_each_type_is_held_against_its_own_peak(plain: Run) -> None:
-    rows = plain.rows[plain.rows["dtype"].isin(["float16", "float64"]) & (plain.rows["flop"] > 0)]
+    rows = plain.frame[plain.frame["dtype"].isin(["float16", "float64"]) & (plain.frame["flop"] > 0)]
     share = roofs.above(plain, rows, "cold")["measured"]
     for dtype in ("float16", "float64"):
         peak = plain.roof("cold").peak("matrix", dtype)
@@ -154,10 +154,10 @@ def test_each_type_is_held_against_its_own_peak(plain: Run) -> None:
 
 
 def test_predictions_are_bars_where_there_is_room(plain: Run) -> None:
-    rows = plain.rows.copy()
+    rows = plain.frame.copy()
     here = (rows["sweep"] == "gemm/x") & (rows["implementation"] == "cublas")
     rows.loc[here, "structured_s"] = rows["predicted_s"] * 2
-    figure = drawn(dataclasses.replace(plain, rows=rows))
+    figure = drawn(with_frame(plain, rows))
     (bars,) = lines(figure, "_expected")
     some = rows[(rows["dtype"] == "float16") & rows["flop_per_s"].notna()]
     best = some["structured_s"].fillna(some["predicted_s"])
@@ -165,12 +165,12 @@ def test_predictions_are_bars_where_there_is_room(plain: Run) -> None:
     assert bars.get_xdata() == pytest.approx(some["intensity"])
     assert "predicted of a point" in legend(figure)
     copies = -(-(roofline.MOST_PREDICTED + 1) // len(rows))
-    many = dataclasses.replace(plain, rows=rows.loc[np.tile(rows.index, copies * 8)].reset_index(drop=True))
+    many = with_frame(plain, rows.loc[np.tile(rows.index, copies * 8)].reset_index(drop=True))
     assert not lines(drawn(many), "_expected") and "predicted of a point" not in legend(drawn(many))
 
 
 def test_the_caption_says_what_binds(plain: Run) -> None:
-    rows = plain.rows[plain.rows["flop_per_s"].notna() & (plain.rows["dtype"] == "float16")]
+    rows = plain.frame[plain.frame["flop_per_s"].notna() & (plain.frame["dtype"] == "float16")]
     told = re.search(r"Bound by ([^.]*)\.", said(drawn(plain)))
     assert told
     found = {term: int(n) for term, n in (one.rsplit(" ", 1) for one in told[1].split(", "))}
@@ -178,14 +178,14 @@ def test_the_caption_says_what_binds(plain: Run) -> None:
 
 
 def test_thousands_of_points_are_a_picture_in_the_svg(plain: Run, tmp_path: Path) -> None:
-    rows = plain.rows[(plain.rows["sweep"] == "gemm/x")]
+    rows = plain.frame[(plain.frame["sweep"] == "gemm/x")]
     times = -(-(roofline.MOST_DRAWN + 1) // len(rows))
-    many = dataclasses.replace(plain, rows=rows.loc[np.tile(rows.index, times)].reset_index(drop=True))
+    many = with_frame(plain, rows.loc[np.tile(rows.index, times)].reset_index(drop=True))
     with style.look():
         pages = dict(roofline.draw(many))
         _, svg = pages["float16"].save(tmp_path / "many")
     found = lines(pages["float16"].figure, "_measured")
-    assert sum(len(line.get_xdata()) for line in found) == len(many.rows) > roofline.MOST_DRAWN
+    assert sum(len(line.get_xdata()) for line in found) == len(many.frame) > roofline.MOST_DRAWN
     assert all(line.get_rasterized() for line in found)
     text = svg.read_text()
     assert text.count("<image") == 1 and text.count("<use") < 500
@@ -195,9 +195,9 @@ def test_thousands_of_points_are_a_picture_in_the_svg(plain: Run, tmp_path: Path
 
 @pytest.mark.parametrize("of_all", [True, False])
 def test_imported_points_are_crosses_and_named(plain: Run, of_all: bool) -> None:
-    which = plain.rows["implementation"].eq("cublas") | of_all
-    rows = plain.rows.assign(imported=which, source=np.where(which, "somebody 1.0", None))
-    figure = drawn(dataclasses.replace(plain, rows=rows))
+    which = plain.frame["implementation"].eq("cublas") | of_all
+    rows = plain.frame.assign(imported=which, source=np.where(which, "somebody 1.0", None))
+    figure = drawn(with_frame(plain, rows))
     markers = {line.get_marker() for line in lines(figure, "_measured")}
     assert (markers == {IMPORTED}) if of_all else (IMPORTED in markers and len(markers) == 2)
     assert "cublas (imported)" in legend(figure) and ("triton (imported)" in legend(figure)) is of_all

@@ -65,7 +65,7 @@ def page(drawn: Any) -> Figure:
 
 
 def test_every_scored_case_is_a_point_at_its_times(tmp_path: Path, chance: np.random.Generator) -> None:
-    rows = loaded(tmp_path).rows
+    rows = loaded(tmp_path).frame
     for name in ("structured_s", "priors_s"):
         rows[name] = rows["median_s"] * np.exp(chance.normal(0, 0.1, len(rows)))
     figure = page(scored.draw(rows))
@@ -85,7 +85,7 @@ def test_every_scored_case_is_a_point_at_its_times(tmp_path: Path, chance: np.ra
 
 
 def test_below_stand_median_and_mean_of_every_level(tmp_path: Path, chance: np.random.Generator) -> None:
-    rows = pd.concat([loaded(tmp_path, machine).rows for machine in (H100, H200)], ignore_index=True)
+    rows = pd.concat([loaded(tmp_path, machine).frame for machine in (H100, H200)], ignore_index=True)
     for name in ("structured_s", "priors_s"):
         rows[name] = rows["median_s"] * np.exp(chance.normal(0, 0.1, len(rows)))
     figure = page(scored.draw(rows))
@@ -105,7 +105,7 @@ def test_below_stand_median_and_mean_of_every_level(tmp_path: Path, chance: np.r
 
 
 def test_many_points_are_pixels(tmp_path: Path) -> None:
-    rows = loaded(tmp_path).rows
+    rows = loaded(tmp_path).frame
     for times in (1, 1 + scored.MANY // (2 * len(PROBLEMS))):
         figure = page(scored.draw(pd.concat([rows] * times, ignore_index=True)))
         points = [line for axes in figure.axes for line in lines(axes, "_case")]
@@ -114,17 +114,17 @@ def test_many_points_are_pixels(tmp_path: Path) -> None:
 
 def test_imported_rows_have_a_line_and_a_mark_of_their_own(tmp_path: Path) -> None:
     ours, theirs = loaded(tmp_path / "a"), loaded(tmp_path / "b", source="somebody 1.0; a file", run_id="x")
-    both = pd.concat([ours.rows, theirs.rows], ignore_index=True)
+    both = pd.concat([ours.frame, theirs.frame], ignore_index=True)
     figure = page(scored.draw(both))
     (axes,) = [axes for axes in figure.axes if "percent" in axes.get_xlabel()]
     names = [text.get_text().split(" (")[0] for text in axes.get_yticklabels()]
     assert sorted(names) == ["gemm", "gemm, imported"]
     assert f"imported: somebody 1.0; a file ({2 * len(PROBLEMS)} rows are our own)" in said(figure)
-    assert "imported" not in said(page(scored.draw(ours.rows)))
+    assert "imported" not in said(page(scored.draw(ours.frame)))
 
 
 def test_nothing_scored_is_no_figure(tmp_path: Path) -> None:
-    rows = loaded(tmp_path).rows
+    rows = loaded(tmp_path).frame
     rows["calibrating"], rows["scored"] = True, False
     assert list(scored.draw(rows)) == [] and list(distribution.draw(rows)) == []
 
@@ -133,7 +133,7 @@ def test_nothing_scored_is_no_figure(tmp_path: Path) -> None:
 
 
 def test_a_line_is_the_share_of_cases_that_reach_so_much(tmp_path: Path) -> None:
-    rows = loaded(tmp_path).rows
+    rows = loaded(tmp_path).frame
     figure = page(distribution.draw(rows))
     some = rows[~rows["calibrating"]]
     small = (some["flop"] < 1e11) & (some["flop"] / some["byte"] >= 200)
@@ -151,7 +151,7 @@ def test_a_line_is_the_share_of_cases_that_reach_so_much(tmp_path: Path) -> None
 
 
 def test_several_devices_are_lines_and_ours_are_dashed(tmp_path: Path) -> None:
-    rows = pd.concat([loaded(tmp_path, machine).rows for machine in (H100, H200)], ignore_index=True)
+    rows = pd.concat([loaded(tmp_path, machine).frame for machine in (H100, H200)], ignore_index=True)
     figure = page(distribution.draw(rows))
     drawn = [
         (to_hex(line.get_color()).upper(), line.get_linestyle()) for line in lines(figure.axes[0], "_cases")

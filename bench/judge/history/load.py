@@ -121,7 +121,7 @@ def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> No
     into = found.setdefault((first["device"], unit), new)
     median_s = run["median_s"].to_numpy()
     timed = run.filter(np.asarray(pc.equal(run["status"], "ok")) & (median_s > 0) & np.isfinite(median_s))
-    keys = list(zip(*(_said(timed, name) for name in KEY), strict=True))
+    keys = list(zip(*(_key_column(timed, name) for name in KEY), strict=True))
     if len(set(keys)) < len(keys):  # an older file's second visit to a ceiling is a row of its own
         once: dict[_Key, int] = {}
         for at, key in enumerate(keys):
@@ -145,11 +145,11 @@ def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> No
     into.nights.append(_night(run, timed))
 
 
-def _said(rows: pa.Table, name: str) -> list[Any]:
+def _key_column(rows: pa.Table, name: str) -> list[Any]:
     """A column of KEY, with what older files mean where they say nothing."""
     column = rows[name]
-    said: list[Any] = (pc.fill_null(column, UNSAID[name]) if name in UNSAID else column).to_pylist()
-    return said
+    values: list[Any] = (pc.fill_null(column, UNSAID[name]) if name in UNSAID else column).to_pylist()
+    return values
 
 
 def _describe(into: _Nights, path: Path, run_id: str, fresh: Sequence[_Key]) -> None:
