@@ -19,6 +19,7 @@ from rich.console import Console
 
 import kernels
 from bench.device.detect import Device, DeviceError, chosen, detect, unusable_gpu
+from bench.errors import UserError
 from bench.sweep import load as sweep
 from bench.sweep.load import Loaded, SweepError
 
@@ -60,7 +61,7 @@ def _seconds(budget: str | None, device: Device) -> float | None:
 
     try:
         return budget_s(budget, device.kind)
-    except ValueError as error:
+    except UserError as error:
         refuse(str(error))
 
 

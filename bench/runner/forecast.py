@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bench.device.detect import Device
+from bench.errors import UserError
 from bench.model.ceilings import Ceilings, is_ceiling, is_probe
 from bench.model.roofline import calibrated, datasheet_s, traffic
 from bench.runner.price import ASSUMED, Learned, Price, Work, price
@@ -76,7 +77,7 @@ def impossible(case: Case, device: Device) -> dict[str, Any] | None:
 
 
 def budget_s(given: str | None, kind: DeviceKind) -> float | None:
-    """Wall seconds that --bench-budget asks for, None for no limit; ValueError if it is no such number."""
+    """Wall seconds that --bench-budget asks for, None for no limit; UserError if it is no such number."""
     if given is None:
         return BUDGET_S[kind]
     try:
@@ -84,7 +85,7 @@ def budget_s(given: str | None, kind: DeviceKind) -> float | None:
     except ValueError:
         seconds = math.nan
     if not seconds > 0:
-        raise ValueError(f"--bench-budget {given}: give seconds, more than 0, or inf for no limit")
+        raise UserError(f"--bench-budget {given}: give seconds, more than 0, or inf for no limit")
     return None if math.isinf(seconds) else seconds
 
 

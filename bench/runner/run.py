@@ -93,7 +93,7 @@ class Run:
         self._rows: dict[tuple[str, str], Measurement] = {}
         self.results: list[RunResult] = []
         """One for each device, once finished."""
-        self.shard = _shard(options.shard)
+        self.shard = None if options.shard is None else Shard.of(options.shard)
         self.concurrent = options.concurrent and timing
         try:
             devices = chosen(options.device)
@@ -118,7 +118,7 @@ class Run:
         return Session(
             device,
             options.results,
-            _budget_s(options.budget, device),
+            budget_s(options.budget, device.kind),
             options.resume,
             _visits(options.visits),
             options.regime,
@@ -165,7 +165,7 @@ class Run:
         """The cases that are to be visited, by name, in the order of their first visits."""
         self.asked = [self.cases[name] for name in names if name in self.cases]
         for session in self.sessions:
-            session.plan(asked.case for asked in self.asked if asked.session is session)
+            session.planner.plan(asked.case for asked in self.asked if asked.session is session)
 
     def libraries(self, session: Session) -> str:
         """What computes on a device, with versions; starts its worker. UserError if it does not start."""
@@ -255,22 +255,8 @@ def short_name(device: Device) -> str:
     return "cpu" if device.index is None else f"cuda:{device.index}"
 
 
-def _shard(given: str | None) -> Shard | None:
-    try:
-        return None if given is None else Shard.of(given)
-    except ValueError as error:
-        raise UserError(f"--bench-shard {error}") from error
-
-
 def _visits(given: str) -> int:
     visits = int(given) if given.isdecimal() else 0
     if not 1 <= visits <= MOST_ASKED:
         raise UserError(f"--bench-visits {given}: give a number from 1 to {MOST_ASKED}")
     return visits
-
-
-def _budget_s(given: str | None, device: Device) -> float | None:
-    try:
-        return budget_s(given, device.kind)
-    except ValueError as error:
-        raise UserError(str(error)) from error

@@ -12,6 +12,8 @@ import hashlib
 import re
 from dataclasses import dataclass
 
+from bench.errors import UserError
+
 
 @dataclass(frozen=True)
 class Shard:
@@ -26,10 +28,10 @@ class Shard:
 
     @classmethod
     def of(cls, text: str) -> Shard:
-        """What `2/4` says; ValueError, a sentence, for what says no part."""
+        """The part that --bench-shard asks for, as in `2/4`; UserError for what says no part."""
         found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
         if found is None or not 1 <= int(found[1]) <= int(found[2]):
-            raise ValueError(f"{text}: give I/N, part I of N, as in 1/4 (I from 1 to N)")
+            raise UserError(f"--bench-shard {text}: give I/N, part I of N, as in 1/4 (I from 1 to N)")
         return cls(int(found[1]), int(found[2]))
 
     @classmethod
