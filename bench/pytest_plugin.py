@@ -40,7 +40,7 @@ HELP = {
     "sweep": "Only this sweep (gemm/square, square), folder of sweeps (gemm) or YAML file; repeatable.",
     "device": "cpu, cuda, cuda:N or all (GPUs); auto (default): the first GPU, else the CPU.",
     "budget": "Wall time of the run, on each device if several; or inf. Default: 120 on a CPU, 600 on a GPU.",
-    "visits": "Visits of each case, spread over the run: 3 for numbers to decide by; default 1, a quick look.",
+    "visits": "Visits of each case, spread over the run: 3 for numbers to decide by; default 1: a look.",
     "regime": "sustained: settled under load (default); boost: short bursts, each after a rest.",
     "results": "Where to write results; default results/ of the checkout.",
     "concurrent": "Time all GPUs at the same time: how they do under each other's load; never compared with "
