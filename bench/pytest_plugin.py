@@ -24,89 +24,48 @@ RUN: pytest.StashKey[Run] = pytest.StashKey()
 EXAMPLES: pytest.StashKey[Examples] = pytest.StashKey()
 
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "sweep": {"metavar": "NAME", "action": "append", "default": []},
+    "case": {"metavar": "NAME", "action": "append", "default": []},
+    "device": {"metavar": "DEVICE", "default": "auto"},
+    "budget": {"metavar": "SECONDS"},
+    "visits": {"metavar": "N", "default": "1"},
+    "regime": {"choices": ["sustained", "boost"], "default": "sustained"},
+    "results": {"metavar": "DIR"},
+    "concurrent": {"action": "store_true"},
+    "all-examples": {"action": "store_true"},
+    "shard": {"metavar": "I/N"},
+    "tag": {"metavar": "KEY=VALUE", "action": "append", "default": []},
+    "anonymous": {"action": "store_true"},
+    "resume": {"action": "store_true"},
+}
+"""Our options, `--bench-` before each."""
+HELP = {
+    "sweep": "Only this sweep (gemm/square, square), folder of sweeps (gemm) or YAML file; repeatable.",
+    "case": "Only the case of exactly this name, as every command prints it, and the ceilings; repeatable.",
+    "device": "cpu, cuda, cuda:N or all (GPUs); auto (default): the first GPU, else the CPU.",
+    "budget": "Wall time of the run, on each device if several; or inf. Default: 120 on a CPU, 600 on a GPU.",
+    "visits": "Visits of each case, spread over the run: 3 for numbers to decide by; default 1: a look.",
+    "regime": "sustained: settled under load (default); boost: short bursts, each after a rest.",
+    "results": "Where to write results; default results/ of the checkout.",
+    "concurrent": "Time all GPUs at the same time: how they do under each other's load; never compared with "
+    "runs made alone. Nothing is pinned to processors. Default: one after the other.",
+    "all-examples": "Without --benchmark: check every implementation at all of its examples. Default: at a "
+    "few that stand for all.",
+    "shard": "Only part I of N of the cases, for runs that share a suite; ceilings are in each part.",
+    "tag": "Say something of this run in its rows (rack=b12, cooling=liquid); repeatable.",
+    "anonymous": "Write hashes in place of the machine's name and the GPU's PCI address, UUID and serial number.",
+    "resume": "Go on with the run of this shard that was interrupted last: only the rest is measured.",
+}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add --benchmark beside pytest-benchmark's own options, and ours under their own prefix."""
-    parser.getgroup("benchmark").addoption(
-        "--benchmark",
-        action="store_true",
-        dest="bench_run",
-        help="Measure every case of sweeps/. Without it, bench/ only checks that results are right.",
-    )
+    measure = "Measure every case of sweeps/. Without it, bench/ only checks that results are right."
+    parser.getgroup("benchmark").addoption("--benchmark", action="store_true", dest="bench_run", help=measure)
     group = parser.getgroup("roofbench")
-    group.addoption(
-        "--bench-sweep",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="Only this sweep (gemm/square, square), folder of sweeps (gemm) or YAML file; repeatable.",
-    )
-    group.addoption(
-        "--bench-case",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="Only the case of exactly this name, as every command prints it, and the ceilings; repeatable.",
-    )
-    group.addoption(
-        "--bench-device",
-        metavar="DEVICE",
-        default="auto",
-        help="cpu, cuda, cuda:N or all (GPUs); auto (default) is the first GPU, or the CPU if there is none.",
-    )
-    group.addoption(
-        "--bench-budget",
-        metavar="SECONDS",
-        help="Wall time of the run (on each device, if several), or inf; default 120 on a CPU, 600 on a GPU.",
-    )
-    group.addoption(
-        "--bench-visits",
-        metavar="N",
-        default="1",
-        help="Visits of each case, spread over the run; 3 for numbers to decide by. Default 1: a quick look.",
-    )
-    group.addoption(
-        "--bench-regime",
-        choices=["sustained", "boost"],
-        default="sustained",
-        help="sustained: settled under load (default); boost: short bursts, each after a rest.",
-    )
-    group.addoption(
-        "--bench-results", metavar="DIR", help="Where to write results; default results/ of the checkout."
-    )
-    group.addoption(
-        "--bench-concurrent",
-        action="store_true",
-        help="Time all GPUs at the same time: how they do under each other's load; never compared with runs "
-        "made alone. Nothing is pinned to processors. Default: one after the other.",
-    )
-    group.addoption(
-        "--bench-all-examples",
-        action="store_true",
-        help="Without --benchmark: check every implementation at all of its examples. Default: at a few that "
-        "stand for all.",
-    )
-    group.addoption(
-        "--bench-shard",
-        metavar="I/N",
-        help="Only part I of N of the cases, for runs that share a suite; ceilings are in each part.",
-    )
-    group.addoption(
-        "--bench-tag",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="Say something of this run in its rows (rack=b12, cooling=liquid); repeatable.",
-    )
-    group.addoption(
-        "--bench-anonymous",
-        action="store_true",
-        help="Write hashes in place of the machine's name and the GPU's PCI address, UUID and serial number.",
-    )
-    group.addoption(
-        "--bench-resume",
-        action="store_true",
-        help="Go on with the run that was interrupted last, of this shard: only what is missing is measured.",
-    )
+    for name, settings in OPTIONS.items():
+        group.addoption(f"--bench-{name}", help=HELP[name], **settings)
 
 
 def refuse_strangers(root: Path) -> None:

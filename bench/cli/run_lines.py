@@ -33,7 +33,7 @@ def measure(options: Options, find: Find, say: Callable[[str], None]) -> list[Ru
         show(run, say)
         results = run.finish()
     except KeyboardInterrupt:
-        results = run.finish(interrupted=True, reason="was interrupted")
+        results = run.finish(interrupted=True, reason="the measuring was interrupted")
     except UserError as error:
         results = run.finish(interrupted=True, reason=str(error))
     except BaseException:
@@ -115,7 +115,7 @@ def closing_lines(run: Run) -> Iterator[str]:
     if run.stopped:
         yield run.stopped
     journals = [result.journal for result in run.results if result.journal]
-    yield from dict.fromkeys(result.reason for result in run.results if result.reason and not result.journal)
+    yield from dict.fromkeys(result.reason for result in run.results if result.reason)
     for journal in journals:
         yield f"interrupted: these rows are safe in {journal}"
     if journals:

@@ -23,6 +23,7 @@ from bench.judge.history.rolling import LEAST
 from bench.judge.history.series import COMMIT
 from bench.judge.history.series import Night as Before
 from bench.nightly.night import BROKEN, CLEAN, NOT_COMPARABLE, REGRESSION, Night
+from bench.runner.session import measured_s
 
 VERDICTS = {CLEAN: "CLEAN", REGRESSION: "REGRESSION", NOT_COMPARABLE: "NOT COMPARABLE", BROKEN: "BROKEN"}
 MOST_SHOWN = 20
@@ -62,11 +63,7 @@ def _device(one: Night) -> Iterator[str]:
     yield from _nights(one)
     if one.rows:
         yield from ("## What ran, and where the time went", "")
-        parts_s = {
-            part: sum(getattr(row, part) or 0.0 for row in one.rows)
-            for part in ("setup_s", "check_s", "measure_s")
-        }
-        for line in account(one.rows, one.wall_s, parts_s):
+        for line in account(one.rows, one.wall_s, measured_s(one.rows)):
             yield f"  {line}" if line.startswith(" ") else f"* {line}"
         for line in sentinel_lines(one.rows):
             yield f"* {line}"

@@ -173,7 +173,7 @@ class Run:
         """The cases that are to be visited, by name, in the order of their first visits."""
         self.asked = [self.cases[name] for name in names if name in self.cases]
         for session in self.sessions:
-            session.plan(asked.case for asked in self.asked if asked.session is session)
+            session.planner.plan(asked.case for asked in self.asked if asked.session is session)
 
     def libraries(self, session: Session) -> str:
         """What computes on a device, with versions; starts its worker. UserError if it does not start."""

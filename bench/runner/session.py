@@ -34,7 +34,7 @@ LEAST_GRACE_S = 120.0
 
 @dataclass
 class Session:
-    """A run on one device. `open` it, `plan` it, go through `walk`, `close` it."""
+    """A run on one device. `open` it, give its planner the cases, go through `walk`, `close` it."""
 
     device: Device
     results: Path = RESULTS
@@ -111,10 +111,6 @@ class Session:
             begun = begin(self.folder, name, self.sweeps)
         self._journal, self.run_id, self.left = begun.journal, begun.run_id, begun.left
         self.planner.resume(begun.rows)
-
-    def plan(self, cases: Iterable[Case]) -> None:
-        """The cases that will be visited, ceilings first, the others in the order of their first visits."""
-        self.planner.plan(cases)
 
     def refuse(self, cases: Iterable[Case]) -> None:
         """Write the rows of cases that this device cannot run, all at once: without a GPU, thousands."""
@@ -195,13 +191,6 @@ class Session:
         return examples
 
     # ---- after the last case
-
-    def stop(self) -> None:
-        """End the visits, from another thread: that which is going on is given up, and leaves no row.
-
-        Who walks or prepares then gets Stopped. The session can still be closed, or left for later.
-        """
-        self.worker.stop()
 
     def rows(self) -> list[Measurement]:
         """One row for each case visited so far."""

@@ -28,7 +28,7 @@ class Shard:
 
     @classmethod
     def of(cls, text: str) -> Shard:
-        """What `2/4` says; UserError for what says no part."""
+        """The part that --bench-shard asks for, as in `2/4`; UserError for what says no part."""
         found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
         if found is None or not 1 <= int(found[1]) <= int(found[2]):
             raise UserError(f"--bench-shard {text}: give I/N, part I of N, as in 1/4 (I from 1 to N)")

@@ -27,15 +27,14 @@ CAPTURES_TRIED = 3
 """Problems that an implementation may fail to have captured before it is timed by the stream at once."""
 
 
+def _request(do: str, implementation: str, problem: Problem, **more: Any) -> dict[str, Any]:
+    what = {"operator": problem.operator, "implementation": implementation}
+    return {"do": do, **what, "parameters": problem.parameters(), **more}
+
+
 def check_request(implementation: str, problem: Problem, quick: bool) -> dict[str, Any]:
     """Whether an implementation is right at one problem; `quick`: its first configuration that compiles."""
-    return {
-        "do": "check",
-        "operator": problem.operator,
-        "implementation": implementation,
-        "parameters": problem.parameters(),
-        "quick": quick,
-    }
+    return _request("check", implementation, problem, quick=quick)
 
 
 def measure_request(
@@ -48,20 +47,19 @@ def measure_request(
 ) -> dict[str, Any]:
     """One visit of the case, of the run's `budget_s`; `first` if its result has yet to be checked."""
     is_roof = case.role == "roof"
-    return {
-        "do": "measure",
-        "operator": case.problem.operator,
-        "implementation": case.implementation,
-        "parameters": case.problem.parameters(),
-        "cache": case.cache,
-        "threads": threads,
-        "budget_s": sampling_s,
-        "launch_s": 2 * launch_limit_s(budget_s),  # predictions are least times
-        "least_timed_s": ROOF_TIMED_S if is_roof else 0.0,
-        "visits": protocol.visits,
-        "regime": protocol.regime,
-        "first": first,
-    }
+    return _request(
+        "measure",
+        case.implementation,
+        case.problem,
+        cache=case.cache,
+        threads=threads,
+        budget_s=sampling_s,
+        launch_s=2 * launch_limit_s(budget_s),  # predictions are least times
+        least_timed_s=ROOF_TIMED_S if is_roof else 0.0,
+        visits=protocol.visits,
+        regime=protocol.regime,
+        first=first,
+    )
 
 
 class Stopped(Exception):
@@ -158,7 +156,10 @@ class WorkerSupervisor:
             worker.close()
 
     def stop(self) -> None:
-        """Kill the worker, from another thread than the one that asks it, and let none begin after it."""
+        """Kill the worker, from another thread than the one that asks it, and let none begin after it.
+
+        Who asks gets Stopped; what was asked leaves no row.
+        """
         with self._gate:
             self._stopped = True
             if self._worker is not None:

@@ -140,4 +140,4 @@ def _until_ended(sessions: Sequence[Session], threads: Sequence[threading.Thread
 
 def _stop(sessions: Sequence[Session]) -> None:
     for session in sessions:
-        session.stop()
+        session.worker.stop()

@@ -84,7 +84,7 @@ def _parent_overhead(find: Callable[[str], type[Problem]]) -> Iterator[str]:
             session.open()
             # Warm, one set of tensors: giving back the thousands of a cold ring would be the worker's time.
             cases = load(five_thousand_cases(), find, device.sm_count).cases
-            session.plan(replace(case, cache="warm") for case in cases)
+            session.planner.plan(replace(case, cache="warm") for case in cases)
             visiting_s = visits_s(session)
             if not visiting_s:
                 yield f"the parent's cost is not known: fewer than two visits ended within {BUDGET_S:.0f} s"

@@ -94,7 +94,7 @@ def opened(folder: Path, cases: list[Case], count: int = 2, **settings: Any) -> 
         given = {"concurrent_gpus": count, "suffix": f"-gpu{index}"} | settings
         one = Session(gpu(index), folder / "results", **given)
         one.open()
-        one.plan(cases)
+        one.planner.plan(cases)
         made.append(one)
     return made
 

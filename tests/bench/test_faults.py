@@ -121,7 +121,7 @@ from bench.sweep.load import load
 session = Session(detect("cpu"), Path("r"))
 session.open()
 cases = load(Path("hang.yaml"), kernels.problem, 2).cases
-session.plan(cases)
+session.planner.plan(cases)
 for case in cases:
     session.worker.grace_s = 1.0 if case.implementation == "hang" else 300.0
     session.visit(case)

@@ -125,5 +125,9 @@ class Stub:
     def walk(self) -> Iterator[Any]:
         return iter(())
 
+    @property
+    def planner(self) -> Stub:
+        return self
+
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None

@@ -61,7 +61,7 @@ def session(tmp_path: Path, budget_s: float | None = 10.0, **settings: object) -
     object.__setattr__(device, "cache_byte", SMALL_CACHE)  # a small ring is all that is wanted here
     made = Session(device, tmp_path / "results", budget_s, **settings)  # type: ignore[arg-type]
     made.open()
-    made.plan(cases(tmp_path))
+    made.planner.plan(cases(tmp_path))
     return made
 
 
@@ -229,7 +229,7 @@ def test_one_thread_is_another_case_and_computes_with_one(tmp_path: Path) -> Non
 
 def test_what_fails_while_preparing_has_its_row_and_is_not_visited(tmp_path: Path) -> None:
     run = session(tmp_path, budget_s=None, grace_s=60.0)
-    run.plan([case for case in cases(tmp_path) if case.problem.byte < 1e6])
+    run.planner.plan([case for case in cases(tmp_path) if case.problem.byte < 1e6])
     real = run.check
 
     def check(implementation: str, problem: Problem) -> dict[str, object]:

@@ -124,17 +124,17 @@ def test_preparing_ends_for_all_when_it_fails_for_one(folder: Path) -> None:
 
 
 def test_what_is_stopped_asks_nothing_more(folder: Path) -> None:
-    attended = WorkerSupervisor(gpu(0), 1)
+    supervisor = WorkerSupervisor(gpu(0), 1)
     check = {"do": "check", "parameters": {}}
-    assert attended.answer(check) == {"status": "ok"}
-    attended.close()
-    assert attended.answer(check) == {"status": "ok"}, "another worker begins"
-    attended.stop()
+    assert supervisor.answer(check) == {"status": "ok"}
+    supervisor.close()
+    assert supervisor.answer(check) == {"status": "ok"}, "another worker begins"
+    supervisor.stop()
     with pytest.raises(Stopped):
-        attended.answer(check)
-    attended.close()
+        supervisor.answer(check)
+    supervisor.close()
     with pytest.raises(Stopped):
-        attended.started()
+        supervisor.started()
 
 
 # ---- the command

@@ -191,7 +191,7 @@ TILES = {"plot": [{"kind": "quantization", "x": "n"}]}
 
 def test_a_sweep_asks_for_it(waves: Run) -> None:
     both = {"plot": [*TILES["plot"], {"x": "n", "panels": ["dtype"]}]}
-    assert sections(waves.rows, both) == [
+    assert sections(waves.frame, both) == [
         Section("n", kind="quantization"),
         Section("n", panels=("dtype",)),
     ]
@@ -217,7 +217,7 @@ def test_where_no_tile_can_be_forced_there_is_none(tmp_path: Path) -> None:
 
 
 def test_k_is_not_quantized(waves: Run) -> None:
-    found = sections(waves.rows, {"plot": [{"kind": "quantization", "x": "k"}]})
+    found = sections(waves.frame, {"plot": [{"kind": "quantization", "x": "k"}]})
     assert [one.kind for one in found] == ["curve"]
 
 
