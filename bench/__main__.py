@@ -322,16 +322,15 @@ def explain(
     from bench.errors import UserError
     from bench.store.schema import StoreError
 
-    def title(name: str) -> str:
-        try:
-            return sweep.load_all(sweep.select(name), kernels.problem, sm_count=1)[0].sweep.title
-        except SweepError:  # a sweep that is not in this checkout has left its rows only
-            return ""
+    def title(name: str) -> str | None:
+        if name not in sweep.names():
+            return None
+        return sweep.load_all(sweep.select(name), kernels.problem, sm_count=1)[0].sweep.title
 
     try:
         for line in explanation(case, result, kernels.problem, title, _left_out):
             typer.echo(line)
-    except (UserError, StoreError) as error:
+    except (UserError, SweepError, StoreError) as error:
         refuse(str(error))
 
 
