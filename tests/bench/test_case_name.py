@@ -16,10 +16,13 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.case_name import case_name, closest, row_name
+from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
+from bench.format import seconds_text
 from bench.store import parquet
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
+from plots.base.frame import load
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "results" / "reference"
@@ -141,6 +144,20 @@ def test_explain_takes_every_kind_of_row() -> None:
         assert (f"median of {len(row.samples_s or [])} samples" in text) == (row.median_s is not None)
         assert set(NAME.findall(text)) <= {row_name(one) for one in rows}
         assert "nan" not in text and "None" not in text
+
+
+def test_explain_predicts_what_figures_draw() -> None:
+    path = XEON / "20261122T005120Z-499eb026a141.parquet"
+    (run,) = load([path], find_datasheet)
+    rows = run.rows[run.rows["median_s"].notna() & run.rows["structured_s"].notna()]
+    for row in rows.sample(3, random_state=2).itertuples(index=False):
+        text = printed("explain", row_name(row), path)
+        (first,) = re.findall(r"L1 calibrated  (.+), bound by (\w+):", text)
+        assert first == (seconds_text(row.predicted_s), row.limiter)
+        (second,) = re.findall(r"L2 structure   (.+), bound by (.+)", text)
+        assert second == (seconds_text(row.structured_s), row.structured_limiter)
+        for name in row.flags.split():
+            assert f"\n  {name} " in text
 
 
 def test_explain_says_what_earlier_runs_measured() -> None:
