@@ -54,7 +54,7 @@ HELP = {
     "few that stand for all.",
     "shard": "Only part I of N of the cases, for runs that share a suite; ceilings are in each part.",
     "tag": "Say something of this run in its rows (rack=b12, cooling=liquid); repeatable.",
-    "anonymous": "Write hashes in place of the machine's name and the GPU's PCI address, UUID and serial number.",
+    "anonymous": "Write hashes in place of the machine's name and the GPU's PCI address, UUID and serial.",
     "resume": "Go on with the run of this shard that was interrupted last: only the rest is measured.",
 }
 

@@ -97,7 +97,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(words: list[str], says: str
 
 
 def test_a_choice_that_pytest_cannot_read_is_left_to_pytest_to_refuse() -> None:
-    """`n=512` stands in names, but -k takes no `=`."""
+    """`n=512` stands in sweeps, but -k takes no `=`: names have `n512`."""
     done = bench("--benchmark", "-k", "n=512")
     assert done.returncode == 4
     assert "Wrong expression passed to '-k': n=512" in done.stdout + done.stderr

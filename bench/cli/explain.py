@@ -60,13 +60,14 @@ def explanation(
     name: str,
     result: Path,
     find: Callable[[str], type[Problem]],
-    title: Callable[[str], str],
+    title: Callable[[str], str | None],
     left_out: Callable[[str], object],
 ) -> Iterator[str]:
     """The report on the newest row of this name in a result file or a folder of them; then the older ones.
 
     `find` gives the problem of an operator and raises LookupError for one that is not here; `title` says what
-    a sweep is about, empty if unknown. UserError if there is no such case, naming the closest.
+    a sweep is about, None if it is no file of this checkout. UserError if there is no such case, naming the
+    closest.
     """
     *earlier, newest = _looks(name, result, left_out)
     explained = explain(name, newest.path)
@@ -78,9 +79,9 @@ def explanation(
     yield from ("", "What was measured")
     yield from _aligned(_measured(explained))
     raised = set(explained.flags)
-    yield from ("", "What to be careful about" if raised else "No flag is raised.")
+    yield from ("", "Flags, and what they mean" if raised else "No flag is raised.")
     yield from _aligned((flag.name, flag.means) for flag in FLAGS if flag.name in raised)
-    yield from ("", "How to measure it again", f"  {command(row)}")
+    yield from ("", "How to measure it again", f"  {_command(row, title(row.sweep) is not None)}")
     if earlier:
         yield from ("", "What earlier runs say of it")
         yield from _aligned((look.run_id, look.text) for look in reversed(earlier))
@@ -137,11 +138,12 @@ def explain(name: str, path: Path) -> Explained:
     )
 
 
-def command(row: Measurement) -> str:
-    """What measures this case again; a sentence where nothing does."""
+def _command(row: Measurement, here: bool) -> str:
+    """What measures this case again; `here`: its sweep is a file of this checkout."""
     if row.source is not None:
-        return "It was imported: see there."
-    words = ["pytest", "bench/", "--benchmark", "--bench-case", row_name(row)]
+        return "It was not measured by roofbench: see by whom."
+    words = ["pytest", "bench/", "--benchmark", *([] if here else ["--bench-sweep", f"{row.sweep}.yaml"])]
+    words += ["--bench-case", row_name(row)]
     words += ["--bench-device", "cpu"] if row.device_kind == "cpu" else []
     words += ["--bench-regime", row.regime] if row.regime == "boost" else []
     words += ["--bench-visits", str(row.visits)] if row.visits and row.visits > 1 else []
@@ -159,10 +161,10 @@ def _aligned(pairs: Iterator[tuple[str, str]]) -> Iterator[str]:
 
 
 def _what(
-    row: Measurement, find: Callable[[str], type[Problem]], title: Callable[[str], str]
+    row: Measurement, find: Callable[[str], type[Problem]], title: Callable[[str], str | None]
 ) -> Iterator[tuple[str, str]]:
     about = title(row.sweep)
-    yield "sweep", row.sweep + (f": {about}" if about else "")
+    yield "sweep", f"{row.sweep}: {'not a sweep of this checkout' if about is None else about}"
     yield "operator", row.operator
     try:
         summary = find(row.operator).implementation(row.implementation).summary

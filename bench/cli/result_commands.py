@@ -83,11 +83,11 @@ def explain(
     from bench.cli.explain import explanation
     from bench.sweep.load import load_all, select
 
-    def title(name: str) -> str:
+    def title(name: str) -> str | None:
         try:
             return load_all(select(name), kernels.problem, sm_count=1)[0].sweep.title
         except UserError:  # a sweep that is not in this checkout has left its rows only
-            return ""
+            return None
 
     for line in explanation(case, result, kernels.problem, title, left_out):
         typer.echo(line)

@@ -55,10 +55,9 @@ def foretold(found: Forecast) -> Finding:
     if not found.runnable:
         return failed("forecast", f"None of {found.cases} cases can run here.", SWEEPS_REMEDY, **numbers)
     within = "without a budget" if found.budget_s is None else f"within {duration_text(found.budget_s)}"
-    hours = duration_text(found.seconds) if found.seconds < 3600 else f"{found.seconds / 3600:.1f} hours"
     sentence = (
         f"pytest bench/ --benchmark: {found.planned} of the {found.runnable} cases that can run here "
-        f"(of {found.cases}), {within}; about {hours}."
+        f"(of {found.cases}), {within}; about {duration_text(found.seconds)}."
     )
     if found.seconds > LONG_S:
         return warned("forecast", sentence, REMEDY, **numbers)

@@ -10,6 +10,7 @@ from bench.device.detect import Device
 from bench.doctor import requests
 from bench.doctor.finding import Finding, failed, passed, warned
 from bench.doctor.survival import Answering
+from bench.format import share_text
 from bench.runner.row import SEED
 from bench.runner.supervisor import WorkerSupervisor
 from bench.spec import Problem
@@ -68,7 +69,7 @@ def share(name: str, row: Mapping[str, Any], amount: int, unit: str, peak: float
             "without one no time is known to be too good."
         )
         return warned(name, f"{seen}; the datasheet knows no peak to hold it against.", remedy, **numbers)
-    sentence = f"{seen}: {100 * rate / peak:.0f} % of the datasheet's {peak * 1e-12:.3g} T{unit}."
+    sentence = f"{seen}: {share_text(rate / peak)} of the datasheet's {peak * 1e-12:.3g} T{unit}."
     if rate > MOST * peak:
         return failed(name, sentence, HIGH_REMEDY, **numbers)
     if rate < LEAST * peak:

@@ -13,6 +13,7 @@ import pynvml
 from bench.device.detect import Device
 from bench.device.nvml import NvmlGpu
 from bench.doctor.finding import Finding, passed, warned
+from bench.format import share_text
 from bench.worker.telemetry_cuda import POWER_INSTANT, REFRESH_S, CudaTelemetry, counter_fields
 
 LOAD_S = 1.5
@@ -119,7 +120,7 @@ def load_finding(
         "fields": {str(n): v for n, v in numbers.items()},
     }
     clocks = f"{1e-6 * (idle_hz or 0):.0f} MHz idle, {1e-6 * (busy_hz or 0):.0f} MHz under load"
-    held = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items() if share > 0)
+    held = ", ".join(f"{name} {share_text(share)}" for name, share in shares.items() if share > 0)
     sentence = f"SM clock {clocks}; held back: {held or 'not at all'}."
     if shares.get("held_thermal", 0) > 0 or shares.get("held_hardware", 0) > 0:
         remedy = "Look at cooling and power supply: within two seconds of load neither should hold the clock."

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from bench.case_name import row_name
 from bench.interop.export_points import SECONDS_PER_MICROSECOND, Point
 
 UNIT = "us"
@@ -39,6 +40,7 @@ def _range(point: Point) -> str:
 
 def _extra(point: Point) -> str:
     row = point.row
-    lines = [f"flags: {' '.join(point.flags) or 'none'}", f"device: {row.device_name}", f"run: {row.run_id}"]
+    lines = [f"case: {row_name(row)}"]
+    lines += [f"flags: {' '.join(point.flags) or 'none'}", f"device: {row.device_name}", f"run: {row.run_id}"]
     lines += [f"driver: {row.driver}", f"torch: {row.torch}", f"commit: {row.commit or 'unknown'}"]
     return "\n".join(lines)

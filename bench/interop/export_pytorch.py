@@ -14,6 +14,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from bench.case_name import row_name
 from bench.interop.export_points import Point, rounded
 
 METRIC = "latency_ns"
@@ -47,7 +48,9 @@ def _record(point: Point) -> dict[str, Any]:
             "type": "roofbench",
             "backend": row.implementation,
             "origins": [],
-            "extra_info": _texts({"series": point.name, "configuration": row.configuration}),
+            "extra_info": _texts(
+                {"case": row_name(row), "series": point.name, "configuration": row.configuration}
+            ),
         },
         "inputs": {
             name: {"dtype": row.dtype, "extra_info": {"value": str(value)}}

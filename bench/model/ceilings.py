@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from bench.case_name import row_name
 from bench.errors import UserError
+from bench.format import share_text
 from bench.model import tile_probe
 from bench.model.quantization import forced_tile
 
@@ -166,7 +167,7 @@ class Ceilings:
         """Every ceiling with its interval, for people: floor, peaks, memory, caches, one SM, one tile."""
         rates = {f"peak {a} {dtype}": (c, "FLOP/s") for (a, dtype), c in self.peak_flop_per_s.items()}
         for share, ceiling in self.bandwidth_byte_per_s.items():
-            rates[f"memory {_PASSES.get(share, f'{share:.0%} written')}"] = ceiling, "byte/s"
+            rates[f"memory {_PASSES.get(share, f'{share_text(share)} written')}"] = ceiling, "byte/s"
         for working_set, ceiling in self.cached.items():
             rates[f"copy within {working_set / 2**20:g} MiB"] = ceiling, "byte/s"
         if self.sm_byte_per_s:

@@ -20,6 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
+from bench.format import share_text
 from bench.judge.score import Group, Score, Scorecard, predicted_and_measured, scorecard, scores
 from bench.model.predict import LEVELS
 from plots.base import axes as scale
@@ -180,9 +181,7 @@ def _handles(groups: Sequence[Group], levels: Sequence[str]) -> list[Artist]:
         Line2D([], [], color=look.color, marker=look.marker, ls="", ms=4.5, label=name)
         for name, look in named.items()
     ]
-    handles += [
-        Patch(color=color, label=f"within {share:.0%}".replace("%", " %")) for share, color in _BANDS[::-1]
-    ]
+    handles += [Patch(color=color, label=f"within {share_text(share)}") for share, color in _BANDS[::-1]]
     for level in levels:
         look = LOOKS[level]
         handles.append(

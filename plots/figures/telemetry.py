@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from bench.format import share_text
 from bench.judge.frame import Run
 from plots.base import style
 from plots.base.page import Page
@@ -77,7 +78,7 @@ def draw(run: Run) -> Iterator[tuple[str, Page]]:
                 marker="v",
                 ls="",
                 ms=5,
-                label=f"below {SLOW:.0%} of the median {what}".replace("%", " %"),
+                label=f"below {share_text(SLOW)} of the median {what}",
             ),
         ]
     )

@@ -11,15 +11,19 @@ from pathlib import Path
 
 import pytest
 from _pytest.mark.expression import Expression
+from plots.base.frame import load
 from typer.testing import CliRunner
 
 import kernels
 from bench.__main__ import app
 from bench.case_name import case_name, closest, row_name
+from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
+from bench.format import seconds_text
 from bench.store import parquet
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
+from tests.bench import rows as made
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "results" / "reference"
@@ -143,6 +147,20 @@ def test_explain_takes_every_kind_of_row() -> None:
         assert "nan" not in text and "None" not in text
 
 
+def test_explain_predicts_what_figures_draw() -> None:
+    path = XEON / "20261122T005120Z-499eb026a141.parquet"
+    (run,) = load([path], find_datasheet)
+    rows = run.rows[run.rows["median_s"].notna() & run.rows["structured_s"].notna()]
+    for row in rows.sample(3, random_state=2).itertuples(index=False):
+        text = printed("explain", row_name(row), path)
+        (first,) = re.findall(r"L1 calibrated  (.+), bound by (\w+):", text)
+        assert first == (seconds_text(row.predicted_s), row.limiter)
+        (second,) = re.findall(r"L2 structure   (.+), bound by (.+)", text)
+        assert second == (seconds_text(row.structured_s), row.structured_limiter)
+        for name in row.flags.split():
+            assert f"\n  {name} " in text
+
+
 def test_explain_says_what_earlier_runs_measured() -> None:
     folder = NIGHTS / "cpu-intel-xeon-2-core"
     paths = sorted(folder.glob("*.parquet"))
@@ -153,6 +171,31 @@ def test_explain_says_what_earlier_runs_measured() -> None:
     assert f"run {newest.run_id}," in text
     _, _, earlier = text.partition("What earlier runs say of it\n")
     assert [line.split()[0] for line in earlier.splitlines()] == [path.stem for path in reversed(paths[:-1])]
+
+
+def test_explain_shows_the_newest_run_visit_by_visit(tmp_path: Path) -> None:
+    parameters = '{"dtype":"float32","k":3,"layout":"NN","m":1,"n":2}'
+    case = {"sweep": "my/own", "implementation": "onednn", "cache": "cold", "parameters": parameters}
+    case |= {"device_kind": "cpu", "byte": 100, "byte_moved": 100, "cache_byte": 2**20, "sm_count": 2}
+    samples_s = [2e-3, 1e-3, 3e-3, 5e-3, 5e-3]
+    visits = {"visits": 2, "samples_s": samples_s, "visit_samples": [3, 2], "visit_at_s": [5.0, 65.0]}
+    visits |= {"set_aside": ["contended"], "set_aside_s": [9e-3], "settled": False, "launches": 20}
+    new = made.row(run_id="20261102T000000Z-b", median_s=3e-3, **visits, **case)
+    old = made.row(run_id="20261101T000000Z-a", status="crashed", reason="it fell", median_s=None, **case)
+    parquet.write(tmp_path / "1.parquet", [new])
+    parquet.write(tmp_path / "2.parquet", [old])
+    text = printed("explain", "my/own-onednn-gemm-float32-NN-m1-n2-k3-cold", tmp_path)
+    told = {
+        line.split("  ")[1]: " ".join(line.split()) for line in text.splitlines() if line.startswith("  ")
+    }
+    assert told["visit 1"] == "visit 1 2 ms, median of 3 samples of 20 launches, 5 s after the run began"
+    assert told["visit 2"].startswith("visit 2 5 ms, median of 2 samples") and "1 min 05 s" in told["visit 2"]
+    assert told["set aside"] == "set aside 9 ms: contended" and told["settled"].startswith("settled no:")
+    assert told["published"] == "published 3 ms, no interval: too few samples"
+    assert (
+        told["20261101T000000Z-a"].endswith("crashed: it fell") and "run 20261102T000000Z-b" in told["when"]
+    )
+    assert "unsettled" in told and "--bench-sweep my/own.yaml" in text
 
 
 def test_explain_refuses_a_name_that_is_not_there() -> None:

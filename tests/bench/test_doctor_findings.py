@@ -321,7 +321,7 @@ def test_a_run_of_hours_is_said_and_one_of_nothing_fails() -> None:
 
     assert told().level == "PASS" and "1700 of the 14000 cases" in told().sentence
     hours = told(seconds=9 * 3600.0, budget_s=None)
-    assert hours.level == "WARN" and "9.0 hours" in hours.sentence and "--bench-budget" in hours.remedy
+    assert hours.level == "WARN" and "9 h 00 min" in hours.sentence and "--bench-budget" in hours.remedy
     assert told(runnable=0).level == "FAIL"
 
 

@@ -1,0 +1,66 @@
+"""Each kind of number is written in one way."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from bench.cli.table import lines_of, table
+from bench.format import (
+    amount_text,
+    change_text,
+    count_text,
+    half_text,
+    memory_text,
+    ratio_text,
+    seconds_text,
+    share_text,
+)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *((2.0, "2 s"), (1234.5, "1234 s"), (0.9996, "1000 ms"), (1.2345e-3, "1.23 ms"), (5e-7, "500 ns")),
+        *((2e-12, "0.002 ns"), (0.0, "0 s"), (-1.5e-5, "-15 us"), (None, ""), (math.nan, "")),
+    ],
+)
+def test_seconds(seconds: float | None, text: str) -> None:
+    assert seconds_text(seconds) == text
+
+
+def test_amounts() -> None:
+    assert amount_text(1.23456e12, "FLOP/s") == "1.235 TFLOP/s"
+    assert amount_text(9.99e5, "byte/s") == "999 kB/s"
+    assert (amount_text(0.25, "FLOP/s"), amount_text(None, "B/s")) == ("0.25 FLOP/s", "")
+    assert [memory_text(byte) for byte in (100, 2**19, 50 * 2**20, 3 * 2**29)] == [
+        *("100 byte", "512 KiB", "50 MiB", "1.5 GiB"),
+    ]
+
+
+def test_shares_and_changes() -> None:
+    assert [share_text(share) for share in (0.876, None, math.nan)] == ["88 %", "", ""]
+    assert share_text(0.0456, 1) == "4.6 %"
+    assert [change_text(ratio) for ratio in (1.081, 0.99996, 3.0, 0.25)] == [
+        "+8.1 %",
+        "+0.0 %",
+        "x 3",
+        "x 0.25",
+    ]
+    assert half_text(10.0, 9.0, 11.0) == "±10.0 %"
+    assert [half_text(*ends) for ends in ((10.0, None, None), (10.0, math.nan, 11.0), (None, 1.0, 2.0))] == [
+        *("unknown", "unknown", ""),
+    ]
+    assert ratio_text(1.0, 0.9, 1.1) == "1.000 (0.900 to 1.100)"
+    assert [count_text(number, "case") for number in (0, 1, 1234)] == ["0 cases", "1 case", "1,234 cases"]
+
+
+def test_no_cell_of_a_table_is_cut_off() -> None:
+    shown = table("case", ">rate")
+    assert lines_of(shown) == []
+    shown.add_row("x" * 200, "1")
+    shown.add_row("y", "22")
+    head, _, first, second, *_ = [line for line in lines_of(shown) if line.strip()]
+    assert "x" * 200 in first and head.endswith("rate") and second.endswith("22")
+    assert first.index("1") == second.index("22") + 1
