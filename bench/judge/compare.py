@@ -30,6 +30,7 @@ from bench.judge.comparability import TOLD, Difference, differing, waved
 from bench.judge.comparison_side import Case, Look, Side, between_runs, has_interval, side
 from bench.judge.noise import Noise, state_s, visit_count, visit_samples_s
 from bench.model.ceilings import is_ceiling
+from bench.sampling.noise import reach
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -309,10 +310,7 @@ class _Judge:
         included = state_s(row) is None and not is_ceiling(row.sweep)
         visits = 0.0 if included else noise / math.sqrt(2 * visit_count(row))
         half = max(visits, (between or 0.0) / 2)
-        return _Reach(
-            math.hypot(math.log(row.median_s / row.low_s), half),
-            math.hypot(math.log(row.high_s / row.median_s), half),
-        )
+        return _Reach(*reach(row.median_s, row.low_s, row.high_s, half))
 
 
 class _Reach(NamedTuple):

@@ -3,12 +3,13 @@
 The samples of one visit know the noise of that visit. They know nothing of what differs at the next: a clock
 that has two states, pages that fell elsewhere, a neighbour's traffic. A run visits some of its cases several
 times (the ceilings at least), and what those did is the best guess at what any other would do. A published
-interval (bench/sampling/publish.py) and a comparison of two runs (bench/judge/compare.py) estimate
+interval (bench/sampling/publish.py) and a comparison of two runs (bench/judge/compare.py) estimate and apply
 it with the functions here.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -43,3 +44,8 @@ def estimate(seen: Iterable[Step]) -> float | None:
     undisturbed = [step.by for step in every if step.undisturbed]
     counted = undisturbed if len(undisturbed) >= LEAST_STEPS else [step.by for step in every]
     return float(np.quantile(counted, QUANTILE, method="higher")) if counted else None
+
+
+def reach(median_s: float, low_s: float, high_s: float, half: float) -> tuple[float, float]:
+    """(down, up), |ln|: how far the truth may lie from the median; `half` is added as squares, |ln|."""
+    return math.hypot(math.log(median_s / low_s), half), math.hypot(math.log(high_s / median_s), half)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bench.sampling.median_interval import Floats, effective_count, median_interval
+from bench.sampling.noise import reach
 from bench.sampling.protocol import Protocol
 
 Stop = Literal["converged", "budget", "samples", "visits"]
@@ -96,8 +97,7 @@ def publish(
 
     What the rest of the run knows widens the interval further; it moves no median and undoes no convergence.
     `typical_s` is the run's median of `state_s`: the interval reaches the time that a case which follows that
-    work would take at the usual speed. Where no visit knows its state, the interval reaches as far as the
-    `noise`
+    work would take at the usual speed. Where no visit knows its state, the interval takes in `noise`, that
     between visits to a case of this run (bench/sampling/noise.py).
     """
     each_s = [float(np.median(visit.samples_s)) for visit in visits]
@@ -129,10 +129,10 @@ def publish(
         as_usual = typical_s / float(np.median(states))
         low = min(low, median * as_usual * (1 - settings.state_error))
         high = max(high, median * as_usual * (1 + settings.state_error))
-    elif noise is not None:
+    elif noise is not None and low > 0 and math.isfinite(high):
         # A visit may be a whole step from the usual level (a clock with two states), not only 1 / sqrt(2).
-        times = math.exp(noise / len(taken) ** 0.5)
-        low, high = min(low, median / times), max(high, median * times)
+        down, up = reach(median, low, high, noise / len(taken) ** 0.5)
+        low, high = median * math.exp(-down), median * math.exp(up)
     return Published(median, low, high, stop, kept)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench.judge.noise import CaseStep, Noise, between_visits
-from bench.sampling.noise import Step, estimate
+from bench.sampling.noise import Step, estimate, reach
 from tests.bench.comparable import timed
 
 pytestmark = pytest.mark.alone
@@ -65,3 +65,5 @@ def test_noise_is_what_95_in_100_steps_do_not_exceed(chance: np.random.Generator
     levels = chance.normal(0, 0.01, (4000, 2))
     noise = estimate(Step(step) for step in np.abs(np.diff(levels, axis=1))[:, 0])
     assert noise == pytest.approx(1.96 * 0.01 * math.sqrt(2), rel=0.1)
+    down, up = reach(1.0, math.exp(-0.03), math.exp(0.06), 0.04)
+    assert down == pytest.approx(0.05) and up == pytest.approx(math.hypot(0.06, 0.04))
