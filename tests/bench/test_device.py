@@ -182,6 +182,8 @@ def test_a_part_of_a_gpu_has_its_clock_and_no_memory_clock_of_its_own(driver, mo
     assert found.datasheet is not None
     assert found.datasheet.peak_flop_per_s("vector", "float32") == 66 * 128 * 2 * 1980e6
     assert found.datasheet.bandwidth_byte_per_s is None
+    part = nvml.NvmlGpu(f"MIG-{PART}", fake)
+    assert (part.max_memory_clock_hz(), part.bus_bit()) == (None, None)
 
 
 @pytest.mark.parametrize("serial", ["1650522001234", None])
@@ -297,6 +299,7 @@ def test_affinity_is_honoured(machine: Path, monkeypatch: pytest.MonkeyPatch) ->
     [
         ("0::/pod/box", {"pod/box/cpu.max": "200000 100000", "pod/memory.max": "1048576"}, 2, 2**20),
         ("0::/pod/box", {"pod/box/cpu.max": "max 100000", "pod/cpu.max": "50000 100000"}, 1, None),
+        ("0::/a/b", {"a/b/cpu.max": "300000 100000", "a/cpu.max": "200000 100000"}, 2, None),
         ("0::/", {"cpu.max": "350000 100000", "memory.max": "max"}, 3, None),
         ("0::/not/here", {"cpu.max": "200000 100000"}, 2, None),
         (

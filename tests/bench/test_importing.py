@@ -18,10 +18,9 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
-from bench.device.detect import _slug
 from bench.interop import import_aiconfigurator
 from bench.interop.import_aiconfigurator import CALIBRATION, OTHERS, SAMPLE, calibration_shapes
-from bench.interop.imported_rows import slug, source_text
+from bench.interop.imported_rows import source_text
 from bench.sampling.protocol import protocol
 from tests.bench.public_tables import VERSION, VLLM, package, put, shapes, table
 from tests.bench.rows import read_frame
@@ -301,14 +300,6 @@ def test_a_sample_is_drawn_by_the_shapes_and_not_by_their_order(chance: np.rando
         again[["m", "n", "k"]].itertuples(index=False, name=None)
     )
     assert len(kept) == SAMPLE + calibrating.sum()
-
-
-@pytest.mark.parametrize(
-    "name", [H200, "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA B300 SXM6 AC"]
-)
-def test_folders_are_called_as_those_of_measured_devices(name: str) -> None:
-    assert slug(name) == _slug(name)
-    assert find_datasheet(name)
 
 
 def test_who_is_the_first_part_of_a_source() -> None:
