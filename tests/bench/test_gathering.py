@@ -235,11 +235,13 @@ def test_a_night_that_was_cut_short_says_so(nights: Nights) -> None:
     nights.add(3, [case(0, visits=1, **ceiling), *(case(c) for c in range(1, 9))])
     nights.add(4, [case(0, visits=1, set_aside=["earlier"], set_aside_s=[1e-3], **ceiling), case(1)])
     nights.add(5, [case(1, None, status="crashed")])
+    nights.add(6, [case(0, visits=1, **(ceiling | {"role": "probe"})), *(case(c) for c in range(1, 9))])
     remarks = [one.remarks for one in nights.history().nights]
     assert remarks[:3] == [(), (), ()]
     assert remarks[3] == ("it was cut short: no ceiling was measured again at its end",)
     assert remarks[4] == ("it has 2 times, nights usually 9",)
     assert remarks[5] == ("no case has a time",)
+    assert remarks[6] == (), "a probe is visited once"
 
 
 DISTURBED: list[dict[str, Any]] = [

@@ -112,7 +112,8 @@ def test_shapes_that_calibrate_are_rows_of_that_sweep(
     there = {(m, n, k) for n, m, k in every[["m", "n", "k"]].itertuples(index=False)}
     assert {(row.m, row.n, row.k) for row in found.itertuples()} == wanted & there
     assert len(wanted & there) >= 20
-    assert set(rows["sweep"]) == {CALIBRATION, OTHERS}
+    roles = {(CALIBRATION, "calibration"), (OTHERS, "measurement")}
+    assert set(zip(rows["sweep"], rows["role"], strict=True)) == roles
 
 
 def test_a_file_a_device_and_twice_is_once(folder: Path, tmp_path: Path, chance: np.random.Generator) -> None:

@@ -109,6 +109,8 @@ def test_the_shapes_calibrate_and_are_not_scored(chance: np.random.Generator, sh
     assert list(found["calibrating"]) == [False] * 60 + [True] * 64 + [False] * 3
     off = found[["structured_s", "priors_s"]].iloc[:60].div(exact, axis=0).sub(1).abs().mean()
     assert off["structured_s"] < 0.02 and off["structured_s"] < 0.5 * off["priors_s"]
+    wild = told([*(dataclasses.replace(one, median_s=1.0) for one in ours), *others], sheet=sheet)
+    assert list(wild["structured_s"].iloc[:60]) == list(found["structured_s"].iloc[:60])
     # Without their times the rest is as if they were not there.
     blank = [dataclasses.replace(one, median_s=None) for one in others]
     bare = told([*ours, *blank], sheet=sheet)

@@ -16,6 +16,7 @@ from bench.errors import UserError
 from bench.model.quantization import tiles
 from bench.sweep import expand
 from bench.sweep import load as sweep
+from bench.sweep.grammar import Plot
 from bench.sweep.json_schema import schema
 from bench.sweep.load import SWEEPS, Case
 
@@ -39,6 +40,13 @@ def test_our_sweeps_load_with_unique_cases() -> None:
     cases: list[Case] = [case for one in loaded for case in one.cases]
     assert [one.name for one in loaded][:3] == ["ceilings/launch", "ceilings/stream", "ceilings/gemm"]
     assert len({c.name for c in cases}) == len({c.key for c in cases}) == len(cases)
+
+
+def test_what_a_result_keeps_of_our_sweeps_is_their_plots_to_the_letter() -> None:
+    for one in sweep.load_all(SWEEPS, kernels.problem, sm_count=132):
+        kept = json.loads(json.dumps(one.sweep.declared))
+        assert kept["title"] == one.sweep.title
+        assert tuple(Plot.model_validate(plot) for plot in kept.get("plot", ())) == one.sweep.plot, one.name
 
 
 def test_our_sweeps_suffice_for_a_small_cpu() -> None:
