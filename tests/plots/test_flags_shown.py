@@ -96,7 +96,7 @@ def test_the_lettered_cases_tell_their_flags(tmp_path: Path) -> None:
     """The quickest point of all may be the one that cannot be."""
     fast = {"median_s": 1e-5, "low_s": 1e-5, "high_s": 1e-5}
     told = said(figures(loaded(tmp_path, some({7: fast})))["roofline-float16"])
-    assert "A: highest rate, cublas" in told
+    assert "A: highest rate, gemm/mine-cublas-float16-" in told
     assert "of roof, above_roof. B: farthest" in told
     assert "1 above_roof (hollow)" in told
 
