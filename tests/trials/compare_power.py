@@ -53,7 +53,7 @@ def shares(
         before = run(chance, machine, CASES, visits, device_kind=kind)
         after = run(chance, machine, CASES, visits, 1 + effect, run_id="b", device_kind=kind)
         found = compare(runs_of(before), runs_of(after))
-        counts.update(one.verdict for one in found.of(*JUDGED) if one.case.role == "measurement")
+        counts.update(one.verdict for one in found.of(*JUDGED) if role(one.case.sweep) == "measurement")
     return Shares(counts)
 
 
