@@ -15,7 +15,7 @@ from bench.errors import UserError
 from bench.runner.session import Session
 from bench.runner.supervisor import Stopped, WorkerSupervisor
 from bench.runner.walking import at_once, in_turn, prepare_all
-from bench.store import parquet, schema
+from bench.store import schema
 from bench.store.journal import Journal, recover
 from tests.bench import several
 from tests.bench.rows import read_frame
@@ -180,7 +180,7 @@ def test_enough_failures_end_it_on_every_device(
     show(run, said.append, 1)
     assert run.stopped == "stopped after 1 failures" and "wrong: made so" in said[-1]
     run.finish()
-    frame = parquet.read([folder / "results"])
+    frame = read_frame([folder / "results"])
     assert "wrong" in set(frame["status"]) and len(frame) < 2 * len(sizes)
 
 

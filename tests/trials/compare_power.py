@@ -15,6 +15,7 @@ import numpy as np
 
 from bench.judge.compare import JUDGED, Verdict, compare
 from tests.bench.comparable import Machine, clean, drifting, run, runs_of, stragglers, two_states
+from tests.our_sweeps import role
 
 SETTINGS: tuple[tuple[str, Machine, int], ...] = tuple(
     (kind, machine, visits)
