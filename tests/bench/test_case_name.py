@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from _pytest.mark.expression import Expression
-from plots.base.frame import load
 from typer.testing import CliRunner
 
 import kernels
@@ -20,6 +19,7 @@ from bench.case_name import case_name, closest, row_name
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import seconds_text
+from bench.judge.frame import load
 from bench.store import parquet
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
@@ -150,7 +150,7 @@ def test_explain_takes_every_kind_of_row() -> None:
 def test_explain_predicts_what_figures_draw() -> None:
     path = XEON / "20261122T005120Z-499eb026a141.parquet"
     (run,) = load([path], find_datasheet)
-    rows = run.rows[run.rows["median_s"].notna() & run.rows["structured_s"].notna()]
+    rows = run.frame[run.frame["median_s"].notna() & run.frame["structured_s"].notna()]
     for row in rows.sample(3, random_state=2).itertuples(index=False):
         text = printed("explain", row_name(row), path)
         (first,) = re.findall(r"L1 calibrated  (.+), bound by (\w+):", text)
