@@ -1,9 +1,9 @@
 """The visits of a case joined into its one row, and whether another visit would tell more.
 
 A journal holds a row for each visit, as it was; a result file holds a row for each case. What is published is
-the median over the visits that the machine did not disturb, the last few of them (bench/sampling/stopping.py:
+the median over the visits that the machine did not disturb, the last few of them (bench/sampling/publish.py:
 `publish`). The others are named in the row (`set_aside`), with their medians. What becomes of the other
-columns is said beside each of them (`over` in bench/store/parquet.py).
+columns is said beside each of them (`over` in bench/store/schema.py).
 """
 
 from __future__ import annotations
