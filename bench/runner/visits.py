@@ -84,7 +84,7 @@ def join(
         return replace(visits[-1], visit=0)
     alike = [row for row in timed if (row.clock, row.protocol) == (timed[-1].clock, timed[-1].protocol)]
     sound = [row for row in alike if not disturbances(row)] or alike
-    settings = _protocol(timed[-1])
+    settings = protocol_of(timed[-1])
     if settings is None:  # of another version of the protocol: its own account of itself stands
         sound = sound[-1:]
         published = None
@@ -192,5 +192,6 @@ def _protocols() -> Mapping[str, Protocol]:
     return {one.hash: one for one in every}
 
 
-def _protocol(row: Measurement) -> Protocol | None:
+def protocol_of(row: Measurement) -> Protocol | None:
+    """The protocol that a row was measured under; None if this version cannot run it."""
     return _protocols().get(row.protocol)
