@@ -18,8 +18,7 @@ from bench.store import parquet
 from bench.store.journal import recover
 from tests.bench import several
 from tests.bench.rows import read_frame
-
-pytestmark = pytest.mark.alone
+from tests.drawing import drawn
 
 ROOT = Path(__file__).parents[1]
 
@@ -45,22 +44,32 @@ def sweep(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (HEAD + "cases:\n  - {m=n=k: 0, dtype: float32}\n", ":6: "),
-        (HEAD + "cases:\n  - {m=n=k: 1e3, dtype: float32}\n", ":6: "),
-        (HEAD + "cases:\n  - {m=n=k: {from: 5, to: 1}, dtype: float32}\n", ":6: "),
-        (HEAD + "cases:\n  - {m=n=k: 8, dtype: float33}\n", ":6: "),
-        (HEAD.replace("gemm", "gem") + "cases:\n  - {m=n=k: 8, dtype: float32}\n", ":3: "),
-        (
-            HEAD + "cases:\n  - {m=n: {from: 1, to: 100000}, k: {from: 1, to: 10000}, dtype: float32}\n",
-            ":6: ",
-        ),
-        ("", "empty"),
-        ("a: [", "this is not YAML"),
-    ],
-)
+BAD_SWEEPS = [
+    (HEAD + "cases:\n  - {m=n=k: 0, dtype: float32}\n", ":6: "),
+    (HEAD + "cases:\n  - {m=n=k: 1e3, dtype: float32}\n", ":6: "),
+    (HEAD + "cases:\n  - {m=n=k: {from: 5, to: 1}, dtype: float32}\n", ":6: "),
+    (HEAD + "cases:\n  - {m=n=k: 8, dtype: float33}\n", ":6: "),
+    (HEAD.replace("gemm", "gem") + "cases:\n  - {m=n=k: 8, dtype: float32}\n", ":3: "),
+    (
+        HEAD + "cases:\n  - {m=n: {from: 1, to: 100000}, k: {from: 1, to: 10000}, dtype: float32}\n",
+        ":6: ",
+    ),
+    ("", "empty"),
+    ("a: [", "this is not YAML"),
+]
+REFUSALS = [
+    (["--bench-sweep", "nonsense"], "sweeps/ has no sweep 'nonsense'; it has"),
+    (["--bench-device", "cuda:7"], "--bench-device cuda:7:"),
+    (["--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda, cuda:N or, to measure, all"),
+    (["--bench-budget", "soon"], "--bench-budget soon: give seconds, more than 0, or inf"),
+    (["--bench-budget", "0"], "--bench-budget 0: give seconds"),
+    (["--bench-tag", "rack"], "--bench-tag 'rack': give key=value"),
+    (["--bench-results", "/proc/nowhere"], "results cannot be written here"),
+    (["-p", "no:benchmark"], "--benchmark needs the plugin pytest-benchmark"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), drawn(BAD_SWEEPS, 1, "bad sweeps"))
 @pytest.mark.parametrize("by", ["pytest", "list"])
 def test_a_bad_sweep_is_one_line_and_exit_code_2(tmp_path: Path, text: str, says: str, by: str) -> None:
     path = tmp_path / "bad.yaml"
@@ -77,19 +86,7 @@ def test_a_bad_sweep_is_one_line_and_exit_code_2(tmp_path: Path, text: str, says
     assert "Traceback" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--bench-sweep", "nonsense"], "sweeps/ has no sweep 'nonsense'; it has"),
-        (["--bench-device", "cuda:7"], "--bench-device cuda:7:"),
-        (["--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda, cuda:N or, to measure, all"),
-        (["--bench-budget", "soon"], "--bench-budget soon: give seconds, more than 0, or inf"),
-        (["--bench-budget", "0"], "--bench-budget 0: give seconds"),
-        (["--bench-tag", "rack"], "--bench-tag 'rack': give key=value"),
-        (["--bench-results", "/proc/nowhere"], "results cannot be written here"),
-        (["-p", "no:benchmark"], "--benchmark needs the plugin pytest-benchmark"),
-    ],
-)
+@pytest.mark.parametrize(("words", "says"), drawn(REFUSALS, 3, "refusals"))
 def test_what_cannot_work_is_refused_in_one_sentence(words: list[str], says: str) -> None:
     done = bench("--benchmark", *words)
     assert done.returncode == 2
@@ -139,6 +136,7 @@ def test_a_package_of_another_place_is_refused(tmp_path: Path, name: str) -> Non
     assert f"`import {name}` finds {tmp_path / name}, not {ROOT / name} of this checkout" in text
 
 
+@pytest.mark.alone
 def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: Path, tmp_path: Path) -> None:
     results, report = tmp_path / "results", tmp_path / "report.json"
     words = ("--benchmark", "--bench-sweep", str(sweep), "--bench-results", str(results))
@@ -244,6 +242,7 @@ def test_an_operator_that_cannot_be_imported_is_one_failure(tmp_path: Path) -> N
     assert "1 failed, 1 passed" in done.stdout and "No module named 'nonesuch'" in done.stdout
 
 
+@pytest.mark.alone
 def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, stand_in: Path) -> None:
     """Interrupted in its third visit, which would never end; resumed, every case is there once."""
     for size in (8, 16):
@@ -268,6 +267,7 @@ def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, stand_in: P
     assert not list((stand_in / "results").rglob("*.journal"))
 
 
+@pytest.mark.alone
 def test_it_runs_from_anywhere_and_leaves_nothing_there(sweep: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -284,6 +284,7 @@ def test_list_names_every_sweep_and_says_what_runs_here() -> None:
     assert "cases run here" in done.stdout.splitlines()[-1]
 
 
+@pytest.mark.alone
 def test_a_plot_follows_from_the_results_alone(sweep: Path, tmp_path: Path) -> None:
     began = time.time()
     words = ("--benchmark", "--bench-sweep", str(sweep), "--bench-results", str(tmp_path / "r"))

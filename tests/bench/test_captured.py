@@ -13,8 +13,6 @@ from bench.worker.clock import GraphClock
 from bench.worker.graph_kernels import kernels
 from tests.bench.simulated import SimulatedCuda
 
-pytestmark = pytest.mark.alone
-
 # The driver's own declarations, so that the compiler lays the struct out, not we.
 LIBCUDA = r"""
 #include <stddef.h>

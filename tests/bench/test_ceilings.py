@@ -410,7 +410,7 @@ def test_every_ceiling_is_listed_with_its_interval_and_its_row(chance: random.Ra
         "memory triad",
         "memory copy",
         "memory write",
-        "memory 20% written",
+        "memory 20 % written",
         "memory copy by one SM",
     }
     assert named["memory read"].value > named["memory triad"].value > named["memory write"].value

@@ -16,8 +16,6 @@ from kernels.gemm.problem import Gemm
 from tests.bench.simulated import Doubling, SimulatedCuda, doubling
 from tests.kernels.tensors import relative_error
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.fixture
 def seed() -> int:

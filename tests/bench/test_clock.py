@@ -14,8 +14,6 @@ from bench.worker.clock import CaptureError, GraphClock, HostClock, StreamClock
 from bench.worker.spin import LateError
 from tests.bench.simulated import ADVICE, CLOCK_HZ, QUEUE_S, UPLOAD_S, SimulatedCuda
 
-pytestmark = pytest.mark.alone
-
 Kernel = Callable[[], None]
 
 

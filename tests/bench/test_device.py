@@ -15,8 +15,6 @@ from bench.device.detect import detect, find_datasheet
 from bench.errors import UserError
 from tests.bench.nvml_fake import FakeNvml
 
-pytestmark = pytest.mark.alone
-
 # ---- GPUs: a CUDA driver of our own
 
 LIBCUDA = r"""

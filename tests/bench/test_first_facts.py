@@ -122,7 +122,7 @@ def test_one_wrong_product_of_many_is_found_and_named(monkeypatch: pytest.Monkey
     monkeypatch.setattr(on_device, "_builders", wrong_at({6}))
     found = on_device.specialized(CPU, LONG_S)
     assert found.answer == "no"
-    assert found.sentence.startswith("1 of 12 products of 3 shapes are wrong, first float32 m=16 n=24 k=8")
+    assert found.sentence.startswith("1 of 12 products of 3 shapes are wrong, first float32-NN-m16-n24-k8")
     assert "seed 2: error" in found.sentence
 
 

@@ -195,7 +195,7 @@ def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: py
     assert sum("error: RuntimeError: no tile fits" in line for line in lines[:at]) == 3
     assert not any("triton" in line for line in lines[at + 1 :])
     run.finish()
-    closing = list(closing_lines(run, kernels.problem))
+    closing = list(closing_lines(run))
     assert lines[at] in closing and "worker replaced 2 times: the device no longer answers" in closing
     frame = read_frame([folder / "results"])
     skipped = frame[frame["status"] == "skipped"]

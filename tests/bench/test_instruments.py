@@ -41,8 +41,6 @@ from bench.worker.cache_ring import plan
 from bench.worker.measure_case import Slots
 from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
 
-pytestmark = pytest.mark.alone
-
 ROOT = Path(__file__).parents[2]
 
 

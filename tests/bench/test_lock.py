@@ -19,8 +19,6 @@ import pytest
 from bench.device.lock import device_lock
 from bench.errors import UserError
 
-pytestmark = pytest.mark.alone
-
 ROOT = Path(__file__).parents[2]
 UUID = "GPU-5f1b2c3d-0000-4444-8888-0123456789ab"
 GPU = "cuda:0 (NVIDIA H200)"

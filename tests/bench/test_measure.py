@@ -19,8 +19,6 @@ from bench.worker.clock import HostClock
 from bench.worker.measure_case import Limits, Slots, check, measure
 from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
 
-pytestmark = pytest.mark.alone
-
 COLD_S, WARM_S = 20e-6, 5e-6
 LIMITS = Limits(budget_s=2.0, launch_s=1.0)
 

@@ -11,8 +11,6 @@ from scipy.signal import lfilter
 
 from bench.sampling.median_interval import effective_count, median_interval, trend
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.fixture
 def generator() -> np.random.Generator:

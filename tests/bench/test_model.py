@@ -113,7 +113,7 @@ def test_a_peak_is_the_highest_rate_with_the_interval_of_its_row() -> None:
     peak = found.peak_flop_per_s["matrix", "float32"]
     assert peak.per_s == pytest.approx(8e11)
     assert (peak.low_per_s, peak.high_per_s) == pytest.approx((6.4e11, 8e11 / 0.9))
-    assert peak.row == 'any onednn {"m":200}'
+    assert peak.row == "ceilings/gemm-onednn-any-m200-cold"
     assert found.peak("matrix", "float16") is None
 
 

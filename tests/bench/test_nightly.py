@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-from _thread import interrupt_main
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -379,7 +378,10 @@ def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
     # ... and after Ctrl-C in the second visit, gone on with
     os.mkfifo(folder / "here-GPU-0-1")
     (folder / "hang-GPU-0-1").touch()
-    ends = threading.Thread(target=lambda: (folder / "here-GPU-0-1").read_bytes() or interrupt_main())
+    # A signal of its own wakes the main thread where it waits for the worker; interrupt_main would not.
+    main = threading.main_thread().ident or 0
+    wake = partial(signal.pthread_kill, main, signal.SIGINT)
+    ends = threading.Thread(target=lambda: (folder / "here-GPU-0-1").read_bytes() or wake())
     ends.start()
     cut_short = tonight(options)
     ends.join()

@@ -13,8 +13,6 @@ from bench.judge.noise import CaseStep, Noise, between_visits
 from bench.sampling.noise import Step, estimate, reach
 from tests.bench.comparable import timed
 
-pytestmark = pytest.mark.alone
-
 
 def moves(bound: Any, *by: float, undisturbed: bool = True) -> list[CaseStep]:
     return [CaseStep(bound, Step(size, undisturbed)) for size in by]

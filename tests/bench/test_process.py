@@ -21,8 +21,6 @@ from bench.runner import worker_process
 from bench.runner.last_words import last_words, place
 from bench.runner.worker_process import Worker, WorkerDied
 
-pytestmark = pytest.mark.alone
-
 ROOT = Path(__file__).parents[2]
 STAND_IN = """
 import ctypes, json, os, signal, sys

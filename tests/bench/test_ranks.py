@@ -12,8 +12,6 @@ from scipy.signal import lfilter
 
 from bench.judge.ranks import independent, p_values
 
-pytestmark = pytest.mark.alone
-
 
 def correlated(chance: np.random.Generator, r: float, count: int) -> np.ndarray[Any, Any]:
     steps = chance.standard_normal(count) * math.sqrt(1 - r * r)

@@ -15,8 +15,6 @@ from bench.sampling.protocol import Protocol, protocol
 from bench.sampling.publish import Visit, interval, publish
 from bench.sampling.stopping import LEAST_WORTH, collect, settle
 
-pytestmark = pytest.mark.alone
-
 CPU = protocol("cpu")
 CUDA = protocol("cuda")
 NIGHTLY = protocol("cuda", visits=3)

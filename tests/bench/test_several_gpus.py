@@ -15,7 +15,7 @@ from bench.errors import UserError
 from bench.runner.session import Session
 from bench.runner.supervisor import Stopped, WorkerSupervisor
 from bench.runner.walking import at_once, in_turn, prepare_all
-from bench.store import parquet, schema
+from bench.store import schema
 from bench.store.journal import Journal, recover
 from tests.bench import several
 from tests.bench.rows import read_frame

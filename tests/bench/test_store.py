@@ -22,8 +22,6 @@ from bench.store.column_docs import readme_with_columns
 from bench.store.schema import ARROW, FIELDS
 from tests.bench.rows import read_frame, row, rows
 
-pytestmark = pytest.mark.alone
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -9,8 +9,6 @@ from bench.sweep import load as sweep
 from bench.sweep.json_schema import schema
 from tests.bench.test_sweep import HEAD, Toy, find
 
-pytestmark = pytest.mark.alone
-
 CASES = "cases:\n  - {m: [1, 2], n: 64, k: [3, 4], dtype: float32}\n"
 
 

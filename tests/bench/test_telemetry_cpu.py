@@ -25,8 +25,6 @@ from bench.worker.telemetry_cuda import CudaTelemetry
 from tests.bench import nvml_fake
 from tests.bench.nvml_fake import FakeNvml
 
-pytestmark = pytest.mark.alone
-
 SEED = random.SystemRandom().randrange(1 << 32)
 TICK_HZ = os.sysconf("SC_CLK_TCK")
 

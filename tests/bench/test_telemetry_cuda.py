@@ -15,8 +15,6 @@ from bench.worker.telemetry_cuda import CudaTelemetry, counter_fields, held_shar
 from tests.bench import nvml_fake
 from tests.bench.nvml_fake import DOUBLE, UNSIGNED_INT, UNSIGNED_LONG_LONG, FakeNvml
 
-pytestmark = pytest.mark.alone
-
 SEED = random.SystemRandom().randrange(1 << 32)
 
 

@@ -153,7 +153,7 @@ def test_setup_asks_the_driver_before_pip(tmp_path: Path, answer: str, code: int
     first = ["-m venv .venv", "-m bench.environment.torch_build"]
     pip = ["-m pip install --quiet --upgrade pip"]
     pip += ["-m pip install --quiet --constraint constraints.txt --editable .[dev] --extra-index-url U"]
-    assert asked == (first if code else first + pip)
+    assert asked == (first if code else [*first, *pip, "-m bench schema"])
     assert (folder / ".venv" / ".ready").exists() != bool(code)
 
 

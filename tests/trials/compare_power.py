@@ -15,6 +15,7 @@ import numpy as np
 
 from bench.judge.compare import JUDGED, Verdict, compare
 from tests.bench.comparable import Machine, clean, drifting, run, runs_of, stragglers, two_states
+from tests.our_sweeps import role
 
 SETTINGS: tuple[tuple[str, Machine, int], ...] = tuple(
     (kind, machine, visits)
@@ -53,7 +54,7 @@ def shares(
         before = run(chance, machine, CASES, visits, device_kind=kind)
         after = run(chance, machine, CASES, visits, 1 + effect, run_id="b", device_kind=kind)
         found = compare(runs_of(before), runs_of(after))
-        counts.update(one.verdict for one in found.of(*JUDGED) if one.case.role == "measurement")
+        counts.update(one.verdict for one in found.of(*JUDGED) if role(one.case.sweep) == "measurement")
     return Shares(counts)
 
 

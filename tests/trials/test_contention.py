@@ -34,8 +34,6 @@ from tests.trials.contention import (
     table,
 )
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.fixture
 def seeded() -> random.Random:
