@@ -21,6 +21,7 @@ from bench.judge.frame import read
 from bench.judge.history.series import CASE
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, datasheet_s, of_roof, row_traffic
+from bench.runner.visits import protocol_of
 from bench.spec import Problem
 from bench.store.parquet import tables
 from bench.store.schema import Measurement
@@ -146,7 +147,9 @@ def _command(row: Measurement, here: bool) -> str:
     words += ["--bench-case", row_name(row)]
     words += ["--bench-device", "cpu"] if row.device_kind == "cpu" else []
     words += ["--bench-regime", row.regime] if row.regime == "boost" else []
-    words += ["--bench-visits", str(row.visits)] if row.visits and row.visits > 1 else []
+    settings = protocol_of(row)  # a row may publish more or fewer visits than were asked for
+    visits = settings.visits if settings else row.visits or 1
+    words += ["--bench-visits", str(visits)] if visits > 1 else []
     return shlex.join(words)
 
 

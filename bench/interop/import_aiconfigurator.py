@@ -29,7 +29,14 @@ import pandas as pd
 from bench.device.datasheet import find_datasheet, slug_of
 from bench.errors import UserError
 from bench.interop.aiconfigurator_table import Timings, timings
-from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreign_row, source_text
+from bench.interop.imported_rows import (
+    FOLDER,
+    Imported,
+    declared,
+    device_columns,
+    foreign_row,
+    source_text,
+)
 from bench.spec import Problem, parameters_text
 from bench.store.schema import Measurement
 from bench.sweep import load as sweep
@@ -130,21 +137,16 @@ class Import:
             drawn = f"a sample: {kept.sum()} of {len(shapes)} rows, all that calibrate and {SAMPLE} drawn"
             shapes, texts = shapes[kept], [text for text, keep in zip(texts, kept, strict=True) if keep]
         who = f"{DISTRIBUTION} {self.package.version}, vLLM {found.version}"
-        return Imported(
-            folder / f"{run_id}.parquet",
-            self._rows(
-                shapes,
-                texts,
-                {
-                    "run_id": run_id,
-                    "source": source_text(who, where, f"{self.package.licence}, NVIDIA", drawn),
-                    "libraries": f"vLLM {found.version} and its cuBLAS",
-                    **{"protocol": who, "clock": "graph", "cache": "warm", "ring_slots": WEIGHTS},
-                    "fill": "x normal, weights uninitialised",
-                    **device_columns(found.device, "cuda", find_datasheet(found.device)),
-                },
-            ),
-        )
+        columns = {
+            "run_id": run_id,
+            "source": source_text(who, where, f"{self.package.licence}, NVIDIA", drawn),
+            "libraries": f"vLLM {found.version} and its cuBLAS",
+            **{"protocol": who, "clock": "graph", "cache": "warm", "ring_slots": WEIGHTS},
+            "fill": "x normal, weights uninitialised",
+            **device_columns(found.device, "cuda", find_datasheet(found.device)),
+        }
+        rows = self._rows(shapes, texts, columns)
+        return Imported(folder / f"{run_id}.parquet", rows, declared(rows, self.find))
 
     def _texts(self, shapes: pd.DataFrame) -> list[str]:
         """The canonical text of each row's parameters."""

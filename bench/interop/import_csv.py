@@ -25,7 +25,14 @@ from pydantic import ValidationError
 from bench.device.datasheet import Datasheet, datasheets, slug_of
 from bench.errors import UserError
 from bench.interop.csv_cells import Line, lines, value
-from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreign_row, source_text
+from bench.interop.imported_rows import (
+    FOLDER,
+    Imported,
+    declared,
+    device_columns,
+    foreign_row,
+    source_text,
+)
 from bench.spec import DeviceKind, Problem, parameters_text
 from bench.store.schema import Measurement
 from bench.sweep.grammar import Cache, Role, nearest, unknown, worded
@@ -82,7 +89,8 @@ def imported(
     ]
     folder = results / FOLDER
     return [
-        Imported(folder / device / f"{reader.run_id}.parquet", rows) for device, rows in by_device.items()
+        Imported(folder / device / f"{reader.run_id}.parquet", rows, declared(rows, find))
+        for device, rows in by_device.items()
     ], remarks
 
 

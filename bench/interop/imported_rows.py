@@ -6,15 +6,16 @@ who measured it. What nobody knows is null, or an empty text where a column must
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.device.datasheet import Datasheet, slug_of
 from bench.spec import DeviceKind
-from bench.store.parquet import write
+from bench.store.parquet import Sweeps, write
 from bench.store.schema import Measurement
+from bench.sweep.load import SWEEPS, Find, load
 
 FOLDER = "imported"
 """Below a folder of results: apart from what was measured there."""
@@ -26,17 +27,25 @@ class Imported:
 
     path: Path
     rows: Sequence[Measurement]
+    sweeps: Sweeps
+    """See `declared`."""
 
     def save(self) -> bool:
         """Write the file; False if it is there already. UserError if it cannot be written."""
         if self.path.exists():
             return False
-        write(self.path, self.rows)
+        write(self.path, self.rows, self.sweeps)
         return True
 
     def __str__(self) -> str:
         """For a person: `results/.../one.parquet: 35742 rows of NVIDIA H200`."""
         return f"{self.path}: {len(self.rows)} rows of {self.rows[0].device_name}"
+
+
+def declared(rows: Iterable[Measurement], find: Find) -> Sweeps:
+    """What the sweeps of this checkout declare whose names these rows bear: figures are drawn by it."""
+    files = {row.sweep: SWEEPS / f"{row.sweep}.yaml" for row in rows}
+    return {name: load(file, find, 1).sweep.declared for name, file in files.items() if file.is_file()}
 
 
 def source_text(who: str, *more: str) -> str:

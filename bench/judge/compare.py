@@ -159,7 +159,7 @@ def compare(before: Sequence[Run], after: Sequence[Run], across: Collection[str]
     """Every case of either side, judged.
 
     `across` names blocking facts to wave through. Of several runs on a side each case's newest row counts.
-    ValueError for a name that is no blocking fact, and for a side with rows of no device or of several.
+    UserError for a name that is no blocking fact, and for a side with rows of no device or of several.
     """
     through = waved(across)
     sides = side(before, "A"), side(after, "B")

@@ -50,7 +50,7 @@ def region(byte: int, cache_byte: int) -> Region:
 def efficiencies(run: Run) -> Iterator[Efficiency]:
     """For every operator, kind, region and implementation that has a time with a cold cache; by their names.
 
-    Rows that raise a doubtful flag are left out. ValueError if the run measured no copy.
+    Rows that raise a doubtful flag are left out. UserError if the run measured no copy.
     """
     copy_byte_per_s = run.roof("cold").copy_byte_per_s
     if copy_byte_per_s is None:

@@ -64,6 +64,8 @@ class Planner:
         self._cases: dict[str, Case] = {}
         self._able: list[str] = []
         """Keys of the cases that this device can run."""
+        self._able_ceilings: list[Case] = []
+        """Those of them that are ceilings for which there is room."""
         self._order: Iterator[Case] | None = None
         self._rows: dict[str, list[Measurement]] = {}
         """Key of a case -> the rows of its visits."""
@@ -83,6 +85,8 @@ class Planner:
         self._able = [key for key, case in self._cases.items() if not self.missing(case)]
         self._order = None
         self.prices.limit_ceilings(self._cases.values())
+        able = [self._cases[key] for key in self._able if key not in self.prices.left_out]
+        self._able_ceilings = [case for case in able if case.role != "measurement"]
 
     def resume(self, rows: Iterable[Measurement]) -> None:
         """Visits that were made before this planner began: they are not made again, and cost nothing."""
@@ -285,11 +289,10 @@ class Planner:
 
     def visits_left(self) -> int:
         """About how many visits are to come: the ceilings' twice over, and those there is room for."""
-        able = [self._cases[key] for key in self._able if key not in self.prices.left_out]
-        ceilings = [case for case in able if case.role != "measurement"]
-        looks = sum(max(0, 1 + (case.role == "roof") - self._count(case)) for case in ceilings)
+        looks = sum(max(0, 1 + (case.role == "roof") - self._count(case)) for case in self._able_ceilings)
         if self._schedule is None:
-            return looks + self.settings.visits * (len(able) - len(ceilings))
+            able = len(self._able) - sum(key in self.prices.left_out for key in self._able)
+            return looks + self.settings.visits * (able - len(self._able_ceilings))
         return looks + max(0, self._schedule.visits - (REPLAN - self._until_replan))
 
     @property

@@ -21,6 +21,8 @@ from bench.sweep.load import Case
 ROOT = Path(__file__).parents[2]
 SEED = 20_231_115
 """Seed of the inputs and of the order of visits."""
+UNIT = ("host", "pci_bus", "gpu_uuid", "serial")
+"""Columns that name the machine and its device."""
 
 
 def commit() -> str:
@@ -55,16 +57,9 @@ def origin(device: Device, tags: Mapping[str, str], anonymous: bool) -> dict[str
 
     `anonymous` hashes what names the unit, so that its rows can still be told from those of others.
     """
-    unit = {
-        "host": device.host,
-        "pci_bus": device.pci_bus,
-        "gpu_uuid": device.uuid,
-        "serial": device.serial,
-    }
+    unit = zip(UNIT, (device.host, device.pci_bus, device.uuid, device.serial), strict=True)
     job = next((f"{name}={os.environ[name]}" for name in JOB_IDS if os.environ.get(name)), None)
-    columns = {
-        name: (short_hash(value) if anonymous else value) if value else None for name, value in unit.items()
-    }
+    columns = {name: (short_hash(value) if anonymous else value) if value else None for name, value in unit}
     return columns | {"job_id": job, "tags": json.dumps(dict(tags), sort_keys=True) if tags else None}
 
 

@@ -250,12 +250,12 @@ def load_cases(options: Options, session: Session, find: Callable[[str], type[Pr
     loaded = sweep.load_all(paths, find, session.device.sm_count)
     session.sweeps = {each.name: each.sweep.declared for each in loaded}
     cases = [case for each in loaded for case in each.cases]
-    if options.cases:
-        named = sweep.pick(cases, options.cases)
+    named = sweep.pick(cases, options.cases)
+    if named:
         roofs = [case for case in cases if case.role != "measurement"]
         cases = named if all(case.role != "measurement" for case in named) else [*roofs, *named]
-    # A roof of one thread costs time, and only cases of one thread need it.
-    few = any(case.threads == "one" and case.role == "measurement" for case in cases)
+    # A roof of one thread costs time, and only cases of one thread need it, and who names it.
+    few = any(case.threads == "one" and (case.role == "measurement" or case in named) for case in cases)
     return [case for case in cases if few or case.threads == "all" or case.role == "measurement"]
 
 

@@ -17,7 +17,7 @@ from bench.device.detect import Device
 from bench.device.lock import device_lock
 from bench.runner.planner import Planner
 from bench.runner.resume import Kind, Left, begin, go_on
-from bench.runner.row import SEED, commit, origin, visit_row
+from bench.runner.row import SEED, UNIT, commit, origin, visit_row
 from bench.runner.shard import Shard
 from bench.runner.supervisor import GRACE_S, WorkerSupervisor, check_request, measure_request
 from bench.runner.visits import joined
@@ -111,6 +111,16 @@ class Session:
             begun = begin(self.folder, name, self.sweeps)
         self._journal, self.run_id, self.left = begun.journal, begun.run_id, begun.left
         self.planner.resume(begun.rows)
+        if begun.rows:
+            self._go_on_as(begun.rows[0])
+
+    def _go_on_as(self, row: Measurement) -> None:
+        """Call the unit and the run what the rows call them that were there before: one run has one origin.
+
+        Unless this part of it was given tags of its own, or is to be anonymous.
+        """
+        kept = [*(() if self.anonymous else UNIT), *(() if self.tags else ("tags",))]
+        self._origin |= {name: value for name in kept if (value := getattr(row, name)) is not None}
 
     def refuse(self, cases: Iterable[Case]) -> None:
         """Write the rows of cases that this device cannot run, all at once: without a GPU, thousands."""

@@ -1,9 +1,9 @@
 """The visits of a case joined into its one row, and whether another visit would tell more.
 
 A journal holds a row for each visit, as it was; a result file holds a row for each case. What is published is
-the median over the visits that the machine did not disturb, the last few of them (bench/sampling/stopping.py:
+the median over the visits that the machine did not disturb, the last few of them (bench/sampling/publish.py:
 `publish`). The others are named in the row (`set_aside`), with their medians. What becomes of the other
-columns is said beside each of them (`over` in bench/store/parquet.py).
+columns is said beside each of them (`over` in bench/store/schema.py).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def join(
         return replace(visits[-1], visit=0)
     alike = [row for row in timed if (row.clock, row.protocol) == (timed[-1].clock, timed[-1].protocol)]
     sound = [row for row in alike if not disturbances(row)] or alike
-    settings = _protocol(timed[-1])
+    settings = protocol_of(timed[-1])
     if settings is None:  # of another version of the protocol: its own account of itself stands
         sound = sound[-1:]
         published = None
@@ -192,5 +192,6 @@ def _protocols() -> Mapping[str, Protocol]:
     return {one.hash: one for one in every}
 
 
-def _protocol(row: Measurement) -> Protocol | None:
+def protocol_of(row: Measurement) -> Protocol | None:
+    """The protocol that a row was measured under; None if this version cannot run it."""
     return _protocols().get(row.protocol)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Literal
 
 Regime = Literal["sustained", "boost"]
@@ -66,7 +67,7 @@ class Protocol:
     most_slots: int = 4096
     """More slots than this are not built; the cache is then flushed before each turn of the ring."""
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Twelve hexadecimal digits that change with any setting.
 

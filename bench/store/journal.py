@@ -33,6 +33,8 @@ HEAD, SWEEPS = "roofbench journal, schema", "sweeps"
 """Keys of the head."""
 RESERVE_BYTE = 1 << 20
 """Less space than this, and a run is not begun: it would soon be over."""
+_TYPES = {column.name: column.type for column in ARROW}
+_NULLABLE = frozenset(column.name for column in ARROW if column.nullable)
 ARROW_STREAM = b"\xff\xff\xff\xff"
 """What journals began with before they were text."""
 
@@ -381,9 +383,9 @@ def _measurement(content: Mapping[str, Any], unread: Counter[str]) -> Measuremen
 def _misfits(values: Mapping[str, Any]) -> list[str]:
     """Says of each value that its column cannot hold exactly what it is, and what could be there."""
     return [
-        f"{name} is {value!r:.60} instead of {ARROW.field(name).type}"
+        f"{name} is {value!r:.60} instead of {_TYPES[name]}"
         for name, value in values.items()
-        if not (ARROW.field(name).nullable if value is None else _holds(ARROW.field(name).type, value))
+        if not (name in _NULLABLE if value is None else _holds(_TYPES[name], value))
     ]
 
 

@@ -20,6 +20,7 @@ from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import seconds_text
 from bench.judge.frame import load
+from bench.sampling.protocol import protocol
 from bench.store import parquet
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
@@ -147,6 +148,16 @@ def test_explain_takes_every_kind_of_row() -> None:
         assert "nan" not in text and "None" not in text
 
 
+def test_explain_asks_for_as_many_visits_as_the_run_did() -> None:
+    """Not for as many as the row publishes: another number is another protocol, and compared with nothing."""
+    path = NIGHTS / "cpu-intel-xeon-2-core" / "20261122T032120Z-3cd8fe102c4a.parquet"
+    row = next(row for row in parquet.read_rows(path) if row.role == "roof" and row.visits != 1)
+    asked = [visits for visits in range(1, 10) if protocol("cpu", visits).hash == row.protocol]
+    text = printed("explain", row_name(row), path)
+    given = re.search(r"--bench-visits (\d)", text)
+    assert [int(given[1]) if given else 1] == asked
+
+
 def test_explain_predicts_what_figures_draw() -> None:
     path = XEON / "20261122T005120Z-499eb026a141.parquet"
     (run,) = load([path], find_datasheet)
@@ -249,3 +260,9 @@ def test_k_and_bench_case_select_one_case(tmp_path: Path) -> None:
     wrong = collected(*given, "--bench-case", one.replace("k6", "k7"))
     assert wrong.returncode == 2 and "Traceback" not in wrong.stdout + wrong.stderr
     assert f"the closest is {one}" in wrong.stdout + wrong.stderr
+
+
+def test_the_ceilings_alone_can_be_asked_for_by_name_those_of_one_thread_too() -> None:
+    name = "ceilings/one_thread_stream-aten-float32-copy-length16777216-one-thread-cold"
+    answer = collected("--bench-case", name, "--bench-device", "cpu")
+    assert re.findall(r"test_measure\[(.+)\]", answer.stdout) == [name]

@@ -14,6 +14,7 @@ import kernels
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
 from bench.store import parquet, schema
+from bench.sweep.load import load_all, select
 from tests.bench.rows import read_frame
 
 HEAD = "device,operator,implementation,dtype,m,n,k,layout,seconds"
@@ -64,6 +65,14 @@ def test_gemm_is_counted_by_its_problem(tmp_path: Path, chance: np.random.Genera
         assert (row.flop, row.byte) == (problem.flop, problem.byte)
         assert row.byte_moved == problem.byte_moved("cublas")
         assert (row.byte_written, row.byte_again, row.moved_written) == (problem.byte_written, 0, 2 * m * n)
+
+
+def test_rows_of_a_sweep_of_ours_are_drawn_as_it_declares(tmp_path: Path) -> None:
+    lines = [f"{LINE},{name}" for name in ("gemm/tile_quantization", "not/ours")]
+    rows(tmp_path, f"{HEAD},sweep", *lines)
+    (sweeps,) = parquet.read_sweeps([tmp_path / "out"]).values()
+    (ours,) = load_all(select("gemm/tile_quantization"), kernels.problem, 1)
+    assert ours.sweep.plot and sweeps == {ours.name: ours.sweep.declared}
 
 
 def test_what_is_said_and_what_is_not(tmp_path: Path) -> None:

@@ -60,6 +60,38 @@ def test_an_anonymous_run_names_no_unit_and_tells_units_apart(tmp_path: Path) ->
     assert found["job_id"] is None and found["tags"] is None
 
 
+@pytest.mark.parametrize(
+    ("again", "host", "rack"),
+    [
+        ({}, "first", "b12"),
+        ({"tags": {"rack": "b13"}}, "first", "b13"),
+        ({"anonymous": True}, "hashed", "b12"),
+    ],
+)
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_a_run_that_is_gone_on_with_keeps_its_origin(
+    tmp_path: Path, anonymous: bool, again: dict[str, Any], host: str, rack: str
+) -> None:
+    text = SWEEP.replace("SIZES", "[8, 16]").replace("cublas", "onednn")
+    (tmp_path / "small.yaml").write_text(text)
+    cases = load(tmp_path / "small.yaml", kernels.problem, 2, tmp_path).cases
+    device, results = replace(gpu(3), **UNIT), tmp_path / "results"
+    begun = Session(device, results, tags={"rack": "b12"}, anonymous=anonymous)
+    begun.open()
+    begun.refuse(cases[:1])
+    begun.interrupted()
+    resumed = Session(device, results, resume=True, **again)
+    resumed.open()
+    resumed.refuse(cases)
+    resumed.close()
+    assert resumed.path is not None
+    first, last = parquet.read_rows(resumed.path)
+    hashed = hashlib.sha256(b"node17").hexdigest()[:12]
+    assert first.host == (hashed if anonymous else "node17")
+    assert last.host == (first.host if host == "first" else hashed)
+    assert last.tags == json.dumps({"rack": rack})
+
+
 def test_what_is_not_known_is_null_and_no_hash_of_nothing() -> None:
     for anonymous in (False, True):
         columns = origin(replace(gpu(3), host="", uuid=""), {}, anonymous)

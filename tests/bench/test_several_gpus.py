@@ -170,6 +170,22 @@ def test_a_concurrent_run_says_so_and_which_device_each_line_is_of(
 
 
 @pytest.mark.parametrize("concurrent", [False, True])
+def test_what_cannot_run_has_its_row_on_every_device(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, concurrent: bool
+) -> None:
+    monkeypatch.setattr(several, "SWEEP", several.SWEEP.replace("cublas", "[cublas, onednn]"))
+    run = begun(folder, monkeypatch, small(folder, [1, 2]), count=2, concurrent=concurrent)
+    assert {asked.case.implementation for asked in run.asked} == {"cublas"}
+    show(run, lambda line: None)
+    for result in run.finish():
+        assert sorted((row.implementation, row.status) for row in result.rows) == [
+            *[("cublas", "ok")] * 2,
+            *[("onednn", "unsupported")] * 2,
+        ]
+        assert result.path is not None and len(parquet.read_rows(result.path)) == 4
+
+
+@pytest.mark.parametrize("concurrent", [False, True])
 def test_enough_failures_end_it_on_every_device(
     folder: Path, monkeypatch: pytest.MonkeyPatch, concurrent: bool
 ) -> None:
