@@ -37,6 +37,11 @@ def column(says: str, over: Over = "first", **default: Any) -> Any:
     return dataclasses.field(metadata={"says": says, "over": over}, **default)
 
 
+def nullable(says: str, over: Over = "first") -> Any:
+    """A column that is null where nobody knows, or where it means nothing."""
+    return column(says, over, default=None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
     """What happened to one case: one row. Every fact that a comparison or a plot needs is in it."""
@@ -57,26 +62,19 @@ class Measurement:
     torch: str = column("version of torch")
     triton: str = column("version of Triton; empty if absent")
     libraries: str = column("what computes: CUDA and cuDNN, or MKL and oneDNN, with versions")
-    host: str | None = column(
-        "name of the machine; null if unknown. --bench-anonymous makes hashes of this and the next three",
-        default=None,
+    host: str | None = nullable(
+        "name of the machine; null if unknown. --bench-anonymous makes hashes of this and the next three"
     )
-    pci_bus: str | None = column("PCI address of the GPU, as 0000:1b:00.0", default=None)
-    gpu_uuid: str | None = column(
-        "UUID of the GPU, or of the MIG slice of it that was measured", default=None
-    )
-    serial: str | None = column("serial number of the GPU's board; null if it tells none", default=None)
-    job_id: str | None = column(
+    pci_bus: str | None = nullable("PCI address of the GPU, as 0000:1b:00.0")
+    gpu_uuid: str | None = nullable("UUID of the GPU, or of the MIG slice of it that was measured")
+    serial: str | None = nullable("serial number of the GPU's board; null if it tells none")
+    job_id: str | None = nullable(
         "the job that this run was part of, as `SLURM_JOB_ID=4711`: the first that is set of "
-        + ", ".join(JOB_IDS),
-        default=None,
+        + ", ".join(JOB_IDS)
     )
-    tags: str | None = column(
-        "what --bench-tag said of the run, as JSON, keys sorted; null if nothing", default=None
-    )
-    source: str | None = column(
-        "null: measured by roofbench; else who measured it, then package or file, version and licence",
-        default=None,
+    tags: str | None = nullable("what --bench-tag said of the run, as JSON, keys sorted; null if nothing")
+    source: str | None = nullable(
+        "null: measured by roofbench; else who measured it, then package or file, version and licence"
     )
     # identity of the case
     sweep: str = column("the sweep's path under sweeps/, without .yaml")
@@ -92,9 +90,9 @@ class Measurement:
     # protocol
     protocol: str = column("hash of every setting that can change a time; the code is told by commit")
     clock: str = column("graph | stream | host | simulated")
-    protocol_version: str | None = column("name of the protocol, p2 and so on", default=None)
-    regime: str | None = column(
-        "sustained: the device is kept loaded; boost: bursts after a rest. Never mixed", default=None
+    protocol_version: str | None = nullable("name of the protocol, p2 and so on")
+    regime: str | None = nullable(
+        "sustained: the device is kept loaded; boost: bursts after a rest. Never mixed"
     )
     visit: int = column(
         "in a journal: the how manieth look at this case; in a result file 0, all visits being one row "
@@ -102,177 +100,143 @@ class Measurement:
         default=0,
     )
     cache: str = column("cold: each launch finds its data in memory; warm: in cache if they fit")
-    threads_asked: str | None = column("all | one: the processors that the case may use (CPU)", default=None)
+    threads_asked: str | None = nullable("all | one: the processors that the case may use (CPU)")
     fill: str = column("distribution of the inputs")
     seed: int = column("seed of the inputs")
     # what came of it
     status: str = column("ok, or why there is no time: " + ", ".join(typing.get_args(Status)[1:]))
     reason: str = column("one sentence where status is not ok", default="")
     configuration: str = column("what the implementation chose, e.g. its tile", default="")
-    passed_over: str | None = column(
+    passed_over: str | None = nullable(
         "configurations that do not compile or do not fit the device and so were not chosen from, each with "
-        "the reason; null if there were none",
-        default=None,
+        "the reason; null if there were none"
     )
-    kernels: str | None = column(
-        "the kernels that one launch runs with their grids, as its captured graph says (GPU)", default=None
+    kernels: str | None = nullable(
+        "the kernels that one launch runs with their grids, as its captured graph says (GPU)"
     )
     # timing; null without a time
-    median_s: float | None = column("median seconds of one launch", default=None)
-    low_s: float | None = column("lower end of the 95 % interval of the median", default=None)
-    high_s: float | None = column("upper end", default=None)
-    samples_s: list[float] | None = column("every sample, seconds per launch, in time order", default=None)
-    launches: int | None = column("launches in one sample", default=None)
-    stop: str | None = column(
-        "why sampling ended: converged | budget | samples | visits (they do not agree)", default=None
+    median_s: float | None = nullable("median seconds of one launch")
+    low_s: float | None = nullable("lower end of the 95 % interval of the median")
+    high_s: float | None = nullable("upper end")
+    samples_s: list[float] | None = nullable("every sample, seconds per launch, in time order")
+    launches: int | None = nullable("launches in one sample")
+    stop: str | None = nullable(
+        "why sampling ended: converged | budget | samples | visits (they do not agree)"
     )
-    settled: bool | None = column(
-        "whether window medians agreed before sampling, on every visit", over="least", default=None
+    settled: bool | None = nullable(
+        "whether window medians agreed before sampling, on every visit", over="least"
     )
-    settle_s: float | None = column("seconds of settling, all visits together", over="sum", default=None)
-    step_s: float | None = column(
-        "the clock's step, or clock_start_s if that is more, divided by the launches of a sample",
-        default=None,
+    settle_s: float | None = nullable("seconds of settling, all visits together", over="sum")
+    step_s: float | None = nullable(
+        "the clock's step, or clock_start_s if that is more, divided by the launches of a sample"
     )
-    clock_start_s: float | None = column(
+    clock_start_s: float | None = nullable(
         "seconds between the events of a sample that no launch accounts for, as measured: the start of a "
         "graph, or an empty pair of events; not subtracted (GPU)",
         over="most",
-        default=None,
     )
-    late_samples: int | None = column(
+    late_samples: int | None = nullable(
         "samples thrown away and taken again, since the host was not done queueing when they began (GPU)",
         over="sum",
-        default=None,
     )
-    visits: int | None = column(
-        "visits, spread over the run, whose samples are published; each built, settled and timed anew",
-        default=None,
+    visits: int | None = nullable(
+        "visits, spread over the run, whose samples are published; each built, settled and timed anew"
     )
-    visit_samples: list[int] | None = column(
-        "samples of each of them: samples_s is theirs, one visit after the other", default=None
+    visit_samples: list[int] | None = nullable(
+        "samples of each of them: samples_s is theirs, one visit after the other"
     )
-    visit_at_s: list[float] | None = column(
-        "seconds from the run's start to the end of each of them", default=None
+    visit_at_s: list[float] | None = nullable("seconds from the run's start to the end of each of them")
+    set_aside: list[str] | None = nullable(
+        "why other visits are not published, a reason each: contended, stolen, throttled, earlier, ..."
     )
-    set_aside: list[str] | None = column(
-        "why other visits are not published, a reason each: contended, stolen, throttled, earlier, ...",
-        default=None,
-    )
-    set_aside_s: list[float] | None = column("the median of each visit set aside", default=None)
-    ring_slots: int | None = column("sets of tensors that the launches take turns on", default=None)
-    ring_byte: int | None = column("bytes those sets hold together", default=None)
-    flushed: bool | None = column("whether the cache was flushed before each turn of the ring", default=None)
-    enqueue_s: float | None = column("host seconds to queue one launch (GPU)", over="mean", default=None)
+    set_aside_s: list[float] | None = nullable("the median of each visit set aside")
+    ring_slots: int | None = nullable("sets of tensors that the launches take turns on")
+    ring_byte: int | None = nullable("bytes those sets hold together")
+    flushed: bool | None = nullable("whether the cache was flushed before each turn of the ring")
+    enqueue_s: float | None = nullable("host seconds to queue one launch (GPU)", over="mean")
     # correctness
-    relative_error: float | None = column(
-        "max |error| / max |reference|, float64, the worst of all checks", over="most", default=None
+    relative_error: float | None = nullable(
+        "max |error| / max |reference|, float64, the worst of all checks", over="most"
     )
-    tolerance: float | None = column(
-        "what the arithmetic explains; more is status wrong", over="most", default=None
-    )
+    tolerance: float | None = nullable("what the arithmetic explains; more is status wrong", over="most")
     # counts of one launch
     flop: int = column("floating-point operations")
     byte: int = column("bytes if each input is read and each output written once")
     byte_written: int = column("the written part of byte")
     byte_moved: int = column("bytes this implementation must move")
-    byte_again: int | None = column(
-        "the part of byte_moved that is read a second time, so perhaps from cache", default=None
+    byte_again: int | None = nullable(
+        "the part of byte_moved that is read a second time, so perhaps from cache"
     )
-    moved_written: int | None = column("the written part of byte_moved", default=None)
-    product_m: int | None = column(
-        "rows of the matrix product that this is; null if it is none", default=None
-    )
-    product_n: int | None = column("its columns", default=None)
-    product_k: int | None = column("the sums of each of its elements", default=None)
-    special_functions: int | None = column(
-        "exponentials, reciprocals, roots and tangents at least", default=None
-    )
+    moved_written: int | None = nullable("the written part of byte_moved")
+    product_m: int | None = nullable("rows of the matrix product that this is; null if it is none")
+    product_n: int | None = nullable("its columns")
+    product_k: int | None = nullable("the sums of each of its elements")
+    special_functions: int | None = nullable("exponentials, reciprocals, roots and tangents at least")
     # state of the machine while timing; of several visits the worst, unless said otherwise
-    sm_clock_before_hz: float | None = column("SM clock before timing (GPU)", over="mean", default=None)
-    sm_clock_hz: float | None = column("SM clock just after timing (GPU)", over="mean", default=None)
-    memory_clock_hz: float | None = column("memory clock after timing (GPU)", over="mean", default=None)
-    power_w: float | None = column(
+    sm_clock_before_hz: float | None = nullable("SM clock before timing (GPU)", over="mean")
+    sm_clock_hz: float | None = nullable("SM clock just after timing (GPU)", over="mean")
+    memory_clock_hz: float | None = nullable("memory clock after timing (GPU)", over="mean")
+    power_w: float | None = nullable(
         "mean power while timing by the energy counter; of less than 1 s, or bursts: just after it (GPU)",
         over="mean",
-        default=None,
     )
-    energy_j: float | None = column(
-        "energy while timing, rests included; null for less than 1 s (GPU)", over="sum", default=None
+    energy_j: float | None = nullable(
+        "energy while timing, rests included; null for less than 1 s (GPU)", over="sum"
     )
-    temperature_c: float | None = column("temperature after timing (GPU)", over="most", default=None)
-    limit_reasons: str | None = column(
-        "why the clock was held back just after timing, as NVML says (GPU)", over="every", default=None
+    temperature_c: float | None = nullable("temperature after timing (GPU)", over="most")
+    limit_reasons: str | None = nullable(
+        "why the clock was held back just after timing, as NVML says (GPU)", over="every"
     )
-    held_power: float | None = column(
-        "share of the time in which the power limit held the clock, from NVML's counter (GPU)",
-        over="most",
-        default=None,
+    held_power: float | None = nullable(
+        "share of the time in which the power limit held the clock, from NVML's counter (GPU)", over="most"
     )
-    held_thermal: float | None = column(
-        "the same for heat, slowed by software or by hardware (GPU)", over="most", default=None
+    held_thermal: float | None = nullable(
+        "the same for heat, slowed by software or by hardware (GPU)", over="most"
     )
-    held_hardware: float | None = column(
-        "the same for the hardware's power brake (GPU)", over="most", default=None
-    )
-    held_sync: float | None = column("the same for sync boost (GPU)", over="most", default=None)
-    foreign_processes: int | None = column(
+    held_hardware: float | None = nullable("the same for the hardware's power brake (GPU)", over="most")
+    held_sync: float | None = nullable("the same for sync boost (GPU)", over="most")
+    foreign_processes: int | None = nullable(
         "other processes with a context on the GPU, before or after timing; null if none is listed",
         over="most",
-        default=None,
     )
-    concurrent_gpus: int | None = column(
-        "GPUs that this run timed at the same time, 1 unless asked; null in older files (GPU)",
-        default=None,
+    concurrent_gpus: int | None = nullable(
+        "GPUs that this run timed at the same time, 1 unless asked; null in older files (GPU)"
     )
-    persistence: str | None = column("persistence mode, on | off (GPU)", default=None)
-    ecc: str | None = column("ECC, on | off (GPU)", default=None)
-    mig: str | None = column("MIG, on | off (GPU)", default=None)
-    power_limit_w: float | None = column("enforced power limit (GPU)", over="least", default=None)
-    pressure: float | None = column(
+    persistence: str | None = nullable("persistence mode, on | off (GPU)")
+    ecc: str | None = nullable("ECC, on | off (GPU)")
+    mig: str | None = nullable("MIG, on | off (GPU)")
+    power_limit_w: float | None = nullable("enforced power limit (GPU)", over="least")
+    pressure: float | None = nullable(
         "share of the time in which a task of the machine, or of the control group, waited to run (CPU)",
         over="most",
-        default=None,
     )
-    steal: float | None = column(
-        "share of processor time the hypervisor took (CPU)", over="most", default=None
+    steal: float | None = nullable("share of processor time the hypervisor took (CPU)", over="most")
+    throttled: float | None = nullable(
+        "share of the time in which a control group's quota held threads back, at most 1 (CPU)", over="most"
     )
-    throttled: float | None = column(
-        "share of the time in which a control group's quota held threads back, at most 1 (CPU)",
-        over="most",
-        default=None,
+    on_processor: float | None = nullable(
+        "processor time of the timing thread over wall time: less than 1, it waited (CPU)", over="least"
     )
-    on_processor: float | None = column(
-        "processor time of the timing thread over wall time: less than 1, it waited (CPU)",
-        over="least",
-        default=None,
+    involuntary_switches: int | None = nullable(
+        "times the timing process was made to give way (CPU)", over="sum"
     )
-    involuntary_switches: int | None = column(
-        "times the timing process was made to give way (CPU)", over="sum", default=None
-    )
-    governor: str | None = column("frequency governor, empty if the kernel tells none (CPU)", default=None)
-    sentinel_before_s: float | None = column(
+    governor: str | None = nullable("frequency governor, empty if the kernel tells none (CPU)")
+    sentinel_before_s: float | None = nullable(
         "seconds of a fixed 256^3 float32 GEMM just before timing: the machine's speed then (CPU)",
         over="mean",
-        default=None,
     )
-    sentinel_after_s: float | None = column("the same just after timing (CPU)", over="mean", default=None)
-    sentinel_moved: float | None = column(
-        "largest change of that time from before to after, as a share of the smaller (CPU)",
-        over="most",
-        default=None,
+    sentinel_after_s: float | None = nullable("the same just after timing (CPU)", over="mean")
+    sentinel_moved: float | None = nullable(
+        "largest change of that time from before to after, as a share of the smaller (CPU)", over="most"
     )
     # where the wall time went
-    setup_s: float | None = column(
-        "building inputs and launches, compiling, tuning", over="sum", default=None
-    )
-    tuning_s: float | None = column(
+    setup_s: float | None = nullable("building inputs and launches, compiling, tuning", over="sum")
+    tuning_s: float | None = nullable(
         "the part of setup_s in which a configuration was chosen; 0 where an earlier choice was known",
         over="sum",
-        default=None,
     )
-    check_s: float | None = column("checking before and after", over="sum", default=None)
-    measure_s: float | None = column("settling and sampling", over="sum", default=None)
+    check_s: float | None = nullable("checking before and after", over="sum")
+    measure_s: float | None = nullable("settling and sampling", over="sum")
 
     @property
     def case(self) -> str:
