@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shlex
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from bench.case_name import closest, row_name
 from bench.cli.run_summary import rate_text
@@ -279,15 +279,12 @@ def _roof_s(explained: Explained) -> float | None:
 
 def _visits(row: Measurement) -> Iterator[tuple[str, str]]:
     """Each published visit with its median, then those set aside, with the reason."""
-    samples_s = row.samples_s or []
-    counts: Sequence[int] = row.visit_samples or ([len(samples_s)] if samples_s else [])
-    ends = list(itertools.accumulate(counts, initial=0))
-    for number, (begin, end) in enumerate(itertools.pairwise(ends), 1):
+    for number, samples_s in enumerate(row.visit_samples_s, 1):
         at = row.visit_at_s[number - 1] if row.visit_at_s and len(row.visit_at_s) >= number else None
         after = f", {duration_text(at)} after the run began" if at is not None else ""
         several = f" of {row.launches:,} launches" if row.launches and row.launches > 1 else ""
-        median = seconds_text(statistics.median(samples_s[begin:end]))
-        yield f"visit {number}", f"{median:>8}, median of {end - begin} samples{several}{after}"
+        median = seconds_text(float(np.median(samples_s)))
+        yield f"visit {number}", f"{median:>8}, median of {len(samples_s)} samples{several}{after}"
     for why, seconds in zip(row.set_aside or (), row.set_aside_s or (), strict=False):
         yield "set aside", f"{seconds_text(seconds) or 'no time':>8}: {why}"
     if row.settled is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from bench.case_name import row_name
 from bench.cli.table import lines_of, table
@@ -201,9 +202,8 @@ def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:
     """How far the ceilings moved that were looked at again and again."""
     moved, shares = [], []
     for row in rows:
-        if row.role != "measurement" and row.visit_samples and len(row.visit_samples) > 2 and row.samples_s:
-            ends = list(itertools.accumulate(row.visit_samples, initial=0))
-            medians = [statistics.median(row.samples_s[a:b]) for a, b in itertools.pairwise(ends)]
+        if row.role != "measurement" and len(row.visit_samples_s) > 2:
+            medians = [float(np.median(samples_s)) for samples_s in row.visit_samples_s]
             share = (max(medians) - min(medians)) / min(medians)
             shares.append(share)
             moved.append(f"{row_name(row)} by {share_text(share, 1)}")

@@ -28,7 +28,7 @@ from scipy import stats
 from bench.judge import ranks
 from bench.judge.comparability import TOLD, Difference, differing, waved
 from bench.judge.comparison_side import Case, Look, Side, between_runs, has_interval, side
-from bench.judge.noise import Noise, state_s, visit_count, visit_samples_s
+from bench.judge.noise import Noise, state_s, visit_count
 from bench.sampling.noise import reach
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def _pairs(before: Side, after: Side) -> Iterator[tuple[Case, Look | None, Look 
 def _unpaired(case: Case, one: Look | None, other: Look | None, sides: tuple[Side, Side]) -> Compared | None:
     """The verdict where there are no two times; None where there are."""
     looks = {name: look for name, look in (("A", one), ("B", other)) if look is not None}
-    bad = {name: look.row for name, look in looks.items() if not _timed(look.row)}
+    bad = {name: look.row for name, look in looks.items() if not look.row.is_timed}
     if bad:
         status = {name: row.status if row.status != "ok" else "no time" for name, row in bad.items()}
         if len(set(status.values())) == 1:
@@ -253,7 +253,7 @@ class _Judge:
         judged = [self._by_intervals(*pair) for pair in pairs]
         open_ = [place for place, each in enumerate(judged) if each.verdict in ("SLOWER", "FASTER")]
         samples = [
-            (ranks.independent(visit_samples_s(one.row)), ranks.independent(visit_samples_s(other.row)))
+            (ranks.independent(one.row.visit_samples_s), ranks.independent(other.row.visit_samples_s))
             for _, one, other in (pairs[place] for place in open_)
         ]
         for place, p in zip(open_, ranks.p_values(samples), strict=True):
@@ -346,10 +346,6 @@ def _chosen(before: Measurement, after: Measurement) -> str:
     if not before.configuration or not after.configuration or before.configuration == after.configuration:
         return ""
     return f"{before.configuration} -> {after.configuration}"
-
-
-def _timed(row: Measurement) -> bool:
-    return row.status == "ok" and row.median_s is not None and bool(0 < row.median_s < math.inf)
 
 
 def _size(effect: Effect | None) -> float:

@@ -65,7 +65,7 @@ class Look(NamedTuple):
     @property
     def usable(self) -> bool:
         """Whether it has a time with an interval."""
-        return self.row.status == "ok" and has_interval(self.row)
+        return self.row.is_timed and has_interval(self.row)
 
 
 @dataclass(frozen=True)

@@ -210,9 +210,7 @@ def duels(run: Run, cache: str) -> tuple[list[Duel], int]:
     timed: dict[str, dict[str, Measurement | None]] = defaultdict(dict)
     for row, flags in zip(run.rows, run.flags, strict=True):
         known = row.implementation in LIBRARIES or row.implementation.startswith(OURS)
-        if row.operator != "gemm" or row.cache != cache or not known or row.visit:
-            continue
-        if row.status != "ok" or not row.median_s:
+        if row.operator != "gemm" or row.cache != cache or not known or row.visit or not row.is_timed:
             continue
         sound = DOUBTFUL.isdisjoint(flags) and bool(row.samples_s)
         by_name = timed[row.parameters]

@@ -63,8 +63,7 @@ def flags(row: Measurement, ceilings: Ceilings | None) -> list[str]:
     A row without a time raises none, but for one whose result was `wrong` or whose launches `escaped`.
     `ceilings` are what the row is held against; None leaves out the flags that need them.
     """
-    timed = row.status == "ok" and _above(row.median_s, 0.0)
-    asked = (flag for flag in FLAGS if timed or flag.name in INVALID)
+    asked = (flag for flag in FLAGS if row.is_timed or flag.name in INVALID)
     return [flag.name for flag in asked if flag.rule(row, ceilings or Ceilings())]
 
 
@@ -102,16 +101,7 @@ def _unsettled(row: Measurement, _: Ceilings) -> bool:
 
 
 def _drifting(row: Measurement, _: Ceilings) -> bool:
-    return any(_drifts(samples_s) for samples_s in _visits(row))
-
-
-def _visits(row: Measurement) -> list[npt.NDArray[np.float64]]:
-    """The samples of each visit; all together where the row does not say which are whose."""
-    samples_s = np.asarray(row.samples_s or [], dtype=np.float64)
-    counts = row.visit_samples or []
-    if sum(counts) != samples_s.size:
-        return [samples_s]
-    return np.split(samples_s, np.cumsum(counts, dtype=np.int64)[:-1])
+    return any(_drifts(samples_s) for samples_s in row.visit_samples_s)
 
 
 def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:

@@ -105,7 +105,7 @@ class Run:
     @property
     def measured(self) -> int:
         """How many rows have a time."""
-        return sum(_is_timed(row) for row in self.rows)
+        return sum(row.is_timed for row in self.rows)
 
     @cached_property
     def columns(self) -> pd.DataFrame:
@@ -120,7 +120,7 @@ class Run:
         stored["threads_asked"] = [threads or "all" for threads in stored["threads_asked"]]
         for name in ("median_s", "low_s", "high_s"):
             pairs = zip(self.rows, stored[name], strict=True)
-            stored[name] = [seconds if _is_timed(row) else None for row, seconds in pairs]
+            stored[name] = [seconds if row.is_timed else None for row, seconds in pairs]
         parameters = [json.loads(row.parameters) for row in self.rows]
         names = sorted({name for given in parameters for name in given} - set(FIELDS))
         more = {name: [given.get(name) for given in parameters] for name in names}
@@ -225,10 +225,6 @@ def parameter_names(rows: pd.DataFrame) -> list[str]:
 
 def _condition(row: Measurement) -> str:
     return condition(row.cache, row.threads_asked)
-
-
-def _is_timed(row: Measurement) -> bool:
-    return row.status == "ok" and row.median_s is not None and row.median_s > 0
 
 
 def _counts(frame: pd.DataFrame) -> pd.Series:

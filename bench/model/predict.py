@@ -157,9 +157,7 @@ def completed(ceilings: Ceilings, rows: Iterable[Measurement]) -> Ceilings:
     if ceilings.bandwidth_byte_per_s or ceilings.launch_s is not None:
         return ceilings
     shapes = [
-        (row, row.median_s)
-        for row in rows
-        if row.role == "calibration" and row.status == "ok" and row.median_s
+        (row, row.median_s) for row in rows if row.role == "calibration" and row.is_timed and row.median_s
     ]
     if not shapes:
         return ceilings

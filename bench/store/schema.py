@@ -6,10 +6,13 @@ Facts only: seconds, FLOP, bytes, clocks. Rates, roofs and verdicts are derived 
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bench.case_name import case_key
@@ -237,6 +240,20 @@ class Measurement:
     )
     check_s: float | None = nullable("checking before and after", over="sum")
     measure_s: float | None = nullable("settling and sampling", over="sum")
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has a time: the case went well, and its median is above zero and finite."""
+        return self.status == "ok" and self.median_s is not None and 0 < self.median_s < math.inf
+
+    @property
+    def visit_samples_s(self) -> list[npt.NDArray[np.float64]]:
+        """The samples of each visit, seconds; all in one if the row does not say, none if it has none."""
+        samples_s = np.asarray(self.samples_s or [], dtype=np.float64)
+        counts = self.visit_samples or []
+        if sum(counts) != samples_s.size:
+            counts = [samples_s.size]
+        return [part for part in np.split(samples_s, np.cumsum(counts, dtype=np.int64)) if part.size]
 
     @property
     def case(self) -> str:
