@@ -19,10 +19,10 @@ from bench.device.datasheet import Datasheet, datasheets, find_datasheet
 from bench.errors import UserError
 from bench.format import seconds_text, share_text
 from bench.judge.frame import known_runs, read
+from bench.model import predict
 from bench.model.calibrated_runs import Known, nearest, transfers
 from bench.model.ceilings import condition
-from bench.model.predict import structured, with_peaks
-from bench.model.roofline import calibrated_columns, datasheet_s, traffic
+from bench.model.predict import with_peaks
 from bench.model.scale_to_device import transferred, transferred_ceilings
 from bench.spec import parameters_text
 from bench.sweep.load import Case, Loaded
@@ -118,12 +118,7 @@ def predictions(on: Basis, cases: Sequence[Case]) -> pd.DataFrame:
         ceilings = transferred_ceilings(ceilings, on.of.sheet, on.wanted)
         by = tuple(transferred(one, on.of.sheet, on.wanted) for one in by)
     ceilings = with_peaks(ceilings, by[-1])
-    byte, share = traffic(rows["byte_moved"], rows["byte_again"], rows["moved_written"], rows["cache_byte"])
-    kinds = rows["arithmetic"], rows["dtype"]
-    rows["predicted_s"], rows["limiter"] = calibrated_columns(rows["flop"], byte, share, *kinds, ceilings)
-    stated = zip(rows["flop"], rows["byte"], *kinds, strict=True)
-    rows["datasheet_s"] = [datasheet_s(*one, on.wanted) or np.nan for one in stated]
-    return pd.concat([rows, structured(rows, lambda _: ceilings, on.wanted, by)], axis=1)
+    return pd.concat([rows, predict.predictions(rows, lambda condition: ceilings, on.wanted, by)], axis=1)
 
 
 def _facts(case: Case, on: Basis) -> dict[str, Any]:

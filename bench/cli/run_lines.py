@@ -12,10 +12,7 @@ from bench.errors import UserError
 from bench.format import duration_text
 from bench.runner.run import Options, Run, RunResult, short_name
 from bench.runner.session import Session, measured_s
-from bench.spec import Problem
-
-Find = Callable[[str], type[Problem]]
-"""Operator -> its problem class: `kernels.problem`."""
+from bench.sweep.load import Find
 
 
 def measure(options: Options, find: Find, say: Callable[[str], None]) -> list[RunResult]:

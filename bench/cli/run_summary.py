@@ -17,7 +17,7 @@ from bench.format import amount_text, duration_text, half_text, memory_text, sec
 from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
 from bench.judge.frame import Run, runs
-from bench.model.roofline import calibrated, of_roof, row_traffic
+from bench.model.roofline import calibrated_row, of_roof
 from bench.store.schema import Measurement
 
 DRIFTED = 0.02
@@ -148,7 +148,7 @@ def _cells(row: Measurement, run: Run) -> list[str]:
     name = row_name(row)
     if row.status != "ok" or row.median_s is None:
         return [name, row.status, "", "", "", "", "", row.reason]
-    roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, run.roof_of(row))
+    roof = calibrated_row(row, run.roof_of(row))
     reached = of_roof(row.median_s, roof.seconds if roof else None)
     return [
         name,
@@ -157,7 +157,7 @@ def _cells(row: Measurement, run: Run) -> list[str]:
         _visits_text(row),
         rate_text(row),
         share_text(reached),
-        roof.limiter if roof else "",
+        roof.bound_by if roof else "",
         " ".join(run.flags_of(row)),
     ]
 

@@ -9,7 +9,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -57,6 +57,13 @@ class Line:
         if not _WHOLE.fullmatch(cell) or int(cell) < 1:
             raise self.refuse(f"{column} must be a whole number above zero, not {cell!r}")
         return int(cell)
+
+    def chosen(self, column: str, possible: Sequence[str], default: str) -> str:
+        """One of the words that are possible; `default` if the cell is empty."""
+        cell = self.cells.get(column, default)
+        if cell not in possible:
+            raise self.refuse(f"{column} is one of {', '.join(possible)}, not {cell!r}")
+        return cell
 
     def day(self, column: str) -> str:
         """A date, or date and time, as ISO 8601 has it; empty if the cell is."""

@@ -30,9 +30,10 @@ from bench.device.datasheet import find_datasheet, slug_of
 from bench.errors import UserError
 from bench.interop.aiconfigurator_table import Timings, timings
 from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreign_row, source_text
-from bench.spec import Problem, parameters_text
+from bench.spec import parameters_text
 from bench.store.schema import Measurement
 from bench.sweep import load as sweep
+from bench.sweep.load import Find
 
 MODULE, DISTRIBUTION = "aiconfigurator_core", "aiconfigurator-core"
 TABLES = "systems/data/*/gemm/vllm/*/gemm_perf.parquet"
@@ -49,8 +50,6 @@ OTHERS = "imported/aiconfigurator"
 SAMPLE = 300
 """Rows of a sample beside the calibration shapes."""
 SEED = 6
-
-Find = Callable[[str], type[Problem]]
 
 
 @dataclass(frozen=True)

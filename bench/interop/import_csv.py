@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -29,8 +29,7 @@ from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreig
 from bench.spec import DeviceKind, Problem, parameters_text
 from bench.store.schema import Measurement
 from bench.sweep.grammar import Cache, Role, nearest, unknown, worded
-
-Find = Callable[[str], type[Problem]]
+from bench.sweep.load import Find
 
 NEEDED = ("device", "operator", "implementation", "dtype")
 TIMES: Mapping[str, float] = {"seconds": 1.0, "microseconds": 1e-6}
@@ -131,8 +130,10 @@ class _Reader:
                 **problem.facts(name),
                 **device_columns(device, kind, sheet),
                 **{"parameters": parameters_text(problem.parameters()), "sweep": _sweep(line)},
-                **{"role": _role(line)},
-                **{"run_id": self.run_id, "protocol": f"{who}, imported", "cache": _cache(line)},
+                **{"role": line.chosen("role", get_args(Role), "measurement")},
+                **{"run_id": self.run_id, "protocol": f"{who}, imported"},
+                # Unless the file says that each launch found its data in memory: most tools repeat a launch.
+                **{"cache": line.chosen("cache", get_args(Cache), "warm")},
                 **{"median_s": median_s, "low_s": low_s, "high_s": high_s},
                 "source": source_text(who, f"{line.file.name} ({self.run_id})", cells("note", "")),
                 **{"libraries": cells("library", ""), "driver": cells("driver", "")},
@@ -176,8 +177,7 @@ def _kind(line: Line, problem: Problem, implementation: str, sheet: Datasheet | 
         )
     if said is None:
         return "cuda" if sheet else runs_on[0]
-    if said not in get_args(DeviceKind):
-        raise line.refuse(f"device_kind is one of {', '.join(get_args(DeviceKind))}, not {said!r}")
+    line.chosen("device_kind", get_args(DeviceKind), said)
     if sheet is not None and said != "cuda":
         raise line.refuse(f"device_kind is {said}, but {sheet.name} is a GPU: leave it empty or give cuda")
     return cast("DeviceKind", said)
@@ -202,18 +202,3 @@ def _sweep(line: Line) -> str:
     if not _NAME.fullmatch(name) or ".." in name.split("/"):
         raise line.refuse(f"sweep {name!r}: a name is letters, digits and _ . + -, with / between folders")
     return name
-
-
-def _role(line: Line) -> str:
-    role = line.cells.get("role", "measurement")
-    if role not in get_args(Role):
-        raise line.refuse(f"role is one of {', '.join(get_args(Role))}, not {role!r}")
-    return role
-
-
-def _cache(line: Line) -> str:
-    """Warm unless the file says that each launch found its data in memory: most tools repeat a launch."""
-    found = line.cells.get("cache", "warm")
-    if found not in get_args(Cache):
-        raise line.refuse(f"cache is one of {', '.join(get_args(Cache))}, not {found!r}")
-    return found

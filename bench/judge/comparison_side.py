@@ -15,7 +15,7 @@ from bench.judge.efficiency import OURS
 from bench.judge.flags import DOUBTFUL, FLAGS
 from bench.judge.noise import Bound, CaseStep, Noise, between_visits
 from bench.model.ceilings import Ceilings
-from bench.model.roofline import calibrated, row_traffic
+from bench.model.roofline import calibrated, calibrated_row
 from bench.sampling.noise import Step
 
 if TYPE_CHECKING:
@@ -104,13 +104,13 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
     # What was imported is never newer than what was measured.
     every = sorted((look for looks in seen.values() for look in looks), key=lambda one: _age(one.row))
     once = [look for look in every if not look.row.visit]  # else an older file's second visit to a ceiling
-    newest = {_case(look.row): look for look in once}
+    newest = {case_of(look.row): look for look in once}
     used = {look.row.run_id for look in newest.values()}
     return Side(
         looks=newest,
         runs={run_id: _run(looks) for run_id, looks in sorted(seen.items()) if run_id in used},
         absent={
-            _case(row): f"{row.status}: {row.reason}"
+            case_of(row): f"{row.status}: {row.reason}"
             for run in runs
             for row in run.rows
             if row.status in NOT_MEASURED
@@ -147,13 +147,13 @@ def _run(looks: list[Look]) -> Run:
     visits: dict[Case, list[Look]] = defaultdict(list)
     for look in looks:
         if look.usable:
-            visits[_case(look.row)].append(look)
+            visits[case_of(look.row)].append(look)
     moves = [
         CaseStep(found[0].bound, Step(by, all(look.undisturbed for look in found)))
         for found in visits.values()
         for by in between_visits(look.row for look in found)
     ]
-    return Run({_case(look.row): look for look in looks if not look.row.visit}, Noise.seen(moves))
+    return Run({case_of(look.row): look for look in looks if not look.row.visit}, Noise.seen(moves))
 
 
 def has_interval(row: Measurement) -> bool:
@@ -167,7 +167,8 @@ def _age(row: Measurement) -> tuple[bool, str]:
     return row.source is None, row.utc
 
 
-def _case(row: Measurement) -> Case:
+def case_of(row: Measurement) -> Case:
+    """What a row measured; in older files, which name no threads, all of them computed."""
     threads = row.threads_asked or "all"
     return Case(row.sweep, row.operator, row.implementation, row.parameters, row.cache, threads)
 
@@ -182,8 +183,8 @@ def _bound(row: Measurement, ceilings: Ceilings) -> Bound:
         return "memory" if row.flop == 0 and row.byte > 0 else "core"
     if row.cache != "cold" or row.median_s is None:
         return "core"
-    roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
-    if roof is None or roof.limiter != "memory" or row.median_s > NEAR_ROOF * roof.seconds:
+    roof = calibrated_row(row, ceilings)
+    if roof is None or roof.bound_by != "memory" or row.median_s > NEAR_ROOF * roof.seconds:
         return "core"
     without_memory = calibrated(row.flop, 0.0, 0.0, row.arithmetic, row.dtype, ceilings)
     assert without_memory is not None

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from bench.model.ceilings import Ceilings
-from bench.model.roofline import calibrated, of_roof, row_traffic
+from bench.model.roofline import calibrated_row, of_roof
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
@@ -92,18 +92,6 @@ def _noisy(row: Measurement, _: Ceilings) -> bool:
     return (row.high_s - row.low_s) / 2 > NOISY * row.median_s
 
 
-def _unconverged(row: Measurement, _: Ceilings) -> bool:
-    return row.stop is not None and row.stop != "converged"
-
-
-def _unsettled(row: Measurement, _: Ceilings) -> bool:
-    return row.settled is not None and not row.settled
-
-
-def _drifting(row: Measurement, _: Ceilings) -> bool:
-    return any(_drifts(samples_s) for samples_s in row.visit_samples_s)
-
-
 def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:
     """Whether the last third is another than the first: by more than the bar, and than chance explains.
 
@@ -125,8 +113,8 @@ def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:
 def _above_roof(row: Measurement, ceilings: Ceilings) -> bool:
     if row.cache != "cold":  # from a warm cache, beating the memory roof is what is expected
         return False
-    roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
-    return _above(of_roof(row.median_s, roof.bound_s if roof else None), ABOVE_ROOF)
+    roof = calibrated_row(row, ceilings)
+    return _above(of_roof(row.median_s, roof.lower_bound_s if roof else None), ABOVE_ROOF)
 
 
 def _launch_bound(row: Measurement, ceilings: Ceilings) -> bool:
@@ -136,18 +124,6 @@ def _launch_bound(row: Measurement, ceilings: Ceilings) -> bool:
     if row.clock == "stream" and _above(row.enqueue_s, row.median_s):
         return True
     return ceilings.launch_s is not None and row.median_s <= LAUNCH_BOUND * ceilings.launch_s
-
-
-def _contended(row: Measurement, _: Ceilings) -> bool:
-    return _above(row.pressure, CONTENDED) or _below(row.on_processor, ON_PROCESSOR)
-
-
-def _stolen(row: Measurement, _: Ceilings) -> bool:
-    return _above(row.steal, STOLEN)
-
-
-def _shared(row: Measurement, _: Ceilings) -> bool:
-    return _above(row.foreign_processes, 0) or row.mig == "on"
 
 
 def _clock_moved(row: Measurement, _: Ceilings) -> bool:
@@ -189,26 +165,22 @@ def _power_capped(row: Measurement, ceilings: Ceilings) -> bool:
     return _at_power_limit(row) and not _throttled(row, ceilings)
 
 
-def _wrong(row: Measurement, _: Ceilings) -> bool:
-    return row.status == "wrong"
-
-
-def _escaped(row: Measurement, _: Ceilings) -> bool:
-    return row.status == "escaped"
-
-
 FLAGS = (
     Flag("noisy", _noisy, "interval wider than 2 % either side of the median: shown, not compared"),
     Flag(
         "unconverged",
-        _unconverged,
+        lambda row, _: row.stop not in (None, "converged"),
         "sampling ran out of budget: the interval stands, no verdict on it",
         doubt=False,
     ),
-    Flag("unsettled", _unsettled, "window medians still drifted when sampling began: no baseline"),
+    Flag(
+        "unsettled",
+        lambda row, _: row.settled is False,
+        "window medians still drifted when sampling began: no baseline",
+    ),
     Flag(
         "drifting",
-        _drifting,
+        lambda row, _: any(map(_drifts, row.visit_samples_s)),
         "the last third of a visit's samples is over 2 % off the first, and not by chance: no baseline",
     ),
     Flag("above_roof", _above_roof, "more than 105 % of the roof: the count, the cache or the roof is wrong"),
@@ -220,19 +192,19 @@ FLAGS = (
     ),
     Flag(
         "contended",
-        _contended,
+        lambda row, _: _above(row.pressure, CONTENDED) or _below(row.on_processor, ON_PROCESSOR),
         "tasks waited for a processor over 5 % of the time, or the timing thread did (CPU): no baseline",
         disturbed=True,
     ),
     Flag(
         "stolen",
-        _stolen,
+        lambda row, _: _above(row.steal, STOLEN),
         "the hypervisor took over 2 % of the processors (CPU): no baseline",
         disturbed=True,
     ),
     Flag(
         "shared",
-        _shared,
+        lambda row, _: _above(row.foreign_processes, 0) or row.mig == "on",
         "another process had the GPU too, or it is partitioned (MIG): no baseline",
         disturbed=True,
     ),
@@ -249,8 +221,14 @@ FLAGS = (
         "the power limit alone held the clock: the card's sustained speed",
         doubt=False,
     ),
-    Flag("wrong", _wrong, "float64 does not confirm the result: no time is told"),
-    Flag("escaped", _escaped, "timed launches left their outputs unwritten: no time is told"),
+    Flag(
+        "wrong", lambda row, _: row.status == "wrong", "float64 does not confirm the result: no time is told"
+    ),
+    Flag(
+        "escaped",
+        lambda row, _: row.status == "escaped",
+        "timed launches left their outputs unwritten: no time is told",
+    ),
 )
 """Every flag there is."""
 DOUBTFUL = frozenset(flag.name for flag in FLAGS if flag.doubt)

@@ -34,8 +34,7 @@ from bench.errors import UserError
 from bench.judge.flags import DOUBTFUL, flags
 from bench.model.calibrated_runs import Known, known
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition
-from bench.model.predict import completed, structured, with_peaks
-from bench.model.roofline import calibrated_columns, datasheet_s, traffic
+from bench.model.predict import completed, predictions, with_peaks
 from bench.store import parquet
 from bench.store.schema import ARROW, FIELDS, Measurement
 
@@ -247,22 +246,9 @@ def _add_rates(frame: pd.DataFrame) -> None:
 
 
 def _add_predictions(frame: pd.DataFrame, run: Run) -> None:
-    frame["predicted_s"], frame["limiter"] = np.nan, ""
-    again = frame["byte_again"].astype(float).fillna(0.0)
-    written = frame["moved_written"].astype(float).fillna(frame["byte_written"])
-    moved, share = traffic(frame["byte_moved"], again, written, frame["cache_byte"])
-    for of in frame["condition"].unique():
-        here = frame["condition"] == of
-        rows, at = frame[here], here.to_numpy()
-        counts = (rows["flop"], moved[at], share[at], rows["arithmetic"], rows["dtype"])
-        seconds, limiters = calibrated_columns(*counts, run.roof(str(of)))
-        frame.loc[here, "predicted_s"], frame.loc[here, "limiter"] = seconds, limiters
-    stated = zip(frame["flop"], frame["byte"], frame["arithmetic"], frame["dtype"], strict=True)
-    sheets = [datasheet_s(*counts, run.datasheet) or np.nan for counts in stated]
-    frame["datasheet_s"] = np.asarray(sheets, dtype=float)
     frame["imported"] = frame["source"].notna()
     given = run.lent.calibrations if run.lent else None
-    for level, column in structured(frame, run.roof, run.datasheet, given).items():
+    for level, column in predictions(frame, run.roof, run.datasheet, given).items():
         frame[str(level)] = column
     for level in ("structured", "predicted", "datasheet"):
         frame[f"{level}_per_s"] = _counts(frame) / frame[f"{level}_s"]

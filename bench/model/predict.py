@@ -30,7 +30,7 @@ from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.implementation_factors import apply_factors, apply_starts
 from bench.model.quantization import forced_tile
-from bench.model.roofline import Floats, traffic
+from bench.model.roofline import Floats, calibrated_columns, datasheet_s, traffic
 from bench.model.tile_wave import Machine, Products, resident
 from bench.spec import ITEM_BYTE
 
@@ -52,6 +52,27 @@ SPECIAL_PER_CLOCK = 16
 MOSTLY_EMPTY = 0.5
 """Share of the waves' places in use below which the tail of the waves binds, not the multiplying."""
 _STATED_TILE = re.compile(r"\b([1-9][0-9]*)x([1-9][0-9]*)x[1-9][0-9]* w[0-9]+ s[0-9]+")
+
+
+def predictions(
+    rows: pd.DataFrame,
+    roof: Callable[[str], Ceilings],
+    sheet: Datasheet | None,
+    given: Sequence[Calibration] | None = None,
+) -> pd.DataFrame:
+    """All levels: columns `datasheet_s`, `predicted_s`, `limiter` (of L1), and those of `structured`.
+
+    The arguments are those of `structured`; NaN and "" where a level cannot say.
+    """
+    found = structured(rows, roof, sheet, given)
+    found["predicted_s"], found["limiter"] = np.nan, ""
+    for how, some in rows.groupby("condition", sort=False):
+        counts = (some["flop"], *_traffic(some), some["arithmetic"], some["dtype"])
+        seconds, bound_by = calibrated_columns(*counts, roof(str(how)))
+        found.loc[some.index, "predicted_s"], found.loc[some.index, "limiter"] = seconds, bound_by
+    stated = zip(rows["flop"], rows["byte"], rows["arithmetic"], rows["dtype"], strict=True)
+    found["datasheet_s"] = np.array([datasheet_s(*counts, sheet) or np.nan for counts in stated], dtype=float)
+    return found
 
 
 def structured(

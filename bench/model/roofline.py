@@ -11,7 +11,7 @@ timings on five GPUs with the same ceilings, adding t0 beat max-ing it (mean err
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from bench.model.ceilings import Ceilings
 
 if TYPE_CHECKING:
     from bench.device.datasheet import Datasheet
+    from bench.store.schema import Measurement
 
 Limiter = Literal["launch", "memory", "compute"]
 """The largest of the three terms t0, traffic / bandwidth and flop / peak, a tie in this order."""
@@ -34,8 +35,8 @@ class Prediction:
     """Seconds of one launch and what bounds it."""
 
     seconds: float
-    limiter: Limiter
-    bound_s: float
+    bound_by: Limiter
+    lower_bound_s: float
     """Without t0: no launch should take less, while t0 + max(...) is what one is expected to take."""
 
 
@@ -63,35 +64,6 @@ def datasheet_s(
     return max(flop / peak if peak else 0.0, byte / bandwidth if bandwidth else 0.0)
 
 
-class Counted(Protocol):
-    """The counts of a row that say what it moves."""
-
-    @property
-    def cache_byte(self) -> int:
-        """The last-level cache."""
-        ...
-
-    @property
-    def byte_written(self) -> int:
-        """Bytes of all outputs, each written once."""
-        ...
-
-    @property
-    def byte_moved(self) -> int:
-        """Bytes that the implementation moves."""
-        ...
-
-    @property
-    def byte_again(self) -> int | None:
-        """The part of those that is read a second time."""
-        ...
-
-    @property
-    def moved_written(self) -> int | None:
-        """The part of those that is written."""
-        ...
-
-
 def traffic(
     byte_moved: npt.ArrayLike,
     byte_again: npt.ArrayLike,
@@ -112,7 +84,7 @@ def traffic(
     return byte, np.divide(written, byte, out=np.zeros_like(byte), where=byte > 0)
 
 
-def row_traffic(row: Counted) -> tuple[float, float]:
+def row_traffic(row: Measurement) -> tuple[float, float]:
     """`traffic` of a row; one from before these parts were counted reads nothing again."""
     written = row.byte_written if row.moved_written is None else row.moved_written
     byte, share = traffic(row.byte_moved, row.byte_again or 0, written, row.cache_byte)
@@ -139,8 +111,13 @@ def calibrated(
     terms = _terms(flops, moved, share, arithmetic, dtype, ceilings)
     if not np.isfinite(terms).all():
         return None
-    bound_s = float(np.maximum(terms[1], terms[2]))
-    return Prediction(float(_seconds(terms)), LIMITERS[int(terms.argmax(axis=0))], bound_s)
+    lower_bound_s = float(np.maximum(terms[1], terms[2]))
+    return Prediction(float(_seconds(terms)), LIMITERS[int(terms.argmax(axis=0))], lower_bound_s)
+
+
+def calibrated_row(row: Measurement, ceilings: Ceilings) -> Prediction | None:
+    """`calibrated` for a row: with what it moves, on its units."""
+    return calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
 
 
 def calibrated_columns(

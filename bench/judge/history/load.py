@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.judge.comparability import Difference, Fact
-from bench.judge.comparison_side import bounds
+from bench.judge.comparison_side import bounds, case_of
 from bench.judge.flags import FLAGS
 from bench.judge.frame import runs
 from bench.judge.history.series import COMMIT, KEY, SEGMENT, UNSAID, Flags, Floats, History, Night
@@ -155,9 +155,8 @@ def _key_column(rows: pa.Table, name: str) -> list[Any]:
 def _describe(into: _Nights, path: Path, run_id: str, fresh: Sequence[_Key]) -> None:
     """What is told of series that no earlier night had, from the whole rows of this one."""
     (run,) = (run for run in runs(parquet.read_rows(path), without_mixed=True) if run.run_id == run_id)
-    by_case = {
-        (*(getattr(row, name) for name in KEY[:5]), row.threads_asked or "all"): (row.dtype, row.role, bound)
-        for row, bound in zip(run.rows, bounds(run), strict=True)
+    by_case: dict[_Key, tuple[str, str, str]] = {
+        case_of(row): (row.dtype, row.role, bound) for row, bound in zip(run.rows, bounds(run), strict=True)
     }
     for key in fresh:
         dtype, role, whose = by_case[key[:6]]
