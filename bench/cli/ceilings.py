@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import amount_text, seconds_text, share_text
 from bench.judge.frame import Run, known_runs
 from bench.model.calibrated_runs import Known
-from bench.model.calibration import Calibration, listed
+from bench.model.calibration import Calibration
 
 
 def ceilings_lines(runs: Sequence[Run]) -> Iterator[str]:
@@ -36,7 +37,7 @@ def _calibration_lines(of: Known) -> Iterator[str]:
     whose = f", imported: {of.imported.partition(';')[0]}" if of.imported else ""
     yield f"  calibrations of matrix products, {plain.dtype}{whose}"
     yield f"  {'':<40} {'no fit':>14}   {_fit_said(fitted[0]) if fitted else 'no fit: too few of its shapes'}"
-    numbers = [listed(one.machine) for one in of.calibrations]
+    numbers = [asdict(one.machine) for one in of.calibrations]
     for name in numbers[0]:
         texts = [_number(name, one[name]) for one in numbers]
         yield f"  {name:<40} {texts[0]:>14}" + "".join(f"   {text}" for text in texts[1:])

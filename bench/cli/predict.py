@@ -147,7 +147,7 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
     possible = [
         [case for case in some.cases if not case.missing("cuda", on.wanted.capability)] for some in loaded
     ]
-    names = [_name(case) for cases in possible for case in cases] if each else []
+    names = [f"  {case.name}" for cases in possible for case in cases] if each else []
     width = max([34, *map(len, names), *(len(cases[0].sweep) for cases in possible if cases)])
     yield f"{on.wanted.name}: one launch of each case, predicted"
     head = ("L0 datasheet", "L1 calibrated", "L2 structure")
@@ -167,7 +167,7 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
         if each:
             for case, row in zip(cases, rows.to_dict("records"), strict=True):
                 texts = [_text(row[column]) for column in COLUMNS]
-                yield _line(width, _name(case), "", texts, row["structured_limiter"])
+                yield _line(width, f"  {case.name}", "", texts, row["structured_limiter"])
     sums = zip(("L0", "L1", "L2"), known_s.values(), strict=True)
     told = "; ".join(f"{level} {_text(sum(kept))} for {len(kept)} of them" for level, kept in sums)
     yield f"one launch of each of {count} cases: {told}"
@@ -176,10 +176,6 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
 
 def _text(seconds: float) -> str:
     return seconds_text(seconds) if seconds > 0 else "-"
-
-
-def _name(case: Case) -> str:
-    return f"  {case.name}"
 
 
 def _line(width: int, name: str, cases: str, texts: Sequence[str], told: str) -> str:

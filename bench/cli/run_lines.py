@@ -59,7 +59,8 @@ def opening_lines(run: Run) -> list[str]:
             asked = [asked for asked in run.asked if asked.session is session]
             lines += lacking_extras(each.case.implementation for each in asked)
         for left in session.left:
-            lines.append(run_summary.left_text(left.path, left.rows, left.resumed))
+            done = "going on with" if left.resumed else "recovered"
+            lines.append(f"{done} an unfinished run: {left.rows} rows, {left.path}")
             lines += left.damage
     if run.concurrent:
         lines.append(

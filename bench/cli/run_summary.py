@@ -6,7 +6,6 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -190,12 +189,6 @@ def account(
     rest_s = max(0.0, wall_s - sum(parts_s.values()) - (started_s or 0.0))
     lines.append(f"{duration_text(wall_s)}: {', '.join(shares)}, harness {_share(rest_s, wall_s)}")
     return lines
-
-
-def left_text(path: Path, rows: int, resumed: bool) -> str:
-    """What became of a run that was cut short."""
-    done = "going on with" if resumed else "recovered"
-    return f"{done} an unfinished run: {rows} rows, {path}"
 
 
 def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:

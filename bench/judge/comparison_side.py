@@ -102,7 +102,10 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
         raise UserError(f"{name} holds rows of {len(devices)} devices, name one's: {', '.join(devices)}")
     seen = {run.run_id: list(_looks(run)) for run in runs}
     # What was imported is never newer than what was measured.
-    every = sorted((look for looks in seen.values() for look in looks), key=lambda one: _age(one.row))
+    every = sorted(
+        (look for looks in seen.values() for look in looks),
+        key=lambda look: (look.row.source is None, look.row.utc),
+    )
     once = [look for look in every if not look.row.visit]  # else an older file's second visit to a ceiling
     newest = {case_of(look.row): look for look in once}
     used = {look.row.run_id for look in newest.values()}
@@ -161,10 +164,6 @@ def has_interval(row: Measurement) -> bool:
     if row.low_s is None or row.median_s is None or row.high_s is None:
         return False
     return 0 < row.low_s <= row.median_s <= row.high_s < math.inf
-
-
-def _age(row: Measurement) -> tuple[bool, str]:
-    return row.source is None, row.utc
 
 
 def case_of(row: Measurement) -> Case:

@@ -17,7 +17,7 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -249,7 +249,7 @@ def standings(found: Iterable[Duel]) -> Iterator[Standing]:
 def ratio(library: Measurement, ours: Measurement) -> tuple[float, float, float]:
     """(library / ours, low, high) of two rows with times and samples; the interval as the module says."""
     chance = np.random.default_rng(SEED)
-    drawn = _medians(_samples(library), chance) / _medians(_samples(ours), chance)
+    drawn = _medians(library.samples_s or [], chance) / _medians(ours.samples_s or [], chance)
     low, high = (float(end) for end in np.quantile(drawn, (0.025, 0.975)))
     assert library.median_s and ours.median_s
     middle = library.median_s / ours.median_s
@@ -259,7 +259,7 @@ def ratio(library: Measurement, ours: Measurement) -> tuple[float, float, float]
     return middle, min(low, middle * math.exp(-down)), max(high, middle * math.exp(up))
 
 
-def _medians(samples_s: npt.NDArray[np.float64], chance: np.random.Generator) -> npt.NDArray[np.float64]:
+def _medians(samples_s: Sequence[float], chance: np.random.Generator) -> npt.NDArray[np.float64]:
     """The medians of DRAWS samples with replacement, each as many as there are.
 
     Without drawing them: of n uniform numbers the k-th smallest is Beta(k, n + 1 - k), and given that one the
@@ -281,11 +281,6 @@ def _shares(row: Measurement) -> tuple[float, float]:
     low, high = row.low_s, row.high_s
     down = math.log(row.median_s / low) if low is not None and 0 < low < row.median_s else math.inf
     return down, math.log(high / row.median_s) if high is not None and high > row.median_s else math.inf
-
-
-def _samples(row: Measurement) -> npt.NDArray[np.float64]:
-    """Every sample, seconds; empty where none was kept."""
-    return np.asarray(row.samples_s or [], dtype=np.float64)
 
 
 def _ours_first(name: str) -> tuple[bool, str]:

@@ -332,8 +332,9 @@ def _rate(row: Measurement, count: float, floor_s: float = 0.0) -> Ceiling:
 
 def _ends_s(row: Measurement, otherwise_s: float) -> tuple[float, float]:
     """The ends of a row's interval; where there is none, `otherwise_s` twice."""
-    low_s = _seconds(row.low_s) if _is_time(row.low_s) else otherwise_s
-    return low_s, _seconds(row.high_s) if _is_time(row.high_s) else otherwise_s
+    ends_s = (row.low_s, row.high_s)
+    low_s, high_s = (end if end is not None and 0 < end < math.inf else otherwise_s for end in ends_s)
+    return low_s, high_s
 
 
 def _quickest_s(row: Measurement) -> float:
@@ -349,10 +350,6 @@ def _quickest_s(row: Measurement) -> float:
         for part in np.array_split(visit, _PARTS)
     ]
     return min(parts, default=_seconds(row.median_s))
-
-
-def _is_time(seconds: float | None) -> bool:
-    return seconds is not None and math.isfinite(seconds) and seconds > 0
 
 
 def _seconds(seconds: float | None) -> float:

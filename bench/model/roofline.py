@@ -97,7 +97,7 @@ def calibrated(
     write_share: float,
     arithmetic: str,
     dtype: str,
-    ceilings: Ceilings | None,
+    ceilings: Ceilings,
 ) -> Prediction | None:
     """Seconds = t0 + max(flop / peak, byte / bandwidth(write_share)) and what bounds them.
 
@@ -105,8 +105,6 @@ def calibrated(
     needs was not measured; only vector arithmetic may go without a peak of its own and then has no compute
     term (its kernels are bound by memory).
     """
-    if ceilings is None:
-        return None
     flops, moved, share = (np.asarray(count, dtype=np.float64) for count in (flop, byte, write_share))
     terms = _terms(flops, moved, share, arithmetic, dtype, ceilings)
     if not np.isfinite(terms).all():
@@ -126,7 +124,7 @@ def calibrated_columns(
     write_share: npt.ArrayLike,
     arithmetic: npt.ArrayLike,
     dtype: npt.ArrayLike,
-    ceilings: Ceilings | None,
+    ceilings: Ceilings,
 ) -> tuple[Floats, npt.NDArray[np.str_]]:
     """`calibrated` for many launches of one run at once: seconds (NaN for None), limiters ("" for None).
 
@@ -135,10 +133,9 @@ def calibrated_columns(
     flops, moved, shares = (np.asarray(a, dtype=np.float64) for a in (flop, byte, write_share))
     arithmetics, dtypes = np.asarray(arithmetic, dtype=np.str_), np.asarray(dtype, dtype=np.str_)
     terms = np.full((3, flops.size), np.nan)
-    if ceilings is not None:
-        for unit, kind in set(zip(arithmetics.tolist(), dtypes.tolist(), strict=True)):
-            here = (arithmetics == unit) & (dtypes == kind)
-            terms[:, here] = _terms(flops[here], moved[here], shares[here], unit, kind, ceilings)
+    for unit, kind in set(zip(arithmetics.tolist(), dtypes.tolist(), strict=True)):
+        here = (arithmetics == unit) & (dtypes == kind)
+        terms[:, here] = _terms(flops[here], moved[here], shares[here], unit, kind, ceilings)
     known = np.isfinite(terms).all(axis=0)
     limiters = np.where(known, np.asarray(LIMITERS)[np.where(known, terms, 0.0).argmax(axis=0)], "")
     return np.where(known, _seconds(terms), np.nan), limiters

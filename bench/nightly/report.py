@@ -141,12 +141,9 @@ def _moved(one: Night) -> Iterator[str]:
         yield from ("## What moved", "")
         yield "| | what | by | usual within | since | what changed then |"
         yield "|---|---|---:|---:|---|---|"
-        rows = [_row(one, some) for some in _together(one, steps)]
-        for row in rows[:MOST_SHOWN]:
-            yield "| " + " | ".join(_cell(text) for text in row) + " |"
-        if len(rows) > MOST_SHOWN:
-            yield f"\n... and {len(rows) - MOST_SHOWN} more, in the JSON and on the history page"
-        yield ""
+        yield from _cells(
+            [_row(one, some) for some in _together(one, steps)], "in the JSON and on the history page"
+        )
     if over:
         yield from ("## What is over tonight", "")
         said = {
@@ -201,8 +198,13 @@ def _row(one: Night, steps: Sequence[Step]) -> tuple[str, ...]:
     )
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _cells(rows: Sequence[Sequence[str]], where: str) -> Iterator[str]:
+    """The rows of a table, the first MOST_SHOWN of them; `where` the others are."""
+    for row in rows[:MOST_SHOWN]:
+        yield "| " + " | ".join(text.replace("|", "\\|").replace("\n", " ") for text in row) + " |"
+    if len(rows) > MOST_SHOWN:
+        yield f"\n... and {len(rows) - MOST_SHOWN} more, {where}"
+    yield ""
 
 
 def _across(one: Night) -> Iterator[str]:
@@ -239,13 +241,8 @@ def _failing(one: Night) -> Iterator[str]:
     yield from ("## What had a time and has none", "")
     yield "| case | tonight | since | why |"
     yield "|---|---|---|---|"
-    for failing in one.failing[:MOST_SHOWN]:
-        row = failing.row
-        cells = (row_name(row), row.status, failing.since, row.reason[:160])
-        yield "| " + " | ".join(map(_cell, cells)) + " |"
-    if len(one.failing) > MOST_SHOWN:
-        yield f"\n... and {len(one.failing) - MOST_SHOWN} more, in the JSON"
-    yield ""
+    failed = ((failing.row, failing.since) for failing in one.failing)
+    yield from _cells([(row_name(r), r.status, since, r.reason[:160]) for r, since in failed], "in the JSON")
 
 
 def _nights(one: Night) -> Iterator[str]:
@@ -277,16 +274,12 @@ def _nights(one: Night) -> Iterator[str]:
             if not math.isnan(track.log[place, at]):
                 band = (track.high[place, at] - track.low[place, at]) / 2
                 room = f", usual within ±{share_text(math.expm1(band), 1)}" if band == band else ""
-                moved = change_text(math.exp(track.log[place, at] - _or_zero(track.centre[place, at])))
+                moved = change_text(math.exp(track.log[place, at] - np.nan_to_num(track.centre[place, at])))
                 yield f"* the machine's ceilings ({name}): {moved} tonight{room}"
     odd = [night for night in history.nights[:at] if night.remarks][-5:]
     for night in odd:
         yield f"* {night.run_id}: {'; '.join(night.remarks)}"
     yield ""
-
-
-def _or_zero(value: float) -> float:
-    return 0.0 if math.isnan(value) else float(value)
 
 
 # ---- the same for machines

@@ -147,7 +147,7 @@ def test_without_rows_nothing_is_made_up() -> None:
     none = Ceilings.of([])
     assert none.launch_s is None and none.copy_byte_per_s is None and none.second_per_byte(0.5) is None
     assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", none) is None
-    assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", None) is None
+    assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", Ceilings()) is None
 
 
 @pytest.mark.parametrize("other", [{"device": "h100"}, {"run_id": "r2"}, {"cache": "warm"}])
@@ -236,7 +236,7 @@ def test_columns_say_what_single_predictions_say(measured: Ceilings) -> None:
 
 
 def test_columns_without_ceilings_or_rows() -> None:
-    seconds, limiters = calibrated_columns([1.0], [1.0], [0.5], ["matrix"], ["float32"], None)
+    seconds, limiters = calibrated_columns([1.0], [1.0], [0.5], ["matrix"], ["float32"], Ceilings())
     assert np.isnan(seconds).all() and limiters.tolist() == [""]
     seconds, limiters = calibrated_columns([], [], [], [], [], Ceilings())
     assert seconds.size == limiters.size == 0

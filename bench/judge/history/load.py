@@ -100,17 +100,13 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
             whose = (run_id + rest, run["device"][0].as_py(), run["device_id"][0].as_py())
             known = seen.setdefault(whose, path)
             if known is not path:
-                if not _is_copy(path, known):
+                if path.read_bytes() != known.read_bytes():
                     left_out(f"{path}: holds the run {run_id}, which {known} holds too")
             elif not (_began(run_id) or _is_time(run["utc"][0].as_py())):
                 left_out(f"{path}: nothing in it tells when the run {run_id} began")
             else:
                 _add(found, path, run)
     return [_history(device, unit, one) for (device, unit), one in sorted(found.items())]
-
-
-def _is_copy(path: Path, other: Path) -> bool:
-    return path.read_bytes() == other.read_bytes()
 
 
 def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> None:
