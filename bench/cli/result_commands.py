@@ -15,7 +15,7 @@ from bench.errors import UserError
 def columns() -> None:
     """Write the columns into results/README.md."""
     from bench.runner.session import RESULTS
-    from bench.store.column_docs import readme_with_columns
+    from bench.store.schema import readme_with_columns
 
     path = RESULTS / "README.md"
     path.write_text(readme_with_columns(path.read_text()))

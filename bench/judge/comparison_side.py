@@ -101,12 +101,10 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
     if len(devices) > 1:
         raise UserError(f"{name} holds rows of {len(devices)} devices, name one's: {', '.join(devices)}")
     seen = {run.run_id: list(_looks(run)) for run in runs}
+    # Where `visit` is not 0, an older file holds the second visit to a ceiling.
+    once = [look for looks in seen.values() for look in looks if not look.row.visit]
     # What was imported is never newer than what was measured.
-    every = sorted(
-        (look for looks in seen.values() for look in looks),
-        key=lambda look: (look.row.source is None, look.row.utc),
-    )
-    once = [look for look in every if not look.row.visit]  # else an older file's second visit to a ceiling
+    once.sort(key=lambda look: (look.row.source is None, look.row.utc))
     newest = {case_of(look.row): look for look in once}
     used = {look.row.run_id for look in newest.values()}
     return Side(

@@ -141,9 +141,8 @@ def _moved(one: Night) -> Iterator[str]:
         yield from ("## What moved", "")
         yield "| | what | by | usual within | since | what changed then |"
         yield "|---|---|---:|---:|---|---|"
-        yield from _cells(
-            [_row(one, some) for some in _together(one, steps)], "in the JSON and on the history page"
-        )
+        rows = [_row(one, alike) for alike in _together(one, steps)]
+        yield from _cells(rows, "in the JSON and on the history page")
     if over:
         yield from ("## What is over tonight", "")
         said = {

@@ -9,6 +9,7 @@ import dataclasses
 import math
 import typing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +32,8 @@ Status = Literal[
 
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "GITHUB_RUN_ID", "CI_JOB_ID")
 """Environment variables by which schedulers and CI services tell a job its number."""
+BEGIN, END = "<!-- columns -->\n", "<!-- /columns -->"
+"""What stands before and behind the table of columns in results/README.md."""
 Over = Literal["first", "last", "least", "most", "mean", "sum", "every"]
 """What becomes of a column when a case's visits are joined into one row (bench/runner/visits.py)."""
 
@@ -43,6 +46,11 @@ def column(says: str, over: Over = "first", **default: Any) -> Any:
 def nullable(says: str, over: Over = "first") -> Any:
     """A column that is null where nobody knows, or where it means nothing."""
     return column(says, over, default=None)
+
+
+least, most, mean = (partial(nullable, over=over) for over in ("least", "most", "mean"))
+total, every = (partial(nullable, over=over) for over in ("sum", "every"))
+"""Nullable columns by what becomes of several visits' values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,21 +134,17 @@ class Measurement:
     stop: str | None = nullable(
         "why sampling ended: converged | budget | samples | visits (they do not agree)"
     )
-    settled: bool | None = nullable(
-        "whether window medians agreed before sampling, on every visit", over="least"
-    )
-    settle_s: float | None = nullable("seconds of settling, all visits together", over="sum")
+    settled: bool | None = least("whether window medians agreed before sampling, on every visit")
+    settle_s: float | None = total("seconds of settling, all visits together")
     step_s: float | None = nullable(
         "the clock's step, or clock_start_s if that is more, divided by the launches of a sample"
     )
-    clock_start_s: float | None = nullable(
+    clock_start_s: float | None = most(
         "seconds between the events of a sample that no launch accounts for, as measured: the start of a "
-        "graph, or an empty pair of events; not subtracted (GPU)",
-        over="most",
+        "graph, or an empty pair of events; not subtracted (GPU)"
     )
-    late_samples: int | None = nullable(
-        "samples thrown away and taken again, since the host was not done queueing when they began (GPU)",
-        over="sum",
+    late_samples: int | None = total(
+        "samples thrown away and taken again, since the host was not done queueing when they began (GPU)"
     )
     visits: int | None = nullable(
         "visits, spread over the run, whose samples are published; each built, settled and timed anew"
@@ -156,12 +160,10 @@ class Measurement:
     ring_slots: int | None = nullable("sets of tensors that the launches take turns on")
     ring_byte: int | None = nullable("bytes those sets hold together")
     flushed: bool | None = nullable("whether the cache was flushed before each turn of the ring")
-    enqueue_s: float | None = nullable("host seconds to queue one launch (GPU)", over="mean")
+    enqueue_s: float | None = mean("host seconds to queue one launch (GPU)")
     # correctness
-    relative_error: float | None = nullable(
-        "max |error| / max |reference|, float64, the worst of all checks", over="most"
-    )
-    tolerance: float | None = nullable("what the arithmetic explains; more is status wrong", over="most")
+    relative_error: float | None = most("max |error| / max |reference|, float64, the worst of all checks")
+    tolerance: float | None = most("what the arithmetic explains; more is status wrong")
     # counts of one launch
     flop: int = column("floating-point operations")
     byte: int = column("bytes if each input is read and each output written once")
@@ -176,31 +178,23 @@ class Measurement:
     product_k: int | None = nullable("the sums of each of its elements")
     special_functions: int | None = nullable("exponentials, reciprocals, roots and tangents at least")
     # state of the machine while timing; of several visits the worst, unless said otherwise
-    sm_clock_before_hz: float | None = nullable("SM clock before timing (GPU)", over="mean")
-    sm_clock_hz: float | None = nullable("SM clock just after timing (GPU)", over="mean")
-    memory_clock_hz: float | None = nullable("memory clock after timing (GPU)", over="mean")
-    power_w: float | None = nullable(
-        "mean power while timing by the energy counter; of less than 1 s, or bursts: just after it (GPU)",
-        over="mean",
+    sm_clock_before_hz: float | None = mean("SM clock before timing (GPU)")
+    sm_clock_hz: float | None = mean("SM clock just after timing (GPU)")
+    memory_clock_hz: float | None = mean("memory clock after timing (GPU)")
+    power_w: float | None = mean(
+        "mean power while timing by the energy counter; of less than 1 s, or bursts: just after it (GPU)"
     )
-    energy_j: float | None = nullable(
-        "energy while timing, rests included; null for less than 1 s (GPU)", over="sum"
+    energy_j: float | None = total("energy while timing, rests included; null for less than 1 s (GPU)")
+    temperature_c: float | None = most("temperature after timing (GPU)")
+    limit_reasons: str | None = every("why the clock was held back just after timing, as NVML says (GPU)")
+    held_power: float | None = most(
+        "share of the time in which the power limit held the clock, from NVML's counter (GPU)"
     )
-    temperature_c: float | None = nullable("temperature after timing (GPU)", over="most")
-    limit_reasons: str | None = nullable(
-        "why the clock was held back just after timing, as NVML says (GPU)", over="every"
-    )
-    held_power: float | None = nullable(
-        "share of the time in which the power limit held the clock, from NVML's counter (GPU)", over="most"
-    )
-    held_thermal: float | None = nullable(
-        "the same for heat, slowed by software or by hardware (GPU)", over="most"
-    )
-    held_hardware: float | None = nullable("the same for the hardware's power brake (GPU)", over="most")
-    held_sync: float | None = nullable("the same for sync boost (GPU)", over="most")
-    foreign_processes: int | None = nullable(
-        "other processes with a context on the GPU, before or after timing; null if none is listed",
-        over="most",
+    held_thermal: float | None = most("the same for heat, slowed by software or by hardware (GPU)")
+    held_hardware: float | None = most("the same for the hardware's power brake (GPU)")
+    held_sync: float | None = most("the same for sync boost (GPU)")
+    foreign_processes: int | None = most(
+        "other processes with a context on the GPU, before or after timing; null if none is listed"
     )
     concurrent_gpus: int | None = nullable(
         "GPUs that this run timed at the same time, 1 unless asked; null in older files (GPU)"
@@ -208,38 +202,33 @@ class Measurement:
     persistence: str | None = nullable("persistence mode, on | off (GPU)")
     ecc: str | None = nullable("ECC, on | off (GPU)")
     mig: str | None = nullable("MIG, on | off (GPU)")
-    power_limit_w: float | None = nullable("enforced power limit (GPU)", over="least")
-    pressure: float | None = nullable(
-        "share of the time in which a task of the machine, or of the control group, waited to run (CPU)",
-        over="most",
+    power_limit_w: float | None = least("enforced power limit (GPU)")
+    pressure: float | None = most(
+        "share of the time in which a task of the machine, or of the control group, waited to run (CPU)"
     )
-    steal: float | None = nullable("share of processor time the hypervisor took (CPU)", over="most")
-    throttled: float | None = nullable(
-        "share of the time in which a control group's quota held threads back, at most 1 (CPU)", over="most"
+    steal: float | None = most("share of processor time the hypervisor took (CPU)")
+    throttled: float | None = most(
+        "share of the time in which a control group's quota held threads back, at most 1 (CPU)"
     )
-    on_processor: float | None = nullable(
-        "processor time of the timing thread over wall time: less than 1, it waited (CPU)", over="least"
+    on_processor: float | None = least(
+        "processor time of the timing thread over wall time: less than 1, it waited (CPU)"
     )
-    involuntary_switches: int | None = nullable(
-        "times the timing process was made to give way (CPU)", over="sum"
-    )
+    involuntary_switches: int | None = total("times the timing process was made to give way (CPU)")
     governor: str | None = nullable("frequency governor, empty if the kernel tells none (CPU)")
-    sentinel_before_s: float | None = nullable(
-        "seconds of a fixed 256^3 float32 GEMM just before timing: the machine's speed then (CPU)",
-        over="mean",
+    sentinel_before_s: float | None = mean(
+        "seconds of a fixed 256^3 float32 GEMM just before timing: the machine's speed then (CPU)"
     )
-    sentinel_after_s: float | None = nullable("the same just after timing (CPU)", over="mean")
-    sentinel_moved: float | None = nullable(
-        "largest change of that time from before to after, as a share of the smaller (CPU)", over="most"
+    sentinel_after_s: float | None = mean("the same just after timing (CPU)")
+    sentinel_moved: float | None = most(
+        "largest change of that time from before to after, as a share of the smaller (CPU)"
     )
     # where the wall time went
-    setup_s: float | None = nullable("building inputs and launches, compiling, tuning", over="sum")
-    tuning_s: float | None = nullable(
-        "the part of setup_s in which a configuration was chosen; 0 where an earlier choice was known",
-        over="sum",
+    setup_s: float | None = total("building inputs and launches, compiling, tuning")
+    tuning_s: float | None = total(
+        "the part of setup_s in which a configuration was chosen; 0 where an earlier choice was known"
     )
-    check_s: float | None = nullable("checking before and after", over="sum")
-    measure_s: float | None = nullable("settling and sampling", over="sum")
+    check_s: float | None = total("checking before and after")
+    measure_s: float | None = total("settling and sampling")
 
     @property
     def is_timed(self) -> bool:
@@ -292,3 +281,23 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+# ---- for people
+
+
+def columns_markdown() -> str:
+    """A row for each column: name, type, what it says."""
+    lines = ["| column | type | what it says |", "|---|---|---|"]
+    for name, field in FIELDS.items():
+        kind = str(ARROW.field(name).type).replace("list<item: ", "list of ").rstrip(">")
+        null = ", nullable" if ARROW.field(name).nullable else ""
+        says = field.metadata["says"].replace("|", "or")
+        lines.append(f"| `{name}` | {kind}{null} | {says} |")
+    return "\n".join(lines) + "\n"
+
+
+def readme_with_columns(text: str) -> str:
+    """results/README.md with its table of columns made anew."""
+    head, rest = text.split(BEGIN, 1)
+    return head + BEGIN + columns_markdown() + rest[rest.index(END) :]

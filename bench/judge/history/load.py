@@ -58,9 +58,11 @@ FEW = 0.5
 _Key = tuple[Any, ...]
 
 
-class _Numbers(NamedTuple):
-    """Of one night: which series have a time, and that."""
+class _Gathered(NamedTuple):
+    """One night, which series have a time in it, and that."""
 
+    night: Night
+    host: str
     series: npt.NDArray[np.intp]
     log_s: Floats
     half: Floats
@@ -73,10 +75,7 @@ class _Nights:
 
     name: str
     kind: str
-    nights: list[Night] = field(default_factory=list)
-    numbers: list[_Numbers] = field(default_factory=list)
-    """Of each night."""
-    hosts: list[str] = field(default_factory=list)
+    nights: list[_Gathered] = field(default_factory=list)
     series: dict[_Key, int] = field(default_factory=dict)
     told: list[dict[str, Any]] = field(default_factory=list)
     """Of each series: dtype, bound, ceiling."""
@@ -129,16 +128,16 @@ def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> No
     with np.errstate(invalid="ignore", divide="ignore"):
         half = np.log(high_s / low_s) / 2
     rows = parquet.rows(timed)
-    into.numbers.append(
-        _Numbers(
+    into.nights.append(
+        _Gathered(
+            _night(run, timed),
+            first["device_id"],
             np.array([into.series[key] for key in keys], dtype=np.intp),
             np.log(timed["median_s"].to_numpy()),
             np.where(np.isfinite(half), half, np.nan),
             np.array([any(flag.rule(row, _NOTHING) for flag in DOUBTING) for row in rows], dtype=bool),
         )
     )
-    into.hosts.append(first["device_id"])
-    into.nights.append(_night(run, timed))
 
 
 def _key_column(rows: pa.Table, name: str) -> list[Any]:
@@ -209,19 +208,17 @@ def _began(run_id: str) -> str:
 
 def _history(device: str, unit: str, found: _Nights) -> History:
     order = sorted(
-        range(len(found.nights)),
-        key=lambda at: (found.nights[at].utc, found.nights[at].run_id, found.hosts[at]),
+        found.nights, key=lambda gathered: (gathered.night.utc, gathered.night.run_id, gathered.host)
     )
-    nights = _in_order([found.nights[at] for at in order])
+    nights = _in_order([gathered.night for gathered in order])
     shape = (len(found.series), len(nights))
     log_s: Floats = np.full(shape, np.nan)
     half: Floats = np.full(shape, np.nan)
     doubted: Flags = np.zeros(shape, dtype=bool)
-    for night, at in enumerate(order):
-        numbers = found.numbers[at]
-        log_s[numbers.series, night] = numbers.log_s
-        half[numbers.series, night] = numbers.half
-        doubted[numbers.series, night] = numbers.doubted
+    for place, gathered in enumerate(order):
+        log_s[gathered.series, place] = gathered.log_s
+        half[gathered.series, place] = gathered.half
+        doubted[gathered.series, place] = gathered.doubted
     series = pd.DataFrame(list(found.series), columns=[*KEY])
     series = pd.concat([series, pd.DataFrame(found.told, columns=["dtype", "bound", "ceiling"])], axis=1)
     return History(device, found.name, found.kind, unit, nights, series, log_s, half, doubted)

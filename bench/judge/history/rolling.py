@@ -66,8 +66,8 @@ class Window:
         centre = row_median(values, count)
         mad = row_median(np.abs(values - centre[:, None]), count)
         own = MAD_TO_SIGMA * mad * (1 + 1 / np.maximum(count, 1))  # a MAD about its own median is too small
-        told = own[count >= (LEAST if (count >= LEAST).any() else YOUNG)]
-        typical = float(np.median(told)) if told.size else 0.0
+        spreads = own[count >= (LEAST if (count >= LEAST).any() else YOUNG)]
+        typical = float(np.median(spreads)) if spreads.size else 0.0
         sigma = np.sqrt((count * own**2 + USUAL * typical**2) / (count + USUAL))
         known = count >= YOUNG
         return Usual(np.where(known, centre, np.nan), np.where(known, sigma, np.nan), count)
