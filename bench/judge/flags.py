@@ -161,10 +161,6 @@ def _throttled(row: Measurement, _: Ceilings) -> bool:
     return _hot(row) or (row.regime == "boost" and _at_power_limit(row))
 
 
-def _power_capped(row: Measurement, ceilings: Ceilings) -> bool:
-    return _at_power_limit(row) and not _throttled(row, ceilings)
-
-
 FLAGS = (
     Flag("noisy", _noisy, "interval wider than 2 % either side of the median: shown, not compared"),
     Flag(
@@ -217,7 +213,7 @@ FLAGS = (
     ),
     Flag(
         "power_capped",
-        _power_capped,
+        lambda row, ceilings: _at_power_limit(row) and not _throttled(row, ceilings),
         "the power limit alone held the clock: the card's sustained speed",
         doubt=False,
     ),

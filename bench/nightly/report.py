@@ -49,7 +49,8 @@ def _device(one: Night) -> Iterator[str]:
         yield f"* {'refused' if remark.refuses else 'beware'}: {remark}"
     tonight = _tonight(one)
     if tonight is not None:
-        yield f"* run {tonight.run_id}, commit {tonight.commit or 'unknown'}; {_facts(tonight)}"
+        facts = ", ".join(f"{name} {text}" for name, text in tonight.facts.items() if name != "libraries")
+        yield f"* run {tonight.run_id}, commit {tonight.commit or 'unknown'}; {facts}"
         if tonight.changed:
             yield f"* changed since the night before: {_changes(tonight.changed)}"
         for remark_text in tonight.remarks:
@@ -118,10 +119,6 @@ def _why_not(one: Night) -> str:
 def _tonight(one: Night) -> Before | None:
     at = one.tonight
     return None if one.judged is None or at is None else one.judged.history.nights[at]
-
-
-def _facts(night: Before) -> str:
-    return ", ".join(f"{name} {text}" for name, text in night.facts.items() if name != "libraries")
 
 
 def _changes(changed: Sequence[Difference]) -> str:
