@@ -26,7 +26,7 @@ import numpy as np
 from scipy import stats
 
 from bench.judge import ranks
-from bench.judge.comparability import TOLD, Difference, differing, waved
+from bench.judge.comparability import NEVER_BLOCKING, Difference, differing, waved
 from bench.judge.comparison_side import Case, Look, Side, between_runs, has_interval, side
 from bench.judge.noise import Noise, state_s, visit_count
 from bench.sampling.noise import reach
@@ -274,9 +274,9 @@ class _Judge:
         a, b = self._reach(self.before, one, between), self._reach(self.after, other, between)
         known = replace(known, effect=_effect(after_s / before_s, a, b))
         for name, look in looks.items():
-            if look.doubts:
-                also = ", ".join(look.doubts) if len(look.doubts) > 1 else ""
-                return replace(known, reason=f"{look.doubts[0]} in {name}", detail=also)
+            if look.suspect_flags:
+                also = ", ".join(look.suspect_flags) if len(look.suspect_flags) > 1 else ""
+                return replace(known, reason=f"{look.suspect_flags[0]} in {name}", detail=also)
         for name, held, look in (("A", self.before, one), ("B", self.after, other)):
             if visit_count(look.row) == 1 and held.runs[look.row.run_id].noise.of(look.bound) is None:
                 return replace(known, reason=f"one visit in {name}, and no case of its run had two")
@@ -353,7 +353,7 @@ def _size(effect: Effect | None) -> float:
 
 
 def _told(before: Side, after: Side) -> Iterator[Difference]:
-    for fact in TOLD:
+    for fact in NEVER_BLOCKING:
         one, other = before.facts[fact.name], after.facts[fact.name]
         if one != other and one and other:
             yield Difference(fact.name, ", ".join(one), ", ".join(other))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.errors import UserError
 from bench.judge import frame
-from bench.judge.comparability import BLOCKING, SOFTWARE, TOLD, value
+from bench.judge.comparability import FACTS, SOFTWARE, value
 from bench.judge.efficiency import OURS
-from bench.judge.flags import DOUBTFUL, FLAGS
+from bench.judge.flags import FLAGS, SUSPECT
 from bench.judge.noise import Bound, CaseStep, Noise, between_visits
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, calibrated_row
@@ -25,7 +25,7 @@ NOT_MEASURED = ("unsupported", "skipped")
 """Statuses of rows that nobody tried to time: as good as no row, but for the reason they give."""
 DISTURBING = frozenset(flag.name for flag in FLAGS if flag.disturbed)
 """Flags that blame the machine."""
-TOLD_BY_INTERVAL = frozenset({"noisy"})
+COVERED_BY_INTERVAL = frozenset({"noisy"})
 """Doubts that a comparison of intervals takes into account by itself: a row of +-3 % that takes 40 % longer
 than before is slower."""
 NEAR_ROOF = 1.25
@@ -53,7 +53,7 @@ class Look(NamedTuple):
 
     row: Measurement
     bound: Bound
-    doubts: tuple[str, ...]
+    suspect_flags: tuple[str, ...]
     """The flags that cast doubt on its time, whatever its interval."""
     undisturbed: bool
     """Whether no neighbour, heat or quota is to blame.
@@ -124,8 +124,8 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
 def _looks(run: frame.Run) -> Iterator[Look]:
     for row, flags, bound in zip(run.rows, run.flags, bounds(run), strict=True):
         if row.status not in NOT_MEASURED:
-            doubts = tuple(name for name in flags if name in DOUBTFUL - TOLD_BY_INTERVAL)
-            yield Look(row, bound, doubts, not DISTURBING.intersection(flags))
+            suspect_flags = tuple(name for name in flags if name in SUSPECT - COVERED_BY_INTERVAL)
+            yield Look(row, bound, suspect_flags, not DISTURBING.intersection(flags))
 
 
 def between_runs(before: Run, after: Run) -> Noise:
@@ -190,7 +190,7 @@ def _bound(row: Measurement, ceilings: Ceilings) -> Bound:
 
 def _facts(rows: Collection[Measurement]) -> dict[str, tuple[str, ...]]:
     found: dict[str, set[str]] = defaultdict(set)
-    for fact in (*BLOCKING, *TOLD):
+    for fact in FACTS:
         found[fact.name] = {one for row in rows if (one := value(row, fact)) is not None}
     found["device name"] = {row.device_name for row in rows}
     found["run"] = {row.run_id for row in rows}

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from bench.case_name import row_name
 from bench.judge.efficiency import OURS
-from bench.judge.flags import DOUBTFUL
+from bench.judge.flags import SUSPECT
 from bench.judge.frame import Run
 from bench.store.schema import Measurement
 
@@ -212,7 +212,7 @@ def duels(run: Run, cache: str) -> tuple[list[Duel], int]:
         known = row.implementation in LIBRARIES or row.implementation.startswith(OURS)
         if row.operator != "gemm" or row.cache != cache or not known or row.visit or not row.is_timed:
             continue
-        sound = DOUBTFUL.isdisjoint(flags) and bool(row.samples_s)
+        sound = SUSPECT.isdisjoint(flags) and bool(row.samples_s)
         by_name = timed[row.parameters]
         if sound or row.implementation not in by_name:
             by_name[row.implementation] = row if sound else None

@@ -51,7 +51,7 @@ class Flag:
     name: str
     rule: Callable[[Measurement, Ceilings], bool]
     means: str
-    doubt: bool = True
+    suspect: bool = True
     """Whether the time itself is in doubt: shown hollow, and nothing is compared with it."""
     disturbed: bool = False
     """Whether the machine is to blame, not the kernel: such a visit is set aside and made again."""
@@ -167,7 +167,7 @@ FLAGS = (
         "unconverged",
         lambda row, _: row.stop not in (None, "converged"),
         "sampling ran out of budget: the interval stands, no verdict on it",
-        doubt=False,
+        suspect=False,
     ),
     Flag(
         "unsettled",
@@ -184,7 +184,7 @@ FLAGS = (
         "launch_bound",
         _launch_bound,
         "within 1.1 x the launch floor, or queued more slowly than it ran: not the work was timed",
-        doubt=False,
+        suspect=False,
     ),
     Flag(
         "contended",
@@ -215,7 +215,7 @@ FLAGS = (
         "power_capped",
         lambda row, ceilings: _at_power_limit(row) and not _throttled(row, ceilings),
         "the power limit alone held the clock: the card's sustained speed",
-        doubt=False,
+        suspect=False,
     ),
     Flag(
         "wrong", lambda row, _: row.status == "wrong", "float64 does not confirm the result: no time is told"
@@ -227,5 +227,5 @@ FLAGS = (
     ),
 )
 """Every flag there is."""
-DOUBTFUL = frozenset(flag.name for flag in FLAGS if flag.doubt)
+SUSPECT = frozenset(flag.name for flag in FLAGS if flag.suspect)
 """Flags of a row that no comparison may rest on, and that figures show hollow."""

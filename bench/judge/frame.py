@@ -31,7 +31,7 @@ import numpy as np
 
 from bench.device.datasheet import Datasheet
 from bench.errors import UserError
-from bench.judge.flags import DOUBTFUL, flags
+from bench.judge.flags import SUSPECT, flags
 from bench.model.calibrated_runs import Known, known
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition
 from bench.model.predict import completed, predictions, with_peaks
@@ -260,8 +260,8 @@ def _add_verdicts(frame: pd.DataFrame, run: Run) -> None:
 
     frame["flags"] = pd.Series([" ".join(names) for names in run.flags], index=frame.index, dtype=str)
     # A row without a time is no point, whatever its result was.
-    suspect = np.array([not DOUBTFUL.isdisjoint(names) for names in run.flags], dtype=bool)
+    suspect = np.array([not SUSPECT.isdisjoint(names) for names in run.flags], dtype=bool)
     frame["suspect"] = suspect & frame["median_s"].notna()
     # Being quicker than a prediction casts doubt on one of the two, and must not spare the prediction.
-    blamed = np.array([not (DOUBTFUL - {"above_roof"}).isdisjoint(names) for names in run.flags], dtype=bool)
+    blamed = np.array([not (SUSPECT - {"above_roof"}).isdisjoint(names) for names in run.flags], dtype=bool)
     frame["scored"] = frame["median_s"].notna() & ~blamed & ~frame["calibrating"]

@@ -6,11 +6,11 @@
                     all else: kernels * t0 + factor * max(FLOP / peak, bytes by where they lie / bandwidth
                     there, special functions / the units for them)
 
-L2 says what binds: launch, compute, memory, L2 (a CPU's: cache), wave tail, special functions. Its *factor*
-is how much longer an implementation takes than its bytes or FLOP need: one number for each kind of case
-(operator, implementation, data type, everything about it that is no number), from two of its own rows that
-are designated by their size and not scored. Where a kind has fewer than four rows, that of the kind in any
-data type and layout; 1 where those are too few as well. A CPU's matrix products have no tiles that we
+L2 says by what a launch is bound: launch, compute, memory, L2 (a CPU's: cache), wave tail, special functions.
+Its *factor* is how much longer an implementation takes than its bytes or FLOP need: one number for each kind
+of case (operator, implementation, data type, everything about it that is no number), from two of its own rows
+that are designated by their size and not scored. Where a kind has fewer than four rows, that of the kind in
+any data type and layout; 1 where those are too few as well. A CPU's matrix products have no tiles that we
 know; what they have is a start of their own and operands to pack, two numbers from three designated rows
 (implementation_factors.py). L2-priors is L2 with nothing fitted: measured ceilings, shared priors.
 """
@@ -68,8 +68,8 @@ def predictions(
     found["predicted_s"], found["limiter"] = np.nan, ""
     for how, some in rows.groupby("condition", sort=False):
         counts = (some["flop"], *_traffic(some), some["arithmetic"], some["dtype"])
-        seconds, bound_by = calibrated_columns(*counts, roof(str(how)))
-        found.loc[some.index, "predicted_s"], found.loc[some.index, "limiter"] = seconds, bound_by
+        seconds, terms = calibrated_columns(*counts, roof(str(how)))
+        found.loc[some.index, "predicted_s"], found.loc[some.index, "limiter"] = seconds, terms
     stated = zip(rows["flop"], rows["byte"], rows["arithmetic"], rows["dtype"], strict=True)
     found["datasheet_s"] = np.array([datasheet_s(*counts, sheet) or np.nan for counts in stated], dtype=float)
     return found
@@ -245,10 +245,10 @@ def _predict_products(found: pd.DataFrame, column: str, rows: pd.DataFrame, by: 
         some = rows[[one == key for one in keys]]
         answer = tile_wave.predict(machine, products(some), key[1])
         found.loc[some.index, column] = answer.seconds
-        found.loc[some.index, "structured_limiter"] = limiters(machine, answer)
+        found.loc[some.index, "structured_limiter"] = bound_by(machine, answer)
 
 
-def limiters(machine: Machine, answer: tile_wave.Answer) -> list[str]:
+def bound_by(machine: Machine, answer: tile_wave.Answer) -> list[str]:
     """What binds each launch: the largest term; of computing, whether the empty places of waves do."""
     launch = machine.launch_s + np.where(answer.parts > 1, machine.split_s, 0.0)
     names = np.where(answer.used < MOSTLY_EMPTY, "wave tail", "compute").astype(object)

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from bench.device.datasheet import Datasheet
     from bench.store.schema import Measurement
 
-Limiter = Literal["launch", "memory", "compute"]
+Term = Literal["launch", "memory", "compute"]
 """The largest of the three terms t0, traffic / bandwidth and flop / peak, a tie in this order."""
 
-LIMITERS: tuple[Limiter, ...] = ("launch", "memory", "compute")
+TERMS: tuple[Term, ...] = ("launch", "memory", "compute")
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,7 +35,7 @@ class Prediction:
     """Seconds of one launch and what bounds it."""
 
     seconds: float
-    bound_by: Limiter
+    bound_by: Term
     lower_bound_s: float
     """Without t0: no launch should take less, while t0 + max(...) is what one is expected to take."""
 
@@ -110,7 +110,7 @@ def calibrated(
     if not np.isfinite(terms).all():
         return None
     lower_bound_s = float(np.maximum(terms[1], terms[2]))
-    return Prediction(float(_seconds(terms)), LIMITERS[int(terms.argmax(axis=0))], lower_bound_s)
+    return Prediction(float(_seconds(terms)), TERMS[int(terms.argmax(axis=0))], lower_bound_s)
 
 
 def calibrated_row(row: Measurement, ceilings: Ceilings) -> Prediction | None:
@@ -126,7 +126,7 @@ def calibrated_columns(
     dtype: npt.ArrayLike,
     ceilings: Ceilings,
 ) -> tuple[Floats, npt.NDArray[np.str_]]:
-    """`calibrated` for many launches of one run at once: seconds (NaN for None), limiters ("" for None).
+    """`calibrated` for many launches of one run at once: seconds (NaN for None), bound_by ("" for None).
 
     All arguments are of one length n. About a million predictions a second on one core.
     """
@@ -137,8 +137,8 @@ def calibrated_columns(
         here = (arithmetics == unit) & (dtypes == kind)
         terms[:, here] = _terms(flops[here], moved[here], shares[here], unit, kind, ceilings)
     known = np.isfinite(terms).all(axis=0)
-    limiters = np.where(known, np.asarray(LIMITERS)[np.where(known, terms, 0.0).argmax(axis=0)], "")
-    return np.where(known, _seconds(terms), np.nan), limiters
+    bound_by = np.where(known, np.asarray(TERMS)[np.where(known, terms, 0.0).argmax(axis=0)], "")
+    return np.where(known, _seconds(terms), np.nan), bound_by
 
 
 def _terms(
