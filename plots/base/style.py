@@ -300,7 +300,7 @@ def flags_said(rows: pd.DataFrame) -> str:
     raised = Counter(name for names in timed["flags"] for name in names.split())
     found = [flag for flag in FLAGS if raised[flag.name]]
     doubted, others = (
-        ", ".join(f"{raised[flag.name]} {flag.name}" for flag in found if flag.doubt == doubt)
+        ", ".join(f"{raised[flag.name]} {flag.name}" for flag in found if flag.suspect == doubt)
         for doubt in (True, False)
     )
     told = "; ".join(filter(None, (doubted and f"{doubted} (hollow)", others)))

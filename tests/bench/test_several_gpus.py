@@ -17,6 +17,7 @@ from bench.runner.supervisor import Stopped, WorkerSupervisor
 from bench.runner.walking import at_once, in_turn, prepare_all
 from bench.store import schema
 from bench.store.journal import Journal, recover
+from bench.store.parquet import read_rows
 from tests.bench import several
 from tests.bench.rows import read_frame
 from tests.bench.several import begun, gpu, opened, small
@@ -182,7 +183,7 @@ def test_what_cannot_run_has_its_row_on_every_device(
             *[("cublas", "ok")] * 2,
             *[("onednn", "unsupported")] * 2,
         ]
-        assert result.path is not None and len(parquet.read_rows(result.path)) == 4
+        assert result.path is not None and len(read_rows(result.path)) == 4
 
 
 @pytest.mark.parametrize("concurrent", [False, True])

@@ -18,8 +18,7 @@ import kernels
 from bench.errors import UserError
 from bench.spec import parameters_text
 from bench.store import parquet
-from bench.store.column_docs import readme_with_columns
-from bench.store.schema import ARROW, FIELDS
+from bench.store.schema import ARROW, FIELDS, readme_with_columns
 from tests.bench.rows import read_frame, row, rows
 
 ROOT = Path(__file__).parents[2]
