@@ -24,7 +24,8 @@ from plots.history.view import View
 MOST = 20
 """Rows of the figure."""
 _WIDTH_IN, _WORDS_IN, _ROW_IN, _WRAP = 9.8, 2.35, 0.3, 58
-PREFIX = {"class": "all of ", "ceiling": "ceiling: "}
+PREFIX = {"series": "", "class": "all of ", "ceiling": "ceiling: ", "machine": "the machine: "}
+"""What stands before the name of a series, a class, a ceiling, and what all ceilings have in common."""
 _LOOKS = {"SLOWER": (style.VERMILLION, "^"), "FASTER": (style.BLUE, "v")}
 
 
@@ -93,7 +94,7 @@ def draw(view: View, moved: pd.DataFrame) -> Iterator[tuple[str, Page]]:
 
 def _names(axes: Axes, some: pd.DataFrame) -> None:
     lines = [
-        "\n".join(textwrap.wrap(f"{PREFIX.get(kind, '')}{name}", _WRAP)[:2])
+        "\n".join(textwrap.wrap(f"{PREFIX[kind]}{name}", _WRAP)[:2])
         for kind, name in zip(some["kind"], some["name"], strict=True)
     ]
     axes.set_yticks(np.arange(len(some)), lines, size=6.5)

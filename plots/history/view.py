@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bench.judge.history.detector import Judged, Step
 
 Number = TypeVar("Number", np.float64, np.bool_)
-TOLD = ("commit",)
+NO_SEGMENT = ("commit",)
 """Facts that change from night to night and begin no segment."""
 
 
@@ -72,7 +72,7 @@ class View:
     def boundaries(self) -> list[tuple[int, str]]:
         """(index among the nights shown, what changed) of each that begins another segment."""
         return [
-            (i, segment_said(self.nights[i]))
+            (i, changed(self.nights[i], NO_SEGMENT) or "another segment")
             for i in range(1, len(self.nights))
             if self.nights[i].segment != self.nights[i - 1].segment
         ]
@@ -104,10 +104,10 @@ def since(given: str) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def segment_said(night: Night) -> str:
-    """What began the segment of this night: `driver 550.1 -> 560.2`."""
-    found = [f"{one.fact} {one.before} -> {one.after}" for one in night.changed if one.fact not in TOLD]
-    return ", ".join(found) or "another segment"
+def changed(night: Night, leaving_out: Collection[str] = ()) -> str:
+    """What differs from the night before: `driver 550.1 -> 560.2`."""
+    kept = [fact for fact in night.changed if fact.fact not in leaving_out]
+    return ", ".join(f"{fact.fact} {fact.before} -> {fact.after}" for fact in kept)
 
 
 def verdict(log: float) -> str:

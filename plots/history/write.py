@@ -66,8 +66,8 @@ def save(seen: View, folder: Path, match: str) -> int:
 
     def noted() -> Iterator[tuple[Path, Page]]:
         for stem, page in pages(seen, moved, match):
-            drawn.append(Drawn(folder / stem, str(page.figure.get_label())))
-            yield drawn[-1].path, page
+            drawn.append(Drawn(stem, str(page.figure.get_label())))
+            yield folder / stem, page
 
     with style.look():
         save_all(noted())
