@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from bench.judge import duel as judge
 from bench.judge.frame import Run
+from plots.base import axes as scale
 from plots.base import style
-from plots.base.axes import plain
 from plots.base.page import Page
 
 if TYPE_CHECKING:
@@ -40,8 +40,10 @@ MARKERS: Mapping[str, str] = {"NN": "o", "NT": "s", "TN": "^", "TT": "D"}
 _COLUMNS = (1, 1, 2, 3, 2, 3, 3, 4, 4, 3, 4, 4, 4, 4, 4, 4, 4)
 _WIDTH_IN = (0.0, 6.0, 3.9, 3.0, 2.6)
 _HEIGHT_IN, _GAP_IN = 2.1, 0.55
-_TICKS_BELOW = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
-_TICKS_ABOVE = (1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2, 2.5, 3, 4, 5, 7, 10, 20, 50, 100)
+_TICKS = (
+    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95),
+    *(1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2, 2.5, 3, 4, 5, 7, 10, 20, 50, 100),
+)
 MANY = 60
 """Cases in one panel from which markers are small."""
 
@@ -96,7 +98,6 @@ def _panel(axes: Axes, standing: judge.Standing, goal: judge.Goal | None) -> Non
         if goal.least is not None:
             axes.axhline(goal.least, color=style.GREEN, lw=0.9, ls=":", zorder=1, label="_least")
             shown.append(goal.least)
-    axes.set_yscale("log")
     kinds: dict[tuple[str, str], list[tuple[int, judge.Duel]]] = defaultdict(list)
     for place, one in enumerate(cases, 1):
         kinds[_kind(one)].append((place, one))
@@ -111,27 +112,11 @@ def _panel(axes: Axes, standing: judge.Standing, goal: judge.Goal | None) -> Non
     # By the ratios, not by their intervals: one that is known to no digit must not flatten the others.
     low, high = min([*shown, 0.9]), max([*shown, 1.1])
     margin = (high / low) ** 0.06
-    axes.set_ylim(low / margin, high * margin)
+    scale.ratios(axes, low / margin, high * margin, _TICKS, 9)
     axes.set_xlim(0.3, len(cases) + 0.7)
-    axes.yaxis.set_major_locator(FixedLocator(_ticks(low / margin, high * margin)))
-    axes.yaxis.set_major_formatter(FuncFormatter(plain))
-    axes.yaxis.set_minor_locator(NullLocator())
     few = [float(place) for place in range(1, len(cases) + 1)]
     axes.xaxis.set_major_locator(FixedLocator(few) if len(few) <= 5 else MaxNLocator(5, integer=True))
     axes.grid(visible=False, axis="x")
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Of the round ratios in this range those that stand apart; 1 always."""
-    apart = (high / low) ** (1 / 9)
-    kept = [1.0]
-    for ticks, far in ((_TICKS_ABOVE, 1), (reversed(_TICKS_BELOW), -1)):
-        last = 1.0
-        for tick in ticks:
-            if low <= tick <= high and (tick / last) ** far >= apart:
-                last = tick
-                kept.append(tick)
-    return sorted(kept)
 
 
 def _kind(one: judge.Duel) -> tuple[str, str]:
@@ -142,12 +127,12 @@ def _kind(one: judge.Duel) -> tuple[str, str]:
 def _handles(found: Sequence[judge.Duel], goals: Sequence[judge.Goal]) -> list[Artist]:
     kinds = [_kind(one) for one in found]
     handles: list[Artist] = [
-        Line2D([], [], color=color, marker="o", ls="", ms=5, label=dtype)
+        style.marker(dtype, color, "o")
         for dtype, color in COLORS.items()
         if any(kind[0] == dtype for kind in kinds)
     ]
     handles += [
-        Line2D([], [], color="#444444", marker=marker, ls="", ms=4.2, label=layout)
+        style.marker(layout, "#444444", marker, 4.2)
         for layout, marker in MARKERS.items()
         if any(kind[1] == layout for kind in kinds)
     ]

@@ -24,8 +24,9 @@ from bench.judge.frame import Run, parameter_names
 from bench.model import quantization as model
 from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
+from plots.base.measured_points import Columns
 from plots.base.page import Page
-from plots.base.units import scaled
+from plots.base.prediction_lines import STRUCTURED, Quantity
 
 _WIDTH_IN = 7.4
 _RATE_IN, _DURATION_IN, _STRIP_IN = 2.5, 2.0, 0.8
@@ -144,8 +145,8 @@ class _Drawing:
         grid = page.grid(3, 1, height_ratios=[_RATE_IN, _DURATION_IN, _STRIP_IN], hspace=0.1)
         rate = page.figure.add_subplot(grid[0])
         duration, strip = (page.figure.add_subplot(grid[i], sharex=rate) for i in (1, 2))
-        self._quantity(rate, "rate", ("flop_per_s", "flop_low_per_s", "flop_high_per_s"), "flop/s")
-        self._quantity(duration, "duration", ("median_s", "low_s", "high_s"), "s")
+        self._quantity(rate, "rate", Columns("flop_per_s", "flop_low_per_s", "flop_high_per_s"))
+        self._quantity(duration, "duration", Columns("median_s", "low_s", "high_s"))
         self._strip(strip)
         for axes in (rate, duration, strip):
             axes.grid(visible=False, axis="x")
@@ -155,35 +156,27 @@ class _Drawing:
         self._ticks(strip)
         return page
 
-    def _quantity(self, axes: Axes, what: str, columns: tuple[str, str, str], si: str) -> None:
-        factor, unit = scaled(self.rows[columns[0]], si)
+    def _quantity(self, axes: Axes, quantity: Quantity, columns: Columns) -> None:
+        factor, unit = scale.scaled(self.rows[columns.middle], "s" if quantity == "duration" else "flop/s")
+
+        def drawn(sizes: list[int], seconds: np.ndarray) -> np.ndarray:
+            """The time of a launch at each of these sizes, or the rate, in the unit of the axis."""
+            return (seconds if quantity == "duration" else self._flop(sizes) / seconds) * factor
+
         for name, look in self.looks.items():
-            some = self.rows[self.rows["implementation"] == name]
-            measured_points.series(axes, some[self.x].to_numpy(dtype=float), some, columns, factor, look)
+            rows = self.rows[self.rows["implementation"] == name]
+            measured_points.series(axes, rows[self.x].to_numpy(dtype=float), rows, columns, factor, look)
             if name in self.calibrated:
-                seconds = np.array(
-                    [self.calibrated[name][0] * self.stair.waves(at) for at in self.stair.sizes]
-                )
-                y = seconds if si == "s" else self._flop(self.stair.sizes) / seconds
-                axes.plot(
-                    self.stair.sizes, y * factor, "--", color=look.color, lw=1.0, label="_predicted", zorder=2
-                )
-        drawn: dict[tuple[float, ...], Line2D] = {}
+                sizes, wave_s = self.stair.sizes, self.calibrated[name][0]
+                y = drawn(sizes, np.array([wave_s * self.stair.waves(at) for at in sizes]))
+                axes.plot(sizes, y, "--", color=look.color, lw=1.0, label="_predicted", zorder=2)
+        predicted = prediction_lines.Lines(axes, quantity, factor)
         for name in self.structured:
-            at, seconds = self._structured(name)
-            curve = tuple(float(f"{v:.3g}") for v in (*at, *seconds))
-            if curve in drawn:  # the same prediction for two implementations belongs to neither
-                drawn[curve].set_color(prediction_lines.STRUCTURED.alone)
-                continue
-            y = (seconds if si == "s" else self._flop(at) / seconds) * factor
-            (line,) = axes.plot(
-                at, y, color=self.looks[name].color, zorder=2.5, **prediction_lines.STRUCTURED.look
-            )
-            line.set_label(prediction_lines.STRUCTURED.label)
-            drawn[curve] = line
-        axes.set_ylabel(f"{what} ({unit})")
-        scale.measured(axes.yaxis, self.rows[columns[0]].to_numpy(dtype=float) * factor, log=False)
-        axes.set_ylim(0, max(axes.get_ylim()[1], float(self.rows[columns[2]].max()) * factor * 1.08))
+            sizes, seconds = self._structured(name)
+            predicted.add(STRUCTURED, np.array(sizes), drawn(sizes, seconds), self.looks[name].color)
+        axes.set_ylabel(f"{quantity} ({unit})")
+        scale.measured(axes.yaxis, self.rows[columns.middle].to_numpy(dtype=float) * factor, log=False)
+        axes.set_ylim(0, max(axes.get_ylim()[1], float(self.rows[columns.high].max()) * factor * 1.08))
 
     def _structured(self, name: str) -> tuple[list[int], np.ndarray]:
         """(sizes, seconds) that the structured level says of the rows of an implementation.
@@ -244,23 +237,12 @@ class _Drawing:
         axes.set_xlabel(self.x if stair.other is not None else "m = n")
 
     def _handles(self) -> list[Artist]:
-        handles: list[Artist] = []
-        for name, look in self.looks.items():
-            how: dict[str, Any] = {"color": look.color, "ls": look.dash, "marker": look.marker}
-            handles.append(Line2D([], [], label=name, lw=1.3, ms=4.4, **how))
+        handles: list[Artist] = [measured_points.handle(name, look) for name, look in self.looks.items()]
         if self.calibrated:
             said = "waves, height fitted here" if self.structured else "predicted"
             handles.append(Line2D([], [], color="#444444", ls="--", lw=1.0, label=said))
         if self.structured:
-            handles.append(
-                Line2D(
-                    [],
-                    [],
-                    color=prediction_lines.STRUCTURED.alone,
-                    label=prediction_lines.STRUCTURED.said,
-                    **prediction_lines.STRUCTURED.look,
-                )
-            )
+            handles.append(STRUCTURED.handle())
         waves, tiles = self._edges
         if waves:
             handles.append(Line2D([], [], label="one more wave", **_WAVE_EDGE))

@@ -18,10 +18,10 @@ from matplotlib.lines import Line2D
 from bench.case_name import row_name
 from bench.format import share_text
 from bench.judge.frame import Run
+from plots.base import axes as scale
 from plots.base import prediction_lines, style
 from plots.base.measured_points import IMPORTED
 from plots.base.page import Page
-from plots.base.units import scaled
 from plots.figures import roofs
 
 VISIBLE = 0.04
@@ -57,7 +57,7 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
     highest = pd.concat(
         [points["flop_per_s"], pd.Series([roof.peak for roof in found if roof.peak], dtype=float)]
     )
-    factor, unit = scaled(highest, "flop/s")
+    factor, unit = scale.scaled(highest, "flop/s")
     roofs.limits(axes, points, found, factor)
     roofs.draw(axes, run, found, how, factor, unit)
     _points(axes, points, factor)
@@ -127,7 +127,7 @@ def _handles(points: pd.DataFrame) -> list[Artist]:
         marker = IMPORTED if imported else look.marker
         marker = "o" if len(points) > MOST_DRAWN else marker
         said = f"{name} (imported)" if imported else name
-        handles.append(Line2D([], [], color=look.color, marker=marker, ls="", ms=5, label=said))
+        handles.append(style.marker(said, look.color, marker))
     if len(points) <= MOST_PREDICTED and prediction_lines.best_s(points).notna().any():
         handles.append(Line2D([], [], marker="_", ls="", label="predicted of a point", **_EXPECTED))
     return handles

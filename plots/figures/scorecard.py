@@ -16,7 +16,6 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.gridspec import SubplotSpec
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
@@ -26,7 +25,6 @@ from bench.model.predict import LEVELS
 from plots.base import axes as scale
 from plots.base import style
 from plots.base.page import Page
-from plots.base.units import scaled
 
 SAID: Mapping[str, str] = {
     "L0": "L0: datasheet",
@@ -89,7 +87,7 @@ def _scatter(
     first: Axes | None,
 ) -> Axes:
     axes: Axes = page.figure.add_subplot(where, sharex=first, sharey=first)
-    factor, unit = scaled(measured_s, "s")
+    factor, unit = scale.scaled(measured_s, "s")
     here = [group for group in groups if level in group.levels]
     axes.set_title(f"{SAID[level]}, n = {sum(len(group.rows) for group in here)}")
     many = sum(len(group.rows) for group in groups) > MANY
@@ -177,19 +175,11 @@ def _handles(groups: Sequence[Group], levels: Sequence[str]) -> list[Artist]:
         named = {one.device: style.of_device(one.device) for one in groups}
     else:
         named = {one.operator: style.of_operator(one.operator) for one in groups}
-    handles: list[Artist] = [
-        Line2D([], [], color=look.color, marker=look.marker, ls="", ms=4.5, label=name)
-        for name, look in named.items()
-    ]
+    handles: list[Artist] = [style.marker(name, look.color, look.marker, 4.5) for name, look in named.items()]
     handles += [Patch(color=color, label=f"within {share_text(share)}") for share, color in _BANDS[::-1]]
-    for level in levels:
-        look = LOOKS[level]
-        handles.append(
-            Line2D([], [], color=look.color, marker=look.marker, ls="", ms=4.5, label=f"{level} median")
-        )
-    said = "hollow: mean (MAPE)"
-    handles.append(Line2D([], [], color="#444444", marker="o", mfc="white", ls="", ms=4.5, label=said))
-    return handles
+    looks = ((f"{level} median", LOOKS[level]) for level in levels)
+    handles += [style.marker(label, look.color, look.marker, 4.5) for label, look in looks]
+    return [*handles, style.marker("hollow: mean (MAPE)", "#444444", "o", 4.5, mfc="white")]
 
 
 def _caption(card: Scorecard) -> str:

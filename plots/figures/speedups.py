@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,36 +9,15 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bench.device.datasheet import Datasheet
 from bench.judge import speedup as judge
+from plots.base import axes as scale
 from plots.base import style
-from plots.base.axes import plain
 
 _TICKS = (
-    *(
-        1e-4,
-        2e-4,
-        5e-4,
-        1e-3,
-        2e-3,
-        5e-3,
-        0.01,
-        0.02,
-        0.05,
-        0.1,
-        0.2,
-        0.33,
-        0.5,
-        0.7,
-        0.8,
-        0.9,
-        1.0,
-        1.1,
-        1.25,
-    ),
-    *(1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4),
+    *(1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.7, 0.8, 0.9),
+    *(1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4),
 )
 BANDWIDTH = {"color": style.BLACK, "ls": (0, (5, 1.5)), "lw": 1.1}
 PEAK = {"color": "#777777", "ls": (0, (1, 1)), "lw": 1.6}
@@ -81,28 +59,16 @@ def compare(
 
 
 def ratio_axis(axes: Axes, shown: Sequence[float]) -> None:
-    """A logarithmic axis of ratios that holds these values, with as many round ticks as there is room for."""
+    """A logarithmic axis of ratios that holds these values."""
     margin = max((max(shown) / min(shown)) ** 0.08, 1.05)
-    low, high = min(shown) / margin, max(shown) * margin
-    axes.set_yscale("log")
-    axes.set_ylim(low, high)
-    apart = (high / low) ** (1 / 7)
-    ticks = [1.0]
-    for tick in sorted(_TICKS, key=lambda one: abs(math.log(one))):
-        if low <= tick <= high and all(abs(math.log(tick / one)) >= math.log(apart) for one in ticks):
-            ticks.append(tick)
-    axes.yaxis.set_major_locator(FixedLocator(ticks))
-    axes.yaxis.set_major_formatter(FuncFormatter(plain))
-    axes.yaxis.set_minor_locator(NullLocator())
+    scale.ratios(axes, min(shown) / margin, max(shown) * margin, _TICKS, 7)
 
 
 def devices(found: Compared, among: Mapping[str, object] | None = None) -> list[Artist]:
     """The legend's entries of the devices, of all or of these."""
-    looks = {one: style.of_device(one) for one in found.cases if among is None or one in among}
-    return [
-        Line2D([], [], color=look.color, marker=look.marker, ls="", ms=5, label=device)
-        for device, look in looks.items()
-    ]
+    named = (device for device in found.cases if among is None or device in among)
+    looks = ((device, style.of_device(device)) for device in named)
+    return [style.marker(device, look.color, look.marker) for device, look in looks]
 
 
 def promises(found: Compared) -> list[Artist]:

@@ -69,17 +69,9 @@ def draw(run: Run) -> Iterator[tuple[str, Page]]:
     what = "clock" if gpu else "speed"
     page.legend(
         [
-            Line2D([], [], color=style.BLUE, marker="o", ls="", ms=3.4, label="a case"),
+            style.marker("a case", style.BLUE, "o", 3.4),
             Line2D([], [], color=style.BLUE, lw=0.6, alpha=0.6, label="from its first visit to its last"),
-            Line2D(
-                [],
-                [],
-                color=style.VERMILLION,
-                marker="v",
-                ls="",
-                ms=5,
-                label=f"below {share_text(SLOW)} of the median {what}",
-            ),
+            style.marker(f"below {share_text(SLOW)} of the median {what}", style.VERMILLION, "v"),
         ]
     )
     grid = page.grid(len(facts), 1, hspace=_GAP_IN / _HEIGHT_IN)

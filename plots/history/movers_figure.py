@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import blended_transform_factory
@@ -17,7 +16,6 @@ from bench.format import change_text
 from plots.base import axes as scale
 from plots.base import style
 from plots.base.page import Page
-from plots.base.units import scaled
 from plots.history import panel as panels
 from plots.history.view import View
 
@@ -44,16 +42,13 @@ def draw(view: View, moved: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     area_in = _ROW_IN * len(some) + 0.2
     page = Page(_WIDTH_IN, area_in, "What moved, the most time first", view.facts, " ".join(told), _WORDS_IN)
     page.figure.set_label(f"What moved on {view.history.device_name}")
-    handles = [
-        Line2D([], [], color=color, marker=marker, ls="", ms=6, label=said)
-        for said, (color, marker) in _LOOKS.items()
-    ]
+    handles = [style.marker(verdict, color, marker, 6) for verdict, (color, marker) in _LOOKS.items()]
     page.legend([*handles, Patch(color=panels.BAND, label="noise of a night")])
     grid = page.grid(1, 3, width_ratios=[0.42, 0.29, 0.29], wspace=0.06)
     time = page.figure.add_subplot(grid[1])
     effect = page.figure.add_subplot(grid[2])
     y = np.arange(len(some))
-    factor, unit = scaled(some["moved_s"].abs(), "s")
+    factor, unit = scale.scaled(some["moved_s"].abs(), "s")
     moved_s, effects = some["moved_s"].to_numpy(dtype=float), some["effect"].to_numpy(dtype=float)
     own = (some["kind"] == "class").to_numpy()
     noise = 100 * some["noise"].to_numpy(dtype=float)

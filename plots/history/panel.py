@@ -205,8 +205,7 @@ def legend(view: View, found: Sequence[Panel]) -> list[Artist]:
     if any((one.doubted & np.isfinite(one.value)).any() for one in found):
         handles.append(style.flagged(POINT))
     if any(one.moved for one in found):
-        said = "without the machine's own"
-        handles.append(Line2D([], [], color="#222222", marker="x", ls="", ms=POINT, label=said))
+        handles.append(style.marker("without the machine's own", "#222222", "x", POINT))
     if any(one.judged for one in found):
         handles.append(Line2D([], [], color="#444444", lw=1.0, label="rolling median"))
         handles.append(Patch(color=BAND, label="band"))

@@ -13,8 +13,8 @@ import pandas as pd
 
 from bench.judge.history.change_points import change_points
 from bench.judge.history.series import KEY, Floats
+from plots.base import axes as scale
 from plots.base.page import Page
-from plots.base.units import scaled
 from plots.history import marks as marks
 from plots.history import panel as panels
 from plots.history.panel import Panel
@@ -66,7 +66,7 @@ def stem(view: View, row: int) -> str:
 def _page(view: View, row: int, left_out: int) -> Page:
     judged, history = view.judged, view.history
     log_s, half = view.shown(history.log_s[row]), view.shown(history.half[row])
-    factor, unit = scaled(pd.Series(np.exp(log_s)), "s")
+    factor, unit = scale.scaled(pd.Series(np.exp(log_s)), "s")
     value = factor * np.exp(log_s)
     track = judged.series
     own = view.shown(track.log[row])
