@@ -287,14 +287,9 @@ def imported(rows: pd.DataFrame) -> list[str]:
     sources = rows["source"].dropna()
     if not len(sources):
         return []
-    told = _each(sources) if sources.nunique() == 1 else _each(sources.map(source_said))
+    told = _each(sources) if sources.nunique() == 1 else _each(sources.str.split(";").str[0])
     ours = len(rows) - len(sources)
     return [f"imported: {told}" + (f" ({ours} rows are our own)" if ours else "")]
-
-
-def source_said(source: str) -> str:
-    """A source in short: what stands before the first semicolon."""
-    return source.split(";")[0]
 
 
 def flags_said(rows: pd.DataFrame) -> str:

@@ -64,14 +64,10 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
         _caption(known, sound, several, said),
     )
     page.legend(_handles(panels, known, several))
-    grid = page.grid(high, columns, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.2)
-    for i, (name, lines) in enumerate(panels.items()):
-        axes = page.figure.add_subplot(grid[i // columns, i % columns])
+    names = (f"share of the {said} roof (percent)", "cases that reach it (percent)")
+    places = page.panels(len(panels), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.2)
+    for axes, (name, lines) in zip(places, panels.items(), strict=True):
         _panel(axes, f"{name}, n = {sum(line.shares.size for line in lines)}", lines)
-        if i + columns >= len(panels):
-            axes.set_xlabel(f"share of the {said} roof (percent)")
-        if i % columns == 0:
-            axes.set_ylabel("cases that reach it (percent)")
     yield "distribution", page
 
 

@@ -76,14 +76,10 @@ def _page(run: Run, cache: str, name: str, found: Sequence[judge.Duel], doubtful
     )
     goals = {one.region: judge.goal(one.region, run.device_name) for one in panels}
     page.legend(_handles(found, [one for one in goals.values() if one is not None]))
-    grid = page.grid(lines, columns, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.24)
-    for i, one in enumerate(panels):
-        axes = page.figure.add_subplot(grid[i // columns, i % columns])
-        _panel(axes, one, goals[one.region])
-        if i + columns >= len(panels):
-            axes.set_xlabel("cases, sorted")
-        if i % columns == 0:
-            axes.set_ylabel("time of library / ours")
+    names = ("cases, sorted", "time of library / ours")
+    places = page.panels(len(panels), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.24)
+    for axes, standing in zip(places, panels, strict=True):
+        _panel(axes, standing, goals[standing.region])
     return page
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from plots.base import problem_sizes, style
-from plots.base.page import Page
+from plots.base.page import Page, leaves
 from plots.figures import generations_detail, speedups
 from plots.figures.speedups import Compared
 
@@ -52,27 +52,23 @@ def _overview(found: Compared) -> Iterator[tuple[str, Page]]:
     # As `shapes.panels` orders the sizes of one operator.
     order = {name: i for i, name in enumerate(dict.fromkeys(name for name, _ in panels))}
     keys = sorted(panels, key=lambda key: (key[0].split(",")[0], key[1], order[key[0]]))
-    pages = math.ceil(len(keys) / MOST_PANELS)
-    for number in range(pages):
-        here = keys[number * MOST_PANELS : (number + 1) * MOST_PANELS]
+    for number, (here, which) in enumerate(leaves(keys, MOST_PANELS), 1):
         columns = _COLUMNS[len(here)]
         high = math.ceil(len(here) / columns)
         page = Page(
             Page.LEFT + Page.RIGHT + columns * _WIDTH_IN,
             high * _HEIGHT_IN + (high - 1) * _GAP_IN,
-            f"Speed-up over {found.base}" + (f" (page {number + 1} of {pages})" if pages > 1 else ""),
+            f"Speed-up over {found.base}{which}",
             style.facts_together(found.rows),
             f"Same problems, how many is below; as in the legend from left to right. {speedups.middle()} "
             f"{speedups.measured_alike(found)}",
         )
         page.legend([*speedups.devices(found), *speedups.promises(found)])
-        grid = page.grid(high, columns, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.22)
-        for i, key in enumerate(here):
-            axes = page.figure.add_subplot(grid[i // columns, i % columns])
+        names = ("", "speed-up (ratio of times)")
+        places = page.panels(len(here), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.22)
+        for axes, key in zip(places, here, strict=True):
             _at_a_glance(axes, found, ", ".join(key), panels[key])
-            if i % columns == 0:
-                axes.set_ylabel("speed-up (ratio of times)")
-        yield f"generations-{number + 1}" if number else "generations", page
+        yield f"generations-{number}" if number > 1 else "generations", page
 
 
 def _at_a_glance(axes: Axes, found: Compared, title: str, by_device: Mapping[str, pd.DataFrame]) -> None:
@@ -87,15 +83,10 @@ def _at_a_glance(axes: Axes, found: Compared, title: str, by_device: Mapping[str
         axes.vlines(place, low, high, color=look.color, lw=2.2, alpha=0.55, zorder=3, label="_spread")
         axes.plot(place, middle, look.marker, color=look.color, ms=6, zorder=4, label="_median")
         shown += [low, high]
-        for gain, how, name in zip(
-            found.gain(device, by_device[device]),
-            (speedups.BANDWIDTH, speedups.PEAK),
-            ("_bandwidth", "_peak"),
-            strict=True,
-        ):
-            if gain is not None:
-                axes.plot([place - 0.38, place + 0.38], [gain, gain], zorder=2, label=name, **how)  # type: ignore[arg-type]
-                shown.append(gain)
+        for name, gain in found.gains(device, by_device[device]).items():
+            ends = (place - 0.38, place + 0.38)
+            axes.plot(ends, (gain, gain), zorder=2, label=f"_{name}", **speedups.PROMISES[name])
+            shown.append(gain)
         axes.annotate(
             str(len(by_device[device])),
             (place, 0.0),

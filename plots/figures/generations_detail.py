@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -63,13 +63,14 @@ def page(found: Compared, operator: str, dtype: str) -> Page | None:
     # Of few cases all; of thousands a stray one must not flatten the others, and stands on the edge.
     ends = (0.0, 1.0) if len(every) <= MANY else (0.005, 0.995)
     shown = [1.0, *np.quantile(every["speedup"], ends)]
-    shown += [gain for device, cases in by_device.items() for gain in found.gain(device, cases) if gain]
+    gains = {device: found.gains(device, cases) for device, cases in by_device.items()}
+    shown += [gain for of_device in gains.values() for gain in of_device.values()]
     for i, (device, cases) in enumerate(by_device.items()):
         size = problem_sizes.sizes(cases)
         for j, one in enumerate(sizes):
             axes = drawn.figure.add_subplot(grid[i, j])
             some = cases[size == one]
-            _against(axes, device, one, some, x, found.gain(device, cases), shown)
+            _against(axes, device, one, some, x, gains[device], shown)
             wanted = every.loc[problem_sizes.sizes(every) == one, x].to_numpy(dtype=float)
             scale.swept(axes.xaxis, wanted, scale.spans_far(wanted), width_in)
             margin = (wanted.max() / wanted.min()) ** 0.03
@@ -81,7 +82,7 @@ def page(found: Compared, operator: str, dtype: str) -> Page | None:
             else:
                 axes.set_ylabel("\n".join([*textwrap.wrap(device.replace("-", " "), 20), "speed-up"]))
             if j + 1 == len(sizes):
-                _gains_said(axes, found.gain(device, cases))
+                _gains_said(axes, gains[device])
     return drawn
 
 
@@ -102,16 +103,13 @@ def _against(
     size: str,
     some: pd.DataFrame,
     x: str,
-    gains: tuple[float | None, float | None],
+    gains: Mapping[str, float],
     shown: Sequence[float],
 ) -> None:
     look = style.of_device(device)
     axes.axhline(1.0, color=style.BLACK, lw=0.7, zorder=1, label="_base")
-    for gain, how, name in zip(
-        gains, (speedups.BANDWIDTH, speedups.PEAK), ("_bandwidth", "_peak"), strict=True
-    ):
-        if gain is not None:
-            axes.axhline(gain, zorder=2, label=name, **how)  # type: ignore[arg-type]
+    for name, gain in gains.items():
+        axes.axhline(gain, zorder=2, label=f"_{name}", **speedups.PROMISES[name])
     speedups.ratio_axis(axes, shown)
     if not len(some):
         axes.set_title(f"{size}: no case" if size else "no case")
@@ -141,13 +139,11 @@ def binned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     return place, low, middle, high
 
 
-def _gains_said(axes: Axes, gains: tuple[float | None, float | None]) -> None:
+def _gains_said(axes: Axes, gains: Mapping[str, float]) -> None:
     """What the datasheets promise, in words right of the panel, never one upon the other."""
     low, high = axes.get_ylim()
     told = [
-        (math.log(gain / low) / math.log(high / low), f"{name}\n{gain:.2f} x")
-        for name, gain in zip(("bandwidth", "peak"), gains, strict=True)
-        if gain is not None
+        (math.log(gain / low) / math.log(high / low), f"{name}\n{gain:.2f} x") for name, gain in gains.items()
     ]
     told.sort()
     if len(told) == 2 and told[1][0] - told[0][0] < 0.24:

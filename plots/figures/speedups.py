@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 from matplotlib.artist import Artist
@@ -19,8 +20,11 @@ _TICKS = (
     *(1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.7, 0.8, 0.9),
     *(1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4),
 )
-BANDWIDTH = {"color": style.BLACK, "ls": (0, (5, 1.5)), "lw": 1.1}
-PEAK = {"color": "#777777", "ls": (0, (1, 1)), "lw": 1.6}
+PROMISES: Mapping[str, dict[str, Any]] = {
+    "bandwidth": {"color": style.BLACK, "ls": (0, (5, 1.5)), "lw": 1.1},
+    "peak": {"color": "#777777", "ls": (0, (1, 1)), "lw": 1.6},
+}
+"""What datasheets state -> how the speed-up that it promises is drawn."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,13 @@ class Compared:
     rows: pd.DataFrame
     """All rows of these devices and of the base."""
 
-    def gain(self, device: str, some: pd.DataFrame) -> tuple[float | None, float | None]:
-        """(bandwidth, peak) as stated, over the base's; for cases of one arithmetic and data type."""
-        first = some.iloc[0]
-        return judge.stated_gain(
+    def gains(self, device: str, rows: pd.DataFrame) -> dict[str, float]:
+        """Name in PROMISES -> as stated, over the base's; for cases of one arithmetic and data type."""
+        first = rows.iloc[0]
+        stated = judge.stated_gain(
             self.sheets[self.base], self.sheets[device], str(first["arithmetic"]), str(first["dtype"])
         )
+        return {name: gain for name, gain in zip(PROMISES, stated, strict=True) if gain is not None}
 
 
 def compare(
@@ -74,12 +79,8 @@ def devices(found: Compared, among: Mapping[str, object] | None = None) -> list[
 def promises(found: Compared) -> list[Artist]:
     """The legend's entries of the base and of what the datasheets promise."""
     handles: list[Artist] = [Line2D([], [], color=style.BLACK, lw=0.7, label=f"{found.base} (1)")]
-    if (
-        any(found.sheets[device] is not None for device in found.cases)
-        and found.sheets[found.base] is not None
-    ):
-        handles.append(Line2D([], [], label="bandwidth by datasheet", **BANDWIDTH))  # type: ignore[arg-type]
-        handles.append(Line2D([], [], label="peak by datasheet", **PEAK))  # type: ignore[arg-type]
+    if found.sheets[found.base] is not None and any(found.sheets[device] for device in found.cases):
+        handles += [Line2D([], [], label=f"{name} by datasheet", **how) for name, how in PROMISES.items()]
     return handles
 
 
@@ -93,19 +94,13 @@ def middle() -> str:
 
 def measured_alike(found: Compared) -> str:
     """What else differs, for a speed-up that two protocols made is none."""
-    told = []
-    for column, word in (
-        ("protocol", "protocols"),
-        ("regime", "regimes"),
-        ("clock", "clocks"),
-        ("imported", "sources"),
-    ):
-        if column in found.rows:
-            ways = found.rows.groupby("device")[column].agg(
-                lambda some: " ".join(sorted(map(str, some.unique())))
-            )
-            if ways.nunique() > 1:
-                told.append(word)
+    words = {"protocol": "protocols", "regime": "regimes", "clock": "clocks", "imported": "sources"}
+    by_device = found.rows.groupby("device")
+    told = [
+        word
+        for column, word in words.items()
+        if len({tuple(sorted(map(str, values))) for values in by_device[column].unique()}) > 1
+    ]
     missing = [device for device in (found.base, *found.cases) if found.sheets[device] is None]
     said = [f"Measured in different ways: their {', '.join(told)} differ."] if told else []
     said += [f"No datasheet of {', '.join(missing)}."] if missing else []

@@ -7,7 +7,7 @@ panel, where there is room, the ratio predicted / measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from bench.judge.frame import Run
 from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
 from plots.base.measured_points import Columns
-from plots.base.page import Page
+from plots.base.page import Page, leaves
 from plots.base.plot_spec import Section
 from plots.base.prediction_lines import Quantity
 
@@ -70,10 +70,8 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
     # By panel: panels of different sizes differ, but it is the differences inside one that matter.
     log_y = "y" in section.log or any(scale.spans_far(one) for one in inside)
     drawing = _Drawing(run, section, quantity, shown, looks, rows.drop(shown.index), log_y)
-    pages = math.ceil(len(panels) / MOST_PANELS)
-    for i in range(pages):
-        some = panels[i * MOST_PANELS : (i + 1) * MOST_PANELS]
-        yield drawing.page(some, f" (page {i + 1} of {pages})" if pages > 1 else "")
+    for here, which in leaves(panels, MOST_PANELS):
+        yield drawing.page(here, which)
 
 
 def _normalised(rows: pd.DataFrame, per: tuple[str, ...]) -> pd.DataFrame:
@@ -124,7 +122,7 @@ class _Drawing:
         x = self._x(shown)
         self.log_x = not self.words and (("x" in section.log and float(x.min()) > 0) or scale.spans_far(x))
 
-    def page(self, panels: list[tuple[_Key, pd.DataFrame]], which: str) -> Page:
+    def page(self, panels: Sequence[tuple[_Key, pd.DataFrame]], which: str) -> Page:
         columns = _COLUMNS[len(panels)]
         rows = math.ceil(len(panels) / columns)
         strips = self.quantity == "duration" and len(panels) <= MOST_WITH_STRIPS
@@ -175,7 +173,7 @@ class _Drawing:
             return np.array([self.words.index(v) for v in rows[self.section.x]], dtype=float)
         return rows[self.section.x].to_numpy(dtype=float)
 
-    def _alike(self, panels: list[tuple[_Key, pd.DataFrame]]) -> bool:
+    def _alike(self, panels: Sequence[tuple[_Key, pd.DataFrame]]) -> bool:
         """Whether one y axis can serve all panels without flattening some."""
         highest = [some[self.column.middle].max() for _, some in panels]
         return self.log_y or max(highest) <= 3 * min(highest)
