@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from plots.base.style import Look
+from plots.base.style import GREY, Look
 
 MANY = 24
 """Points on one line from which markers are small."""
@@ -54,6 +54,12 @@ def markers(axes: Axes, x: np.ndarray, y: np.ndarray, suspect: np.ndarray, look:
         if these.any():
             face = "white" if hollow else look.color
             axes.plot(x[these], y[these], look.marker, color=look.color, mfc=face, **how)
+
+
+def on_floor(axes: Axes, x: np.ndarray, height: float, size: float, **how: Any) -> None:
+    """Ticks at `height`, a share of the axes, for what has no value."""
+    look: dict[str, Any] = {"color": GREY, "ms": size, "mew": 0.8, "transform": axes.get_xaxis_transform()}
+    axes.plot(x, np.full(x.size, height), "|", **(look | how))
 
 
 def handle(label: str, look: Look) -> Line2D:

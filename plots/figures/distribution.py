@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -101,19 +102,10 @@ def _panel(axes: Axes, title: str, lines: list[_Line]) -> None:
         # Of n cases the i-th least is reached by all but i; thinned by rank, the ends kept.
         rank = np.unique(np.linspace(0, n - 1, min(n, POINTS)).round().astype(int))
         heights = [*(100 * (n - rank) / n), 0.0]
-        axes.plot(
-            np.clip([*line.shares[rank], line.shares[-1]], *_LIMITS),
-            heights,
-            color=line.look.color,
-            ls=line.look.dash,
-            lw=1.3,
-            marker=line.look.marker,
-            ms=3.6,
-            markevery=max(1, len(heights) // MARKERS),
-            drawstyle="steps-pre",
-            zorder=3,
-            label="_cases",
-        )
+        shares = np.clip([*line.shares[rank], line.shares[-1]], *_LIMITS)
+        how: dict[str, Any] = {"color": line.look.color, "ls": line.look.dash, "marker": line.look.marker}
+        how |= {"lw": 1.3, "ms": 3.6, "markevery": max(1, len(heights) // MARKERS), "zorder": 3}
+        axes.plot(shares, heights, drawstyle="steps-pre", label="_cases", **how)
     axes.axvline(100.0, color=style.BLACK, lw=0.8, zorder=1, label="_roof")
     axes.set(xlim=_LIMITS, ylim=(0.0, 102.0))
     axes.xaxis.set_major_locator(MultipleLocator(25))

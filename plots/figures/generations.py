@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,13 +31,8 @@ _Panel = tuple[str, str]
 def draw(found: Compared) -> Iterator[tuple[str, Page]]:
     """(stem, page): the overview, then each operator and data type in detail."""
     yield from _overview(found)
-    kinds = sorted(
-        {
-            kind
-            for cases in found.cases.values()
-            for kind in zip(cases["operator"], cases["dtype"], strict=True)
-        }
-    )
+    cases = pd.concat(found.cases.values())
+    kinds = sorted(set(zip(cases["operator"], cases["dtype"], strict=True)))
     for operator, dtype in kinds:
         page = generations_detail.page(found, operator, dtype)
         if page is not None:
@@ -60,7 +56,7 @@ def _overview(found: Compared) -> Iterator[tuple[str, Page]]:
             high * _HEIGHT_IN + (high - 1) * _GAP_IN,
             f"Speed-up over {found.base}{which}",
             style.facts_together(found.rows),
-            f"Same problems, how many is below; as in the legend from left to right. {speedups.middle()} "
+            f"Same problems, how many is below; as in the legend from left to right. {speedups.MIDDLE} "
             f"{speedups.measured_alike(found)}",
         )
         page.legend([*speedups.devices(found), *speedups.promises(found)])
@@ -87,16 +83,9 @@ def _at_a_glance(axes: Axes, found: Compared, title: str, by_device: Mapping[str
             ends = (place - 0.38, place + 0.38)
             axes.plot(ends, (gain, gain), zorder=2, label=f"_{name}", **speedups.PROMISES[name])
             shown.append(gain)
-        axes.annotate(
-            str(len(by_device[device])),
-            (place, 0.0),
-            (0, -3),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha="center",
-            va="top",
-            size=6,
-        )
+        below: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        below |= {"ha": "center", "va": "top", "size": 6}
+        axes.annotate(str(len(by_device[device])), (place, 0.0), (0, -3), **below)
     speedups.ratio_axis(axes, shown)
     axes.set_xlim(-0.6, len(found.cases) - 0.4)
     axes.set_xticks([])

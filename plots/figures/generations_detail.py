@@ -46,7 +46,7 @@ def page(found: Compared, operator: str, dtype: str) -> Page | None:
         style.facts_together(
             found.rows[(found.rows["operator"] == operator) & (found.rows["dtype"] == dtype)]
         ),
-        f"Same problems. {speedups.middle()} Up to {MANY} cases are points, each one. "
+        f"Same problems. {speedups.MIDDLE} Up to {MANY} cases are points, each one. "
         f"{speedups.measured_alike(found)}",
         _RIGHT_IN,
         _LEFT_IN,

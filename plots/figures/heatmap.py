@@ -41,7 +41,7 @@ _CELL_IN, _LEAST_IN, _GAP_IN, _RIGHT_IN = (0.33, 0.23), 1.6, 0.72, 0.95
 _WIDEST_IN = 13.0
 _HATCHES = {"skipped": "////", "unsupported": "....", "out_of_memory": "xxxx"}
 _OTHER_HATCH = "++++"
-_UNPREDICTED = "#D0D0D0"
+_UNPREDICTED: dict[str, Any] = {"facecolor": "#D0D0D0", "edgecolor": "white", "lw": 0.4}
 _CELL = ["panel", "row", "column"]
 
 
@@ -145,8 +145,9 @@ def _cells(axes: Axes, rows: pd.DataFrame, shape: tuple[int, int], numbers: bool
         if middle == middle:
             ratio[line, column] = middle
         else:
-            timed = bool(some["median_s"].notna().any())
-            how = _unpredicted() if timed else _hatched(str(some["status"].mode().iloc[0]))
+            how = _UNPREDICTED | {"label": "_unpredicted"}
+            if some["median_s"].isna().all():
+                how = _hatched(str(some["status"].mode().iloc[0]))
             axes.add_patch(Rectangle((column - 0.5, line - 0.5), 1, 1, **how))
     mesh = axes.pcolormesh(
         np.arange(columns + 1) - 0.5,
@@ -176,10 +177,6 @@ def _hatched(status: str) -> dict[str, Any]:
     return {"facecolor": "white", "edgecolor": "#A0A0A0", "lw": 0.0, "hatch": hatch, "label": f"_{status}"}
 
 
-def _unpredicted() -> dict[str, Any]:
-    return {"facecolor": _UNPREDICTED, "edgecolor": "white", "lw": 0.4, "label": "_unpredicted"}
-
-
 def _ticks(axes: Axes, x: _Places, y: _Places) -> None:
     upright = any(len(label) > 5 for label in x.labels)
     axes.set_xticks(range(len(x.labels)), x.labels, rotation=90 if upright else 0, size=6.5)
@@ -195,7 +192,7 @@ def _handles(rows: pd.DataFrame) -> list[Artist]:
         how = _hatched(status) | {"label": status.replace("_", " ")}
         handles.append(Patch(**how))
     if (rows["median_s"].notna() & rows["ratio"].isna()).any():
-        handles.append(Patch(**(_unpredicted() | {"label": "no prediction"})))
+        handles.append(Patch(label="no prediction", **_UNPREDICTED))
     return handles
 
 

@@ -31,6 +31,7 @@ MOST_PREDICTED = 120
 MOST_DRAWN = 1500
 """Points up to which each is a marker of its own in the SVG; more are dots of one picture inside it."""
 _EXPECTED: dict[str, Any] = {"color": "#555555", "ms": 6, "mew": 0.7, "alpha": 0.8}
+_BELOW: dict[str, Any] = {"xytext": (0, -7), "textcoords": "offset points", "ha": "center", "va": "top"}
 _WIDTH_IN, _HEIGHT_IN = 7.2, 4.6
 
 
@@ -104,13 +105,7 @@ def _letter_extremes(axes: Axes, points: pd.DataFrame, factor: float) -> None:
         x, y = float(row["intensity"]), float(row["flop_per_s"]) * factor
         axes.plot(x, y, "o", mfc="none", mec=style.BLACK, ms=9, mew=0.8, zorder=6, label="_extreme")
         box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
-        below: dict[str, Any] = {
-            "xytext": (0, -7),
-            "textcoords": "offset points",
-            "ha": "center",
-            "va": "top",
-        }
-        axes.annotate(letter, (x, y), size=8, weight="bold", zorder=6, bbox=box, **below)
+        axes.annotate(letter, (x, y), size=8, weight="bold", zorder=6, bbox=box, **_BELOW)
 
 
 def _case(row: pd.Series) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -97,22 +98,15 @@ def _scatter(
     bottom = low / 10
     # Of many points every group a few, in turns: else the last device would cover all others.
     turns = TURNS if many else 1
+    how: dict[str, Any] = {"ms": 3.4, "mew": 0.5, "alpha": 0.8}
+    if many:
+        how = {"ms": 1.8, "mew": 0.0, "alpha": 0.45, "rasterized": True}
     for turn, group in itertools.product(range(turns), here):
         predicted, measured = (times[turn::turns] * factor for times in predicted_and_measured(group, level))
         look = style.of_device(group.device) if several else style.of_operator(group.operator)
-        axes.plot(
-            measured,
-            np.clip(predicted, bottom, high),
-            look.marker,
-            color=look.color,
-            ms=1.8 if many else 3.4,
-            mew=0.0 if many else 0.5,
-            alpha=0.45 if many else 0.8,
-            rasterized=many,
-            clip_on=False,
-            zorder=3,
-            label="_case",
-        )
+        y = np.clip(predicted, bottom, high)
+        how |= {"color": look.color, "clip_on": False, "zorder": 3, "label": "_case"}
+        axes.plot(measured, y, look.marker, **how)
     if first is None:
         for axis in (axes.xaxis, axes.yaxis):
             scale.measured(axis, np.array([low, high]), log=True)

@@ -27,6 +27,13 @@ PROMISES: Mapping[str, dict[str, Any]] = {
 """What datasheets state -> how the speed-up that it promises is drawn."""
 
 
+MIDDLE = (
+    "Marker: the median; bar or band: the middle 80 of 100 cases. A case's time is that of the quickest "
+    "library which both devices have."
+)
+"""What marker and bar are, for the caption."""
+
+
 @dataclass(frozen=True)
 class Compared:
     """The devices that have cases in common with the base, and what their datasheets promise."""
@@ -82,14 +89,6 @@ def promises(found: Compared) -> list[Artist]:
     if found.sheets[found.base] is not None and any(found.sheets[device] for device in found.cases):
         handles += [Line2D([], [], label=f"{name} by datasheet", **how) for name, how in PROMISES.items()]
     return handles
-
-
-def middle() -> str:
-    """What marker and bar are, for the caption."""
-    return (
-        "Marker: the median; bar or band: the middle 80 of 100 cases. A case's time is that of the quickest "
-        "library which both devices have."
-    )
 
 
 def measured_alike(found: Compared) -> str:

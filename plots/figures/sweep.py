@@ -191,17 +191,7 @@ class _Drawing:
         lost = rows[rows[self.column.middle].isna()]
         if len(lost):
             at = np.unique(self._x(lost))
-            axes.plot(
-                at,
-                np.full(at.size, 0.012),
-                "|",
-                color=style.GREY,
-                ms=5,
-                mew=0.8,
-                transform=axes.get_xaxis_transform(),
-                label="_unmeasured",
-                zorder=1,
-            )
+            measured_points.on_floor(axes, at, 0.012, 5, label="_unmeasured", zorder=1)
         both = [self.column.middle, prediction_lines.CALIBRATED.column(self.quantity)]
         everything = rows[both].to_numpy(dtype=float) * self.factor
         scale.measured(axes.yaxis, everything, self.log_y)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,18 +62,10 @@ def draw(view: View, moved: pd.DataFrame) -> Iterator[tuple[str, Page]]:
             ):
                 at = which & (sign > 0 if said == "SLOWER" else sign <= 0)
                 if at.any():
-                    axes.plot(
-                        at_x[at],
-                        y[at],
-                        marker,
-                        color=color,
-                        mfc=face,
-                        ms=6,
-                        ls="",
-                        zorder=3,
-                        label="_mover",
-                    )
-    _names(time, some)
+                    look: dict[str, Any] = {"color": color, "mfc": face, "ms": 6, "ls": "", "zorder": 3}
+                    axes.plot(at_x[at], y[at], marker, label="_mover", **look)
+    names = [PREFIX[kind] + name for kind, name in zip(some["kind"], some["name"], strict=True)]
+    time.set_yticks(y, ["\n".join(textwrap.wrap(name, _WRAP)[:2]) for name in names], size=6.5)
     time.set_xlabel(f"time moved ({unit})")
     _log(time, factor * np.abs(moved_s))
     effect.set_xlabel("effect (percent)")
@@ -85,14 +78,6 @@ def draw(view: View, moved: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     for axes in (time, effect):
         axes.set_ylim(len(some) - 0.4, -0.6)
     yield "movers", page
-
-
-def _names(axes: Axes, some: pd.DataFrame) -> None:
-    lines = [
-        "\n".join(textwrap.wrap(f"{PREFIX[kind]}{name}", _WRAP)[:2])
-        for kind, name in zip(some["kind"], some["name"], strict=True)
-    ]
-    axes.set_yticks(np.arange(len(some)), lines, size=6.5)
 
 
 def _words(axes: Axes, some: pd.DataFrame) -> None:

@@ -67,33 +67,23 @@ def _page(view: View, row: int, left_out: int) -> Page:
     judged, history = view.judged, view.history
     log_s, half = view.shown(history.log_s[row]), view.shown(history.half[row])
     factor, unit = scale.scaled(pd.Series(np.exp(log_s)), "s")
-    value = factor * np.exp(log_s)
+
+    def in_unit(log: Floats) -> Floats:
+        return np.asarray(factor * np.exp(log))
+
     track = judged.series
     own = view.shown(track.log[row])
     moved = np.abs(own - log_s) > VISIBLE
-    doubted = view.shown(history.doubted[row])
-    laid = marks.laid_out(
-        [*marks.boundary_marks(view), *marks.step_marks(view, "series", row)], view.calendar, _WIDTH_IN
+    panel = Panel.of(
+        *(view, track, row, "series", in_unit, _WIDTH_IN),
+        value=in_unit(log_s),
+        doubted=view.shown(history.doubted[row]),
+        value_low=in_unit(log_s - half),
+        value_high=in_unit(log_s + half),
+        as_judged=in_unit(np.where(moved, own, np.nan)),
+        changes=_changes(view, row),
     )
-    changes = _changes(view, row)
-    centre, low, high = (
-        factor * np.exp(view.shown(some[row])) for some in (track.centre, track.low, track.high)
-    )
-    panel = Panel(
-        "",
-        value,
-        centre,
-        low,
-        high,
-        doubted,
-        marks.held(view, "series", row),
-        laid,
-        factor * np.exp(log_s - half),
-        factor * np.exp(log_s + half),
-        factor * np.exp(np.where(moved, own, np.nan)),
-        changes,
-    )
-    above_in = max(marks.ROW_IN * marks.rows(laid) - _SPARE_IN, 0.01)
+    above_in = max(marks.ROW_IN * marks.rows(panel.laid) - _SPARE_IN, 0.01)
     page = Page(
         Page.LEFT + Page.RIGHT + _WIDTH_IN,
         _PANEL_IN + above_in,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -13,9 +12,6 @@ from plots.history import marks as marks
 from plots.history import panel as panels
 from plots.history.panel import Panel
 from plots.history.view import View
-
-if TYPE_CHECKING:
-    from bench.judge.history.monitor import Track
 
 BOUNDS = {0: "memory: what the memory's speed decides", 1: "core: what computing or launching decides"}
 PANELS = 12
@@ -33,7 +29,7 @@ def machine(view: View) -> Iterator[tuple[str, Page]]:
     rows = [row for row in range(len(track.log)) if np.isfinite(view.shown(track.log[row])).any()]
     if not rows:
         return
-    found = [_panel(view, track, row, "machine", BOUNDS[row], _WIDE_IN) for row in rows]
+    found = [Panel.of(view, track, row, "machine", _percent, _WIDE_IN, title=BOUNDS[row]) for row in rows]
     caption = (
         "The median departure of the ceilings of a kind (bandwidths; peaks and launches), measured by the "
         "same runs, from what they were on the nights before: above 0 the machine was slower. What stands "
@@ -48,14 +44,15 @@ def classes(view: View) -> Iterator[tuple[str, Page]]:
     track = judged.by_class
     rows = [row for row in range(len(track.log)) if np.isfinite(view.shown(track.log[row])).any()]
     still = {step.row for step in view.open_steps() if step.kind == "class"}
-    names = {row: _class_name(view, row) for row in rows}
+    kinds = zip(*(judged.classes[name] for name in ("operator", "implementation", "count")), strict=True)
+    names = [f"{operator} {name} ({count:.0f} series)" for operator, name, count in kinds]
     rows.sort(key=lambda row: (row not in still, names[row]))
     pages = -(-len(rows) // PANELS)
     for number in range(pages):
         some = rows[number * PANELS : (number + 1) * PANELS]
         columns = min(2, len(some))
         width_in = _WIDE_IN if columns == 1 else _NARROW_IN
-        found = [_panel(view, track, row, "class", names[row], width_in) for row in some]
+        found = [Panel.of(view, track, row, "class", _percent, width_in, title=names[row]) for row in some]
         which = f" ({number + 1} of {pages})" if pages > 1 else ""
         caption = (
             "The mean over a class's series of how far each is from its own rolling median, with what the "
@@ -63,24 +60,6 @@ def classes(view: View) -> Iterator[tuple[str, Page]]:
         )
         title = f"Operators by implementation, night by night{which}"
         yield f"classes{f'-{number + 1}' if number else ''}", _page(view, found, columns, title, caption)
-
-
-def _class_name(view: View, row: int) -> str:
-    one = view.judged.classes.iloc[row]
-    return f"{one['operator']} {one['implementation']} ({one['count']:.0f} series)"
-
-
-def _panel(
-    view: View, track: Track, row: int, kind: Literal["machine", "class"], title: str, width_in: float
-) -> Panel:
-    value, centre, low, high = (
-        _percent(view.shown(some[row])) for some in (track.log, track.centre, track.low, track.high)
-    )
-    found = [*marks.boundary_marks(view), *marks.step_marks(view, kind, row)]
-    laid = marks.laid_out(found, view.calendar, width_in)
-    return Panel(
-        title, value, centre, low, high, np.zeros(value.size, dtype=bool), marks.held(view, kind, row), laid
-    )
 
 
 def _percent(log: Floats) -> Floats:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench.errors import UserError
+from bench.format import count_text
 from bench.judge.history.series import History, Night
 from plots.base.style import NO_BREAK
 from plots.history.date_axis import Calendar, calendar
@@ -61,8 +62,7 @@ class View:
             told.append(f"commit {commits[0]}" if same else f"commits {commits[0]} to {commits[-1]}")
         first, last = self.nights[0].utc[:10], night.utc[:10]
         told.append(first if first == last else f"{first} to {last}")
-        n = len(self.nights)
-        told.append(f"n = {n} night" + "s" * (n > 1))
+        told.append(f"n = {count_text(len(self.nights), 'night')}")
         return " · ".join([told[0], *(one.replace(" ", NO_BREAK) for one in told[1:])])
 
     def shown(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
