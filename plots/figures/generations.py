@@ -25,7 +25,7 @@ _COLUMNS = (1, 1, 2, 3, 4, 3, 3, 4, 4, 3, 4, 4, 4)
 _WIDTH_IN, _HEIGHT_IN, _GAP_IN = 2.4, 1.75, 0.5
 
 _Panel = tuple[str, str]
-"""Kind of problem (`shapes.panels`) and data type."""
+"""Kind of problem (`problem_sizes.panels`) and data type."""
 
 
 def draw(found: Compared) -> Iterator[tuple[str, Page]]:
@@ -45,7 +45,7 @@ def _overview(found: Compared) -> Iterator[tuple[str, Page]]:
         for name, some in problem_sizes.panels(cases):
             for dtype, those in some.groupby("dtype", sort=True):
                 panels.setdefault((name, str(dtype)), {})[device] = those
-    # As `shapes.panels` orders the sizes of one operator.
+    # As `problem_sizes.panels` orders the sizes of one operator.
     order = {name: i for i, name in enumerate(dict.fromkeys(name for name, _ in panels))}
     keys = sorted(panels, key=lambda key: (key[0].split(",")[0], key[1], order[key[0]]))
     for number, (here, which) in enumerate(leaves(keys, MOST_PANELS), 1):
@@ -59,7 +59,7 @@ def _overview(found: Compared) -> Iterator[tuple[str, Page]]:
             f"Same problems, how many is below; as in the legend from left to right. {speedups.MIDDLE} "
             f"{speedups.measured_alike(found)}",
         )
-        page.legend([*speedups.devices(found), *speedups.promises(found)])
+        page.legend(speedups.legend(found, found.cases))
         names = ("", "speed-up (ratio of times)")
         places = page.panels(len(here), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.22)
         for axes, key in zip(places, here, strict=True):

@@ -37,7 +37,7 @@ def page(found: Compared, operator: str, dtype: str) -> Page | None:
     if not by_device:
         return None
     every = pd.concat(by_device.values())
-    sizes = [one for one in (*problem_sizes.SIZES, "") if (problem_sizes.sizes(every) == one).any()]
+    sizes = [size for size in (*problem_sizes.SIZES, "") if (problem_sizes.sizes(every) == size).any()]
     width_in = _WIDTH_IN[0] if len(sizes) > 1 else _WIDTH_IN[1]
     drawn = Page(
         _LEFT_IN + _RIGHT_IN + len(sizes) * width_in,
@@ -52,13 +52,8 @@ def page(found: Compared, operator: str, dtype: str) -> Page | None:
         _LEFT_IN,
     )
     many = any(len(cases) > MANY for cases in by_device.values())
-    drawn.legend(
-        [
-            *speedups.devices(found, by_device),
-            *speedups.promises(found),
-            *([Patch(color="#CCCCCC", label="10 to 90 of 100")] if many else []),
-        ]
-    )
+    spread = [Patch(color="#CCCCCC", label="10 to 90 of 100")] if many else []
+    drawn.legend([*speedups.legend(found, by_device), *spread])
     grid = drawn.grid(len(by_device), len(sizes), hspace=_GAP_IN / _ROW_IN, wspace=0.1)
     # Of few cases all; of thousands a stray one must not flatten the others, and stands on the edge.
     ends = (0.0, 1.0) if len(every) <= MANY else (0.005, 0.995)

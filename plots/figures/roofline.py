@@ -53,7 +53,9 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
         _caption(run, points, how),
     )
     found = roofs.of(run, points, dtype, how)
-    page.legend([*_handles(points), *roofs.handles(run, found, how), *_doubted(points)])
+    hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
+    flagged = [style.flagged(5)] if hollow else []
+    page.legend([*_handles(points), *roofs.handles(run, found, how), *flagged])
     axes = page.figure.add_subplot(page.grid(1, 1)[0])
     highest = pd.concat(
         [points["flop_per_s"], pd.Series([roof.peak for roof in found if roof.peak], dtype=float)]
@@ -126,11 +128,6 @@ def _handles(points: pd.DataFrame) -> list[Artist]:
     if len(points) <= MOST_PREDICTED and prediction_lines.best_s(points).notna().any():
         handles.append(Line2D([], [], marker="_", ls="", label="predicted of a point", **_EXPECTED))
     return handles
-
-
-def _doubted(points: pd.DataFrame) -> list[Artist]:
-    hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
-    return [style.flagged(5)] if hollow else []
 
 
 def _caption(run: Run, points: pd.DataFrame, how: str) -> str:

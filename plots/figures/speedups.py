@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,16 +76,11 @@ def ratio_axis(axes: Axes, shown: Sequence[float]) -> None:
     scale.ratios(axes, min(shown) / margin, max(shown) * margin, _TICKS, 7)
 
 
-def devices(found: Compared, among: Mapping[str, object] | None = None) -> list[Artist]:
-    """The legend's entries of the devices, of all or of these."""
-    named = (device for device in found.cases if among is None or device in among)
-    looks = ((device, style.of_device(device)) for device in named)
-    return [style.marker(device, look.color, look.marker) for device, look in looks]
-
-
-def promises(found: Compared) -> list[Artist]:
-    """The legend's entries of the base and of what the datasheets promise."""
-    handles: list[Artist] = [Line2D([], [], color=style.BLACK, lw=0.7, label=f"{found.base} (1)")]
+def legend(found: Compared, among: Container[str]) -> list[Artist]:
+    """Entries for these of the devices, for the base, and for what the datasheets promise."""
+    looks = {device: style.of_device(device) for device in found.cases if device in among}
+    handles: list[Artist] = [style.marker(device, look.color, look.marker) for device, look in looks.items()]
+    handles.append(Line2D([], [], color=style.BLACK, lw=0.7, label=f"{found.base} (1)"))
     if found.sheets[found.base] is not None and any(found.sheets[device] for device in found.cases):
         handles += [Line2D([], [], label=f"{name} by datasheet", **how) for name, how in PROMISES.items()]
     return handles

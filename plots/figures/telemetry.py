@@ -57,7 +57,8 @@ def draw(run: Run) -> Iterator[tuple[str, Page]]:
     rows = moments(run.frame)
     known = [one for one in (_GPU if gpu else _CPU) if rows[one.column].notna().any()]
     facts = [one for one in known if rows[one.column].max() > 0]
-    speed = speeds(rows, gpu)
+    # How fast the machine was at each row: Hz of a GPU, sentinels per second of a CPU.
+    speed = (rows["sm_clock_hz"] if gpu else 1.0 / rows["sentinel_s"]).astype(float)
     slow = (speed < SLOW * speed.median()).to_numpy()
     page = Page(
         Page.LEFT + Page.RIGHT + _WIDTH_IN,
@@ -122,11 +123,6 @@ def moments(rows: pd.DataFrame) -> pd.DataFrame:
         last_s=[float(at[-1]) for at in visits],
         sentinel_s=sentinel_s,
     ).sort_values("at_s", kind="stable")
-
-
-def speeds(rows: pd.DataFrame, gpu: bool) -> pd.Series:
-    """How fast the machine was at each row: Hz of a GPU, sentinels per second of a CPU."""
-    return rows["sm_clock_hz"].astype(float) if gpu else 1.0 / rows["sentinel_s"].astype(float)
 
 
 def _is_gpu(run: Run) -> bool:
