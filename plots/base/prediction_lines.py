@@ -129,9 +129,9 @@ def bound(rows: pd.DataFrame) -> str:
 def explained(rows: pd.DataFrame) -> str:
     """What the predicted lines of these rows are, and what binds; empty if nothing is predicted."""
     levels = shown(rows)
-    told = []
+    sentences = []
     if CALIBRATED in levels:
-        told.append(
+        sentences.append(
             "Predicted: launch floor + max(FLOP / peak, bytes / bandwidth), ceilings of the same run."
         )
     if STRUCTURED in levels:
@@ -139,5 +139,5 @@ def explained(rows: pd.DataFrame) -> str:
         what = "tiles, waves, split K and caches too"
         if not gpu.any():
             what = "caches and passes too, and what a few designated cases tell of the others of their kind"
-        told.append(f"With structure: {what}.")
-    return " ".join(filter(None, (*told, bound(rows))))
+        sentences.append(f"With structure: {what}.")
+    return " ".join(filter(None, (*sentences, bound(rows))))

@@ -124,13 +124,13 @@ def _handles(panels: Mapping[str, list[_Line]], rows: pd.DataFrame, several: boo
 
 
 def _caption(known: pd.DataFrame, sound: pd.DataFrame, several: bool, said: str) -> str:
-    told = ["The height of a line is the share of its cases that reach at least so much of the roof."]
+    sentences = ["The height of a line is the share of its cases that reach at least so much of the roof."]
     if several:
-        told.append("Every device is held against its own roof. Solid: libraries.")
+        sentences.append("Every device is held against its own roof. Solid: libraries.")
     beyond = int((known["share"] > _LIMITS[1]).sum())
     if beyond:
-        told.append(f"{beyond} cases beyond {_LIMITS[1]:.0f} % stand on the right edge.")
+        sentences.append(f"{beyond} cases beyond {_LIMITS[1]:.0f} % stand on the right edge.")
     if len(sound) > len(known):
-        told.append(f"{len(sound) - len(known)} cases have no {said} roof.")
-    told.append("Cases in doubt (flagged) and those that calibrate are left out.")
-    return " ".join(told)
+        sentences.append(f"{len(sound) - len(known)} cases have no {said} roof.")
+    sentences.append("Cases in doubt (flagged) and those that calibrate are left out.")
+    return " ".join(sentences)

@@ -51,31 +51,31 @@ MANY = 60
 def draw(run: Run) -> Iterator[tuple[str, Page]]:
     """(implementation, with -warm behind it for that cache) -> its page, for each that met a library."""
     for cache in run.caches:
-        found, doubtful = judge.duels(run, cache)
-        for name in dict.fromkeys(one.implementation for one in found):
-            ours = [one for one in found if one.implementation == name]
+        duels, doubtful = judge.duels(run, cache)
+        for name in dict.fromkeys(duel.implementation for duel in duels):
+            ours = [duel for duel in duels if duel.implementation == name]
             leaf = name if cache == "cold" else f"{name}-{cache}"
             yield leaf, _page(run, cache, name, ours, doubtful)
 
 
-def _page(run: Run, cache: str, name: str, found: Sequence[judge.Duel], doubtful: int) -> Page:
-    panels = [one for one in judge.standings(found) if one.region != judge.ALL_16_BIT]
+def _page(run: Run, cache: str, name: str, duels: Sequence[judge.Duel], doubtful: int) -> Page:
+    panels = [standing for standing in judge.standings(duels) if standing.region != judge.ALL_16_BIT]
     columns = _COLUMNS[len(panels)]
     lines = math.ceil(len(panels) / columns)
-    libraries = sorted({one.library for one in found})
+    libraries = sorted({duel.library for duel in duels})
     rows = run.frame
     rows = rows[(rows["cache"] == cache) & rows["implementation"].isin([name, *libraries])]
-    rows = rows[rows["parameters"].isin({one.parameters for one in found}) & (rows["visit"] == 0)]
+    rows = rows[rows["parameters"].isin({duel.parameters for duel in duels}) & (rows["visit"] == 0)]
     rows = rows[~rows["suspect"]].drop_duplicates(["implementation", "parameters"], keep="last")
     page = Page(
         Page.LEFT + Page.RIGHT + columns * _WIDTH_IN[columns],
         lines * _HEIGHT_IN + (lines - 1) * _GAP_IN,
         f"GEMM: {name} against {' and '.join(libraries)}",
         style.facts(run, rows),
-        _caption(found, name, doubtful, rows),
+        _caption(duels, name, doubtful, rows),
     )
-    goals = {one.region: judge.goal(one.region, run.device_name) for one in panels}
-    page.legend(_handles(found, [one for one in goals.values() if one is not None]))
+    goals = {panel.region: judge.goal(panel.region, run.device_name) for panel in panels}
+    page.legend(_handles(duels, [goal for goal in goals.values() if goal is not None]))
     names = ("cases, sorted", "time of library / ours")
     places = page.panels(len(panels), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.24)
     for axes, standing in zip(places, panels, strict=True):
@@ -87,7 +87,7 @@ def _panel(axes: Axes, standing: judge.Standing, goal: judge.Goal | None) -> Non
     cases = standing.duels
     axes.set_title(f"{standing.region}: median {standing.median:.3f}, n = {len(cases)}")
     axes.axhline(1.0, color=style.BLACK, lw=0.8, zorder=1, label="_even")
-    shown = [1.0, *(one.ratio for one in cases)]
+    shown = [1.0, *(duel.ratio for duel in cases)]
     if goal is not None:
         axes.axhline(goal.median, color=style.GREEN, lw=1.0, ls="--", zorder=1, label="_goal")
         shown.append(goal.median)
@@ -95,15 +95,15 @@ def _panel(axes: Axes, standing: judge.Standing, goal: judge.Goal | None) -> Non
             axes.axhline(goal.least, color=style.GREEN, lw=0.9, ls=":", zorder=1, label="_least")
             shown.append(goal.least)
     kinds: dict[tuple[str, str], list[tuple[int, judge.Duel]]] = defaultdict(list)
-    for place, one in enumerate(cases, 1):
-        kinds[_kind(one)].append((place, one))
+    for place, duel in enumerate(cases, 1):
+        kinds[_kind(duel)].append((place, duel))
     for (dtype, layout), some in kinds.items():
         color, small = COLORS[dtype], 4.2 if len(cases) <= MANY else 2.6
         at = [place for place, _ in some]
         # An end that is not known leaves the picture.
-        lows, highs = [max(one.low, 1e-9) for _, one in some], [min(one.high, 1e9) for _, one in some]
+        lows, highs = [max(duel.low, 1e-9) for _, duel in some], [min(duel.high, 1e9) for _, duel in some]
         axes.vlines(at, lows, highs, color=color, lw=0.9, zorder=3, label="_interval")
-        ratios = [one.ratio for _, one in some]
+        ratios = [duel.ratio for _, duel in some]
         axes.plot(at, ratios, MARKERS[layout], color=color, ms=small, mew=0.6, zorder=4, label="_case")
     # By the ratios, not by their intervals: one that is known to no digit must not flatten the others.
     low, high = min([*shown, 0.9]), max([*shown, 1.1])
@@ -115,13 +115,13 @@ def _panel(axes: Axes, standing: judge.Standing, goal: judge.Goal | None) -> Non
     axes.grid(visible=False, axis="x")
 
 
-def _kind(one: judge.Duel) -> tuple[str, str]:
-    has = json.loads(one.parameters)
+def _kind(duel: judge.Duel) -> tuple[str, str]:
+    has = json.loads(duel.parameters)
     return has["dtype"], has["layout"]
 
 
-def _handles(found: Sequence[judge.Duel], goals: Sequence[judge.Goal]) -> list[Artist]:
-    kinds = [_kind(one) for one in found]
+def _handles(duels: Sequence[judge.Duel], goals: Sequence[judge.Goal]) -> list[Artist]:
+    kinds = [_kind(duel) for duel in duels]
     handles: list[Artist] = [
         style.marker(dtype, color, "o")
         for dtype, color in COLORS.items()
@@ -135,19 +135,19 @@ def _handles(found: Sequence[judge.Duel], goals: Sequence[judge.Goal]) -> list[A
     handles.append(Line2D([], [], color=style.BLACK, lw=0.8, label="even"))
     if goals:
         handles.append(Line2D([], [], color=style.GREEN, lw=1.0, ls="--", label="goal of the median"))
-    if any(one.least is not None for one in goals):
+    if any(goal.least is not None for goal in goals):
         handles.append(Line2D([], [], color=style.GREEN, lw=0.9, ls=":", label="goal of the lowest"))
     return handles
 
 
-def _caption(found: Sequence[judge.Duel], name: str, doubtful: int, rows: pd.DataFrame) -> str:
-    told = [
+def _caption(duels: Sequence[judge.Duel], name: str, doubtful: int, rows: pd.DataFrame) -> str:
+    sentences = [
         f"Median time of the library / median time of {name}, same problem, same run: above 1 it is quicker.",
         "Bars: the 95 % interval, wider of a bootstrap of the samples and what the rows' intervals allow.",
     ]
-    lowest = sorted(found, key=lambda one: one.ratio)[:3]
-    told.append("Lowest: " + "; ".join(f"{one.name} {one.ratio:.3f}" for one in lowest) + ".")
+    lowest = sorted(duels, key=lambda duel: duel.ratio)[:3]
+    sentences.append("Lowest: " + "; ".join(f"{duel.name} {duel.ratio:.3f}" for duel in lowest) + ".")
     if doubtful:
-        told.append(f"{doubtful} pairs of this run are left out: a flag casts doubt on one of the two.")
-    told.append(style.flags_said(rows))
-    return " ".join(told)
+        sentences.append(f"{doubtful} pairs of this run are left out: a flag casts doubt on one of the two.")
+    sentences.append(style.flags_said(rows))
+    return " ".join(sentences)

@@ -92,8 +92,8 @@ def _page(run: Run, section: Section, groups: Sequence[tuple[Any, pd.DataFrame]]
     numbers = len(groups) * len(x.labels) * len(y.labels) <= MOST_NUMBERS
     for i, (axes, (key, _)) in enumerate(zip(places, groups, strict=True)):
         named = key if isinstance(key, tuple) else (key,)
-        told = (style.said(c, v) for c, v in zip(section.panels, named, strict=True))
-        axes.set_title(", ".join(told), y=1.0)
+        words = (style.said(c, v) for c, v in zip(section.panels, named, strict=True))
+        axes.set_title(", ".join(words), y=1.0)
         _cells(axes, shown[shown["panel"] == i], (len(x.labels), len(y.labels)), numbers)
         _ticks(axes, x, y)
     _bar(page)
@@ -203,24 +203,26 @@ def _caption(rows: pd.DataFrame, section: Section, x: _Places, y: _Places) -> st
     by = by or f"with structure for {structured} cases, calibrated for {len(timed) - structured}"
     cells = timed.groupby(_CELL).size()
     each = f"{cells.min()} to {cells.max()} cases" if cells.max() > 1 else "one case"
-    told = [
+    caption = [
         f"Median of measured / predicted time ({by}), {each} a cell. Above 1 (red): slower than predicted."
     ]
-    told += [f"A cell of {n} reaches {p.binned}." for n, p in ((section.x, x), (section.y, y)) if p.binned]
+    caption += [f"A cell of {n} reaches {p.binned}." for n, p in ((section.x, x), (section.y, y)) if p.binned]
     low, middle, high = timed["ratio"].quantile([0.1, 0.5, 0.9])
-    told.append(f"Of all {len(timed)} cases: median {middle:.2f}, middle 80 % from {low:.2f} to {high:.2f}.")
+    caption.append(
+        f"Of all {len(timed)} cases: median {middle:.2f}, middle 80 % from {low:.2f} to {high:.2f}."
+    )
     lost = rows[rows["median_s"].isna()]
     if len(lost):
         said = ", ".join(f"{n} {status}" for status, n in lost["status"].value_counts().items())
-        told.append(f"{len(lost)} cases have no time ({said}).")
+        caption.append(f"{len(lost)} cases have no time ({said}).")
     if rows["imported"].any():
-        told.append("Imported times have no interval and were not checked by us.")
-    told.append(prediction_lines.bound(rows))
+        caption.append("Imported times have no interval and were not checked by us.")
+    caption.append(prediction_lines.bound(rows))
     if timed["suspect"].any():
-        told.append(
+        caption.append(
             f"{int(timed['suspect'].sum())} of the cases are flagged as in doubt, yet in their cells."
         )
-    return " ".join(filter(None, told))
+    return " ".join(filter(None, caption))
 
 
 def _as_ratio(power: float, _: object = None) -> str:

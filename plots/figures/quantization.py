@@ -66,8 +66,8 @@ class _Stair:
     def edges(self) -> list[int]:
         """Sizes that fill their tiles: one more needs further tiles."""
         steps = self.tile if self.other is None else (self.tile["mn".index(self.x)],)
-        found = {at for step in steps for at in range(step, self.last, step) if at >= self.first}
-        return sorted(found)
+        edges = {at for step in steps for at in range(step, self.last, step) if at >= self.first}
+        return sorted(edges)
 
     @cached_property
     def wave_edges(self) -> list[int]:
@@ -94,7 +94,7 @@ def draw(run: Run, rows: pd.DataFrame, x: str) -> Iterator[Page]:
     for _, some in rows.groupby(apart, dropna=False, sort=True) if apart else [((), rows)]:
         timed = some[some["median_s"].notna()]
         forced = {name: model.forced_tile(name) for name in timed["implementation"].unique()}
-        for tile in sorted({one for one in forced.values() if one is not None}, reverse=True):
+        for tile in sorted({tile for tile in forced.values() if tile is not None}, reverse=True):
             here = timed[[forced[name] in (None, tile) for name in timed["implementation"]]]
             held = here[[forced[name] == tile for name in here["implementation"]]]
             if held[x].nunique() > 1:
@@ -257,17 +257,17 @@ class _Drawing:
         return handles
 
     def _caption(self) -> str:
-        told = [measured_points.told(self.rows)]
+        sentences = [measured_points.told(self.rows)]
         if self.structured:
             held = self.rows[self.rows["implementation"].isin(self.structured)]
             off = (held["structured_s"] / held["median_s"] - 1).abs().mean()
-            told.append(
+            sentences.append(
                 "With structure: the model of tiles, waves and memory, to which no point of this figure is "
                 f"known; off by {off * 100:.2g} % in the mean. {prediction_lines.bound(held)}"
             )
         if self.calibrated:
             dashed = "Dashed" if self.structured else "Predicted"
-            told.append(
+            sentences.append(
                 f"{dashed}: seconds of a wave x waves of {self.stair.sm_count} tiles, one for each SM. The "
                 "seconds of a wave are one number for a whole line, the median of duration / waves over its "
                 "unflagged points whose last wave is full to nine tenths or more:"
@@ -276,10 +276,10 @@ class _Drawing:
                 f"{name} {seconds * 1e6:.4g} µs ({count} points{'' if full else ', all: none is as full'})"
                 for name, (seconds, count, full) in self.calibrated.items()
             ]
-            told.append("; ".join(each) + ". So the steps are predicted, their common height is not.")
+            sentences.append("; ".join(each) + ". So the steps are predicted, their common height is not.")
         else:
-            told.append("Every point held to this tile is flagged, hence no prediction.")
+            sentences.append("Every point held to this tile is flagged, hence no prediction.")
         if self.lost:
-            told.append(f"{self.lost} further cases have no time.")
-        told.append(style.flags_said(self.rows))
-        return " ".join(told)
+            sentences.append(f"{self.lost} further cases have no time.")
+        sentences.append(style.flags_said(self.rows))
+        return " ".join(sentences)

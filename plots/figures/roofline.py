@@ -132,26 +132,26 @@ def _handles(points: pd.DataFrame) -> list[Artist]:
 
 def _caption(run: Run, points: pd.DataFrame, how: str) -> str:
     ceilings = run.roof(how)
-    told = [f"{letter}: {why}, {_case(row)}." for letter, (why, row) in _extremes(points).items()]
-    told.append(f"One point a case, {len(points)} in all, at its compulsory bytes.")
+    sentences = [f"{letter}: {why}, {_case(row)}." for letter, (why, row) in _extremes(points).items()]
+    sentences.append(f"One point a case, {len(points)} in all, at its compulsory bytes.")
     if points["imported"].any():
-        told.append("Imported times have no interval and were not checked by us.")
+        sentences.append("Imported times have no interval and were not checked by us.")
     for kind, share in roofs.above(run, points, how).items():
         over = share[share > 1] - 1
         if len(over):
             most = f"by {style.number(round(over.max() * 100))} %" + (" at most" if len(over) > 1 else "")
-            told.append(
+            sentences.append(
                 f"Above the {'datasheet' if kind == 'stated' else 'measured'} roof: {len(over)}, {most}."
             )
-    told += filter(None, [prediction_lines.bound(points), style.flags_said(points)])
+    sentences += filter(None, [prediction_lines.bound(points), style.flags_said(points)])
     if not run.ceilings:
-        told.append("No ceilings in this run, hence no measured roof.")
-        return " ".join(told)
+        sentences.append("No ceilings in this run, hence no measured roof.")
+        return " ".join(sentences)
     if ceilings.condition != how:
-        told.append(f"The roof is the {ceilings.condition} cache's; {how} rows may beat it.")
+        sentences.append(f"The roof is the {ceilings.condition} cache's; {how} rows may beat it.")
     if ceilings.launch_s is not None:
-        told.append(
+        sentences.append(
             f"A launch takes at least {ceilings.launch_s * 1e6:.3g} µs, which this picture cannot show: "
             "small problems stand below the roof for that alone. Shares of the roof include it."
         )
-    return " ".join(told)
+    return " ".join(sentences)

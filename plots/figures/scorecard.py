@@ -157,11 +157,11 @@ def _several(groups: Sequence[Group]) -> bool:
 
 
 def _name(group: Group, groups: Sequence[Group]) -> str:
-    told = [group.operator]
-    told += [group.device.removeprefix("nvidia-")] if _several(groups) else []
-    told += [group.regime or "regime unknown"] if len({one.regime for one in groups}) > 1 else []
-    told += ["imported"] if group.source else []
-    return "\n".join(textwrap.wrap(", ".join(told) + f" ({len(group.rows)})", 44))
+    words = [group.operator]
+    words += [group.device.removeprefix("nvidia-")] if _several(groups) else []
+    words += [group.regime or "regime unknown"] if len({other.regime for other in groups}) > 1 else []
+    words += ["imported"] if group.source else []
+    return "\n".join(textwrap.wrap(", ".join(words) + f" ({len(group.rows)})", 44))
 
 
 def _handles(groups: Sequence[Group], levels: Sequence[str]) -> list[Artist]:
@@ -177,9 +177,8 @@ def _handles(groups: Sequence[Group], levels: Sequence[str]) -> list[Artist]:
 
 
 def _caption(card: Scorecard) -> str:
-    told = [
+    return (
         "Above: a point a case. Below: median (filled) and mean (hollow) of the error, by operator; "
-        "in brackets how many cases, the same at every level. Points beyond a panel stand on its edge."
-    ]
-    told.append(f"{card.scored} of {card.rows} rows{card.left_out and '; '}{card.left_out}.")
-    return " ".join(told)
+        "in brackets how many cases, the same at every level. Points beyond a panel stand on its edge. "
+        f"{card.scored} of {card.rows} rows{card.left_out and '; '}{card.left_out}."
+    )

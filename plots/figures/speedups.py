@@ -90,12 +90,12 @@ def measured_alike(found: Compared) -> str:
     """What else differs, for a speed-up that two protocols made is none."""
     words = {"protocol": "protocols", "regime": "regimes", "clock": "clocks", "imported": "sources"}
     by_device = found.rows.groupby("device")
-    told = [
+    differing = [
         word
         for column, word in words.items()
         if len({tuple(sorted(map(str, values))) for values in by_device[column].unique()}) > 1
     ]
     missing = [device for device in (found.base, *found.cases) if found.sheets[device] is None]
-    said = [f"Measured in different ways: their {', '.join(told)} differ."] if told else []
-    said += [f"No datasheet of {', '.join(missing)}."] if missing else []
-    return " ".join(said)
+    sentences = [f"Measured in different ways: their {', '.join(differing)} differ."] if differing else []
+    sentences += [f"No datasheet of {', '.join(missing)}."] if missing else []
+    return " ".join(sentences)

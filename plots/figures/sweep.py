@@ -181,9 +181,9 @@ class _Drawing:
     def _panel(
         self, axes: Axes, key: _Key, rows: pd.DataFrame, lines: list[tuple[_Key, pd.DataFrame]]
     ) -> None:
-        told = (style.said(c, v) for c, v in zip(self.section.panels, key, strict=True))
+        words = (style.said(c, v) for c, v in zip(self.section.panels, key, strict=True))
         # Where it stands anyway; left to itself matplotlib measures every tick to find out.
-        axes.set_title(", ".join(told), y=1.0)
+        axes.set_title(", ".join(words), y=1.0)
         predicted = prediction_lines.Lines(axes, self.quantity, self.factor)
         for line, some in lines:
             measured_points.series(axes, self._x(some), some, self.column, self.factor, self.looks[line])
@@ -219,25 +219,25 @@ class _Drawing:
         return handles
 
     def _caption(self, strips: bool) -> str:
-        told = [measured_points.told(self.shown)]
+        sentences = [measured_points.told(self.shown)]
         if prediction_lines.best_s(self.shown).notna().any():
-            told.append(prediction_lines.explained(self.shown))
+            sentences.append(prediction_lines.explained(self.shown))
             if strips and prediction_lines.structure_adds(self.shown):
-                told.append("Below, predicted / measured: markers with structure, dashed calibrated.")
+                sentences.append("Below, predicted / measured: markers with structure, dashed calibrated.")
         elif not self.run.ceilings:
-            told.append("No ceilings in this run, hence no prediction.")
+            sentences.append("No ceilings in this run, hence no prediction.")
         else:
-            told.append("This run lacks a ceiling that these rows need, hence no prediction.")
+            sentences.append("This run lacks a ceiling that these rows need, hence no prediction.")
         lost = self.shown[self.shown["median_s"].isna()]
         if len(lost):
-            told.append(
+            sentences.append(
                 f"{len(lost)} of {len(self.shown)} cases have no time ({_why(lost)}): ticks at the bottom."
             )
         if len(self.hidden):
             lines = f"{len(self.hidden)} cases of lines or panels without any time"
-            told.append(f"Not drawn: {lines} ({_why(self.hidden)}).")
-        told.append(style.flags_said(self.shown))
-        return " ".join(told)
+            sentences.append(f"Not drawn: {lines} ({_why(self.hidden)}).")
+        sentences.append(style.flags_said(self.shown))
+        return " ".join(sentences)
 
 
 def _why(rows: pd.DataFrame) -> str:

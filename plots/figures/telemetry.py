@@ -55,8 +55,8 @@ def draw(run: Run) -> Iterator[tuple[str, Page]]:
         return
     gpu = _is_gpu(run)
     rows = moments(run.frame)
-    known = [one for one in (_GPU if gpu else _CPU) if rows[one.column].notna().any()]
-    facts = [one for one in known if rows[one.column].max() > 0]
+    known = [fact for fact in (_GPU if gpu else _CPU) if rows[fact.column].notna().any()]
+    facts = [fact for fact in known if rows[fact.column].max() > 0]
     # How fast the machine was at each row: Hz of a GPU, sentinels per second of a CPU.
     speed = (rows["sm_clock_hz"] if gpu else 1.0 / rows["sentinel_s"]).astype(float)
     slow = (speed < SLOW * speed.median()).to_numpy()
@@ -65,7 +65,7 @@ def draw(run: Run) -> Iterator[tuple[str, Page]]:
         len(facts) * _HEIGHT_IN + (len(facts) - 1) * _GAP_IN,
         "The device while it was measured" if gpu else "The machine while it was measured",
         style.facts(run, run.frame),
-        _caption(gpu, slow, speed, [one for one in known if one not in facts]),
+        _caption(gpu, slow, speed, [fact for fact in known if fact not in facts]),
     )
     what = "clock" if gpu else "speed"
     page.legend(
@@ -159,12 +159,12 @@ def _caption(gpu: bool, slow: np.ndarray, speed: pd.Series, none: Sequence[_Fact
         if gpu
         else "a fixed matrix product, the mean of just before and just after timing"
     )
-    told = [
+    sentences = [
         f"A point a case with a time, as its row has it: {said}; of several visits the mean or the worst."
     ]
     n = int(slow.sum())
     where = "below the dashed line" if gpu else "above the dashed line, being slower"
-    told.append(f"{n} of {int(speed.notna().sum())} cases are {where}." if n else "No case is slow.")
-    told.append("Triangles on an upper edge stand beyond it.")
-    told += [f"{one.column.capitalize()}: 0 throughout." for one in none]
-    return " ".join(told)
+    sentences.append(f"{n} of {int(speed.notna().sum())} cases are {where}." if n else "No case is slow.")
+    sentences.append("Triangles on an upper edge stand beyond it.")
+    sentences += [f"{fact.column.capitalize()}: 0 throughout." for fact in none]
+    return " ".join(sentences)

@@ -100,13 +100,13 @@ def _since(view: View, step: Step | None) -> tuple[str, str, str]:
 
 def _newest(view: View) -> dict[int, Step]:
     """Row of a series -> the newest step that it took part in, by itself or with its class."""
-    found: dict[int, Step] = {}
+    newest: dict[int, Step] = {}
     for step in view.judged.steps:
         if step.kind != "machine":
             for row in (step.row,) if step.kind == "series" else step.members:
-                if row not in found or found[row].began <= step.began:
-                    found[row] = step
-    return found
+                if row not in newest or newest[row].began <= step.began:
+                    newest[row] = step
+    return newest
 
 
 def _levels(view: View) -> tuple[Floats, Floats]:

@@ -34,14 +34,15 @@ def draw(view: View, moved: pd.DataFrame) -> Iterator[tuple[str, Page]]:
         return
     some = moved.head(MOST)
     left = len(moved) - len(some)
-    told = [
+    caption = [
         "Median of the first nights shown against that of the nights since the newest step, or the last "
         "three; only nights of the last segment. Hollow: classes, the seconds of their members together, "
         "and their median effect. Grey: what nights do by themselves (half of the band)."
     ]
-    told += [f"{left} more are in movers.csv."] if left else []
+    caption += [f"{left} more are in movers.csv."] if left else []
     area_in = _ROW_IN * len(some) + 0.2
-    page = Page(_WIDTH_IN, area_in, "What moved, the most time first", view.facts, " ".join(told), _WORDS_IN)
+    title = "What moved, the most time first"
+    page = Page(_WIDTH_IN, area_in, title, view.facts, " ".join(caption), _WORDS_IN)
     page.figure.set_label(f"What moved on {view.history.device_name}")
     handles = [style.marker(verdict, color, marker, 6) for verdict, (color, marker) in _LOOKS.items()]
     page.legend([*handles, Patch(color=panels.BAND, label="noise of a night")])

@@ -61,7 +61,9 @@ def html(view: View, moved: pd.DataFrame, drawn: Sequence[Drawn], folder: Path) 
         steps=tonight(view),
         movers=moved.head(MOST).to_dict("records"),
         movers_left=max(0, len(moved) - MOST),
-        parts=[(title, [one for one in drawn if one.stem.startswith(stems)]) for title, stems in _PARTS],
+        parts=[
+            (title, [figure for figure in drawn if figure.stem.startswith(stems)]) for title, stems in _PARTS
+        ],
         png=png,
         nights=list(zip(view.nights, doubted, strict=True)),
     )
@@ -76,7 +78,9 @@ def tonight(view: View) -> list[Step]:
     """Steps that stand open, that the last night raised or that it ended: the newest first."""
     last = len(view.history.nights) - 1
     return [
-        one for one in reversed(view.judged.steps) if one.ended is None or last in (one.raised, one.ended)
+        step
+        for step in reversed(view.judged.steps)
+        if step.ended is None or last in (step.raised, step.ended)
     ]
 
 
@@ -99,18 +103,18 @@ def _remarks(view: View) -> list[str]:
     history, judged = view.history, view.judged
     nights = len(history.nights)
     usable = np.isfinite(history.log_s) & ~history.doubted
-    found = []
+    remarks = []
     if view.first:
-        found.append(f"Shown are the last {len(view.nights)} of {nights} nights; judged are all.")
+        remarks.append(f"Shown are the last {len(view.nights)} of {nights} nights; judged are all.")
     if nights == 1:
-        found.append("This is the first night: there is nothing to compare with yet.")
+        remarks.append("This is the first night: there is nothing to compare with yet.")
     elif not usable.any():
-        found.append("Every time of every night is in doubt, so nothing was judged.")
+        remarks.append("Every time of every night is in doubt, so nothing was judged.")
     elif not (usable.sum(1) > 1).any():
-        found.append("No series has a time on two nights, so there is nothing to compare.")
+        remarks.append("No series has a time on two nights, so there is nothing to compare.")
     elif judged.short.all():
-        found.append("No series has enough nights of this segment behind it to be judged yet.")
+        remarks.append("No series has enough nights of this segment behind it to be judged yet.")
     elif judged.short.any():
         n, of = int(judged.short.sum()), len(judged.short)
-        found.append(f"{n} of {of} series have too few nights of this segment behind them to be judged.")
-    return found
+        remarks.append(f"{n} of {of} series have too few nights of this segment behind them to be judged.")
+    return remarks

@@ -47,8 +47,8 @@ def chosen(view: View, moved: pd.DataFrame, match: str) -> tuple[list[int], int]
     single = moved[moved["kind"] != "class"]
     place = single.groupby(["operator", "implementation"]).cumcount()
     movers = [*single.loc[place < OF_A_CLASS, "row"], *single.loc[place >= OF_A_CLASS, "row"]]
-    found = [int(row) for row in dict.fromkeys([*matching(view, match), *still, *movers])]
-    return found[:MOST], max(0, len(found) - MOST)
+    rows = [int(row) for row in dict.fromkeys([*matching(view, match), *still, *movers])]
+    return rows[:MOST], max(0, len(rows) - MOST)
 
 
 def matching(view: View, text: str) -> list[int]:
@@ -59,7 +59,7 @@ def matching(view: View, text: str) -> list[int]:
 def stem(view: View, row: int) -> str:
     """A file's name for a series, the same every night: its words, and what tells it from others alike."""
     words = re.sub(r"[^a-z0-9.]+", "-", view.labels[row].lower()).strip("-.")
-    key = json.dumps([str(one) for one in view.history.series.iloc[row][[*KEY]]])
+    key = json.dumps([str(value) for value in view.history.series.iloc[row][[*KEY]]])
     return f"{words[:80]}-{zlib.crc32(key.encode()):08x}"
 
 
@@ -104,31 +104,31 @@ def _changes(view: View, row: int) -> Floats:
     track = view.judged.series.log[row]
     log = np.where(np.isfinite(track), track, history.log_s[row])
     log[history.doubted[row]] = np.nan
-    found = change_points(log, [night.segment for night in history.nights])
-    return np.array([float(view.calendar.x[night - view.first]) for night in found if night >= view.first])
+    begins = change_points(log, [night.segment for night in history.nights])
+    return np.array([float(view.calendar.x[night - view.first]) for night in begins if night >= view.first])
 
 
 def _caption(view: View, panel: Panel, left_out: int) -> str:
     usable = int((np.isfinite(panel.value) & ~panel.doubted).sum())
-    told = [
+    sentences = [
         f"{usable} of {len(view.nights)} nights with a time that is not in doubt; short ticks on the floor "
         "are nights without one."
     ]
     if panel.judged:
-        told.append("Outside of the band a night stands out; an alarm takes two running at least.")
+        sentences.append("Outside of the band a night stands out; an alarm takes two running at least.")
     else:
-        told.append("Too few nights to judge it yet, so there is no band.")
+        sentences.append("Too few nights to judge it yet, so there is no band.")
     if panel.moved:
-        told.append(
+        sentences.append(
             "Crosses: the time without what the machine's own ceilings moved, which is what was judged."
         )
     if panel.beyond:
-        told.append("Triangles on an edge stand beyond it.")
+        sentences.append("Triangles on an edge stand beyond it.")
     if marks.unsaid(panel.laid):
-        told.append("Lines without words: see the table of nights.")
-    told.append(view.calendar.remark())
+        sentences.append("Lines without words: see the table of nights.")
+    sentences.append(view.calendar.remark())
     if left_out:
-        told.append(
+        sentences.append(
             f"{left_out} more series moved or were asked for, and are not drawn; --match TEXT chooses."
         )
-    return " ".join(filter(None, told))
+    return " ".join(filter(None, sentences))

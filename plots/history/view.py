@@ -51,19 +51,19 @@ class View:
     def facts(self) -> str:
         """Second line of every title: device, versions, commits, dates, how many nights."""
         night = self.nights[-1]
-        told = [self.history.device_name]
-        told += [f"unit {self.history.unit[:8]}"] if self.history.unit else []
+        facts = [self.history.device_name]
+        facts += [f"unit {self.history.unit[:8]}"] if self.history.unit else []
         words = {"driver": "driver" if self.history.device_kind == "cuda" else "kernel"}
         words |= {"torch": "torch", "triton": "Triton", "power-limit": "power limit"}
-        told += [f"{word} {night.facts[name]}" for name, word in words.items() if night.facts.get(name)]
-        commits = [one.commit for one in self.nights if one.commit]
+        facts += [f"{word} {night.facts[name]}" for name, word in words.items() if night.facts.get(name)]
+        commits = [night.commit for night in self.nights if night.commit]
         if commits:
             same = commits[0] == commits[-1]
-            told.append(f"commit {commits[0]}" if same else f"commits {commits[0]} to {commits[-1]}")
+            facts.append(f"commit {commits[0]}" if same else f"commits {commits[0]} to {commits[-1]}")
         first, last = self.nights[0].utc[:10], night.utc[:10]
-        told.append(first if first == last else f"{first} to {last}")
-        told.append(f"n = {count_text(len(self.nights), 'night')}")
-        return " · ".join([told[0], *(one.replace(" ", NO_BREAK) for one in told[1:])])
+        facts.append(first if first == last else f"{first} to {last}")
+        facts.append(f"n = {count_text(len(self.nights), 'night')}")
+        return " · ".join([facts[0], *(fact.replace(" ", NO_BREAK) for fact in facts[1:])])
 
     def shown(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
         """Those columns of a [..., nights] array that belong to the nights shown."""
@@ -79,7 +79,7 @@ class View:
 
     def open_steps(self) -> list[Step]:
         """The steps that stand open after the last night, the newest first."""
-        return [one for one in reversed(self.judged.steps) if one.ended is None]
+        return [step for step in reversed(self.judged.steps) if step.ended is None]
 
 
 def view(judged: Judged, labels: Sequence[str], since: datetime | None, last: int | None) -> View | None:
