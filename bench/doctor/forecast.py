@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import kernels
 from bench.device.detect import Device
-from bench.doctor.finding import Finding, failed, guarded, passed, warned
+from bench.doctor.finding import Finding, checked, failed, guarded
 from bench.format import duration_text
 from bench.runner.run import Options, Run
 
@@ -48,17 +48,14 @@ def forecast(device: str) -> Forecast:
     return Forecast(len(names), len(order), planned, expected.seconds, session.budget_s)
 
 
-def foretold(found: Forecast) -> Finding:
+def foretold(expected: Forecast) -> Finding:
     """In words."""
-    numbers: dict[str, Any] = {"cases": found.cases, "runnable": found.runnable, "planned": found.planned}
-    numbers |= {"seconds": found.seconds, "budget_s": found.budget_s}
-    if not found.runnable:
-        return failed("forecast", f"None of {found.cases} cases can run here.", SWEEPS_REMEDY, **numbers)
-    within = "without a budget" if found.budget_s is None else f"within {duration_text(found.budget_s)}"
+    numbers = asdict(expected)
+    if not expected.runnable:
+        return failed("forecast", f"None of {expected.cases} cases can run here.", SWEEPS_REMEDY, **numbers)
+    within = "without a budget" if expected.budget_s is None else f"within {duration_text(expected.budget_s)}"
     sentence = (
-        f"pytest bench/ --benchmark: {found.planned} of the {found.runnable} cases that can run here "
-        f"(of {found.cases}), {within}; about {duration_text(found.seconds)}."
+        f"pytest bench/ --benchmark: {expected.planned} of the {expected.runnable} cases that can run here "
+        f"(of {expected.cases}), {within}; about {duration_text(expected.seconds)}."
     )
-    if found.seconds > LONG_S:
-        return warned("forecast", sentence, REMEDY, **numbers)
-    return passed("forecast", sentence, **numbers)
+    return checked(expected.seconds <= LONG_S, "forecast", sentence, REMEDY, **numbers)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import kernels
 from bench.device.detect import Device
 from bench.doctor import requests
 from bench.doctor.finding import Finding, failed, passed, warned
-from bench.doctor.survival import Answering
-from bench.runner.row import SEED
+from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor
 
 GRACE_S = 35.0
@@ -51,15 +51,12 @@ REMEDY = "Reinstall torch with the libraries that its wheel asks for, and nothin
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """Of a GPU."""
-    supervisor = WorkerSupervisor(device, SEED, GRACE_S)
-    try:
+    with closing(WorkerSupervisor(device, SEED, GRACE_S)) as supervisor:
         supervisor.started()
         yield from called(supervisor)
-    finally:
-        supervisor.close()
 
 
-def called(supervisor: Answering) -> Iterator[Finding]:
+def called(supervisor: WorkerSupervisor) -> Iterator[Finding]:
     """A check of each of CALLS."""
     for name, operator, implementation, parameters in CALLS:
         problem = kernels.problem(operator)(**parameters)

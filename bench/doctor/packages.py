@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed, passed, warned
 from bench.environment.dependencies import Requirement, missing, pip_install
-from bench.runner.row import SEED
+from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 
@@ -25,17 +26,15 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """The worker, whether it is the parent's kin, and the packages that pyproject.toml names."""
     lacking = missing()
     yield required(lacking)
-    supervisor = WorkerSupervisor(device, SEED)
     try:
-        supervisor.started()
-        yield worker(supervisor.hello, supervisor.starting_s)
-        yield agreement(supervisor.hello, parent)
+        with closing(WorkerSupervisor(device, SEED)) as supervisor:
+            supervisor.started()
+            yield worker(supervisor.hello, supervisor.starting_s)
+            yield agreement(supervisor.hello, parent)
     except WorkerDied as death:
         tried = "torch" if device.kind == "cpu" else "torch; torch.zeros(1, device='cuda')"
         remedy = f'Mend this first, which must end without an error: {sys.executable} -c "import {tried}"'
         yield failed("worker", f"No worker starts: {death}.", remedy, str(death))
-    finally:
-        supervisor.close()
     if device.kind == "cuda":
         yield from optional(
             {extra: [one for one in missing((extra,)) if one not in lacking] for extra in EXTRAS}

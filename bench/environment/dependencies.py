@@ -66,7 +66,7 @@ class Requirement:
     def is_there(self) -> bool:
         """Whether this interpreter finds it, without importing it."""
         if self.name.startswith(NOT_IMPORTED):
-            return _version(self.name) is not None
+            return version(self.name) is not None
         try:
             found = find_spec(self.import_name)
         except (ImportError, ValueError):  # a finder that refuses, a module without a spec
@@ -76,7 +76,7 @@ class Requirement:
     @property
     def too_old(self) -> str:
         """The version that is there, if its metadata says that it is below the least; else empty."""
-        least, there = re.match(r">=([\d.]+)", self.version), _version(self.name)
+        least, there = re.match(r">=([\d.]+)", self.version), version(self.name)
         if least is None or there is None or _numbers(there) >= _numbers(least[1]):
             return ""
         return there
@@ -163,7 +163,8 @@ def child_environment(root: Path = ROOT) -> dict[str, str]:
     return environment
 
 
-def _version(name: str) -> str | None:
+def version(name: str) -> str | None:
+    """Of the distribution of this name, as its metadata says; None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -7,12 +7,11 @@ import platform
 import subprocess
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib import metadata
 from typing import Any
 
 from bench.device.detect import Device
-from bench.environment.dependencies import missing, required
-from bench.runner.row import commit
+from bench.environment.dependencies import missing, required, version
+from bench.runner.rows import commit
 
 SETTINGS = (
     "CUDA",
@@ -27,12 +26,14 @@ SETTINGS = (
     "PYTHONPATH",
 )
 """Beginnings of the environment variables that change what computes; others are nobody's business."""
+EXTRAS = ("cublaslt",)
 SMI_S = 20.0
 
 
 def environment(device: Device) -> dict[str, Any]:
     """Facts by name: plain values, a version for each package (None: missing), texts of several lines."""
-    lacking = {one.name for one in missing(("cublaslt",))}
+    lacking = {package.name for package in missing(EXTRAS)}
+    packages = [package.name for package in required(EXTRAS)]
     return {
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
@@ -40,18 +41,11 @@ def environment(device: Device) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {
-            one.name: None if one.name in lacking else _version(one.name) for one in required(("cublaslt",))
+            name: None if name in lacking else version(name) or "there, version unknown" for name in packages
         },
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS)},
         "nvidia-smi -q": _nvidia_smi() if device.kind == "cuda" else "not asked: no GPU is measured",
     }
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "there, version unknown"
 
 
 def _nvidia_smi() -> str:

@@ -17,10 +17,9 @@ from bench.device.detect import Device
 from bench.device.lock import device_lock
 from bench.runner.planner import Planner
 from bench.runner.resume import Kind, Left, begin, go_on
-from bench.runner.row import SEED, commit, origin, visit_row
+from bench.runner.rows import SEED, commit, joined, origin, visit_row
 from bench.runner.shard import Shard
 from bench.runner.supervisor import GRACE_S, WorkerSupervisor, check_request, measure_request
-from bench.runner.visits import joined
 from bench.sampling.protocol import Protocol, Regime, protocol
 from bench.spec import Problem
 from bench.store.journal import Journal, finish

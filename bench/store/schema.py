@@ -29,7 +29,7 @@ Status = Literal[
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "GITHUB_RUN_ID", "CI_JOB_ID")
 """Environment variables by which schedulers and CI services tell a job its number."""
 Over = Literal["first", "last", "least", "most", "mean", "sum", "every"]
-"""What becomes of a column when a case's visits are joined into one row (bench/runner/visits.py)."""
+"""What becomes of a column when a case's visits are joined into one row (bench/runner/rows.py)."""
 
 
 def column(says: str, over: Over = "first", **default: Any) -> Any:
