@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,8 +26,8 @@ EXAMPLES: pytest.StashKey[Examples] = pytest.StashKey()
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "sweep": {"metavar": "NAME", "action": "append", "default": []},
-    "case": {"metavar": "NAME", "action": "append", "default": []},
+    "sweep": {"metavar": "NAME", "dest": "bench_sweeps", "action": "append", "default": []},
+    "case": {"metavar": "NAME", "dest": "bench_cases", "action": "append", "default": []},
     "device": {"metavar": "DEVICE", "default": "auto"},
     "budget": {"metavar": "SECONDS"},
     "visits": {"metavar": "N", "default": "1"},
@@ -35,11 +36,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "concurrent": {"action": "store_true"},
     "all-examples": {"action": "store_true"},
     "shard": {"metavar": "I/N"},
-    "tag": {"metavar": "KEY=VALUE", "action": "append", "default": []},
+    "tag": {"metavar": "KEY=VALUE", "dest": "bench_tags", "action": "append", "default": []},
     "anonymous": {"action": "store_true"},
     "resume": {"action": "store_true"},
 }
-"""Our options, `--bench-` before each."""
+"""Our options, `--bench-` before each; those of a run have the names of its Options as destinations."""
 HELP = {
     "sweep": "Only this sweep (gemm/square, square), folder of sweeps (gemm) or YAML file; repeatable.",
     "case": "Only the case of exactly this name, as every command prints it, and the ceilings; repeatable.",
@@ -97,20 +98,8 @@ def pytest_configure(config: pytest.Config) -> None:
             _refuse("--benchmark needs the plugin pytest-benchmark, which -p no:benchmark excludes")
         if getattr(given, "numprocesses", None) or os.environ.get("PYTEST_XDIST_WORKER"):
             _refuse("--benchmark times one case after the other: leave out -n (pytest-xdist)")
-    options = Options(
-        device=given.bench_device,
-        sweeps=given.bench_sweep,
-        cases=given.bench_case,
-        budget=given.bench_budget,
-        visits=given.bench_visits,
-        regime=given.bench_regime,
-        results=Path(given.bench_results) if given.bench_results else RESULTS,
-        shard=given.bench_shard,
-        concurrent=given.bench_concurrent,
-        resume=given.bench_resume,
-        tags=given.bench_tag,
-        anonymous=given.bench_anonymous,
-    )
+    values = {field.name: getattr(given, f"bench_{field.name}") for field in fields(Options)}
+    options = Options(**values | {"results": Path(given.bench_results or RESULTS)})
     try:
         run = Run(options, kernels.problem, timing=given.bench_run, opens=not given.collectonly)
     except UserError as error:

@@ -142,9 +142,9 @@ class _ByCapability(_Entry):
 
 
 def _check_sources(sources: Mapping[str, str], cited: Iterator[Figure | Rate]) -> None:
-    for one in cited:
-        if not sources.get(one.source):
-            raise ValueError(f"source {one.source!r} is not among its sources: {', '.join(sources)}")
+    for entry in cited:
+        if not sources.get(entry.source):
+            raise ValueError(f"source {entry.source!r} is not among its sources: {', '.join(sources)}")
 
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -191,17 +191,11 @@ class Datasheet:
     bandwidth_byte_per_s: float | None
     l2_byte: int
     memory_byte: int
-    power_w: float | None
     rates: Mapping[tuple[Unit, Dtype], Rate]
     sources: Mapping[str, str]
     derived: bool = False
     slug: str = ""
     """Name of its file in bench/device/datasheets, without the ending; empty if it has none."""
-
-    @property
-    def source(self) -> str:
-        """Where the numbers come from, each document once."""
-        return "; ".join(dict.fromkeys(self.sources.values()))
 
     def peak_flop_per_s(self, arithmetic: str, dtype: str) -> float | None:
         """Dense peak of these units: the published one, else SMs x FMA x 2 x clock; None if unknown."""
@@ -271,7 +265,6 @@ def _datasheet(file: _Sheet, slug: str) -> Datasheet:
         bandwidth_byte_per_s=file.bandwidth_byte_per_s.value,
         l2_byte=file.l2_byte.value,
         memory_byte=file.memory_byte.value,
-        power_w=file.power_w.value,
         rates=file.rates,
         sources={k: file.sources[v.source] + (f" ({v.note})" if v.note else "") for k, v in said.items()},
         slug=slug,
@@ -309,7 +302,6 @@ def derive_datasheet(
         bandwidth_byte_per_s=2 * memory_clock_hz * bus_bit / 8 if memory_clock_hz and bus_bit else None,
         l2_byte=l2_byte,
         memory_byte=memory_byte,
-        power_w=None,
         rates=rates,
         sources=dict.fromkeys(told, "derived from what its driver says")
         | {f"{unit}.{dtype}": table.sources[r.source] for (unit, dtype), r in rates.items()},

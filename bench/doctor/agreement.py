@@ -92,7 +92,7 @@ def agreed(name: str, compared: Comparison, kind: DeviceKind) -> Finding:
         return failed(name, sentence, APART_REMEDY, **numbers)
     off = _least_off if kind == "cpu" else _off
     agree = not unknown and all(off(ratio) <= AGREE for ratio in known.values())
-    return checked(agree, name, sentence, REMEDY[kind], **numbers)
+    return checked(name, agree, sentence, REMEDY[kind], **numbers)
 
 
 def _text(ratio: Ratio) -> str:

@@ -62,7 +62,7 @@ def gpu(
     yield event_step(step_s(cuda))
     pair_s = median(elapsed_s(cuda, 0) for _ in range(REPEATS))
     sentence = f"Two events with nothing in between are {1e6 * pair_s:.1f} us apart."
-    yield checked(pair_s <= LONG_PAIR_S, "empty pair", sentence, SLOW_REMEDY, pair_s=pair_s)
+    yield checked("empty pair", pair_s <= LONG_PAIR_S, sentence, SLOW_REMEDY, pair_s=pair_s)
     for _ in range(3):
         empty()  # what a first call sets up must not be captured
     yield graphs({nodes: graph_s(clock, empty, nodes) for nodes in NODES})
@@ -113,7 +113,7 @@ def event_step(step: float) -> Finding:
     sentence = (
         f"Events have steps of {1e6 * step:.2f} us; the clock reckons with {1e6 * EVENT_STEP_S:.2f} us."
     )
-    return checked(step <= 1.05 * EVENT_STEP_S, "event step", sentence, STEP_REMEDY, step_s=step)
+    return checked("event step", step <= 1.05 * EVENT_STEP_S, sentence, STEP_REMEDY, step_s=step)
 
 
 def graphs(seconds: Mapping[int, float]) -> Finding:
@@ -128,7 +128,7 @@ def graphs(seconds: Mapping[int, float]) -> Finding:
         f"{1e6 * each_s:.2f} us a kernel, {1e6 * start_s:.1f} us to start."
     )
     numbers |= {"each_s": each_s, "start_s": start_s}
-    return checked(0 < each_s <= LONG_NODE_S, "empty graphs", sentence, SLOW_REMEDY, **numbers)
+    return checked("empty graphs", 0 < each_s <= LONG_NODE_S, sentence, SLOW_REMEDY, **numbers)
 
 
 def host(clock: HostClock) -> Iterator[Finding]:

@@ -67,7 +67,7 @@ def failed(name: str, sentence: str, remedy: str, error: str = "", **numbers: An
     return Finding("FAIL", name, sentence, remedy, numbers, error)
 
 
-def checked(good: bool, name: str, sentence: str, remedy: str, **numbers: Any) -> Finding:
+def checked(name: str, good: bool, sentence: str, remedy: str, **numbers: Any) -> Finding:
     """PASS if it is `good`, else WARN with the remedy; the sentence holds either way."""
     return passed(name, sentence, **numbers) if good else warned(name, sentence, remedy, **numbers)
 

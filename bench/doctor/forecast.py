@@ -58,4 +58,4 @@ def foretold(expected: Forecast) -> Finding:
         f"pytest bench/ --benchmark: {expected.planned} of the {expected.runnable} cases that can run here "
         f"(of {expected.cases}), {within}; about {duration_text(expected.seconds)}."
     )
-    return checked(expected.seconds <= LONG_S, "forecast", sentence, REMEDY, **numbers)
+    return checked("forecast", expected.seconds <= LONG_S, sentence, REMEDY, **numbers)

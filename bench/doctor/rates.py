@@ -69,7 +69,7 @@ def share(name: str, row: Mapping[str, Any], amount: int, unit: str, peak: float
     sentence = f"{seen}: {share_text(rate / peak)} of the datasheet's {peak * 1e-12:.3g} T{unit}."
     if rate > MOST * peak:
         return failed(name, sentence, HIGH_REMEDY, **numbers)
-    return checked(rate >= LEAST * peak, name, sentence, LOW_REMEDY, **numbers)
+    return checked(name, rate >= LEAST * peak, sentence, LOW_REMEDY, **numbers)
 
 
 def late(rows: list[dict[str, Any]]) -> Finding:
@@ -84,7 +84,7 @@ def late(rows: list[dict[str, Any]]) -> Finding:
     sentence += f"; a graph takes {1e6 * max(starts):.1f} us to start." if starts else "."
     numbers: dict[str, Any] = {"late": counts, "samples": samples, "starts": starts}
     few = all((count or 0) <= LATE * many for count, many in zip(counts, samples, strict=True))
-    return checked(few, "late samples", sentence, LATE_REMEDY, **numbers)
+    return checked("late samples", few, sentence, LATE_REMEDY, **numbers)
 
 
 def _row(supervisor: WorkerSupervisor, implementation: str, problem: Problem) -> dict[str, Any]:

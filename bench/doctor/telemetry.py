@@ -104,7 +104,7 @@ def counts(energies: list[tuple[float, int | None]], held: Mapping[str, float]) 
     refresh_s = median(b[0] - a[0] for a, b in pairwise(steps))
     sentence = f"The energy counter is refreshed about every {1e3 * refresh_s:.0f} ms; {there}."
     numbers: dict[str, Any] = {"refresh_s": refresh_s, "held": dict(held)}
-    return checked(bool(held), "NVML counters", sentence, REMEDY, **numbers)
+    return checked("NVML counters", bool(held), sentence, REMEDY, **numbers)
 
 
 def load_finding(
@@ -122,4 +122,4 @@ def load_finding(
     sentence = f"SM clock {clocks}; held back: {held or 'not at all'}."
     good = shares.get("held_thermal", 0) <= 0 and shares.get("held_hardware", 0) <= 0
     remedy = "Look at cooling and power supply: within two seconds of load neither should hold the clock."
-    return checked(good, "clock under load", sentence, remedy, **facts)
+    return checked("clock under load", good, sentence, remedy, **facts)

@@ -26,9 +26,8 @@ from bench.device.detect import Device, short_hash
 from bench.errors import UserError
 from bench.judge.flags import disturbances
 from bench.judge.noise import state_s
-from bench.sampling.noise import Step, estimate, steps
 from bench.sampling.protocol import Protocol, Regime, protocol
-from bench.sampling.publish import Visit, publish, publish_ceiling
+from bench.sampling.publish import Step, Visit, estimate, publish, publish_ceiling, steps
 from bench.spec import DeviceKind, parameters_text
 from bench.store.schema import FIELDS, JOB_IDS, Measurement, Over
 from bench.sweep.load import Case

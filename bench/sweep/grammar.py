@@ -16,6 +16,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     StringConstraints,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
@@ -69,20 +70,12 @@ Text = Annotated[str, StringConstraints(pattern=r"\S"), AfterValidator(lambda te
 """Text of at least one visible character; line breaks become spaces."""
 
 
-class _Label:
-    """A figure is called 2 or "2 (b)"."""
-
-    def __get_pydantic_json_schema__(
-        self, core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {"type": ["integer", "string"]}
-
-
 Label = Annotated[
     Text,
     BeforeValidator(lambda v: str(v) if isinstance(v, int) and not isinstance(v, bool) else v),
-    _Label(),
+    WithJsonSchema({"type": ["integer", "string"]}),
 ]
+"""A figure is called 2 or "2 (b)"."""
 
 
 class Strict(BaseModel):
@@ -260,8 +253,8 @@ def earliest(errors: ValidationError, node: Node, owner: str, model: type[BaseMo
             name = "a block of cases" if path[0] == "cases" else "a claim"
         return Mistake(node.under(path).line, worded(error, name))
 
-    found = [(e["type"] == "missing", mistake(e)) for e in errors.errors(include_url=False)]
-    return min(found, key=lambda one: (one[0], one[1].line or 0))[1]
+    mistakes = [(e["type"] == "missing", mistake(e)) for e in errors.errors(include_url=False)]
+    return min(mistakes, key=lambda pair: (pair[0], pair[1].line or 0))[1]
 
 
 def unknown(kind: str, given: str, of: str, possible: Iterable[str]) -> str:

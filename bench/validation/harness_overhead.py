@@ -104,20 +104,20 @@ def _parent_overhead(find: Callable[[str], type[Problem]]) -> Iterator[str]:
 
 def requests_s(worker: Worker) -> list[float]:
     """Seconds of each of some requests that are next to no work; the first, which imports, is left out."""
-    taken = []
-    for _ in range(1 + TIMES):
-        begin = time.perf_counter()
-        worker.ask({"do": "hello"}, DEADLINE_S)
-        taken.append(time.perf_counter() - begin)
-    return taken[1:]
+    return _each_s(lambda: worker.ask({"do": "hello"}, DEADLINE_S), 1 + TIMES)[1:]
 
 
 def rows_s(journal: Journal, row: Measurement) -> list[float]:
     """Seconds until a row is on the disk."""
+    return _each_s(lambda: journal.append(row), TIMES)
+
+
+def _each_s(action: Callable[[], object], times: int) -> list[float]:
+    """Seconds that each of so many calls takes."""
     taken = []
-    for _ in range(TIMES):
+    for _ in range(times):
         begin = time.perf_counter()
-        journal.append(row)
+        action()
         taken.append(time.perf_counter() - begin)
     return taken
 

@@ -32,10 +32,8 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from bench.judge.flags import flags
-from bench.sampling.median_interval import Floats
-from bench.sampling.noise import Step, estimate, steps
 from bench.sampling.protocol import Protocol, protocol
-from bench.sampling.publish import Visit, publish
+from bench.sampling.publish import Floats, Step, Visit, estimate, publish, steps
 from bench.sampling.stopping import collect
 from bench.spec import DeviceKind
 from bench.store.schema import FIELDS, Measurement

@@ -334,7 +334,7 @@ def named_in(path: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         first: ast.expr | None = None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-            if node.func.id in ("passed", "warned", "failed", "guarded", "share"):
+            if node.func.id in ("passed", "warned", "checked", "failed", "guarded", "share"):
                 first = node.args[0]
         elif isinstance(node, ast.Assign):
             for target in node.targets:
