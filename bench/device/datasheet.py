@@ -7,10 +7,10 @@ capability and name imply.
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -288,9 +288,10 @@ def derive_datasheet(
     as the driver counts its clock.
     """
     table = _read(FILES / BY_CAPABILITY, _ByCapability)
-    known = (e for e in table.entries if e.capability == capability and _any_fits(name, e.match))
-    entry = next(known, None)
-    rates = entry.rates if entry else {}
+    rates: Mapping[tuple[Unit, Dtype], Rate] = {}
+    for entry in reversed(table.entries):  # the first that fits counts
+        if entry.capability == capability and any(fnmatchcase(name, pattern) for pattern in entry.match):
+            rates = entry.rates
     told = ("sm_count", "boost_clock_hz", "tensor_clock_hz", "bandwidth_byte_per_s", "l2_byte", "memory_byte")
     return Datasheet(
         name=name,
@@ -307,7 +308,3 @@ def derive_datasheet(
         | {f"{unit}.{dtype}": table.sources[r.source] for (unit, dtype), r in rates.items()},
         derived=True,
     )
-
-
-def _any_fits(name: str, patterns: list[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -7,7 +7,6 @@ power limit) or less steady is said; what makes them worthless refuses. A fact t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import pynvml
 
 from bench.device.control_groups import cpu_quota, text_of
-from bench.device.detect import Device
+from bench.device.detect import Device, usable_processors
 from bench.device.nvml import NvmlGpu, limit_names
 
 HOT_C = 10.0
@@ -100,14 +99,9 @@ def _cpu(root: Path) -> Iterator[Unfit]:
     if waited is not None and waited > 100 * WAITING:
         yield Unfit("pressure", f"tasks waited for it in {waited:.0f} % of the last ten seconds")
     quota = cpu_quota(root)
-    allowed = _allowed(processors)
+    allowed = len(usable_processors())
     if quota is not None and quota < allowed:
         yield Unfit("quota", f"under a quota: the time of {quota:g} of {allowed} processors")
-
-
-def _allowed(processors: int) -> int:
-    """Processors that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else max(1, processors)
 
 
 def _number(text: str, key: str = "") -> float | None:

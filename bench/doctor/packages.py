@@ -45,7 +45,7 @@ def required(lacking: Sequence[Requirement]) -> Finding:
     """Whether every package that roofbench needs is there."""
     if not lacking:
         return passed("packages", "Every package that roofbench needs is there.")
-    listed = ", ".join(f"{one} (here is {one.too_old})" if one.too_old else str(one) for one in lacking)
+    listed = ", ".join(requirement.lack for requirement in lacking)
     remedy = f"Install with: {pip_install(map(str, lacking))}"
     return failed("packages", f"Missing or too old: {listed}.", remedy, lacking=list(map(str, lacking)))
 

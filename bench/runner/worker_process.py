@@ -64,7 +64,7 @@ def device_environment(kind: str, uuid: str | None) -> dict[str, str]:
 
     It finds the packages that this process finds, and the kernels of this checkout.
     """
-    environment = {k: v for k, v in child_environment(ROOT).items() if k not in FORBIDDEN}
+    environment = {k: v for k, v in child_environment().items() if k not in FORBIDDEN}
     if kind == "cpu":
         environment |= ENVIRONMENT
     if uuid is not None:

@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
 
+from bench.spec import Problem
 from bench.sweep.yaml_nodes import Mistake, Node, shown
 
 Cache = Literal["cold", "warm"]
@@ -210,6 +211,12 @@ class PerSm(Strict):
 
     per_sm: int = Field(ge=1, description="How many for each SM")
     plus: int = Field(0, description="How many more (fewer, if negative) in all")
+
+
+def whole_numbers(kind: type[Problem]) -> list[str]:
+    """The parameters of an operator that are whole numbers."""
+    fields = kind.model_json_schema()["properties"]
+    return [name for name, field in fields.items() if field.get("type") == "integer"]
 
 
 OWNERS: Mapping[str, tuple[str, type[BaseModel]]] = {

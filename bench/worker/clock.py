@@ -22,7 +22,7 @@ import torch
 
 from bench.device.cuda_driver import LIBRARY, CudaError
 from bench.worker import graph_kernels
-from bench.worker.failure import first_line, out_of_memory
+from bench.worker.failure import chain, first_line, out_of_memory
 from bench.worker.spin import Hiding, Spin
 
 Calls = Sequence[Callable[[], Any]]
@@ -294,7 +294,8 @@ class GraphClock(_CudaClock):
         except RuntimeError as error:
             if short := out_of_memory(error):
                 raise torch.OutOfMemoryError(first_line(short)) from error
-            reason = first_line(_first_of(error))
+            *_, broke_it = chain(error)  # ending a broken capture raises another error over it
+            reason = first_line(broke_it)
             self.distrust = f"a capture failed: {reason}"
             raise CaptureError(reason) from error
         finally:
@@ -304,10 +305,3 @@ class GraphClock(_CudaClock):
 
 def _nothing() -> None:
     """What is queued before a sample whose cache is not flushed."""
-
-
-def _first_of(error: BaseException) -> BaseException:
-    """The error that broke the capture: ending a broken capture raises another one over it."""
-    while before := error.__cause__ or (None if error.__suppress_context__ else error.__context__):
-        error = before
-    return error
