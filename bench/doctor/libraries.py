@@ -15,31 +15,15 @@ from bench.runner.supervisor import WorkerSupervisor
 
 GRACE_S = 35.0
 _SQUARE: dict[str, Any] = {"dtype": "float16", "m": 512, "n": 512, "k": 512, "layout": "NN"}
-_IMAGES: dict[str, Any] = {
-    "dtype": "float16",
-    "direction": "forward",
-    "n": 8,
-    "c": 64,
-    "h": 28,
-    "w": 28,
-    "layout": "NHWC",
-}
-_RELU: dict[str, Any] = {
-    "dtype": "float16",
-    "function": "relu",
-    "direction": "forward",
-    "n": 8,
-    "c": 64,
-    "h": 28,
-    "w": 28,
-}
+_VALUES: dict[str, Any] = {"dtype": "float16", "direction": "forward", "n": 8, "c": 64, "h": 28, "w": 28}
+_IMAGES = {**_VALUES, "layout": "NHWC"}
 CALLS = (
     ("cuBLAS", "gemm", "cublas", _SQUARE),
     ("cuBLASLt", "gemm", "cublaslt", _SQUARE),
     ("cuDNN", "batchnorm", "cudnn", _IMAGES),
     ("cuDNN spatial", "batchnorm", "cudnn-spatial", _IMAGES),
     ("cuDNN persistent", "batchnorm", "cudnn-persistent", _IMAGES),
-    ("Inductor", "activations", "inductor", _RELU),
+    ("Inductor", "activations", "inductor", {**_VALUES, "function": "relu"}),
 )
 """Name, operator, implementation, parameters."""
 REMEDIES = {

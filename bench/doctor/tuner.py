@@ -17,15 +17,8 @@ from bench.doctor.finding import Finding, failed, guarded, passed, warned
 from bench.spec import Launch
 from kernels import tuning
 
-PROBLEM: dict[str, Any] = {
-    "dtype": "float16",
-    "function": "relu",
-    "direction": "forward",
-    "n": 64,
-    "c": 64,
-    "h": 32,
-    "w": 32,
-}
+_SIZE = {"n": 64, "c": 64, "h": 32, "w": 32}
+PROBLEM: dict[str, Any] = {"dtype": "float16", "function": "relu", "direction": "forward", **_SIZE}
 """Of activations: its five candidates compile in a second."""
 DRIVER = re.compile(r"CUDA driver [1-9]")
 """What `versions` says of a driver that was asked for its version."""

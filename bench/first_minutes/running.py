@@ -46,16 +46,8 @@ LEAST_S = 10.0
 KEY_LENGTH = 100
 NEEDS_GPU = "not run: needs a GPU"
 SETTINGS = (
-    "CUDA",
-    "NVIDIA",
-    "TORCH",
-    "PYTORCH",
-    "TRITON",
-    "CUBLAS",
-    "OMP",
-    "MKL",
-    "LD_LIBRARY_PATH",
-    "PYTHONPATH",
+    *("CUDA", "NVIDIA", "TORCH", "PYTORCH", "TRITON", "CUBLAS", "OMP", "MKL"),
+    *("LD_LIBRARY_PATH", "PYTHONPATH"),
 )
 """Beginnings of the environment variables that change what computes; others are nobody's business."""
 EXTRAS = ("cublaslt",)

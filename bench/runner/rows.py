@@ -78,12 +78,7 @@ def origin(device: Device, tags: Mapping[str, str], anonymous: bool) -> dict[str
 
     `anonymous` hashes what names the unit, so that its rows can still be told from those of others.
     """
-    unit = {
-        "host": device.host,
-        "pci_bus": device.pci_bus,
-        "gpu_uuid": device.uuid,
-        "serial": device.serial,
-    }
+    unit = {"host": device.host, "pci_bus": device.pci_bus, "gpu_uuid": device.uuid, "serial": device.serial}
     job = next((f"{name}={os.environ[name]}" for name in JOB_IDS if os.environ.get(name)), None)
     columns = {
         name: (short_hash(value) if anonymous else value) if value else None for name, value in unit.items()
