@@ -164,13 +164,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Tell the run what is left after -k, and greet."""
     config = session.config
-    run, found = config.stash.get(RUN, None), config.stash.get(EXAMPLES, None)
-    if found is not None and found.unstarted:
-        _refuse(found.unstarted)
-    if found is not None and found.left_out:
-        line = f"{found.left_out:,} further examples are left out; --bench-all-examples checks them too"
+    checked = config.stash.get(EXAMPLES, None)
+    if checked is not None and checked.unstarted:
+        _refuse(checked.unstarted)
+    if checked is not None and checked.left_out:
+        line = f"{checked.left_out:,} further examples are left out; --bench-all-examples checks them too"
         _write_line(config, line)
-    if run is None or not config.option.bench_run or config.option.collectonly:
+    if (run := _measuring(config)) is None:
         return
     # A -k that pytest cannot read leaves all items here; it says so itself, later.
     given = (item.callspec.params for item in session.items if hasattr(item, "callspec"))
@@ -185,6 +185,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         _write_line(config, line)
 
 
+def _measuring(config: pytest.Config) -> Run | None:
+    """The run, where this invocation measures; None where it checks, or only lists."""
+    measures = config.option.bench_run and not config.option.collectonly
+    return config.stash.get(RUN, None) if measures else None
+
+
 def _write_line(config: pytest.Config, line: str) -> None:
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
@@ -195,13 +201,12 @@ def _write_line(config: pytest.Config, line: str) -> None:
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Measure, before the tests show case by case what was measured: visits are spread over the whole run."""
     config = session.config
-    run, option = config.stash.get(RUN, None), config.option
-    if run is None or not option.bench_run or option.collectonly or session.testsfailed:
+    if (run := _measuring(config)) is None or session.testsfailed:
         return
     from bench.cli.run_lines import show
 
     try:
-        show(run, lambda line: _write_line(config, line), option.maxfail)
+        show(run, lambda line: _write_line(config, line), config.option.maxfail)
         run.collect()
     except UserError as error:
         _refuse(str(error))
@@ -235,8 +240,7 @@ def pytest_internalerror() -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Our table and account, last."""
-    run = config.stash.get(RUN, None)
-    if run is None or not config.option.bench_run or config.option.collectonly:
+    if (run := _measuring(config)) is None:
         return
     from bench.cli.run_lines import closing_lines
 

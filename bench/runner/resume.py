@@ -107,7 +107,7 @@ def go_on(folder: Path, run_id: str, kind: Kind, sweeps: Sweeps = NO_SWEEPS) -> 
                 continue
             if recovered.rows and begun is None:  # without a row there is nothing to go on with
                 kind.refuse_other(path, recovered.rows)
-                begun = _continued(path, found, sweeps)
+                begun = _continued(path, recovered, sweeps)
                 continue
         if settled := _settle(path):
             left.insert(0, settled)

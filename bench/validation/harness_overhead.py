@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -65,19 +66,12 @@ def parent_overhead(find: Callable[[str], type[Problem]]) -> Iterator[str]:
 
     `find` gives the problem of an operator. UserError if no worker starts.
     """
+    device = detect("cpu")
     try:
-        yield from _parent_overhead(find)
+        with closing(Worker(device.kind, device.cache_byte, seed=1, threads=device.sm_count)) as worker:
+            asking_s = requests_s(worker)
     except WorkerDied as death:
         raise UserError(f"the parent's cost cannot be measured: {death}") from death
-
-
-def _parent_overhead(find: Callable[[str], type[Problem]]) -> Iterator[str]:
-    device = detect("cpu")
-    worker = Worker(device.kind, device.cache_byte, seed=1, threads=device.sm_count)
-    try:
-        asking_s = requests_s(worker)
-    finally:
-        worker.close()
     with tempfile.TemporaryDirectory() as folder:
         session = Session(device, Path(folder), BUDGET_S)
         try:
