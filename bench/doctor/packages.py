@@ -16,9 +16,7 @@ from bench.runner.worker_process import WorkerDied
 
 EXTRAS = ("cublaslt",)
 """Groups of optional packages in pyproject.toml that runs on a GPU use."""
-COSTS = {
-    "nvmath-python": "every case of cublaslt and its tiles is unsupported (a run says how many)",
-}
+COSTS = {"nvmath-python": "every case of cublaslt and its tiles is unsupported (a run says how many)"}
 """Optional package -> what a run lacks without it."""
 
 
@@ -36,9 +34,7 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
         remedy = f'Mend this first, which must end without an error: {sys.executable} -c "import {tried}"'
         yield failed("worker", f"No worker starts: {death}.", remedy, str(death))
     if device.kind == "cuda":
-        yield from optional(
-            {extra: [one for one in missing((extra,)) if one not in lacking] for extra in EXTRAS}
-        )
+        yield from optional([requirement for requirement in missing(EXTRAS) if requirement not in lacking])
 
 
 def required(lacking: Sequence[Requirement]) -> Finding:
@@ -50,14 +46,14 @@ def required(lacking: Sequence[Requirement]) -> Finding:
     return failed("packages", f"Missing or too old: {listed}.", remedy, lacking=list(map(str, lacking)))
 
 
-def optional(lacking: Mapping[str, Sequence[Requirement]]) -> Iterator[Finding]:
-    """What is lost for want of each optional package; `lacking` is by extra of pyproject.toml."""
-    if not any(lacking.values()):
-        yield passed("optional packages", f"Those of {', '.join(lacking)} are there as well.")
-    for one in (one for each in lacking.values() for one in each):
-        cost = COSTS.get(one.name, "what needs it is left out, row by row")
-        remedy = f"Install with: {pip_install([str(one)])}"
-        yield warned("optional packages", f"{one} is not there: {cost}.", remedy)
+def optional(lacking: Sequence[Requirement]) -> Iterator[Finding]:
+    """What is lost for want of each optional package, those of EXTRAS in pyproject.toml."""
+    if not lacking:
+        yield passed("optional packages", f"Those of {', '.join(EXTRAS)} are there as well.")
+    for requirement in lacking:
+        cost = COSTS.get(requirement.name, "what needs it is left out, row by row")
+        remedy = f"Install with: {pip_install([str(requirement)])}"
+        yield warned("optional packages", f"{requirement} is not there: {cost}.", remedy)
 
 
 def worker(hello: Mapping[str, Any], starting_s: float) -> Finding:

@@ -94,18 +94,18 @@ def verdict(outcomes: list[Outcome]) -> str:
 
 def report(device: Device, quick: bool, outcomes: list[Outcome], seconds: float) -> str:
     """Everything that was found, as JSON."""
-    found = list(all_findings(outcomes))
-    code = exit_code(found)
+    findings = list(all_findings(outcomes))
+    code = exit_code(findings)
     versions: dict[str, Any] = {"roofbench": commit(), "driver": device.driver}
-    for finding in found:
+    for finding in findings:
         versions |= finding.numbers.get("versions", {})
-    device_facts = {name: getattr(device, name) for name in ("kind", "name", "slug", "id", "sm_count")}
+    facts = ("kind", "name", "slug", "id", "sm_count", "memory_byte", "cache_byte")
     content = {
         "verdict": VERDICTS[code],
         "exit_code": code,
         "quick": quick,
         "seconds": seconds,
-        "device": device_facts | {"memory_byte": device.memory_byte, "cache_byte": device.cache_byte},
+        "device": {name: getattr(device, name) for name in facts},
         "versions": versions,
         "groups": [
             {

@@ -126,7 +126,7 @@ def slots_of(work: Work, cache_byte: int, settings: Protocol) -> int:
     """Sets of tensors that a cold ring holds (bench/worker/cache_ring.py), memory permitting."""
     if not work.cold or not work.byte:
         return 1
-    return min(settings.most_slots, max(2, math.ceil(settings.ring_factor * cache_byte / work.byte) + 1))
+    return settings.ring_slots(cache_byte, work.byte)
 
 
 def _making_s(implementation: str) -> tuple[float, float]:

@@ -173,7 +173,7 @@ def join(
         return replace(visits[-1], visit=0)
     alike = [row for row in timed if (row.clock, row.protocol) == (timed[-1].clock, timed[-1].protocol)]
     sound = [row for row in alike if not disturbances(row)] or alike
-    settings = _protocol(timed[-1])
+    settings = _protocols().get(timed[-1].protocol)
     if settings is None:  # of another version of the protocol: its own account of itself stands
         sound = sound[-1:]
         published = None
@@ -279,7 +279,3 @@ def _protocols() -> Mapping[str, Protocol]:
         for regime in get_args(Regime)
     ]
     return {settings.hash: settings for settings in every}
-
-
-def _protocol(row: Measurement) -> Protocol | None:
-    return _protocols().get(row.protocol)

@@ -23,7 +23,6 @@ import mmap
 import platform
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -185,8 +184,12 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
         return {"examples": [example.parameters() for example in operator.examples]}
     problem = operator.problem(**request["parameters"])
     if request["do"] == "check":
-        with _first_configuration() if request["quick"] and bench.device.type == "cuda" else nullcontext():
-            return check(bench, operator, request["implementation"], problem)
+        if request["quick"] and bench.device.type == "cuda":
+            from kernels.tuning import first_that_compiles  # imports Triton, which a CPU need not have
+
+            with first_that_compiles():
+                return check(bench, operator, request["implementation"], problem)
+        return check(bench, operator, request["implementation"], problem)
     bench.protocol = protocol(
         "cuda" if bench.device.type == "cuda" else "cpu", request["visits"], request["regime"]
     )
@@ -203,13 +206,6 @@ def respond(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     answered = answer(bench, request)
     cause = bench.distrust()
     return answered | {"renew": cause} if cause else answered
-
-
-def _first_configuration() -> AbstractContextManager[None]:
-    """Tuned kernels take the first configuration that compiles."""
-    from kernels.tuning import first_that_compiles  # imports Triton, which a CPU need not have
-
-    return first_that_compiles()
 
 
 def main() -> None:

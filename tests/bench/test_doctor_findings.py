@@ -121,10 +121,10 @@ def test_a_hidden_package_and_an_old_one_are_named_with_their_remedy() -> None:
 
 
 def test_without_nvmath_the_cost_is_said() -> None:
-    (found,) = packages.optional({"cublaslt": [Requirement("nvmath-python", ">=1.0")]})
+    (found,) = packages.optional([Requirement("nvmath-python", ">=1.0")])
     assert found.level == "WARN" and "every case of cublaslt" in found.sentence
     assert found.remedy.endswith("'nvmath-python>=1.0'")
-    (there,) = packages.optional({"cublaslt": []})
+    (there,) = packages.optional([])
     assert there.level == "PASS" and "cublaslt" in there.sentence
 
 
