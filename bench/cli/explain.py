@@ -20,7 +20,7 @@ from bench.judge.flags import FLAGS
 from bench.judge.frame import Run, read
 from bench.judge.history.series import CASE
 from bench.model.roofline import calibrated_row, datasheet_s, of_roof, row_traffic
-from bench.runner.visits import protocol_of
+from bench.runner.rows import protocol_of
 from bench.spec import Problem
 from bench.store.parquet import tables
 from bench.store.schema import Measurement

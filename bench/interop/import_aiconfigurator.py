@@ -29,7 +29,6 @@ import pyarrow.parquet as pq
 
 from bench.device.datasheet import find_datasheet, slug_of
 from bench.errors import UserError
-from bench.interop.aiconfigurator_table import Timings, timings
 from bench.interop.imported_rows import FOLDER, Imported, declared, device_columns, foreign_row, source_text
 from bench.spec import parameters_text
 from bench.store.schema import Measurement

@@ -31,7 +31,6 @@ from pydantic import ValidationError
 
 from bench.device.datasheet import Datasheet, datasheets, slug_of
 from bench.errors import UserError
-from bench.interop.csv_cells import Line, lines, value
 from bench.interop.imported_rows import FOLDER, Imported, declared, device_columns, foreign_row, source_text
 from bench.spec import DeviceKind, Problem, parameters_text
 from bench.store.schema import Measurement

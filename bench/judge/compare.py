@@ -29,7 +29,7 @@ from bench.judge import ranks
 from bench.judge.comparability import NEVER_BLOCKING, Difference, differing, waved
 from bench.judge.comparison_side import Case, Look, Side, between_runs, has_interval, side
 from bench.judge.noise import Noise, state_s, visit_count
-from bench.sampling.noise import reach
+from bench.sampling.publish import reach
 
 if TYPE_CHECKING:
     from bench.judge.frame import Run

@@ -16,7 +16,7 @@ from bench.judge.flags import FLAGS, SUSPECT
 from bench.judge.noise import Bound, CaseStep, Noise, between_visits
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, calibrated_row
-from bench.sampling.noise import Step
+from bench.sampling.publish import Step
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement

@@ -1,8 +1,9 @@
 """The noise of a machine by what limits a row: between two visits to a case, and between two runs.
 
-Estimated from the steps of a run's repeated cases (bench/sampling/noise.py). Two runs may differ by more than
-two visits of one run do (another day, another neighbour). Ceilings are the libraries' kernels and none of
-ours: where two runs have the same libraries and driver, what their ceilings differ by is the machine's doing.
+Estimated from the steps of a run's repeated cases (bench/sampling/publish.py). Two runs may differ by more
+than two visits of one run do (another day, another neighbour). Ceilings are the libraries' kernels and none
+of ours: where two runs have the same libraries and driver, what their ceilings differ by is the machine's
+doing.
 
 Rows that run at memory's speed and all others are kept apart: on a machine whose cores have two clocks 9 %
 apart, memory has one speed.
@@ -15,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from bench.sampling.noise import LEAST_STEPS, Step, estimate, steps
+from bench.sampling.publish import LEAST_STEPS, Step, estimate, steps
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement

@@ -35,7 +35,7 @@ JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "GITHUB_RUN_ID", "CI_JOB_ID
 BEGIN, END = "<!-- columns -->\n", "<!-- /columns -->"
 """What stands before and behind the table of columns in results/README.md."""
 Over = Literal["first", "last", "least", "most", "mean", "sum", "every"]
-"""What becomes of a column when a case's visits are joined into one row (bench/runner/visits.py)."""
+"""What becomes of a column when a case's visits are joined into one row (bench/runner/rows.py)."""
 
 
 def column(says: str, over: Over = "first", **default: Any) -> Any:

@@ -16,7 +16,7 @@ import kernels
 from bench.device.detect import Device
 from bench.runner.forecast import AGAIN, Prices
 from bench.runner.planner import LOOKS, Planner, Step
-from bench.runner.row import visit_row
+from bench.runner.rows import visit_row
 from bench.runner.schedule import ONE_VISIT, SEVERAL_VISITS
 from bench.sampling.protocol import protocol
 from bench.store.schema import Measurement

@@ -12,9 +12,8 @@ import pytest
 from bench.cli.run_lines import opening_lines, show
 from bench.environment import dependencies
 from bench.errors import UserError
-from bench.runner.session import Session
+from bench.runner.session import Session, at_once, in_turn, prepare_all
 from bench.runner.supervisor import Stopped, WorkerSupervisor
-from bench.runner.walking import at_once, in_turn, prepare_all
 from bench.store import schema
 from bench.store.journal import Journal, recover
 from bench.store.parquet import read_rows

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.runner.visits import join, joined, typical_s, wants_another
+from bench.runner.rows import join, joined, typical_s, wants_another
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import Visit, publish
 from bench.store.schema import FIELDS, Measurement
