@@ -172,6 +172,13 @@ def test_without_a_state_a_single_visit_knows_as_much_as_the_run_s_repeated_case
     assert row.high_s == pytest.approx(1.08e-3, rel=0.01) and row.low_s == pytest.approx(0.926e-3, rel=0.01)
 
 
+@pytest.mark.parametrize("role", ["roof", "probe", "calibration"])
+def test_what_a_ceiling_was_seen_to_reach_is_not_widened_by_the_run(role: str) -> None:
+    look = visit(role=role)
+    assert join([look], noise=0.1).high_s == join([look]).high_s
+    assert (join([visit()], noise=0.1).high_s or 0) > 1.05e-3  # of any other case it is widened
+
+
 def test_visits_that_had_not_settled_do_not_tell_how_far_repeated_cases_move() -> None:
     once = protocol("cuda", 1).hash
     pair = [
