@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import stat
@@ -153,6 +154,12 @@ def test_a_file_without_a_seal_reads_as_it_did(tmp_path: Path) -> None:
     assert b"roofseal" not in path.read_bytes() and parquet.read_rows(path) == made
     for older in (ROOT / "results" / "reference").rglob("*.parquet"):
         assert len(read_frame([older])) > 0
+
+
+def test_a_number_that_is_none_is_a_missing_value(tmp_path: Path) -> None:
+    path = parquet.write(tmp_path / "r.parquet", [row(median_s=math.nan, power_w=1.5)])
+    (read,) = parquet.read_rows(path)
+    assert read.median_s is None and read.power_w == 1.5
 
 
 def damaged(path: Path) -> Path:
