@@ -162,6 +162,14 @@ def test_a_number_that_is_none_is_a_missing_value(tmp_path: Path) -> None:
     assert read.median_s is None and read.power_w == 1.5
 
 
+def test_what_sweeps_declare_is_gathered_from_all_files_of_a_run(tmp_path: Path) -> None:
+    files = [
+        parquet.write(tmp_path / f"r{rest}.parquet", [row(sweep=name)], {name: {"title": name}})
+        for rest, name in (("", "a"), (".rest", "b"))
+    ]
+    assert parquet.read_sweeps(files) == {("x", "x"): {"a": {"title": "a"}, "b": {"title": "b"}}}
+
+
 def damaged(path: Path) -> Path:
     data = bytearray(path.read_bytes())
     data[random.randrange(4, data.index(b"roofseal"))] ^= random.randrange(1, 256)
