@@ -199,6 +199,12 @@ def test_a_missing_ceiling_means_no_prediction(missing: str) -> None:
     assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", Ceilings.of(there.values())) is not None
 
 
+def test_what_moves_nothing_needs_no_bandwidth() -> None:
+    floor_and_peak = Ceilings.of([launch(2e-6), gemm(4_000_000, 1e-5)])
+    compute = calibrated(4e9, 0.0, 0.0, "matrix", "float32", floor_and_peak)
+    assert compute is not None and compute.seconds == pytest.approx(2e-6 + 4e9 / 4e11)
+
+
 S = 100 * MIB
 """A tensor, as a normalisation in two passes reads it twice and writes another."""
 

@@ -200,6 +200,14 @@ def test_enough_failures_end_it_on_every_device(
     assert "wrong" in set(frame["status"]) and len(frame) < 2 * len(sizes)
 
 
+def test_cases_without_room_are_no_failures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = begun(folder, monkeypatch, small(folder, [1, 2, 3]), count=1, budget="0.001")
+    with run.visits(1) as visits:
+        statuses = [visited.row.status for visited in visits]
+    run.release()
+    assert statuses == ["skipped"] * 3 and not run.stopped
+
+
 def test_one_device_cannot_be_timed_at_the_same_time_as_others(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
