@@ -9,6 +9,7 @@ nothing. A term is taken out of the text of bench/model/tile_wave.py, which is t
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import sys
 import types
@@ -73,7 +74,7 @@ def main(results: list[Path]) -> None:
             rows = rows.iloc[np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(int)]
             machine = predict.calibrated(run.rows, run.ceilings, run.sheet)[-1].machine
             of = module.Products(*predict.products(rows))
-            predicted = module.predict(module.Machine(**calibration.listed(machine)), of).seconds
+            predicted = module.predict(module.Machine(**dataclasses.asdict(machine)), of).seconds
             told.append(f"{100 * np.mean(np.abs(predicted / rows['median_s'] - 1)):.1f}")
         print(f"| {name} | " + " | ".join(told) + " |", flush=True)
 
