@@ -38,7 +38,7 @@ no alarm.
 def movers(view: View) -> pd.DataFrame:
     """A row for each mover, columns COLUMNS; the most seconds moved first."""
     before, now = _levels(view)
-    every = pd.concat([_series(view, before, now), _classes(view, before, now)])
+    every = pd.concat([_series(view, before, now), _classes(view, before, now)], ignore_index=True)
     table = every[every["effect"].abs() > every["noise"]]
     moved_s, over_noise = table["now_s"] - table["before_s"], table["effect"].abs() / table["noise"]
     table = table.assign(moved_s=moved_s, over_noise=over_noise)

@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from bench.judge.history.series import Flags, Floats
 from plots.base import axes as scale
 from plots.base import measured_points, style
-from plots.history import marks as marks
+from plots.history import marks
 from plots.history.view import View
 
 if TYPE_CHECKING:

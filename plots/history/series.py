@@ -15,7 +15,7 @@ from bench.judge.history.change_points import change_points
 from bench.judge.history.series import KEY, Floats
 from plots.base import axes as scale
 from plots.base.page import Page
-from plots.history import marks as marks
+from plots.history import marks
 from plots.history import panel as panels
 from plots.history.panel import Panel
 from plots.history.view import View

@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.judge.history.series import Floats
 from plots.base.page import Page
-from plots.history import marks as marks
+from plots.history import marks
 from plots.history import panel as panels
 from plots.history.panel import Panel
 from plots.history.view import View
