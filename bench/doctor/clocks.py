@@ -142,14 +142,10 @@ def host(clock: HostClock) -> Iterator[Finding]:
             "clock step", f"The host's clock has steps of {1e6 * step_s:.1f} us.", remedy, step_s=step_s
         )
     count = 10_000
-    empty_s = min(clock.batch([_nothing] * count, False)() for _ in range(REPEATS)) / count
+    empty_s = min(clock.batch([lambda: None] * count, False)() for _ in range(REPEATS)) / count
     if empty_s <= FINE_S:
         sentence = f"An empty call is timed as {1e9 * empty_s:.0f} ns, which every time includes."
         yield passed("empty call", sentence, empty_s=empty_s)
     else:
         sentence = f"An empty call is timed as {1e6 * empty_s:.1f} us, which every time includes."
         yield warned("empty call", sentence, SLOW_REMEDY, empty_s=empty_s)
-
-
-def _nothing() -> None:
-    return

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.device.control_groups import control_groups
+from bench.device.control_groups import control_groups, text_of
 
 Counters = dict[str, float]
 """Running counters by name; one that the kernel does not tell is absent."""
@@ -103,7 +103,7 @@ class CpuTelemetry:
 
     def _read(self) -> Counters:
         """All counters: seconds, and a number of switches."""
-        found: dict[str, float | None] = {
+        counters: dict[str, float | None] = {
             "wall": self._clock.perf_counter(),
             "thread": self._clock.thread_time(),
             "switches": resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
@@ -111,9 +111,9 @@ class CpuTelemetry:
             "pressure": pressure_s(self._root / "proc/pressure/cpu"),
         }
         if self._groups:  # the first is this process's own; those above it hold others' tasks too
-            found["pressure group"] = pressure_s(self._groups[0] / "cpu.pressure")
-        found |= {f"throttled {group}": throttled_s(group) for group in self._groups}
-        return {name: value for name, value in found.items() if value is not None}
+            counters["pressure group"] = pressure_s(self._groups[0] / "cpu.pressure")
+        counters |= {f"throttled {group}": throttled_s(group) for group in self._groups}
+        return {name: value for name, value in counters.items() if value is not None}
 
 
 def _largest(counters: Counters, kind: str) -> float | None:
@@ -158,11 +158,6 @@ def throttled_s(group: Path) -> float | None:
 
 def governor(root: Path) -> str:
     """The frequency governor of all processors; `mixed: ...` if they differ, empty if none is told."""
-    found = set()
-    for path in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"):
-        try:
-            found.add(path.read_text().strip())
-        except OSError:
-            continue  # a processor that was taken offline
-    names = sorted(found - {""})
+    paths = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
+    names = sorted({text_of(path) for path in paths} - {""})  # empty of a processor that was taken offline
     return f"mixed: {', '.join(names)}" if len(names) > 1 else "".join(names)
