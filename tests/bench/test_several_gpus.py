@@ -182,7 +182,7 @@ def test_what_cannot_run_has_its_row_on_every_device(
             *[("cublas", "ok")] * 2,
             *[("onednn", "unsupported")] * 2,
         ]
-        assert result.path is not None and len(parquet.read_rows(result.path)) == 4
+        assert result.path is not None and len(read_frame([result.path])) == 4
 
 
 @pytest.mark.parametrize("concurrent", [False, True])
