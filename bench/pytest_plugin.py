@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,8 +26,8 @@ EXAMPLES: pytest.StashKey[Examples] = pytest.StashKey()
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "sweep": {"metavar": "NAME", "action": "append", "default": []},
-    "case": {"metavar": "NAME", "action": "append", "default": []},
+    "sweep": {"metavar": "NAME", "dest": "bench_sweeps", "action": "append", "default": []},
+    "case": {"metavar": "NAME", "dest": "bench_cases", "action": "append", "default": []},
     "device": {"metavar": "DEVICE", "default": "auto"},
     "budget": {"metavar": "SECONDS"},
     "visits": {"metavar": "N", "default": "1"},
@@ -35,11 +36,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "concurrent": {"action": "store_true"},
     "all-examples": {"action": "store_true"},
     "shard": {"metavar": "I/N"},
-    "tag": {"metavar": "KEY=VALUE", "action": "append", "default": []},
+    "tag": {"metavar": "KEY=VALUE", "dest": "bench_tags", "action": "append", "default": []},
     "anonymous": {"action": "store_true"},
     "resume": {"action": "store_true"},
 }
-"""Our options, `--bench-` before each."""
+"""Our options, `--bench-` before each; those of a run have the names of its Options as destinations."""
 HELP = {
     "sweep": "Only this sweep (gemm/square, square), folder of sweeps (gemm) or YAML file; repeatable.",
     "case": "Only the case of exactly this name, as every command prints it, and the ceilings; repeatable.",
@@ -97,20 +98,8 @@ def pytest_configure(config: pytest.Config) -> None:
             _refuse("--benchmark needs the plugin pytest-benchmark, which -p no:benchmark excludes")
         if getattr(given, "numprocesses", None) or os.environ.get("PYTEST_XDIST_WORKER"):
             _refuse("--benchmark times one case after the other: leave out -n (pytest-xdist)")
-    options = Options(
-        device=given.bench_device,
-        sweeps=given.bench_sweep,
-        cases=given.bench_case,
-        budget=given.bench_budget,
-        visits=given.bench_visits,
-        regime=given.bench_regime,
-        results=Path(given.bench_results) if given.bench_results else RESULTS,
-        shard=given.bench_shard,
-        concurrent=given.bench_concurrent,
-        resume=given.bench_resume,
-        tags=given.bench_tag,
-        anonymous=given.bench_anonymous,
-    )
+    values = {field.name: getattr(given, f"bench_{field.name}") for field in fields(Options)}
+    options = Options(**values | {"results": Path(given.bench_results or RESULTS)})
     try:
         run = Run(options, kernels.problem, timing=given.bench_run, opens=not given.collectonly)
     except UserError as error:
@@ -175,13 +164,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Tell the run what is left after -k, and greet."""
     config = session.config
-    run, found = config.stash.get(RUN, None), config.stash.get(EXAMPLES, None)
-    if found is not None and found.unstarted:
-        _refuse(found.unstarted)
-    if found is not None and found.left_out:
-        line = f"{found.left_out:,} further examples are left out; --bench-all-examples checks them too"
+    checked = config.stash.get(EXAMPLES, None)
+    if checked is not None and checked.unstarted:
+        _refuse(checked.unstarted)
+    if checked is not None and checked.left_out:
+        line = f"{checked.left_out:,} further examples are left out; --bench-all-examples checks them too"
         _write_line(config, line)
-    if run is None or not config.option.bench_run or config.option.collectonly:
+    if (run := _measuring(config)) is None:
         return
     # A -k that pytest cannot read leaves all items here; it says so itself, later.
     given = (item.callspec.params for item in session.items if hasattr(item, "callspec"))
@@ -196,6 +185,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         _write_line(config, line)
 
 
+def _measuring(config: pytest.Config) -> Run | None:
+    """The run, where this invocation measures; None where it checks, or only lists."""
+    measures = config.option.bench_run and not config.option.collectonly
+    return config.stash.get(RUN, None) if measures else None
+
+
 def _write_line(config: pytest.Config, line: str) -> None:
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
@@ -206,13 +201,12 @@ def _write_line(config: pytest.Config, line: str) -> None:
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Measure, before the tests show case by case what was measured: visits are spread over the whole run."""
     config = session.config
-    run, option = config.stash.get(RUN, None), config.option
-    if run is None or not option.bench_run or option.collectonly or session.testsfailed:
+    if (run := _measuring(config)) is None or session.testsfailed:
         return
     from bench.cli.run_lines import show
 
     try:
-        show(run, lambda line: _write_line(config, line), option.maxfail)
+        show(run, lambda line: _write_line(config, line), config.option.maxfail)
         run.collect()
     except UserError as error:
         _refuse(str(error))
@@ -246,8 +240,7 @@ def pytest_internalerror() -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Our table and account, last."""
-    run = config.stash.get(RUN, None)
-    if run is None or not config.option.bench_run or config.option.collectonly:
+    if (run := _measuring(config)) is None:
         return
     from bench.cli.run_lines import closing_lines
 

@@ -23,13 +23,14 @@ from bench.cli.application import Commands, left_out, remark
 from bench.cli.score import score_lines
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
+from bench.format import count_text
 from bench.judge import score as judge
 from bench.judge.frame import Run, load, read
 from bench.judge.history.load import histories
 from bench.store import parquet
 from plots.base import style
 from plots.base.page import Page
-from plots.base.plot_spec import sections
+from plots.base.plot_spec import Section, sections
 from plots.base.saving import save_all
 from plots.figures import (
     compared,
@@ -45,6 +46,7 @@ from plots.figures import (
 from plots.history import series as history_series
 from plots.history import view
 from plots.history import write as history_pages
+from plots.history.page import index_html
 
 FIGURES = Path("figures")
 COMPARED = "compared"
@@ -194,11 +196,11 @@ def history(
         if match and not history_series.matching(device.view, match):
             remark(f"--match {match}: no series of {device.folder} has this in sweep or name")
         still = sum(step.kind != "machine" for step in device.view.open_steps())
-        n = len(device.view.nights)
-        nights = f"{n} night{'' if n == 1 else 's'}"
+        nights = count_text(len(device.view.nights), "night")
         typer.echo(f"{folder / 'index.html'}: {nights}, open steps: {still}, figures: {drawn}")
     with _writing("pages"):
-        index = history_pages.save_index(shown, to or FIGURES / HISTORY)
+        index = (to or FIGURES / HISTORY) / "index.html"
+        index.write_text(index_html(shown), "utf-8")
     typer.echo(index)
 
 
@@ -253,21 +255,21 @@ def pages(run: Run, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:
         wanted = sections(rows, sweeps.get(str(path), {}))
         for i, section in enumerate(wanted):
             which = f"-{i + 1}" if len(wanted) > 1 else ""
-            if section.kind == "quantization":
-                for number, page in enumerate(quantization.draw(run, rows, section.x), 1):
-                    yield f"{path}{which}-quantization{_leaf(number)}", page
-                continue
-            if section.kind == "heatmap":
-                for number, page in enumerate(heatmap.draw(run, rows, section), 1):
-                    yield f"{path}{which}-heatmap{_leaf(number)}", page
-                continue
-            for quantity in sweep.QUANTITIES:
-                for number, page in enumerate(sweep.draw(run, rows, section, quantity), 1):
-                    yield f"{path}{which}-{quantity}{_leaf(number)}", page
+            for drawn, leaves in _drawings(run, rows, section):
+                for number, page in enumerate(leaves, 1):
+                    leaf = f"-{number}" if number > 1 else ""
+                    yield f"{path}{which}-{drawn}{leaf}", page
 
 
-def _leaf(number: int) -> str:
-    return f"-{number}" if number > 1 else ""
+def _drawings(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[tuple[str, Iterator[Page]]]:
+    """(what it shows, its pages) of each figure of a section."""
+    if section.kind == "quantization":
+        yield "quantization", quantization.draw(run, rows, section.x)
+    elif section.kind == "heatmap":
+        yield "heatmap", heatmap.draw(run, rows, section)
+    else:
+        for quantity in sweep.QUANTITIES:
+            yield quantity, sweep.draw(run, rows, section, quantity)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ def collected(*words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.deep
 def test_other_commands_collect_none_of_it() -> None:
     assert "no tests collected" in collected("tests/contract")
     only = ["-o", "python_files=contract_names.py", "-p", "tests.contract.plugin", "tests/contract"]

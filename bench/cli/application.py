@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,6 +48,12 @@ class Commands(TyperGroup):
 def left_out(sentence: str) -> None:
     """Say that a result file cannot be read; it does not hide the others."""
     typer.echo(f"left out: {sentence}", err=True)
+
+
+def show(lines: Iterable[str]) -> None:
+    """Print lines as they come."""
+    for line in lines:
+        typer.echo(line)
 
 
 def remark(sentence: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import amount_text, seconds_text, share_text
 from bench.judge.frame import Run, known_runs
 from bench.model.calibrated_runs import Known
-from bench.model.calibration import Calibration, listed
 
 
 def ceilings_lines(runs: Sequence[Run]) -> Iterator[str]:
@@ -35,8 +35,11 @@ def _calibration_lines(of: Known) -> Iterator[str]:
     plain, *fitted = of.calibrations
     whose = f", imported: {of.imported.partition(';')[0]}" if of.imported else ""
     yield f"  calibrations of matrix products, {plain.dtype}{whose}"
-    yield f"  {'':<40} {'no fit':>14}   {_fit_said(fitted[0]) if fitted else 'no fit: too few of its shapes'}"
-    numbers = [listed(one.machine) for one in of.calibrations]
+    fit = "no fit: too few of its shapes"
+    if fitted:
+        fit = f"fitted to {fitted[0].shapes} shapes, to which it is off by {share_text(fitted[0].error, 1)}"
+    yield f"  {'':<40} {'no fit':>14}   {fit}"
+    numbers = [asdict(one.machine) for one in of.calibrations]
     for name in numbers[0]:
         texts = [_number(name, one[name]) for one in numbers]
         yield f"  {name:<40} {texts[0]:>14}" + "".join(f"   {text}" for text in texts[1:])
@@ -47,10 +50,6 @@ def _calibration_lines(of: Known) -> Iterator[str]:
                 f"  {which}: off by {share_text(errors.mape, 1)} on average on {errors.n} products that "
                 f"calibrate nothing, median {share_text(errors.median, 1)}"
             )
-
-
-def _fit_said(fitted: Calibration) -> str:
-    return f"fitted to {fitted.shapes} shapes, to which it is off by {share_text(fitted.error, 1)}"
 
 
 def _number(name: str, value: float) -> str:

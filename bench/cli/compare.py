@@ -12,7 +12,7 @@ from rich.table import Table
 from bench.case_name import case_name
 from bench.cli.table import lines_of, table
 from bench.format import change_text, seconds_text, share_text
-from bench.judge.comparability import BLOCKING, OURS, TOLD
+from bench.judge.comparability import FACTS, OURS
 from bench.judge.compare import Compared, Comparison, Verdict
 from bench.judge.noise import Noise
 
@@ -54,7 +54,7 @@ def _header(found: Comparison) -> Table:
     before, after = found.before.facts, found.after.facts
     shown.add_row("run", _some(before["run"]), _some(after["run"]))
     shown.add_row("measured", _span(before["utc"]), _span(after["utc"]))
-    for fact in (*BLOCKING, *TOLD):
+    for fact in FACTS:
         one, other = before[fact.name], after[fact.name]
         if one != other or (fact.name in ALWAYS and one):
             differs = one and other and one != other

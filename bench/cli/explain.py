@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shlex
-import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from bench.case_name import closest, row_name
 from bench.cli.run_summary import rate_text
-from bench.device.datasheet import Datasheet, find_datasheet
+from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import amount_text, duration_text, half_text, seconds_text, share_text
 from bench.judge.flags import FLAGS
-from bench.judge.frame import read
+from bench.judge.frame import Run, read
 from bench.judge.history.series import CASE
-from bench.model.ceilings import Ceilings
-from bench.model.roofline import calibrated, datasheet_s, of_roof, row_traffic
-from bench.runner.visits import protocol_of
+from bench.model.roofline import calibrated_row, datasheet_s, of_roof, row_traffic
+from bench.runner.rows import protocol_of
 from bench.spec import Problem
 from bench.store.parquet import tables
 from bench.store.schema import Measurement
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CACHES = {
     "cold": "each launch finds its data in memory",
@@ -40,21 +42,14 @@ SHORT = ("run_id", "status", "reason", "median_s", "low_s", "high_s")
 """Columns that tell in short what came of a case."""
 
 
-@dataclass(frozen=True)
-class Explained:
+class Explained(NamedTuple):
     """A row, and what is needed to say where it stands."""
 
     row: Measurement
-    ceilings: Ceilings
-    """What it is held against; empty where its run has none."""
-    sheet: Datasheet | None
-    structured_s: float
-    """The third level's prediction; NaN where that says nothing."""
-    bound_by: str
-    """What bounds it on the third level; empty where that says nothing."""
-    calibrates: bool
-    """Whether predictions are made of this row, so that it is no test of them."""
-    flags: Sequence[str]
+    run: Run
+    """With the datasheet of its device."""
+    derived: pd.Series
+    """The row in the frame of its run: with predictions."""
 
 
 def explanation(
@@ -79,7 +74,7 @@ def explanation(
     yield from _aligned(_predicted(explained))
     yield from ("", "What was measured")
     yield from _aligned(_measured(explained))
-    raised = set(explained.flags)
+    raised = set(explained.run.flags_of(row))
     yield from ("", "Flags, and what they mean" if raised else "No flag is raised.")
     yield from _aligned((flag.name, flag.means) for flag in FLAGS if flag.name in raised)
     yield from ("", "How to measure it again", f"  {_command(row, title(row.sweep) is not None)}")
@@ -127,16 +122,7 @@ def explain(name: str, path: Path) -> Explained:
         (run, place) for run in read([path]) for place, row in enumerate(run.rows) if row_name(row) == name
     )
     run = replace(run, datasheet=find_datasheet(run.device_name))
-    row, derived = run.rows[place], run.frame.iloc[place]
-    return Explained(
-        row,
-        run.roof_of(row),
-        run.datasheet,
-        float(derived["structured_s"]),
-        str(derived["structured_limiter"]),
-        bool(derived["calibrating"]),
-        run.flags_of(row),
-    )
+    return Explained(run.rows[place], run, run.frame.iloc[place])
 
 
 def _command(row: Measurement, here: bool) -> str:
@@ -188,7 +174,8 @@ def _what(
 
 
 def _predicted(explained: Explained) -> Iterator[tuple[str, str]]:
-    row, sheet = explained.row, explained.sheet
+    row, run, derived = explained
+    sheet = run.datasheet
     stated_s = datasheet_s(row.flop, row.byte, row.arithmetic, row.dtype, sheet)
     if sheet is None:
         yield "L0 datasheet", "no prediction: there is no datasheet of this device"
@@ -200,26 +187,27 @@ def _predicted(explained: Explained) -> Iterator[tuple[str, str]]:
         stated += [amount_text(bandwidth, "B/s")] if row.byte and bandwidth else []
         yield "L0 datasheet", f"{seconds_text(stated_s)}, at {' and '.join(stated)} as stated"
     yield from _calibrated(explained)
-    if explained.structured_s != explained.structured_s:
+    if derived["structured_s"] != derived["structured_s"]:
         yield "L2 structure", "no prediction: it needs ceilings that this run does not have"
     else:
-        bound = f", bound by {explained.bound_by}" if explained.bound_by else ""
-        yield "L2 structure", f"{seconds_text(explained.structured_s)}{bound}"
-    if explained.calibrates:
+        bound_by = derived["structured_limiter"]
+        bound = f", bound by {bound_by}" if bound_by else ""
+        yield "L2 structure", f"{seconds_text(derived['structured_s'])}{bound}"
+    if derived["calibrating"]:
         yield "", "predictions are made of this row, so it is no test of them"
 
 
 def _calibrated(explained: Explained) -> Iterator[tuple[str, str]]:
     """The second level with its three terms and the ceilings that they rest on."""
-    row, ceilings = explained.row, explained.ceilings
+    row, ceilings = explained.row, explained.run.roof_of(explained.row)
     byte, share = row_traffic(row)
-    prediction = calibrated(row.flop, byte, share, row.arithmetic, row.dtype, ceilings)
+    prediction = calibrated_row(row, ceilings)
     if prediction is None or ceilings.launch_s is None:
         yield "L1 calibrated", "no prediction: its run did not measure the ceilings that it needs"
         return
     yield (
         "L1 calibrated",
-        f"{seconds_text(prediction.seconds)}, bound by {prediction.limiter}: the launch, and the longer of "
+        f"{seconds_text(prediction.seconds)}, bound by {prediction.bound_by}: the launch, and the longer of "
         "compute and memory",
     )
     if ceilings.launch:
@@ -261,8 +249,8 @@ def _measured(explained: Explained) -> Iterator[tuple[str, str]]:
     yield "published", f"{seconds_text(row.median_s)}, {ends}"
     if rate := rate_text(row):
         yield "", rate
-    for level, seconds in (("L1", _roof_s(explained)), ("L2", explained.structured_s)):
-        if share := share_text(of_roof(row.median_s, seconds)):
+    for level, column in (("L1", "predicted_s"), ("L2", "structured_s")):
+        if share := share_text(of_roof(row.median_s, explained.derived[column])):
             yield "", f"{share} of the speed that {level} predicts"
     if row.stop is not None:
         yield "sampling", f"ended because {STOPS.get(row.stop, row.stop)}"
@@ -274,23 +262,14 @@ def _measured(explained: Explained) -> Iterator[tuple[str, str]]:
         )
 
 
-def _roof_s(explained: Explained) -> float | None:
-    row = explained.row
-    prediction = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, explained.ceilings)
-    return prediction.seconds if prediction else None
-
-
 def _visits(row: Measurement) -> Iterator[tuple[str, str]]:
     """Each published visit with its median, then those set aside, with the reason."""
-    samples_s = row.samples_s or []
-    counts: Sequence[int] = row.visit_samples or ([len(samples_s)] if samples_s else [])
-    ends = list(itertools.accumulate(counts, initial=0))
-    for number, (begin, end) in enumerate(itertools.pairwise(ends), 1):
+    for number, samples_s in enumerate(row.visit_samples_s, 1):
         at = row.visit_at_s[number - 1] if row.visit_at_s and len(row.visit_at_s) >= number else None
         after = f", {duration_text(at)} after the run began" if at is not None else ""
         several = f" of {row.launches:,} launches" if row.launches and row.launches > 1 else ""
-        median = seconds_text(statistics.median(samples_s[begin:end]))
-        yield f"visit {number}", f"{median:>8}, median of {end - begin} samples{several}{after}"
+        median = seconds_text(float(np.median(samples_s)))
+        yield f"visit {number}", f"{median:>8}, median of {len(samples_s)} samples{several}{after}"
     for why, seconds in zip(row.set_aside or (), row.set_aside_s or (), strict=False):
         yield "set aside", f"{seconds_text(seconds) or 'no time':>8}: {why}"
     if row.settled is not None:

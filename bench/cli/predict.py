@@ -19,10 +19,10 @@ from bench.device.datasheet import Datasheet, datasheets, find_datasheet
 from bench.errors import UserError
 from bench.format import seconds_text, share_text
 from bench.judge.frame import known_runs, read
+from bench.model import predict
 from bench.model.calibrated_runs import Known, nearest, transfers
 from bench.model.ceilings import condition
-from bench.model.predict import structured, with_peaks
-from bench.model.roofline import calibrated_columns, datasheet_s, traffic
+from bench.model.predict import with_peaks
 from bench.model.scale_to_device import transferred, transferred_ceilings
 from bench.spec import parameters_text
 from bench.sweep.load import Case, Loaded
@@ -118,12 +118,7 @@ def predictions(on: Basis, cases: Sequence[Case]) -> pd.DataFrame:
         ceilings = transferred_ceilings(ceilings, on.of.sheet, on.wanted)
         by = tuple(transferred(one, on.of.sheet, on.wanted) for one in by)
     ceilings = with_peaks(ceilings, by[-1])
-    byte, share = traffic(rows["byte_moved"], rows["byte_again"], rows["moved_written"], rows["cache_byte"])
-    kinds = rows["arithmetic"], rows["dtype"]
-    rows["predicted_s"], rows["limiter"] = calibrated_columns(rows["flop"], byte, share, *kinds, ceilings)
-    stated = zip(rows["flop"], rows["byte"], *kinds, strict=True)
-    rows["datasheet_s"] = [datasheet_s(*one, on.wanted) or np.nan for one in stated]
-    return pd.concat([rows, structured(rows, lambda _: ceilings, on.wanted, by)], axis=1)
+    return pd.concat([rows, predict.predictions(rows, lambda condition: ceilings, on.wanted, by)], axis=1)
 
 
 def _facts(case: Case, on: Basis) -> dict[str, Any]:
@@ -152,7 +147,7 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
     possible = [
         [case for case in some.cases if not case.missing("cuda", on.wanted.capability)] for some in loaded
     ]
-    names = [_name(case) for cases in possible for case in cases] if each else []
+    names = [f"  {case.name}" for cases in possible for case in cases] if each else []
     width = max([34, *map(len, names), *(len(cases[0].sweep) for cases in possible if cases)])
     yield f"{on.wanted.name}: one launch of each case, predicted"
     head = ("L0 datasheet", "L1 calibrated", "L2 structure")
@@ -172,7 +167,7 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
         if each:
             for case, row in zip(cases, rows.to_dict("records"), strict=True):
                 texts = [_text(row[column]) for column in COLUMNS]
-                yield _line(width, _name(case), "", texts, row["structured_limiter"])
+                yield _line(width, f"  {case.name}", "", texts, row["structured_limiter"])
     sums = zip(("L0", "L1", "L2"), known_s.values(), strict=True)
     told = "; ".join(f"{level} {_text(sum(kept))} for {len(kept)} of them" for level, kept in sums)
     yield f"one launch of each of {count} cases: {told}"
@@ -181,10 +176,6 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
 
 def _text(seconds: float) -> str:
     return seconds_text(seconds) if seconds > 0 else "-"
-
-
-def _name(case: Case) -> str:
-    return f"  {case.name}"
 
 
 def _line(width: int, name: str, cases: str, texts: Sequence[str], told: str) -> str:

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 import kernels
-from bench.cli.application import Results, ResultsOption, left_out, remark
+from bench.cli.application import Results, ResultsOption, left_out, remark, show
 from bench.errors import UserError
 
 
 def columns() -> None:
     """Write the columns into results/README.md."""
     from bench.runner.session import RESULTS
-    from bench.store.column_docs import readme_with_columns
+    from bench.store.schema import readme_with_columns
 
     path = RESULTS / "README.md"
     path.write_text(readme_with_columns(path.read_text()))
@@ -27,8 +27,7 @@ def ceilings(results: Results) -> None:
     from bench.cli.ceilings import ceilings_lines
     from bench.judge.frame import read
 
-    for line in ceilings_lines(read(results, left_out)):
-        typer.echo(line)
+    show(ceilings_lines(read(results, left_out)))
 
 
 def efficiency(results: Results) -> None:
@@ -36,8 +35,7 @@ def efficiency(results: Results) -> None:
     from bench.cli.run_summary import efficiency_table
     from bench.judge.frame import read
 
-    for line in efficiency_table(read(results, left_out)):
-        typer.echo(line)
+    show(efficiency_table(read(results, left_out)))
 
 
 def duel(results: Results) -> None:
@@ -45,8 +43,7 @@ def duel(results: Results) -> None:
     from bench.cli.run_summary import duel_table
     from bench.judge.frame import read
 
-    for line in duel_table(read(results, left_out)):
-        typer.echo(line)
+    show(duel_table(read(results, left_out)))
 
 
 def compare(
@@ -70,8 +67,7 @@ def compare(
     from bench.judge.frame import read
 
     comparison = compared(read([before], left_out), read([after], left_out), across or [])
-    for line in comparison_lines(comparison, all_cases):
-        typer.echo(line)
+    show(comparison_lines(comparison, all_cases))
     raise typer.Exit(comparison.exit_code)
 
 
@@ -89,8 +85,7 @@ def explain(
         except UserError:  # a sweep that is not in this checkout has left its rows only
             return None
 
-    for line in explanation(case, result, kernels.problem, title, left_out):
-        typer.echo(line)
+    show(explanation(case, result, kernels.problem, title, left_out))
 
 
 def export(

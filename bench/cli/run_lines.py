@@ -12,10 +12,7 @@ from bench.errors import UserError
 from bench.format import duration_text
 from bench.runner.run import Options, Run, RunResult, short_name
 from bench.runner.session import Session, measured_s
-from bench.spec import Problem
-
-Find = Callable[[str], type[Problem]]
-"""Operator -> its problem class: `kernels.problem`."""
+from bench.sweep.load import Find
 
 
 def measure(options: Options, find: Find, say: Callable[[str], None]) -> list[RunResult]:
@@ -62,7 +59,8 @@ def opening_lines(run: Run) -> list[str]:
             asked = [asked for asked in run.asked if asked.session is session]
             lines += lacking_extras(each.case.implementation for each in asked)
         for left in session.left:
-            lines.append(run_summary.left_text(left.path, left.rows, left.resumed))
+            done = "going on with" if left.resumed else "recovered"
+            lines.append(f"{done} an unfinished run: {left.rows} rows, {left.path}")
             lines += left.damage
     if run.concurrent:
         lines.append(

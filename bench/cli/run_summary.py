@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+
+import numpy as np
 
 from bench.case_name import row_name
 from bench.cli.table import lines_of, table
@@ -16,7 +16,7 @@ from bench.format import amount_text, duration_text, half_text, memory_text, sec
 from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
 from bench.judge.frame import Run, runs
-from bench.model.roofline import calibrated, of_roof, row_traffic
+from bench.model.roofline import calibrated_row, of_roof
 from bench.store.schema import Measurement
 
 DRIFTED = 0.02
@@ -147,7 +147,7 @@ def _cells(row: Measurement, run: Run) -> list[str]:
     name = row_name(row)
     if row.status != "ok" or row.median_s is None:
         return [name, row.status, "", "", "", "", "", row.reason]
-    roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, run.roof_of(row))
+    roof = calibrated_row(row, run.roof_of(row))
     reached = of_roof(row.median_s, roof.seconds if roof else None)
     return [
         name,
@@ -156,7 +156,7 @@ def _cells(row: Measurement, run: Run) -> list[str]:
         _visits_text(row),
         rate_text(row),
         share_text(reached),
-        roof.limiter if roof else "",
+        roof.bound_by if roof else "",
         " ".join(run.flags_of(row)),
     ]
 
@@ -191,19 +191,12 @@ def account(
     return lines
 
 
-def left_text(path: Path, rows: int, resumed: bool) -> str:
-    """What became of a run that was cut short."""
-    done = "going on with" if resumed else "recovered"
-    return f"{done} an unfinished run: {rows} rows, {path}"
-
-
 def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:
     """How far the ceilings moved that were looked at again and again."""
     moved, shares = [], []
     for row in rows:
-        if row.role != "measurement" and row.visit_samples and len(row.visit_samples) > 2 and row.samples_s:
-            ends = list(itertools.accumulate(row.visit_samples, initial=0))
-            medians = [statistics.median(row.samples_s[a:b]) for a, b in itertools.pairwise(ends)]
+        if row.role != "measurement" and len(row.visit_samples_s) > 2:
+            medians = [float(np.median(samples_s)) for samples_s in row.visit_samples_s]
             share = (max(medians) - min(medians)) / min(medians)
             shares.append(share)
             moved.append(f"{row_name(row)} by {share_text(share, 1)}")

@@ -14,10 +14,10 @@ from bench.format import seconds_text
 from bench.judge.score import Score, Scorecard, finest, scores, worst
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
-LIMITERS = {"L1": "limiter", "L2": "structured_limiter"}
-"""Level -> the column that says what binds its prediction."""
+BOUND_BY = {"L1": "limiter", "L2": "structured_limiter"}
+"""Level -> the column that says what its prediction is bound by."""
 
 
 def score_lines(card: Scorecard, most: int) -> Iterator[str]:
@@ -69,12 +69,8 @@ def _worst(card: Scorecard, most: int) -> Table:
         level = finest(group)
         measured_s = float(row["median_s"])
         times = (seconds_text(ratio * measured_s), seconds_text(measured_s))
-        words = (_case(row), group.device, level)
+        words = (row_name(row) + (" (imported)" if group.source else ""), group.device, level)
         shown.add_row(
-            *map(escape, words), f"{ratio:.3f}", *times, escape(str(row.get(LIMITERS.get(level, ""), "")))
+            *map(escape, words), f"{ratio:.3f}", *times, escape(str(row.get(BOUND_BY.get(level, ""), "")))
         )
     return shown
-
-
-def _case(row: pd.Series) -> str:
-    return row_name(row) + (" (imported)" if isinstance(row["source"], str) else "")

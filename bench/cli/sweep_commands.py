@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import kernels
-from bench.cli.application import DeviceOption, left_out
+from bench.cli.application import DeviceOption, left_out, show
 from bench.device.detect import detect
 from bench.errors import UserError
 from bench.sweep import load as sweep
@@ -42,11 +42,9 @@ def list_cases(
     names = ["ceilings", *sweeps] if sweeps and is_plan else sweeps or []
     loaded = _loaded(names, device.sm_count)
     if is_plan:
-        lines = planned(device, loaded, limit_s, bench_visits)
+        show(planned(device, loaded, limit_s, bench_visits))
     else:
-        lines = listing(device, loaded, cases=cases or bool(sweeps))
-    for line in lines:
-        typer.echo(line)
+        show(listing(device, loaded, cases=cases or bool(sweeps)))
 
 
 def schema() -> None:
@@ -82,8 +80,7 @@ def predict(
         raise UserError("--on DEVICE is needed: whose launches are to be predicted, say b200")
     wanted = datasheet_named(on)
     loaded = _loaded(sweeps or [], wanted.sm_count)
-    for line in prediction_lines(basis(wanted, results or [RESULTS], left_out), loaded, cases):
-        typer.echo(line)
+    show(prediction_lines(basis(wanted, results or [RESULTS], left_out), loaded, cases))
 
 
 def _loaded(names: list[str], sm_count: int) -> list[sweep.Loaded]:

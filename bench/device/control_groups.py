@@ -35,9 +35,9 @@ def cpu_quota(root: Path = ROOT) -> float | None:
     """Processors whose time this process may use; None without a quota."""
     quotas = []
     for group in control_groups("cpu", root):
-        quota, _, period = _text(group / "cpu.max").partition(" ")
-        quota = quota or _text(group / "cpu.cfs_quota_us")
-        period = period or _text(group / "cpu.cfs_period_us")
+        quota, _, period = text_of(group / "cpu.max").partition(" ")
+        quota = quota or text_of(group / "cpu.cfs_quota_us")
+        period = period or text_of(group / "cpu.cfs_period_us")
         if quota.isdigit() and period.isdigit():  # else `max`, or -1: no quota here
             quotas.append(int(quota) / int(period))
     return min(quotas, default=None)
@@ -59,8 +59,8 @@ def available_byte(root: Path = ROOT) -> int:
 def _memory(root: Path) -> Iterator[tuple[int, int | None]]:
     """(limit, use or None where that is not known), bytes, of every control group with a limit."""
     for group in control_groups("memory", root):
-        limit = _text(group / "memory.max") or _text(group / "memory.limit_in_bytes")
-        used = _text(group / "memory.current") or _text(group / "memory.usage_in_bytes")
+        limit = text_of(group / "memory.max") or text_of(group / "memory.limit_in_bytes")
+        used = text_of(group / "memory.current") or text_of(group / "memory.usage_in_bytes")
         if limit.isdigit():
             yield int(limit), int(used) if used.isdigit() else None
 
@@ -68,7 +68,7 @@ def _memory(root: Path) -> Iterator[tuple[int, int | None]]:
 def _mounts(controller: str, root: Path) -> dict[str, tuple[Path, Path]]:
     """cgroup2 | cgroup (version 1, the controller's) -> (what part of its tree is mounted, where)."""
     mounts: dict[str, tuple[Path, Path]] = {}
-    for line in _text(root / "proc/self/mountinfo").splitlines():
+    for line in text_of(root / "proc/self/mountinfo").splitlines():
         place, _, kind = line.partition(" - ")
         fields, types = place.split(), kind.split()
         if len(fields) < 5 or not types or types[0] not in ("cgroup2", "cgroup"):
@@ -80,7 +80,7 @@ def _mounts(controller: str, root: Path) -> dict[str, tuple[Path, Path]]:
 
 def _own_path(controller: str, kind: str, root: Path) -> Path | None:
     """This process's control group: `0::/path` in version 2, `4:cpu,cpuacct:/path` in version 1."""
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in text_of(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if (
@@ -92,7 +92,8 @@ def _own_path(controller: str, kind: str, root: Path) -> Path | None:
     return None
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """What a file of proc or sys says, without blanks at its ends; empty if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:

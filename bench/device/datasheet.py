@@ -7,10 +7,10 @@ capability and name imply.
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -142,9 +142,9 @@ class _ByCapability(_Entry):
 
 
 def _check_sources(sources: Mapping[str, str], cited: Iterator[Figure | Rate]) -> None:
-    for one in cited:
-        if not sources.get(one.source):
-            raise ValueError(f"source {one.source!r} is not among its sources: {', '.join(sources)}")
+    for entry in cited:
+        if not sources.get(entry.source):
+            raise ValueError(f"source {entry.source!r} is not among its sources: {', '.join(sources)}")
 
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -191,17 +191,11 @@ class Datasheet:
     bandwidth_byte_per_s: float | None
     l2_byte: int
     memory_byte: int
-    power_w: float | None
     rates: Mapping[tuple[Unit, Dtype], Rate]
     sources: Mapping[str, str]
     derived: bool = False
     slug: str = ""
     """Name of its file in bench/device/datasheets, without the ending; empty if it has none."""
-
-    @property
-    def source(self) -> str:
-        """Where the numbers come from, each document once."""
-        return "; ".join(dict.fromkeys(self.sources.values()))
 
     def peak_flop_per_s(self, arithmetic: str, dtype: str) -> float | None:
         """Dense peak of these units: the published one, else SMs x FMA x 2 x clock; None if unknown."""
@@ -271,7 +265,6 @@ def _datasheet(file: _Sheet, slug: str) -> Datasheet:
         bandwidth_byte_per_s=file.bandwidth_byte_per_s.value,
         l2_byte=file.l2_byte.value,
         memory_byte=file.memory_byte.value,
-        power_w=file.power_w.value,
         rates=file.rates,
         sources={k: file.sources[v.source] + (f" ({v.note})" if v.note else "") for k, v in said.items()},
         slug=slug,
@@ -295,9 +288,10 @@ def derive_datasheet(
     as the driver counts its clock.
     """
     table = _read(FILES / BY_CAPABILITY, _ByCapability)
-    known = (e for e in table.entries if e.capability == capability and _any_fits(name, e.match))
-    entry = next(known, None)
-    rates = entry.rates if entry else {}
+    rates: Mapping[tuple[Unit, Dtype], Rate] = {}
+    for entry in reversed(table.entries):  # the first that fits counts
+        if entry.capability == capability and any(fnmatchcase(name, pattern) for pattern in entry.match):
+            rates = entry.rates
     told = ("sm_count", "boost_clock_hz", "tensor_clock_hz", "bandwidth_byte_per_s", "l2_byte", "memory_byte")
     return Datasheet(
         name=name,
@@ -309,13 +303,8 @@ def derive_datasheet(
         bandwidth_byte_per_s=2 * memory_clock_hz * bus_bit / 8 if memory_clock_hz and bus_bit else None,
         l2_byte=l2_byte,
         memory_byte=memory_byte,
-        power_w=None,
         rates=rates,
         sources=dict.fromkeys(told, "derived from what its driver says")
         | {f"{unit}.{dtype}": table.sources[r.source] for (unit, dtype), r in rates.items()},
         derived=True,
     )
-
-
-def _any_fits(name: str, patterns: list[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

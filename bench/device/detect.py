@@ -17,13 +17,11 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.device.control_groups import ROOT, cpu_quota, memory_limit_byte
+from bench.device.control_groups import ROOT, cpu_quota, memory_limit_byte, text_of
 from bench.device.cuda_driver import LIBRARY, CudaError, call, newest_cuda
-from bench.device.datasheet import Datasheet, datasheets, derive_datasheet, find_datasheet, slug_of
+from bench.device.datasheet import Datasheet, derive_datasheet, find_datasheet, slug_of
 from bench.errors import UserError
 from bench.spec import DeviceKind
-
-__all__ = ["Datasheet", "Device", "chosen", "datasheets", "detect", "find_datasheet"]
 
 
 @dataclass(frozen=True)
@@ -268,13 +266,13 @@ def _cuda_device(gpu: _Gpu) -> Device:
 
 def _cpu(root: Path) -> Device:
     """This machine's CPU."""
-    everything = range(os.cpu_count() or 1)
-    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everything
-    cores = len({_text(_cpu_folder(root, n) / "topology/thread_siblings_list") or str(n) for n in usable})
+    usable = usable_processors()
+    cores = len({text_of(_cpu_folder(root, n) / "topology/thread_siblings_list") or str(n) for n in usable})
     quota = cpu_quota(root)
     cores = cores if quota is None else max(1, min(cores, int(quota)))
     memory_byte = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    name = _field(_text(root / "proc/cpuinfo"), "model name") or platform.machine() or "unknown CPU"
+    model = re.search(r"^model name\s*:\s*(.+)$", text_of(root / "proc/cpuinfo"), re.MULTILINE)
+    name = (model[1].strip() if model else "") or platform.machine() or "unknown CPU"
     return Device(
         kind="cpu",
         index=None,
@@ -292,37 +290,28 @@ def _cpu(root: Path) -> Device:
     )
 
 
+def usable_processors() -> list[int]:
+    """Numbers of the processors that this process may run on."""
+    everything = range(os.cpu_count() or 1)
+    return sorted(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else everything)
+
+
 def _cpu_folder(root: Path, number: int) -> Path:
     return root / f"sys/devices/system/cpu/cpu{number}"
 
 
-def _last_level_byte(root: Path, usable: range | list[int]) -> int:
+def _last_level_byte(root: Path, usable: list[int]) -> int:
     """Bytes of the outermost caches that these processors share, each counted once; 0 if unknown."""
     found: dict[tuple[int, str], int] = {}
     for number in usable:
         for cache in _cpu_folder(root, number).glob("cache/index*"):
-            size = re.fullmatch(r"(\d+)([KMG])", _text(cache / "size"))
-            level = _text(cache / "level")
-            if size and level.isdigit() and _text(cache / "type") != "Instruction":
-                shared = _text(cache / "shared_cpu_list") or str(number)
+            size = re.fullmatch(r"(\d+)([KMG])", text_of(cache / "size"))
+            level = text_of(cache / "level")
+            if size and level.isdigit() and text_of(cache / "type") != "Instruction":
+                shared = text_of(cache / "shared_cpu_list") or str(number)
                 found[int(level), shared] = int(size[1]) << {"K": 10, "M": 20, "G": 30}[size[2]]
     outermost = max((level for level, _ in found), default=0)
     return sum(size for (level, _), size in found.items() if level == outermost)
-
-
-# ---- text
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def _field(text: str, key: str) -> str:
-    found = re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else ""
 
 
 def short_hash(text: str) -> str:

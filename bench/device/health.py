@@ -7,7 +7,6 @@ power limit) or less steady is said; what makes them worthless refuses. A fact t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import Any
 
 import pynvml
 
-from bench.device.control_groups import cpu_quota
-from bench.device.detect import Device
+from bench.device.control_groups import cpu_quota, text_of
+from bench.device.detect import Device, usable_processors
 from bench.device.nvml import NvmlGpu, limit_names
 
 HOT_C = 10.0
@@ -50,8 +49,8 @@ def fitness(device: Device, nvml: Any = pynvml, root: Path = Path("/")) -> list[
     To be asked before a worker is started. `nvml` is the binding, `root` is where proc and sys are. A CPU is
     never refused: every row tells what its neighbours took.
     """
-    found = _cpu(root) if device.kind == "cpu" else _gpu(NvmlGpu(device.uuid, nvml))
-    return sorted(found, key=lambda one: not one.refuses)
+    against = _cpu(root) if device.kind == "cpu" else _gpu(NvmlGpu(device.uuid, nvml))
+    return sorted(against, key=lambda unfit: not unfit.refuses)
 
 
 def _gpu(gpu: NvmlGpu) -> Iterator[Unfit]:
@@ -75,9 +74,9 @@ def _gpu(gpu: NvmlGpu) -> Iterator[Unfit]:
 
 def _margin_c(gpu: NvmlGpu) -> float | None:
     """Degrees left until the GPU slows itself down; None where that is not told."""
-    told = gpu.ask("nvmlDeviceGetMarginTemperature")
-    if told is not None:
-        return float(told)
+    margin_c = gpu.ask("nvmlDeviceGetMarginTemperature")
+    if margin_c is not None:
+        return float(margin_c)
     limit_c = gpu.ask("nvmlDeviceGetTemperatureThreshold", gpu.nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN)
     at_c = gpu.temperature_c()
     return None if limit_c is None or at_c is None else float(limit_c) - at_c
@@ -92,35 +91,23 @@ def _who(pids: list[int]) -> str:
 
 
 def _cpu(root: Path) -> Iterator[Unfit]:
-    processors = sum(line.startswith("cpu") for line in _lines(root / "proc/stat")) - 1
-    load = _number(_lines(root / "proc/loadavg"))
+    processors = sum(line.startswith("cpu") for line in text_of(root / "proc/stat").splitlines()) - 1
+    load = _number(text_of(root / "proc/loadavg"))
     if load is not None and processors > 0 and load > BUSY * processors:
         yield Unfit("load", f"busy in the last minute: load {load:.1f} on {processors} processors")
-    waited = _number(_lines(root / "proc/pressure/cpu"), "avg10=")
+    waited = _number(text_of(root / "proc/pressure/cpu"), "avg10=")
     if waited is not None and waited > 100 * WAITING:
         yield Unfit("pressure", f"tasks waited for it in {waited:.0f} % of the last ten seconds")
     quota = cpu_quota(root)
-    allowed = _allowed(processors)
+    allowed = len(usable_processors())
     if quota is not None and quota < allowed:
         yield Unfit("quota", f"under a quota: the time of {quota:g} of {allowed} processors")
 
 
-def _allowed(processors: int) -> int:
-    """Processors that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else max(1, processors)
-
-
-def _number(lines: list[str], key: str = "") -> float | None:
+def _number(text: str, key: str = "") -> float | None:
     """The number of the first line's first word that begins with `key`; None if there is none."""
-    words = lines[0].split() if lines else []
+    words = text.partition("\n")[0].split()
     try:
         return float(next(word for word in words if word.startswith(key)).removeprefix(key))
     except (StopIteration, ValueError):
         return None
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(errors="replace").splitlines()
-    except OSError:
-        return []

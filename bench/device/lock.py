@@ -63,7 +63,9 @@ def device_lock(uuid: str, device: str, doing: str, folder: Path = FOLDER) -> It
         yield why
         return
     try:
-        _write(descriptor, _ours(doing))
+        since = datetime.now(UTC).isoformat()
+        note = {"pid": os.getpid(), "pid_namespace": _pid_namespace(), "since": since, "doing": doing}
+        _write(descriptor, note)
         yield ""
     finally:
         _write(descriptor, {})
@@ -76,14 +78,14 @@ def _locked(path: Path) -> int:
     while True:
         descriptor = _opened(path)
         try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            opened = os.fstat(descriptor)
+            if not stat.S_ISREG(opened.st_mode) or opened.st_nlink > 1:
                 raise OSError("is not a plain file of its own")
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise _Taken(_note(descriptor)) from None
-            if _is_still(path, found):
+            if _is_still(path, opened):
                 return descriptor
         except BaseException:
             os.close(descriptor)
@@ -117,21 +119,11 @@ def _opened(path: Path) -> int:
     raise OSError("comes and goes")
 
 
-def _is_still(path: Path, found: os.stat_result) -> bool:
+def _is_still(path: Path, opened: os.stat_result) -> bool:
     try:
-        there = path.lstat()
+        return os.path.samestat(opened, path.lstat())
     except FileNotFoundError:
         return False
-    return (there.st_dev, there.st_ino) == (found.st_dev, found.st_ino)
-
-
-def _ours(doing: str) -> dict[str, Any]:
-    return {
-        "pid": os.getpid(),
-        "pid_namespace": _pid_namespace(),
-        "since": _now().isoformat(),
-        "doing": doing,
-    }
 
 
 def _write(descriptor: int, note: dict[str, Any]) -> None:
@@ -178,9 +170,5 @@ def _since(began: str) -> str:
         then = datetime.fromisoformat(began).astimezone(UTC)
     except ValueError:
         return ""
-    same_day = then.date() == _now().date()
+    same_day = then.date() == datetime.now(UTC).date()
     return f" since {then:%H:%M} UTC" if same_day else f" since {then:%Y-%m-%d %H:%M} UTC"
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from bench.device.detect import Device
-from bench.doctor.finding import Finding, failed, passed, warned
+from bench.doctor.finding import Finding, checked, failed
 from bench.format import ratio_text
-from bench.runner.row import SEED
+from bench.runner.rows import SEED
 from bench.spec import DeviceKind
 from bench.validation.clock_agreement import Comparison, Ratio, comparison
 from bench.validation.instruments import Given, Reading, cpu_reading, cuda_readings, cupti_reading
@@ -48,13 +48,13 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     torch.set_num_threads(threads)
     bench = make_bench(device.kind, device.cache_byte, SEED, device.uuid or None)
     with torch.no_grad():
-        found = {}
+        readings = {}
         for name, given in ANCHORS[device.kind]:
-            found[name] = _in_turns(bench, device.kind, given, threads)
-            yield agreed(name, comparison(*found[name]), device.kind)
+            readings[name] = _in_turns(bench, device.kind, given, threads)
+            yield agreed(name, comparison(*readings[name]), device.kind)
         # The profiler comes last, since CUPTI stays attached; by then the clock may be another.
         for name, given in ANCHORS[device.kind] if device.kind == "cuda" else ():
-            case, turns_s = found[name]
+            case, turns_s = readings[name]
             first = next(iter(turns_s))
             seen = cupti_reading("profiler", bench, given, ROUNDS)[1]
             yield profiled(name, comparison(case, {first: turns_s[first]} | seen))
@@ -91,9 +91,8 @@ def agreed(name: str, compared: Comparison, kind: DeviceKind) -> Finding:
     if kind == "cuda" and any(_least_off(ratio) > APART for ratio in known.values()):
         return failed(name, sentence, APART_REMEDY, **numbers)
     off = _least_off if kind == "cpu" else _off
-    if unknown or any(off(ratio) > AGREE for ratio in known.values()):
-        return warned(name, sentence, REMEDY[kind], **numbers)
-    return passed(name, sentence, **numbers)
+    agree = not unknown and all(off(ratio) <= AGREE for ratio in known.values())
+    return checked(name, agree, sentence, REMEDY[kind], **numbers)
 
 
 def _text(ratio: Ratio) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 from bench.device.detect import Device
 from bench.doctor import requests
 from bench.doctor.finding import Finding, failed, passed
-from bench.doctor.survival import Answering
-from bench.runner.row import SEED
+from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor
 from bench.worker.fault import Fault
 
@@ -22,18 +22,14 @@ AFTER_REMEDY = (
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """Of a GPU."""
-    supervisor = WorkerSupervisor(device, SEED, GRACE_S)
-    try:
+    with closing(WorkerSupervisor(device, SEED, GRACE_S)) as supervisor:
         yield from captured(supervisor)
-    finally:
-        supervisor.close()
 
 
-def captured(supervisor: Answering) -> Iterator[Finding]:
+def captured(supervisor: WorkerSupervisor) -> Iterator[Finding]:
     """Measure a launch that can be captured, one that cannot, and the first again."""
     problem = Fault(dtype="float32", length=1 << 20)
-    good = requests.measure("good", problem, "cuda", None)
-    before = _row(supervisor, good)
+    before, _ = requests.measured(supervisor, "good", problem)
     name, where = "capture", f"clock {before.get('clock')}, {before.get('kernels') or 'kernels not named'}"
     if before["status"] != "ok":
         yield failed(name, f"A captured launch's row is {requests.said(before)}.", CAPTURE_REMEDY, row=before)
@@ -43,8 +39,8 @@ def captured(supervisor: Answering) -> Iterator[Finding]:
         return
     yield passed(name, f"A launch was captured and replayed: {where}.", row=before)
 
-    refused = _row(supervisor, requests.measure("uncapturable", problem, "cuda", None))
-    after = _row(supervisor, good)
+    refused, _ = requests.measured(supervisor, "uncapturable", problem)
+    after, _ = requests.measured(supervisor, "good", problem)
     name = "failed capture"
     numbers: dict[str, Any] = {"refused": refused, "after": after}
     seen = f"A launch that cannot be captured gave {requests.said(refused)} (clock {refused.get('clock')})"
@@ -57,9 +53,3 @@ def captured(supervisor: Answering) -> Iterator[Finding]:
         yield failed(name, f"{seen}; {after_it}.", AFTER_REMEDY, **numbers)
     else:
         yield passed(name, f"{seen}; the next request was right, by graph.", **numbers)
-
-
-def _row(supervisor: Answering, request: dict[str, Any]) -> dict[str, Any]:
-    """The row without its samples: hundreds of numbers that nobody reads here."""
-    row = supervisor.answer(request, requests.SAMPLING_S)
-    return {name: value for name, value in row.items() if name != "samples_s"}

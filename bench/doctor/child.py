@@ -10,7 +10,6 @@ parent outlives whatever happens here. What was found before a hang or a crash h
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -19,7 +18,7 @@ from typing import Any
 
 from bench.device.detect import detect
 from bench.doctor.finding import Finding, guarded
-from bench.worker.lifeline import die_with
+from bench.worker.lifeline import answers_only, die_with
 
 BROKEN = (
     "Read the traceback in the file that --json writes; if it blames no package, it is a bug of roofbench."
@@ -43,8 +42,7 @@ def findings(request: dict[str, Any]) -> Iterator[Finding]:
 
 def main() -> None:
     """Answer requests until the input ends."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # from here on, what a library prints is no answer
+    answers = answers_only()
     die_with(json.loads(sys.argv[1])["parent"])
     found: Iterator[Finding] = iter(())
     for line in sys.stdin:

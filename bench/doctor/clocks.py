@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from bench.device.detect import Device
-from bench.doctor.finding import Finding, failed, passed, warned
+from bench.doctor.finding import Finding, checked, failed, passed, warned
 from bench.worker.clock import EVENT_STEP_S, GraphClock, HostClock
 
 FINE_S = 1e-6
@@ -62,10 +62,7 @@ def gpu(
     yield event_step(step_s(cuda))
     pair_s = median(elapsed_s(cuda, 0) for _ in range(REPEATS))
     sentence = f"Two events with nothing in between are {1e6 * pair_s:.1f} us apart."
-    if pair_s <= LONG_PAIR_S:
-        yield passed("empty pair", sentence, pair_s=pair_s)
-    else:
-        yield warned("empty pair", sentence, SLOW_REMEDY, pair_s=pair_s)
+    yield checked("empty pair", pair_s <= LONG_PAIR_S, sentence, SLOW_REMEDY, pair_s=pair_s)
     for _ in range(3):
         empty()  # what a first call sets up must not be captured
     yield graphs({nodes: graph_s(clock, empty, nodes) for nodes in NODES})
@@ -116,16 +113,14 @@ def event_step(step: float) -> Finding:
     sentence = (
         f"Events have steps of {1e6 * step:.2f} us; the clock reckons with {1e6 * EVENT_STEP_S:.2f} us."
     )
-    if step > 1.05 * EVENT_STEP_S:
-        return warned("event step", sentence, STEP_REMEDY, step_s=step)
-    return passed("event step", sentence, step_s=step)
+    return checked("event step", step <= 1.05 * EVENT_STEP_S, sentence, STEP_REMEDY, step_s=step)
 
 
 def graphs(seconds: Mapping[int, float]) -> Finding:
     """What a graph of empty kernels takes: its start, and each kernel. Nodes -> seconds."""
-    one, some, most = NODES
-    each_s = (seconds[most] - seconds[some]) / (most - some)
-    start_s = seconds[one] - each_s
+    least, more, most = NODES
+    each_s = (seconds[most] - seconds[more]) / (most - more)
+    start_s = seconds[least] - each_s
     numbers: dict[str, Any] = {"seconds": {str(nodes): time_s for nodes, time_s in seconds.items()}}
     shown = ", ".join(f"{nodes}: {1e6 * time_s:.1f} us" for nodes, time_s in seconds.items())
     sentence = (
@@ -133,9 +128,7 @@ def graphs(seconds: Mapping[int, float]) -> Finding:
         f"{1e6 * each_s:.2f} us a kernel, {1e6 * start_s:.1f} us to start."
     )
     numbers |= {"each_s": each_s, "start_s": start_s}
-    if not 0 < each_s <= LONG_NODE_S:
-        return warned("empty graphs", sentence, SLOW_REMEDY, **numbers)
-    return passed("empty graphs", sentence, **numbers)
+    return checked("empty graphs", 0 < each_s <= LONG_NODE_S, sentence, SLOW_REMEDY, **numbers)
 
 
 def host(clock: HostClock) -> Iterator[Finding]:

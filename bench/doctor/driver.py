@@ -53,10 +53,10 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
 
 def torch_built_for() -> Mapping[str, Any]:
     """torch/version.py of the torch that would be imported; empty if there is none."""
-    found = find_spec("torch")
-    if found is None or not found.origin:
+    spec = find_spec("torch")
+    if spec is None or not spec.origin:
         return {}
-    return runpy.run_path(str(Path(found.origin).with_name("version.py")))
+    return runpy.run_path(str(Path(spec.origin).with_name("version.py")))
 
 
 def driver_cuda(libcuda: str = LIBRARY) -> int:
@@ -119,7 +119,7 @@ def datasheet(device: Device) -> Finding:
 
 def neighbours(device: Device, nvml: Any = pynvml, root: Path = Path("/")) -> Iterator[Finding]:
     """What bench/device/health.py has against measuring now; `nvml` and `root` as it takes them."""
-    found = fitness(device, nvml, root)
+    against = fitness(device, nvml, root)
     if device.kind == "cuda" and NvmlGpu(device.uuid, nvml).processes() is None:
         sentence = f"{device}: NVML does not say who else uses it."
         remedy = (
@@ -127,7 +127,8 @@ def neighbours(device: Device, nvml: Any = pynvml, root: Path = Path("/")) -> It
         )
         yield warned("neighbours", sentence, remedy)
         return
-    for one in found:
-        yield (failed if one.refuses else warned)(one.kind, f"{device}: {one.sentence}.", REMEDIES[one.kind])
-    if not found:
+    for unfit in against:
+        finding = failed if unfit.refuses else warned
+        yield finding(unfit.kind, f"{device}: {unfit.sentence}.", REMEDIES[unfit.kind])
+    if not against:
         yield passed("neighbours", "Nothing else uses the device or holds it back.")

@@ -67,6 +67,11 @@ def failed(name: str, sentence: str, remedy: str, error: str = "", **numbers: An
     return Finding("FAIL", name, sentence, remedy, numbers, error)
 
 
+def checked(name: str, good: bool, sentence: str, remedy: str, **numbers: Any) -> Finding:
+    """PASS if it is `good`, else WARN with the remedy; the sentence holds either way."""
+    return passed(name, sentence, **numbers) if good else warned(name, sentence, remedy, **numbers)
+
+
 def exit_code(findings: Iterable[Finding]) -> int:
     """0 healthy, 1 degraded (some WARN), 2 unusable (some FAIL)."""
     return max((EXIT_CODES[finding.level] for finding in findings), default=0)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import kernels
 from bench.device.detect import Device
-from bench.doctor.finding import Finding, failed, guarded, passed, warned
+from bench.doctor.finding import Finding, checked, failed, guarded
 from bench.format import duration_text
 from bench.runner.run import Options, Run
 
@@ -17,48 +16,40 @@ REMEDY = "Give it a budget, which chooses an even spread of every sweep: --bench
 SWEEPS_REMEDY = "Look at python -m bench list: no case of the sweeps can run on this device."
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """What `pytest bench/ --benchmark` would do on a device, without any other option."""
-
-    cases: int
-    """Of all sweeps."""
-    runnable: int
-    """Of these, that the device can run."""
-    planned: int
-    """Visits that there is room for."""
-    seconds: float
-    budget_s: float | None
-
-
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """One line."""
     return guarded("forecast", SWEEPS_REMEDY, lambda: iter([foretold(forecast(device.kind))]))
 
 
-def forecast(device: str) -> Forecast:
-    """As the run itself plans, before it has measured anything."""
+def forecast(device: str) -> dict[str, Any]:
+    """What `pytest bench/ --benchmark` would do, as the run itself plans before it has measured anything.
+
+    `cases` of all sweeps, those of them `runnable` on the device, `planned` visits that there is room for,
+    wall `seconds`, and `budget_s` (None: no limit).
+    """
     run = Run(Options(device), kernels.problem, opens=False)
     names = list(run.cases)
     order = run.order(names)
     run.plan(names[index] for index in order)
     session = run.sessions[0]
     expected = session.planner.forecast(0.0)
-    planned = expected.planned.cases + expected.ceilings.cases
-    return Forecast(len(names), len(order), planned, expected.seconds, session.budget_s)
+    return {
+        "cases": len(names),
+        "runnable": len(order),
+        "planned": expected.planned.cases + expected.ceilings.cases,
+        "seconds": expected.seconds,
+        "budget_s": session.budget_s,
+    }
 
 
-def foretold(found: Forecast) -> Finding:
-    """In words."""
-    numbers: dict[str, Any] = {"cases": found.cases, "runnable": found.runnable, "planned": found.planned}
-    numbers |= {"seconds": found.seconds, "budget_s": found.budget_s}
-    if not found.runnable:
-        return failed("forecast", f"None of {found.cases} cases can run here.", SWEEPS_REMEDY, **numbers)
-    within = "without a budget" if found.budget_s is None else f"within {duration_text(found.budget_s)}"
+def foretold(numbers: Mapping[str, Any]) -> Finding:
+    """What `forecast` found, in words."""
+    if not numbers["runnable"]:
+        return failed("forecast", f"None of {numbers['cases']} cases can run here.", SWEEPS_REMEDY, **numbers)
+    seconds, budget_s = numbers["seconds"], numbers["budget_s"]
+    within = "without a budget" if budget_s is None else f"within {duration_text(budget_s)}"
     sentence = (
-        f"pytest bench/ --benchmark: {found.planned} of the {found.runnable} cases that can run here "
-        f"(of {found.cases}), {within}; about {duration_text(found.seconds)}."
+        f"pytest bench/ --benchmark: {numbers['planned']} of the {numbers['runnable']} cases that can run "
+        f"here (of {numbers['cases']}), {within}; about {duration_text(seconds)}."
     )
-    if found.seconds > LONG_S:
-        return warned("forecast", sentence, REMEDY, **numbers)
-    return passed("forecast", sentence, **numbers)
+    return checked("forecast", seconds <= LONG_S, sentence, REMEDY, **numbers)

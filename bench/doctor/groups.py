@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed
@@ -72,20 +72,6 @@ class Outcome:
     seconds: float
 
 
-class Process(Protocol):
-    """What is asked for findings: a Worker, or a test's stand-in."""
-
-    def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
-        """The answer; WorkerDied if there is none within `deadline_s` seconds."""
-        ...
-
-    def kill(self) -> None:
-        """End it at once."""
-
-    def close(self) -> None:
-        """End it."""
-
-
 def process(device: Device) -> Worker:
     """A process for one group, with the environment of a worker on this device."""
     return Worker(device.kind, device.cache_byte, 0, device.uuid or None, module=CHILD)
@@ -98,12 +84,12 @@ class Examination:
         self,
         device: Device,
         parent: Mapping[str, Any],
-        start: Callable[[Device], Process] = process,
+        start: Callable[[Device], Worker] = process,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`parent` is what groups should know of the process that was started by hand."""
         self._device, self._parent, self._start, self._now = device, dict(parent), start, now
-        self._running: set[Process] = set()
+        self._running: set[Worker] = set()
 
     def outcomes(self, groups: list[Group]) -> Iterator[Outcome]:
         """Those of the groups: quick ones first, then side by side, then those that time something.
@@ -114,7 +100,7 @@ class Examination:
             if group.quick:
                 outcome = self.outcome(group)
                 yield outcome
-                if any(one.name == "worker" and one.level == "FAIL" for one in outcome.findings):
+                if any(finding.name == "worker" and finding.level == "FAIL" for finding in outcome.findings):
                     return
         lanes = max(1, (os.cpu_count() or 1) // CORES_A_LANE)
         together = [group for group in groups if not (group.quick or group.times)]
@@ -123,18 +109,18 @@ class Examination:
         with ThreadPoolExecutor(lanes) as pool, ThreadPoolExecutor(max(1, len(timing))) as ahead:
             try:
                 # Those that time something import what they need while nothing is timed yet.
-                begun = [(group, ahead.submit(self.begun, group)) for group in timing]
+                processes = [(group, ahead.submit(self.begun, group)) for group in timing]
                 yield from pool.map(self.outcome, together)
-                for group, child in begun:
-                    yield self.outcome(group, child.result())
+                for group, begun in processes:
+                    yield self.outcome(group, begun.result())
             except BaseException:  # interrupted: the pools would wait for what is running
                 for running in (pool, ahead):
                     running.shutdown(wait=False, cancel_futures=True)
-                for one in list(self._running):
-                    one.kill()
+                for child in list(self._running):
+                    child.kill()
                 raise
 
-    def begun(self, group: Group) -> Process:
+    def begun(self, group: Group) -> Worker:
         """A process that has imported the group; one that could not says so when it is asked."""
         child = self._start(self._device)
         self._running.add(child)
@@ -143,7 +129,7 @@ class Examination:
             child.ask(request | {"parent": self._parent}, group.deadline_s)
         return child
 
-    def outcome(self, group: Group, begun: Process | None = None) -> Outcome:
+    def outcome(self, group: Group, begun: Worker | None = None) -> Outcome:
         """What one group found, in its process if that was begun before.
 
         A hang or a crash of the process is one more finding, a failure.

@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import kernels
 from bench.device.detect import Device
 from bench.doctor import requests
 from bench.doctor.finding import Finding, failed, passed, warned
-from bench.doctor.survival import Answering
-from bench.runner.row import SEED
+from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor
 
 GRACE_S = 35.0
 _SQUARE: dict[str, Any] = {"dtype": "float16", "m": 512, "n": 512, "k": 512, "layout": "NN"}
-_IMAGES: dict[str, Any] = {
-    "dtype": "float16",
-    "direction": "forward",
-    "n": 8,
-    "c": 64,
-    "h": 28,
-    "w": 28,
-    "layout": "NHWC",
-}
-_RELU: dict[str, Any] = {
-    "dtype": "float16",
-    "function": "relu",
-    "direction": "forward",
-    "n": 8,
-    "c": 64,
-    "h": 28,
-    "w": 28,
-}
+_VALUES: dict[str, Any] = {"dtype": "float16", "direction": "forward", "n": 8, "c": 64, "h": 28, "w": 28}
+_IMAGES = {**_VALUES, "layout": "NHWC"}
 CALLS = (
     ("cuBLAS", "gemm", "cublas", _SQUARE),
     ("cuBLASLt", "gemm", "cublaslt", _SQUARE),
     ("cuDNN", "batchnorm", "cudnn", _IMAGES),
     ("cuDNN spatial", "batchnorm", "cudnn-spatial", _IMAGES),
     ("cuDNN persistent", "batchnorm", "cudnn-persistent", _IMAGES),
-    ("Inductor", "activations", "inductor", _RELU),
+    ("Inductor", "activations", "inductor", {**_VALUES, "function": "relu"}),
 )
 """Name, operator, implementation, parameters."""
 REMEDIES = {
@@ -51,15 +35,12 @@ REMEDY = "Reinstall torch with the libraries that its wheel asks for, and nothin
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """Of a GPU."""
-    supervisor = WorkerSupervisor(device, SEED, GRACE_S)
-    try:
+    with closing(WorkerSupervisor(device, SEED, GRACE_S)) as supervisor:
         supervisor.started()
         yield from called(supervisor)
-    finally:
-        supervisor.close()
 
 
-def called(supervisor: Answering) -> Iterator[Finding]:
+def called(supervisor: WorkerSupervisor) -> Iterator[Finding]:
     """A check of each of CALLS."""
     for name, operator, implementation, parameters in CALLS:
         problem = kernels.problem(operator)(**parameters)

@@ -7,14 +7,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import kernels
 from bench.device.detect import Device
 from bench.doctor import requests
 from bench.doctor.finding import FAULTY, Finding, failed, passed, warned
-from bench.runner.row import SEED
+from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 from bench.spec import Problem
@@ -57,19 +59,6 @@ class Answer:
         return asked | {"parameters": parameters, "seconds": self.seconds} | self.row
 
 
-class Asking(Protocol):
-    """What is asked: the worker of a run, or a test's stand-in."""
-
-    grace_s: float
-
-    def answer(self, request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
-        """The row's columns, `status` and `reason` whatever happens."""
-        ...
-
-    def close(self) -> None:
-        """End the worker."""
-
-
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """One for each operator; on a GPU by several workers at once, since each compiles on one core."""
     examples = _examples(device)
@@ -80,25 +69,20 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     # Each worker would start a pool of compiling processes, one for each core.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
-    def start() -> Asking:
-        return WorkerSupervisor(device, SEED, WITHIN_S)
-
+    start = partial(WorkerSupervisor, device, SEED, WITHIN_S)
     yield from judged(answers(asked, start, workers, WITHIN_S), asked, refused)
 
 
 def _examples(device: Device) -> dict[str, list[Problem]]:
     """Operator -> its examples, from a worker, which has torch."""
-    supervisor = WorkerSupervisor(device, SEED, WITHIN_S)
-    found: dict[str, list[Problem]] = {}
-    try:
+    examples: dict[str, list[Problem]] = {}
+    with closing(WorkerSupervisor(device, SEED, WITHIN_S)) as supervisor:
         for name in kernels.names():
             answer = supervisor.answer({"do": "examples", "operator": name})
             if "examples" not in answer:
                 raise WorkerDied(answer["status"], f"{name}: {answer['reason']}")
-            found[name] = [kernels.problem(name)(**parameters) for parameters in answer["examples"]]
-    finally:
-        supervisor.close()
-    return found
+            examples[name] = [kernels.problem(name)(**parameters) for parameters in answer["examples"]]
+    return examples
 
 
 def questions(
@@ -142,7 +126,7 @@ def _size(problem: Problem) -> int:
 
 def answers(
     asked: Sequence[Question],
-    start: Callable[[], Asking],
+    start: Callable[[], WorkerSupervisor],
     workers: int,
     within_s: float,
     now: Callable[[], float] = time.monotonic,
@@ -153,24 +137,21 @@ def answers(
     """
     until = now() + within_s
     waiting = enumerate(asked)
-    found: dict[int, Answer] = {}
+    answered: dict[int, Answer] = {}
 
     def serve() -> None:
-        supervisor = start()
-        try:
+        with closing(start()) as supervisor:
             while (left_s := until - now()) > 0 and (following := next(waiting, None)) is not None:
                 (number, question), begin = following, now()
                 supervisor.grace_s = left_s
                 row = supervisor.answer(requests.check(question.implementation, question.problem))
                 if row["status"] != "timeout" or left_s >= HANG_S:
-                    found[number] = Answer(question, row, now() - begin)
-        finally:
-            supervisor.close()
+                    answered[number] = Answer(question, row, now() - begin)
 
     with ThreadPoolExecutor(workers) as pool:
         for served in [pool.submit(serve) for _ in range(workers)]:
             served.result()
-    return [found[number] for number in sorted(found)]
+    return [answered[number] for number in sorted(answered)]
 
 
 def judged(
@@ -178,11 +159,11 @@ def judged(
 ) -> Iterator[Finding]:
     """A line for each operator, then what was not reached."""
     for name, reasons in refused.items():
-        of_it = [one for one in answered if one.question.problem.operator == name]
+        of_it = [answer for answer in answered if answer.question.problem.operator == name]
         if of_it or all(question.problem.operator != name for question in asked):
-            yield replace(_of_operator(name, of_it, reasons), seconds=sum(one.seconds for one in of_it))
+            yield replace(_of_operator(name, of_it, reasons), seconds=sum(answer.seconds for answer in of_it))
     if left := len(asked) - len(answered):
-        reached = {one.question for one in answered}
+        reached = {answer.question for answer in answered}
         names = [str(question) for question in asked if question not in reached]
         sentence = f"{left} of {len(asked)} combinations were not reached in {WITHIN_S:.0f} s: {_few(names)}."
         remedy = "Run the checks themselves, which take as long as they need: python -m pytest bench/"
@@ -190,21 +171,21 @@ def judged(
 
 
 def _of_operator(name: str, answered: Sequence[Answer], reasons: Counter[str]) -> Finding:
-    numbers: dict[str, Any] = {"answers": [one.json() for one in answered], "not_asked": dict(reasons)}
-    right = [one for one in answered if one.row["status"] == "ok"]
-    faulty = [one for one in answered if one.row["status"] in FAULTY]
+    numbers: dict[str, Any] = {"answers": [answer.json() for answer in answered], "not_asked": dict(reasons)}
+    right = [answer for answer in answered if answer.row["status"] == "ok"]
+    faulty = [answer for answer in answered if answer.row["status"] in FAULTY]
     declined = Counter(
-        f"{one.question.implementation}: {one.row['reason']}"
-        for one in answered
-        if one.row["status"] == "unsupported"
+        f"{answer.question.implementation}: {answer.row['reason']}"
+        for answer in answered
+        if answer.row["status"] == "unsupported"
     )
-    slowest = max(answered, key=lambda one: one.seconds, default=None)
+    slowest = max(answered, key=lambda answer: answer.seconds, default=None)
     sentence = f"{len(right)} of {len(answered)} combinations are right"
     if slowest is not None and slowest.seconds >= WORTH_SAYING_S:
         sentence += f", the slowest after {slowest.seconds:.1f} s ({_short(slowest.question)})"
     sentence += "."
     if faulty:
-        listed = [f"{_short(one.question)} {requests.said(one.row)}" for one in faulty]
+        listed = [f"{_short(answer.question)} {requests.said(answer.row)}" for answer in faulty]
         return failed(name, f"{sentence} Failing: {_few(listed, '; ')}.", REMEDY, **numbers)
     if declined:
         sentence += f" Unsupported: {_few([f'{why} ({n})' for why, n in declined.items()], '; ')}."

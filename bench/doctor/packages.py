@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed, passed, warned
 from bench.environment.dependencies import Requirement, missing, pip_install
-from bench.runner.row import SEED
+from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 
 EXTRAS = ("cublaslt",)
 """Groups of optional packages in pyproject.toml that runs on a GPU use."""
-COSTS = {
-    "nvmath-python": "every case of cublaslt and its tiles is unsupported (a run says how many)",
-}
+COSTS = {"nvmath-python": "every case of cublaslt and its tiles is unsupported (a run says how many)"}
 """Optional package -> what a run lacks without it."""
 
 
@@ -25,40 +24,36 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """The worker, whether it is the parent's kin, and the packages that pyproject.toml names."""
     lacking = missing()
     yield required(lacking)
-    supervisor = WorkerSupervisor(device, SEED)
     try:
-        supervisor.started()
-        yield worker(supervisor.hello, supervisor.starting_s)
-        yield agreement(supervisor.hello, parent)
+        with closing(WorkerSupervisor(device, SEED)) as supervisor:
+            supervisor.started()
+            yield worker(supervisor.hello, supervisor.starting_s)
+            yield agreement(supervisor.hello, parent)
     except WorkerDied as death:
         tried = "torch" if device.kind == "cpu" else "torch; torch.zeros(1, device='cuda')"
         remedy = f'Mend this first, which must end without an error: {sys.executable} -c "import {tried}"'
         yield failed("worker", f"No worker starts: {death}.", remedy, str(death))
-    finally:
-        supervisor.close()
     if device.kind == "cuda":
-        yield from optional(
-            {extra: [one for one in missing((extra,)) if one not in lacking] for extra in EXTRAS}
-        )
+        yield from optional([requirement for requirement in missing(EXTRAS) if requirement not in lacking])
 
 
 def required(lacking: Sequence[Requirement]) -> Finding:
     """Whether every package that roofbench needs is there."""
     if not lacking:
         return passed("packages", "Every package that roofbench needs is there.")
-    listed = ", ".join(f"{one} (here is {one.too_old})" if one.too_old else str(one) for one in lacking)
+    listed = ", ".join(requirement.lack for requirement in lacking)
     remedy = f"Install with: {pip_install(map(str, lacking))}"
     return failed("packages", f"Missing or too old: {listed}.", remedy, lacking=list(map(str, lacking)))
 
 
-def optional(lacking: Mapping[str, Sequence[Requirement]]) -> Iterator[Finding]:
-    """What is lost for want of each optional package; `lacking` is by extra of pyproject.toml."""
-    if not any(lacking.values()):
-        yield passed("optional packages", f"Those of {', '.join(lacking)} are there as well.")
-    for one in (one for each in lacking.values() for one in each):
-        cost = COSTS.get(one.name, "what needs it is left out, row by row")
-        remedy = f"Install with: {pip_install([str(one)])}"
-        yield warned("optional packages", f"{one} is not there: {cost}.", remedy)
+def optional(lacking: Sequence[Requirement]) -> Iterator[Finding]:
+    """What is lost for want of each optional package, those of EXTRAS in pyproject.toml."""
+    if not lacking:
+        yield passed("optional packages", f"Those of {', '.join(EXTRAS)} are there as well.")
+    for requirement in lacking:
+        cost = COSTS.get(requirement.name, "what needs it is left out, row by row")
+        remedy = f"Install with: {pip_install([str(requirement)])}"
+        yield warned("optional packages", f"{requirement} is not there: {cost}.", remedy)
 
 
 def worker(hello: Mapping[str, Any], starting_s: float) -> Finding:

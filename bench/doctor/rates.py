@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import kernels
 from bench.device.detect import Device
 from bench.doctor import requests
-from bench.doctor.finding import Finding, failed, passed, warned
-from bench.doctor.survival import Answering
+from bench.doctor.finding import Finding, checked, failed, warned
 from bench.format import share_text
-from bench.runner.row import SEED
+from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor
 from bench.spec import Problem
 
@@ -34,14 +34,11 @@ LATE_REMEDY = "Leave the processor to the run: the host queued launches later th
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """Of a GPU."""
-    supervisor = WorkerSupervisor(device, SEED, GRACE_S)
-    try:
+    with closing(WorkerSupervisor(device, SEED, GRACE_S)) as supervisor:
         yield from rated(supervisor, device)
-    finally:
-        supervisor.close()
 
 
-def rated(supervisor: Answering, device: Device) -> Iterator[Finding]:
+def rated(supervisor: WorkerSupervisor, device: Device) -> Iterator[Finding]:
     """A large GEMM, a copy, and of these and an empty launch the samples that were late."""
     sheet = device.datasheet
     gemm = kernels.problem("gemm")(**GEMM)
@@ -72,9 +69,7 @@ def share(name: str, row: Mapping[str, Any], amount: int, unit: str, peak: float
     sentence = f"{seen}: {share_text(rate / peak)} of the datasheet's {peak * 1e-12:.3g} T{unit}."
     if rate > MOST * peak:
         return failed(name, sentence, HIGH_REMEDY, **numbers)
-    if rate < LEAST * peak:
-        return warned(name, sentence, LOW_REMEDY, **numbers)
-    return passed(name, sentence, **numbers)
+    return checked(name, rate >= LEAST * peak, sentence, LOW_REMEDY, **numbers)
 
 
 def late(rows: list[dict[str, Any]]) -> Finding:
@@ -88,13 +83,11 @@ def late(rows: list[dict[str, Any]]) -> Finding:
     sentence = f"{sum(known)} late samples in {len(known)} rows"
     sentence += f"; a graph takes {1e6 * max(starts):.1f} us to start." if starts else "."
     numbers: dict[str, Any] = {"late": counts, "samples": samples, "starts": starts}
-    if any((count or 0) > LATE * many for count, many in zip(counts, samples, strict=True)):
-        return warned("late samples", sentence, LATE_REMEDY, **numbers)
-    return passed("late samples", sentence, **numbers)
+    few = all((count or 0) <= LATE * many for count, many in zip(counts, samples, strict=True))
+    return checked("late samples", few, sentence, LATE_REMEDY, **numbers)
 
 
-def _row(supervisor: Answering, implementation: str, problem: Problem) -> dict[str, Any]:
+def _row(supervisor: WorkerSupervisor, implementation: str, problem: Problem) -> dict[str, Any]:
     """The row with the number of its samples instead of them."""
-    row = supervisor.answer(requests.measure(implementation, problem, "cuda", None), requests.SAMPLING_S)
-    samples_s = row.pop("samples_s", [])
-    return row | {"samples": len(samples_s)}
+    row, samples = requests.measured(supervisor, implementation, problem)
+    return row | {"samples": samples}

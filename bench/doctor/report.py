@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import metadata
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rich.console import Console
@@ -16,8 +15,9 @@ from rich.text import Text
 from bench.device.detect import Device
 from bench.doctor.driver import torch_built_for
 from bench.doctor.finding import VERDICTS, Finding, Level, exit_code
-from bench.doctor.groups import Examination, Group, Outcome, asked
-from bench.runner.row import commit
+from bench.doctor.groups import Examination, Outcome, asked
+from bench.environment.dependencies import version
+from bench.runner.rows import commit
 
 STYLES: dict[Level, str] = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red"}
 WIDTH = 100
@@ -32,31 +32,7 @@ def parent_facts(unusable_gpu: str) -> dict[str, Any]:
     """
     facts = {"python": platform.python_version(), "executable": sys.executable, "unusable_gpu": unusable_gpu}
     torch = str(torch_built_for().get("__version__", ""))
-    return facts | {"torch": torch, "triton": _version("triton")}
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def examine(
-    device: Device,
-    groups: list[Group],
-    parent: Mapping[str, Any],
-    console: Console,
-    keep: Callable[[list[Outcome]], None],
-) -> list[Outcome]:
-    """Ask every group; each is shown and given to `keep`, with those before it, as soon as it is through."""
-    outcomes: list[Outcome] = []
-    with console.status("looking; this takes about a minute"):
-        for outcome in Examination(device, parent).outcomes(groups):
-            outcomes.append(outcome)
-            show(console, outcome)
-            keep(outcomes)
-    return outcomes
+    return facts | {"torch": torch, "triton": version("triton") or ""}
 
 
 def run(
@@ -66,11 +42,18 @@ def run(
     console: Console,
     keep: Callable[[list[Outcome]], None],
 ) -> int:
-    """The exit code. `keep` is given all that was found so far, after each group."""
-    width = min(console.width, WIDTH)
-    console.width = width
+    """Ask every group and show what it found; the exit code.
+
+    `keep` is given all that was found so far, after each group.
+    """
+    console.width = min(console.width, WIDTH)
     console.print(Text(f"roofbench doctor: {device.name}, {'a quick look' if quick else 'a full look'}"))
-    outcomes = examine(device, asked(device.kind, quick), parent_facts(unusable_gpu), console, keep)
+    outcomes: list[Outcome] = []
+    with console.status("looking; this takes about a minute"):
+        for outcome in Examination(device, parent_facts(unusable_gpu)).outcomes(asked(device.kind, quick)):
+            outcomes.append(outcome)
+            show(console, outcome)
+            keep(outcomes)
     code = exit_code(all_findings(outcomes))
     console.print(Text(verdict(outcomes), style=STYLES[("PASS", "WARN", "FAIL")[code]]))
     return code
@@ -91,11 +74,11 @@ def show(console: Console, outcome: Outcome) -> None:
     lines.add_column(width=18)
     lines.add_column(ratio=1)
     for finding in outcome.findings:
-        said = Text(finding.sentence)
+        words = Text(finding.sentence)
         if finding.remedy:
-            said.append(f"\nRemedy: {finding.remedy}", style="italic")
+            words.append(f"\nRemedy: {finding.remedy}", style="italic")
         level = Text(finding.level, style=STYLES[finding.level])
-        lines.add_row(level, f"{finding.seconds:.1f} s", Text(finding.name), said)
+        lines.add_row(level, f"{finding.seconds:.1f} s", Text(finding.name), words)
     console.print(lines)
 
 
@@ -104,25 +87,25 @@ def verdict(outcomes: list[Outcome]) -> str:
     levels = [finding.level for finding in all_findings(outcomes)]
     counts = ", ".join(f"{levels.count(level)} {level}" for level in STYLES)
     code = exit_code(all_findings(outcomes))
-    if any(one.name == "worker" and one.level == "FAIL" for one in all_findings(outcomes)):
+    if any(finding.name == "worker" and finding.level == "FAIL" for finding in all_findings(outcomes)):
         counts += "; nothing else was asked, since no worker starts"
     return f"\n{VERDICTS[code]} (exit code {code}): {counts}"
 
 
 def report(device: Device, quick: bool, outcomes: list[Outcome], seconds: float) -> str:
     """Everything that was found, as JSON."""
-    found = list(all_findings(outcomes))
-    code = exit_code(found)
+    findings = list(all_findings(outcomes))
+    code = exit_code(findings)
     versions: dict[str, Any] = {"roofbench": commit(), "driver": device.driver}
-    for finding in found:
+    for finding in findings:
         versions |= finding.numbers.get("versions", {})
-    device_facts = {name: getattr(device, name) for name in ("kind", "name", "slug", "id", "sm_count")}
+    facts = ("kind", "name", "slug", "id", "sm_count", "memory_byte", "cache_byte")
     content = {
         "verdict": VERDICTS[code],
         "exit_code": code,
         "quick": quick,
         "seconds": seconds,
-        "device": device_facts | {"memory_byte": device.memory_byte, "cache_byte": device.cache_byte},
+        "device": {name: getattr(device, name) for name in facts},
         "versions": versions,
         "groups": [
             {

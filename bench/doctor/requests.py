@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench.runner.supervisor import check_request, measure_request
+from bench.runner.supervisor import WorkerSupervisor, check_request, measure_request
 from bench.sampling.protocol import protocol
-from bench.spec import DeviceKind, Problem
+from bench.spec import Problem
 from bench.sweep.load import Case
 
 SAMPLING_S = 0.4
@@ -19,10 +19,14 @@ def check(implementation: str, problem: Problem) -> dict[str, Any]:
     return check_request(implementation, problem, quick=True)
 
 
-def measure(implementation: str, problem: Problem, kind: DeviceKind, threads: int | None) -> dict[str, Any]:
-    """One visit, data warm."""
+def measured(
+    supervisor: WorkerSupervisor, implementation: str, problem: Problem
+) -> tuple[dict[str, Any], int]:
+    """(row without its samples, their number) of one visit on a GPU, data warm."""
     case = Case("doctor", implementation, problem, "warm", series="", role="measurement")
-    return measure_request(case, protocol(kind), None, SAMPLING_S, threads, first=True)
+    request = measure_request(case, protocol("cuda"), None, SAMPLING_S, None, first=True)
+    row = supervisor.answer(request, SAMPLING_S)
+    return row, len(row.pop("samples_s", []))
 
 
 def said(answer: Mapping[str, Any]) -> str:

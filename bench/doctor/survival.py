@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from contextlib import closing
+from typing import Any
 
 from bench.device.detect import Device
 from bench.doctor import requests
 from bench.doctor.finding import Finding, failed, passed
-from bench.runner.row import SEED
+from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor
 from bench.worker.fault import Fault
 
@@ -22,32 +23,19 @@ HANG_S = 2.0
 REMEDY = "Do not run unattended: one bad kernel would spoil the rows after it. Report it with the JSON file."
 
 
-class Answering(Protocol):
-    """What is asked: the worker of a run, or a test's stand-in."""
-
-    grace_s: float
-
-    def answer(self, request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
-        """The row's columns, `status` and `reason` whatever happens."""
-        ...
-
-
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """One for each fault. They do not wait for each other: starting workers anew is what takes the time."""
 
     def outcome(fault: str) -> list[Finding]:
-        supervisor = WorkerSupervisor(device, SEED, GRACE_S)
-        try:
+        with closing(WorkerSupervisor(device, SEED, GRACE_S)) as supervisor:
             return list(survived(supervisor, (fault,)))
-        finally:
-            supervisor.close()
 
     with ThreadPoolExecutor(len(STATUSES)) as pool:
         outcomes = [finding for outcomes in pool.map(outcome, STATUSES) for finding in outcomes]
     yield from {finding.name: finding for finding in outcomes}.values()
 
 
-def survived(supervisor: Answering, faults: Iterable[str] = tuple(STATUSES)) -> Iterator[Finding]:
+def survived(supervisor: WorkerSupervisor, faults: Iterable[str] = tuple(STATUSES)) -> Iterator[Finding]:
     """Provoke each of these faults and ask for a good result before and afterwards."""
     problem = Fault(dtype="float32", length=1024)
     good = requests.check("good", problem)

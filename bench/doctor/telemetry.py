@@ -12,7 +12,7 @@ import pynvml
 
 from bench.device.detect import Device
 from bench.device.nvml import NvmlGpu
-from bench.doctor.finding import Finding, passed, warned
+from bench.doctor.finding import Finding, checked, passed, warned
 from bench.format import share_text
 from bench.worker.telemetry_cuda import POWER_INSTANT, REFRESH_S, CudaTelemetry, counter_fields
 
@@ -104,9 +104,7 @@ def counts(energies: list[tuple[float, int | None]], held: Mapping[str, float]) 
     refresh_s = median(b[0] - a[0] for a, b in pairwise(steps))
     sentence = f"The energy counter is refreshed about every {1e3 * refresh_s:.0f} ms; {there}."
     numbers: dict[str, Any] = {"refresh_s": refresh_s, "held": dict(held)}
-    if held:
-        return passed("NVML counters", sentence, **numbers)
-    return warned("NVML counters", sentence, REMEDY, **numbers)
+    return checked("NVML counters", bool(held), sentence, REMEDY, **numbers)
 
 
 def load_finding(
@@ -114,7 +112,7 @@ def load_finding(
 ) -> Finding:
     """Whether the clock went up under load and what held it back meanwhile."""
     shares = {name: value for name, value in row.items() if name.startswith("held_")}
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "idle_hz": idle_hz,
         "busy_hz": busy_hz,
         "fields": {str(n): v for n, v in numbers.items()},
@@ -122,7 +120,6 @@ def load_finding(
     clocks = f"{1e-6 * (idle_hz or 0):.0f} MHz idle, {1e-6 * (busy_hz or 0):.0f} MHz under load"
     held = ", ".join(f"{name} {share_text(share)}" for name, share in shares.items() if share > 0)
     sentence = f"SM clock {clocks}; held back: {held or 'not at all'}."
-    if shares.get("held_thermal", 0) > 0 or shares.get("held_hardware", 0) > 0:
-        remedy = "Look at cooling and power supply: within two seconds of load neither should hold the clock."
-        return warned("clock under load", sentence, remedy, **told)
-    return passed("clock under load", sentence, **told)
+    good = shares.get("held_thermal", 0) <= 0 and shares.get("held_hardware", 0) <= 0
+    remedy = "Look at cooling and power supply: within two seconds of load neither should hold the clock."
+    return checked("clock under load", good, sentence, remedy, **facts)

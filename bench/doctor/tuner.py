@@ -7,7 +7,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -17,15 +17,8 @@ from bench.doctor.finding import Finding, failed, guarded, passed, warned
 from bench.spec import Launch
 from kernels import tuning
 
-PROBLEM: dict[str, Any] = {
-    "dtype": "float16",
-    "function": "relu",
-    "direction": "forward",
-    "n": 64,
-    "c": 64,
-    "h": 32,
-    "w": 32,
-}
+_SIZE = {"n": 64, "c": 64, "h": 32, "w": 32}
+PROBLEM: dict[str, Any] = {"dtype": "float16", "function": "relu", "direction": "forward", **_SIZE}
 """Of activations: its five candidates compile in a second."""
 DRIVER = re.compile(r"CUDA driver [1-9]")
 """What `versions` says of a driver that was asked for its version."""
@@ -36,14 +29,6 @@ PASSED_OVER_REMEDY = "Measure all the same, with the other candidates; report wh
 WRITE_REMEDY = (
     "Make kernels/tuned writable; without it each run asks every question anew, for an hour or more."
 )
-
-
-class Tuner(Protocol):
-    """What is looked at of kernels/tuning.py."""
-
-    def versions(self) -> str:
-        """What makes and runs the kernels."""
-        ...
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
@@ -70,17 +55,20 @@ def choose_in(folder: Path) -> None:
 
 
 def looked(
-    tuner: Tuner, build: Callable[[], Launch], forget: Callable[[], None], folder: Path
+    tuner: Any, build: Callable[[], Launch], forget: Callable[[], None], folder: Path
 ) -> Iterator[Finding]:
-    """What the tuner does when a launch is built twice, everything forgotten but what lies in `folder`."""
+    """What the tuner does when a launch is built twice, everything forgotten but what lies in `folder`.
+
+    `tuner` is kernels/tuning.py, or a stand-in with its `versions`.
+    """
 
     def versions() -> Iterator[Finding]:
-        said = tuner.versions()
-        if not DRIVER.search(said):
-            sentence = f"The tuner does not learn the driver's version: {said}."
+        used = tuner.versions()
+        if not DRIVER.search(used):
+            sentence = f"The tuner does not learn the driver's version: {used}."
             yield failed("tuner versions", sentence, REMEDY)
             return
-        yield passed("tuner versions", f"Choices are kept for {said}.", versions={"tuner": said})
+        yield passed("tuner versions", f"Choices are kept for {used}.", versions={"tuner": used})
 
     def question() -> Iterator[Finding]:
         forget()
@@ -109,9 +97,9 @@ def looked(
 def answered(tuning_s: float, answers: Mapping[str, Mapping[str, Any]]) -> Finding:
     """What the device said, and which candidates it could not be asked about."""
     numbers: dict[str, Any] = {"tuning_s": tuning_s, "answers": dict(answers)}
-    chosen = [f"{one['configuration']}, {one['median_us']} us" for one in answers.values()]
+    chosen = [f"{answer['configuration']}, {answer['median_us']} us" for answer in answers.values()]
     sentence = f"The device was asked in {tuning_s:.1f} s and chose {'; '.join(chosen) or 'in silence'}."
-    if passed_over := [text for one in answers.values() for text in one.get("passed_over", ())]:
+    if passed_over := [text for answer in answers.values() for text in answer.get("passed_over", ())]:
         sentence += f" Candidates that do not run here: {'; '.join(passed_over)}."
         return warned("tuner asks", sentence, PASSED_OVER_REMEDY, **numbers)
     return passed("tuner asks", sentence, **numbers)
@@ -119,9 +107,9 @@ def answered(tuning_s: float, answers: Mapping[str, Mapping[str, Any]]) -> Findi
 
 def written(folder: Path) -> dict[str, Any]:
     """Question -> answer of every choice below the folder."""
-    found: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     for path in folder.glob("*.json"):
         for operators in json.loads(path.read_text()).values():
             for choices in operators.values():
-                found |= choices
-    return found
+                answers |= choices
+    return answers

@@ -66,7 +66,7 @@ class Requirement:
     def is_there(self) -> bool:
         """Whether this interpreter finds it, without importing it."""
         if self.name.startswith(NOT_IMPORTED):
-            return _version(self.name) is not None
+            return version(self.name) is not None
         try:
             found = find_spec(self.import_name)
         except (ImportError, ValueError):  # a finder that refuses, a module without a spec
@@ -74,9 +74,14 @@ class Requirement:
         return found is not None and found.origin is not None  # a bare folder of that name is no package
 
     @property
+    def lack(self) -> str:
+        """What is asked for, and what is here instead."""
+        return f"{self} (here is {self.too_old})" if self.too_old else str(self)
+
+    @property
     def too_old(self) -> str:
         """The version that is there, if its metadata says that it is below the least; else empty."""
-        least, there = re.match(r">=([\d.]+)", self.version), _version(self.name)
+        least, there = re.match(r">=([\d.]+)", self.version), version(self.name)
         if least is None or there is None or _numbers(there) >= _numbers(least[1]):
             return ""
         return there
@@ -102,8 +107,8 @@ def required(
 
 
 def _project(pyproject: Path = ROOT / "pyproject.toml") -> dict[str, Any]:
-    found: dict[str, Any] = tomllib.loads(pyproject.read_text())["project"]
-    return found
+    project: dict[str, Any] = tomllib.loads(pyproject.read_text())["project"]
+    return project
 
 
 def missing(extras: Collection[str] = (), without: Collection[str] = ()) -> list[Requirement]:
@@ -117,7 +122,7 @@ def lacking_extras(implementations: Iterable[str]) -> Iterator[str]:
     An extra has the name of the implementation it is for, of which there may be variants (`cublaslt-best`).
     """
     counts = Counter(name.partition("-")[0] for name in implementations)
-    always = {one.name for one in required()}
+    always = {requirement.name for requirement in required()}
     for extra in _project()["optional-dependencies"]:
         if extra in counts and (lacking := missing((extra,), without=always)):
             cases = "1 case" if counts[extra] == 1 else f"{counts[extra]} cases"
@@ -129,7 +134,7 @@ def sentence(lacking: Sequence[Requirement]) -> str:
     """What is missing, for which interpreter, and the command that installs it; empty if nothing is."""
     if not lacking:
         return ""
-    names = ", ".join(f"{one} (here is {one.too_old})" if one.too_old else str(one) for one in lacking)
+    names = ", ".join(requirement.lack for requirement in lacking)
     these = "this Python package is" if len(lacking) == 1 else "these Python packages are"
     return f"{these} missing: {names}; install with: {pip_install(map(str, lacking))}"
 
@@ -142,12 +147,12 @@ def pip_install(requirements: Iterable[str]) -> str:
 
 def refuse_if_missing(extras: Collection[str] = (), without: Collection[str] = ()) -> None:
     """End this process with one sentence on standard error and exit code 2, if anything is missing."""
-    if said := sentence(missing(extras, without)):
-        _refuse(said)
+    if lacking := sentence(missing(extras, without)):
+        _refuse(lacking)
 
 
-def child_environment(root: Path = ROOT) -> dict[str, str]:
-    """The environment with which a Python process finds the checkout at `root`, and all that this one finds.
+def child_environment() -> dict[str, str]:
+    """The environment with which a Python process finds this checkout, and all that this one finds.
 
     The search path goes on whole, as torch hands it to its own compiling processes: parts of it may have been
     put together while this process ran. The checkout comes first, so its `kernels` is the one imported.
@@ -156,14 +161,15 @@ def child_environment(root: Path = ROOT) -> dict[str, str]:
     ignores = sys.flags.ignore_environment
     environment = {k: v for k, v in os.environ.items() if not (ignores and k.startswith("PYTHON"))}
     # An empty entry, and a relative one, mean the folder that this process is in.
-    paths = [str(root), *(os.path.abspath(path) for path in sys.path)]
+    paths = [str(ROOT), *(os.path.abspath(path) for path in sys.path)]
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     if sys.flags.no_user_site:
         environment["PYTHONNOUSERSITE"] = "1"
     return environment
 
 
-def _version(name: str) -> str | None:
+def version(name: str) -> str | None:
+    """Of the distribution of this name, as its metadata says; None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -176,8 +182,8 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, leading[0].split("."))) if leading else ()
 
 
-def _refuse(said: str) -> NoReturn:
-    print(f"error: {said}", file=sys.stderr)
+def _refuse(sentence: str) -> NoReturn:
+    print(f"error: {sentence}", file=sys.stderr)
     raise SystemExit(2)
 
 

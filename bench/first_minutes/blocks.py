@@ -20,7 +20,13 @@ STARTING_S = 25.0
 """Of a run's limit, what its start, its tables and its end may take beside the budget."""
 
 PYTEST = ("pytest", "bench/", "-p", "no:cacheprovider")
-MEASURE = (*PYTEST, "--benchmark", "--benchmark-columns", "median", "--bench-results", "{folder}")
+CHECK = (*PYTEST, "-q", "-k", "not inductor")
+MEASURE = (
+    *(*PYTEST, "--benchmark", "--benchmark-columns", "median", "--bench-results", "{folder}"),
+    *("--bench-budget", "{budget}"),
+)
+DOCTOR = ("bench", "doctor", "--json", "{folder}/doctor.json")
+SCORE = ("plots", "score", "{all}", "--json", "{folder}/scores.json")
 FLOAT16 = ("-k", "ceilings or (float16 and not bfloat16)")
 """One data type of sweeps that have many: whole curves first."""
 NOT_INDUCTOR = ("-k", "ceilings or (float16 and not bfloat16 and not inductor)")
@@ -80,35 +86,18 @@ class Block:
 
 def blocks() -> tuple[Block, ...]:
     """Every block, in the order in which they are worth their minutes."""
-    tour = (*MEASURE, "--bench-budget", "{budget}", *_sweeps(TOUR), *LIBRARIES)
-    measured = r"rows: |no case was measured"
+    tour = (*_sweeps(TOUR), *LIBRARIES)
     return (
         Block(
             "doctor",
             "What does not work here?",
-            (
-                Command(
-                    "doctor",
-                    ("bench", "doctor", "--json", "{folder}/doctor.json"),
-                    130,
-                    "exit code",
-                    answers=(0, 1),
-                ),
-            ),
+            (Command("doctor", DOCTOR, 130, "exit code", answers=(0, 1)),),
             gpu="the driver, the counters, capture, our kernels",
         ),
         Block(
             "right",
             "Is every implementation right at a small problem?",
-            (
-                Command(
-                    "right",
-                    (*PYTEST, "-q", "-k", "not inductor"),
-                    100,
-                    r"passed|failed|no tests ran",
-                    answers=(0, 1),
-                ),
-            ),
+            (Command("right", CHECK, 100, r"passed|failed|no tests ran", answers=(0, 1)),),
             gpu="our kernels and the GPU's libraries",
         ),
         Block(
@@ -121,23 +110,23 @@ def blocks() -> tuple[Block, ...]:
             "ceilings",
             "What are bandwidth, peaks and the launch floor, burst and sustained?",
             (
-                Command("sustained", _ceilings("sustained"), 60, measured, answers=(0, 1)),
-                Command("boost", _ceilings("boost"), 65, measured, answers=(0, 1)),
+                _measured("sustained", 60, "--bench-sweep", "ceilings", "--bench-regime", "sustained"),
+                _measured("boost", 65, "--bench-sweep", "ceilings", "--bench-regime", "boost"),
                 Command("table", ("bench", "ceilings", "{rows}"), 10),
             ),
         ),
         Block(
             "facts",
             "What does the hardware do that no document says?",
-            tuple(_fact(*one) for one in (("tf32", 30), ("specialized", 35), ("narrow", 30), ("nvml", 15))),
+            (_fact("tf32", 30), _fact("specialized", 35), _fact("narrow", 30), _fact("nvml", 15)),
             gpu="all of it: the CPU's libraries stand in, and made-up readings",
         ),
         Block(
             "tour",
             "Whole curves of the guides' figures, twice: do medians agree?",
             (
-                Command("first", tour, 180, measured, answers=(0, 1)),
-                Command("second", tour, 180, measured, answers=(0, 1)),
+                _measured("first", 180, *tour),
+                _measured("second", 180, *tour),
                 Command("agreement", ("bench", "compare", "{rows}"), 15, answers=(0, 1, 2)),
             ),
             gpu="its libraries",
@@ -145,26 +134,13 @@ def blocks() -> tuple[Block, ...]:
         Block(
             "model",
             "How far off are the predictions, by operator and level?",
-            (
-                Command(
-                    "score",
-                    ("plots", "score", "{all}", "--json", "{folder}/scores.json"),
-                    45,
-                    r"^Scored: ",
-                ),
-            ),
+            (Command("score", SCORE, 45, r"^Scored: "),),
         ),
         Block(
             "gemm-duel",
             "Our GEMM against cuBLAS, by region of shapes",
             (
-                Command(
-                    "measure",
-                    (*MEASURE, "--bench-budget", "{budget}", *_sweeps(DUEL), *FLOAT16),
-                    255,
-                    measured,
-                    answers=(0, 1),
-                ),
+                _measured("measure", 255, *_sweeps(DUEL), *FLOAT16),
                 Command("duel", ("bench", "duel", "{rows}"), 15, r"all aligned", gpu_only=True),
             ),
             gpu="the duel: our kernels are not timed on a CPU, so it has one side only",
@@ -173,13 +149,7 @@ def blocks() -> tuple[Block, ...]:
             "memory-duel",
             "Memory-limited operators as a share of a copy, against the best library",
             (
-                Command(
-                    "measure",
-                    (*MEASURE, "--bench-budget", "{budget}", *_sweeps(MEMORY_LIMITED), *NOT_INDUCTOR),
-                    205,
-                    measured,
-                    answers=(0, 1),
-                ),
+                _measured("measure", 205, *_sweeps(MEMORY_LIMITED), *NOT_INDUCTOR),
                 Command("efficiency", ("bench", "efficiency", "{rows}"), 15),
             ),
             gpu="our side: our kernels are not timed on a CPU",
@@ -187,23 +157,16 @@ def blocks() -> tuple[Block, ...]:
         Block(
             "quantization",
             "What do tiles and waves cost where each tile is held fast?",
-            (
-                Command(
-                    "measure",
-                    (*MEASURE, "--bench-budget", "{budget}", *_sweeps(QUANTIZATION), *FLOAT16),
-                    330,
-                    measured,
-                    answers=(0, 1),
-                    gpu_only=True,
-                ),
-            ),
+            (_measured("measure", 330, *_sweeps(QUANTIZATION), *FLOAT16, gpu_only=True),),
             gpu="all of it: forced tiles are Triton's",
         ),
     )
 
 
-def _ceilings(regime: str) -> tuple[str, ...]:
-    return (*MEASURE, "--bench-budget", "{budget}", "--bench-sweep", "ceilings", "--bench-regime", regime)
+def _measured(name: str, limit_s: float, *words: str, gpu_only: bool = False) -> Command:
+    """A run under `--benchmark` with these options, for as long as its limit leaves."""
+    key = r"rows: |no case was measured"
+    return Command(name, (*MEASURE, *words), limit_s, key, answers=(0, 1), gpu_only=gpu_only)
 
 
 def _sweeps(names: Iterable[str]) -> tuple[str, ...]:
@@ -226,12 +189,12 @@ def chosen(names: Sequence[str], there: Sequence[Block]) -> list[Block]:
 
 def calls(there: Sequence[Block], longest_s: float = LONGEST_CALL_S) -> list[list[Block]]:
     """The blocks in their order, cut into calls none of which lasts longer, if no block does."""
-    found: list[list[Block]] = []
+    groups: list[list[Block]] = []
     for block in there:
-        if not found or sum(one.limit_s for one in found[-1]) + block.limit_s > longest_s:
-            found.append([])
-        found[-1].append(block)
-    return found
+        if not groups or sum(before.limit_s for before in groups[-1]) + block.limit_s > longest_s:
+            groups.append([])
+        groups[-1].append(block)
+    return groups
 
 
 def filled(command: Command, limit_s: float, values: dict[str, Any]) -> list[str]:
@@ -240,5 +203,5 @@ def filled(command: Command, limit_s: float, values: dict[str, Any]) -> list[str
     words: list[str] = []
     for word in command.words:
         whole = values.get(word[1:-1]) if word.startswith("{") and word.endswith("}") else None
-        words += [str(one) for one in whole] if isinstance(whole, list) else [word.format(**values)]
+        words += [str(path) for path in whole] if isinstance(whole, list) else [word.format(**values)]
     return words

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any, Literal
 
 from bench.cli.application import command_line
-from bench.device.detect import Device, detect
+from bench.device.detect import detect
 from bench.device.lock import device_lock
 from bench.environment.dependencies import refuse_if_missing
 from bench.errors import UserError, write_text
@@ -48,11 +48,11 @@ class Fact:
 
 def tf32(numbers: Mapping[str, Mapping[str, float]]) -> Fact:
     """`numbers`: implementation -> `error` (relative, of the whole product) and `bias` (its common part)."""
-    said = {name: tf32_operands(one["error"], one["bias"]) for name, one in numbers.items()}
-    words = "; ".join(f"{name} {how}" for name, how in said.items()) or "nothing ran"
-    known = {how for how in said.values() if how in ("rounds", "cuts off")}
+    verdicts = {name: tf32_operands(each["error"], each["bias"]) for name, each in numbers.items()}
+    words = "; ".join(f"{name} {how}" for name, how in verdicts.items()) or "nothing ran"
+    known = {how for how in verdicts.values() if how in ("rounds", "cuts off")}
     answer: Literal["yes", "no", "unknown"] = "unknown"
-    if said and len(known) == len(set(said.values())):
+    if verdicts and len(known) == len(set(verdicts.values())):
         answer = "yes" if known == {"rounds"} else "no"
     return Fact(
         "Are tf32 operands rounded?", answer, words, {name: dict(one) for name, one in numbers.items()}
@@ -78,28 +78,28 @@ def specialized(wrong: Sequence[str], right: int, shapes: int, why_not: str) -> 
     `why_not` says why nothing ran; empty if something did.
     """
     question = "Are products by specialized warps right?"
-    if why_not or not right + len(wrong):
+    products = right + len(wrong)
+    if why_not or not products:
         return Fact(question, "unknown", why_not or "nothing ran")
     numbers = {"wrong": list(wrong), "right": right, "shapes": shapes}
     if wrong:
-        said = f"{len(wrong)} of {right + len(wrong)} products of {shapes} shapes are wrong, first {wrong[0]}"
-        return Fact(question, "no", said, numbers)
+        words = f"{len(wrong)} of {products} products of {shapes} shapes are wrong, first {wrong[0]}"
+        return Fact(question, "no", words, numbers)
     return Fact(question, "yes", f"{right} products of {shapes} shapes, all confirmed by float64", numbers)
 
 
 def narrow(numbers: Mapping[str, Mapping[str, Any]]) -> Fact:
     """`numbers`: `float8_e4m3 triton-tma` -> `error` and `tolerance`, or `reason` why it does not run."""
-    right = [
-        name for name, one in numbers.items() if "reason" not in one and one["error"] <= one["tolerance"]
-    ]
-    wrong = [name for name, one in numbers.items() if "reason" not in one and one["error"] > one["tolerance"]]
-    absent = [f"{name} ({one['reason']})" for name, one in numbers.items() if "reason" in one]
+    ran = {name: each for name, each in numbers.items() if "reason" not in each}
+    right = [name for name, each in ran.items() if each["error"] <= each["tolerance"]]
+    wrong = [name for name, each in ran.items() if each["error"] > each["tolerance"]]
+    absent = [f"{name} ({each['reason']})" for name, each in numbers.items() if "reason" in each]
     parts = [("right: ", right), ("wrong: ", wrong), ("do not run: ", absent)]
-    said = "; ".join(head + ", ".join(names) for head, names in parts if names) or "nothing ran"
+    words = "; ".join(head + ", ".join(names) for head, names in parts if names) or "nothing ran"
     answer: Literal["yes", "no", "unknown"] = "no" if wrong or absent else "yes"
     if not right and not wrong:
         answer = "unknown"
-    return Fact("Do the 8-bit types run?", answer, said, {name: dict(one) for name, one in numbers.items()})
+    return Fact("Do the 8-bit types run?", answer, words, {name: dict(one) for name, one in numbers.items()})
 
 
 @dataclass(frozen=True)
@@ -141,14 +141,6 @@ def nvml(times_s: Sequence[float], counters: Mapping[str, Sequence[float | None]
 QUESTIONS = ("tf32", "specialized", "narrow", "nvml")
 
 
-def asked(name: str, device: Device, seconds: float) -> Fact:
-    """Ask the device for about so many seconds. Imports torch."""
-    from bench.first_minutes import on_device
-
-    ask: Callable[[Device, float], Fact] = getattr(on_device, name)
-    return ask(device, seconds)
-
-
 def main(words: Sequence[str]) -> int:
     """Exit code 0 if the question was answered, 1 if it stays unknown. UserError for bad input."""
     if len(words) != 3 or words[0] not in QUESTIONS or not words[1].isdigit():
@@ -162,7 +154,9 @@ def main(words: Sequence[str]) -> int:
     with device_lock(device.uuid, str(device), f"asking about {name}") as unlocked:
         if unlocked:
             print(unlocked, file=sys.stderr)
-        fact = asked(name, device, seconds)
+        from bench.first_minutes import on_device  # imports torch, whose environment is ready by now
+
+        fact: Fact = getattr(on_device, name)(device, seconds)
     for key, value in fact.numbers.items():
         print(f"{key}: {value}")
     is_cpu = device.kind == "cpu"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -86,7 +86,7 @@ def specialized(device: Device, seconds: float) -> Fact:
         inputs = _inputs(problem, device)
         name, build = next(iter(_builders(device, ("specialized",), number, libraries=False).items()))
         try:
-            made.append((_named(name), problem, inputs, build(problem, inputs)))
+            made.append((name, problem, inputs, build(problem, inputs)))
         except Unsupported as reason:
             why_not = str(reason)
     until_s = time.monotonic() + seconds
@@ -123,7 +123,7 @@ def narrow(device: Device, seconds: float) -> Fact:
         problem = Gemm.model_validate({"dtype": dtype, "m": 1024, "n": 1024, "k": 16384, "layout": "TN"})
         inputs = _inputs(problem, device)
         for name, build in _builders(device, ("pointer", "tma", "persistent")).items():
-            if missing := problem.missing(_named(name), device.kind, device.capability):
+            if missing := problem.missing(name, device.kind, device.capability):
                 numbers[f"{dtype} {name}"] = {"reason": missing}
                 continue
             try:
@@ -131,7 +131,7 @@ def narrow(device: Device, seconds: float) -> Fact:
             except Unsupported as reason:
                 numbers[f"{dtype} {name}"] = {"reason": str(reason)}
                 continue
-            error, allowed = judged(kernels.operator("gemm"), _named(name), problem, tuple(inputs), outputs)
+            error, allowed = judged(kernels.operator("gemm"), name, problem, tuple(inputs), outputs)
             numbers[f"{dtype} {name}"] = {"error": error, "tolerance": allowed}
     return facts.narrow(numbers)
 
@@ -183,10 +183,8 @@ def _inputs(problem: Gemm, device: Device) -> list[torch.Tensor]:
         wanted = dtype or stored_dtype(problem.dtype)
         if wanted == torch.int8:
             return torch.randint(-127, 128, shape, dtype=wanted, device=where, generator=generator)
-        values = torch.empty(shape, dtype=torch.float32, device=where).uniform_(
-            -1.0, 1.0, generator=generator
-        )
-        return values.to(wanted)
+        values = torch.empty(shape, dtype=torch.float32, device=where)
+        return values.uniform_(-1.0, 1.0, generator=generator).to(wanted)
 
     return list(kernels.operator("gemm").inputs(problem, uniform))
 
@@ -198,24 +196,18 @@ def _builders(
 
     Nothing is tuned: an answer is about one configuration, which is printed.
     """
-    library = kernels.operator("gemm").implementations["cublas" if device.kind == "cuda" else "onednn"]
-    found: dict[str, Build] = {}
+    library_name = "cublas" if device.kind == "cuda" else "onednn"
+    library = kernels.operator("gemm").implementations[library_name]
+    builders: dict[str, Build] = {}
     if libraries or device.kind == "cpu":
-        found["cublas" if device.kind == "cuda" else "onednn"] = lambda problem, inputs: library(
-            problem, *inputs
-        )
+        builders[library_name] = lambda problem, inputs: library(problem, *inputs)
     if device.kind == "cuda":
         from importlib import import_module
 
         for name in modules:
             module = import_module(f"kernels.gemm.{name}")
-            found[f"triton-{name}"] = partial(first_launch, module, device=device, first=first)
-    return found
-
-
-def _named(builder: str) -> str:
-    """The implementation whose tolerance and reach are meant."""
-    return builder.partition(" ")[0]
+            builders[f"triton-{name}"] = partial(first_launch, module, device=device, first=first)
+    return builders
 
 
 def first_launch(
@@ -231,7 +223,7 @@ def first_launch(
     if not there:
         raise Unsupported("no candidate for this device")
     reason = ""
-    for candidate in _turned(there, first):
+    for candidate in there[first % len(there) :] + there[: first % len(there)]:
         try:
             module.compile(of, candidate, device.sm_count)
         except Exception as error:  # whatever a compiler raises: the next candidate may do
@@ -241,8 +233,3 @@ def first_launch(
         launch: Launch = module.launch(of, candidate, device.sm_count)
         return launch
     raise Unsupported(f"no candidate compiles; the last, {reason}")
-
-
-def _turned(there: Sequence[Any], first: int) -> Iterator[Any]:
-    for step in range(len(there)):
-        yield there[(first + step) % len(there)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -18,17 +19,18 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bench.cli.table import lines_of, table
 from bench.device.detect import Device
-from bench.environment.dependencies import child_environment
+from bench.environment.dependencies import child_environment, missing, required, version
 from bench.errors import UserError
 from bench.first_minutes.blocks import Block, Command, calls, filled
-from bench.first_minutes.environment import environment
 from bench.format import duration_text
 from bench.runner.resume import settle
+from bench.runner.rows import commit
 
 ROOT = Path(__file__).parents[2]
 LOGS = "logs"
@@ -43,6 +45,13 @@ LEAST_S = 10.0
 """Whatever the minutes are divided by, a command is given this long."""
 KEY_LENGTH = 100
 NEEDS_GPU = "not run: needs a GPU"
+SETTINGS = (
+    *("CUDA", "NVIDIA", "TORCH", "PYTORCH", "TRITON", "CUBLAS", "OMP", "MKL"),
+    *("LD_LIBRARY_PATH", "PYTHONPATH"),
+)
+"""Beginnings of the environment variables that change what computes; others are nobody's business."""
+EXTRAS = ("cublaslt",)
+SMI_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -246,9 +255,9 @@ def table_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
     shown = table("block", "command", ">seconds", "outcome", "its key line")
     for column in shown.columns[-2:]:
         column.no_wrap = False
-    for one in outcomes:
-        cells = (one.block, one.command, f"{one.seconds:.0f}", one.outcome, one.key.replace("[", r"\["))
-        shown.add_row(*cells)
+    for outcome in outcomes:
+        words = (outcome.outcome, outcome.key.replace("[", r"\["))
+        shown.add_row(outcome.block, outcome.command, f"{outcome.seconds:.0f}", *words)
     yield from lines_of(shown)
 
 
@@ -257,11 +266,11 @@ def pack(folder: Path, outcomes: Sequence[Outcome], facts: Mapping[str, Any]) ->
 
     The archive holds every other file of the folder (logs, JSON, `facts` in full), and what the tuner chose.
     """
-    environment = folder / LOGS / "environment.json"
-    environment.write_text(json.dumps(facts, indent=1))
+    facts_file = folder / LOGS / "environment.json"
+    facts_file.write_text(json.dumps(facts, indent=1))
     earlier = set(folder.glob(SUMMARY.format("*"))) | set(folder.glob(ARCHIVE.format("*")))
     short = {name: value for name, value in facts.items() if not (isinstance(value, str) and "\n" in value)}
-    summary = {"commands": [asdict(one) for one in outcomes], "environment": short}
+    summary = {"commands": [asdict(outcome) for outcome in outcomes], "environment": short}
     _unused(folder, SUMMARY).write_text(json.dumps(summary, indent=1))
     kept = {*earlier, *folder.glob(SUMMARY.format("*")), *folder.glob("*/*.parquet")}
     others = [path for path in sorted(folder.rglob("*")) if path.is_file() and path not in kept]
@@ -283,3 +292,32 @@ def _unused(folder: Path, name: str) -> Path:
         number += 1
         path = folder / name.format(f"-{number}")
     return path
+
+
+# ---- what it was made on
+
+
+def environment(device: Device) -> dict[str, Any]:
+    """Facts by name: plain values, a version for each package (None: missing), texts of several lines."""
+    lacking = {package.name for package in missing(EXTRAS)}
+    packages = [package.name for package in required(EXTRAS)]
+    return {
+        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "device": {name: value for name, value in asdict(device).items() if name != "datasheet"},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {
+            name: None if name in lacking else version(name) or "there, version unknown" for name in packages
+        },
+        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS)},
+        "nvidia-smi -q": _nvidia_smi() if device.kind == "cuda" else "not asked: no GPU is measured",
+    }
+
+
+def _nvidia_smi() -> str:
+    try:
+        done = subprocess.run(["nvidia-smi", "-q"], capture_output=True, text=True, timeout=SMI_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"not known: {error}"
+    return done.stdout or done.stderr

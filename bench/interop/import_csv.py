@@ -1,5 +1,8 @@
 """Anybody's own numbers: a CSV file in, rows out. Every mistake is found before anything is written.
 
+Whichever spreadsheet wrote it: commas, semicolons or tabs apart, with or without a byte order mark, any line
+ends; numbers with a point.
+
 Columns of the file (results/README.md has an example):
 
     device operator implementation dtype             which case, on what; the device as its driver calls it
@@ -12,11 +15,15 @@ Columns of the file (results/README.md has an example):
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
+import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -24,20 +31,11 @@ from pydantic import ValidationError
 
 from bench.device.datasheet import Datasheet, datasheets, slug_of
 from bench.errors import UserError
-from bench.interop.csv_cells import Line, lines, value
-from bench.interop.imported_rows import (
-    FOLDER,
-    Imported,
-    declared,
-    device_columns,
-    foreign_row,
-    source_text,
-)
+from bench.interop.imported_rows import FOLDER, Imported, declared, device_columns, foreign_row, source_text
 from bench.spec import DeviceKind, Problem, parameters_text
 from bench.store.schema import Measurement
 from bench.sweep.grammar import Cache, Role, nearest, unknown, worded
-
-Find = Callable[[str], type[Problem]]
+from bench.sweep.load import Find
 
 NEEDED = ("device", "operator", "implementation", "dtype")
 TIMES: Mapping[str, float] = {"seconds": 1.0, "microseconds": 1e-6}
@@ -47,6 +45,8 @@ MORE = (
     *("source", "note", "library", "date", "driver"),
 )
 SWEEP = "imported/csv"
+DELIMITERS = ",;\t"
+_WHOLE = re.compile(r"[-+]?\d+")
 _NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
 
 
@@ -139,8 +139,10 @@ class _Reader:
                 **problem.facts(name),
                 **device_columns(device, kind, sheet),
                 **{"parameters": parameters_text(problem.parameters()), "sweep": _sweep(line)},
-                **{"role": _role(line)},
-                **{"run_id": self.run_id, "protocol": f"{who}, imported", "cache": _cache(line)},
+                **{"role": line.chosen("role", get_args(Role), "measurement")},
+                **{"run_id": self.run_id, "protocol": f"{who}, imported"},
+                # Unless the file says that each launch found its data in memory: most tools repeat a launch.
+                **{"cache": line.chosen("cache", get_args(Cache), "warm")},
                 **{"median_s": median_s, "low_s": low_s, "high_s": high_s},
                 "source": source_text(who, f"{line.file.name} ({self.run_id})", cells("note", "")),
                 **{"libraries": cells("library", ""), "driver": cells("driver", "")},
@@ -184,8 +186,7 @@ def _kind(line: Line, problem: Problem, implementation: str, sheet: Datasheet | 
         )
     if said is None:
         return "cuda" if sheet else runs_on[0]
-    if said not in get_args(DeviceKind):
-        raise line.refuse(f"device_kind is one of {', '.join(get_args(DeviceKind))}, not {said!r}")
+    line.chosen("device_kind", get_args(DeviceKind), said)
     if sheet is not None and said != "cuda":
         raise line.refuse(f"device_kind is {said}, but {sheet.name} is a GPU: leave it empty or give cuda")
     return cast("DeviceKind", said)
@@ -212,16 +213,114 @@ def _sweep(line: Line) -> str:
     return name
 
 
-def _role(line: Line) -> str:
-    role = line.cells.get("role", "measurement")
-    if role not in get_args(Role):
-        raise line.refuse(f"role is one of {', '.join(get_args(Role))}, not {role!r}")
-    return role
+# ---- the file's lines, and what a cell means
 
 
-def _cache(line: Line) -> str:
-    """Warm unless the file says that each launch found its data in memory: most tools repeat a launch."""
-    found = line.cells.get("cache", "warm")
-    if found not in get_args(Cache):
-        raise line.refuse(f"cache is one of {', '.join(get_args(Cache))}, not {found!r}")
-    return found
+@dataclass(frozen=True)
+class Line:
+    """One line with values: a column's name -> its cell, without those that are empty."""
+
+    file: Path
+    number: int
+    cells: dict[str, str]
+
+    def refuse(self, says: str) -> UserError:
+        """That this line is wrong, with file and line."""
+        return UserError(f"{self.file}:{self.number}: {says}")
+
+    def needed(self, column: str) -> str:
+        """The cell of a column that must not be empty."""
+        if column not in self.cells:
+            raise self.refuse(f"{column} is empty")
+        return self.cells[column]
+
+    def seconds(self, column: str, scale: float = 1.0) -> float | None:
+        """A time above zero, times `scale`; None if the cell is empty."""
+        cell = self.cells.get(column)
+        if cell is None:
+            return None
+        try:
+            number = float(cell)
+        except ValueError:
+            raise self.refuse(f"{column} must be a number, with a point, not {cell!r}") from None
+        if not (math.isfinite(number * scale) and number * scale > 0):
+            raise self.refuse(f"{column} must be above zero, not {cell}")
+        return number * scale
+
+    def count(self, column: str, default: int) -> int:
+        """A whole number above zero."""
+        cell = self.cells.get(column, str(default))
+        if not _WHOLE.fullmatch(cell) or int(cell) < 1:
+            raise self.refuse(f"{column} must be a whole number above zero, not {cell!r}")
+        return int(cell)
+
+    def chosen(self, column: str, possible: Sequence[str], default: str) -> str:
+        """One of the words that are possible; `default` if the cell is empty."""
+        cell = self.cells.get(column, default)
+        if cell not in possible:
+            raise self.refuse(f"{column} is one of {', '.join(possible)}, not {cell!r}")
+        return cell
+
+    def day(self, column: str) -> str:
+        """A date, or date and time, as ISO 8601 has it; empty if the cell is."""
+        cell = self.cells.get(column)
+        if cell is None:
+            return ""
+        try:
+            return datetime.fromisoformat(cell).isoformat()
+        except ValueError:
+            raise self.refuse(f"{column} must be a date like 2026-11-21, not {cell!r}") from None
+
+
+def value(cell: str) -> int | float | bool | str:
+    """What a cell means as the value of a parameter: a whole number, a number, true or false, or text."""
+    if _WHOLE.fullmatch(cell):
+        return int(cell)
+    if cell.lower() in ("true", "false"):
+        return cell.lower() == "true"
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
+def lines(file: Path, data: bytes) -> tuple[list[str], Iterator[Line]]:
+    """(names of the columns, every line that is not empty). UserError where it is no such file."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file}: is not text in UTF-8 (byte {error.start})") from error
+    head = next((line for line in text.splitlines() if line.strip()), "")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(DELIMITERS, key=head.count), strict=True)
+    found = _split(file, reader)
+    number, columns = next(found, (1, []))
+    names = [name.strip() for name in columns]
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if not any(names):
+        raise UserError(f"{file}: is empty; its first line names the columns")
+    if "" in names:
+        raise UserError(f"{file}:{number}: column {names.index('') + 1} has no name")
+    if twice:
+        raise UserError(f"{file}:{number}: the column {twice[0]} is there twice")
+    return names, _lines(file, names, found)
+
+
+def _lines(file: Path, names: list[str], found: Iterator[tuple[int, list[str]]]) -> Iterator[Line]:
+    for number, cells in found:
+        if len(cells) != len(names):
+            raise UserError(f"{file}:{number}: has {len(cells)} cells; the first line names {len(names)}")
+        stripped = zip(names, (cell.strip() for cell in cells), strict=True)
+        yield Line(file, number, {name: cell for name, cell in stripped if cell})
+
+
+def _split(file: Path, reader: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
+    """(number of the line, its cells), empty lines left out."""
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise UserError(f"{file}:{reader.line_num}: {error}") from error  # type: ignore[attr-defined]
+        if cells is None:
+            return
+        if any(cell.strip() for cell in cells):
+            yield reader.line_num, cells  # type: ignore[attr-defined]

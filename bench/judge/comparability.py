@@ -62,7 +62,7 @@ BLOCKING = (
     Fact("governor", "governor", ("cpu",)),
 )
 """Rows that differ in one of these are not compared."""
-TOLD = (
+NEVER_BLOCKING = (
     Fact("commit", "commit"),
     Fact("torch", "torch"),
     Fact("triton", "triton"),
@@ -70,9 +70,9 @@ TOLD = (
     Fact("host", "device_id", ("cpu",)),
 )
 """Rows that differ in these are compared, and the difference is told."""
-SOFTWARE = tuple(
-    fact for fact in (*BLOCKING, *TOLD) if fact.name in ("driver", "torch", "triton", "libraries")
-)
+FACTS = (*BLOCKING, *NEVER_BLOCKING)
+"""All of them."""
+SOFTWARE = tuple(fact for fact in FACTS if fact.name in ("driver", "torch", "triton", "libraries"))
 """What the speed of a library's kernel depends on, but for the machine itself."""
 WITH_DEVICE = ("unit", "threads", "power-limit")
 """Facts that go with the device: whoever compares devices compares these. (One thread or all is another
@@ -94,7 +94,7 @@ def waved(across: Collection[str]) -> frozenset[str]:
     there = [fact.name for fact in BLOCKING]
     for name in across:
         if name not in there:
-            told = " (it never blocks)" if name in [fact.name for fact in TOLD] else ""
+            told = " (it never blocks)" if name in [fact.name for fact in NEVER_BLOCKING] else ""
             raise UserError(f"--across {name}: no fact that blocks{told}; there is {', '.join(there)}")
     also = (WITH_DEVICE if "device" in across else ()) + (WITH_SOURCE if "source" in across else ())
     return frozenset(across) | frozenset(also)

@@ -26,10 +26,10 @@ import numpy as np
 from scipy import stats
 
 from bench.judge import ranks
-from bench.judge.comparability import TOLD, Difference, differing, waved
+from bench.judge.comparability import NEVER_BLOCKING, Difference, differing, waved
 from bench.judge.comparison_side import Case, Look, Side, between_runs, has_interval, side
-from bench.judge.noise import Noise, state_s, visit_count, visit_samples_s
-from bench.sampling.noise import reach
+from bench.judge.noise import Noise, state_s, visit_count
+from bench.sampling.publish import reach
 
 if TYPE_CHECKING:
     from bench.judge.frame import Run
@@ -217,7 +217,7 @@ def _pairs(before: Side, after: Side) -> Iterator[tuple[Case, Look | None, Look 
 def _unpaired(case: Case, one: Look | None, other: Look | None, sides: tuple[Side, Side]) -> Compared | None:
     """The verdict where there are no two times; None where there are."""
     looks = {name: look for name, look in (("A", one), ("B", other)) if look is not None}
-    bad = {name: look.row for name, look in looks.items() if not _timed(look.row)}
+    bad = {name: look.row for name, look in looks.items() if not look.row.is_timed}
     if bad:
         status = {name: row.status if row.status != "ok" else "no time" for name, row in bad.items()}
         if len(set(status.values())) == 1:
@@ -253,7 +253,7 @@ class _Judge:
         judged = [self._by_intervals(*pair) for pair in pairs]
         open_ = [place for place, each in enumerate(judged) if each.verdict in ("SLOWER", "FASTER")]
         samples = [
-            (ranks.independent(visit_samples_s(one.row)), ranks.independent(visit_samples_s(other.row)))
+            (ranks.independent(one.row.visit_samples_s), ranks.independent(other.row.visit_samples_s))
             for _, one, other in (pairs[place] for place in open_)
         ]
         for place, p in zip(open_, ranks.p_values(samples), strict=True):
@@ -274,9 +274,9 @@ class _Judge:
         a, b = self._reach(self.before, one, between), self._reach(self.after, other, between)
         known = replace(known, effect=_effect(after_s / before_s, a, b))
         for name, look in looks.items():
-            if look.doubts:
-                also = ", ".join(look.doubts) if len(look.doubts) > 1 else ""
-                return replace(known, reason=f"{look.doubts[0]} in {name}", detail=also)
+            if look.suspect_flags:
+                also = ", ".join(look.suspect_flags) if len(look.suspect_flags) > 1 else ""
+                return replace(known, reason=f"{look.suspect_flags[0]} in {name}", detail=also)
         for name, held, look in (("A", self.before, one), ("B", self.after, other)):
             if visit_count(look.row) == 1 and held.runs[look.row.run_id].noise.of(look.bound) is None:
                 return replace(known, reason=f"one visit in {name}, and no case of its run had two")
@@ -348,16 +348,12 @@ def _chosen(before: Measurement, after: Measurement) -> str:
     return f"{before.configuration} -> {after.configuration}"
 
 
-def _timed(row: Measurement) -> bool:
-    return row.status == "ok" and row.median_s is not None and bool(0 < row.median_s < math.inf)
-
-
 def _size(effect: Effect | None) -> float:
     return abs(math.log(effect.ratio)) if effect else 0.0
 
 
 def _told(before: Side, after: Side) -> Iterator[Difference]:
-    for fact in TOLD:
+    for fact in NEVER_BLOCKING:
         one, other = before.facts[fact.name], after.facts[fact.name]
         if one != other and one and other:
             yield Difference(fact.name, ", ".join(one), ", ".join(other))

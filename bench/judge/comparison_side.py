@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.errors import UserError
 from bench.judge import frame
-from bench.judge.comparability import BLOCKING, SOFTWARE, TOLD, value
+from bench.judge.comparability import FACTS, SOFTWARE, value
 from bench.judge.efficiency import OURS
-from bench.judge.flags import DOUBTFUL, FLAGS
+from bench.judge.flags import FLAGS, SUSPECT
 from bench.judge.noise import Bound, CaseStep, Noise, between_visits
 from bench.model.ceilings import Ceilings
-from bench.model.roofline import calibrated, row_traffic
-from bench.sampling.noise import Step
+from bench.model.roofline import calibrated, calibrated_row
+from bench.sampling.publish import Step
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
@@ -25,7 +25,7 @@ NOT_MEASURED = ("unsupported", "skipped")
 """Statuses of rows that nobody tried to time: as good as no row, but for the reason they give."""
 DISTURBING = frozenset(flag.name for flag in FLAGS if flag.disturbed)
 """Flags that blame the machine."""
-TOLD_BY_INTERVAL = frozenset({"noisy"})
+COVERED_BY_INTERVAL = frozenset({"noisy"})
 """Doubts that a comparison of intervals takes into account by itself: a row of +-3 % that takes 40 % longer
 than before is slower."""
 NEAR_ROOF = 1.25
@@ -53,7 +53,7 @@ class Look(NamedTuple):
 
     row: Measurement
     bound: Bound
-    doubts: tuple[str, ...]
+    suspect_flags: tuple[str, ...]
     """The flags that cast doubt on its time, whatever its interval."""
     undisturbed: bool
     """Whether no neighbour, heat or quota is to blame.
@@ -65,7 +65,7 @@ class Look(NamedTuple):
     @property
     def usable(self) -> bool:
         """Whether it has a time with an interval."""
-        return self.row.status == "ok" and has_interval(self.row)
+        return self.row.is_timed and has_interval(self.row)
 
 
 @dataclass(frozen=True)
@@ -101,16 +101,17 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
     if len(devices) > 1:
         raise UserError(f"{name} holds rows of {len(devices)} devices, name one's: {', '.join(devices)}")
     seen = {run.run_id: list(_looks(run)) for run in runs}
+    # Where `visit` is not 0, an older file holds the second visit to a ceiling.
+    once = [look for looks in seen.values() for look in looks if not look.row.visit]
     # What was imported is never newer than what was measured.
-    every = sorted((look for looks in seen.values() for look in looks), key=lambda one: _age(one.row))
-    once = [look for look in every if not look.row.visit]  # else an older file's second visit to a ceiling
-    newest = {_case(look.row): look for look in once}
+    once.sort(key=lambda look: (look.row.source is None, look.row.utc))
+    newest = {case_of(look.row): look for look in once}
     used = {look.row.run_id for look in newest.values()}
     return Side(
         looks=newest,
         runs={run_id: _run(looks) for run_id, looks in sorted(seen.items()) if run_id in used},
         absent={
-            _case(row): f"{row.status}: {row.reason}"
+            case_of(row): f"{row.status}: {row.reason}"
             for run in runs
             for row in run.rows
             if row.status in NOT_MEASURED
@@ -123,8 +124,8 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
 def _looks(run: frame.Run) -> Iterator[Look]:
     for row, flags, bound in zip(run.rows, run.flags, bounds(run), strict=True):
         if row.status not in NOT_MEASURED:
-            doubts = tuple(name for name in flags if name in DOUBTFUL - TOLD_BY_INTERVAL)
-            yield Look(row, bound, doubts, not DISTURBING.intersection(flags))
+            suspect_flags = tuple(name for name in flags if name in SUSPECT - COVERED_BY_INTERVAL)
+            yield Look(row, bound, suspect_flags, not DISTURBING.intersection(flags))
 
 
 def between_runs(before: Run, after: Run) -> Noise:
@@ -147,13 +148,13 @@ def _run(looks: list[Look]) -> Run:
     visits: dict[Case, list[Look]] = defaultdict(list)
     for look in looks:
         if look.usable:
-            visits[_case(look.row)].append(look)
+            visits[case_of(look.row)].append(look)
     moves = [
         CaseStep(found[0].bound, Step(by, all(look.undisturbed for look in found)))
         for found in visits.values()
         for by in between_visits(look.row for look in found)
     ]
-    return Run({_case(look.row): look for look in looks if not look.row.visit}, Noise.seen(moves))
+    return Run({case_of(look.row): look for look in looks if not look.row.visit}, Noise.seen(moves))
 
 
 def has_interval(row: Measurement) -> bool:
@@ -163,11 +164,8 @@ def has_interval(row: Measurement) -> bool:
     return 0 < row.low_s <= row.median_s <= row.high_s < math.inf
 
 
-def _age(row: Measurement) -> tuple[bool, str]:
-    return row.source is None, row.utc
-
-
-def _case(row: Measurement) -> Case:
+def case_of(row: Measurement) -> Case:
+    """What a row measured; in older files, which name no threads, all of them computed."""
     threads = row.threads_asked or "all"
     return Case(row.sweep, row.operator, row.implementation, row.parameters, row.cache, threads)
 
@@ -182,8 +180,8 @@ def _bound(row: Measurement, ceilings: Ceilings) -> Bound:
         return "memory" if row.flop == 0 and row.byte > 0 else "core"
     if row.cache != "cold" or row.median_s is None:
         return "core"
-    roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
-    if roof is None or roof.limiter != "memory" or row.median_s > NEAR_ROOF * roof.seconds:
+    roof = calibrated_row(row, ceilings)
+    if roof is None or roof.bound_by != "memory" or row.median_s > NEAR_ROOF * roof.seconds:
         return "core"
     without_memory = calibrated(row.flop, 0.0, 0.0, row.arithmetic, row.dtype, ceilings)
     assert without_memory is not None
@@ -192,7 +190,7 @@ def _bound(row: Measurement, ceilings: Ceilings) -> Bound:
 
 def _facts(rows: Collection[Measurement]) -> dict[str, tuple[str, ...]]:
     found: dict[str, set[str]] = defaultdict(set)
-    for fact in (*BLOCKING, *TOLD):
+    for fact in FACTS:
         found[fact.name] = {one for row in rows if (one := value(row, fact)) is not None}
     found["device name"] = {row.device_name for row in rows}
     found["run"] = {row.run_id for row in rows}

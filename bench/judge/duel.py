@@ -17,7 +17,7 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from bench.case_name import row_name
 from bench.judge.efficiency import OURS
-from bench.judge.flags import DOUBTFUL
+from bench.judge.flags import SUSPECT
 from bench.judge.frame import Run
 from bench.store.schema import Measurement
 
@@ -210,11 +210,9 @@ def duels(run: Run, cache: str) -> tuple[list[Duel], int]:
     timed: dict[str, dict[str, Measurement | None]] = defaultdict(dict)
     for row, flags in zip(run.rows, run.flags, strict=True):
         known = row.implementation in LIBRARIES or row.implementation.startswith(OURS)
-        if row.operator != "gemm" or row.cache != cache or not known or row.visit:
+        if row.operator != "gemm" or row.cache != cache or not known or row.visit or not row.is_timed:
             continue
-        if row.status != "ok" or not row.median_s:
-            continue
-        sound = DOUBTFUL.isdisjoint(flags) and bool(row.samples_s)
+        sound = SUSPECT.isdisjoint(flags) and bool(row.samples_s)
         by_name = timed[row.parameters]
         if sound or row.implementation not in by_name:
             by_name[row.implementation] = row if sound else None
@@ -251,7 +249,7 @@ def standings(found: Iterable[Duel]) -> Iterator[Standing]:
 def ratio(library: Measurement, ours: Measurement) -> tuple[float, float, float]:
     """(library / ours, low, high) of two rows with times and samples; the interval as the module says."""
     chance = np.random.default_rng(SEED)
-    drawn = _medians(_samples(library), chance) / _medians(_samples(ours), chance)
+    drawn = _medians(library.samples_s or [], chance) / _medians(ours.samples_s or [], chance)
     low, high = (float(end) for end in np.quantile(drawn, (0.025, 0.975)))
     assert library.median_s and ours.median_s
     middle = library.median_s / ours.median_s
@@ -261,7 +259,7 @@ def ratio(library: Measurement, ours: Measurement) -> tuple[float, float, float]
     return middle, min(low, middle * math.exp(-down)), max(high, middle * math.exp(up))
 
 
-def _medians(samples_s: npt.NDArray[np.float64], chance: np.random.Generator) -> npt.NDArray[np.float64]:
+def _medians(samples_s: Sequence[float], chance: np.random.Generator) -> npt.NDArray[np.float64]:
     """The medians of DRAWS samples with replacement, each as many as there are.
 
     Without drawing them: of n uniform numbers the k-th smallest is Beta(k, n + 1 - k), and given that one the
@@ -283,11 +281,6 @@ def _shares(row: Measurement) -> tuple[float, float]:
     low, high = row.low_s, row.high_s
     down = math.log(row.median_s / low) if low is not None and 0 < low < row.median_s else math.inf
     return down, math.log(high / row.median_s) if high is not None and high > row.median_s else math.inf
-
-
-def _samples(row: Measurement) -> npt.NDArray[np.float64]:
-    """Every sample, seconds; empty where none was kept."""
-    return np.asarray(row.samples_s or [], dtype=np.float64)
 
 
 def _ours_first(name: str) -> tuple[bool, str]:

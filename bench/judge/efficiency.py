@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from bench.errors import UserError
-from bench.judge.flags import DOUBTFUL
+from bench.judge.flags import SUSPECT
 from bench.judge.frame import Run
 from bench.store.schema import Measurement
 
@@ -59,7 +59,7 @@ def efficiencies(run: Run) -> Iterator[Efficiency]:
     for row, flags in zip(run.rows, run.flags, strict=True):
         if row.rate != "byte" or row.role != "measurement" or row.cache != "cold" or not row.byte:
             continue
-        if row.status == "ok" and row.median_s and DOUBTFUL.isdisjoint(flags):
+        if row.is_timed and SUSPECT.isdisjoint(flags):
             # The same problem in two sweeps is one problem; the later row stands.
             problems[row.operator, row.parameters][row.implementation] = row
     of_copy: dict[tuple[str, str, Region, str], list[float]] = defaultdict(list)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from bench.model.ceilings import Ceilings
-from bench.model.roofline import calibrated, of_roof, row_traffic
+from bench.model.roofline import calibrated_row, of_roof
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
@@ -51,7 +51,7 @@ class Flag:
     name: str
     rule: Callable[[Measurement, Ceilings], bool]
     means: str
-    doubt: bool = True
+    suspect: bool = True
     """Whether the time itself is in doubt: shown hollow, and nothing is compared with it."""
     disturbed: bool = False
     """Whether the machine is to blame, not the kernel: such a visit is set aside and made again."""
@@ -63,8 +63,7 @@ def flags(row: Measurement, ceilings: Ceilings | None) -> list[str]:
     A row without a time raises none, but for one whose result was `wrong` or whose launches `escaped`.
     `ceilings` are what the row is held against; None leaves out the flags that need them.
     """
-    timed = row.status == "ok" and _above(row.median_s, 0.0)
-    asked = (flag for flag in FLAGS if timed or flag.name in INVALID)
+    asked = (flag for flag in FLAGS if row.is_timed or flag.name in INVALID)
     return [flag.name for flag in asked if flag.rule(row, ceilings or Ceilings())]
 
 
@@ -93,27 +92,6 @@ def _noisy(row: Measurement, _: Ceilings) -> bool:
     return (row.high_s - row.low_s) / 2 > NOISY * row.median_s
 
 
-def _unconverged(row: Measurement, _: Ceilings) -> bool:
-    return row.stop is not None and row.stop != "converged"
-
-
-def _unsettled(row: Measurement, _: Ceilings) -> bool:
-    return row.settled is not None and not row.settled
-
-
-def _drifting(row: Measurement, _: Ceilings) -> bool:
-    return any(_drifts(samples_s) for samples_s in _visits(row))
-
-
-def _visits(row: Measurement) -> list[npt.NDArray[np.float64]]:
-    """The samples of each visit; all together where the row does not say which are whose."""
-    samples_s = np.asarray(row.samples_s or [], dtype=np.float64)
-    counts = row.visit_samples or []
-    if sum(counts) != samples_s.size:
-        return [samples_s]
-    return np.split(samples_s, np.cumsum(counts, dtype=np.int64)[:-1])
-
-
 def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:
     """Whether the last third is another than the first: by more than the bar, and than chance explains.
 
@@ -135,8 +113,8 @@ def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:
 def _above_roof(row: Measurement, ceilings: Ceilings) -> bool:
     if row.cache != "cold":  # from a warm cache, beating the memory roof is what is expected
         return False
-    roof = calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
-    return _above(of_roof(row.median_s, roof.bound_s if roof else None), ABOVE_ROOF)
+    roof = calibrated_row(row, ceilings)
+    return _above(of_roof(row.median_s, roof.lower_bound_s if roof else None), ABOVE_ROOF)
 
 
 def _launch_bound(row: Measurement, ceilings: Ceilings) -> bool:
@@ -146,18 +124,6 @@ def _launch_bound(row: Measurement, ceilings: Ceilings) -> bool:
     if row.clock == "stream" and _above(row.enqueue_s, row.median_s):
         return True
     return ceilings.launch_s is not None and row.median_s <= LAUNCH_BOUND * ceilings.launch_s
-
-
-def _contended(row: Measurement, _: Ceilings) -> bool:
-    return _above(row.pressure, CONTENDED) or _below(row.on_processor, ON_PROCESSOR)
-
-
-def _stolen(row: Measurement, _: Ceilings) -> bool:
-    return _above(row.steal, STOLEN)
-
-
-def _shared(row: Measurement, _: Ceilings) -> bool:
-    return _above(row.foreign_processes, 0) or row.mig == "on"
 
 
 def _clock_moved(row: Measurement, _: Ceilings) -> bool:
@@ -195,30 +161,22 @@ def _throttled(row: Measurement, _: Ceilings) -> bool:
     return _hot(row) or (row.regime == "boost" and _at_power_limit(row))
 
 
-def _power_capped(row: Measurement, ceilings: Ceilings) -> bool:
-    return _at_power_limit(row) and not _throttled(row, ceilings)
-
-
-def _wrong(row: Measurement, _: Ceilings) -> bool:
-    return row.status == "wrong"
-
-
-def _escaped(row: Measurement, _: Ceilings) -> bool:
-    return row.status == "escaped"
-
-
 FLAGS = (
     Flag("noisy", _noisy, "interval wider than 2 % either side of the median: shown, not compared"),
     Flag(
         "unconverged",
-        _unconverged,
+        lambda row, _: row.stop not in (None, "converged"),
         "sampling ran out of budget: the interval stands, no verdict on it",
-        doubt=False,
+        suspect=False,
     ),
-    Flag("unsettled", _unsettled, "window medians still drifted when sampling began: no baseline"),
+    Flag(
+        "unsettled",
+        lambda row, _: row.settled is False,
+        "window medians still drifted when sampling began: no baseline",
+    ),
     Flag(
         "drifting",
-        _drifting,
+        lambda row, _: any(map(_drifts, row.visit_samples_s)),
         "the last third of a visit's samples is over 2 % off the first, and not by chance: no baseline",
     ),
     Flag("above_roof", _above_roof, "more than 105 % of the roof: the count, the cache or the roof is wrong"),
@@ -226,23 +184,23 @@ FLAGS = (
         "launch_bound",
         _launch_bound,
         "within 1.1 x the launch floor, or queued more slowly than it ran: not the work was timed",
-        doubt=False,
+        suspect=False,
     ),
     Flag(
         "contended",
-        _contended,
+        lambda row, _: _above(row.pressure, CONTENDED) or _below(row.on_processor, ON_PROCESSOR),
         "tasks waited for a processor over 5 % of the time, or the timing thread did (CPU): no baseline",
         disturbed=True,
     ),
     Flag(
         "stolen",
-        _stolen,
+        lambda row, _: _above(row.steal, STOLEN),
         "the hypervisor took over 2 % of the processors (CPU): no baseline",
         disturbed=True,
     ),
     Flag(
         "shared",
-        _shared,
+        lambda row, _: _above(row.foreign_processes, 0) or row.mig == "on",
         "another process had the GPU too, or it is partitioned (MIG): no baseline",
         disturbed=True,
     ),
@@ -255,13 +213,19 @@ FLAGS = (
     ),
     Flag(
         "power_capped",
-        _power_capped,
+        lambda row, ceilings: _at_power_limit(row) and not _throttled(row, ceilings),
         "the power limit alone held the clock: the card's sustained speed",
-        doubt=False,
+        suspect=False,
     ),
-    Flag("wrong", _wrong, "float64 does not confirm the result: no time is told"),
-    Flag("escaped", _escaped, "timed launches left their outputs unwritten: no time is told"),
+    Flag(
+        "wrong", lambda row, _: row.status == "wrong", "float64 does not confirm the result: no time is told"
+    ),
+    Flag(
+        "escaped",
+        lambda row, _: row.status == "escaped",
+        "timed launches left their outputs unwritten: no time is told",
+    ),
 )
 """Every flag there is."""
-DOUBTFUL = frozenset(flag.name for flag in FLAGS if flag.doubt)
+SUSPECT = frozenset(flag.name for flag in FLAGS if flag.suspect)
 """Flags of a row that no comparison may rest on, and that figures show hollow."""

@@ -31,11 +31,10 @@ import numpy as np
 
 from bench.device.datasheet import Datasheet
 from bench.errors import UserError
-from bench.judge.flags import DOUBTFUL, flags
+from bench.judge.flags import SUSPECT, flags
 from bench.model.calibrated_runs import Known, known
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition
-from bench.model.predict import completed, structured, with_peaks
-from bench.model.roofline import calibrated_columns, datasheet_s, traffic
+from bench.model.predict import completed, predictions, with_peaks
 from bench.store import parquet
 from bench.store.schema import ARROW, FIELDS, Measurement
 
@@ -105,7 +104,7 @@ class Run:
     @property
     def measured(self) -> int:
         """How many rows have a time."""
-        return sum(_is_timed(row) for row in self.rows)
+        return sum(row.is_timed for row in self.rows)
 
     @cached_property
     def columns(self) -> pd.DataFrame:
@@ -120,7 +119,7 @@ class Run:
         stored["threads_asked"] = [threads or "all" for threads in stored["threads_asked"]]
         for name in ("median_s", "low_s", "high_s"):
             pairs = zip(self.rows, stored[name], strict=True)
-            stored[name] = [seconds if _is_timed(row) else None for row, seconds in pairs]
+            stored[name] = [seconds if row.is_timed else None for row, seconds in pairs]
         parameters = [json.loads(row.parameters) for row in self.rows]
         names = sorted({name for given in parameters for name in given} - set(FIELDS))
         more = {name: [given.get(name) for given in parameters] for name in names}
@@ -227,10 +226,6 @@ def _condition(row: Measurement) -> str:
     return condition(row.cache, row.threads_asked)
 
 
-def _is_timed(row: Measurement) -> bool:
-    return row.status == "ok" and row.median_s is not None and row.median_s > 0
-
-
 def _counts(frame: pd.DataFrame) -> pd.Series:
     """What a rate counts: FLOP or bytes."""
     counts = frame["flop"].where(frame["rate"] == "flop", frame["byte"]).astype(float)
@@ -251,22 +246,9 @@ def _add_rates(frame: pd.DataFrame) -> None:
 
 
 def _add_predictions(frame: pd.DataFrame, run: Run) -> None:
-    frame["predicted_s"], frame["limiter"] = np.nan, ""
-    again = frame["byte_again"].astype(float).fillna(0.0)
-    written = frame["moved_written"].astype(float).fillna(frame["byte_written"])
-    moved, share = traffic(frame["byte_moved"], again, written, frame["cache_byte"])
-    for of in frame["condition"].unique():
-        here = frame["condition"] == of
-        rows, at = frame[here], here.to_numpy()
-        counts = (rows["flop"], moved[at], share[at], rows["arithmetic"], rows["dtype"])
-        seconds, limiters = calibrated_columns(*counts, run.roof(str(of)))
-        frame.loc[here, "predicted_s"], frame.loc[here, "limiter"] = seconds, limiters
-    stated = zip(frame["flop"], frame["byte"], frame["arithmetic"], frame["dtype"], strict=True)
-    sheets = [datasheet_s(*counts, run.datasheet) or np.nan for counts in stated]
-    frame["datasheet_s"] = np.asarray(sheets, dtype=float)
     frame["imported"] = frame["source"].notna()
     given = run.lent.calibrations if run.lent else None
-    for level, column in structured(frame, run.roof, run.datasheet, given).items():
+    for level, column in predictions(frame, run.roof, run.datasheet, given).items():
         frame[str(level)] = column
     for level in ("structured", "predicted", "datasheet"):
         frame[f"{level}_per_s"] = _counts(frame) / frame[f"{level}_s"]
@@ -278,8 +260,8 @@ def _add_verdicts(frame: pd.DataFrame, run: Run) -> None:
 
     frame["flags"] = pd.Series([" ".join(names) for names in run.flags], index=frame.index, dtype=str)
     # A row without a time is no point, whatever its result was.
-    suspect = np.array([not DOUBTFUL.isdisjoint(names) for names in run.flags], dtype=bool)
+    suspect = np.array([not SUSPECT.isdisjoint(names) for names in run.flags], dtype=bool)
     frame["suspect"] = suspect & frame["median_s"].notna()
     # Being quicker than a prediction casts doubt on one of the two, and must not spare the prediction.
-    blamed = np.array([not (DOUBTFUL - {"above_roof"}).isdisjoint(names) for names in run.flags], dtype=bool)
+    blamed = np.array([not (SUSPECT - {"above_roof"}).isdisjoint(names) for names in run.flags], dtype=bool)
     frame["scored"] = frame["median_s"].notna() & ~blamed & ~frame["calibrating"]

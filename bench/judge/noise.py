@@ -1,8 +1,9 @@
 """The noise of a machine by what limits a row: between two visits to a case, and between two runs.
 
-Estimated from the steps of a run's repeated cases (bench/sampling/noise.py). Two runs may differ by more than
-two visits of one run do (another day, another neighbour). Ceilings are the libraries' kernels and none of
-ours: where two runs have the same libraries and driver, what their ceilings differ by is the machine's doing.
+Estimated from the steps of a run's repeated cases (bench/sampling/publish.py). Two runs may differ by more
+than two visits of one run do (another day, another neighbour). Ceilings are the libraries' kernels and none
+of ours: where two runs have the same libraries and driver, what their ceilings differ by is the machine's
+doing.
 
 Rows that run at memory's speed and all others are kept apart: on a machine whose cores have two clocks 9 %
 apart, memory has one speed.
@@ -10,21 +11,15 @@ apart, memory has one speed.
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from bench.sampling.noise import LEAST_STEPS, Step, estimate, steps
+from bench.sampling.publish import LEAST_STEPS, Step, estimate, steps
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
-
-T = TypeVar("T")
 
 Bound = Literal["memory", "core"]
 """Whose speed a row's time follows: memory's, or that of the cores (and of whatever else is not memory)."""
@@ -83,25 +78,15 @@ def visit_medians_s(row: Measurement) -> list[float]:
     """
     outvoted = [
         float(median_s)
-        for why, median_s in zip(_listed(row.set_aside), _listed(row.set_aside_s), strict=False)
+        for why, median_s in zip(row.set_aside or (), row.set_aside_s or (), strict=False)
         if why == "earlier" and median_s > 0
     ]
-    return [*outvoted, *(statistics.median(part.tolist()) for part in visit_samples_s(row))]
-
-
-def visit_samples_s(row: Measurement) -> list[npt.NDArray[np.float64]]:
-    """The row's samples, seconds, cut into its visits; all in one if it does not say."""
-    samples_s = np.asarray(_listed(row.samples_s), dtype=np.float64)
-    counts = _listed(row.visit_samples)
-    if not counts or sum(counts) != len(samples_s):
-        return [samples_s] if len(samples_s) else []
-    ends = itertools.accumulate(counts, initial=0)
-    return [samples_s[begin:end] for begin, end in itertools.pairwise(ends) if end > begin]
+    return [*outvoted, *(statistics.median(part.tolist()) for part in row.visit_samples_s)]
 
 
 def visit_count(row: Measurement) -> int:
     """Visits whose samples the row publishes; 1 if it does not say."""
-    return max(1, len(_listed(row.visit_samples)))
+    return max(1, len(row.visit_samples or ()))
 
 
 def state_s(row: Measurement) -> float | None:
@@ -113,8 +98,3 @@ def state_s(row: Measurement) -> float | None:
     if before_s is None or after_s is None or not before_s + after_s > 0:  # NaN in a DataFrame
         return None
     return (before_s + after_s) / 2
-
-
-def _listed(column: list[T] | None) -> list[T]:
-    """A list column; empty where it is None."""
-    return column or []

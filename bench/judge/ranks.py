@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from bench.sampling.median_interval import Floats, effective_count
+from bench.sampling.publish import Floats, effective_count
 
 MOST_BLOCKS = 16
 """Blocks of one visit at most: enough for any bar in use, and rows of like sizes are tested together."""

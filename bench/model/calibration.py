@@ -9,7 +9,6 @@ sweep are designated and never scored.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -156,8 +155,3 @@ def fit(start: Machine, shapes: Products, seconds: Floats) -> Machine:
 def error(machine: Machine, shapes: Products, seconds: Floats) -> float:
     """Mean |predicted / measured - 1| of these shapes."""
     return float(np.mean(np.abs(tile_wave.predict(machine, shapes).seconds / seconds - 1.0)))
-
-
-def listed(machine: Machine) -> dict[str, float]:
-    """The numbers of a machine by name, for people and files."""
-    return dataclasses.asdict(machine)

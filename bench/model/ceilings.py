@@ -196,9 +196,7 @@ def by_run(rows: Iterable[Measurement]) -> dict[tuple[str, str, str], Ceilings]:
     none but the cold: warm ceilings are there if a launch floor or a peak was measured warm. MixedCeilings if
     the rows of a run are of several units, drivers, power limits or regimes.
     """
-    found = [
-        row for row in rows if row.role != "measurement" and row.status == "ok" and _is_time(row.median_s)
-    ]
+    found = [row for row in rows if row.role != "measurement" and row.is_timed]
     _refuse_mixed(found)
     groups: dict[tuple[str, str, str], list[Measurement]] = {}
     probes: dict[tuple[str, str, str], list[Measurement]] = {}
@@ -334,8 +332,9 @@ def _rate(row: Measurement, count: float, floor_s: float = 0.0) -> Ceiling:
 
 def _ends_s(row: Measurement, otherwise_s: float) -> tuple[float, float]:
     """The ends of a row's interval; where there is none, `otherwise_s` twice."""
-    low_s = _seconds(row.low_s) if _is_time(row.low_s) else otherwise_s
-    return low_s, _seconds(row.high_s) if _is_time(row.high_s) else otherwise_s
+    ends_s = (row.low_s, row.high_s)
+    low_s, high_s = (end if end is not None and 0 < end < math.inf else otherwise_s for end in ends_s)
+    return low_s, high_s
 
 
 def _quickest_s(row: Measurement) -> float:
@@ -344,20 +343,13 @@ def _quickest_s(row: Measurement) -> float:
     A roof is what a device was seen to keep up, and clocks move: on the machine this was written on, wide
     vector instructions run at two speeds 9 % apart, for seconds each. The median may miss the faster.
     """
-    samples = np.asarray(row.samples_s or [], dtype=np.float64)
-    lengths = row.visit_samples or [len(samples)]
-    ends = np.cumsum(np.asarray(lengths, dtype=np.int64))[:-1]
     parts = [
         float(np.median(part))
-        for visit in np.split(samples, ends)
+        for visit in row.visit_samples_s
         if len(visit) >= 2 * _PARTS
         for part in np.array_split(visit, _PARTS)
     ]
     return min(parts, default=_seconds(row.median_s))
-
-
-def _is_time(seconds: float | None) -> bool:
-    return seconds is not None and math.isfinite(seconds) and seconds > 0
 
 
 def _seconds(seconds: float | None) -> float:

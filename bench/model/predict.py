@@ -6,11 +6,11 @@
                     all else: kernels * t0 + factor * max(FLOP / peak, bytes by where they lie / bandwidth
                     there, special functions / the units for them)
 
-L2 says what binds: launch, compute, memory, L2 (a CPU's: cache), wave tail, special functions. Its *factor*
-is how much longer an implementation takes than its bytes or FLOP need: one number for each kind of case
-(operator, implementation, data type, everything about it that is no number), from two of its own rows that
-are designated by their size and not scored. Where a kind has fewer than four rows, that of the kind in any
-data type and layout; 1 where those are too few as well. A CPU's matrix products have no tiles that we
+L2 says by what a launch is bound: launch, compute, memory, L2 (a CPU's: cache), wave tail, special functions.
+Its *factor* is how much longer an implementation takes than its bytes or FLOP need: one number for each kind
+of case (operator, implementation, data type, everything about it that is no number), from two of its own rows
+that are designated by their size and not scored. Where a kind has fewer than four rows, that of the kind in
+any data type and layout; 1 where those are too few as well. A CPU's matrix products have no tiles that we
 know; what they have is a start of their own and operands to pack, two numbers from three designated rows
 (implementation_factors.py). L2-priors is L2 with nothing fitted: measured ceilings, shared priors.
 """
@@ -30,7 +30,7 @@ from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.implementation_factors import apply_factors, apply_starts
 from bench.model.quantization import forced_tile
-from bench.model.roofline import Floats, traffic
+from bench.model.roofline import Floats, calibrated_columns, datasheet_s, traffic
 from bench.model.tile_wave import Machine, Products, resident
 from bench.spec import ITEM_BYTE
 
@@ -52,6 +52,27 @@ SPECIAL_PER_CLOCK = 16
 MOSTLY_EMPTY = 0.5
 """Share of the waves' places in use below which the tail of the waves binds, not the multiplying."""
 _STATED_TILE = re.compile(r"\b([1-9][0-9]*)x([1-9][0-9]*)x[1-9][0-9]* w[0-9]+ s[0-9]+")
+
+
+def predictions(
+    rows: pd.DataFrame,
+    roof: Callable[[str], Ceilings],
+    sheet: Datasheet | None,
+    given: Sequence[Calibration] | None = None,
+) -> pd.DataFrame:
+    """All levels: columns `datasheet_s`, `predicted_s`, `limiter` (of L1), and those of `structured`.
+
+    The arguments are those of `structured`; NaN and "" where a level cannot say.
+    """
+    found = structured(rows, roof, sheet, given)
+    found["predicted_s"], found["limiter"] = np.nan, ""
+    for how, some in rows.groupby("condition", sort=False):
+        counts = (some["flop"], *_traffic(some), some["arithmetic"], some["dtype"])
+        seconds, terms = calibrated_columns(*counts, roof(str(how)))
+        found.loc[some.index, "predicted_s"], found.loc[some.index, "limiter"] = seconds, terms
+    stated = zip(rows["flop"], rows["byte"], rows["arithmetic"], rows["dtype"], strict=True)
+    found["datasheet_s"] = np.array([datasheet_s(*counts, sheet) or np.nan for counts in stated], dtype=float)
+    return found
 
 
 def structured(
@@ -157,9 +178,7 @@ def completed(ceilings: Ceilings, rows: Iterable[Measurement]) -> Ceilings:
     if ceilings.bandwidth_byte_per_s or ceilings.launch_s is not None:
         return ceilings
     shapes = [
-        (row, row.median_s)
-        for row in rows
-        if row.role == "calibration" and row.status == "ok" and row.median_s
+        (row, row.median_s) for row in rows if row.role == "calibration" and row.is_timed and row.median_s
     ]
     if not shapes:
         return ceilings
@@ -226,10 +245,10 @@ def _predict_products(found: pd.DataFrame, column: str, rows: pd.DataFrame, by: 
         some = rows[[one == key for one in keys]]
         answer = tile_wave.predict(machine, products(some), key[1])
         found.loc[some.index, column] = answer.seconds
-        found.loc[some.index, "structured_limiter"] = limiters(machine, answer)
+        found.loc[some.index, "structured_limiter"] = bound_by(machine, answer)
 
 
-def limiters(machine: Machine, answer: tile_wave.Answer) -> list[str]:
+def bound_by(machine: Machine, answer: tile_wave.Answer) -> list[str]:
     """What binds each launch: the largest term; of computing, whether the empty places of waves do."""
     launch = machine.launch_s + np.where(answer.parts > 1, machine.split_s, 0.0)
     names = np.where(answer.used < MOSTLY_EMPTY, "wave tail", "compute").astype(object)

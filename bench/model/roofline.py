@@ -11,7 +11,7 @@ timings on five GPUs with the same ceilings, adding t0 beat max-ing it (mean err
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,12 @@ from bench.model.ceilings import Ceilings
 
 if TYPE_CHECKING:
     from bench.device.datasheet import Datasheet
+    from bench.store.schema import Measurement
 
-Limiter = Literal["launch", "memory", "compute"]
+Term = Literal["launch", "memory", "compute"]
 """The largest of the three terms t0, traffic / bandwidth and flop / peak, a tie in this order."""
 
-LIMITERS: tuple[Limiter, ...] = ("launch", "memory", "compute")
+TERMS: tuple[Term, ...] = ("launch", "memory", "compute")
 
 Floats = npt.NDArray[np.float64]
 
@@ -34,8 +35,8 @@ class Prediction:
     """Seconds of one launch and what bounds it."""
 
     seconds: float
-    limiter: Limiter
-    bound_s: float
+    bound_by: Term
+    lower_bound_s: float
     """Without t0: no launch should take less, while t0 + max(...) is what one is expected to take."""
 
 
@@ -63,35 +64,6 @@ def datasheet_s(
     return max(flop / peak if peak else 0.0, byte / bandwidth if bandwidth else 0.0)
 
 
-class Counted(Protocol):
-    """The counts of a row that say what it moves."""
-
-    @property
-    def cache_byte(self) -> int:
-        """The last-level cache."""
-        ...
-
-    @property
-    def byte_written(self) -> int:
-        """Bytes of all outputs, each written once."""
-        ...
-
-    @property
-    def byte_moved(self) -> int:
-        """Bytes that the implementation moves."""
-        ...
-
-    @property
-    def byte_again(self) -> int | None:
-        """The part of those that is read a second time."""
-        ...
-
-    @property
-    def moved_written(self) -> int | None:
-        """The part of those that is written."""
-        ...
-
-
 def traffic(
     byte_moved: npt.ArrayLike,
     byte_again: npt.ArrayLike,
@@ -112,7 +84,7 @@ def traffic(
     return byte, np.divide(written, byte, out=np.zeros_like(byte), where=byte > 0)
 
 
-def row_traffic(row: Counted) -> tuple[float, float]:
+def row_traffic(row: Measurement) -> tuple[float, float]:
     """`traffic` of a row; one from before these parts were counted reads nothing again."""
     written = row.byte_written if row.moved_written is None else row.moved_written
     byte, share = traffic(row.byte_moved, row.byte_again or 0, written, row.cache_byte)
@@ -125,7 +97,7 @@ def calibrated(
     write_share: float,
     arithmetic: str,
     dtype: str,
-    ceilings: Ceilings | None,
+    ceilings: Ceilings,
 ) -> Prediction | None:
     """Seconds = t0 + max(flop / peak, byte / bandwidth(write_share)) and what bounds them.
 
@@ -133,14 +105,17 @@ def calibrated(
     needs was not measured; only vector arithmetic may go without a peak of its own and then has no compute
     term (its kernels are bound by memory).
     """
-    if ceilings is None:
-        return None
     flops, moved, share = (np.asarray(count, dtype=np.float64) for count in (flop, byte, write_share))
     terms = _terms(flops, moved, share, arithmetic, dtype, ceilings)
     if not np.isfinite(terms).all():
         return None
-    bound_s = float(np.maximum(terms[1], terms[2]))
-    return Prediction(float(_seconds(terms)), LIMITERS[int(terms.argmax(axis=0))], bound_s)
+    lower_bound_s = float(np.maximum(terms[1], terms[2]))
+    return Prediction(float(_seconds(terms)), TERMS[int(terms.argmax(axis=0))], lower_bound_s)
+
+
+def calibrated_row(row: Measurement, ceilings: Ceilings) -> Prediction | None:
+    """`calibrated` for a row: with what it moves, on its units."""
+    return calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
 
 
 def calibrated_columns(
@@ -149,22 +124,21 @@ def calibrated_columns(
     write_share: npt.ArrayLike,
     arithmetic: npt.ArrayLike,
     dtype: npt.ArrayLike,
-    ceilings: Ceilings | None,
+    ceilings: Ceilings,
 ) -> tuple[Floats, npt.NDArray[np.str_]]:
-    """`calibrated` for many launches of one run at once: seconds (NaN for None), limiters ("" for None).
+    """`calibrated` for many launches of one run at once: seconds (NaN for None), bound_by ("" for None).
 
     All arguments are of one length n. About a million predictions a second on one core.
     """
     flops, moved, shares = (np.asarray(a, dtype=np.float64) for a in (flop, byte, write_share))
     arithmetics, dtypes = np.asarray(arithmetic, dtype=np.str_), np.asarray(dtype, dtype=np.str_)
     terms = np.full((3, flops.size), np.nan)
-    if ceilings is not None:
-        for unit, kind in set(zip(arithmetics.tolist(), dtypes.tolist(), strict=True)):
-            here = (arithmetics == unit) & (dtypes == kind)
-            terms[:, here] = _terms(flops[here], moved[here], shares[here], unit, kind, ceilings)
+    for unit, kind in set(zip(arithmetics.tolist(), dtypes.tolist(), strict=True)):
+        here = (arithmetics == unit) & (dtypes == kind)
+        terms[:, here] = _terms(flops[here], moved[here], shares[here], unit, kind, ceilings)
     known = np.isfinite(terms).all(axis=0)
-    limiters = np.where(known, np.asarray(LIMITERS)[np.where(known, terms, 0.0).argmax(axis=0)], "")
-    return np.where(known, _seconds(terms), np.nan), limiters
+    bound_by = np.where(known, np.asarray(TERMS)[np.where(known, terms, 0.0).argmax(axis=0)], "")
+    return np.where(known, _seconds(terms), np.nan), bound_by
 
 
 def _terms(

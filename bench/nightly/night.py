@@ -18,6 +18,7 @@ from pathlib import Path
 from bench.device.detect import Device
 from bench.device.health import Unfit, fitness
 from bench.errors import UserError
+from bench.judge.comparison_side import case_of
 from bench.judge.history.detector import Judged, Step, judged
 from bench.judge.history.load import histories
 from bench.judge.history.series import KEY
@@ -218,13 +219,6 @@ def _failing(one: Night) -> Iterable[Failing]:
         if had[at].any():
             last[case] = max(last.get(case, -1), int(had[at].nonzero()[0][-1]))
     for row in one.rows:
-        case = (
-            row.sweep,
-            row.operator,
-            row.implementation,
-            row.parameters,
-            row.cache,
-            row.threads_asked or "all",
-        )
+        case = case_of(row)
         if row.status in FAILED and case in last:
             yield Failing(row, history.nights[last[case] + 1].run_id)

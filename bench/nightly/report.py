@@ -49,7 +49,8 @@ def _device(one: Night) -> Iterator[str]:
         yield f"* {'refused' if remark.refuses else 'beware'}: {remark}"
     tonight = _tonight(one)
     if tonight is not None:
-        yield f"* run {tonight.run_id}, commit {tonight.commit or 'unknown'}; {_facts(tonight)}"
+        facts = ", ".join(f"{name} {text}" for name, text in tonight.facts.items() if name != "libraries")
+        yield f"* run {tonight.run_id}, commit {tonight.commit or 'unknown'}; {facts}"
         if tonight.changed:
             yield f"* changed since the night before: {_changes(tonight.changed)}"
         for remark_text in tonight.remarks:
@@ -120,10 +121,6 @@ def _tonight(one: Night) -> Before | None:
     return None if one.judged is None or at is None else one.judged.history.nights[at]
 
 
-def _facts(night: Before) -> str:
-    return ", ".join(f"{name} {text}" for name, text in night.facts.items() if name != "libraries")
-
-
 def _changes(changed: Sequence[Difference]) -> str:
     return ", ".join(f"{one.fact} {one.before} -> {one.after}" for one in changed)
 
@@ -141,12 +138,8 @@ def _moved(one: Night) -> Iterator[str]:
         yield from ("## What moved", "")
         yield "| | what | by | usual within | since | what changed then |"
         yield "|---|---|---:|---:|---|---|"
-        rows = [_row(one, some) for some in _together(one, steps)]
-        for row in rows[:MOST_SHOWN]:
-            yield "| " + " | ".join(_cell(text) for text in row) + " |"
-        if len(rows) > MOST_SHOWN:
-            yield f"\n... and {len(rows) - MOST_SHOWN} more, in the JSON and on the history page"
-        yield ""
+        rows = [_row(one, alike) for alike in _together(one, steps)]
+        yield from _cells(rows, "in the JSON and on the history page")
     if over:
         yield from ("## What is over tonight", "")
         said = {
@@ -201,8 +194,13 @@ def _row(one: Night, steps: Sequence[Step]) -> tuple[str, ...]:
     )
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _cells(rows: Sequence[Sequence[str]], where: str) -> Iterator[str]:
+    """The rows of a table, the first MOST_SHOWN of them; `where` the others are."""
+    for row in rows[:MOST_SHOWN]:
+        yield "| " + " | ".join(text.replace("|", "\\|").replace("\n", " ") for text in row) + " |"
+    if len(rows) > MOST_SHOWN:
+        yield f"\n... and {len(rows) - MOST_SHOWN} more, {where}"
+    yield ""
 
 
 def _across(one: Night) -> Iterator[str]:
@@ -239,13 +237,8 @@ def _failing(one: Night) -> Iterator[str]:
     yield from ("## What had a time and has none", "")
     yield "| case | tonight | since | why |"
     yield "|---|---|---|---|"
-    for failing in one.failing[:MOST_SHOWN]:
-        row = failing.row
-        cells = (row_name(row), row.status, failing.since, row.reason[:160])
-        yield "| " + " | ".join(map(_cell, cells)) + " |"
-    if len(one.failing) > MOST_SHOWN:
-        yield f"\n... and {len(one.failing) - MOST_SHOWN} more, in the JSON"
-    yield ""
+    failed = ((failing.row, failing.since) for failing in one.failing)
+    yield from _cells([(row_name(r), r.status, since, r.reason[:160]) for r, since in failed], "in the JSON")
 
 
 def _nights(one: Night) -> Iterator[str]:
@@ -277,16 +270,12 @@ def _nights(one: Night) -> Iterator[str]:
             if not math.isnan(track.log[place, at]):
                 band = (track.high[place, at] - track.low[place, at]) / 2
                 room = f", usual within ±{share_text(math.expm1(band), 1)}" if band == band else ""
-                moved = change_text(math.exp(track.log[place, at] - _or_zero(track.centre[place, at])))
+                moved = change_text(math.exp(track.log[place, at] - np.nan_to_num(track.centre[place, at])))
                 yield f"* the machine's ceilings ({name}): {moved} tonight{room}"
     odd = [night for night in history.nights[:at] if night.remarks][-5:]
     for night in odd:
         yield f"* {night.run_id}: {'; '.join(night.remarks)}"
     yield ""
-
-
-def _or_zero(value: float) -> float:
-    return 0.0 if math.isnan(value) else float(value)
 
 
 # ---- the same for machines

@@ -19,16 +19,7 @@ from bench.errors import UserError
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, datasheet_s, traffic
 from bench.runner.price import ASSUMED, Learned, Price, Work, price
-from bench.runner.schedule import (
-    ONE_VISIT,
-    ROOF_TIMED_S,
-    SEVERAL_VISITS,
-    Job,
-    Place,
-    Range,
-    order,
-    schedule,
-)
+from bench.runner.schedule import ONE_VISIT, ROOF_TIMED_S, SEVERAL_VISITS, Job, Place, Range, order, schedule
 from bench.sampling.protocol import Protocol
 from bench.spec import DeviceKind
 from bench.sweep.load import Case
@@ -208,9 +199,9 @@ class Prices:
                     key,
                     work.launch_s if launch_s is None else launch_s,
                     self.settings.visits - made,
-                    besides.of(sort) * priced.beside_s,
-                    besides.of(sort) * first_s,
-                    None if priced.sampling_s is None else samplings.of(sort) * priced.sampling_s,
+                    besides(sort) * priced.beside_s,
+                    besides(sort) * first_s,
+                    None if priced.sampling_s is None else samplings(sort) * priced.sampling_s,
                 )
             )
         return jobs
@@ -227,14 +218,14 @@ class Prices:
 
     def ordered(self, cases: Sequence[Case]) -> list[int]:
         """These cases as indices, in the order of their first visits: an even spread first."""
-        found = list(range(len(cases)))
+        indices = list(range(len(cases)))
         for _ in range(2):  # which case is the first of its kind, and dear, is known once there is an order
-            jobs = self.jobs((cases[index], None, 0) for index in found)
+            jobs = self.jobs((cases[index], None, 0) for index in indices)
             cost_s = {
-                index: job.cost_s(self.sampling.least_s) for index, job in zip(found, jobs, strict=True)
+                index: job.cost_s(self.sampling.least_s) for index, job in zip(indices, jobs, strict=True)
             }
-            found = order([self._place(case, cost_s[index]) for index, case in enumerate(cases)])
-        return found
+            indices = order([self._place(case, cost_s[index]) for index, case in enumerate(cases)])
+        return indices
 
     def _place(self, case: Case, cost_s: float) -> Place:
         return Place(case.sweep, self.known(case).kind, case.series, _family(case), cost_s)
@@ -270,8 +261,8 @@ class Prices:
         possible = Counter(_family(case) for case in others)
         now = Counter(_family(case) for case in others if case.key in planned)
         by_family = {family: (now[family], count) for family, count in possible.items()}
-        found = _tallies(costs, planned)
-        return Forecast(*found, of_ceilings, by_operator, by_family, frozenset(planned), start_s)
+        tallies = _tallies(costs, planned)
+        return Forecast(*tallies, of_ceilings, by_operator, by_family, frozenset(planned), start_s)
 
     def _ceilings_cost_s(self, ceilings: Sequence[Case]) -> float:
         """Wall seconds of all looks at these ceilings."""
@@ -282,12 +273,11 @@ class Prices:
 
     def known(self, case: Case) -> _Known:
         """What is known of a case as long as these prices live."""
-        found = self._known.get(id(case))
-        if found is None:
+        if id(case) not in self._known:
             work = _work(case, self.device)
             priced = price(work, self.device.kind, self.device.cache_byte, self.settings)
-            found = self._known[id(case)] = _Known(case, case.key, kind_of(case), work, priced)
-        return found
+            self._known[id(case)] = _Known(case, case.key, kind_of(case), work, priced)
+        return self._known[id(case)]
 
 
 class _Known(NamedTuple):

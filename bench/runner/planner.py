@@ -3,7 +3,7 @@
 A planner knows the cases, the rows of the visits made, what they cost, and the seconds that have passed,
 which come with each question. Ceilings are visited first. Then the first visit of every case in the order
 given, and each further visit in an order of its own, drawn from the run's seed: what drifts meets all cases
-alike, and the visits of one case lie far apart. Cases that want more (visits.py) get it in further rounds.
+alike, and the visits of one case lie far apart. Cases that want more (rows.py) get it in further rounds.
 After each quarter of the run's time those ceilings that serve as sentinels are visited again: with the visits
 at the ends that is enough to see a drift (validation/interval_coverage.py). Last of all comes every ceiling,
 since a roof is what was reached at either end of the run.
@@ -19,15 +19,8 @@ from typing import Any
 from bench.device.detect import Device
 from bench.model.ceilings import Ceilings, condition
 from bench.runner.forecast import Forecast, Prices, again_s, impossible, predicted_s
-from bench.runner.giving_up import GivingUp
-from bench.runner.row import SEED
-from bench.runner.schedule import (
-    Job,
-    Schedule,
-    launch_limit_s,
-    schedule,
-)
-from bench.runner.visits import wants_another
+from bench.runner.rows import SEED, wants_another
+from bench.runner.schedule import Job, Schedule, launch_limit_s, schedule
 from bench.sampling.protocol import Protocol
 from bench.spec import Problem
 from bench.store.schema import Measurement
@@ -37,6 +30,17 @@ LOOKS = (0.25, 0.5, 0.75)
 """Shares of the run after which the sentinels are visited."""
 REPLAN = 8
 """Visits between two schedules of the time that is left."""
+FAILURES = ("error", "crashed", "timeout")
+"""Statuses that count. A wrong result does not: it is a finding, and every one of them is wanted."""
+ALIKE = 3
+"""Cases with the same failure after which no other is tried: an implementation that does not work on a device
+would otherwise cost every one of its cases a compilation, a crash, or the ten minutes after which a worker
+counts as hung."""
+
+Implementation = tuple[bool, str, str]
+"""(whether it is a ceiling, operator, implementation): a ceiling is stopped by failures of ceilings only."""
+Failure = tuple[str, str]
+"""(status, reason); of a hang without the reason, which holds a deadline that differs from case to case."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,50 @@ class Step:
     """Wall seconds that the visit may sample, settling included."""
     is_first: bool = True
     """Whether its result has yet to be checked."""
+
+
+class GivingUp:
+    """Decides when an implementation is asked no more: ALIKE of its cases have ended in the same failure.
+
+    A run that is resumed counts anew: what failed may have been mended.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        """For each implementation that is asked no more, a sentence for the person."""
+        self._failed: dict[Implementation, dict[Failure, dict[str, str]]] = {}
+        """What failed how: by the key of each case, its name."""
+        self._reasons: dict[Implementation, str] = {}
+
+    def saw(self, case: Case, row: Measurement) -> None:
+        """Take note of a visit, which may be the one for which its implementation is given up.
+
+        After a case that succeeds errors and crashes are counted anew: the implementation does work here, and
+        they may belong to one data type. Hangs are not, since each of them costs its whole deadline.
+        """
+        what = _implementation(case)
+        failed = self._failed.setdefault(what, {})
+        if row.status == "ok":
+            for failure in [failure for failure in failed if failure[0] != "timeout"]:
+                del failed[failure]
+        if row.status not in FAILURES or what in self._reasons:
+            return
+        alike = failed.setdefault((row.status, "" if row.status == "timeout" else row.reason), {})
+        alike[row.case] = case.name
+        if len(alike) < ALIKE:
+            return
+        _, operator, implementation = what
+        after = f"{len(alike)} cases ended alike ({'; '.join(alike.values())}), {row.status}: {row.reason}"
+        self._reasons[what] = f"not tried, since {after}"
+        self.lines.append(f"{operator} {implementation} is given up for the rest of this run: {after}")
+
+    def reason(self, case: Case) -> str:
+        """Why the case is not worth asking for; empty if it is."""
+        return self._reasons.get(_implementation(case), "")
+
+
+def _implementation(case: Case) -> Implementation:
+    return case.role != "measurement", case.problem.operator, case.implementation
 
 
 class Planner:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple
 
 from bench.runner.schedule import OVERHEAD_S
@@ -126,7 +126,7 @@ def slots_of(work: Work, cache_byte: int, settings: Protocol) -> int:
     """Sets of tensors that a cold ring holds (bench/worker/cache_ring.py), memory permitting."""
     if not work.cold or not work.byte:
         return 1
-    return min(settings.most_slots, max(2, math.ceil(settings.ring_factor * cache_byte / work.byte) + 1))
+    return settings.ring_slots(cache_byte, work.byte)
 
 
 def _making_s(implementation: str) -> tuple[float, float]:
@@ -161,17 +161,6 @@ def sampling_s(work: Work, slots: int, settings: Protocol) -> float:
     return min(settle_s, settings.settle_most_s) + timed_s
 
 
-class Shares(NamedTuple):
-    """Seconds that visits took for each second that was expected; 1 where nothing was learned."""
-
-    overall: float = 1.0
-    by_kind: Mapping[Hashable, float] = {}
-
-    def of(self, kind: Hashable) -> float:
-        """The factor on prices of this kind of visit."""
-        return self.by_kind.get(kind, self.overall)
-
-
 class Learned:
     """What visits took, against what they were expected to take, by kind of visit.
 
@@ -189,10 +178,11 @@ class Learned:
         self._all.append(pair)
         self._by_kind.setdefault(kind, deque(maxlen=REMEMBERED)).append(pair)
 
-    def shares(self) -> Shares:
-        """The factors on the prices, as of now."""
+    def shares(self) -> Callable[[Hashable], float]:
+        """Kind of visit -> the factor on its price, as of now: seconds taken for each that was expected."""
         overall = _share(self._all, 1.0)
-        return Shares(overall, {kind: _share(pairs, overall) for kind, pairs in self._by_kind.items()})
+        by_kind = {kind: _share(pairs, overall) for kind, pairs in self._by_kind.items()}
+        return lambda kind: by_kind.get(kind, overall)
 
 
 def _share(pairs: deque[tuple[float, float]], prior: float) -> float:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.errors import UserError
+from bench.runner.rows import joined
 from bench.runner.shard import Shard
-from bench.runner.visits import joined
 from bench.store.journal import Journal, Recovered, claimed, declared_sweeps, finish, recover, unfinished
 from bench.store.parquet import NO_SWEEPS, Sweeps
 from bench.store.schema import Measurement
@@ -87,7 +87,7 @@ def begin(folder: Path, run_id: str, sweeps: Sweeps = NO_SWEEPS) -> Begun:
 
 def settle(folder: Path) -> list[Left]:
     """Make every run in this folder that has ended into a result file. UserError if one cannot be made."""
-    return [found for path in unfinished(folder) if (found := _settle(path))]
+    return [left for path in unfinished(folder) if (left := _settle(path))]
 
 
 def go_on(folder: Path, run_id: str, kind: Kind, sweeps: Sweeps = NO_SWEEPS) -> Begun:
@@ -102,12 +102,12 @@ def go_on(folder: Path, run_id: str, kind: Kind, sweeps: Sweeps = NO_SWEEPS) -> 
         with claimed(path) as ended:
             if not ended:
                 continue
-            found = recover(path)
-            if found.rows and not kind.has(path, found.rows):
+            recovered = recover(path)
+            if recovered.rows and not kind.has(path, recovered.rows):
                 continue
-            if found.rows and begun is None:  # without a row there is nothing to go on with
-                kind.refuse_other(path, found.rows)
-                begun = _continued(path, found, sweeps)
+            if recovered.rows and begun is None:  # without a row there is nothing to go on with
+                kind.refuse_other(path, recovered.rows)
+                begun = _continued(path, recovered, sweeps)
                 continue
         if settled := _settle(path):
             left.insert(0, settled)
@@ -123,21 +123,25 @@ def _settle(path: Path) -> Left | None:
     with claimed(path) as ended:
         if not ended:
             return None
-        found = recover(path)
-        file = finish(path, joined(found.rows), found.damage)
-    return Left(file or path, len(found.rows), False, tuple(found.damage)) if file or found.damage else None
+        recovered = recover(path)
+        file = finish(path, joined(recovered.rows), recovered.damage)
+    return (
+        Left(file or path, len(recovered.rows), False, tuple(recovered.damage))
+        if file or recovered.damage
+        else None
+    )
 
 
-def _continued(path: Path, found: Recovered, sweeps: Sweeps) -> Begun:
+def _continued(path: Path, recovered: Recovered, sweeps: Sweeps) -> Begun:
     """A journal that is claimed, opened anew: a copy of its whole rows takes its place."""
     copy = path.with_suffix(".copy")
     copy.unlink(missing_ok=True)  # it never took its journal's place
     journal = Journal(copy, {**declared_sweeps(path), **sweeps})
     try:
-        journal.append(*found.rows)
-        journal.replace(path, found.damage)
+        journal.append(*recovered.rows)
+        journal.replace(path, recovered.damage)
     except UserError:
         journal.close()
         raise
-    left = Left(path, len(found.rows), True, tuple(found.damage))
-    return Begun(journal, path.stem, found.rows, [left])
+    left = Left(path, len(recovered.rows), True, tuple(recovered.damage))
+    return Begun(journal, path.stem, recovered.rows, [left])

@@ -13,11 +13,9 @@ from bench.errors import UserError
 from bench.judge.frame import Run as JudgedRun
 from bench.judge.frame import runs
 from bench.runner.forecast import budget_s
-from bench.runner.row import tags_of
-from bench.runner.session import RESULTS, Session
+from bench.runner.rows import MOST_ASKED, tags_of
+from bench.runner.session import RESULTS, Session, Visited, at_once, in_turn, prepare_all
 from bench.runner.shard import Shard
-from bench.runner.visits import MOST_ASKED
-from bench.runner.walking import Visited, at_once, in_turn, prepare_all
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import Regime
 from bench.spec import Problem

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -19,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.environment.dependencies import child_environment
-from bench.runner.last_words import last_words, place
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,6 +46,10 @@ LAST_WORDS_S = 2.0
 DEATH_S = 10.0
 """A process stuck in a driver cannot be killed: it is waited for this long, and then left behind."""
 
+_FATAL = "Fatal Python error: "
+_CURRENT = "Current thread "
+_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
+
 
 class WorkerDied(RuntimeError):
     """The worker gave no answer. `status` is the row's: crashed or timeout."""
@@ -60,7 +64,7 @@ def device_environment(kind: str, uuid: str | None) -> dict[str, str]:
 
     It finds the packages that this process finds, and the kernels of this checkout.
     """
-    environment = {k: v for k, v in child_environment(ROOT).items() if k not in FORBIDDEN}
+    environment = {k: v for k, v in child_environment().items() if k not in FORBIDDEN}
     if kind == "cpu":
         environment |= ENVIRONMENT
     if uuid is not None:
@@ -241,3 +245,42 @@ def _object(line: bytes) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise WorkerDied("crashed", f"the worker answered nonsense: {line[:80]!r}")
     return answer
+
+
+# ---- the cause of its death, in the few words that fit into a row's reason
+#
+# At a fatal signal Python's fault handler (PYTHONFAULTHANDLER) prints `Fatal Python error: ...` to standard
+# error, then for each thread its frames, the innermost first, then a list of modules that is of no use here.
+
+
+def last_words(text: str) -> str:
+    """What was said last before the fault handler spoke, and where the fault was; empty if nothing was."""
+    lines, report = _parts(text)
+    # C++ says what it threw before a long list of addresses.
+    thrown = [line for line in lines if line.startswith("what():")]
+    words = (thrown or lines or [""])[-1]
+    words = words if len(words) <= 300 else f"{words[:300]} ..."
+    return ", ".join(filter(None, (words, _place(report))))
+
+
+def place(text: str) -> str:
+    """Where the fault handler found the process, `in function (file:line)`; empty if it said nothing."""
+    return _place(_parts(text)[1])
+
+
+def _parts(text: str) -> tuple[list[str], list[str]]:
+    """The lines before the fault handler's report, and the report."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    begin = max((at for at, line in enumerate(lines) if line.startswith(_FATAL)), default=len(lines))
+    return [line.strip() for line in lines[:begin]], lines[begin:]
+
+
+def _place(report: list[str]) -> str:
+    begin = next((at for at, line in enumerate(report) if line.startswith(_CURRENT)), 0)
+    frames = [found for line in report[begin:] if (found := _FRAME.fullmatch(line))]
+    if not frames:
+        return ""
+    # The innermost frame is often inside torch; ours says which kernel it was.
+    frame = next((frame for frame in frames if "/kernels/" in frame["file"]), frames[0])
+    file = "/".join(frame["file"].split("/")[-3:])
+    return f"in {frame['function']} ({file}:{frame['line']})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Literal
@@ -66,6 +67,10 @@ class Protocol:
     """A cold ring holds this many times the last-level cache."""
     most_slots: int = 4096
     """More slots than this are not built; the cache is then flushed before each turn of the ring."""
+
+    def ring_slots(self, cache_byte: int, byte: int) -> int:
+        """Slots of a cold ring, memory permitting: of a last-level cache, and sets of tensors of `byte`."""
+        return min(self.most_slots, max(2, math.ceil(self.ring_factor * cache_byte / byte) + 1))
 
     @cached_property
     def hash(self) -> str:

@@ -1,22 +1,30 @@
 """What a row says of its visits: the median, its interval, and whether it converged.
 
-How often the intervals cover the truth is simulated in bench/validation/interval_coverage.py.
+Samples may be neither normal nor independent, and visits differ by more than their samples tell. How often
+the intervals cover the truth is simulated in bench/validation/interval_coverage.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import cache
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
 
-from bench.sampling.median_interval import Floats, effective_count, median_interval
-from bench.sampling.noise import reach
 from bench.sampling.protocol import Protocol
 
+Floats = NDArray[np.float64]
 Stop = Literal["converged", "budget", "samples", "visits"]
+
+QUANTILE = 0.95
+"""Share of the steps between visits that their noise is not exceeded by."""
+LEAST_STEPS = 6
+"""Of fewer steps the 95th percentile is a guess."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +106,7 @@ def publish(
     What the rest of the run knows widens the interval further; it moves no median and undoes no convergence.
     `typical_s` is the run's median of `state_s`: the interval reaches the time that a case which follows that
     work would take at the usual speed. Where no visit knows its state, the interval takes in `noise`, that
-    between visits to a case of this run (bench/sampling/noise.py).
+    between visits to a case of this run (see `estimate`).
     """
     each_s = [float(np.median(visit.samples_s)) for visit in visits]
     level_s = float(np.median(each_s[-settings.keep :]))
@@ -156,3 +164,116 @@ def _stop(half_s: float, median_s: float, settings: Protocol, last: Stop) -> Sto
     if half_s <= settings.half_width * median_s:
         return "converged"
     return "visits" if last == "converged" else last
+
+
+# ---- the interval of a median
+
+
+@cache
+def _rank(count: int, confidence: float) -> int:
+    """1-based rank r such that [x_r, x_(n+1-r)] covers the median with at least this confidence; 0: none."""
+    return int(stats.binom.ppf((1 - confidence) / 2, count, 0.5))
+
+
+@cache
+def _t(count: int, confidence: float) -> float:
+    """Standard errors either side of the mean of `count` values, by Student."""
+    return float(stats.t.ppf(0.5 + confidence / 2, count - 1))
+
+
+def effective_count(values: Floats) -> float:
+    """How many independent samples these, in time order, are worth.
+
+    Their number over the integrated autocorrelation time of their ranks (a straggler counts no more than its
+    place), summed up over pairs of lags for as long as a pair is positive (Geyer 1992).
+    """
+    count = len(values)
+    ranks = stats.rankdata(values)
+    ranks -= ranks.mean()
+    power = np.abs(np.fft.rfft(ranks, 2 * count)) ** 2
+    covariance = np.fft.irfft(power)[:count]
+    if covariance[0] <= 0:  # all alike
+        return float(count)
+    pairs = (covariance[: count // 2 * 2] / covariance[0]).reshape(-1, 2).sum(axis=1)
+    negative = np.flatnonzero(pairs <= 0)
+    last = int(negative[0]) if len(negative) else len(pairs)
+    return count / max(1.0, 2 * float(pairs[:last].sum()) - 1)
+
+
+def median_interval(
+    values: Floats, worth: float, parts: Sequence[float], least: float, confidence: float
+) -> tuple[float, float, float]:
+    """(median, low, high) in the unit of `values`: the widest of three intervals of the median.
+
+    Order statistics (distribution-free) of as many independent values as these are `worth`; Student's t over
+    the medians of their `parts`, at least two, in time order (right when values drift together); `least`
+    either side. 0 and infinite where there are too few values to say.
+    """
+    ordered = np.sort(values)
+    median = float(np.median(ordered))
+    count = int(worth)
+    rank = _rank(count, confidence)
+    if rank < 1:
+        return median, 0.0, math.inf
+    rank = int(rank * (len(values) + 1) / (count + 1))
+    low, high = float(ordered[rank - 1]), float(ordered[-rank])
+    middle = float(np.mean(parts))
+    spread = _t(len(parts), confidence) * float(np.std(parts, ddof=1)) / len(parts) ** 0.5
+    # Student's interval is symmetric, times are not: downwards it ends at the quickest that was seen.
+    quickest = max(middle - spread, float(ordered[0]))
+    return median, min(low, quickest, median - least), max(high, middle + spread, median + least)
+
+
+def trend(windows: Sequence[Sequence[float]]) -> float:
+    """Change of the level from the first of these windows to the last; 0 if chance explains it.
+
+    A straight line through the medians of a fifth of a window each; chance explains two standard errors.
+    """
+    parts = [np.median(part) for window in windows for part in np.array_split(window, 5) if len(part)]
+    if len(parts) < 5:
+        return 0.0
+    line = stats.linregress(np.arange(len(parts)), parts)
+    if abs(line.slope) <= 2 * line.stderr:
+        return 0.0
+    per_window = float(line.slope) * len(parts) / len(windows)
+    return per_window * (len(windows) - 1)
+
+
+# ---- the noise between visits
+#
+# It is how far a case's median moves from one visit to the next while nothing changed. The samples of one
+# visit know the noise of that visit. They know nothing of what differs at the next: a clock that has two
+# states, pages that fell elsewhere, a neighbour's traffic. A run visits some of its cases several times (the
+# ceilings at least), and what those did is the best guess at what any other would do. A published interval
+# and a comparison of two runs (bench/judge/compare.py) estimate and apply it with the functions here.
+
+
+class Step(NamedTuple):
+    """What the median of one case did from one visit to the next."""
+
+    by: float
+    """|ln(median seconds then / median seconds before)|."""
+    undisturbed: bool = True
+    """Whether no neighbour, heat or quota is to blame."""
+
+
+def steps(medians_s: Sequence[float]) -> list[float]:
+    """|natural logarithm| of what each of these medians (seconds, above 0, in time order) is of the last."""
+    return [abs(step) for step in np.diff(np.log(medians_s)).tolist()]
+
+
+def estimate(seen: Iterable[Step]) -> float | None:
+    """What 95 steps in 100 do not exceed, |ln|; None if no step was seen.
+
+    Undisturbed steps alone count if there are enough of them: the others are larger. With fewer than 20 steps
+    this is the largest.
+    """
+    every = list(seen)
+    undisturbed = [step.by for step in every if step.undisturbed]
+    counted = undisturbed if len(undisturbed) >= LEAST_STEPS else [step.by for step in every]
+    return float(np.quantile(counted, QUANTILE, method="higher")) if counted else None
+
+
+def reach(median_s: float, low_s: float, high_s: float, half: float) -> tuple[float, float]:
+    """(down, up), |ln|: how far the truth may lie from the median; `half` is added as squares, |ln|."""
+    return math.hypot(math.log(median_s / low_s), half), math.hypot(math.log(high_s / median_s), half)

@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench.sampling.median_interval import effective_count, trend
 from bench.sampling.protocol import Protocol
-from bench.sampling.publish import Stop, Visit, interval
+from bench.sampling.publish import Stop, Visit, effective_count, interval, trend
 
 Sample = Callable[[], tuple[float, float]]
 """The next sample: (seconds per launch, seconds it took)."""

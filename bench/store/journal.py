@@ -88,8 +88,8 @@ class Journal:
 
         Of several processes that ask at once for the same, each gets another. UserError as for any journal.
         """
-        for number in itertools.count(1):
-            path = folder / f"{name}{f'-{number}' if number > 1 else ''}.journal"
+        for free in _numbered(name):
+            path = folder / f"{free}.journal"
             if _is_taken(path):
                 continue
             try:
@@ -292,15 +292,14 @@ def _write_missing(path: Path, rows: Sequence[Measurement], sweeps: Sweeps) -> P
     Such a file exists if a run was killed after writing it and before removing its journal. `NAME-2` is what
     another run may be called.
     """
-    name, number = path.stem, 0
+    rests = _numbered(f"{path.stem}.rest")
     while path.exists():
         with suppress(UserError):  # damaged: it stays as it is
             there = {(row.run_id, row.case) for row in read_rows(path)}
             rows = [row for row in rows if (row.run_id, row.case) not in there]
         if not rows:
             return path
-        number += 1
-        path = path.with_name(f"{name}.rest{f'-{number}' if number > 1 else ''}.parquet")
+        path = path.with_name(f"{next(rests)}.parquet")
     return write(path, rows, sweeps)
 
 
@@ -333,11 +332,13 @@ def claimed(path: Path) -> Iterator[bool]:
 
 def _beside(path: Path) -> Path:
     """A name for a damaged journal that is not taken."""
-    beside, number = path.with_name(f"{path.name}.damaged"), 1
-    while beside.exists():
-        number += 1
-        beside = path.with_name(f"{path.name}.damaged-{number}")
-    return beside
+    names = map(path.with_name, _numbered(f"{path.name}.damaged"))
+    return next(beside for beside in names if not beside.exists())
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """`name`, `name-2`, `name-3` and so on."""
+    return (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
 
 
 # ---- one line

@@ -6,10 +6,14 @@ Facts only: seconds, FLOP, bytes, clocks. Rates, roofs and verdicts are derived 
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bench.case_name import case_key
@@ -28,13 +32,25 @@ Status = Literal[
 
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "GITHUB_RUN_ID", "CI_JOB_ID")
 """Environment variables by which schedulers and CI services tell a job its number."""
+BEGIN, END = "<!-- columns -->\n", "<!-- /columns -->"
+"""What stands before and behind the table of columns in results/README.md."""
 Over = Literal["first", "last", "least", "most", "mean", "sum", "every"]
-"""What becomes of a column when a case's visits are joined into one row (bench/runner/visits.py)."""
+"""What becomes of a column when a case's visits are joined into one row (bench/runner/rows.py)."""
 
 
 def column(says: str, over: Over = "first", **default: Any) -> Any:
     """A field of Measurement with the line that documents it, and how several visits' values are joined."""
     return dataclasses.field(metadata={"says": says, "over": over}, **default)
+
+
+def nullable(says: str, over: Over = "first") -> Any:
+    """A column that is null where nobody knows, or where it means nothing."""
+    return column(says, over, default=None)
+
+
+least, most, mean = (partial(nullable, over=over) for over in ("least", "most", "mean"))
+total, every = (partial(nullable, over=over) for over in ("sum", "every"))
+"""Nullable columns by what becomes of several visits' values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,26 +73,19 @@ class Measurement:
     torch: str = column("version of torch")
     triton: str = column("version of Triton; empty if absent")
     libraries: str = column("what computes: CUDA and cuDNN, or MKL and oneDNN, with versions")
-    host: str | None = column(
-        "name of the machine; null if unknown. --bench-anonymous makes hashes of this and the next three",
-        default=None,
+    host: str | None = nullable(
+        "name of the machine; null if unknown. --bench-anonymous makes hashes of this and the next three"
     )
-    pci_bus: str | None = column("PCI address of the GPU, as 0000:1b:00.0", default=None)
-    gpu_uuid: str | None = column(
-        "UUID of the GPU, or of the MIG slice of it that was measured", default=None
-    )
-    serial: str | None = column("serial number of the GPU's board; null if it tells none", default=None)
-    job_id: str | None = column(
+    pci_bus: str | None = nullable("PCI address of the GPU, as 0000:1b:00.0")
+    gpu_uuid: str | None = nullable("UUID of the GPU, or of the MIG slice of it that was measured")
+    serial: str | None = nullable("serial number of the GPU's board; null if it tells none")
+    job_id: str | None = nullable(
         "the job that this run was part of, as `SLURM_JOB_ID=4711`: the first that is set of "
-        + ", ".join(JOB_IDS),
-        default=None,
+        + ", ".join(JOB_IDS)
     )
-    tags: str | None = column(
-        "what --bench-tag said of the run, as JSON, keys sorted; null if nothing", default=None
-    )
-    source: str | None = column(
-        "null: measured by roofbench; else who measured it, then package or file, version and licence",
-        default=None,
+    tags: str | None = nullable("what --bench-tag said of the run, as JSON, keys sorted; null if nothing")
+    source: str | None = nullable(
+        "null: measured by roofbench; else who measured it, then package or file, version and licence"
     )
     # identity of the case
     sweep: str = column("the sweep's path under sweeps/, without .yaml")
@@ -92,9 +101,9 @@ class Measurement:
     # protocol
     protocol: str = column("hash of every setting that can change a time; the code is told by commit")
     clock: str = column("graph | stream | host | simulated")
-    protocol_version: str | None = column("name of the protocol, p2 and so on", default=None)
-    regime: str | None = column(
-        "sustained: the device is kept loaded; boost: bursts after a rest. Never mixed", default=None
+    protocol_version: str | None = nullable("name of the protocol, p2 and so on")
+    regime: str | None = nullable(
+        "sustained: the device is kept loaded; boost: bursts after a rest. Never mixed"
     )
     visit: int = column(
         "in a journal: the how manieth look at this case; in a result file 0, all visits being one row "
@@ -102,177 +111,138 @@ class Measurement:
         default=0,
     )
     cache: str = column("cold: each launch finds its data in memory; warm: in cache if they fit")
-    threads_asked: str | None = column("all | one: the processors that the case may use (CPU)", default=None)
+    threads_asked: str | None = nullable("all | one: the processors that the case may use (CPU)")
     fill: str = column("distribution of the inputs")
     seed: int = column("seed of the inputs")
     # what came of it
     status: str = column("ok, or why there is no time: " + ", ".join(typing.get_args(Status)[1:]))
     reason: str = column("one sentence where status is not ok", default="")
     configuration: str = column("what the implementation chose, e.g. its tile", default="")
-    passed_over: str | None = column(
+    passed_over: str | None = nullable(
         "configurations that do not compile or do not fit the device and so were not chosen from, each with "
-        "the reason; null if there were none",
-        default=None,
+        "the reason; null if there were none"
     )
-    kernels: str | None = column(
-        "the kernels that one launch runs with their grids, as its captured graph says (GPU)", default=None
+    kernels: str | None = nullable(
+        "the kernels that one launch runs with their grids, as its captured graph says (GPU)"
     )
     # timing; null without a time
-    median_s: float | None = column("median seconds of one launch", default=None)
-    low_s: float | None = column("lower end of the 95 % interval of the median", default=None)
-    high_s: float | None = column("upper end", default=None)
-    samples_s: list[float] | None = column("every sample, seconds per launch, in time order", default=None)
-    launches: int | None = column("launches in one sample", default=None)
-    stop: str | None = column(
-        "why sampling ended: converged | budget | samples | visits (they do not agree)", default=None
+    median_s: float | None = nullable("median seconds of one launch")
+    low_s: float | None = nullable("lower end of the 95 % interval of the median")
+    high_s: float | None = nullable("upper end")
+    samples_s: list[float] | None = nullable("every sample, seconds per launch, in time order")
+    launches: int | None = nullable("launches in one sample")
+    stop: str | None = nullable(
+        "why sampling ended: converged | budget | samples | visits (they do not agree)"
     )
-    settled: bool | None = column(
-        "whether window medians agreed before sampling, on every visit", over="least", default=None
+    settled: bool | None = least("whether window medians agreed before sampling, on every visit")
+    settle_s: float | None = total("seconds of settling, all visits together")
+    step_s: float | None = nullable(
+        "the clock's step, or clock_start_s if that is more, divided by the launches of a sample"
     )
-    settle_s: float | None = column("seconds of settling, all visits together", over="sum", default=None)
-    step_s: float | None = column(
-        "the clock's step, or clock_start_s if that is more, divided by the launches of a sample",
-        default=None,
-    )
-    clock_start_s: float | None = column(
+    clock_start_s: float | None = most(
         "seconds between the events of a sample that no launch accounts for, as measured: the start of a "
-        "graph, or an empty pair of events; not subtracted (GPU)",
-        over="most",
-        default=None,
+        "graph, or an empty pair of events; not subtracted (GPU)"
     )
-    late_samples: int | None = column(
-        "samples thrown away and taken again, since the host was not done queueing when they began (GPU)",
-        over="sum",
-        default=None,
+    late_samples: int | None = total(
+        "samples thrown away and taken again, since the host was not done queueing when they began (GPU)"
     )
-    visits: int | None = column(
-        "visits, spread over the run, whose samples are published; each built, settled and timed anew",
-        default=None,
+    visits: int | None = nullable(
+        "visits, spread over the run, whose samples are published; each built, settled and timed anew"
     )
-    visit_samples: list[int] | None = column(
-        "samples of each of them: samples_s is theirs, one visit after the other", default=None
+    visit_samples: list[int] | None = nullable(
+        "samples of each of them: samples_s is theirs, one visit after the other"
     )
-    visit_at_s: list[float] | None = column(
-        "seconds from the run's start to the end of each of them", default=None
+    visit_at_s: list[float] | None = nullable("seconds from the run's start to the end of each of them")
+    set_aside: list[str] | None = nullable(
+        "why other visits are not published, a reason each: contended, stolen, throttled, earlier, ..."
     )
-    set_aside: list[str] | None = column(
-        "why other visits are not published, a reason each: contended, stolen, throttled, earlier, ...",
-        default=None,
-    )
-    set_aside_s: list[float] | None = column("the median of each visit set aside", default=None)
-    ring_slots: int | None = column("sets of tensors that the launches take turns on", default=None)
-    ring_byte: int | None = column("bytes those sets hold together", default=None)
-    flushed: bool | None = column("whether the cache was flushed before each turn of the ring", default=None)
-    enqueue_s: float | None = column("host seconds to queue one launch (GPU)", over="mean", default=None)
+    set_aside_s: list[float] | None = nullable("the median of each visit set aside")
+    ring_slots: int | None = nullable("sets of tensors that the launches take turns on")
+    ring_byte: int | None = nullable("bytes those sets hold together")
+    flushed: bool | None = nullable("whether the cache was flushed before each turn of the ring")
+    enqueue_s: float | None = mean("host seconds to queue one launch (GPU)")
     # correctness
-    relative_error: float | None = column(
-        "max |error| / max |reference|, float64, the worst of all checks", over="most", default=None
-    )
-    tolerance: float | None = column(
-        "what the arithmetic explains; more is status wrong", over="most", default=None
-    )
+    relative_error: float | None = most("max |error| / max |reference|, float64, the worst of all checks")
+    tolerance: float | None = most("what the arithmetic explains; more is status wrong")
     # counts of one launch
     flop: int = column("floating-point operations")
     byte: int = column("bytes if each input is read and each output written once")
     byte_written: int = column("the written part of byte")
     byte_moved: int = column("bytes this implementation must move")
-    byte_again: int | None = column(
-        "the part of byte_moved that is read a second time, so perhaps from cache", default=None
+    byte_again: int | None = nullable(
+        "the part of byte_moved that is read a second time, so perhaps from cache"
     )
-    moved_written: int | None = column("the written part of byte_moved", default=None)
-    product_m: int | None = column(
-        "rows of the matrix product that this is; null if it is none", default=None
-    )
-    product_n: int | None = column("its columns", default=None)
-    product_k: int | None = column("the sums of each of its elements", default=None)
-    special_functions: int | None = column(
-        "exponentials, reciprocals, roots and tangents at least", default=None
-    )
+    moved_written: int | None = nullable("the written part of byte_moved")
+    product_m: int | None = nullable("rows of the matrix product that this is; null if it is none")
+    product_n: int | None = nullable("its columns")
+    product_k: int | None = nullable("the sums of each of its elements")
+    special_functions: int | None = nullable("exponentials, reciprocals, roots and tangents at least")
     # state of the machine while timing; of several visits the worst, unless said otherwise
-    sm_clock_before_hz: float | None = column("SM clock before timing (GPU)", over="mean", default=None)
-    sm_clock_hz: float | None = column("SM clock just after timing (GPU)", over="mean", default=None)
-    memory_clock_hz: float | None = column("memory clock after timing (GPU)", over="mean", default=None)
-    power_w: float | None = column(
-        "mean power while timing by the energy counter; of less than 1 s, or bursts: just after it (GPU)",
-        over="mean",
-        default=None,
+    sm_clock_before_hz: float | None = mean("SM clock before timing (GPU)")
+    sm_clock_hz: float | None = mean("SM clock just after timing (GPU)")
+    memory_clock_hz: float | None = mean("memory clock after timing (GPU)")
+    power_w: float | None = mean(
+        "mean power while timing by the energy counter; of less than 1 s, or bursts: just after it (GPU)"
     )
-    energy_j: float | None = column(
-        "energy while timing, rests included; null for less than 1 s (GPU)", over="sum", default=None
+    energy_j: float | None = total("energy while timing, rests included; null for less than 1 s (GPU)")
+    temperature_c: float | None = most("temperature after timing (GPU)")
+    limit_reasons: str | None = every("why the clock was held back just after timing, as NVML says (GPU)")
+    held_power: float | None = most(
+        "share of the time in which the power limit held the clock, from NVML's counter (GPU)"
     )
-    temperature_c: float | None = column("temperature after timing (GPU)", over="most", default=None)
-    limit_reasons: str | None = column(
-        "why the clock was held back just after timing, as NVML says (GPU)", over="every", default=None
+    held_thermal: float | None = most("the same for heat, slowed by software or by hardware (GPU)")
+    held_hardware: float | None = most("the same for the hardware's power brake (GPU)")
+    held_sync: float | None = most("the same for sync boost (GPU)")
+    foreign_processes: int | None = most(
+        "other processes with a context on the GPU, before or after timing; null if none is listed"
     )
-    held_power: float | None = column(
-        "share of the time in which the power limit held the clock, from NVML's counter (GPU)",
-        over="most",
-        default=None,
+    concurrent_gpus: int | None = nullable(
+        "GPUs that this run timed at the same time, 1 unless asked; null in older files (GPU)"
     )
-    held_thermal: float | None = column(
-        "the same for heat, slowed by software or by hardware (GPU)", over="most", default=None
+    persistence: str | None = nullable("persistence mode, on | off (GPU)")
+    ecc: str | None = nullable("ECC, on | off (GPU)")
+    mig: str | None = nullable("MIG, on | off (GPU)")
+    power_limit_w: float | None = least("enforced power limit (GPU)")
+    pressure: float | None = most(
+        "share of the time in which a task of the machine, or of the control group, waited to run (CPU)"
     )
-    held_hardware: float | None = column(
-        "the same for the hardware's power brake (GPU)", over="most", default=None
+    steal: float | None = most("share of processor time the hypervisor took (CPU)")
+    throttled: float | None = most(
+        "share of the time in which a control group's quota held threads back, at most 1 (CPU)"
     )
-    held_sync: float | None = column("the same for sync boost (GPU)", over="most", default=None)
-    foreign_processes: int | None = column(
-        "other processes with a context on the GPU, before or after timing; null if none is listed",
-        over="most",
-        default=None,
+    on_processor: float | None = least(
+        "processor time of the timing thread over wall time: less than 1, it waited (CPU)"
     )
-    concurrent_gpus: int | None = column(
-        "GPUs that this run timed at the same time, 1 unless asked; null in older files (GPU)",
-        default=None,
+    involuntary_switches: int | None = total("times the timing process was made to give way (CPU)")
+    governor: str | None = nullable("frequency governor, empty if the kernel tells none (CPU)")
+    sentinel_before_s: float | None = mean(
+        "seconds of a fixed 256^3 float32 GEMM just before timing: the machine's speed then (CPU)"
     )
-    persistence: str | None = column("persistence mode, on | off (GPU)", default=None)
-    ecc: str | None = column("ECC, on | off (GPU)", default=None)
-    mig: str | None = column("MIG, on | off (GPU)", default=None)
-    power_limit_w: float | None = column("enforced power limit (GPU)", over="least", default=None)
-    pressure: float | None = column(
-        "share of the time in which a task of the machine, or of the control group, waited to run (CPU)",
-        over="most",
-        default=None,
-    )
-    steal: float | None = column(
-        "share of processor time the hypervisor took (CPU)", over="most", default=None
-    )
-    throttled: float | None = column(
-        "share of the time in which a control group's quota held threads back, at most 1 (CPU)",
-        over="most",
-        default=None,
-    )
-    on_processor: float | None = column(
-        "processor time of the timing thread over wall time: less than 1, it waited (CPU)",
-        over="least",
-        default=None,
-    )
-    involuntary_switches: int | None = column(
-        "times the timing process was made to give way (CPU)", over="sum", default=None
-    )
-    governor: str | None = column("frequency governor, empty if the kernel tells none (CPU)", default=None)
-    sentinel_before_s: float | None = column(
-        "seconds of a fixed 256^3 float32 GEMM just before timing: the machine's speed then (CPU)",
-        over="mean",
-        default=None,
-    )
-    sentinel_after_s: float | None = column("the same just after timing (CPU)", over="mean", default=None)
-    sentinel_moved: float | None = column(
-        "largest change of that time from before to after, as a share of the smaller (CPU)",
-        over="most",
-        default=None,
+    sentinel_after_s: float | None = mean("the same just after timing (CPU)")
+    sentinel_moved: float | None = most(
+        "largest change of that time from before to after, as a share of the smaller (CPU)"
     )
     # where the wall time went
-    setup_s: float | None = column(
-        "building inputs and launches, compiling, tuning", over="sum", default=None
+    setup_s: float | None = total("building inputs and launches, compiling, tuning")
+    tuning_s: float | None = total(
+        "the part of setup_s in which a configuration was chosen; 0 where an earlier choice was known"
     )
-    tuning_s: float | None = column(
-        "the part of setup_s in which a configuration was chosen; 0 where an earlier choice was known",
-        over="sum",
-        default=None,
-    )
-    check_s: float | None = column("checking before and after", over="sum", default=None)
-    measure_s: float | None = column("settling and sampling", over="sum", default=None)
+    check_s: float | None = total("checking before and after")
+    measure_s: float | None = total("settling and sampling")
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has a time: the case went well, and its median is above zero and finite."""
+        return self.status == "ok" and self.median_s is not None and 0 < self.median_s < math.inf
+
+    @property
+    def visit_samples_s(self) -> list[npt.NDArray[np.float64]]:
+        """The samples of each visit, seconds; all in one if the row does not say, none if it has none."""
+        samples_s = np.asarray(self.samples_s or [], dtype=np.float64)
+        counts = self.visit_samples or []
+        if sum(counts) != samples_s.size:
+            counts = [samples_s.size]
+        return [part for part in np.split(samples_s, np.cumsum(counts, dtype=np.int64)) if part.size]
 
     @property
     def case(self) -> str:
@@ -311,3 +281,23 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+# ---- for people
+
+
+def columns_markdown() -> str:
+    """A row for each column: name, type, what it says."""
+    lines = ["| column | type | what it says |", "|---|---|---|"]
+    for name, field in FIELDS.items():
+        kind = str(ARROW.field(name).type).replace("list<item: ", "list of ").rstrip(">")
+        null = ", nullable" if ARROW.field(name).nullable else ""
+        says = field.metadata["says"].replace("|", "or")
+        lines.append(f"| `{name}` | {kind}{null} | {says} |")
+    return "\n".join(lines) + "\n"
+
+
+def readme_with_columns(text: str) -> str:
+    """results/README.md with its table of columns made anew."""
+    head, rest = text.split(BEGIN, 1)
+    return head + BEGIN + columns_markdown() + rest[rest.index(END) :]

@@ -16,11 +16,13 @@ from pydantic import (
     GetJsonSchemaHandler,
     StringConstraints,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
 
+from bench.spec import Problem
 from bench.sweep.yaml_nodes import Mistake, Node, shown
 
 Cache = Literal["cold", "warm"]
@@ -69,20 +71,12 @@ Text = Annotated[str, StringConstraints(pattern=r"\S"), AfterValidator(lambda te
 """Text of at least one visible character; line breaks become spaces."""
 
 
-class _Label:
-    """A figure is called 2 or "2 (b)"."""
-
-    def __get_pydantic_json_schema__(
-        self, core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {"type": ["integer", "string"]}
-
-
 Label = Annotated[
     Text,
     BeforeValidator(lambda v: str(v) if isinstance(v, int) and not isinstance(v, bool) else v),
-    _Label(),
+    WithJsonSchema({"type": ["integer", "string"]}),
 ]
+"""A figure is called 2 or "2 (b)"."""
 
 
 class Strict(BaseModel):
@@ -219,6 +213,12 @@ class PerSm(Strict):
     plus: int = Field(0, description="How many more (fewer, if negative) in all")
 
 
+def whole_numbers(kind: type[Problem]) -> list[str]:
+    """The parameters of an operator that are whole numbers."""
+    fields = kind.model_json_schema()["properties"]
+    return [name for name, field in fields.items() if field.get("type") == "integer"]
+
+
 OWNERS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "source": ("source", Source),
     "plot": ("plot", Plot),
@@ -260,8 +260,8 @@ def earliest(errors: ValidationError, node: Node, owner: str, model: type[BaseMo
             name = "a block of cases" if path[0] == "cases" else "a claim"
         return Mistake(node.under(path).line, worded(error, name))
 
-    found = [(e["type"] == "missing", mistake(e)) for e in errors.errors(include_url=False)]
-    return min(found, key=lambda one: (one[0], one[1].line or 0))[1]
+    mistakes = [(e["type"] == "missing", mistake(e)) for e in errors.errors(include_url=False)]
+    return min(mistakes, key=lambda pair: (pair[0], pair[1].line or 0))[1]
 
 
 def unknown(kind: str, given: str, of: str, possible: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.spec import Problem
-from bench.sweep.grammar import COLUMNS, QUANTITIES, PerSm, Range, Sweep
+from bench.sweep.grammar import COLUMNS, QUANTITIES, PerSm, Range, Sweep, whole_numbers
 
 Schema = dict[str, Any]
 
@@ -42,8 +42,7 @@ def schema(problems: Sequence[type[Problem]]) -> Schema:
 def _of_operator(kind: type[Problem]) -> Schema:
     """What only the operator can say about a sweep's top-level keys."""
     parameters = list(kind.model_fields)
-    fields = kind.model_json_schema()["properties"]
-    whole = [name for name, field in fields.items() if field.get("type") == "integer"]
+    whole = whole_numbers(kind)
     columns = {"enum": [*COLUMNS, *parameters]}
     plot = {
         "properties": {

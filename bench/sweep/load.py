@@ -16,13 +16,13 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bench.case_name import case_key, case_name, closest
 from bench.errors import UserError
 from bench.spec import DeviceKind, Problem, parameters_text
 from bench.sweep.expand import MAX_CASES, Block, block
-from bench.sweep.grammar import COLUMNS, Cache, Plot, Role, Sweep, Threads, contents, unknown
+from bench.sweep.grammar import COLUMNS, Cache, Plot, Role, Sweep, Threads, contents, unknown, whole_numbers
 from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Node, tree
 
 Find = Callable[[str], type[Problem]]
@@ -244,7 +244,7 @@ def _check_plot(plot: Plot, node: Node, kind: type[Problem]) -> None:
             raise Mistake(line, f"{kind.operator} has no m and n, so no tiles to draw quantization of")
         if plot.x not in ("m", "n"):
             raise Mistake(node.under(["x"]).line, f"tiles quantize m and n; x: {plot.x} is neither")
-    whole = [name for name, field in kind.model_json_schema()["properties"].items() if _is_whole(field)]
+    whole = whole_numbers(kind)
     if plot.kind == "heatmap":
         for key, name in (("x", plot.x), ("y", plot.y)):
             if name not in whole:
@@ -260,10 +260,6 @@ def _check_plot(plot: Plot, node: Node, kind: type[Problem]) -> None:
             if column not in columns:
                 line = node.under([key, number]).line
                 raise Mistake(line, unknown("column", column, f"a plot of {kind.operator}", columns))
-
-
-def _is_whole(field: dict[str, Any]) -> bool:
-    return field.get("type") == "integer"
 
 
 def _blocks(file: Node, kind: type[Problem], sm_count: int, ways: int) -> list[Block]:
@@ -282,15 +278,15 @@ def _expanded(name: str, sweep: Sweep, blocks: list[Block], ways: list[Way]) -> 
     x = sweep.plot[0].x if sweep.plot else None
     cases = []
     seen: dict[Problem, tuple[int, bool]] = {}
-    for one in blocks:
-        moving = one.moving_with(x)
-        for problem, by_device in one.problems():
+    for each in blocks:
+        moving = each.moving_with(x)
+        for problem, by_device in each.problems():
             if problem in seen:
                 line, also = seen[problem]
                 if by_device or also:
                     continue
-                raise Mistake(one.line, f"{problem} stands here again; first in the block of line {line}")
-            seen[problem] = one.line, by_device
+                raise Mistake(each.line, f"{problem} stands here again; first in the block of line {line}")
+            seen[problem] = each.line, by_device
             fixed = " ".join(f"{k}={v}" for k, v in problem.parameters().items() if k not in moving)
             cases += [
                 Case(

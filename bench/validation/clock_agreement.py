@@ -70,11 +70,11 @@ class Comparison:
 
 def ratio(ours: Sequence[float], other: Sequence[float]) -> Ratio | None:
     """Of turns in the same round. None with fewer than 6 rounds, or if a turn saw nothing."""
-    found = sorted(a / b if b > 0 else math.nan for a, b in zip(ours, other, strict=True))
-    rank = int(stats.binom.ppf(0.025, len(found), 0.5))
-    if rank < 1 or not all(math.isfinite(one) for one in found):
+    ratios = sorted(a / b if b > 0 else math.nan for a, b in zip(ours, other, strict=True))
+    rank = int(stats.binom.ppf(0.025, len(ratios), 0.5))
+    if rank < 1 or not all(map(math.isfinite, ratios)):
         return None
-    return Ratio(median(found), found[rank - 1], found[-rank])
+    return Ratio(median(ratios), ratios[rank - 1], ratios[-rank])
 
 
 def comparison(case: str, turns_s: Mapping[str, Sequence[float]]) -> Comparison:
@@ -113,13 +113,13 @@ class Readings:
                     begin = self._hear(json.loads(line), begin)
         return process.returncode
 
-    def _hear(self, said: Mapping[str, Any], begin: int | None) -> int | None:
+    def _hear(self, line: Mapping[str, Any], begin: int | None) -> int | None:
         """Take in one line; the case that another process must go on with, if this one is not to."""
-        if "say" in said:
-            self.console.print(said["say"], highlight=False, markup=False)
-        if "case" in said:
-            self.turns_s.setdefault(said["case"], {}).update(said["turns_s"])
-        again_from: int | None = said.get("again_from", begin)
+        if "say" in line:
+            self.console.print(line["say"], highlight=False, markup=False)
+        if "case" in line:
+            self.turns_s.setdefault(line["case"], {}).update(line["turns_s"])
+        again_from: int | None = line.get("again_from", begin)
         return again_from
 
     def comparisons(self) -> Iterator[Comparison]:
@@ -148,10 +148,10 @@ def reading_table(comparisons: Sequence[Comparison]) -> Table:
     first, *others = comparisons[0].median_s
     pairs = [column for name in others for column in (f">{name}, us", f">{first} / it")]
     shown = table("case", f">{first}, us", *pairs)
-    for one in comparisons:
-        cells = [one.case, _microseconds(one.median_s[first])]
+    for each in comparisons:
+        cells = [each.case, _microseconds(each.median_s[first])]
         for name in others:
-            cells += [_microseconds(one.median_s[name]), _ratio_text(one.ours_over[name])]
+            cells += [_microseconds(each.median_s[name]), _ratio_text(each.ours_over[name])]
         shown.add_row(*cells)
     return shown
 
@@ -160,16 +160,16 @@ def _microseconds(seconds: float) -> str:
     return "none seen" if math.isnan(seconds) else f"{1e6 * seconds:.1f}"
 
 
-def _ratio_text(found: Ratio | None) -> str:
-    return "unknown" if found is None else ratio_text(found.middle, found.low, found.high)
+def _ratio_text(ratio: Ratio | None) -> str:
+    return "unknown" if ratio is None else ratio_text(ratio.middle, ratio.low, ratio.high)
 
 
 def worst(comparisons: Sequence[Comparison], other: str) -> str:
     """`ours / Timer: worst 0.8 % over 12 cases above 100 us`; short launches and unknown ratios left out."""
     off = [
-        abs(found.middle - 1.0)
-        for one in comparisons
-        if next(iter(one.median_s.values())) > SHORT_S and (found := one.ours_over[other]) is not None
+        abs(ratio.middle - 1.0)
+        for each in comparisons
+        if next(iter(each.median_s.values())) > SHORT_S and (ratio := each.ours_over[other]) is not None
     ]
     above = f"above {1e6 * SHORT_S:.0f} us"
     if not off:
@@ -177,15 +177,15 @@ def worst(comparisons: Sequence[Comparison], other: str) -> str:
     return f"ours / {other}: worst {share_text(max(off), 1)} over {len(off)} cases {above}"
 
 
-def print_report(console: Console, found: Sequence[Comparison]) -> None:
+def print_report(console: Console, comparisons: Sequence[Comparison]) -> None:
     """What each instrument's time includes, a table for each set of instruments, a line for each pair."""
-    sets = dict.fromkeys(tuple(one.median_s) for one in found)
+    sets = dict.fromkeys(tuple(each.median_s) for each in comparisons)
     for name in dict.fromkeys(name for names in sets for name in names):
         console.print(f"{name:>20}  {INCLUDES[name]}", highlight=False)
     lines = []
     for names in sets:
-        some = [one for one in found if tuple(one.median_s) == names]
-        console.print(reading_table(some))
-        lines += [(other == "Timer", worst(some, other)) for other in names[1:]]
+        alike = [each for each in comparisons if tuple(each.median_s) == names]
+        console.print(reading_table(alike))
+        lines += [(other == "Timer", worst(alike, other)) for other in names[1:]]
     for _, line in sorted(lines, key=lambda pair: pair[0]):  # Timer's last: it is there on every device
         console.print(line, highlight=False)

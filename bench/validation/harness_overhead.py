@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -65,19 +66,12 @@ def parent_overhead(find: Callable[[str], type[Problem]]) -> Iterator[str]:
 
     `find` gives the problem of an operator. UserError if no worker starts.
     """
+    device = detect("cpu")
     try:
-        yield from _parent_overhead(find)
+        with closing(Worker(device.kind, device.cache_byte, seed=1, threads=device.sm_count)) as worker:
+            asking_s = requests_s(worker)
     except WorkerDied as death:
         raise UserError(f"the parent's cost cannot be measured: {death}") from death
-
-
-def _parent_overhead(find: Callable[[str], type[Problem]]) -> Iterator[str]:
-    device = detect("cpu")
-    worker = Worker(device.kind, device.cache_byte, seed=1, threads=device.sm_count)
-    try:
-        asking_s = requests_s(worker)
-    finally:
-        worker.close()
     with tempfile.TemporaryDirectory() as folder:
         session = Session(device, Path(folder), BUDGET_S)
         try:
@@ -104,20 +98,20 @@ def _parent_overhead(find: Callable[[str], type[Problem]]) -> Iterator[str]:
 
 def requests_s(worker: Worker) -> list[float]:
     """Seconds of each of some requests that are next to no work; the first, which imports, is left out."""
-    taken = []
-    for _ in range(1 + TIMES):
-        begin = time.perf_counter()
-        worker.ask({"do": "hello"}, DEADLINE_S)
-        taken.append(time.perf_counter() - begin)
-    return taken[1:]
+    return _each_s(lambda: worker.ask({"do": "hello"}, DEADLINE_S), 1 + TIMES)[1:]
 
 
 def rows_s(journal: Journal, row: Measurement) -> list[float]:
     """Seconds until a row is on the disk."""
+    return _each_s(lambda: journal.append(row), TIMES)
+
+
+def _each_s(action: Callable[[], object], times: int) -> list[float]:
+    """Seconds that each of so many calls takes."""
     taken = []
-    for _ in range(TIMES):
+    for _ in range(times):
         begin = time.perf_counter()
-        journal.append(row)
+        action()
         taken.append(time.perf_counter() - begin)
     return taken
 

@@ -14,7 +14,6 @@ of `triton.testing.do_bench`: there both time launches that find their data in m
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +36,7 @@ from bench.worker.__main__ import make_bench
 from bench.worker.cache_ring import Turns, launches_per_sample, plan
 from bench.worker.clock import Clock
 from bench.worker.failure import first_line
+from bench.worker.lifeline import answers_only
 from bench.worker.measure_case import Bench, Slots
 
 TURN_S = 0.12
@@ -269,8 +269,7 @@ def read_part(
 def main(settings: Mapping[str, Any]) -> None:
     """Read one part. `settings`: kind, cache_byte, threads, the device's name; part, and the first case."""
     kind, part = settings["kind"], settings["part"]
-    lines = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # from here on, what a library prints is no reading
+    lines = answers_only()
 
     def tell(**said: Any) -> None:
         lines.write(json.dumps(said) + "\n")

@@ -32,10 +32,8 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from bench.judge.flags import flags
-from bench.sampling.median_interval import Floats
-from bench.sampling.noise import Step, estimate, steps
 from bench.sampling.protocol import Protocol, protocol
-from bench.sampling.publish import Visit, publish
+from bench.sampling.publish import Floats, Step, Visit, estimate, publish, steps
 from bench.sampling.stopping import collect
 from bench.spec import DeviceKind
 from bench.store.schema import FIELDS, Measurement
@@ -290,20 +288,20 @@ class Score:
 
 def simulate(stream: Stream, repetitions: int, seed: int, with_others: bool = True) -> list[Score]:
     """The rules on one stream, each with the same runs; without other tools' if so wished."""
-    told: dict[str, list[tuple[Told, float]]] = {}
+    published: dict[str, list[tuple[Told, float]]] = {}
     place = STREAMS.index(stream) if stream in STREAMS else len(STREAMS)
     batch = per_sample(stream)
     noise = {size: true_noise(stream, size, default_rng([seed, place])) for size in {1, batch}}
     for repetition in range(repetitions):
         run = Run(stream, default_rng([seed, place, repetition]))
         level_s = stream.launch_s * run.typical_level
-        found = list(ours(run))
+        rules = list(ours(run))
         if with_others:
             each_s = run.launches(run.at_s).each_s(MOST_LAUNCHES)
-            found = [(name, rule(each_s)) for name, rule in OTHERS] + found
-        for name, one in found:
-            told.setdefault(name, []).append((one, level_s))
-    return [_score(stream.name, name, some, noise) for name, some in told.items()]
+            rules = [(name, rule(each_s)) for name, rule in OTHERS] + rules
+        for name, outcome in rules:
+            published.setdefault(name, []).append((outcome, level_s))
+    return [_score(stream.name, name, outcomes, noise) for name, outcomes in published.items()]
 
 
 def scores(repetitions: int, seed: int) -> Iterator[Score]:
@@ -312,19 +310,19 @@ def scores(repetitions: int, seed: int) -> Iterator[Score]:
         yield from simulate(stream, repetitions, seed)
 
 
-def _score(stream: str, rule: str, told: Sequence[tuple[Told, float]], noise: dict[int, float]) -> Score:
-    errors = [abs(one.value_s / (level_s * noise[1]) - 1) for one, level_s in told]
+def _score(stream: str, rule: str, published: Sequence[tuple[Told, float]], noise: dict[int, float]) -> Score:
+    errors = [abs(each.value_s / (level_s * noise[1]) - 1) for each, level_s in published]
     covered = [
-        one.interval_s[0] <= level_s * noise[one.per_sample] <= one.interval_s[1]
-        for one, level_s in told
-        if one.interval_s is not None
+        each.interval_s[0] <= level_s * noise[each.per_sample] <= each.interval_s[1]
+        for each, level_s in published
+        if each.interval_s is not None
     ]
-    flagged = [bool(one.flags) for one, _ in told if one.flags is not None]
+    flagged = [bool(each.flags) for each, _ in published if each.flags is not None]
     either = [a or b for a, b in zip(covered, flagged or [False] * len(covered), strict=True)]
     return Score(
         stream,
         rule,
-        float(np.median([one.launches for one, _ in told])),
+        float(np.median([each.launches for each, _ in published])),
         float(np.median(errors)),
         float(np.quantile(errors, 0.95)),
         _share(covered),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.signal import lfilter
 
-from bench.sampling.median_interval import Floats
+from bench.sampling.publish import Floats
 
 Level = Callable[[Floats], Floats]
 """Relative level at times of the run, seconds from its start."""

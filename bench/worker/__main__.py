@@ -11,7 +11,7 @@ An answer also says under "renew" why this process can no longer be trusted, if 
 clock could not capture the launches: a new process may be asked for them again with "clock": "stream".
 
 Requests and answers are JSON on what were standard input and output. Whatever a library prints goes to
-standard error. The parent (process.py) outlives this process and needs no torch.
+standard error. The parent (bench/runner/worker_process.py) outlives this process and needs no torch.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ import ctypes
 import gc
 import json
 import mmap
-import os
 import platform
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -40,7 +38,7 @@ import kernels
 from bench.sampling.protocol import protocol
 from bench.worker.clock import GraphClock, HostClock, StreamClock
 from bench.worker.fault_operator import OPERATOR as FAULT
-from bench.worker.lifeline import die_with
+from bench.worker.lifeline import answers_only, die_with
 from bench.worker.measure_case import Bench, Limits, check, measure
 from bench.worker.telemetry_cpu import CpuTelemetry
 from bench.worker.telemetry_cuda import CudaTelemetry
@@ -52,7 +50,7 @@ SHORT_BYTE = 12 * 2**30
 def make_bench(kind: str, cache_byte: int, seed: int, uuid: str | None = None) -> Bench:
     """The device made ready. `cache_byte` is its last-level cache, `seed` fixes the inputs.
 
-    `uuid` is a GPU's as device.py found it: what NVML is asked about. Without it NVML answers nothing.
+    `uuid` is a GPU's as device/detect.py found it: what NVML is asked about. Without it NVML answers nothing.
     """
     if kind == "cuda":
         return _cuda_bench(cache_byte, seed, uuid or "")
@@ -155,17 +153,13 @@ def hello(bench: Bench) -> dict[str, Any]:
         triton_version = str(triton.__version__)
     except ImportError:
         triton_version = ""
-    facts: dict[str, Any] = {
-        "torch": torch.__version__,
-        "triton": triton_version,
-    }
     if bench.device.type == "cuda":
         cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
-        facts["libraries"] = f"CUDA {torch.version.cuda}, cuDNN {cudnn}"
+        libraries = f"CUDA {torch.version.cuda}, cuDNN {cudnn}"
     else:
-        facts["libraries"] = _cpu_libraries()
-    facts["python"] = platform.python_version()
-    return facts
+        libraries = _cpu_libraries()
+    versions = {"torch": torch.__version__, "triton": triton_version, "python": platform.python_version()}
+    return versions | {"libraries": libraries}
 
 
 def _cpu_libraries() -> str:
@@ -190,8 +184,12 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
         return {"examples": [example.parameters() for example in operator.examples]}
     problem = operator.problem(**request["parameters"])
     if request["do"] == "check":
-        with _first_configuration() if request["quick"] and bench.device.type == "cuda" else nullcontext():
-            return check(bench, operator, request["implementation"], problem)
+        if request["quick"] and bench.device.type == "cuda":
+            from kernels.tuning import first_that_compiles  # imports Triton, which a CPU need not have
+
+            with first_that_compiles():
+                return check(bench, operator, request["implementation"], problem)
+        return check(bench, operator, request["implementation"], problem)
     bench.protocol = protocol(
         "cuda" if bench.device.type == "cuda" else "cpu", request["visits"], request["regime"]
     )
@@ -205,22 +203,14 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
 
 def respond(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     """The answer to one request, with `renew` in it if another process must answer the next."""
-    found = answer(bench, request)
+    answered = answer(bench, request)
     cause = bench.distrust()
-    return found | {"renew": cause} if cause else found
-
-
-def _first_configuration() -> AbstractContextManager[None]:
-    """Tuned kernels take the first configuration that compiles."""
-    from kernels.tuning import first_that_compiles  # imports Triton, which a CPU need not have
-
-    return first_that_compiles()
+    return answered | {"renew": cause} if cause else answered
 
 
 def main() -> None:
     """Answer requests until the input ends."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # from here on, what a library prints is no answer
+    answers = answers_only()
     settings = json.loads(sys.argv[1])
     die_with(settings["parent"])
     if settings["threads"]:

@@ -49,8 +49,7 @@ def plan(byte: int, cache_byte: int, cold: bool, free_byte: int, protocol: Proto
     if not cold or byte == 0:
         return Plan(1, False)
     wanted = protocol.ring_factor * cache_byte
-    slots = max(2, math.ceil(wanted / byte) + 1)
-    slots = max(1, min(slots, protocol.most_slots, int(free_byte / 2 / byte)))
+    slots = max(1, min(protocol.ring_slots(cache_byte, byte), int(free_byte / 2 / byte)))
     # the ring's other slots must displace this one before its turn comes again
     return Plan(slots, flushed=(slots - 1) * byte < wanted and byte < wanted)
 

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from bench.device.cuda_driver import LIBRARY, CudaError
 from bench.worker import graph_kernels
-from bench.worker.failure import first_line, out_of_memory
+from bench.worker.failure import chain, first_line, out_of_memory
 from bench.worker.spin import Hiding, Spin
 
 Calls = Sequence[Callable[[], Any]]
@@ -47,7 +47,7 @@ class CaptureError(RuntimeError):
     """These launches cannot be captured in a CUDA graph. The process must not measure after this."""
 
 
-class Clock(Protocol):
+class Clock(ABC):
     """Makes batches. The only thing that knows how this device's time is read."""
 
     name: str
@@ -55,43 +55,45 @@ class Clock(Protocol):
     """Whether a batch is costly to make, so that one batch must hold whole turns of the ring."""
     most_launches: int
     """A batch may not hold more."""
-    flush: Callable[[], None]
-    """Evicts the last-level cache; queued before the timed part, never inside it."""
-    distrust: str
+    distrust = ""
     """Why nothing must be measured in this process any more; empty while nothing is known against it."""
 
+    def __init__(self, flush: Callable[[], None]) -> None:
+        """`flush` evicts the last-level cache: queued before the timed part, never inside it."""
+        self.flush = flush
+
     @property
+    @abstractmethod
     def resolution_s(self) -> float:
         """Seconds by which a sample may be off, whatever it holds."""
-        ...
 
     @property
     def start_s(self) -> float | None:
         """Of a GPU's clock the part of a sample that no launch accounts for; None where there is none."""
-        ...
+        return None
 
     @property
     def late(self) -> int:
         """Samples thrown away so far, since the host was not done queueing when they began."""
-        ...
+        return 0
 
+    @abstractmethod
     def batch(self, calls: Calls, flushed: bool, cold: bool = False) -> Batch:
         """A batch of these calls, its cache flushed before each run if `flushed`.
 
         `cold`: the calls are part of a ring, and find their data in memory only in their turn.
         """
-        ...
 
     def enqueue_s(self, call: Callable[[], Any]) -> float | None:
-        """Host seconds to queue one call; None where queueing is the work."""
-        ...
+        """Host seconds to queue one call; None where queueing is the work, on a CPU."""
+        return None
 
     def kernels(self, call: Callable[[], Any]) -> str:
         """The kernels that one call runs, where that can be known; else empty."""
-        ...
+        return ""
 
 
-class HostClock:
+class HostClock(Clock):
     """`time.perf_counter_ns` around a plain loop.
 
     The loop's own ~30 ns a launch are in the time, as they are in the launch floor's.
@@ -100,20 +102,22 @@ class HostClock:
     name = "host"
     whole_turns = False
     most_launches = 100_000
-    distrust = ""
-    start_s = None
-    late = 0
 
     def __init__(self, flush: Callable[[], None]) -> None:
         """`flush` evicts the last-level cache."""
-        self.flush = flush
+        super().__init__(flush)
         steps = []
         for _ in range(100):
             first = last = time.perf_counter_ns()
             while last == first:
                 last = time.perf_counter_ns()
             steps.append(last - first)
-        self.resolution_s = min(steps) * 1e-9
+        self._step_s = min(steps) * 1e-9
+
+    @property
+    def resolution_s(self) -> float:
+        """The smallest step of the counter."""
+        return self._step_s
 
     def batch(self, calls: Calls, flushed: bool, cold: bool = False) -> Batch:
         """A loop over the calls; keeps what the last one wrote."""
@@ -130,14 +134,6 @@ class HostClock:
 
         return Batch(run)
 
-    def enqueue_s(self, call: Callable[[], Any]) -> None:
-        """None: on a CPU the call is the work."""
-        return None
-
-    def kernels(self, call: Callable[[], Any]) -> str:
-        """Empty: a CPU has none."""
-        return ""
-
 
 EVENT_STEP_S = 0.5e-6
 """cudaEventElapsedTime's documented resolution."""
@@ -147,19 +143,18 @@ MANY = 65
 """Kernels of the larger of the two graphs whose times make a line."""
 
 
-class _CudaClock(ABC):
+class _CudaClock(Clock):
     """What the two CUDA clocks share: events behind a spinning kernel that hides the host (spin.py).
 
     `cuda` is `torch.cuda`, or a simulation of it.
     """
 
-    distrust = ""
-
     def __init__(
         self, cuda: Any, flush: Callable[[], None], now: Callable[[], float] = time.perf_counter
     ) -> None:
         """`now` is the host's clock, by which queueing is timed. Loads the device for 0.1 s at least."""
-        self.cuda, self.flush, self.now = cuda, flush, now
+        super().__init__(flush)
+        self.cuda, self.now = cuda, now
         self._spin = Spin(cuda)
 
     @property
@@ -215,10 +210,6 @@ class StreamClock(_CudaClock):
         """Seconds from one event to the next with nothing in between."""
         pair = self._between_events(list, False)
         return median(pair() for _ in range(STARTS))
-
-    def kernels(self, call: Callable[[], Any]) -> str:
-        """Empty: what cannot be captured cannot be read."""
-        return ""
 
     def batch(self, calls: Calls, flushed: bool, cold: bool = False) -> Batch:
         """At most `most_launches` between two events; ValueError for more. Keeps the last call's writes."""
@@ -303,9 +294,10 @@ class GraphClock(_CudaClock):
         except RuntimeError as error:
             if short := out_of_memory(error):
                 raise torch.OutOfMemoryError(first_line(short)) from error
-            said = first_line(_first_of(error))
-            self.distrust = f"a capture failed: {said}"
-            raise CaptureError(said) from error
+            *_, broke_it = chain(error)  # ending a broken capture raises another error over it
+            reason = first_line(broke_it)
+            self.distrust = f"a capture failed: {reason}"
+            raise CaptureError(reason) from error
         finally:
             if collecting:
                 gc.enable()
@@ -313,10 +305,3 @@ class GraphClock(_CudaClock):
 
 def _nothing() -> None:
     """What is queued before a sample whose cache is not flushed."""
-
-
-def _first_of(error: BaseException) -> BaseException:
-    """The error that broke the capture: ending a broken capture raises another one over it."""
-    while before := error.__cause__ or (None if error.__suppress_context__ else error.__context__):
-        error = before
-    return error

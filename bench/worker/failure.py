@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,17 +13,21 @@ MESSAGES = ("CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "
 """The runtime's own (instantiating or uploading a graph), Triton's (loading a kernel), torch's on a CPU."""
 
 
-def out_of_memory(error: BaseException | None) -> BaseException | None:
-    """The exception of this one's chain that says so; None if memory is not the matter.
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """This exception, the one that it was raised over, and so on."""
+    before: BaseException | None = error
+    while before is not None:
+        yield before
+        before = before.__cause__ or (None if before.__suppress_context__ else before.__context__)
 
-    The chain matters because ending a capture may raise an error of its own over the one that broke it.
-    """
-    while error is not None:
-        if isinstance(error, MemoryError | torch.OutOfMemoryError):
-            return error
-        if isinstance(error, RuntimeError) and any(message in str(error) for message in MESSAGES):
-            return error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+def out_of_memory(error: BaseException) -> BaseException | None:
+    """The exception of this one's chain that says so; None if memory is not the matter."""
+    for link in chain(error):
+        if isinstance(link, MemoryError | torch.OutOfMemoryError):
+            return link
+        if isinstance(link, RuntimeError) and any(message in str(link) for message in MESSAGES):
+            return link
     return None
 
 

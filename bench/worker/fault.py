@@ -7,9 +7,13 @@ every Problem; fault_operator.py has what runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
-from bench.spec import Implementation, Problem
+from bench.spec import DeviceKind, Dtype, Implementation, Problem
+
+ANYWHERE: tuple[DeviceKind, ...] = ("cpu", "cuda")
+FLOAT32: Mapping[Dtype, tuple[int, int]] = {"float32": (0, 0)}
 
 
 class Fault(Problem):
@@ -17,13 +21,11 @@ class Fault(Problem):
 
     operator: ClassVar[str] = "fault"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation("good", "no fault", ("cpu", "cuda"), {"float32": (0, 0)}),
-        Implementation("illegal", "touches memory that is not there", ("cpu", "cuda"), {"float32": (0, 0)}),
-        Implementation("hang", "never ends", ("cpu", "cuda"), {"float32": (0, 0)}),
-        Implementation("kill", "is killed from outside", ("cpu", "cuda"), {"float32": (0, 0)}),
-        Implementation(
-            "uncapturable", "queries its stream, which ends a capture", ("cuda",), {"float32": (0, 0)}
-        ),
+        Implementation("good", "no fault", ANYWHERE, FLOAT32),
+        Implementation("illegal", "touches memory that is not there", ANYWHERE, FLOAT32),
+        Implementation("hang", "never ends", ANYWHERE, FLOAT32),
+        Implementation("kill", "is killed from outside", ANYWHERE, FLOAT32),
+        Implementation("uncapturable", "queries its stream, which ends a capture", ("cuda",), FLOAT32),
     )
     length: int
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import torch
 
-from bench.spec import Launch, Operator, Uniform
+from bench.spec import Launch, Operator
 from bench.worker.fault import Fault
 
 FOR_EVER = 1 << 62
@@ -55,23 +55,14 @@ def _kill(y: torch.Tensor) -> None:
 
 
 def _query(y: torch.Tensor) -> None:
-    torch.cuda.current_stream(
-        y.device
-    ).query()  # invalid for a stream that is captured; else waits for nothing
-
-
-def _inputs(problem: Fault, uniform: Uniform) -> tuple[torch.Tensor, ...]:
-    return (uniform(problem.length),)
-
-
-def _reference(problem: Fault, x: torch.Tensor) -> torch.Tensor:
-    return -x.double()
+    # Invalid for a stream that is captured; else it waits for nothing.
+    torch.cuda.current_stream(y.device).query()
 
 
 OPERATOR = Operator(
     problem=Fault,
-    inputs=_inputs,
-    reference=_reference,
+    inputs=lambda problem, uniform: (uniform(problem.length),),
+    reference=lambda problem, x: -x.double(),
     implementations={
         "good": _then(lambda y: None),
         "illegal": _then(_illegal),

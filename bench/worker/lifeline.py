@@ -1,4 +1,4 @@
-"""What a worker does first, so that nothing of it is left where nobody waits for its answer."""
+"""What a process that answers on standard output does first."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ import os
 import resource
 import signal
 import sys
+from typing import TextIO
 
 PR_SET_PDEATHSIG = 1
+
+
+def answers_only() -> TextIO:
+    """Standard output, line by line, for answers alone: what a library prints goes to standard error now."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return answers
 
 
 def die_with(parent: int) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,6 +24,8 @@ from bench.worker.failure import failure
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
+    from bench.worker.telemetry_cpu import CpuTelemetry
+    from bench.worker.telemetry_cuda import CudaTelemetry
 
 STORED_AS = {"tf32": torch.float32, "float8_e4m3": torch.float8_e4m3fn}
 """Data types that torch stores under another name."""
@@ -36,31 +38,9 @@ def fill(dtype: str) -> str:
 
 def stored_dtype(dtype: str) -> torch.dtype:
     """The torch type that holds operands of this data type."""
-    found = STORED_AS.get(dtype) or getattr(torch, dtype)
-    assert isinstance(found, torch.dtype)
-    return found
-
-
-class Telemetry(Protocol):
-    """What a device says of itself over a window."""
-
-    def light(self) -> bool:
-        """Whether the load is so small that settling may be short."""
-        ...
-
-    def clock_hz(self) -> float | None:
-        """The processor's clock now; None where it cannot be read."""
-        ...
-
-    def rest(self, seconds: float) -> None:
-        """Leave the device idle; the window does not count it."""
-
-    def start(self) -> None:
-        """Begin the window."""
-
-    def stop(self) -> dict[str, Any]:
-        """Columns for the row."""
-        ...
+    stored = STORED_AS.get(dtype) or getattr(torch, dtype)
+    assert isinstance(stored, torch.dtype)
+    return stored
 
 
 @dataclass
@@ -73,7 +53,8 @@ class Bench:
     clock: Clock
     spare_clock: Clock | None
     """For launches that cannot be captured, where a request asks for it; its name is then in the row."""
-    telemetry: Telemetry
+    telemetry: CpuTelemetry | CudaTelemetry
+    """What the device says of itself over the window in which a case is timed."""
     synchronize: Callable[[], None]
     free_byte: Callable[[], int]
     seed: int
@@ -114,11 +95,11 @@ class Bench:
         ring_byte = int(self.protocol.ring_factor * self.cache_byte)
         if dtype not in self._arenas:
             self._arenas[dtype] = Arena(self.device, dtype, self.seed, ring_byte + ring_byte // 2)
-        found = self._arenas[dtype]
-        if byte > found.byte and self.free_byte() < 3 * max(byte, found.first_byte):
-            self._arenas = {dtype: found}
-        found.reserve(byte)
-        return found
+        arena = self._arenas[dtype]
+        if byte > arena.byte and self.free_byte() < 3 * max(byte, arena.first_byte):
+            self._arenas = {dtype: arena}
+        arena.reserve(byte)
+        return arena
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
-"""Axes that suit what was swept: powers of two, neighbouring integers, or anything else."""
+"""Scales, ticks and units that suit what is drawn: powers of two, neighbouring integers, ratios, times."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backend_bases import RendererBase
@@ -24,6 +25,25 @@ from plots.base import style
 
 WIDE = 16
 """Values that span more than this factor stand on a logarithmic axis."""
+
+
+_UNITS: Mapping[str, Sequence[tuple[float, float, str]]] = {
+    "s": ((2.0, 1.0, "s"), (2e-3, 1e3, "ms"), (2e-6, 1e6, "µs"), (2e-9, 1e9, "ns"), (0.0, 1e12, "ps")),
+    "flop/s": ((2e12, 1e-12, "TFLOP/s"), (1e9, 1e-9, "GFLOP/s"), (0.0, 1e-6, "MFLOP/s")),
+    "byte/s": ((1e9, 1e-9, "GB/s"), (0.0, 1e-6, "MB/s")),
+}
+
+
+def scaled(values: pd.Series, unit: str) -> tuple[float, str]:
+    """The number to multiply these SI values by, and the unit for people, so that most read well.
+
+    `unit` is `s`, `flop/s` or `byte/s`. Times span decades and go by their median, rates by the largest.
+    """
+    typical = float(values.median() if unit == "s" else values.max()) if values.notna().any() else 0.0
+    for least, factor, name in _UNITS[unit]:
+        if typical >= least:
+            return factor, name
+    raise AssertionError(f"{typical} {unit} is negative")
 
 
 def spans_far(values: np.ndarray) -> bool:
@@ -85,6 +105,24 @@ def ratio(axes: Axes, values: np.ndarray) -> None:
     axes.set_ylim(2.0 ** (-reach * 1.15), 2.0 ** (reach * 1.15))
     axes.yaxis.set_major_locator(FixedLocator([2.0**p for p in powers if abs(p) <= reach]))
     axes.yaxis.set_major_formatter(FuncFormatter(_fraction))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def ratios(axes: Axes, low: float, high: float, ticks: Sequence[float], most: int) -> None:
+    """A logarithmic y axis of ratios from `low` to `high`, about 1.
+
+    It is ticked at 1 and at those of `ticks` that leave room for no more than about `most`, the nearest to 1
+    first.
+    """
+    apart = math.log(high / low) / most
+    kept = [1.0]
+    for tick in sorted(ticks, key=lambda value: abs(math.log(value))):
+        if low <= tick <= high and all(abs(math.log(tick / other)) >= apart for other in kept):
+            kept.append(tick)
+    axes.set_yscale("log")
+    axes.set_ylim(low, high)
+    axes.yaxis.set_major_locator(FixedLocator(kept))
+    axes.yaxis.set_major_formatter(FuncFormatter(plain))
     axes.yaxis.set_minor_locator(NullLocator())
 
 

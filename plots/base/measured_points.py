@@ -2,42 +2,69 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
-from plots.base.style import Look
+from plots.base.style import GREY, Look
 
 MANY = 24
 """Points on one line from which markers are small."""
 
 
+class Columns(NamedTuple):
+    """Columns of the rows: a median, and both ends of its interval."""
+
+    middle: str
+    low: str
+    high: str
+
+
 def series(
-    axes: Axes, x: np.ndarray, rows: pd.DataFrame, columns: tuple[str, str, str], factor: float, look: Look
+    axes: Axes, x: np.ndarray, rows: pd.DataFrame, columns: Columns, factor: float, look: Look
 ) -> None:
     """Draw one line: rows sorted by `x`, one place each; those without a time are left out.
 
-    `columns` are the median and both ends of its interval, drawn times `factor`. Flagged ones are hollow;
-    imported ones, which have no interval, are crosses whatever the implementation.
+    The numbers of `columns` are drawn times `factor`. Flagged ones are hollow; imported ones, which have no
+    interval, are crosses whatever the implementation.
     """
-    timed = rows[columns[0]].notna().to_numpy()
+    timed = rows[columns.middle].notna().to_numpy()
     at = x[timed]
     y, low, high = (rows[column].to_numpy(dtype=float)[timed] * factor for column in columns)
     ours = ~rows["imported"].to_numpy(dtype=bool)[timed]
-    doubted = rows["suspect"].to_numpy(dtype=bool)[timed]
+    suspect = rows["suspect"].to_numpy(dtype=bool)[timed]
     axes.plot(at, y, color=look.color, ls=look.dash, lw=1.3 if ours.any() else 0.6, label="_line", zorder=3)
+    small = 4.4 if at.size <= MANY else 2.8
     if ours.any():
         axes.vlines(at[ours], low[ours], high[ours], color=look.color, lw=1.0, label="_interval", zorder=3)
-    small = 4.4 if at.size <= MANY else 2.8
-    for suspect in (False, True):
-        these = ours & (doubted == suspect)
-        if these.any():
-            face = "white" if suspect else look.color
-            drawn = axes.plot(at[these], y[these], look.marker, color=look.color, mfc=face, ms=small, mew=0.9)
-            drawn[0].set(label="_measured", zorder=4)
+        how: dict[str, Any] = {"ms": small, "mew": 0.9, "label": "_measured", "zorder": 4}
+        markers(axes, at[ours], y[ours], suspect[ours], look, **how)
     if not ours.all():
-        drawn = axes.plot(at[~ours], y[~ours], IMPORTED, color=look.color, ms=small, mew=0.8)
-        drawn[0].set(label="_imported", zorder=4)
+        how = {"ms": small, "mew": 0.8, "label": "_imported", "zorder": 4}
+        axes.plot(at[~ours], y[~ours], IMPORTED, color=look.color, **how)
+
+
+def markers(axes: Axes, x: np.ndarray, y: np.ndarray, suspect: np.ndarray, look: Look, **how: Any) -> None:
+    """Points, hollow where they are suspect."""
+    for hollow in (False, True):
+        these = suspect == hollow
+        if these.any():
+            face = "white" if hollow else look.color
+            axes.plot(x[these], y[these], look.marker, color=look.color, mfc=face, **how)
+
+
+def on_floor(axes: Axes, x: np.ndarray, height: float, size: float, **how: Any) -> None:
+    """Ticks at `height`, a share of the axes, for what has no value."""
+    look: dict[str, Any] = {"color": GREY, "ms": size, "mew": 0.8, "transform": axes.get_xaxis_transform()}
+    axes.plot(x, np.full(x.size, height), "|", **(look | how))
+
+
+def handle(label: str, look: Look) -> Line2D:
+    """The legend's entry of a line."""
+    return Line2D([], [], color=look.color, ls=look.dash, marker=look.marker, lw=1.3, ms=4.4, label=label)
 
 
 IMPORTED = "x"

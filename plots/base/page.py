@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
+
+T = TypeVar("T")
+
+
+def leaves(panels: Sequence[T], most: int) -> Iterator[tuple[Sequence[T], str]]:
+    """As many panels as a page takes, and what its title says of it, if they are several."""
+    pages = math.ceil(len(panels) / most)
+    for i in range(pages):
+        yield panels[i * most : (i + 1) * most], f" (page {i + 1} of {pages})" if pages > 1 else ""
 
 
 class Page:
@@ -102,6 +112,15 @@ class Page:
             bottom=bottom_in / height_in,
             **how,
         )
+
+    def panels(self, count: int, columns: int, x: str, y: str, **how: Any) -> Iterator[Axes]:
+        """Axes of so many panels, row by row, of which the lowest say what x is, and the first what y is."""
+        grid = self.grid(math.ceil(count / columns), columns, **how)
+        for i in range(count):
+            axes = self.figure.add_subplot(grid[i // columns, i % columns])
+            axes.set_xlabel(x if i + columns >= count else "")
+            axes.set_ylabel(y if i % columns == 0 else "")
+            yield axes
 
     def save(self, stem: Path) -> list[Path]:
         """Write `stem`.png at 150 dpi and `stem`.svg; the paths."""

@@ -55,7 +55,7 @@ def sections(rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[Section]:
     # An implementation that does not exist here would otherwise ask for a legend of implementations.
     here = rows.groupby("implementation")["median_s"].transform("count") > 0
     rows = rows[here] if here.any() else rows
-    asked = [s for s in map(_section, _plots(declared)) if _can_show(rows, s)] or _guess(rows)
+    asked = [section for section in _declared(declared) if _can_show(rows, section)] or _guess(rows)
     merged: dict[Section, frozenset[str]] = {}
     for section in asked:
         # A section for duration and one for rate are one here: both are drawn of each.
@@ -82,23 +82,21 @@ def _can_show(rows: pd.DataFrame, section: Section) -> bool:
     return section.x in ("m", "n") and any(map(forced_tile, gpu["implementation"].unique()))
 
 
-def _plots(declared: Mapping[str, Any]) -> list[Plot]:
+def _declared(declared: Mapping[str, Any]) -> list[Section]:
+    """The sections of the plots; what the kind of a plot fixes, the plot has by itself."""
     try:
-        return [Plot.model_validate(plot) for plot in declared.get("plot", ())]
+        plots = [Plot.model_validate(plot) for plot in declared.get("plot", ())]
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         title = declared.get("title", "a sweep")
         raise UserError(
             f"the plot of {title!r} in a result file is none this checkout draws: {problem['msg']}"
         ) from error
-
-
-def _section(plot: Plot) -> Section:
-    if plot.kind == "quantization":
-        return Section(plot.x, kind="quantization")
-    if plot.kind == "heatmap":
-        return Section(plot.x, panels=plot.panels, kind="heatmap", y=plot.y)
-    return Section(plot.x, plot.lines, plot.panels, frozenset(plot.log), plot.per)
+    upwards = (plot.y if plot.kind == "heatmap" else "" for plot in plots)
+    return [
+        Section(plot.x, plot.lines, plot.panels, frozenset(plot.log), plot.per, plot.kind, y)
+        for plot, y in zip(plots, upwards, strict=True)
+    ]
 
 
 def _numeric(rows: pd.DataFrame) -> list[str]:

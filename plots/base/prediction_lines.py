@@ -7,17 +7,15 @@ L0 is the datasheet (dotted grey), L1 calibrated (dashed), L2 with structure: ti
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from plots.base import style
+from plots.base import measured_points, style
 
 Quantity = Literal["duration", "rate"]
 
@@ -30,33 +28,26 @@ _DARK = "#444444"
 class Level:
     """One level of prediction."""
 
+    name: str
+    """What its columns begin with, and the label of its lines."""
     said: str
-    label: str
-    """Of the lines in the figure."""
-    duration: str
-    """The column that holds it, seconds."""
-    rate: str
-    """The column that holds it, FLOP/s or bytes/s."""
     look: dict[str, Any]
     alone: str
     """Colour of a line that belongs to no one implementation."""
 
     def column(self, quantity: Quantity) -> str:
-        """The column of this quantity."""
-        return self.duration if quantity == "duration" else self.rate
+        """The column of this quantity: seconds, FLOP/s or bytes/s."""
+        return f"{self.name}_s" if quantity == "duration" else f"{self.name}_per_s"
+
+    def handle(self) -> Line2D:
+        """Its entry in the legend."""
+        return Line2D([], [], color=self.alone, label=self.said, **self.look)
 
 
-DATASHEET = Level(
-    *("datasheet", "_datasheet", "datasheet_s", "datasheet_per_s"), {"ls": ":", "lw": 1.0}, style.GREY
-)
-CALIBRATED = Level(
-    *("predicted, calibrated", "_predicted", "predicted_s", "predicted_per_s"), {"ls": "--", "lw": 1.0}, _DARK
-)
-STRUCTURED = Level(
-    *("predicted, with structure", "_structured", "structured_s", "structured_per_s"),
-    {"ls": (0, (7, 1.5, 1, 1.5)), "lw": 0.9},
-    _DARK,
-)
+DATASHEET = Level("datasheet", "datasheet", {"ls": ":", "lw": 1.0}, style.GREY)
+CALIBRATED = Level("predicted", "predicted, calibrated", {"ls": "--", "lw": 1.0}, _DARK)
+STRUCTURED = Level("structured", "predicted, with structure", {"ls": (0, (7, 1.5, 1, 1.5)), "lw": 0.9}, _DARK)
+LEVELS = (DATASHEET, CALIBRATED, STRUCTURED)
 
 
 def best_s(rows: pd.DataFrame) -> pd.Series:
@@ -75,7 +66,7 @@ def structure_adds(rows: pd.DataFrame) -> bool:
 
 def shown(rows: pd.DataFrame) -> tuple[Level, ...]:
     """The levels that have something of their own to say of these rows."""
-    levels = [one for one in (DATASHEET, CALIBRATED) if rows[one.duration].notna().any()]
+    levels = [level for level in LEVELS[:2] if rows[level.column("duration")].notna().any()]
     return (*levels, STRUCTURED) if structure_adds(rows) else tuple(levels)
 
 
@@ -92,17 +83,17 @@ class Lines:
         for level in shown(rows):
             y = rows[level.column(self._quantity)].to_numpy(dtype=float) * self._factor
             known = np.isfinite(y)
-            curve = tuple(float(f"{v:.3g}") for v in (*x[known], *y[known]))
-            if not curve:
-                continue
-            if curve in self._drawn:
-                # The same prediction for two implementations belongs to neither.
-                first, line = self._drawn[curve]
-                line.set_color(first.alone)
-                continue
-            own = level.alone if level is DATASHEET else color
-            (line,) = self._axes.plot(x[known], y[known], color=own, zorder=2, **level.look)
-            line.set_label(level.label)
+            self.add(level, x[known], y[known], level.alone if level is DATASHEET else color)
+
+    def add(self, level: Level, x: np.ndarray, y: np.ndarray, color: str) -> None:
+        """A line of this level in the unit of the axis; `y` is finite."""
+        curve = tuple(float(f"{v:.3g}") for v in (*x, *y))
+        if curve in self._drawn:
+            # The same prediction for two implementations belongs to neither.
+            first, line = self._drawn[curve]
+            line.set_color(first.alone)
+        elif curve:
+            (line,) = self._axes.plot(x, y, color=color, zorder=2, label=f"_{level.name}", **level.look)
             self._drawn[curve] = (level, line)
 
 
@@ -113,28 +104,17 @@ def strip(axes: Axes, x: np.ndarray, rows: pd.DataFrame, look: style.Look) -> No
     known = np.isfinite(best)
     if structure_adds(rows):
         below = rows["predicted_s"].to_numpy(dtype=float) / measured
-        some = np.isfinite(below)
-        axes.plot(x[some], below[some], "--", color=look.color, lw=0.8, label="_ratio_below")
+        finite = np.isfinite(below)
+        axes.plot(x[finite], below[finite], "--", color=look.color, lw=0.8, label="_ratio_below")
     axes.plot(x[known], best[known], ls=look.dash, color=look.color, lw=0.8)
-    suspect = rows["suspect"].to_numpy(dtype=bool)
-    for doubted in (False, True):
-        these = known & (suspect == doubted)
-        if these.any():
-            face = "white" if doubted else look.color
-            how: dict[str, Any] = {"color": look.color, "mfc": face, "ms": 2.4, "mew": 0.6}
-            axes.plot(x[these], best[these], look.marker, label="_ratio", **how)
+    suspect = rows["suspect"].to_numpy(dtype=bool)[known]
+    measured_points.markers(axes, x[known], best[known], suspect, look, ms=2.4, mew=0.6, label="_ratio")
 
 
 def ratios(rows: pd.DataFrame) -> np.ndarray:
     """Every ratio that `strip` would draw of these rows, NaN among them."""
     either = (best_s(rows), rows["predicted_s"]) if structure_adds(rows) else (best_s(rows),)
     return np.concatenate([(one / rows["median_s"]).to_numpy(dtype=float) for one in either])
-
-
-def handles(rows: pd.DataFrame) -> Iterator[Artist]:
-    """Entries of the legend for the levels of these rows, the best first."""
-    for level in reversed(shown(rows)):
-        yield Line2D([], [], color=level.alone, label=level.said, **level.look)
 
 
 def bound(rows: pd.DataFrame) -> str:
@@ -149,9 +129,9 @@ def bound(rows: pd.DataFrame) -> str:
 def explained(rows: pd.DataFrame) -> str:
     """What the predicted lines of these rows are, and what binds; empty if nothing is predicted."""
     levels = shown(rows)
-    told = []
+    sentences = []
     if CALIBRATED in levels:
-        told.append(
+        sentences.append(
             "Predicted: launch floor + max(FLOP / peak, bytes / bandwidth), ceilings of the same run."
         )
     if STRUCTURED in levels:
@@ -159,5 +139,5 @@ def explained(rows: pd.DataFrame) -> str:
         what = "tiles, waves, split K and caches too"
         if not gpu.any():
             what = "caches and passes too, and what a few designated cases tell of the others of their kind"
-        told.append(f"With structure: {what}.")
-    return " ".join(filter(None, (*told, bound(rows))))
+        sentences.append(f"With structure: {what}.")
+    return " ".join(filter(None, (*sentences, bound(rows))))

@@ -215,11 +215,14 @@ def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tu
     return looks
 
 
+def marker(label: str, color: str, shape: str, size: float = 5.0, **how: Any) -> Line2D:
+    """The legend's entry for points of this colour and shape."""
+    return Line2D([], [], color=color, marker=shape, ls="", ms=size, label=label, **how)
+
+
 def flagged(size: float) -> Line2D:
     """The legend's entry for hollow points, whatever their colour and marker."""
-    return Line2D(
-        [], [], color="#444444", marker="o", mfc="white", ls="", ms=size, label="in doubt (flagged)"
-    )
+    return marker("in doubt (flagged)", "#444444", "o", size, mfc="white")
 
 
 def _paler(color: str, white: float) -> str:
@@ -284,14 +287,9 @@ def imported(rows: pd.DataFrame) -> list[str]:
     sources = rows["source"].dropna()
     if not len(sources):
         return []
-    told = _each(sources) if sources.nunique() == 1 else _each(sources.map(source_said))
+    told = _each(sources) if sources.nunique() == 1 else _each(sources.str.split(";").str[0])
     ours = len(rows) - len(sources)
     return [f"imported: {told}" + (f" ({ours} rows are our own)" if ours else "")]
-
-
-def source_said(source: str) -> str:
-    """A source in short: what stands before the first semicolon."""
-    return source.split(";")[0]
 
 
 def flags_said(rows: pd.DataFrame) -> str:
@@ -300,7 +298,7 @@ def flags_said(rows: pd.DataFrame) -> str:
     raised = Counter(name for names in timed["flags"] for name in names.split())
     found = [flag for flag in FLAGS if raised[flag.name]]
     doubted, others = (
-        ", ".join(f"{raised[flag.name]} {flag.name}" for flag in found if flag.doubt == doubt)
+        ", ".join(f"{raised[flag.name]} {flag.name}" for flag in found if flag.suspect == doubt)
         for doubt in (True, False)
     )
     told = "; ".join(filter(None, (doubted and f"{doubted} (hollow)", others)))

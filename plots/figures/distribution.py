@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,14 +65,10 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
         _caption(known, sound, several, said),
     )
     page.legend(_handles(panels, known, several))
-    grid = page.grid(high, columns, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.2)
-    for i, (name, lines) in enumerate(panels.items()):
-        axes = page.figure.add_subplot(grid[i // columns, i % columns])
+    names = (f"share of the {said} roof (percent)", "cases that reach it (percent)")
+    places = page.panels(len(panels), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.2)
+    for axes, (name, lines) in zip(places, panels.items(), strict=True):
         _panel(axes, f"{name}, n = {sum(line.shares.size for line in lines)}", lines)
-        if i + columns >= len(panels):
-            axes.set_xlabel(f"share of the {said} roof (percent)")
-        if i % columns == 0:
-            axes.set_ylabel("cases that reach it (percent)")
     yield "distribution", page
 
 
@@ -105,19 +102,10 @@ def _panel(axes: Axes, title: str, lines: list[_Line]) -> None:
         # Of n cases the i-th least is reached by all but i; thinned by rank, the ends kept.
         rank = np.unique(np.linspace(0, n - 1, min(n, POINTS)).round().astype(int))
         heights = [*(100 * (n - rank) / n), 0.0]
-        axes.plot(
-            np.clip([*line.shares[rank], line.shares[-1]], *_LIMITS),
-            heights,
-            color=line.look.color,
-            ls=line.look.dash,
-            lw=1.3,
-            marker=line.look.marker,
-            ms=3.6,
-            markevery=max(1, len(heights) // MARKERS),
-            drawstyle="steps-pre",
-            zorder=3,
-            label="_cases",
-        )
+        shares = np.clip([*line.shares[rank], line.shares[-1]], *_LIMITS)
+        how: dict[str, Any] = {"color": line.look.color, "ls": line.look.dash, "marker": line.look.marker}
+        how |= {"lw": 1.3, "ms": 3.6, "markevery": max(1, len(heights) // MARKERS), "zorder": 3}
+        axes.plot(shares, heights, drawstyle="steps-pre", label="_cases", **how)
     axes.axvline(100.0, color=style.BLACK, lw=0.8, zorder=1, label="_roof")
     axes.set(xlim=_LIMITS, ylim=(0.0, 102.0))
     axes.xaxis.set_major_locator(MultipleLocator(25))
@@ -136,13 +124,13 @@ def _handles(panels: Mapping[str, list[_Line]], rows: pd.DataFrame, several: boo
 
 
 def _caption(known: pd.DataFrame, sound: pd.DataFrame, several: bool, said: str) -> str:
-    told = ["The height of a line is the share of its cases that reach at least so much of the roof."]
+    sentences = ["The height of a line is the share of its cases that reach at least so much of the roof."]
     if several:
-        told.append("Every device is held against its own roof. Solid: libraries.")
+        sentences.append("Every device is held against its own roof. Solid: libraries.")
     beyond = int((known["share"] > _LIMITS[1]).sum())
     if beyond:
-        told.append(f"{beyond} cases beyond {_LIMITS[1]:.0f} % stand on the right edge.")
+        sentences.append(f"{beyond} cases beyond {_LIMITS[1]:.0f} % stand on the right edge.")
     if len(sound) > len(known):
-        told.append(f"{len(sound) - len(known)} cases have no {said} roof.")
-    told.append("Cases in doubt (flagged) and those that calibrate are left out.")
-    return " ".join(told)
+        sentences.append(f"{len(sound) - len(known)} cases have no {said} roof.")
+    sentences.append("Cases in doubt (flagged) and those that calibrate are left out.")
+    return " ".join(sentences)

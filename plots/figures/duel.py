@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from bench.judge import duel as judge
 from bench.judge.frame import Run
+from plots.base import axes as scale
 from plots.base import style
-from plots.base.axes import plain
 from plots.base.page import Page
 
 if TYPE_CHECKING:
@@ -40,8 +40,10 @@ MARKERS: Mapping[str, str] = {"NN": "o", "NT": "s", "TN": "^", "TT": "D"}
 _COLUMNS = (1, 1, 2, 3, 2, 3, 3, 4, 4, 3, 4, 4, 4, 4, 4, 4, 4)
 _WIDTH_IN = (0.0, 6.0, 3.9, 3.0, 2.6)
 _HEIGHT_IN, _GAP_IN = 2.1, 0.55
-_TICKS_BELOW = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
-_TICKS_ABOVE = (1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2, 2.5, 3, 4, 5, 7, 10, 20, 50, 100)
+_TICKS = (
+    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95),
+    *(1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2, 2.5, 3, 4, 5, 7, 10, 20, 50, 100),
+)
 MANY = 60
 """Cases in one panel from which markers are small."""
 
@@ -49,39 +51,35 @@ MANY = 60
 def draw(run: Run) -> Iterator[tuple[str, Page]]:
     """(implementation, with -warm behind it for that cache) -> its page, for each that met a library."""
     for cache in run.caches:
-        found, doubtful = judge.duels(run, cache)
-        for name in dict.fromkeys(one.implementation for one in found):
-            ours = [one for one in found if one.implementation == name]
+        duels, doubtful = judge.duels(run, cache)
+        for name in dict.fromkeys(duel.implementation for duel in duels):
+            ours = [duel for duel in duels if duel.implementation == name]
             leaf = name if cache == "cold" else f"{name}-{cache}"
             yield leaf, _page(run, cache, name, ours, doubtful)
 
 
-def _page(run: Run, cache: str, name: str, found: Sequence[judge.Duel], doubtful: int) -> Page:
-    panels = [one for one in judge.standings(found) if one.region != judge.ALL_16_BIT]
+def _page(run: Run, cache: str, name: str, duels: Sequence[judge.Duel], doubtful: int) -> Page:
+    panels = [standing for standing in judge.standings(duels) if standing.region != judge.ALL_16_BIT]
     columns = _COLUMNS[len(panels)]
     lines = math.ceil(len(panels) / columns)
-    libraries = sorted({one.library for one in found})
+    libraries = sorted({duel.library for duel in duels})
     rows = run.frame
     rows = rows[(rows["cache"] == cache) & rows["implementation"].isin([name, *libraries])]
-    rows = rows[rows["parameters"].isin({one.parameters for one in found}) & (rows["visit"] == 0)]
+    rows = rows[rows["parameters"].isin({duel.parameters for duel in duels}) & (rows["visit"] == 0)]
     rows = rows[~rows["suspect"]].drop_duplicates(["implementation", "parameters"], keep="last")
     page = Page(
         Page.LEFT + Page.RIGHT + columns * _WIDTH_IN[columns],
         lines * _HEIGHT_IN + (lines - 1) * _GAP_IN,
         f"GEMM: {name} against {' and '.join(libraries)}",
         style.facts(run, rows),
-        _caption(found, name, doubtful, rows),
+        _caption(duels, name, doubtful, rows),
     )
-    goals = {one.region: judge.goal(one.region, run.device_name) for one in panels}
-    page.legend(_handles(found, [one for one in goals.values() if one is not None]))
-    grid = page.grid(lines, columns, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.24)
-    for i, one in enumerate(panels):
-        axes = page.figure.add_subplot(grid[i // columns, i % columns])
-        _panel(axes, one, goals[one.region])
-        if i + columns >= len(panels):
-            axes.set_xlabel("cases, sorted")
-        if i % columns == 0:
-            axes.set_ylabel("time of library / ours")
+    goals = {panel.region: judge.goal(panel.region, run.device_name) for panel in panels}
+    page.legend(_handles(duels, [goal for goal in goals.values() if goal is not None]))
+    names = ("cases, sorted", "time of library / ours")
+    places = page.panels(len(panels), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.24)
+    for axes, standing in zip(places, panels, strict=True):
+        _panel(axes, standing, goals[standing.region])
     return page
 
 
@@ -89,84 +87,67 @@ def _panel(axes: Axes, standing: judge.Standing, goal: judge.Goal | None) -> Non
     cases = standing.duels
     axes.set_title(f"{standing.region}: median {standing.median:.3f}, n = {len(cases)}")
     axes.axhline(1.0, color=style.BLACK, lw=0.8, zorder=1, label="_even")
-    shown = [1.0, *(one.ratio for one in cases)]
+    shown = [1.0, *(duel.ratio for duel in cases)]
     if goal is not None:
         axes.axhline(goal.median, color=style.GREEN, lw=1.0, ls="--", zorder=1, label="_goal")
         shown.append(goal.median)
         if goal.least is not None:
             axes.axhline(goal.least, color=style.GREEN, lw=0.9, ls=":", zorder=1, label="_least")
             shown.append(goal.least)
-    axes.set_yscale("log")
     kinds: dict[tuple[str, str], list[tuple[int, judge.Duel]]] = defaultdict(list)
-    for place, one in enumerate(cases, 1):
-        kinds[_kind(one)].append((place, one))
+    for place, duel in enumerate(cases, 1):
+        kinds[_kind(duel)].append((place, duel))
     for (dtype, layout), some in kinds.items():
         color, small = COLORS[dtype], 4.2 if len(cases) <= MANY else 2.6
         at = [place for place, _ in some]
         # An end that is not known leaves the picture.
-        lows, highs = [max(one.low, 1e-9) for _, one in some], [min(one.high, 1e9) for _, one in some]
+        lows, highs = [max(duel.low, 1e-9) for _, duel in some], [min(duel.high, 1e9) for _, duel in some]
         axes.vlines(at, lows, highs, color=color, lw=0.9, zorder=3, label="_interval")
-        ratios = [one.ratio for _, one in some]
+        ratios = [duel.ratio for _, duel in some]
         axes.plot(at, ratios, MARKERS[layout], color=color, ms=small, mew=0.6, zorder=4, label="_case")
     # By the ratios, not by their intervals: one that is known to no digit must not flatten the others.
     low, high = min([*shown, 0.9]), max([*shown, 1.1])
     margin = (high / low) ** 0.06
-    axes.set_ylim(low / margin, high * margin)
+    scale.ratios(axes, low / margin, high * margin, _TICKS, 9)
     axes.set_xlim(0.3, len(cases) + 0.7)
-    axes.yaxis.set_major_locator(FixedLocator(_ticks(low / margin, high * margin)))
-    axes.yaxis.set_major_formatter(FuncFormatter(plain))
-    axes.yaxis.set_minor_locator(NullLocator())
     few = [float(place) for place in range(1, len(cases) + 1)]
     axes.xaxis.set_major_locator(FixedLocator(few) if len(few) <= 5 else MaxNLocator(5, integer=True))
     axes.grid(visible=False, axis="x")
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Of the round ratios in this range those that stand apart; 1 always."""
-    apart = (high / low) ** (1 / 9)
-    kept = [1.0]
-    for ticks, far in ((_TICKS_ABOVE, 1), (reversed(_TICKS_BELOW), -1)):
-        last = 1.0
-        for tick in ticks:
-            if low <= tick <= high and (tick / last) ** far >= apart:
-                last = tick
-                kept.append(tick)
-    return sorted(kept)
-
-
-def _kind(one: judge.Duel) -> tuple[str, str]:
-    has = json.loads(one.parameters)
+def _kind(duel: judge.Duel) -> tuple[str, str]:
+    has = json.loads(duel.parameters)
     return has["dtype"], has["layout"]
 
 
-def _handles(found: Sequence[judge.Duel], goals: Sequence[judge.Goal]) -> list[Artist]:
-    kinds = [_kind(one) for one in found]
+def _handles(duels: Sequence[judge.Duel], goals: Sequence[judge.Goal]) -> list[Artist]:
+    kinds = [_kind(duel) for duel in duels]
     handles: list[Artist] = [
-        Line2D([], [], color=color, marker="o", ls="", ms=5, label=dtype)
+        style.marker(dtype, color, "o")
         for dtype, color in COLORS.items()
         if any(kind[0] == dtype for kind in kinds)
     ]
     handles += [
-        Line2D([], [], color="#444444", marker=marker, ls="", ms=4.2, label=layout)
+        style.marker(layout, "#444444", marker, 4.2)
         for layout, marker in MARKERS.items()
         if any(kind[1] == layout for kind in kinds)
     ]
     handles.append(Line2D([], [], color=style.BLACK, lw=0.8, label="even"))
     if goals:
         handles.append(Line2D([], [], color=style.GREEN, lw=1.0, ls="--", label="goal of the median"))
-    if any(one.least is not None for one in goals):
+    if any(goal.least is not None for goal in goals):
         handles.append(Line2D([], [], color=style.GREEN, lw=0.9, ls=":", label="goal of the lowest"))
     return handles
 
 
-def _caption(found: Sequence[judge.Duel], name: str, doubtful: int, rows: pd.DataFrame) -> str:
-    told = [
+def _caption(duels: Sequence[judge.Duel], name: str, doubtful: int, rows: pd.DataFrame) -> str:
+    sentences = [
         f"Median time of the library / median time of {name}, same problem, same run: above 1 it is quicker.",
         "Bars: the 95 % interval, wider of a bootstrap of the samples and what the rows' intervals allow.",
     ]
-    lowest = sorted(found, key=lambda one: one.ratio)[:3]
-    told.append("Lowest: " + "; ".join(f"{one.name} {one.ratio:.3f}" for one in lowest) + ".")
+    lowest = sorted(duels, key=lambda duel: duel.ratio)[:3]
+    sentences.append("Lowest: " + "; ".join(f"{duel.name} {duel.ratio:.3f}" for duel in lowest) + ".")
     if doubtful:
-        told.append(f"{doubtful} pairs of this run are left out: a flag casts doubt on one of the two.")
-    told.append(style.flags_said(rows))
-    return " ".join(told)
+        sentences.append(f"{doubtful} pairs of this run are left out: a flag casts doubt on one of the two.")
+    sentences.append(style.flags_said(rows))
+    return " ".join(sentences)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
 from plots.base import problem_sizes, style
-from plots.base.page import Page
+from plots.base.page import Page, leaves
 from plots.figures import generations_detail, speedups
 from plots.figures.speedups import Compared
 
@@ -24,19 +25,14 @@ _COLUMNS = (1, 1, 2, 3, 4, 3, 3, 4, 4, 3, 4, 4, 4)
 _WIDTH_IN, _HEIGHT_IN, _GAP_IN = 2.4, 1.75, 0.5
 
 _Panel = tuple[str, str]
-"""Kind of problem (`shapes.panels`) and data type."""
+"""Kind of problem (`problem_sizes.panels`) and data type."""
 
 
 def draw(found: Compared) -> Iterator[tuple[str, Page]]:
     """(stem, page): the overview, then each operator and data type in detail."""
     yield from _overview(found)
-    kinds = sorted(
-        {
-            kind
-            for cases in found.cases.values()
-            for kind in zip(cases["operator"], cases["dtype"], strict=True)
-        }
-    )
+    cases = pd.concat(found.cases.values())
+    kinds = sorted(set(zip(cases["operator"], cases["dtype"], strict=True)))
     for operator, dtype in kinds:
         page = generations_detail.page(found, operator, dtype)
         if page is not None:
@@ -49,30 +45,26 @@ def _overview(found: Compared) -> Iterator[tuple[str, Page]]:
         for name, some in problem_sizes.panels(cases):
             for dtype, those in some.groupby("dtype", sort=True):
                 panels.setdefault((name, str(dtype)), {})[device] = those
-    # As `shapes.panels` orders the sizes of one operator.
+    # As `problem_sizes.panels` orders the sizes of one operator.
     order = {name: i for i, name in enumerate(dict.fromkeys(name for name, _ in panels))}
     keys = sorted(panels, key=lambda key: (key[0].split(",")[0], key[1], order[key[0]]))
-    pages = math.ceil(len(keys) / MOST_PANELS)
-    for number in range(pages):
-        here = keys[number * MOST_PANELS : (number + 1) * MOST_PANELS]
+    for number, (here, which) in enumerate(leaves(keys, MOST_PANELS), 1):
         columns = _COLUMNS[len(here)]
         high = math.ceil(len(here) / columns)
         page = Page(
             Page.LEFT + Page.RIGHT + columns * _WIDTH_IN,
             high * _HEIGHT_IN + (high - 1) * _GAP_IN,
-            f"Speed-up over {found.base}" + (f" (page {number + 1} of {pages})" if pages > 1 else ""),
+            f"Speed-up over {found.base}{which}",
             style.facts_together(found.rows),
-            f"Same problems, how many is below; as in the legend from left to right. {speedups.middle()} "
+            f"Same problems, how many is below; as in the legend from left to right. {speedups.MIDDLE} "
             f"{speedups.measured_alike(found)}",
         )
-        page.legend([*speedups.devices(found), *speedups.promises(found)])
-        grid = page.grid(high, columns, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.22)
-        for i, key in enumerate(here):
-            axes = page.figure.add_subplot(grid[i // columns, i % columns])
+        page.legend(speedups.legend(found, found.cases))
+        names = ("", "speed-up (ratio of times)")
+        places = page.panels(len(here), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.22)
+        for axes, key in zip(places, here, strict=True):
             _at_a_glance(axes, found, ", ".join(key), panels[key])
-            if i % columns == 0:
-                axes.set_ylabel("speed-up (ratio of times)")
-        yield f"generations-{number + 1}" if number else "generations", page
+        yield f"generations-{number}" if number > 1 else "generations", page
 
 
 def _at_a_glance(axes: Axes, found: Compared, title: str, by_device: Mapping[str, pd.DataFrame]) -> None:
@@ -87,25 +79,13 @@ def _at_a_glance(axes: Axes, found: Compared, title: str, by_device: Mapping[str
         axes.vlines(place, low, high, color=look.color, lw=2.2, alpha=0.55, zorder=3, label="_spread")
         axes.plot(place, middle, look.marker, color=look.color, ms=6, zorder=4, label="_median")
         shown += [low, high]
-        for gain, how, name in zip(
-            found.gain(device, by_device[device]),
-            (speedups.BANDWIDTH, speedups.PEAK),
-            ("_bandwidth", "_peak"),
-            strict=True,
-        ):
-            if gain is not None:
-                axes.plot([place - 0.38, place + 0.38], [gain, gain], zorder=2, label=name, **how)  # type: ignore[arg-type]
-                shown.append(gain)
-        axes.annotate(
-            str(len(by_device[device])),
-            (place, 0.0),
-            (0, -3),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha="center",
-            va="top",
-            size=6,
-        )
+        for name, gain in found.gains(device, by_device[device]).items():
+            ends = (place - 0.38, place + 0.38)
+            axes.plot(ends, (gain, gain), zorder=2, label=f"_{name}", **speedups.PROMISES[name])
+            shown.append(gain)
+        below: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        below |= {"ha": "center", "va": "top", "size": 6}
+        axes.annotate(str(len(by_device[device])), (place, 0.0), (0, -3), **below)
     speedups.ratio_axis(axes, shown)
     axes.set_xlim(-0.6, len(found.cases) - 0.4)
     axes.set_xticks([])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -37,7 +37,7 @@ def page(found: Compared, operator: str, dtype: str) -> Page | None:
     if not by_device:
         return None
     every = pd.concat(by_device.values())
-    sizes = [one for one in (*problem_sizes.SIZES, "") if (problem_sizes.sizes(every) == one).any()]
+    sizes = [size for size in (*problem_sizes.SIZES, "") if (problem_sizes.sizes(every) == size).any()]
     width_in = _WIDTH_IN[0] if len(sizes) > 1 else _WIDTH_IN[1]
     drawn = Page(
         _LEFT_IN + _RIGHT_IN + len(sizes) * width_in,
@@ -46,30 +46,26 @@ def page(found: Compared, operator: str, dtype: str) -> Page | None:
         style.facts_together(
             found.rows[(found.rows["operator"] == operator) & (found.rows["dtype"] == dtype)]
         ),
-        f"Same problems. {speedups.middle()} Up to {MANY} cases are points, each one. "
+        f"Same problems. {speedups.MIDDLE} Up to {MANY} cases are points, each one. "
         f"{speedups.measured_alike(found)}",
         _RIGHT_IN,
         _LEFT_IN,
     )
     many = any(len(cases) > MANY for cases in by_device.values())
-    drawn.legend(
-        [
-            *speedups.devices(found, by_device),
-            *speedups.promises(found),
-            *([Patch(color="#CCCCCC", label="10 to 90 of 100")] if many else []),
-        ]
-    )
+    spread = [Patch(color="#CCCCCC", label="10 to 90 of 100")] if many else []
+    drawn.legend([*speedups.legend(found, by_device), *spread])
     grid = drawn.grid(len(by_device), len(sizes), hspace=_GAP_IN / _ROW_IN, wspace=0.1)
     # Of few cases all; of thousands a stray one must not flatten the others, and stands on the edge.
     ends = (0.0, 1.0) if len(every) <= MANY else (0.005, 0.995)
     shown = [1.0, *np.quantile(every["speedup"], ends)]
-    shown += [gain for device, cases in by_device.items() for gain in found.gain(device, cases) if gain]
+    gains = {device: found.gains(device, cases) for device, cases in by_device.items()}
+    shown += [gain for of_device in gains.values() for gain in of_device.values()]
     for i, (device, cases) in enumerate(by_device.items()):
         size = problem_sizes.sizes(cases)
         for j, one in enumerate(sizes):
             axes = drawn.figure.add_subplot(grid[i, j])
             some = cases[size == one]
-            _against(axes, device, one, some, x, found.gain(device, cases), shown)
+            _against(axes, device, one, some, x, gains[device], shown)
             wanted = every.loc[problem_sizes.sizes(every) == one, x].to_numpy(dtype=float)
             scale.swept(axes.xaxis, wanted, scale.spans_far(wanted), width_in)
             margin = (wanted.max() / wanted.min()) ** 0.03
@@ -81,7 +77,7 @@ def page(found: Compared, operator: str, dtype: str) -> Page | None:
             else:
                 axes.set_ylabel("\n".join([*textwrap.wrap(device.replace("-", " "), 20), "speed-up"]))
             if j + 1 == len(sizes):
-                _gains_said(axes, found.gain(device, cases))
+                _gains_said(axes, gains[device])
     return drawn
 
 
@@ -102,16 +98,13 @@ def _against(
     size: str,
     some: pd.DataFrame,
     x: str,
-    gains: tuple[float | None, float | None],
+    gains: Mapping[str, float],
     shown: Sequence[float],
 ) -> None:
     look = style.of_device(device)
     axes.axhline(1.0, color=style.BLACK, lw=0.7, zorder=1, label="_base")
-    for gain, how, name in zip(
-        gains, (speedups.BANDWIDTH, speedups.PEAK), ("_bandwidth", "_peak"), strict=True
-    ):
-        if gain is not None:
-            axes.axhline(gain, zorder=2, label=name, **how)  # type: ignore[arg-type]
+    for name, gain in gains.items():
+        axes.axhline(gain, zorder=2, label=f"_{name}", **speedups.PROMISES[name])
     speedups.ratio_axis(axes, shown)
     if not len(some):
         axes.set_title(f"{size}: no case" if size else "no case")
@@ -141,13 +134,11 @@ def binned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     return place, low, middle, high
 
 
-def _gains_said(axes: Axes, gains: tuple[float | None, float | None]) -> None:
+def _gains_said(axes: Axes, gains: Mapping[str, float]) -> None:
     """What the datasheets promise, in words right of the panel, never one upon the other."""
     low, high = axes.get_ylim()
     told = [
-        (math.log(gain / low) / math.log(high / low), f"{name}\n{gain:.2f} x")
-        for name, gain in zip(("bandwidth", "peak"), gains, strict=True)
-        if gain is not None
+        (math.log(gain / low) / math.log(high / low), f"{name}\n{gain:.2f} x") for name, gain in gains.items()
     ]
     told.sort()
     if len(told) == 2 and told[1][0] - told[0][0] < 0.24:

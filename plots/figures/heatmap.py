@@ -8,29 +8,29 @@ of every device, and each cell's number stands in it, for the two ends of the co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Colormap, Normalize
-from matplotlib.gridspec import GridSpec
+from matplotlib.colors import Normalize
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from bench.judge.frame import Run
 from plots.base import axes as scale
 from plots.base import prediction_lines, style
-from plots.base.page import Page
+from plots.base.page import Page, leaves
 from plots.base.plot_spec import Section
 
 REACH = 1.0
 """The colours end at 2 ** -REACH and 2 ** REACH; what lies beyond has the last one, and its number."""
+COLORS = "RdBu_r"
+"""Blue, white, red; of those that matplotlib has, the one whose halves are alike in lightness."""
 MOST_CELLS = 24
 """Cells along one axis; more values share cells."""
 MOST_PANELS = 6
@@ -41,7 +41,7 @@ _CELL_IN, _LEAST_IN, _GAP_IN, _RIGHT_IN = (0.33, 0.23), 1.6, 0.72, 0.95
 _WIDEST_IN = 13.0
 _HATCHES = {"skipped": "////", "unsupported": "....", "out_of_memory": "xxxx"}
 _OTHER_HATCH = "++++"
-_UNPREDICTED = "#D0D0D0"
+_UNPREDICTED: dict[str, Any] = {"facecolor": "#D0D0D0", "edgecolor": "white", "lw": 0.4}
 _CELL = ["panel", "row", "column"]
 
 
@@ -63,13 +63,11 @@ def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
     panels = list(section.panels)
     groups = [(key, some) for key, some in rows.groupby(panels, dropna=False, sort=True)] if panels else []
     groups = [(key, some) for key, some in groups or [((), rows)] if some["ratio"].notna().any()]
-    for first in range(0, len(groups), MOST_PANELS):
-        some = groups[first : first + MOST_PANELS]
-        which = f" (page {first // MOST_PANELS + 1} of {math.ceil(len(groups) / MOST_PANELS)})"
-        yield _page(run, section, some, which if len(groups) > MOST_PANELS else "")
+    for here, which in leaves(groups, MOST_PANELS):
+        yield _page(run, section, here, which)
 
 
-def _page(run: Run, section: Section, groups: list[tuple[Any, pd.DataFrame]], which: str) -> Page:
+def _page(run: Run, section: Section, groups: Sequence[tuple[Any, pd.DataFrame]], which: str) -> Page:
     shown = pd.concat([some.assign(panel=i) for i, (_, some) in enumerate(groups)])
     values = [shown[name].to_numpy(dtype=float) for name in (section.x, section.y)]
     x, y = (_places(some, own=True) for some in values)
@@ -89,43 +87,30 @@ def _page(run: Run, section: Section, groups: list[tuple[Any, pd.DataFrame]], wh
         _RIGHT_IN,
     )
     page.legend(_handles(shown))
-    grid = page.grid(lines, columns, wspace=_GAP_IN / width_in, hspace=_GAP_IN / height_in)
+    gaps = {"wspace": _GAP_IN / width_in, "hspace": _GAP_IN / height_in}
+    places = page.panels(len(groups), columns, section.x, section.y, **gaps)
     numbers = len(groups) * len(x.labels) * len(y.labels) <= MOST_NUMBERS
-    for i, (key, _) in enumerate(groups):
-        axes = page.figure.add_subplot(grid[i // columns, i % columns])
+    for i, (axes, (key, _)) in enumerate(zip(places, groups, strict=True)):
         named = key if isinstance(key, tuple) else (key,)
-        told = (style.said(c, v) for c, v in zip(section.panels, named, strict=True))
-        axes.set_title(", ".join(told), y=1.0)
+        words = (style.said(c, v) for c, v in zip(section.panels, named, strict=True))
+        axes.set_title(", ".join(words), y=1.0)
         _cells(axes, shown[shown["panel"] == i], (len(x.labels), len(y.labels)), numbers)
         _ticks(axes, x, y)
-        if i + columns >= len(groups):
-            axes.set_xlabel(section.x)
-        if i % columns == 0:
-            axes.set_ylabel(section.y)
-    _bar(page, grid)
+    _bar(page)
     return page
 
 
-def _bar(page: Page, grid: GridSpec) -> None:
+def _bar(page: Page) -> None:
     """The colours, right of the panels."""
-    bottoms, tops, _, rights = grid.get_grid_positions(page.figure)
-    left = float(rights[-1]) + 0.2 / page.width_in
-    low, high = float(bottoms[-1]), float(tops[0])
+    boxes = [axes.get_position() for axes in page.figure.axes]
+    left = max(box.x1 for box in boxes) + 0.2 / page.width_in
+    low, high = min(box.y0 for box in boxes), max(box.y1 for box in boxes)
     axes = page.figure.add_axes((left, low, 0.13 / page.width_in, high - low))
-    bar = page.figure.colorbar(ScalarMappable(_norm(), _map()), axes, extend="both")
+    bar = page.figure.colorbar(ScalarMappable(Normalize(-REACH, REACH), COLORS), axes, extend="both")
     bar.set_label("measured / predicted time")
     bar.ax.yaxis.set_major_locator(FixedLocator([-1.0, -0.5, 0.0, 0.5, 1.0]))
     bar.ax.yaxis.set_major_formatter(FuncFormatter(_as_ratio))
     bar.ax.grid(visible=False)
-
-
-def _norm() -> Normalize:
-    return Normalize(-REACH, REACH)
-
-
-def _map() -> Colormap:
-    """Blue, white, red; of those that matplotlib has, the one whose halves are alike in lightness."""
-    return colormaps["RdBu_r"]
 
 
 def _places(values: np.ndarray, own: bool) -> _Places:
@@ -160,15 +145,16 @@ def _cells(axes: Axes, rows: pd.DataFrame, shape: tuple[int, int], numbers: bool
         if middle == middle:
             ratio[line, column] = middle
         else:
-            timed = bool(some["median_s"].notna().any())
-            how = _unpredicted() if timed else _hatched(str(some["status"].mode().iloc[0]))
+            how = _UNPREDICTED | {"label": "_unpredicted"}
+            if some["median_s"].isna().all():
+                how = _hatched(str(some["status"].mode().iloc[0]))
             axes.add_patch(Rectangle((column - 0.5, line - 0.5), 1, 1, **how))
     mesh = axes.pcolormesh(
         np.arange(columns + 1) - 0.5,
         np.arange(lines + 1) - 0.5,
         np.ma.masked_invalid(np.log2(ratio)),
-        cmap=_map(),
-        norm=_norm(),
+        cmap=COLORS,
+        norm=Normalize(-REACH, REACH),
         edgecolors="white",
         lw=0.4,
     )
@@ -191,10 +177,6 @@ def _hatched(status: str) -> dict[str, Any]:
     return {"facecolor": "white", "edgecolor": "#A0A0A0", "lw": 0.0, "hatch": hatch, "label": f"_{status}"}
 
 
-def _unpredicted() -> dict[str, Any]:
-    return {"facecolor": _UNPREDICTED, "edgecolor": "white", "lw": 0.4, "label": "_unpredicted"}
-
-
 def _ticks(axes: Axes, x: _Places, y: _Places) -> None:
     upright = any(len(label) > 5 for label in x.labels)
     axes.set_xticks(range(len(x.labels)), x.labels, rotation=90 if upright else 0, size=6.5)
@@ -210,7 +192,7 @@ def _handles(rows: pd.DataFrame) -> list[Artist]:
         how = _hatched(status) | {"label": status.replace("_", " ")}
         handles.append(Patch(**how))
     if (rows["median_s"].notna() & rows["ratio"].isna()).any():
-        handles.append(Patch(**(_unpredicted() | {"label": "no prediction"})))
+        handles.append(Patch(label="no prediction", **_UNPREDICTED))
     return handles
 
 
@@ -221,24 +203,26 @@ def _caption(rows: pd.DataFrame, section: Section, x: _Places, y: _Places) -> st
     by = by or f"with structure for {structured} cases, calibrated for {len(timed) - structured}"
     cells = timed.groupby(_CELL).size()
     each = f"{cells.min()} to {cells.max()} cases" if cells.max() > 1 else "one case"
-    told = [
+    caption = [
         f"Median of measured / predicted time ({by}), {each} a cell. Above 1 (red): slower than predicted."
     ]
-    told += [f"A cell of {n} reaches {p.binned}." for n, p in ((section.x, x), (section.y, y)) if p.binned]
+    caption += [f"A cell of {n} reaches {p.binned}." for n, p in ((section.x, x), (section.y, y)) if p.binned]
     low, middle, high = timed["ratio"].quantile([0.1, 0.5, 0.9])
-    told.append(f"Of all {len(timed)} cases: median {middle:.2f}, middle 80 % from {low:.2f} to {high:.2f}.")
+    caption.append(
+        f"Of all {len(timed)} cases: median {middle:.2f}, middle 80 % from {low:.2f} to {high:.2f}."
+    )
     lost = rows[rows["median_s"].isna()]
     if len(lost):
         said = ", ".join(f"{n} {status}" for status, n in lost["status"].value_counts().items())
-        told.append(f"{len(lost)} cases have no time ({said}).")
+        caption.append(f"{len(lost)} cases have no time ({said}).")
     if rows["imported"].any():
-        told.append("Imported times have no interval and were not checked by us.")
-    told.append(prediction_lines.bound(rows))
+        caption.append("Imported times have no interval and were not checked by us.")
+    caption.append(prediction_lines.bound(rows))
     if timed["suspect"].any():
-        told.append(
+        caption.append(
             f"{int(timed['suspect'].sum())} of the cases are flagged as in doubt, yet in their cells."
         )
-    return " ".join(filter(None, told))
+    return " ".join(filter(None, caption))
 
 
 def _as_ratio(power: float, _: object = None) -> str:

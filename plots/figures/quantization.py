@@ -24,8 +24,9 @@ from bench.judge.frame import Run, parameter_names
 from bench.model import quantization as model
 from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
+from plots.base.measured_points import Columns
 from plots.base.page import Page
-from plots.base.units import scaled
+from plots.base.prediction_lines import STRUCTURED, Quantity
 
 _WIDTH_IN = 7.4
 _RATE_IN, _DURATION_IN, _STRIP_IN = 2.5, 2.0, 0.8
@@ -65,8 +66,8 @@ class _Stair:
     def edges(self) -> list[int]:
         """Sizes that fill their tiles: one more needs further tiles."""
         steps = self.tile if self.other is None else (self.tile["mn".index(self.x)],)
-        found = {at for step in steps for at in range(step, self.last, step) if at >= self.first}
-        return sorted(found)
+        edges = {at for step in steps for at in range(step, self.last, step) if at >= self.first}
+        return sorted(edges)
 
     @cached_property
     def wave_edges(self) -> list[int]:
@@ -93,7 +94,7 @@ def draw(run: Run, rows: pd.DataFrame, x: str) -> Iterator[Page]:
     for _, some in rows.groupby(apart, dropna=False, sort=True) if apart else [((), rows)]:
         timed = some[some["median_s"].notna()]
         forced = {name: model.forced_tile(name) for name in timed["implementation"].unique()}
-        for tile in sorted({one for one in forced.values() if one is not None}, reverse=True):
+        for tile in sorted({tile for tile in forced.values() if tile is not None}, reverse=True):
             here = timed[[forced[name] in (None, tile) for name in timed["implementation"]]]
             held = here[[forced[name] == tile for name in here["implementation"]]]
             if held[x].nunique() > 1:
@@ -144,8 +145,8 @@ class _Drawing:
         grid = page.grid(3, 1, height_ratios=[_RATE_IN, _DURATION_IN, _STRIP_IN], hspace=0.1)
         rate = page.figure.add_subplot(grid[0])
         duration, strip = (page.figure.add_subplot(grid[i], sharex=rate) for i in (1, 2))
-        self._quantity(rate, "rate", ("flop_per_s", "flop_low_per_s", "flop_high_per_s"), "flop/s")
-        self._quantity(duration, "duration", ("median_s", "low_s", "high_s"), "s")
+        self._quantity(rate, "rate", Columns("flop_per_s", "flop_low_per_s", "flop_high_per_s"))
+        self._quantity(duration, "duration", Columns("median_s", "low_s", "high_s"))
         self._strip(strip)
         for axes in (rate, duration, strip):
             axes.grid(visible=False, axis="x")
@@ -155,35 +156,27 @@ class _Drawing:
         self._ticks(strip)
         return page
 
-    def _quantity(self, axes: Axes, what: str, columns: tuple[str, str, str], si: str) -> None:
-        factor, unit = scaled(self.rows[columns[0]], si)
+    def _quantity(self, axes: Axes, quantity: Quantity, columns: Columns) -> None:
+        factor, unit = scale.scaled(self.rows[columns.middle], "s" if quantity == "duration" else "flop/s")
+
+        def drawn(sizes: list[int], seconds: np.ndarray) -> np.ndarray:
+            """The time of a launch at each of these sizes, or the rate, in the unit of the axis."""
+            return (seconds if quantity == "duration" else self._flop(sizes) / seconds) * factor
+
         for name, look in self.looks.items():
-            some = self.rows[self.rows["implementation"] == name]
-            measured_points.series(axes, some[self.x].to_numpy(dtype=float), some, columns, factor, look)
+            rows = self.rows[self.rows["implementation"] == name]
+            measured_points.series(axes, rows[self.x].to_numpy(dtype=float), rows, columns, factor, look)
             if name in self.calibrated:
-                seconds = np.array(
-                    [self.calibrated[name][0] * self.stair.waves(at) for at in self.stair.sizes]
-                )
-                y = seconds if si == "s" else self._flop(self.stair.sizes) / seconds
-                axes.plot(
-                    self.stair.sizes, y * factor, "--", color=look.color, lw=1.0, label="_predicted", zorder=2
-                )
-        drawn: dict[tuple[float, ...], Line2D] = {}
+                sizes, wave_s = self.stair.sizes, self.calibrated[name][0]
+                y = drawn(sizes, np.array([wave_s * self.stair.waves(at) for at in sizes]))
+                axes.plot(sizes, y, "--", color=look.color, lw=1.0, label="_predicted", zorder=2)
+        predicted = prediction_lines.Lines(axes, quantity, factor)
         for name in self.structured:
-            at, seconds = self._structured(name)
-            curve = tuple(float(f"{v:.3g}") for v in (*at, *seconds))
-            if curve in drawn:  # the same prediction for two implementations belongs to neither
-                drawn[curve].set_color(prediction_lines.STRUCTURED.alone)
-                continue
-            y = (seconds if si == "s" else self._flop(at) / seconds) * factor
-            (line,) = axes.plot(
-                at, y, color=self.looks[name].color, zorder=2.5, **prediction_lines.STRUCTURED.look
-            )
-            line.set_label(prediction_lines.STRUCTURED.label)
-            drawn[curve] = line
-        axes.set_ylabel(f"{what} ({unit})")
-        scale.measured(axes.yaxis, self.rows[columns[0]].to_numpy(dtype=float) * factor, log=False)
-        axes.set_ylim(0, max(axes.get_ylim()[1], float(self.rows[columns[2]].max()) * factor * 1.08))
+            sizes, seconds = self._structured(name)
+            predicted.add(STRUCTURED, np.array(sizes), drawn(sizes, seconds), self.looks[name].color)
+        axes.set_ylabel(f"{quantity} ({unit})")
+        scale.measured(axes.yaxis, self.rows[columns.middle].to_numpy(dtype=float) * factor, log=False)
+        axes.set_ylim(0, max(axes.get_ylim()[1], float(self.rows[columns.high].max()) * factor * 1.08))
 
     def _structured(self, name: str) -> tuple[list[int], np.ndarray]:
         """(sizes, seconds) that the structured level says of the rows of an implementation.
@@ -244,23 +237,12 @@ class _Drawing:
         axes.set_xlabel(self.x if stair.other is not None else "m = n")
 
     def _handles(self) -> list[Artist]:
-        handles: list[Artist] = []
-        for name, look in self.looks.items():
-            how: dict[str, Any] = {"color": look.color, "ls": look.dash, "marker": look.marker}
-            handles.append(Line2D([], [], label=name, lw=1.3, ms=4.4, **how))
+        handles: list[Artist] = [measured_points.handle(name, look) for name, look in self.looks.items()]
         if self.calibrated:
             said = "waves, height fitted here" if self.structured else "predicted"
             handles.append(Line2D([], [], color="#444444", ls="--", lw=1.0, label=said))
         if self.structured:
-            handles.append(
-                Line2D(
-                    [],
-                    [],
-                    color=prediction_lines.STRUCTURED.alone,
-                    label=prediction_lines.STRUCTURED.said,
-                    **prediction_lines.STRUCTURED.look,
-                )
-            )
+            handles.append(STRUCTURED.handle())
         waves, tiles = self._edges
         if waves:
             handles.append(Line2D([], [], label="one more wave", **_WAVE_EDGE))
@@ -275,17 +257,17 @@ class _Drawing:
         return handles
 
     def _caption(self) -> str:
-        told = [measured_points.told(self.rows)]
+        sentences = [measured_points.told(self.rows)]
         if self.structured:
             held = self.rows[self.rows["implementation"].isin(self.structured)]
             off = (held["structured_s"] / held["median_s"] - 1).abs().mean()
-            told.append(
+            sentences.append(
                 "With structure: the model of tiles, waves and memory, to which no point of this figure is "
                 f"known; off by {off * 100:.2g} % in the mean. {prediction_lines.bound(held)}"
             )
         if self.calibrated:
             dashed = "Dashed" if self.structured else "Predicted"
-            told.append(
+            sentences.append(
                 f"{dashed}: seconds of a wave x waves of {self.stair.sm_count} tiles, one for each SM. The "
                 "seconds of a wave are one number for a whole line, the median of duration / waves over its "
                 "unflagged points whose last wave is full to nine tenths or more:"
@@ -294,10 +276,10 @@ class _Drawing:
                 f"{name} {seconds * 1e6:.4g} µs ({count} points{'' if full else ', all: none is as full'})"
                 for name, (seconds, count, full) in self.calibrated.items()
             ]
-            told.append("; ".join(each) + ". So the steps are predicted, their common height is not.")
+            sentences.append("; ".join(each) + ". So the steps are predicted, their common height is not.")
         else:
-            told.append("Every point held to this tile is flagged, hence no prediction.")
+            sentences.append("Every point held to this tile is flagged, hence no prediction.")
         if self.lost:
-            told.append(f"{self.lost} further cases have no time.")
-        told.append(style.flags_said(self.rows))
-        return " ".join(told)
+            sentences.append(f"{self.lost} further cases have no time.")
+        sentences.append(style.flags_said(self.rows))
+        return " ".join(sentences)

@@ -18,10 +18,10 @@ from matplotlib.lines import Line2D
 from bench.case_name import row_name
 from bench.format import share_text
 from bench.judge.frame import Run
+from plots.base import axes as scale
 from plots.base import prediction_lines, style
 from plots.base.measured_points import IMPORTED
 from plots.base.page import Page
-from plots.base.units import scaled
 from plots.figures import roofs
 
 VISIBLE = 0.04
@@ -31,6 +31,7 @@ MOST_PREDICTED = 120
 MOST_DRAWN = 1500
 """Points up to which each is a marker of its own in the SVG; more are dots of one picture inside it."""
 _EXPECTED: dict[str, Any] = {"color": "#555555", "ms": 6, "mew": 0.7, "alpha": 0.8}
+_BELOW: dict[str, Any] = {"xytext": (0, -7), "textcoords": "offset points", "ha": "center", "va": "top"}
 _WIDTH_IN, _HEIGHT_IN = 7.2, 4.6
 
 
@@ -52,12 +53,14 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
         _caption(run, points, how),
     )
     found = roofs.of(run, points, dtype, how)
-    page.legend([*_handles(points), *roofs.handles(run, found, how), *_doubted(points)])
+    hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
+    flagged = [style.flagged(5)] if hollow else []
+    page.legend([*_handles(points), *roofs.handles(run, found, how), *flagged])
     axes = page.figure.add_subplot(page.grid(1, 1)[0])
     highest = pd.concat(
         [points["flop_per_s"], pd.Series([roof.peak for roof in found if roof.peak], dtype=float)]
     )
-    factor, unit = scaled(highest, "flop/s")
+    factor, unit = scale.scaled(highest, "flop/s")
     roofs.limits(axes, points, found, factor)
     roofs.draw(axes, run, found, how, factor, unit)
     _points(axes, points, factor)
@@ -104,13 +107,7 @@ def _letter_extremes(axes: Axes, points: pd.DataFrame, factor: float) -> None:
         x, y = float(row["intensity"]), float(row["flop_per_s"]) * factor
         axes.plot(x, y, "o", mfc="none", mec=style.BLACK, ms=9, mew=0.8, zorder=6, label="_extreme")
         box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
-        below: dict[str, Any] = {
-            "xytext": (0, -7),
-            "textcoords": "offset points",
-            "ha": "center",
-            "va": "top",
-        }
-        axes.annotate(letter, (x, y), size=8, weight="bold", zorder=6, bbox=box, **below)
+        axes.annotate(letter, (x, y), size=8, weight="bold", zorder=6, bbox=box, **_BELOW)
 
 
 def _case(row: pd.Series) -> str:
@@ -127,39 +124,34 @@ def _handles(points: pd.DataFrame) -> list[Artist]:
         marker = IMPORTED if imported else look.marker
         marker = "o" if len(points) > MOST_DRAWN else marker
         said = f"{name} (imported)" if imported else name
-        handles.append(Line2D([], [], color=look.color, marker=marker, ls="", ms=5, label=said))
+        handles.append(style.marker(said, look.color, marker))
     if len(points) <= MOST_PREDICTED and prediction_lines.best_s(points).notna().any():
         handles.append(Line2D([], [], marker="_", ls="", label="predicted of a point", **_EXPECTED))
     return handles
 
 
-def _doubted(points: pd.DataFrame) -> list[Artist]:
-    hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
-    return [style.flagged(5)] if hollow else []
-
-
 def _caption(run: Run, points: pd.DataFrame, how: str) -> str:
     ceilings = run.roof(how)
-    told = [f"{letter}: {why}, {_case(row)}." for letter, (why, row) in _extremes(points).items()]
-    told.append(f"One point a case, {len(points)} in all, at its compulsory bytes.")
+    sentences = [f"{letter}: {why}, {_case(row)}." for letter, (why, row) in _extremes(points).items()]
+    sentences.append(f"One point a case, {len(points)} in all, at its compulsory bytes.")
     if points["imported"].any():
-        told.append("Imported times have no interval and were not checked by us.")
+        sentences.append("Imported times have no interval and were not checked by us.")
     for kind, share in roofs.above(run, points, how).items():
         over = share[share > 1] - 1
         if len(over):
             most = f"by {style.number(round(over.max() * 100))} %" + (" at most" if len(over) > 1 else "")
-            told.append(
+            sentences.append(
                 f"Above the {'datasheet' if kind == 'stated' else 'measured'} roof: {len(over)}, {most}."
             )
-    told += filter(None, [prediction_lines.bound(points), style.flags_said(points)])
+    sentences += filter(None, [prediction_lines.bound(points), style.flags_said(points)])
     if not run.ceilings:
-        told.append("No ceilings in this run, hence no measured roof.")
-        return " ".join(told)
+        sentences.append("No ceilings in this run, hence no measured roof.")
+        return " ".join(sentences)
     if ceilings.condition != how:
-        told.append(f"The roof is the {ceilings.condition} cache's; {how} rows may beat it.")
+        sentences.append(f"The roof is the {ceilings.condition} cache's; {how} rows may beat it.")
     if ceilings.launch_s is not None:
-        told.append(
+        sentences.append(
             f"A launch takes at least {ceilings.launch_s * 1e6:.3g} µs, which this picture cannot show: "
             "small problems stand below the roof for that alone. Shares of the roof include it."
         )
-    return " ".join(told)
+    return " ".join(sentences)

@@ -48,6 +48,11 @@ class Roof:
     said: str = ""
     """Of a cache: how much data was copied."""
 
+    @property
+    def ridge(self) -> float | None:
+        """The intensity where the slope meets the flat part, FLOP/byte; None without one of them."""
+        return self.peak / self.bandwidth if self.peak and self.bandwidth else None
+
     def flops(self, x: np.ndarray) -> np.ndarray:
         """The roof at these intensities, FLOP/s."""
         return np.minimum(self.peak or np.inf, x * (self.bandwidth or np.inf))
@@ -119,9 +124,8 @@ def limits(axes: Axes, points: pd.DataFrame, roofs: list[Roof], factor: float) -
     # By the points, not by their intervals: one that is known to no digit must not flatten the others.
     y = [*(points["flop_per_s"] / 1.5), *(points["flop_per_s"] * 1.5)]
     for roof in roofs:
-        if roof.peak and roof.bandwidth:
-            ridge = roof.peak / roof.bandwidth
-            x += [ridge / 4, ridge * 4]
+        if roof.ridge:
+            x += [roof.ridge / 4, roof.ridge * 4]
         if roof.peak:
             y.append(roof.peak)
     axes.set_xscale("log")
@@ -157,12 +161,6 @@ def handles(run: Run, roofs: list[Roof], how: str) -> list[Artist]:
     return found
 
 
-def _across(axes: Axes, roof: Roof) -> np.ndarray:
-    """Intensities from edge to edge that include the ridge."""
-    ridge = [roof.peak / roof.bandwidth] if roof.peak and roof.bandwidth else []
-    return np.sort(np.array([*axes.get_xlim(), *ridge]))
-
-
 def _band(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float) -> None:
     rates = [c.per_s for c in run.roof(how).bandwidth_byte_per_s.values()]
     peaks = [roof.peak for roof in roofs if roof.kind == "measured"]
@@ -176,7 +174,8 @@ def _band(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float) -> N
 
 def _roof(axes: Axes, roof: Roof, factor: float, unit: str, place: int) -> None:
     """`place` counts the caches' roofs, whose words stand one after the other."""
-    x = _across(axes, roof)
+    ridge = roof.ridge
+    x = np.sort(np.array([*axes.get_xlim(), *([ridge] if ridge else [])]))
     look, solid = _LOOK[roof.kind], roof.kind == "measured"
     axes.plot(
         x, roof.flops(x) * factor, zorder=2, label="_cache" if roof.kind == "cached" else "_roof", **look
@@ -190,13 +189,10 @@ def _roof(axes: Axes, roof: Roof, factor: float, unit: str, place: int) -> None:
     # Side by side, for the two roofs may be close.
     at = (axes.get_xlim()[1], roof.peak * factor)
     axes.annotate(said, at, (-2 if solid else -80, 3), ha="right", va="bottom", **text)
-    if not roof.bandwidth:
+    if ridge is None:
         return
-    ridge = roof.peak / roof.bandwidth
-    size = 5 if solid else 4
-    axes.plot(
-        ridge, roof.peak * factor, "d", mfc="white", mec=look["color"], ms=size, zorder=5, label="_ridge"
-    )
+    how: dict[str, Any] = {"mfc": "white", "mec": look["color"], "ms": 5 if solid else 4, "zorder": 5}
+    axes.plot(ridge, roof.peak * factor, "d", label="_ridge", **how)
     if solid:
         bottom = axes.get_ylim()[0]
         axes.vlines(ridge, bottom, roof.peak * factor, color=style.GREY, lw=0.7, ls=":", zorder=1)

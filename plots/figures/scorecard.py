@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.gridspec import SubplotSpec
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
@@ -26,7 +26,6 @@ from bench.model.predict import LEVELS
 from plots.base import axes as scale
 from plots.base import style
 from plots.base.page import Page
-from plots.base.units import scaled
 
 SAID: Mapping[str, str] = {
     "L0": "L0: datasheet",
@@ -89,7 +88,7 @@ def _scatter(
     first: Axes | None,
 ) -> Axes:
     axes: Axes = page.figure.add_subplot(where, sharex=first, sharey=first)
-    factor, unit = scaled(measured_s, "s")
+    factor, unit = scale.scaled(measured_s, "s")
     here = [group for group in groups if level in group.levels]
     axes.set_title(f"{SAID[level]}, n = {sum(len(group.rows) for group in here)}")
     many = sum(len(group.rows) for group in groups) > MANY
@@ -99,22 +98,15 @@ def _scatter(
     bottom = low / 10
     # Of many points every group a few, in turns: else the last device would cover all others.
     turns = TURNS if many else 1
+    how: dict[str, Any] = {"ms": 3.4, "mew": 0.5, "alpha": 0.8}
+    if many:
+        how = {"ms": 1.8, "mew": 0.0, "alpha": 0.45, "rasterized": True}
     for turn, group in itertools.product(range(turns), here):
         predicted, measured = (times[turn::turns] * factor for times in predicted_and_measured(group, level))
         look = style.of_device(group.device) if several else style.of_operator(group.operator)
-        axes.plot(
-            measured,
-            np.clip(predicted, bottom, high),
-            look.marker,
-            color=look.color,
-            ms=1.8 if many else 3.4,
-            mew=0.0 if many else 0.5,
-            alpha=0.45 if many else 0.8,
-            rasterized=many,
-            clip_on=False,
-            zorder=3,
-            label="_case",
-        )
+        y = np.clip(predicted, bottom, high)
+        how |= {"color": look.color, "clip_on": False, "zorder": 3, "label": "_case"}
+        axes.plot(measured, y, look.marker, **how)
     if first is None:
         for axis in (axes.xaxis, axes.yaxis):
             scale.measured(axis, np.array([low, high]), log=True)
@@ -165,11 +157,11 @@ def _several(groups: Sequence[Group]) -> bool:
 
 
 def _name(group: Group, groups: Sequence[Group]) -> str:
-    told = [group.operator]
-    told += [group.device.removeprefix("nvidia-")] if _several(groups) else []
-    told += [group.regime or "regime unknown"] if len({one.regime for one in groups}) > 1 else []
-    told += ["imported"] if group.source else []
-    return "\n".join(textwrap.wrap(", ".join(told) + f" ({len(group.rows)})", 44))
+    words = [group.operator]
+    words += [group.device.removeprefix("nvidia-")] if _several(groups) else []
+    words += [group.regime or "regime unknown"] if len({other.regime for other in groups}) > 1 else []
+    words += ["imported"] if group.source else []
+    return "\n".join(textwrap.wrap(", ".join(words) + f" ({len(group.rows)})", 44))
 
 
 def _handles(groups: Sequence[Group], levels: Sequence[str]) -> list[Artist]:
@@ -177,25 +169,16 @@ def _handles(groups: Sequence[Group], levels: Sequence[str]) -> list[Artist]:
         named = {one.device: style.of_device(one.device) for one in groups}
     else:
         named = {one.operator: style.of_operator(one.operator) for one in groups}
-    handles: list[Artist] = [
-        Line2D([], [], color=look.color, marker=look.marker, ls="", ms=4.5, label=name)
-        for name, look in named.items()
-    ]
+    handles: list[Artist] = [style.marker(name, look.color, look.marker, 4.5) for name, look in named.items()]
     handles += [Patch(color=color, label=f"within {share_text(share)}") for share, color in _BANDS[::-1]]
-    for level in levels:
-        look = LOOKS[level]
-        handles.append(
-            Line2D([], [], color=look.color, marker=look.marker, ls="", ms=4.5, label=f"{level} median")
-        )
-    said = "hollow: mean (MAPE)"
-    handles.append(Line2D([], [], color="#444444", marker="o", mfc="white", ls="", ms=4.5, label=said))
-    return handles
+    looks = ((f"{level} median", LOOKS[level]) for level in levels)
+    handles += [style.marker(label, look.color, look.marker, 4.5) for label, look in looks]
+    return [*handles, style.marker("hollow: mean (MAPE)", "#444444", "o", 4.5, mfc="white")]
 
 
 def _caption(card: Scorecard) -> str:
-    told = [
+    return (
         "Above: a point a case. Below: median (filled) and mean (hollow) of the error, by operator; "
-        "in brackets how many cases, the same at every level. Points beyond a panel stand on its edge."
-    ]
-    told.append(f"{card.scored} of {card.rows} rows{card.left_out and '; '}{card.left_out}.")
-    return " ".join(told)
+        "in brackets how many cases, the same at every level. Points beyond a panel stand on its edge. "
+        f"{card.scored} of {card.rows} rows{card.left_out and '; '}{card.left_out}."
+    )

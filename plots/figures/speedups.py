@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bench.device.datasheet import Datasheet
 from bench.judge import speedup as judge
+from plots.base import axes as scale
 from plots.base import style
-from plots.base.axes import plain
 
 _TICKS = (
-    *(
-        1e-4,
-        2e-4,
-        5e-4,
-        1e-3,
-        2e-3,
-        5e-3,
-        0.01,
-        0.02,
-        0.05,
-        0.1,
-        0.2,
-        0.33,
-        0.5,
-        0.7,
-        0.8,
-        0.9,
-        1.0,
-        1.1,
-        1.25,
-    ),
-    *(1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4),
+    *(1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.7, 0.8, 0.9),
+    *(1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4),
 )
-BANDWIDTH = {"color": style.BLACK, "ls": (0, (5, 1.5)), "lw": 1.1}
-PEAK = {"color": "#777777", "ls": (0, (1, 1)), "lw": 1.6}
+PROMISES: Mapping[str, dict[str, Any]] = {
+    "bandwidth": {"color": style.BLACK, "ls": (0, (5, 1.5)), "lw": 1.1},
+    "peak": {"color": "#777777", "ls": (0, (1, 1)), "lw": 1.6},
+}
+"""What datasheets state -> how the speed-up that it promises is drawn."""
+
+
+MIDDLE = (
+    "Marker: the median; bar or band: the middle 80 of 100 cases. A case's time is that of the quickest "
+    "library which both devices have."
+)
+"""What marker and bar are, for the caption."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +45,13 @@ class Compared:
     rows: pd.DataFrame
     """All rows of these devices and of the base."""
 
-    def gain(self, device: str, some: pd.DataFrame) -> tuple[float | None, float | None]:
-        """(bandwidth, peak) as stated, over the base's; for cases of one arithmetic and data type."""
-        first = some.iloc[0]
-        return judge.stated_gain(
+    def gains(self, device: str, rows: pd.DataFrame) -> dict[str, float]:
+        """Name in PROMISES -> as stated, over the base's; for cases of one arithmetic and data type."""
+        first = rows.iloc[0]
+        stated = judge.stated_gain(
             self.sheets[self.base], self.sheets[device], str(first["arithmetic"]), str(first["dtype"])
         )
+        return {name: gain for name, gain in zip(PROMISES, stated, strict=True) if gain is not None}
 
 
 def compare(
@@ -81,66 +71,31 @@ def compare(
 
 
 def ratio_axis(axes: Axes, shown: Sequence[float]) -> None:
-    """A logarithmic axis of ratios that holds these values, with as many round ticks as there is room for."""
+    """A logarithmic axis of ratios that holds these values."""
     margin = max((max(shown) / min(shown)) ** 0.08, 1.05)
-    low, high = min(shown) / margin, max(shown) * margin
-    axes.set_yscale("log")
-    axes.set_ylim(low, high)
-    apart = (high / low) ** (1 / 7)
-    ticks = [1.0]
-    for tick in sorted(_TICKS, key=lambda one: abs(math.log(one))):
-        if low <= tick <= high and all(abs(math.log(tick / one)) >= math.log(apart) for one in ticks):
-            ticks.append(tick)
-    axes.yaxis.set_major_locator(FixedLocator(ticks))
-    axes.yaxis.set_major_formatter(FuncFormatter(plain))
-    axes.yaxis.set_minor_locator(NullLocator())
+    scale.ratios(axes, min(shown) / margin, max(shown) * margin, _TICKS, 7)
 
 
-def devices(found: Compared, among: Mapping[str, object] | None = None) -> list[Artist]:
-    """The legend's entries of the devices, of all or of these."""
-    looks = {one: style.of_device(one) for one in found.cases if among is None or one in among}
-    return [
-        Line2D([], [], color=look.color, marker=look.marker, ls="", ms=5, label=device)
-        for device, look in looks.items()
-    ]
-
-
-def promises(found: Compared) -> list[Artist]:
-    """The legend's entries of the base and of what the datasheets promise."""
-    handles: list[Artist] = [Line2D([], [], color=style.BLACK, lw=0.7, label=f"{found.base} (1)")]
-    if (
-        any(found.sheets[device] is not None for device in found.cases)
-        and found.sheets[found.base] is not None
-    ):
-        handles.append(Line2D([], [], label="bandwidth by datasheet", **BANDWIDTH))  # type: ignore[arg-type]
-        handles.append(Line2D([], [], label="peak by datasheet", **PEAK))  # type: ignore[arg-type]
+def legend(found: Compared, among: Container[str]) -> list[Artist]:
+    """Entries for these of the devices, for the base, and for what the datasheets promise."""
+    looks = {device: style.of_device(device) for device in found.cases if device in among}
+    handles: list[Artist] = [style.marker(device, look.color, look.marker) for device, look in looks.items()]
+    handles.append(Line2D([], [], color=style.BLACK, lw=0.7, label=f"{found.base} (1)"))
+    if found.sheets[found.base] is not None and any(found.sheets[device] for device in found.cases):
+        handles += [Line2D([], [], label=f"{name} by datasheet", **how) for name, how in PROMISES.items()]
     return handles
-
-
-def middle() -> str:
-    """What marker and bar are, for the caption."""
-    return (
-        "Marker: the median; bar or band: the middle 80 of 100 cases. A case's time is that of the quickest "
-        "library which both devices have."
-    )
 
 
 def measured_alike(found: Compared) -> str:
     """What else differs, for a speed-up that two protocols made is none."""
-    told = []
-    for column, word in (
-        ("protocol", "protocols"),
-        ("regime", "regimes"),
-        ("clock", "clocks"),
-        ("imported", "sources"),
-    ):
-        if column in found.rows:
-            ways = found.rows.groupby("device")[column].agg(
-                lambda some: " ".join(sorted(map(str, some.unique())))
-            )
-            if ways.nunique() > 1:
-                told.append(word)
+    words = {"protocol": "protocols", "regime": "regimes", "clock": "clocks", "imported": "sources"}
+    by_device = found.rows.groupby("device")
+    differing = [
+        word
+        for column, word in words.items()
+        if len({tuple(sorted(map(str, values))) for values in by_device[column].unique()}) > 1
+    ]
     missing = [device for device in (found.base, *found.cases) if found.sheets[device] is None]
-    said = [f"Measured in different ways: their {', '.join(told)} differ."] if told else []
-    said += [f"No datasheet of {', '.join(missing)}."] if missing else []
-    return " ".join(said)
+    sentences = [f"Measured in different ways: their {', '.join(differing)} differ."] if differing else []
+    sentences += [f"No datasheet of {', '.join(missing)}."] if missing else []
+    return " ".join(sentences)

@@ -7,23 +7,22 @@ panel, where there is room, the ratio predicted / measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from bench.judge.frame import Run
 from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
-from plots.base.page import Page
+from plots.base.measured_points import Columns
+from plots.base.page import Page, leaves
 from plots.base.plot_spec import Section
 from plots.base.prediction_lines import Quantity
-from plots.base.units import scaled
 
 QUANTITIES: tuple[Quantity, ...] = ("duration", "rate")
 
@@ -37,18 +36,9 @@ _HEIGHT_IN = (0.0, 3.0, 2.2, 1.8)
 _STRIP_IN, _GAP_IN = 0.75, 0.62
 
 
-@dataclass(frozen=True)
-class _Column:
-    """Which columns of the frame a quantity is drawn from."""
-
-    measured: str
-    low: str
-    high: str
-
-
-_COLUMN: dict[Quantity, _Column] = {
-    "duration": _Column("median_s", "low_s", "high_s"),
-    "rate": _Column("rate_per_s", "rate_low_per_s", "rate_high_per_s"),
+_COLUMN: dict[Quantity, Columns] = {
+    "duration": Columns("median_s", "low_s", "high_s"),
+    "rate": Columns("rate_per_s", "rate_low_per_s", "rate_high_per_s"),
 }
 
 _Key = tuple[Any, ...]
@@ -67,7 +57,7 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
     # A panel or line without any point (an implementation that does not exist here) has nothing to show.
     shown = rows[rows[section.x].notna()]
     for columns in (section.lines, section.panels):
-        timed = shown[column.measured].notna()
+        timed = shown[column.middle].notna()
         if columns:
             timed = timed.groupby([shown[name] for name in columns], dropna=False).transform("any")
         if not timed.any():
@@ -76,31 +66,26 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
     slim = _slim(shown, section, quantity)
     looks = style.of_lines(section.lines, [key for key, _ in _split(slim, section.lines)])
     panels = _split(slim, section.panels)
-    inside = [some[column.measured].to_numpy(dtype=float) for _, some in panels]
+    inside = [some[column.middle].to_numpy(dtype=float) for _, some in panels]
     # By panel: panels of different sizes differ, but it is the differences inside one that matter.
     log_y = "y" in section.log or any(scale.spans_far(one) for one in inside)
     drawing = _Drawing(run, section, quantity, shown, looks, rows.drop(shown.index), log_y)
-    pages = math.ceil(len(panels) / MOST_PANELS)
-    for i in range(pages):
-        some = panels[i * MOST_PANELS : (i + 1) * MOST_PANELS]
-        yield drawing.page(some, f" (page {i + 1} of {pages})" if pages > 1 else "")
+    for here, which in leaves(panels, MOST_PANELS):
+        yield drawing.page(here, which)
 
 
 def _normalised(rows: pd.DataFrame, per: tuple[str, ...]) -> pd.DataFrame:
     """The rows with their durations divided by the product of these columns."""
     product = rows[list(per)].prod(axis=1).astype(float)
-    predicted = (prediction_lines.DATASHEET, prediction_lines.CALIBRATED, prediction_lines.STRUCTURED)
-    names = ["median_s", "low_s", "high_s", *(level.duration for level in predicted)]
+    names = [*_COLUMN["duration"], *(level.column("duration") for level in prediction_lines.LEVELS)]
     return rows.assign(**{name: rows[name] / product for name in names})
 
 
 def _slim(rows: pd.DataFrame, section: Section, quantity: Quantity) -> pd.DataFrame:
     """What the panels need of the rows: to cut a hundred columns into lines takes longer than to draw."""
-    column = _COLUMN[quantity]
-    predicted = (prediction_lines.DATASHEET, prediction_lines.CALIBRATED, prediction_lines.STRUCTURED)
     names = [section.x, *section.lines, *section.panels, "suspect", "imported", "median_s"]
-    names += [column.measured, column.low, column.high]
-    names += [name for level in predicted for name in (level.duration, level.column(quantity))]
+    names += _COLUMN[quantity]
+    names += [level.column(of) for level in prediction_lines.LEVELS for of in ("duration", quantity)]
     return rows[list(dict.fromkeys(names))]
 
 
@@ -129,7 +114,7 @@ class _Drawing:
         self.column = column = _COLUMN[quantity]
         self.said = f"duration / ({' '.join(section.per)})" if section.per else quantity
         counted = shown["rate"].mode().iloc[0] if quantity == "rate" else ""
-        self.factor, self.unit = scaled(shown[column.measured], f"{counted}/s" if counted else "s")
+        self.factor, self.unit = scale.scaled(shown[column.middle], f"{counted}/s" if counted else "s")
         # A column of words is drawn at 0, 1, 2 in the order in which they occur.
         self.words = (
             [] if pd.api.types.is_numeric_dtype(shown[section.x]) else list(shown[section.x].unique())
@@ -137,7 +122,7 @@ class _Drawing:
         x = self._x(shown)
         self.log_x = not self.words and (("x" in section.log and float(x.min()) > 0) or scale.spans_far(x))
 
-    def page(self, panels: list[tuple[_Key, pd.DataFrame]], which: str) -> Page:
+    def page(self, panels: Sequence[tuple[_Key, pd.DataFrame]], which: str) -> Page:
         columns = _COLUMNS[len(panels)]
         rows = math.ceil(len(panels) / columns)
         strips = self.quantity == "duration" and len(panels) <= MOST_WITH_STRIPS
@@ -188,37 +173,26 @@ class _Drawing:
             return np.array([self.words.index(v) for v in rows[self.section.x]], dtype=float)
         return rows[self.section.x].to_numpy(dtype=float)
 
-    def _alike(self, panels: list[tuple[_Key, pd.DataFrame]]) -> bool:
+    def _alike(self, panels: Sequence[tuple[_Key, pd.DataFrame]]) -> bool:
         """Whether one y axis can serve all panels without flattening some."""
-        highest = [some[self.column.measured].max() for _, some in panels]
+        highest = [some[self.column.middle].max() for _, some in panels]
         return self.log_y or max(highest) <= 3 * min(highest)
 
     def _panel(
         self, axes: Axes, key: _Key, rows: pd.DataFrame, lines: list[tuple[_Key, pd.DataFrame]]
     ) -> None:
-        told = (style.said(c, v) for c, v in zip(self.section.panels, key, strict=True))
+        words = (style.said(c, v) for c, v in zip(self.section.panels, key, strict=True))
         # Where it stands anyway; left to itself matplotlib measures every tick to find out.
-        axes.set_title(", ".join(told), y=1.0)
+        axes.set_title(", ".join(words), y=1.0)
         predicted = prediction_lines.Lines(axes, self.quantity, self.factor)
-        columns = (self.column.measured, self.column.low, self.column.high)
         for line, some in lines:
-            measured_points.series(axes, self._x(some), some, columns, self.factor, self.looks[line])
+            measured_points.series(axes, self._x(some), some, self.column, self.factor, self.looks[line])
             predicted.draw(self._x(some), some, self.looks[line].color)
-        lost = rows[rows[self.column.measured].isna()]
+        lost = rows[rows[self.column.middle].isna()]
         if len(lost):
             at = np.unique(self._x(lost))
-            axes.plot(
-                at,
-                np.full(at.size, 0.012),
-                "|",
-                color=style.GREY,
-                ms=5,
-                mew=0.8,
-                transform=axes.get_xaxis_transform(),
-                label="_unmeasured",
-                zorder=1,
-            )
-        both = [self.column.measured, prediction_lines.CALIBRATED.column(self.quantity)]
+            measured_points.on_floor(axes, at, 0.012, 5, label="_unmeasured", zorder=1)
+        both = [self.column.middle, prediction_lines.CALIBRATED.column(self.quantity)]
         everything = rows[both].to_numpy(dtype=float) * self.factor
         scale.measured(axes.yaxis, everything, self.log_y)
         if not self.log_y:
@@ -229,42 +203,41 @@ class _Drawing:
     def _lines(self, rows: pd.DataFrame) -> Iterator[tuple[_Key, pd.DataFrame]]:
         """The lines that have a point somewhere in the figure, and here."""
         for key, some in _split(rows, self.section.lines):
-            if key in self.looks and some[self.column.measured].notna().any():
+            if key in self.looks and some[self.column.middle].notna().any():
                 yield key, some
 
     def _handles(self) -> list[Artist]:
         handles: list[Artist] = []
         for key, look in self.looks.items():
             words = [style.said(c, v) for c, v in zip(self.section.lines, key, strict=True)]
-            how: dict[str, Any] = {"color": look.color, "ls": look.dash, "marker": look.marker}
             if self.shown["imported"].all():
-                words, how = [*words, "(imported)"], how | {"marker": measured_points.IMPORTED}
-            handles.append(Line2D([], [], label=" ".join(words) or "measured", lw=1.3, ms=4.4, **how))
-        handles += prediction_lines.handles(self.shown)
+                words, look = [*words, "(imported)"], replace(look, marker=measured_points.IMPORTED)
+            handles.append(measured_points.handle(" ".join(words) or "measured", look))
+        handles += [level.handle() for level in reversed(prediction_lines.shown(self.shown))]
         if self.shown["suspect"].any():
             handles.append(style.flagged(4.4))
         return handles
 
     def _caption(self, strips: bool) -> str:
-        told = [measured_points.told(self.shown)]
+        sentences = [measured_points.told(self.shown)]
         if prediction_lines.best_s(self.shown).notna().any():
-            told.append(prediction_lines.explained(self.shown))
+            sentences.append(prediction_lines.explained(self.shown))
             if strips and prediction_lines.structure_adds(self.shown):
-                told.append("Below, predicted / measured: markers with structure, dashed calibrated.")
+                sentences.append("Below, predicted / measured: markers with structure, dashed calibrated.")
         elif not self.run.ceilings:
-            told.append("No ceilings in this run, hence no prediction.")
+            sentences.append("No ceilings in this run, hence no prediction.")
         else:
-            told.append("This run lacks a ceiling that these rows need, hence no prediction.")
+            sentences.append("This run lacks a ceiling that these rows need, hence no prediction.")
         lost = self.shown[self.shown["median_s"].isna()]
         if len(lost):
-            told.append(
+            sentences.append(
                 f"{len(lost)} of {len(self.shown)} cases have no time ({_why(lost)}): ticks at the bottom."
             )
         if len(self.hidden):
             lines = f"{len(self.hidden)} cases of lines or panels without any time"
-            told.append(f"Not drawn: {lines} ({_why(self.hidden)}).")
-        told.append(style.flags_said(self.shown))
-        return " ".join(told)
+            sentences.append(f"Not drawn: {lines} ({_why(self.hidden)}).")
+        sentences.append(style.flags_said(self.shown))
+        return " ".join(sentences)
 
 
 def _why(rows: pd.DataFrame) -> str:

@@ -55,31 +55,24 @@ def draw(run: Run) -> Iterator[tuple[str, Page]]:
         return
     gpu = _is_gpu(run)
     rows = moments(run.frame)
-    known = [one for one in (_GPU if gpu else _CPU) if rows[one.column].notna().any()]
-    facts = [one for one in known if rows[one.column].max() > 0]
-    speed = speeds(rows, gpu)
+    known = [fact for fact in (_GPU if gpu else _CPU) if rows[fact.column].notna().any()]
+    facts = [fact for fact in known if rows[fact.column].max() > 0]
+    # How fast the machine was at each row: Hz of a GPU, sentinels per second of a CPU.
+    speed = (rows["sm_clock_hz"] if gpu else 1.0 / rows["sentinel_s"]).astype(float)
     slow = (speed < SLOW * speed.median()).to_numpy()
     page = Page(
         Page.LEFT + Page.RIGHT + _WIDTH_IN,
         len(facts) * _HEIGHT_IN + (len(facts) - 1) * _GAP_IN,
         "The device while it was measured" if gpu else "The machine while it was measured",
         style.facts(run, run.frame),
-        _caption(gpu, slow, speed, [one for one in known if one not in facts]),
+        _caption(gpu, slow, speed, [fact for fact in known if fact not in facts]),
     )
     what = "clock" if gpu else "speed"
     page.legend(
         [
-            Line2D([], [], color=style.BLUE, marker="o", ls="", ms=3.4, label="a case"),
+            style.marker("a case", style.BLUE, "o", 3.4),
             Line2D([], [], color=style.BLUE, lw=0.6, alpha=0.6, label="from its first visit to its last"),
-            Line2D(
-                [],
-                [],
-                color=style.VERMILLION,
-                marker="v",
-                ls="",
-                ms=5,
-                label=f"below {share_text(SLOW)} of the median {what}",
-            ),
+            style.marker(f"below {share_text(SLOW)} of the median {what}", style.VERMILLION, "v"),
         ]
     )
     grid = page.grid(len(facts), 1, hspace=_GAP_IN / _HEIGHT_IN)
@@ -132,11 +125,6 @@ def moments(rows: pd.DataFrame) -> pd.DataFrame:
     ).sort_values("at_s", kind="stable")
 
 
-def speeds(rows: pd.DataFrame, gpu: bool) -> pd.Series:
-    """How fast the machine was at each row: Hz of a GPU, sentinels per second of a CPU."""
-    return rows["sm_clock_hz"].astype(float) if gpu else 1.0 / rows["sentinel_s"].astype(float)
-
-
 def _is_gpu(run: Run) -> bool:
     return bool((run.frame["device_kind"] == "cuda").any())
 
@@ -171,12 +159,12 @@ def _caption(gpu: bool, slow: np.ndarray, speed: pd.Series, none: Sequence[_Fact
         if gpu
         else "a fixed matrix product, the mean of just before and just after timing"
     )
-    told = [
+    sentences = [
         f"A point a case with a time, as its row has it: {said}; of several visits the mean or the worst."
     ]
     n = int(slow.sum())
     where = "below the dashed line" if gpu else "above the dashed line, being slower"
-    told.append(f"{n} of {int(speed.notna().sum())} cases are {where}." if n else "No case is slow.")
-    told.append("Triangles on an upper edge stand beyond it.")
-    told += [f"{one.column.capitalize()}: 0 throughout." for one in none]
-    return " ".join(told)
+    sentences.append(f"{n} of {int(speed.notna().sum())} cases are {where}." if n else "No case is slow.")
+    sentences.append("Triangles on an upper edge stand beyond it.")
+    sentences += [f"{fact.column.capitalize()}: 0 throughout." for fact in none]
+    return " ".join(sentences)

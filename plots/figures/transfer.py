@@ -46,21 +46,15 @@ def page(table: pd.DataFrame, below: str) -> Page:
     shade = Normalize(0.0, DARKEST)
     # Pale where the error is small, and even in grey; white letters where it is dark.
     colors = colormaps["cividis_r"]
-    for row in table.itertuples(index=False, name=None):
-        one = dict(zip(table.columns, row, strict=True))
-        i, j = calibrated.index(one["from"]), predicted.index(one["to"])
-        mape[i, j] = one["mape"]
-        ink = "white" if shade(one["mape"]) > 0.5 else "black"
-        axes.text(j, i - 0.1, f"{one['mape']:.1f} %", ha="center", va="center", size=8.5, color=ink)
-        axes.text(j, i + 0.24, f"{one['n']}", ha="center", va="center", size=6.5, color=ink)
-        if one["from"] == one["to"]:
-            axes.plot(
-                [j - 0.47, j + 0.47, j + 0.47, j - 0.47, j - 0.47],
-                [i - 0.47, i - 0.47, i + 0.47, i + 0.47, i - 0.47],
-                color="black",
-                lw=1.6,
-                label="_itself",
-            )
+    frame = 0.47 * np.array([[-1, 1, 1, -1, -1], [-1, -1, 1, 1, -1]])
+    for pair in table.to_dict("records"):
+        i, j = calibrated.index(pair["from"]), predicted.index(pair["to"])
+        mape[i, j] = pair["mape"]
+        ink = "white" if shade(pair["mape"]) > 0.5 else "black"
+        axes.text(j, i - 0.1, f"{pair['mape']:.1f} %", ha="center", va="center", size=8.5, color=ink)
+        axes.text(j, i + 0.24, f"{pair['n']}", ha="center", va="center", size=6.5, color=ink)
+        if pair["from"] == pair["to"]:
+            axes.plot(j + frame[0], i + frame[1], color="black", lw=1.6, label="_itself")
     axes.imshow(np.ma.masked_invalid(mape), cmap=colors, norm=shade, aspect="auto")
     axes.set_yticks(range(len(calibrated)), [_wrapped(name, 26) for name in calibrated])
     axes.set_xticks(range(len(predicted)), [_wrapped(name, 10) for name in predicted])

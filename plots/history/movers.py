@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from bench.judge.history.series import Flags, Floats
+from bench.judge.history.rolling import row_median
+from bench.judge.history.series import Floats
 from plots.history.view import View, state
 
 if TYPE_CHECKING:
@@ -38,67 +38,56 @@ no alarm.
 def movers(view: View) -> pd.DataFrame:
     """A row for each mover, columns COLUMNS; the most seconds moved first."""
     before, now = _levels(view)
-    newest = _newest(view)
-    noise = _half_band(view, view.judged.series)
-    found = [
-        *_series(view, before, now, noise, newest),
-        *_classes(view, before, now),
-    ]
-    table = pd.DataFrame(found, columns=list(COLUMNS))
-    order = table["moved_s"].abs().sort_values(ascending=False, kind="stable").index
-    return table.loc[order].reset_index(drop=True)
+    every = pd.concat([_series(view, before, now), _classes(view, before, now)])
+    table = every[every["effect"].abs() > every["noise"]]
+    moved_s, over_noise = table["now_s"] - table["before_s"], table["effect"].abs() / table["noise"]
+    table = table.assign(moved_s=moved_s, over_noise=over_noise)
+    table[["effect", "noise"]] = np.expm1(table[["effect", "noise"]])
+    of_series = _newest(view)
+    of_class = {step.row: step for step in view.judged.steps if step.kind == "class"}
+    kinds = zip(table["kind"], table["row"], strict=True)
+    since = [_since(view, (of_class if kind == "class" else of_series).get(row)) for kind, row in kinds]
+    table[["since", "commit", "state"]] = np.array(since, dtype=object).reshape(-1, 3)
+    table = table[[*COLUMNS]]
+    return table.sort_values("moved_s", key=abs, ascending=False, kind="stable", ignore_index=True)
 
 
-def _series(
-    view: View, before: Floats, now: Floats, noise: Floats, newest: dict[int, Step]
-) -> list[tuple[object, ...]]:
-    table = view.history.series
-    operators, implementations = table["operator"].tolist(), table["implementation"].tolist()
-    kinds = np.where(table["ceiling"].to_numpy(bool), "ceiling", "series").tolist()
-    rows = np.flatnonzero(np.abs(now - before) > noise)
-    return [
-        (
-            *(kinds[row], view.labels[row], operators[row], implementations[row], row),
-            *_told(float(before[row]), float(now[row]), float(noise[row])),
-            *_since(view, newest.get(row)),
-        )
-        for row in rows.tolist()
-    ]
-
-
-def _classes(view: View, before: Floats, now: Floats) -> list[tuple[object, ...]]:
-    """Classes by their members' moves: a class's own track forgets a step once its members' windows have."""
-    classes = view.judged.classes
-    noise = _half_band(view, view.judged.by_class)
-    steps = {step.row: step for step in view.judged.steps if step.kind == "class"}
-    keys = pd.MultiIndex.from_frame(classes[["operator", "implementation"]])
-    own = pd.MultiIndex.from_frame(view.history.series[["operator", "implementation"]])
-    of = keys.get_indexer(own)
-    there = (
-        (of >= 0) & np.isfinite(before) & np.isfinite(now) & ~view.history.series["ceiling"].to_numpy(bool)
+def _series(view: View, before: Floats, now: Floats) -> pd.DataFrame:
+    """Every series: kind to now_s of COLUMNS, and its effect and noise in ln."""
+    series = view.history.series
+    return pd.DataFrame(
+        {
+            "kind": np.where(series["ceiling"].to_numpy(bool), "ceiling", "series"),
+            "name": view.labels,
+            "operator": series["operator"].to_numpy(),
+            "implementation": series["implementation"].to_numpy(),
+            "row": np.arange(len(series)),
+            "before_s": np.exp(before),
+            "now_s": np.exp(now),
+            "effect": now - before,
+            "noise": _half_band(view, view.judged.series),
+        }
     )
+
+
+def _classes(view: View, before: Floats, now: Floats) -> pd.DataFrame:
+    """The same of every class by its members' moves.
+
+    A class's own track forgets a step once its members' windows have.
+    """
+    classes = view.judged.classes[["operator", "implementation"]].reset_index(drop=True).astype(str)
+    series = view.history.series
+    of = pd.MultiIndex.from_frame(classes).get_indexer(pd.MultiIndex.from_frame(series[[*classes.columns]]))
+    there = (of >= 0) & np.isfinite(before) & np.isfinite(now) & ~series["ceiling"].to_numpy(bool)
     of, before, now = of[there], before[there], now[there]
     # The median, so that no single member moves its class.
-    effect = pd.Series(now - before).groupby(of).median().reindex(range(len(classes))).to_numpy(dtype=float)
+    effect = pd.Series(now - before).groupby(of).median().reindex(range(len(classes)))
     before_s, now_s = (np.bincount(of, np.exp(level), len(classes)) for level in (before, now))
-    found: list[tuple[object, ...]] = []
-    for row in np.flatnonzero(np.abs(effect) > noise).tolist():
-        operator, implementation = (str(name) for name in keys[row])
-        moved = (float(before_s[row]), float(now_s[row]), float(now_s[row] - before_s[row]))
-        size = (
-            float(np.expm1(effect[row])),
-            float(np.expm1(noise[row])),
-            abs(float(effect[row] / noise[row])),
-        )
-        named = ("class", f"{operator} {implementation}", operator, implementation, row)
-        found.append((*named, *moved, *size, *_since(view, steps.get(row))))
-    return found
-
-
-def _told(before: float, now: float, noise: float) -> tuple[float, ...]:
-    seconds = float(np.exp(before)), float(np.exp(now))
-    over = abs(now - before) / noise if noise else float("inf")
-    return (*seconds, seconds[1] - seconds[0], float(np.expm1(now - before)), float(np.expm1(noise)), over)
+    noise = _half_band(view, view.judged.by_class)
+    table = classes.assign(kind="class", name=classes["operator"] + " " + classes["implementation"])
+    return table.assign(
+        row=np.arange(len(table)), before_s=before_s, now_s=now_s, effect=effect.astype(float), noise=noise
+    )
 
 
 def _since(view: View, step: Step | None) -> tuple[str, str, str]:
@@ -111,13 +100,13 @@ def _since(view: View, step: Step | None) -> tuple[str, str, str]:
 
 def _newest(view: View) -> dict[int, Step]:
     """Row of a series -> the newest step that it took part in, by itself or with its class."""
-    found: dict[int, Step] = {}
+    newest: dict[int, Step] = {}
     for step in view.judged.steps:
         if step.kind != "machine":
             for row in (step.row,) if step.kind == "series" else step.members:
-                if row not in found or found[row].began <= step.began:
-                    found[row] = step
-    return found
+                if row not in newest or newest[row].began <= step.began:
+                    newest[row] = step
+    return newest
 
 
 def _levels(view: View) -> tuple[Floats, Floats]:
@@ -147,11 +136,11 @@ def _levels(view: View) -> tuple[Floats, Floats]:
         rows = [step.row] if step.kind == "series" else list(step.members)
         first[rows] = np.minimum(first[rows], step.began)
     late = usable & (order >= held[:, None])
-    late &= _counted(late[:, ::-1])[:, ::-1] <= np.where(stepped, SETTLED, LATE)[:, None]
+    late &= np.cumsum(late[:, ::-1], axis=1)[:, ::-1] <= np.where(stepped, SETTLED, LATE)[:, None]
     until = np.where(stepped, np.minimum(first, held), np.where(late.any(1), late.argmax(1), 0))
     early = usable & (order < until[:, None])
-    early &= _counted(early) <= EARLY
-    before, now = _medians(value, early), _medians(value, late)
+    early &= np.cumsum(early, axis=1) <= EARLY
+    before, now = (row_median(np.where(chosen, value, np.nan), chosen.sum(1)) for chosen in (early, late))
     return np.where(np.isfinite(before), before, centre), now
 
 
@@ -159,21 +148,4 @@ def _half_band(view: View, track: Track) -> Floats:
     """[rows] half of the last band that each row was held against in the last segment, ln; else NaN."""
     segment = np.array([night.segment for night in view.history.nights])
     half = np.where(segment == segment[-1], (track.high - track.low) / 2, np.nan)
-    there = np.isfinite(half)
-    last = half.shape[1] - 1 - there[:, ::-1].argmax(1) if half.size else np.zeros(len(half), dtype=int)
-    return np.asarray(half[np.arange(len(half)), last])
-
-
-def _counted(some: Flags) -> npt.NDArray[np.int64]:
-    """How many of each row up to and including each column."""
-    return np.cumsum(some, axis=1)
-
-
-def _medians(values: Floats, some: Flags) -> Floats:
-    """The median of each row's chosen values; NaN of none."""
-    # NaN sorts behind all others, so the chosen ones are each row's first.
-    ordered = np.sort(np.where(some, values, np.nan), axis=1)
-    count = some.sum(1)
-    rows = np.arange(len(ordered))
-    middle = (ordered[rows, np.maximum(count - 1, 0) // 2] + ordered[rows, count // 2]) / 2
-    return np.where(count > 0, middle, np.nan)
+    return pd.DataFrame(half).ffill(axis=1).iloc[:, -1].to_numpy()

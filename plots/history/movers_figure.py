@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import blended_transform_factory
@@ -17,14 +17,14 @@ from bench.format import change_text
 from plots.base import axes as scale
 from plots.base import style
 from plots.base.page import Page
-from plots.base.units import scaled
 from plots.history import panel as panels
 from plots.history.view import View
 
 MOST = 20
 """Rows of the figure."""
 _WIDTH_IN, _WORDS_IN, _ROW_IN, _WRAP = 9.8, 2.35, 0.3, 58
-PREFIX = {"class": "all of ", "ceiling": "ceiling: "}
+PREFIX = {"series": "", "class": "all of ", "ceiling": "ceiling: ", "machine": "the machine: "}
+"""What stands before the name of a series, a class, a ceiling, and what all ceilings have in common."""
 _LOOKS = {"SLOWER": (style.VERMILLION, "^"), "FASTER": (style.BLUE, "v")}
 
 
@@ -34,25 +34,23 @@ def draw(view: View, moved: pd.DataFrame) -> Iterator[tuple[str, Page]]:
         return
     some = moved.head(MOST)
     left = len(moved) - len(some)
-    told = [
+    caption = [
         "Median of the first nights shown against that of the nights since the newest step, or the last "
         "three; only nights of the last segment. Hollow: classes, the seconds of their members together, "
         "and their median effect. Grey: what nights do by themselves (half of the band)."
     ]
-    told += [f"{left} more are in movers.csv."] if left else []
+    caption += [f"{left} more are in movers.csv."] if left else []
     area_in = _ROW_IN * len(some) + 0.2
-    page = Page(_WIDTH_IN, area_in, "What moved, the most time first", view.facts, " ".join(told), _WORDS_IN)
+    title = "What moved, the most time first"
+    page = Page(_WIDTH_IN, area_in, title, view.facts, " ".join(caption), _WORDS_IN)
     page.figure.set_label(f"What moved on {view.history.device_name}")
-    handles = [
-        Line2D([], [], color=color, marker=marker, ls="", ms=6, label=said)
-        for said, (color, marker) in _LOOKS.items()
-    ]
+    handles = [style.marker(verdict, color, marker, 6) for verdict, (color, marker) in _LOOKS.items()]
     page.legend([*handles, Patch(color=panels.BAND, label="noise of a night")])
     grid = page.grid(1, 3, width_ratios=[0.42, 0.29, 0.29], wspace=0.06)
     time = page.figure.add_subplot(grid[1])
     effect = page.figure.add_subplot(grid[2])
     y = np.arange(len(some))
-    factor, unit = scaled(some["moved_s"].abs(), "s")
+    factor, unit = scale.scaled(some["moved_s"].abs(), "s")
     moved_s, effects = some["moved_s"].to_numpy(dtype=float), some["effect"].to_numpy(dtype=float)
     own = (some["kind"] == "class").to_numpy()
     noise = 100 * some["noise"].to_numpy(dtype=float)
@@ -65,18 +63,10 @@ def draw(view: View, moved: pd.DataFrame) -> Iterator[tuple[str, Page]]:
             ):
                 at = which & (sign > 0 if said == "SLOWER" else sign <= 0)
                 if at.any():
-                    axes.plot(
-                        at_x[at],
-                        y[at],
-                        marker,
-                        color=color,
-                        mfc=face,
-                        ms=6,
-                        ls="",
-                        zorder=3,
-                        label="_mover",
-                    )
-    _names(time, some)
+                    look: dict[str, Any] = {"color": color, "mfc": face, "ms": 6, "ls": "", "zorder": 3}
+                    axes.plot(at_x[at], y[at], marker, label="_mover", **look)
+    names = [PREFIX[kind] + name for kind, name in zip(some["kind"], some["name"], strict=True)]
+    time.set_yticks(y, ["\n".join(textwrap.wrap(name, _WRAP)[:2]) for name in names], size=6.5)
     time.set_xlabel(f"time moved ({unit})")
     _log(time, factor * np.abs(moved_s))
     effect.set_xlabel("effect (percent)")
@@ -89,14 +79,6 @@ def draw(view: View, moved: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     for axes in (time, effect):
         axes.set_ylim(len(some) - 0.4, -0.6)
     yield "movers", page
-
-
-def _names(axes: Axes, some: pd.DataFrame) -> None:
-    lines = [
-        "\n".join(textwrap.wrap(f"{PREFIX.get(kind, '')}{name}", _WRAP)[:2])
-        for kind, name in zip(some["kind"], some["name"], strict=True)
-    ]
-    axes.set_yticks(np.arange(len(some)), lines, size=6.5)
 
 
 def _words(axes: Axes, some: pd.DataFrame) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from bench.judge.history.series import Flags, Floats
 from plots.base import axes as scale
-from plots.base import style
+from plots.base import measured_points, style
 from plots.history import marks as marks
 from plots.history.view import View
+
+if TYPE_CHECKING:
+    from bench.judge.history.detector import Kind
+    from bench.judge.history.monitor import Track
 
 BAND, ZERO = "#D5D5D5", "#AAAAAA"
 CHANGE = (0, (1, 1.5))
@@ -35,16 +40,16 @@ GAP = 3.0
 class Panel:
     """What is drawn of a row; arrays [nights shown], in the unit of the axis, NaN where there is nothing."""
 
-    title: str
     value: Floats
     centre: Floats
     low: Floats
     high: Floats
-    doubted: Flags
-    """Values that are hollow."""
     held: Flags
     """Nights of a step, which are drawn however far off they are."""
-    laid: Sequence[marks.Laid] = ()
+    laid: Sequence[marks.Laid]
+    doubted: Flags
+    """Values that are hollow."""
+    title: str = ""
     value_low: Floats | None = None
     value_high: Floats | None = None
     """Ends of the 95 % interval of each value."""
@@ -52,6 +57,26 @@ class Panel:
     """The value without what the machine itself did, where that is visibly another."""
     changes: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     """Places on the axis of dates where a change-point pass divides the row."""
+
+    @classmethod
+    def of(
+        cls,
+        view: View,
+        track: Track,
+        row: int,
+        kind: Kind,
+        in_unit: Callable[[Floats], Floats],
+        width_in: float,
+        **more: Any,
+    ) -> Panel:
+        """That of a row of a track, with its marks; `in_unit` turns ln into the unit of the axis."""
+        value, centre, low, high = (
+            in_unit(view.shown(levels[row])) for levels in (track.log, track.centre, track.low, track.high)
+        )
+        happened = [*marks.boundary_marks(view), *marks.step_marks(view, kind, row)]
+        laid = marks.laid_out(happened, view.calendar, width_in)
+        given = {"value": value, "doubted": np.zeros(value.size, dtype=bool)} | more
+        return cls(centre=centre, low=low, high=high, held=marks.held(view, kind, row), laid=laid, **given)
 
     @cached_property
     def limits(self) -> tuple[float, float]:
@@ -107,75 +132,28 @@ def draw(axes: Axes, view: View, panel: Panel, unit: str, width_in: float, above
     axes.plot(*_broken(view, panel.value), color=style.BLUE, lw=0.5, alpha=0.55, zorder=2.2, label="_line")
     if panel.value_low is not None and panel.value_high is not None:
         inside = known & np.isfinite(panel.value_low)
-        axes.vlines(
-            x[inside],
-            panel.value_low[inside],
-            panel.value_high[inside],
-            color=style.BLUE,
-            lw=0.8,
-            alpha=0.7,
-            zorder=2.4,
-            label="_interval",
-        )
+        look: dict[str, Any] = {"color": style.BLUE, "lw": 0.8, "alpha": 0.7, "zorder": 2.4}
+        axes.vlines(x[inside], panel.value_low[inside], panel.value_high[inside], label="_interval", **look)
     if panel.as_judged is not None and panel.moved:
         axes.plot(x, panel.as_judged, "x", color="#222222", ms=small, mew=0.8, zorder=3.4, label="_judged")
     within = known & (panel.value >= low) & (panel.value <= high)
-    for some, face, name in (
-        (within & ~panel.doubted, style.BLUE, "_night"),
-        (within & panel.doubted, "white", "_doubted"),
+    for points, face, mew, name in (
+        (within & ~panel.doubted, style.BLUE, 0.0, "_night"),
+        (within & panel.doubted, "white", 0.8, "_doubted"),
     ):
-        if some.any():
-            mew = 0.0 if face == style.BLUE else 0.8
-            axes.plot(
-                x[some],
-                panel.value[some],
-                "o",
-                color=style.BLUE,
-                mfc=face,
-                ms=small,
-                mew=mew,
-                zorder=3,
-                label=name,
-            )
-    for beyond, edge, marker in (((panel.value > high), high, "^"), ((panel.value < low), low, "v")):
+        if points.any():
+            look = {"color": style.BLUE, "mfc": face, "ms": small, "mew": mew, "zorder": 3, "label": name}
+            axes.plot(x[points], panel.value[points], "o", **look)
+    for beyond, edge, marker in ((panel.value > high, high, "^"), (panel.value < low, low, "v")):
         if beyond.any():
-            at = x[beyond]
-            axes.plot(
-                at,
-                np.full(at.size, edge),
-                marker,
-                color="#444444",
-                ms=4,
-                mew=0,
-                zorder=4,
-                clip_on=False,
-                label="_far",
-            )
+            edges = np.full(beyond.sum(), edge)
+            look = {"color": "#444444", "ms": 4, "mew": 0, "zorder": 4, "clip_on": False}
+            axes.plot(x[beyond], edges, marker, label="_far", **look)
     if not known.all():  # a night without this row: a tick on the floor, for a gap alone may be no night
-        axes.plot(
-            x[~known],
-            np.zeros((~known).sum()),
-            "|",
-            color=style.GREY,
-            ms=4,
-            mew=0.8,
-            clip_on=False,
-            transform=axes.get_xaxis_transform(),
-            zorder=4,
-            label="_missing",
-        )
+        measured_points.on_floor(axes, x[~known], 0.0, 4, clip_on=False, zorder=4, label="_missing")
     if panel.changes.size:
-        axes.vlines(
-            panel.changes,
-            0,
-            1,
-            transform=axes.get_xaxis_transform(),
-            color=style.PURPLE,
-            lw=0.9,
-            ls=CHANGE,
-            zorder=1.6,
-            label="_change",
-        )
+        look = {"color": style.PURPLE, "lw": 0.9, "ls": CHANGE, "zorder": 1.6, "label": "_change"}
+        axes.vlines(panel.changes, 0, 1, transform=axes.get_xaxis_transform(), **look)
     marks.draw(axes, panel.laid)
     axes.set_ylim(low, high)
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
@@ -205,8 +183,7 @@ def legend(view: View, found: Sequence[Panel]) -> list[Artist]:
     if any((one.doubted & np.isfinite(one.value)).any() for one in found):
         handles.append(style.flagged(POINT))
     if any(one.moved for one in found):
-        said = "without the machine's own"
-        handles.append(Line2D([], [], color="#222222", marker="x", ls="", ms=POINT, label=said))
+        handles.append(style.marker("without the machine's own", "#222222", "x", POINT))
     if any(one.judged for one in found):
         handles.append(Line2D([], [], color="#444444", lw=1.0, label="rolling median"))
         handles.append(Patch(color=BAND, label="band"))

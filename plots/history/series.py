@@ -13,8 +13,8 @@ import pandas as pd
 
 from bench.judge.history.change_points import change_points
 from bench.judge.history.series import KEY, Floats
+from plots.base import axes as scale
 from plots.base.page import Page
-from plots.base.units import scaled
 from plots.history import marks as marks
 from plots.history import panel as panels
 from plots.history.panel import Panel
@@ -47,8 +47,8 @@ def chosen(view: View, moved: pd.DataFrame, match: str) -> tuple[list[int], int]
     single = moved[moved["kind"] != "class"]
     place = single.groupby(["operator", "implementation"]).cumcount()
     movers = [*single.loc[place < OF_A_CLASS, "row"], *single.loc[place >= OF_A_CLASS, "row"]]
-    found = [int(row) for row in dict.fromkeys([*matching(view, match), *still, *movers])]
-    return found[:MOST], max(0, len(found) - MOST)
+    rows = [int(row) for row in dict.fromkeys([*matching(view, match), *still, *movers])]
+    return rows[:MOST], max(0, len(rows) - MOST)
 
 
 def matching(view: View, text: str) -> list[int]:
@@ -59,41 +59,31 @@ def matching(view: View, text: str) -> list[int]:
 def stem(view: View, row: int) -> str:
     """A file's name for a series, the same every night: its words, and what tells it from others alike."""
     words = re.sub(r"[^a-z0-9.]+", "-", view.labels[row].lower()).strip("-.")
-    key = json.dumps([str(one) for one in view.history.series.iloc[row][[*KEY]]])
+    key = json.dumps([str(value) for value in view.history.series.iloc[row][[*KEY]]])
     return f"{words[:80]}-{zlib.crc32(key.encode()):08x}"
 
 
 def _page(view: View, row: int, left_out: int) -> Page:
     judged, history = view.judged, view.history
     log_s, half = view.shown(history.log_s[row]), view.shown(history.half[row])
-    factor, unit = scaled(pd.Series(np.exp(log_s)), "s")
-    value = factor * np.exp(log_s)
+    factor, unit = scale.scaled(pd.Series(np.exp(log_s)), "s")
+
+    def in_unit(log: Floats) -> Floats:
+        return np.asarray(factor * np.exp(log))
+
     track = judged.series
     own = view.shown(track.log[row])
     moved = np.abs(own - log_s) > VISIBLE
-    doubted = view.shown(history.doubted[row])
-    laid = marks.laid_out(
-        [*marks.boundary_marks(view), *marks.step_marks(view, "series", row)], view.calendar, _WIDTH_IN
+    panel = Panel.of(
+        *(view, track, row, "series", in_unit, _WIDTH_IN),
+        value=in_unit(log_s),
+        doubted=view.shown(history.doubted[row]),
+        value_low=in_unit(log_s - half),
+        value_high=in_unit(log_s + half),
+        as_judged=in_unit(np.where(moved, own, np.nan)),
+        changes=_changes(view, row),
     )
-    changes = _changes(view, row)
-    centre, low, high = (
-        factor * np.exp(view.shown(some[row])) for some in (track.centre, track.low, track.high)
-    )
-    panel = Panel(
-        "",
-        value,
-        centre,
-        low,
-        high,
-        doubted,
-        marks.held(view, "series", row),
-        laid,
-        factor * np.exp(log_s - half),
-        factor * np.exp(log_s + half),
-        factor * np.exp(np.where(moved, own, np.nan)),
-        changes,
-    )
-    above_in = max(marks.ROW_IN * marks.rows(laid) - _SPARE_IN, 0.01)
+    above_in = max(marks.ROW_IN * marks.rows(panel.laid) - _SPARE_IN, 0.01)
     page = Page(
         Page.LEFT + Page.RIGHT + _WIDTH_IN,
         _PANEL_IN + above_in,
@@ -114,31 +104,31 @@ def _changes(view: View, row: int) -> Floats:
     track = view.judged.series.log[row]
     log = np.where(np.isfinite(track), track, history.log_s[row])
     log[history.doubted[row]] = np.nan
-    found = change_points(log, [night.segment for night in history.nights])
-    return np.array([float(view.calendar.x[night - view.first]) for night in found if night >= view.first])
+    begins = change_points(log, [night.segment for night in history.nights])
+    return np.array([float(view.calendar.x[night - view.first]) for night in begins if night >= view.first])
 
 
 def _caption(view: View, panel: Panel, left_out: int) -> str:
     usable = int((np.isfinite(panel.value) & ~panel.doubted).sum())
-    told = [
+    sentences = [
         f"{usable} of {len(view.nights)} nights with a time that is not in doubt; short ticks on the floor "
         "are nights without one."
     ]
     if panel.judged:
-        told.append("Outside of the band a night stands out; an alarm takes two running at least.")
+        sentences.append("Outside of the band a night stands out; an alarm takes two running at least.")
     else:
-        told.append("Too few nights to judge it yet, so there is no band.")
+        sentences.append("Too few nights to judge it yet, so there is no band.")
     if panel.moved:
-        told.append(
+        sentences.append(
             "Crosses: the time without what the machine's own ceilings moved, which is what was judged."
         )
     if panel.beyond:
-        told.append("Triangles on an edge stand beyond it.")
+        sentences.append("Triangles on an edge stand beyond it.")
     if marks.unsaid(panel.laid):
-        told.append("Lines without words: see the table of nights.")
-    told.append(view.calendar.remark())
+        sentences.append("Lines without words: see the table of nights.")
+    sentences.append(view.calendar.remark())
     if left_out:
-        told.append(
+        sentences.append(
             f"{left_out} more series moved or were asked for, and are not drawn; --match TEXT chooses."
         )
-    return " ".join(filter(None, told))
+    return " ".join(filter(None, sentences))

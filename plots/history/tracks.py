@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -13,9 +12,6 @@ from plots.history import marks as marks
 from plots.history import panel as panels
 from plots.history.panel import Panel
 from plots.history.view import View
-
-if TYPE_CHECKING:
-    from bench.judge.history.monitor import Track
 
 BOUNDS = {0: "memory: what the memory's speed decides", 1: "core: what computing or launching decides"}
 PANELS = 12
@@ -33,13 +29,15 @@ def machine(view: View) -> Iterator[tuple[str, Page]]:
     rows = [row for row in range(len(track.log)) if np.isfinite(view.shown(track.log[row])).any()]
     if not rows:
         return
-    found = [_panel(view, track, row, "machine", BOUNDS[row], _WIDE_IN) for row in rows]
+    shown_panels = [
+        Panel.of(view, track, row, "machine", _percent, _WIDE_IN, title=BOUNDS[row]) for row in rows
+    ]
     caption = (
         "The median departure of the ceilings of a kind (bandwidths; peaks and launches), measured by the "
         "same runs, from what they were on the nights before: above 0 the machine was slower. What stands "
         "out of its noise is taken out of the other series before they are judged."
     )
-    yield "machine", _page(view, found, 1, "The machine's ceilings, night by night", caption)
+    yield "machine", _page(view, shown_panels, 1, "The machine's ceilings, night by night", caption)
 
 
 def classes(view: View) -> Iterator[tuple[str, Page]]:
@@ -48,79 +46,67 @@ def classes(view: View) -> Iterator[tuple[str, Page]]:
     track = judged.by_class
     rows = [row for row in range(len(track.log)) if np.isfinite(view.shown(track.log[row])).any()]
     still = {step.row for step in view.open_steps() if step.kind == "class"}
-    names = {row: _class_name(view, row) for row in rows}
+    kinds = zip(*(judged.classes[name] for name in ("operator", "implementation", "count")), strict=True)
+    names = [f"{operator} {name} ({count:.0f} series)" for operator, name, count in kinds]
     rows.sort(key=lambda row: (row not in still, names[row]))
     pages = -(-len(rows) // PANELS)
     for number in range(pages):
         some = rows[number * PANELS : (number + 1) * PANELS]
         columns = min(2, len(some))
         width_in = _WIDE_IN if columns == 1 else _NARROW_IN
-        found = [_panel(view, track, row, "class", names[row], width_in) for row in some]
+        shown_panels = [
+            Panel.of(view, track, row, "class", _percent, width_in, title=names[row]) for row in some
+        ]
         which = f" ({number + 1} of {pages})" if pages > 1 else ""
         caption = (
             "The mean over a class's series of how far each is from its own rolling median, with what the "
             "machine moved taken out. A level that is kept becomes normal, and the curve returns to 0."
         )
         title = f"Operators by implementation, night by night{which}"
-        yield f"classes{f'-{number + 1}' if number else ''}", _page(view, found, columns, title, caption)
-
-
-def _class_name(view: View, row: int) -> str:
-    one = view.judged.classes.iloc[row]
-    return f"{one['operator']} {one['implementation']} ({one['count']:.0f} series)"
-
-
-def _panel(
-    view: View, track: Track, row: int, kind: Literal["machine", "class"], title: str, width_in: float
-) -> Panel:
-    value, centre, low, high = (
-        _percent(view.shown(some[row])) for some in (track.log, track.centre, track.low, track.high)
-    )
-    found = [*marks.boundary_marks(view), *marks.step_marks(view, kind, row)]
-    laid = marks.laid_out(found, view.calendar, width_in)
-    return Panel(
-        title, value, centre, low, high, np.zeros(value.size, dtype=bool), marks.held(view, kind, row), laid
-    )
+        yield (
+            f"classes{f'-{number + 1}' if number else ''}",
+            _page(view, shown_panels, columns, title, caption),
+        )
 
 
 def _percent(log: Floats) -> Floats:
     return np.asarray(100 * np.expm1(log))
 
 
-def _page(view: View, found: Sequence[Panel], columns: int, title: str, caption: str) -> Page:
+def _page(view: View, shown_panels: Sequence[Panel], columns: int, title: str, caption: str) -> Page:
     """Panels in rows, each row with room above for the words that its panels need."""
-    lines = [found[i : i + columns] for i in range(0, len(found), columns)]
-    words = [max(marks.rows(one.laid) for one in line) for line in lines]
+    lines = [shown_panels[i : i + columns] for i in range(0, len(shown_panels), columns)]
+    words = [max(marks.rows(panel.laid) for panel in line) for line in lines]
     above_in = [
         _TITLE_IN + marks.ROW_IN * rows + (_DATES_IN if i else -_SPARE_IN) for i, rows in enumerate(words)
     ]
     width_in = _WIDE_IN if columns == 1 else columns * _NARROW_IN + _BETWEEN_IN
-    unsaid = sum(marks.unsaid(one.laid) for one in found)
-    told = [
+    unsaid = sum(marks.unsaid(panel.laid) for panel in shown_panels)
+    sentences = [
         caption,
         "Short ticks on the floor: nights with too few before them to tell.",
         view.calendar.remark(),
     ]
-    told += [f"{unsaid} lines have no room for their words: see the table of nights."] if unsaid else []
+    sentences += [f"{unsaid} lines have no room for their words: see the table of nights."] if unsaid else []
     page = Page(
         Page.LEFT + Page.RIGHT + width_in,
         sum(above_in) + _PANEL_IN * len(lines),
         title,
         view.facts,
-        " ".join(filter(None, told)),
+        " ".join(filter(None, sentences)),
     )
     page.figure.set_label(title)
-    page.legend(panels.legend(view, found))
+    page.legend(panels.legend(view, shown_panels))
     heights = [height for line_in in above_in for height in (line_in, _PANEL_IN)]
     gap = _BETWEEN_IN / (width_in / columns - _BETWEEN_IN * (columns - 1) / columns) if columns > 1 else 0.0
     grid = page.grid(2 * len(lines), columns, height_ratios=heights, hspace=0.0, wspace=gap)
-    for i, one in enumerate(found):
+    for i, panel in enumerate(shown_panels):
         line, column = divmod(i, columns)
         axes = page.figure.add_subplot(grid[2 * line + 1, column])
         unit = "departure (percent)" if columns == 1 else "percent"
-        panels.draw(axes, view, one, unit, _WIDE_IN if columns == 1 else _NARROW_IN, words[line])
+        panels.draw(axes, view, panel, unit, _WIDE_IN if columns == 1 else _NARROW_IN, words[line])
         axes.axhline(0.0, color=panels.ZERO, lw=0.7, zorder=1, label="_zero")
         axes.tick_params(labelsize=7)
-        if line + 1 < len(lines) and (line + 1) * columns + column < len(found):
+        if line + 1 < len(lines) and (line + 1) * columns + column < len(shown_panels):
             axes.set_xlabel("")
     return page

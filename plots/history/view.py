@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench.errors import UserError
+from bench.format import count_text
 from bench.judge.history.series import History, Night
 from plots.base.style import NO_BREAK
 from plots.history.date_axis import Calendar, calendar
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from bench.judge.history.detector import Judged, Step
 
 Number = TypeVar("Number", np.float64, np.bool_)
-TOLD = ("commit",)
+NO_SEGMENT = ("commit",)
 """Facts that change from night to night and begin no segment."""
 
 
@@ -50,20 +51,19 @@ class View:
     def facts(self) -> str:
         """Second line of every title: device, versions, commits, dates, how many nights."""
         night = self.nights[-1]
-        told = [self.history.device_name]
-        told += [f"unit {self.history.unit[:8]}"] if self.history.unit else []
+        facts = [self.history.device_name]
+        facts += [f"unit {self.history.unit[:8]}"] if self.history.unit else []
         words = {"driver": "driver" if self.history.device_kind == "cuda" else "kernel"}
         words |= {"torch": "torch", "triton": "Triton", "power-limit": "power limit"}
-        told += [f"{word} {night.facts[name]}" for name, word in words.items() if night.facts.get(name)]
-        commits = [one.commit for one in self.nights if one.commit]
+        facts += [f"{word} {night.facts[name]}" for name, word in words.items() if night.facts.get(name)]
+        commits = [night.commit for night in self.nights if night.commit]
         if commits:
             same = commits[0] == commits[-1]
-            told.append(f"commit {commits[0]}" if same else f"commits {commits[0]} to {commits[-1]}")
+            facts.append(f"commit {commits[0]}" if same else f"commits {commits[0]} to {commits[-1]}")
         first, last = self.nights[0].utc[:10], night.utc[:10]
-        told.append(first if first == last else f"{first} to {last}")
-        n = len(self.nights)
-        told.append(f"n = {n} night" + "s" * (n > 1))
-        return " · ".join([told[0], *(one.replace(" ", NO_BREAK) for one in told[1:])])
+        facts.append(first if first == last else f"{first} to {last}")
+        facts.append(f"n = {count_text(len(self.nights), 'night')}")
+        return " · ".join([facts[0], *(fact.replace(" ", NO_BREAK) for fact in facts[1:])])
 
     def shown(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
         """Those columns of a [..., nights] array that belong to the nights shown."""
@@ -72,14 +72,14 @@ class View:
     def boundaries(self) -> list[tuple[int, str]]:
         """(index among the nights shown, what changed) of each that begins another segment."""
         return [
-            (i, segment_said(self.nights[i]))
+            (i, changed(self.nights[i], NO_SEGMENT) or "another segment")
             for i in range(1, len(self.nights))
             if self.nights[i].segment != self.nights[i - 1].segment
         ]
 
     def open_steps(self) -> list[Step]:
         """The steps that stand open after the last night, the newest first."""
-        return [one for one in reversed(self.judged.steps) if one.ended is None]
+        return [step for step in reversed(self.judged.steps) if step.ended is None]
 
 
 def view(judged: Judged, labels: Sequence[str], since: datetime | None, last: int | None) -> View | None:
@@ -104,10 +104,10 @@ def since(given: str) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def segment_said(night: Night) -> str:
-    """What began the segment of this night: `driver 550.1 -> 560.2`."""
-    found = [f"{one.fact} {one.before} -> {one.after}" for one in night.changed if one.fact not in TOLD]
-    return ", ".join(found) or "another segment"
+def changed(night: Night, leaving_out: Collection[str] = ()) -> str:
+    """What differs from the night before: `driver 550.1 -> 560.2`."""
+    kept = [fact for fact in night.changed if fact.fact not in leaving_out]
+    return ", ".join(f"{fact.fact} {fact.before} -> {fact.after}" for fact in kept)
 
 
 def verdict(log: float) -> str:

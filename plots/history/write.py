@@ -25,7 +25,7 @@ from plots.base.saving import save_all
 from plots.history import movers_figure, tracks
 from plots.history import series as history_series
 from plots.history.movers import movers
-from plots.history.page import Device, Drawn, html, index_html
+from plots.history.page import Device, Drawn, html
 from plots.history.view import View, view
 
 
@@ -66,8 +66,8 @@ def save(seen: View, folder: Path, match: str) -> int:
 
     def noted() -> Iterator[tuple[Path, Page]]:
         for stem, page in pages(seen, moved, match):
-            drawn.append(Drawn(folder / stem, str(page.figure.get_label())))
-            yield drawn[-1].path, page
+            drawn.append(Drawn(stem, str(page.figure.get_label())))
+            yield folder / stem, page
 
     with style.look():
         save_all(noted())
@@ -82,10 +82,3 @@ def pages(view: View, moved: pd.DataFrame, match: str) -> Iterator[tuple[str, Pa
     yield from tracks.classes(view)
     rows, left_out = history_series.chosen(view, moved, match)
     yield from history_series.draw(view, rows, left_out)
-
-
-def save_index(devices: Sequence[Device], to: Path) -> Path:
-    """Write the page that links all devices' pages; its path. OSError if it cannot be written."""
-    path = to / "index.html"
-    path.write_text(index_html(devices), "utf-8")
-    return path

@@ -19,9 +19,8 @@ from scipy.signal import lfilter
 from bench.judge import frame
 from bench.judge.compare import Compared, compare
 from bench.judge.noise import Bound
-from bench.sampling.noise import Step, estimate, steps
 from bench.sampling.protocol import protocol
-from bench.sampling.publish import Visit, publish
+from bench.sampling.publish import Step, Visit, estimate, publish, steps
 from bench.store.schema import Measurement
 from tests.bench.rows import stored
 from tests.our_sweeps import role

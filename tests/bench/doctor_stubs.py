@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bench.device.detect import Device, find_datasheet
+from bench.device.datasheet import find_datasheet
+from bench.device.detect import Device
 from bench.doctor.finding import Finding
 
 H100 = find_datasheet("NVIDIA H100 80GB HBM3")

@@ -293,6 +293,21 @@ def test_points_that_lie_on_no_line_are_told_by_the_interval_alone() -> None:
         assert low <= middle <= high and high - low > 0.01 * abs(middle)
 
 
+def test_the_interval_is_as_wide_as_lines_through_such_points_scatter(chance: random.Random) -> None:
+    """Of times whose own 95 % intervals are 0.6 % either side; a deviation from 100 lines is good to 7 %."""
+
+    def measured(noise: float) -> list[Point]:
+        times = [p.median_s * (1 + noise * chance.gauss(0, 0.006 / 1.96)) for p in straight(1e-6, 2e-7)]
+        return [Point(k, s, 0.994 * s, 1.006 * s) for k, s in zip(STEPS, times, strict=True)]
+
+    lines = [found for _ in range(100) if (found := line(measured(1.0), 2e-6))]
+    exact = line(measured(0.0), 2e-6)
+    assert exact is not None and len(lines) == 100
+    _, low_s, high_s = exact.step_s
+    scatter_s = 1.96 * float(np.std([found.step_s[0] for found in lines]))
+    assert 0.7 * scatter_s < (high_s - low_s) / 2 < 1.5 * scatter_s
+
+
 def test_the_interval_holds_the_line_itself(chance: random.Random) -> None:
     for _ in range(60):
         some = [p._replace(median_s=p.median_s * chance.uniform(0.7, 1.3)) for p in straight(1e-6, 2e-7)]

@@ -28,6 +28,7 @@ from tests.bench.comparable import (
     two_states,
     with_interval,
 )
+from tests.drawing import drawn
 from tests.trials.compare_power import CASES, shares
 
 # --- slower, faster, the same -----------------------------------------------------------------------
@@ -371,9 +372,19 @@ def test_what_ceilings_did_from_run_to_run_no_number_of_visits_lessens(chance: n
 # --- how often it cries wolf ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("visits", [1, 3])
-@pytest.mark.parametrize("machine", [clean, stragglers, drifting, two_states], ids=lambda one: one.__name__)
-@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+MACHINES = [
+    (kind, machine, visits)
+    for kind in ("cpu", "cuda")
+    for machine in (clean, stragglers, drifting, two_states)
+    for visits in (1, 3)
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "machine", "visits"),
+    drawn(MACHINES, 3, "the same code"),
+    ids=lambda of: getattr(of, "__name__", of),
+)
 def test_the_same_code_twice(chance: np.random.Generator, kind: str, machine: Machine, visits: int) -> None:
     """At most 1 % false alarms. Cases enough that no bad luck fails: the worst of these has some 0.2 %."""
     pairs = 16 if visits == 1 else 8
@@ -387,7 +398,9 @@ def test_the_same_code_twice(chance: np.random.Generator, kind: str, machine: Ma
 
 @pytest.mark.parametrize(
     ("kind", "effect", "least"),
-    [("cuda", 0.02, 0.8), ("cuda", 0.05, 0.95), ("cuda", -0.05, 0.95), ("cpu", 0.05, 0.95)],
+    drawn(
+        [("cuda", 0.02, 0.8), ("cuda", 0.05, 0.95), ("cuda", -0.05, 0.95), ("cpu", 0.05, 0.95)], 1, "effects"
+    ),
 )
 def test_what_is_there_is_found(chance: np.random.Generator, kind: str, effect: float, least: float) -> None:
     """Three visits on a clean machine. (Of a CPU no interval is narrower than 1 %: 2 % is too little.)"""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bench.errors import UserError
-from bench.judge.comparability import BLOCKING, TOLD, value
+from bench.judge.comparability import BLOCKING, NEVER_BLOCKING, value
 from bench.judge.compare import compare
 from bench.store.schema import Measurement
 from tests.bench.comparable import (
@@ -107,7 +107,7 @@ def test_a_fact_that_one_side_does_not_know_does_not_block(chance: np.random.Gen
 
 def test_no_such_fact(chance: np.random.Generator) -> None:
     one = runs_of([timed(chance)])
-    for name in ("drivers", *(fact.name for fact in TOLD)):
+    for name in ("drivers", *(fact.name for fact in NEVER_BLOCKING)):
         with pytest.raises(
             UserError, match=rf"--across {name}: no fact that blocks.*there is source, device"
         ):

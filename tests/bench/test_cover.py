@@ -12,8 +12,7 @@ from typing import Any, cast
 import pytest
 
 import kernels
-from bench.runner.cover import Check, cover
-from bench.runner.examples import Examples
+from bench.runner.examples import Check, Examples, cover
 from bench.spec import DeviceKind
 from bench.worker import __main__ as worker
 from tests.bench import several

@@ -62,6 +62,7 @@ def scores(seed: int) -> list[Score]:
 # ---- what it says of ours
 
 
+@pytest.mark.deep
 def test_published_intervals_cover_the_truth_or_a_flag_is_raised(scores: list[Score], seed: int) -> None:
     """On each stream, and on all of them together, with one visit and with several."""
     for rule in PUBLISHED:
@@ -72,6 +73,7 @@ def test_published_intervals_cover_the_truth_or_a_flag_is_raised(scores: list[Sc
         assert np.mean(list(found.values())) >= at_least(PROMISED, REPETITIONS * len(STREAMS)), (seed, found)
 
 
+@pytest.mark.deep
 def test_a_quiet_machine_raises_no_flag(scores: list[Score]) -> None:
     """A promise that flagging everything would keep is none."""
     for score in scores:
@@ -79,12 +81,14 @@ def test_a_quiet_machine_raises_no_flag(scores: list[Score]) -> None:
             assert score.flagged is not None and score.flagged < 0.2, score
 
 
+@pytest.mark.deep
 def test_visits_alone_cannot_know_what_lasts(scores: list[Score]) -> None:
     """One visit to a drifting machine: hardly ever right, and nothing says so: it is never judged alone."""
     alone = {s.stream: s.covered_or_flagged or 0.0 for s in scores if s.rule == "ours, 1 visit, alone"}
     assert alone["slow drift, 2 % up and down"] < at_least(PROMISED, REPETITIONS)
 
 
+@pytest.mark.deep
 def test_short_visits_to_a_loaded_device_replace_one_long_settling(scores: list[Score]) -> None:
     for tau_s in (1, 3):
         by_rule = {s.rule: s for s in scores if s.stream == f"clock settles by 12 % in {tau_s} s"}

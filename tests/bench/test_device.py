@@ -11,7 +11,8 @@ import pytest
 from bench.device import detect as detection
 from bench.device import nvml
 from bench.device.control_groups import available_byte
-from bench.device.detect import detect, find_datasheet
+from bench.device.datasheet import find_datasheet
+from bench.device.detect import detect
 from bench.errors import UserError
 from tests.bench.nvml_fake import FakeNvml
 
@@ -102,7 +103,7 @@ def test_an_unknown_gpu_of_a_known_family(driver) -> None:
     assert found.datasheet.bandwidth_byte_per_s == 2 * 10501e6 * 384 / 8  # 1008 GB/s, as sold
     assert found.datasheet.peak_flop_per_s("vector", "float32") == 84 * 128 * 2 * 1860e6  # 40e12, as sold
     assert found.datasheet.peak_flop_per_s("matrix", "float16") == 84 * 256 * 2 * 1860e6
-    assert "driver" in found.datasheet.source
+    assert "driver" in "".join(found.datasheet.sources.values())
     assert found.id != detect("cuda:0", driver()).id
 
 

@@ -128,7 +128,7 @@ def test_a_tool_that_watches_every_launch_is_said() -> None:
 def test_a_host_clock_is_judged_by_its_step_and_by_empty_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = HostClock(lambda: None)
     assert levels(clocks.host(clock)) == {"clock step": "PASS", "empty call": "PASS"}
-    clock.resolution_s = 4e-3
+    monkeypatch.setattr(HostClock, "resolution_s", 4e-3)
     monkeypatch.setattr(HostClock, "batch", lambda self, calls, flushed: lambda: 5e-6 * len(calls))
     assert levels(clocks.host(clock)) == {"clock step": "WARN", "empty call": "WARN"}
 

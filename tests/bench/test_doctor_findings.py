@@ -121,10 +121,10 @@ def test_a_hidden_package_and_an_old_one_are_named_with_their_remedy() -> None:
 
 
 def test_without_nvmath_the_cost_is_said() -> None:
-    (found,) = packages.optional({"cublaslt": [Requirement("nvmath-python", ">=1.0")]})
+    (found,) = packages.optional([Requirement("nvmath-python", ">=1.0")])
     assert found.level == "WARN" and "every case of cublaslt" in found.sentence
     assert found.remedy.endswith("'nvmath-python>=1.0'")
-    (there,) = packages.optional({"cublaslt": []})
+    (there,) = packages.optional([])
     assert there.level == "PASS" and "cublaslt" in there.sentence
 
 
@@ -317,7 +317,7 @@ def test_each_library_is_called_and_judged_by_its_answer() -> None:
 def test_a_run_of_hours_is_said_and_one_of_nothing_fails() -> None:
     def told(**facts: Any) -> Finding:
         values = {"cases": 17_000, "runnable": 14_000, "planned": 1_700, "seconds": 590.0, "budget_s": 600.0}
-        return forecast.foretold(forecast.Forecast(**(values | facts)))
+        return forecast.foretold(values | facts)
 
     assert told().level == "PASS" and "1700 of the 14000 cases" in told().sentence
     hours = told(seconds=9 * 3600.0, budget_s=None)
@@ -334,7 +334,7 @@ def named_in(path: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         first: ast.expr | None = None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-            if node.func.id in ("passed", "warned", "failed", "guarded", "share"):
+            if node.func.id in ("passed", "warned", "checked", "failed", "guarded", "share"):
                 first = node.args[0]
         elif isinstance(node, ast.Assign):
             for target in node.targets:

@@ -383,7 +383,7 @@ def test_a_block_runs_from_the_command_to_its_files(tmp_path: Path) -> None:
 
 
 def test_the_device_is_described_without_its_datasheet() -> None:
-    from bench.first_minutes.environment import environment
+    from bench.first_minutes.running import environment
 
     facts = environment(detect("cpu"))
     json.dumps(facts)

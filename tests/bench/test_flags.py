@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from bench.judge.flags import DOUBTFUL, FLAGS, disturbances, flags
+from bench.judge.flags import FLAGS, SUSPECT, disturbances, flags
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.spec import parameters_text
 from bench.store.schema import ARROW, Measurement
@@ -151,9 +151,9 @@ def test_a_value_that_is_no_number_is_missing() -> None:
 
 def test_which_cast_doubt_and_which_blame_the_machine() -> None:
     harmless = {"unconverged", "launch_bound", "power_capped"}
-    assert {f.name for f in FLAGS} - DOUBTFUL == harmless
+    assert {f.name for f in FLAGS} - SUSPECT == harmless
     assert {f.name for f in FLAGS if f.disturbed} == {"contended", "stolen", "shared", "throttled"}
-    assert all(f.doubt for f in FLAGS if f.disturbed)
+    assert all(f.suspect for f in FLAGS if f.disturbed)
 
 
 @pytest.mark.parametrize(("name", "below", "beyond"), ALL_BARS)

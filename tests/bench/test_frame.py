@@ -85,3 +85,17 @@ def test_a_row_without_a_good_result_has_no_time_in_any_column(tmp_path: Path) -
     assert run.frame[times][1:].isna().all(axis=None)
     assert set(FIELDS) < set(run.frame.columns), "a column is declared once, in bench/store/schema.py"
     assert run.frame["flags"].tolist()[1] == "wrong" and not run.frame["suspect"].any()
+
+
+def test_the_slow_end_of_a_time_is_the_low_end_of_its_rate() -> None:
+    (product,) = products(1)
+    (run,) = runs([dataclasses.replace(product, flop=60, median_s=3.0, low_s=2.0, high_s=4.0)])
+    (row,) = run.frame.to_dict("records")
+    for name in ("rate", "flop"):
+        assert (row[f"{name}_low_per_s"], row[f"{name}_per_s"], row[f"{name}_high_per_s"]) == (15, 20, 30)
+
+
+def test_a_row_of_before_threads_were_asked_for_meets_those_of_all_threads() -> None:
+    rows = [dataclasses.replace(one, threads_asked=None) for one in products(1)]
+    (run,) = runs(rows)
+    assert run.columns["threads_asked"].tolist() == run.frame["threads_asked"].tolist() == ["all"]

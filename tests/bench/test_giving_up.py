@@ -10,7 +10,7 @@ import pytest
 
 import kernels
 from bench.cli.run_lines import closing_lines, show
-from bench.runner.giving_up import GivingUp
+from bench.runner.planner import GivingUp
 from bench.runner.session import Session
 from bench.sweep.load import Case, load
 from tests.bench import several

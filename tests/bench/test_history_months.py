@@ -55,6 +55,7 @@ def test_a_class_is_found_in_two_nights_and_raises_no_members(chance: np.random.
     assert sum(step.kind == "series" and step.row in members and step.raised >= STEP for step in steps) <= 2
 
 
+@pytest.mark.deep
 def test_the_table(chance: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.trials.rules.has_asv", lambda: False)
     monkeypatch.setattr("tests.trials.months.SERIES", 40)

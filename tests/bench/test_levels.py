@@ -14,7 +14,7 @@ from bench.device.datasheet import Datasheet, find_datasheet
 from bench.model import calibration, tile_wave
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings, Duration
-from bench.model.predict import calibrated, completed, limiters, products, stated_tile, structured, with_peaks
+from bench.model.predict import bound_by, calibrated, completed, products, stated_tile, structured, with_peaks
 from bench.model.tile_wave import Machine
 from bench.spec import ITEM_BYTE, Dtype
 from bench.store.schema import Measurement
@@ -91,7 +91,7 @@ def test_without_shapes_it_is_ceilings_and_priors(chance: np.random.Generator, s
     answer = tile_wave.predict(machine, bfloat16(shapes))
     assert found["structured_s"].to_numpy() == pytest.approx(answer.seconds)
     assert (found["priors_s"] == found["structured_s"]).all()
-    assert list(found["structured_limiter"]) == limiters(machine, answer)
+    assert list(found["structured_limiter"]) == bound_by(machine, answer)
     assert not found["calibrating"].any()
 
 
@@ -271,10 +271,10 @@ def test_each_term_binds_somewhere() -> None:
     assert list(told(rows)["structured_limiter"]) == list(cases)
     # Summing parts is overhead as launching is.
     split = tile_wave.predict(machine, bfloat16(np.array([128, 128, 65536])))
-    assert split.parts[0] > 1 and limiters(machine, split) != ["launch"]
+    assert split.parts[0] > 1 and bound_by(machine, split) != ["launch"]
     slow = dataclasses.replace(machine, split_s=float(split.compute_s[0] + split.memory_s[0]))
-    assert limiters(slow, split) == ["launch"]
-    assert limiters(slow, split._replace(parts=np.array([1]))) != ["launch"]
+    assert bound_by(slow, split) == ["launch"]
+    assert bound_by(slow, split._replace(parts=np.array([1]))) != ["launch"]
 
 
 # ---- imported runs, which have no probes

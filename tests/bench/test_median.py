@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from bench.sampling.median_interval import effective_count, median_interval, trend
+from bench.sampling.publish import effective_count, median_interval, trend
 
 
 @pytest.fixture

@@ -147,7 +147,7 @@ def test_without_rows_nothing_is_made_up() -> None:
     none = Ceilings.of([])
     assert none.launch_s is None and none.copy_byte_per_s is None and none.second_per_byte(0.5) is None
     assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", none) is None
-    assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", None) is None
+    assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", Ceilings()) is None
 
 
 @pytest.mark.parametrize("other", [{"device": "h100"}, {"run_id": "r2"}, {"cache": "warm"}])
@@ -163,13 +163,13 @@ def test_ceilings_of_two_runs_are_refused(other: dict[str, str]) -> None:
 
 def test_the_launch_floor_is_added_to_the_larger_of_the_two(measured: Ceilings) -> None:
     compute = calibrated(4e9, 1e6, 0.5, "matrix", "float32", measured)
-    assert compute is not None and compute.limiter == "compute"
+    assert compute is not None and compute.bound_by == "compute"
     assert compute.seconds == pytest.approx(2e-6 + 4e9 / 4e11)
     memory = calibrated(4e3, 1e9, 0.25, "matrix", "float32", measured)
-    assert memory is not None and memory.limiter == "memory"
+    assert memory is not None and memory.bound_by == "memory"
     assert memory.seconds == pytest.approx(2e-6 + 1e9 * (1 / 30e9 + 1 / 20e9) / 2)
     small = calibrated(4e3, 1e3, 0.5, "matrix", "float32", measured)
-    assert small is not None and small.limiter == "launch"
+    assert small is not None and small.bound_by == "launch"
     assert small.seconds == pytest.approx(2e-6 + 1e3 / 20e9)
 
 
@@ -177,12 +177,12 @@ def test_launch_is_the_limiter_only_while_it_is_the_largest_term(measured: Ceili
     byte = 2e-6 * 20e9
     below, above = (calibrated(0, byte * f, 0.5, "vector", "float32", measured) for f in (0.999, 1.001))
     assert below is not None and above is not None
-    assert (below.limiter, above.limiter) == ("launch", "memory")
+    assert (below.bound_by, above.bound_by) == ("launch", "memory")
 
 
 def test_nothing_to_do_takes_the_launch_floor(measured: Ceilings) -> None:
     nothing = calibrated(0, 0, 0.0, "vector", "float32", measured)
-    assert nothing is not None and (nothing.seconds, nothing.limiter) == (2e-6, "launch")
+    assert nothing is not None and (nothing.seconds, nothing.bound_by) == (2e-6, "launch")
 
 
 def test_vector_arithmetic_without_a_peak_has_no_compute_term(measured: Ceilings) -> None:
@@ -197,6 +197,12 @@ def test_a_missing_ceiling_means_no_prediction(missing: str) -> None:
     some = Ceilings.of([one for name, one in there.items() if name != missing])
     assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", some) is None
     assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", Ceilings.of(there.values())) is not None
+
+
+def test_what_moves_nothing_needs_no_bandwidth() -> None:
+    floor_and_peak = Ceilings.of([launch(2e-6), gemm(4_000_000, 1e-5)])
+    compute = calibrated(4e9, 0.0, 0.0, "matrix", "float32", floor_and_peak)
+    assert compute is not None and compute.seconds == pytest.approx(2e-6 + 4e9 / 4e11)
 
 
 S = 100 * MIB
@@ -232,11 +238,11 @@ def test_columns_say_what_single_predictions_say(measured: Ceilings) -> None:
         one = calibrated(*case, measured)
         assert (one is None) == math.isnan(second) == (limiter == "")
         if one is not None:
-            assert (one.seconds, one.limiter) == (pytest.approx(second, rel=1e-12), limiter)
+            assert (one.seconds, one.bound_by) == (pytest.approx(second, rel=1e-12), limiter)
 
 
 def test_columns_without_ceilings_or_rows() -> None:
-    seconds, limiters = calibrated_columns([1.0], [1.0], [0.5], ["matrix"], ["float32"], None)
+    seconds, limiters = calibrated_columns([1.0], [1.0], [0.5], ["matrix"], ["float32"], Ceilings())
     assert np.isnan(seconds).all() and limiters.tolist() == [""]
     seconds, limiters = calibrated_columns([], [], [], [], [], Ceilings())
     assert seconds.size == limiters.size == 0

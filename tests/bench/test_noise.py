@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench.judge.noise import CaseStep, Noise, between_visits
-from bench.sampling.noise import Step, estimate, reach
+from bench.sampling.publish import Step, estimate, reach
 from tests.bench.comparable import timed
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import kernels
 from bench.errors import UserError
-from bench.runner.row import origin, tags_of
+from bench.runner.rows import origin, tags_of
 from bench.runner.session import Session
 from bench.store import parquet
 from bench.store.schema import JOB_IDS

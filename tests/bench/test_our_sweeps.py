@@ -19,6 +19,7 @@ from bench.sweep import load as sweep
 from bench.sweep.grammar import Plot
 from bench.sweep.json_schema import schema
 from bench.sweep.load import SWEEPS, Case
+from tests.drawing import is_deep
 
 ROOT = Path(__file__).parents[2]
 OURS = sorted(SWEEPS.rglob("*.yaml"))
@@ -156,12 +157,12 @@ def test_the_schema_tells_good_from_bad(tmp_path: Path, good: str, bad: str) -> 
         jsonschema.validate(yaml.safe_load(bad), schema(PROBLEMS))
 
 
-def test_nothing_but_a_sweep_error_escapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_but_a_sweep_error_escapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """Valid files with characters and lines changed at random: each loads or is refused in one line."""
     monkeypatch.setattr(sweep, "MAX_CASES", 1_000)
     monkeypatch.setattr(expand, "MAX_CASES", 1_000)
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
     draw = random.Random(seed)
     good = [path.read_text() for path in sorted(SWEEPS.rglob("*.yaml"))]
     pieces = [
@@ -175,7 +176,7 @@ def test_nothing_but_a_sweep_error_escapes(tmp_path: Path, monkeypatch: pytest.M
         ".inf",
     ]
     loaded = refused = 0
-    for _ in range(2_000):
+    for _ in range(5_000 if is_deep() else 400):
         text = draw.choice(good)
         for _ in range(draw.choice((1, 1, 1, 2, 5))):
             at = draw.randrange(len(text) + 1)
@@ -201,7 +202,7 @@ def test_nothing_but_a_sweep_error_escapes(tmp_path: Path, monkeypatch: pytest.M
                 text
             )
             refused += 1
-    assert loaded > 100 and refused > 500
+    assert loaded > 0 and refused > 0
 
 
 def test_five_thousand_cases_have_names_of_their_own(tmp_path: Path) -> None:

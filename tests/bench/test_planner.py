@@ -16,11 +16,12 @@ import kernels
 from bench.device.detect import Device
 from bench.runner.forecast import AGAIN, Prices
 from bench.runner.planner import LOOKS, Planner, Step
-from bench.runner.row import visit_row
+from bench.runner.rows import visit_row
 from bench.runner.schedule import ONE_VISIT, SEVERAL_VISITS
 from bench.sampling.protocol import protocol
 from bench.store.schema import Measurement
 from bench.sweep.load import SWEEPS, Case, load, load_all
+from tests.bench.rows import row as measured_row
 from tests.bench.several import gpu
 from tests.bench.test_forecast import H100
 
@@ -251,6 +252,54 @@ def test_the_time_of_the_roofs_is_kept_for_measuring_them_again(
     more, fewer = skipped
     kept_s = AGAIN * 2 * (beside_s - 0.5)
     assert more > fewer and (more - fewer) * 1.3 == pytest.approx(kept_s, abs=2 * 1.3)
+
+
+def test_a_case_that_hangs_says_nothing_of_what_the_others_take(cases: list[Case]) -> None:
+    simulation = Simulation(planner(cases, 1, 42.0))
+
+    def answer(step: Step) -> dict[str, Any]:
+        hangs = step.case is cases[0]
+        simulation.beside_s = 30.0 if hangs else 0.1
+        return {"status": "timeout", "reason": "no answer"} if hangs else quiet(step)
+
+    simulation.answer = answer
+    assert [row.status for _, row in simulation.run()] == ["timeout"] + ["ok"] * (len(cases) - 1)
+
+
+def test_visits_beyond_those_asked_for_end_with_the_budget(cases: list[Case]) -> None:
+    simulation = Simulation(
+        planner(cases[:4], 2, 30.0), lambda step: timed(1e-3 * 1.5 ** (step.number % 2)), beside_s=1.0
+    )
+    made = simulation.run()
+    assert len(made) > 8  # they disagree, so there were further ones
+    assert simulation.at_s <= 30.0 + 1.1  # prices are learned, so that the last may be dearer than foretold
+
+
+@pytest.mark.parametrize(("seconds", "refused"), [(1.4e-3, False), (1.6e-3, True), (8e-3, True)])
+def test_a_ceiling_whose_launch_would_take_too_long_is_refused(
+    seconds: float, refused: bool, ceilings: list[Case]
+) -> None:
+    """A budget of 1.2 s allows a launch of 1 ms; what is predicted is not sure to half of that."""
+    plan = planner(ceilings, budget_s=1.2)
+    byte = ceilings[1].problem.byte_moved("cublas")
+    known = {"launch": (0, 0, 1e-6), "gemm": (10**9, 0, 1e-6), "stream": (0, 10**6, 10**6 * seconds / byte)}
+    plan.resume(
+        measured_row(
+            sweep=f"ceilings/{name}",
+            role="roof",
+            flop=flop,
+            byte=moved,
+            cache="cold",
+            dtype="float32",
+            arithmetic="matrix",
+            parameters="{}",
+            samples_s=None,
+            median_s=median_s,
+        )
+        for name, (flop, moved, median_s) in known.items()
+    )
+    refusal = plan.step(ceilings[1], 0.0).refusal
+    assert (refusal is not None and "one launch is predicted" in refusal["reason"]) == refused
 
 
 def test_how_long_a_visit_may_sample_follows_from_the_budget(cases: list[Case]) -> None:

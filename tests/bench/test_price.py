@@ -71,13 +71,11 @@ def test_every_assumption_says_where_it_comes_from() -> None:
 
 def test_what_is_learned_of_all_visits_holds_for_a_kind_not_seen_yet() -> None:
     learned = Learned()
-    assert learned.shares().of("any") == 1
+    assert learned.shares()("any") == 1
     for _ in range(100):
         learned.visited("aten", 0.1, 0.2)
     shares = learned.shares()
-    assert shares.of("aten") == pytest.approx(2, rel=0.05) and shares.of("triton") == pytest.approx(
-        2, rel=0.05
-    )
+    assert shares("aten") == pytest.approx(2, rel=0.05) and shares("triton") == pytest.approx(2, rel=0.05)
 
 
 def test_a_kind_that_is_seen_often_is_priced_by_itself() -> None:
@@ -86,13 +84,13 @@ def test_a_kind_that_is_seen_often_is_priced_by_itself() -> None:
         learned.visited("aten", 0.1, 0.1)
         learned.visited("triton", 1.5, 6.0)
     shares = learned.shares()
-    assert shares.of("aten") == pytest.approx(1, abs=0.2) and shares.of("triton") == pytest.approx(4, rel=0.1)
-    assert shares.of("aten") < shares.overall < shares.of("triton")
+    assert shares("aten") == pytest.approx(1, abs=0.2) and shares("triton") == pytest.approx(4, rel=0.1)
+    assert shares("aten") < shares("any") < shares("triton")
 
 
 def test_one_visit_that_took_long_moves_a_price_by_part_of_it() -> None:
     learned = Learned()
     learned.visited("aten", 0.1, 10.0)
-    assert 1 < learned.shares().of("aten") < 100
+    assert 1 < learned.shares()("aten") < 100
     learned.visited("stream", 0.1, -1.0)  # a clock that lies costs nothing
-    assert learned.shares().of("stream") > 0
+    assert learned.shares()("stream") > 0

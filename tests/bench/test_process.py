@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from bench.runner import worker_process
-from bench.runner.last_words import last_words, place
-from bench.runner.worker_process import Worker, WorkerDied
+from bench.runner.worker_process import Worker, WorkerDied, last_words, place
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = """

@@ -10,7 +10,7 @@ import pytest
 from bench.cli.plan import forecast_lines, refined_line
 from bench.format import duration_text
 from bench.runner.forecast import BUDGET_S, Forecast, Tally, budget_s
-from bench.runner.walking import in_turn
+from bench.runner.session import in_turn
 from tests.bench import several
 from tests.bench.several import opened, small
 from tests.bench.test_forecast import H100

@@ -110,6 +110,12 @@ def test_a_case_can_be_watched_for_longer_than_it_needs(seed: int) -> None:
     assert found.stop == "converged" and 1.0 <= sum(found.samples_s) < 1.2
 
 
+def test_a_case_is_never_watched_for_less_than_the_protocol_asks(seed: int) -> None:
+    stream = Stream(noisy(1e-3, 0.001, seed))
+    found = collect(stream.sample, CPU, 10.0, stream.now, least_timed_s=CPU.least_timed_s / 5)
+    assert sum(found.samples_s) >= CPU.least_timed_s
+
+
 def test_the_budget_ends_a_case_that_does_not_converge(seed: int) -> None:
     found = collect((stream := Stream(noisy(1e-3, 0.5, seed))).sample, CPU, 0.5, stream.now)
     assert found.stop == "budget"
@@ -190,6 +196,13 @@ def test_a_slow_fall_that_windows_hide_is_seen_as_a_trend(seed: int) -> None:
     blind = replace(CUDA, settle_trend=1.0)
     stream = Level(lambda at_s: 1e-3 * (1 - 0.12 * math.exp(-at_s / 2.0)), seed)
     assert collect(stream.sample, blind, 10.0, stream.now).settled  # so the test above can fail
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_trend_in_either_direction_is_not_settled(sign: int) -> None:
+    """4 % a window: below what windows may span, above what a trend may be worth."""
+    stream = Level(lambda at_s: 1e-3 * (1 + sign * 0.04 * at_s / CPU.settle_window_s), 0, noise=0.0)
+    assert not settle(stream.sample, CPU, 8 * CPU.settle_window_s, stream.now)
 
 
 def test_what_never_settles_says_so() -> None:
@@ -346,6 +359,12 @@ def test_visits_agree_within_a_percent_or_have_not_converged(last: float, stop: 
     assert row.stop == stop
 
 
+@pytest.mark.parametrize("off", range(3))
+def test_one_visit_of_three_that_disagrees_is_enough(off: int) -> None:
+    levels = [1.02 if index == off else 1.0 for index in range(3)]
+    assert publish([visit(level) for level in levels], replace(NIGHTLY, half_width=0.5)).stop == "visits"
+
+
 def test_the_width_decides_too() -> None:
     levels = (1.0, 1.003, 1.0)  # spread 0.0017, t 4.3 / sqrt 3: 0.43 % about a mean that is 0.1 % above
     assert (
@@ -454,6 +473,11 @@ def test_the_interval_is_never_narrower_than_floor_and_clock() -> None:
 def test_too_few_samples_give_no_interval() -> None:
     assert interval([1.0] * 9, CPU) == (1.0, 0.0, math.inf)
     assert interval([1.0] * 10, CPU)[2] < 1.01
+
+
+def test_an_interval_that_is_not_known_is_null_in_the_row() -> None:
+    columns = publish([visit(1.0, count=5)], CUDA).columns()
+    assert columns["low_s"] is None and columns["high_s"] is None and columns["median_s"] > 0
 
 
 def test_samples_that_remember_are_worth_less_in_one_visit_and_in_several(seed: int) -> None:

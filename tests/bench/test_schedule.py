@@ -160,3 +160,8 @@ def test_what_is_expected_to_be_done_soon_is_priced_so_and_limited_otherwise() -
     assert set(found.sampling_s.values()) == {ONE_VISIT["cuda"].most_s}
     short = schedule([Job("one", 1e-5, expected_s=0.25)], 60, 120, ONE_VISIT["cuda"])
     assert short.sampling_s == {"one": 2.0}, "a sixtieth of the budget"
+
+
+def test_compiling_and_tuning_are_paid_once_however_many_visits_there_are() -> None:
+    job = Job("a", None, visits=3, beside_s=1.0, first_s=5.0, expected_s=0.5)
+    assert job.cost_s(9.0) == pytest.approx(5.0 + 3 * (1.0 + 0.5))

@@ -14,7 +14,6 @@ import pytest
 import kernels
 from bench.device.detect import detect
 from bench.errors import UserError
-from bench.runner import visits
 from bench.runner.session import Session, measured_s
 from bench.runner.worker_process import Worker, WorkerDied
 from bench.spec import Problem
@@ -68,7 +67,7 @@ def session(tmp_path: Path, budget_s: float | None = 10.0, **settings: object) -
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever else runs on this machine: no visit counts as disturbed, and none is made again for it."""
-    monkeypatch.setattr(visits, "disturbances", lambda row: [])
+    monkeypatch.setattr("bench.runner.rows.disturbances", lambda row: [])
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import pytest
 from bench.cli.run_lines import opening_lines, show
 from bench.environment import dependencies
 from bench.errors import UserError
-from bench.runner.session import Session
+from bench.runner.session import Session, at_once, in_turn, prepare_all
 from bench.runner.supervisor import Stopped, WorkerSupervisor
-from bench.runner.walking import at_once, in_turn, prepare_all
 from bench.store import schema
 from bench.store.journal import Journal, recover
+from bench.store.parquet import read_rows
 from tests.bench import several
 from tests.bench.rows import read_frame
 from tests.bench.several import begun, gpu, opened, small
@@ -182,7 +182,7 @@ def test_what_cannot_run_has_its_row_on_every_device(
             *[("cublas", "ok")] * 2,
             *[("onednn", "unsupported")] * 2,
         ]
-        assert result.path is not None and len(read_frame([result.path])) == 4
+        assert result.path is not None and len(read_rows(result.path)) == 4
 
 
 @pytest.mark.parametrize("concurrent", [False, True])
@@ -198,6 +198,14 @@ def test_enough_failures_end_it_on_every_device(
     run.finish()
     frame = read_frame([folder / "results"])
     assert "wrong" in set(frame["status"]) and len(frame) < 2 * len(sizes)
+
+
+def test_cases_without_room_are_no_failures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = begun(folder, monkeypatch, small(folder, [1, 2, 3]), count=1, budget="0.001")
+    with run.visits(1) as visits:
+        statuses = [visited.row.status for visited in visits]
+    run.release()
+    assert statuses == ["skipped"] * 3 and not run.stopped
 
 
 def test_one_device_cannot_be_timed_at_the_same_time_as_others(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import stat
@@ -18,8 +19,7 @@ import kernels
 from bench.errors import UserError
 from bench.spec import parameters_text
 from bench.store import parquet
-from bench.store.column_docs import readme_with_columns
-from bench.store.schema import ARROW, FIELDS
+from bench.store.schema import ARROW, FIELDS, readme_with_columns
 from tests.bench.rows import read_frame, row, rows
 
 ROOT = Path(__file__).parents[2]
@@ -151,6 +151,20 @@ def test_a_file_without_a_seal_reads_as_it_did(tmp_path: Path) -> None:
     assert b"roofseal" not in path.read_bytes() and parquet.read_rows(path) == made
     for older in (ROOT / "results" / "reference").rglob("*.parquet"):
         assert len(read_frame([older])) > 0
+
+
+def test_a_number_that_is_none_is_a_missing_value(tmp_path: Path) -> None:
+    path = parquet.write(tmp_path / "r.parquet", [row(median_s=math.nan, power_w=1.5)])
+    (read,) = parquet.read_rows(path)
+    assert read.median_s is None and read.power_w == 1.5
+
+
+def test_what_sweeps_declare_is_gathered_from_all_files_of_a_run(tmp_path: Path) -> None:
+    files = [
+        parquet.write(tmp_path / f"r{rest}.parquet", [row(sweep=name)], {name: {"title": name}})
+        for rest, name in (("", "a"), (".rest", "b"))
+    ]
+    assert parquet.read_sweeps(files) == {("x", "x"): {"a": {"title": "a"}, "b": {"title": "b"}}}
 
 
 def damaged(path: Path) -> Path:

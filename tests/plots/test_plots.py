@@ -23,7 +23,6 @@ from plots.__main__ import pages
 from plots.base import axes as scale
 from plots.base import style
 from plots.base.plot_spec import Section, sections
-from plots.base.units import scaled
 from plots.figures import roofline, sweep
 from tests.our_sweeps import declared
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, row, small
@@ -274,7 +273,7 @@ def test_a_duration_per_element_is_the_duration_divided(h100: Run) -> None:
     timed = rows[rows["median_s"].notna()]
     each = timed["median_s"] / (timed["m"] * timed["n"])
     for some, seconds in ((drawn, each), (plain, timed["median_s"])):
-        factor, unit = scaled(seconds, "s")
+        factor, unit = scale.scaled(seconds, "s")
         shown = [y for page in some for line in lines(page.figure, "_measured") for y in line.get_ydata()]
         assert sorted(shown) == pytest.approx(sorted(seconds * factor))
         assert any(f"({unit})" in axes.get_ylabel() for axes in some[0].figure.axes)

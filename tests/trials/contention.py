@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.format import seconds_text
-from bench.judge.flags import DOUBTFUL, flags
+from bench.judge.flags import SUSPECT, flags
 from bench.store.parquet import read_rows
 from bench.store.schema import Measurement
 
@@ -175,7 +175,7 @@ class Figures:
 
 def doubts(row: Measurement) -> tuple[str, ...]:
     """The flags of a row that cast doubt on its time."""
-    return tuple(name for name in flags(row, None) if name in DOUBTFUL)
+    return tuple(name for name in flags(row, None) if name in SUSPECT)
 
 
 def baseline(*quiet: Iterable[Measurement]) -> dict[str, Measurement]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.judge.comparability import Difference, Fact
-from bench.judge.comparison_side import bounds
+from bench.judge.comparison_side import bounds, case_of
 from bench.judge.flags import FLAGS
 from bench.judge.frame import runs
 from bench.judge.history.series import COMMIT, KEY, SEGMENT, UNSAID, Flags, Floats, History, Night
@@ -58,9 +58,11 @@ FEW = 0.5
 _Key = tuple[Any, ...]
 
 
-class _Numbers(NamedTuple):
-    """Of one night: which series have a time, and that."""
+class _Gathered(NamedTuple):
+    """One night, which series have a time in it, and that."""
 
+    night: Night
+    host: str
     series: npt.NDArray[np.intp]
     log_s: Floats
     half: Floats
@@ -73,10 +75,7 @@ class _Nights:
 
     name: str
     kind: str
-    nights: list[Night] = field(default_factory=list)
-    numbers: list[_Numbers] = field(default_factory=list)
-    """Of each night."""
-    hosts: list[str] = field(default_factory=list)
+    nights: list[_Gathered] = field(default_factory=list)
     series: dict[_Key, int] = field(default_factory=dict)
     told: list[dict[str, Any]] = field(default_factory=list)
     """Of each series: dtype, bound, ceiling."""
@@ -100,17 +99,13 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
             whose = (run_id + rest, run["device"][0].as_py(), run["device_id"][0].as_py())
             known = seen.setdefault(whose, path)
             if known is not path:
-                if not _is_copy(path, known):
+                if path.read_bytes() != known.read_bytes():
                     left_out(f"{path}: holds the run {run_id}, which {known} holds too")
             elif not (_began(run_id) or _is_time(run["utc"][0].as_py())):
                 left_out(f"{path}: nothing in it tells when the run {run_id} began")
             else:
                 _add(found, path, run)
     return [_history(device, unit, one) for (device, unit), one in sorted(found.items())]
-
-
-def _is_copy(path: Path, other: Path) -> bool:
-    return path.read_bytes() == other.read_bytes()
 
 
 def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> None:
@@ -133,16 +128,16 @@ def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> No
     with np.errstate(invalid="ignore", divide="ignore"):
         half = np.log(high_s / low_s) / 2
     rows = parquet.rows(timed)
-    into.numbers.append(
-        _Numbers(
+    into.nights.append(
+        _Gathered(
+            _night(run, timed),
+            first["device_id"],
             np.array([into.series[key] for key in keys], dtype=np.intp),
             np.log(timed["median_s"].to_numpy()),
             np.where(np.isfinite(half), half, np.nan),
             np.array([any(flag.rule(row, _NOTHING) for flag in DOUBTING) for row in rows], dtype=bool),
         )
     )
-    into.hosts.append(first["device_id"])
-    into.nights.append(_night(run, timed))
 
 
 def _key_column(rows: pa.Table, name: str) -> list[Any]:
@@ -155,9 +150,8 @@ def _key_column(rows: pa.Table, name: str) -> list[Any]:
 def _describe(into: _Nights, path: Path, run_id: str, fresh: Sequence[_Key]) -> None:
     """What is told of series that no earlier night had, from the whole rows of this one."""
     (run,) = (run for run in runs(parquet.read_rows(path), without_mixed=True) if run.run_id == run_id)
-    by_case = {
-        (*(getattr(row, name) for name in KEY[:5]), row.threads_asked or "all"): (row.dtype, row.role, bound)
-        for row, bound in zip(run.rows, bounds(run), strict=True)
+    by_case: dict[_Key, tuple[str, str, str]] = {
+        case_of(row): (row.dtype, row.role, bound) for row, bound in zip(run.rows, bounds(run), strict=True)
     }
     for key in fresh:
         dtype, role, whose = by_case[key[:6]]
@@ -214,19 +208,17 @@ def _began(run_id: str) -> str:
 
 def _history(device: str, unit: str, found: _Nights) -> History:
     order = sorted(
-        range(len(found.nights)),
-        key=lambda at: (found.nights[at].utc, found.nights[at].run_id, found.hosts[at]),
+        found.nights, key=lambda gathered: (gathered.night.utc, gathered.night.run_id, gathered.host)
     )
-    nights = _in_order([found.nights[at] for at in order])
+    nights = _in_order([gathered.night for gathered in order])
     shape = (len(found.series), len(nights))
     log_s: Floats = np.full(shape, np.nan)
     half: Floats = np.full(shape, np.nan)
     doubted: Flags = np.zeros(shape, dtype=bool)
-    for night, at in enumerate(order):
-        numbers = found.numbers[at]
-        log_s[numbers.series, night] = numbers.log_s
-        half[numbers.series, night] = numbers.half
-        doubted[numbers.series, night] = numbers.doubted
+    for place, gathered in enumerate(order):
+        log_s[gathered.series, place] = gathered.log_s
+        half[gathered.series, place] = gathered.half
+        doubted[gathered.series, place] = gathered.doubted
     series = pd.DataFrame(list(found.series), columns=[*KEY])
     series = pd.concat([series, pd.DataFrame(found.told, columns=["dtype", "bound", "ceiling"])], axis=1)
     return History(device, found.name, found.kind, unit, nights, series, log_s, half, doubted)

@@ -66,8 +66,8 @@ class Window:
         centre = row_median(values, count)
         mad = row_median(np.abs(values - centre[:, None]), count)
         own = MAD_TO_SIGMA * mad * (1 + 1 / np.maximum(count, 1))  # a MAD about its own median is too small
-        judged = own[count >= LEAST]
-        typical = float(np.median(judged)) if judged.size else _median_of(own[count >= YOUNG])
+        spreads = own[count >= (LEAST if (count >= LEAST).any() else YOUNG)]
+        typical = float(np.median(spreads)) if spreads.size else 0.0
         sigma = np.sqrt((count * own**2 + USUAL * typical**2) / (count + USUAL))
         known = count >= YOUNG
         return Usual(np.where(known, centre, np.nan), np.where(known, sigma, np.nan), count)
@@ -112,7 +112,3 @@ def row_median(values: Floats, count: Nights) -> Floats:
     upper = np.minimum(count // 2, values.shape[1] - 1)[:, None]
     pair = np.take_along_axis(ordered, lower, 1) + np.take_along_axis(ordered, upper, 1)
     return np.where(count > 0, pair[:, 0] / 2, np.nan)
-
-
-def _median_of(values: Floats) -> float:
-    return float(np.median(values)) if values.size else 0.0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bench.judge.comparability import BLOCKING, TOLD, Difference
+from bench.judge.comparability import FACTS, NEVER_BLOCKING, Difference
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,9 +30,9 @@ KEY = (*CASE, *CONDITIONS)
 UNSAID: Mapping[str, object] = {"threads_asked": "all", "concurrent_gpus": 1, "regime": ""}
 """What a row of an older file means that does not say it, so that its series goes on."""
 _OF_KEY = {"device", "device_id", "cache", *CONDITIONS, "source"}
-SEGMENT = tuple(fact for fact in (*BLOCKING, *TOLD) if fact.column not in _OF_KEY and fact.column != "commit")
+SEGMENT = tuple(fact for fact in FACTS if fact.column not in _OF_KEY and fact.column != "commit")
 """What makes a segment: driver, torch, Triton, libraries, power limit, and other states of the machine."""
-COMMIT = next(fact for fact in TOLD if fact.column == "commit")
+COMMIT = next(fact for fact in NEVER_BLOCKING if fact.column == "commit")
 
 
 @dataclass(frozen=True)

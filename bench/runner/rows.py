@@ -1,34 +1,125 @@
-"""The visits of a case joined into its one row, and whether another visit would tell more.
+"""The rows of a run: one for each visit, and the visits of a case joined into its one row.
 
 A journal holds a row for each visit, as it was; a result file holds a row for each case. What is published is
 the median over the visits that the machine did not disturb, the last few of them (bench/sampling/publish.py:
 `publish`). The others are named in the row (`set_aside`), with their medians. What becomes of the other
-columns is said beside each of them (`over` in bench/store/schema.py).
+columns is said beside each of them (`over` in bench/store/schema.py). Whether another visit would tell more
+is decided here, too.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import re
 import statistics
+import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import Any, cast, get_args
 
+from bench.device.detect import Device, short_hash
+from bench.errors import UserError
 from bench.judge.flags import disturbances
 from bench.judge.noise import state_s
-from bench.sampling.noise import Step, estimate, steps
 from bench.sampling.protocol import Protocol, Regime, protocol
-from bench.sampling.publish import Visit, publish, publish_ceiling
-from bench.spec import DeviceKind
-from bench.store.schema import FIELDS, Measurement, Over
+from bench.sampling.publish import Step, Visit, estimate, publish, publish_ceiling, steps
+from bench.spec import DeviceKind, parameters_text
+from bench.store.schema import FIELDS, JOB_IDS, Measurement, Over
+from bench.sweep.load import Case
 
+ROOT = Path(__file__).parents[2]
+SEED = 20_231_115
+"""Seed of the inputs and of the order of visits."""
 MOST_ASKED = 9
 """More visits than this cannot be asked for."""
 ONCE_MORE = 1
 """Visits beyond those asked for that make up for disturbed ones."""
 INVALID = ("wrong", "escaped", "error")
 """Of a visit that ended so, no other visit of the case is believed."""
+
+
+# ---- one visit
+
+
+def commit() -> str:
+    """Commit of the checkout, `+` behind it if files differ; empty if git does not know."""
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=12"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return described.stdout.strip() if described.returncode == 0 else ""
+
+
+def tags_of(given: Iterable[str]) -> dict[str, str]:
+    """The tags of `--bench-tag key=value`, key by key. UserError says which cannot be kept, and why."""
+    tags: dict[str, str] = {}
+    for text in given:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not value or not re.fullmatch(r"[A-Za-z0-9_.-]+", key):
+            raise UserError(f"--bench-tag {text!r}: give key=value; a key is letters, digits and _ . -")
+        if tags.setdefault(key, value) != value:
+            raise UserError(f"--bench-tag {text!r}: {key} is {tags[key]} already; give each key once")
+    return tags
+
+
+UNIT = ("host", "pci_bus", "gpu_uuid", "serial")
+"""Columns that name the machine and its device."""
+
+
+def origin(device: Device, tags: Mapping[str, str], anonymous: bool) -> dict[str, str | None]:
+    """The columns that say on which unit and for which job a run was made; null what is not known.
+
+    `anonymous` hashes what names the unit, so that its rows can still be told from those of others.
+    """
+    unit = zip(UNIT, (device.host, device.pci_bus, device.uuid, device.serial), strict=True)
+    job = next((f"{name}={os.environ[name]}" for name in JOB_IDS if os.environ.get(name)), None)
+    columns = {name: (short_hash(value) if anonymous else value) if value else None for name, value in unit}
+    return columns | {"job_id": job, "tags": json.dumps(dict(tags), sort_keys=True) if tags else None}
+
+
+def visit_row(case: Case, device: Device, protocol: Protocol, facts: Mapping[str, Any]) -> Measurement:
+    """The row of one visit. `facts` are its other columns; what is no column is left out."""
+    problem, name = case.problem, case.implementation
+    values: dict[str, Any] = {
+        "torch": "",
+        "triton": "",
+        "libraries": "",
+        "clock": "",
+        "fill": "",
+        "seed": SEED,
+        "utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "device": device.slug,
+        "device_name": device.name,
+        "device_kind": device.kind,
+        "device_id": device.id,
+        "sm_count": device.sm_count,
+        "cache_byte": device.cache_byte,
+        "driver": device.driver,
+        "protocol": protocol.hash,
+        "protocol_version": protocol.version,
+        "regime": protocol.regime,
+        "sweep": case.sweep,
+        "role": case.role,
+        "parameters": parameters_text(problem.parameters()),
+        "cache": case.cache,
+        "threads_asked": case.threads,
+        **problem.facts(name),
+    }
+    return Measurement(**(values | {k: v for k, v in facts.items() if k in FIELDS}))
+
+
+# ---- one case
 
 
 def joined(rows: Iterable[Measurement]) -> list[Measurement]:
@@ -47,7 +138,7 @@ def typical_s(rows: Iterable[Measurement]) -> dict[int, float]:
     for row in rows:
         if not disturbances(row) and (state := state_s(row)) is not None:
             states.setdefault(row.threads, []).append(state)
-    return {threads: statistics.median(found) for threads, found in states.items()}
+    return {threads: statistics.median(states_s) for threads, states_s in states.items()}
 
 
 def noise_between_visits(cases: Iterable[Sequence[Measurement]]) -> float | None:
@@ -189,7 +280,7 @@ def _protocols() -> Mapping[str, Protocol]:
         for visits in range(1, MOST_ASKED + 1)
         for regime in get_args(Regime)
     ]
-    return {one.hash: one for one in every}
+    return {settings.hash: settings for settings in every}
 
 
 def protocol_of(row: Measurement) -> Protocol | None:
