@@ -88,7 +88,7 @@ def test_a_change_that_stays_for_a_week_is_the_new_normal(chance: Chance) -> Non
     step = only(found)
     assert (step.raised, step.ended, step.ending) == (near(16), near(16 + HOLDS), "accepted")
     level = found.series.centre[12]
-    assert step.ended is not None
+    assert step.ended is not None and step.ended - step.raised == HOLDS
     assert level[step.ended] - level[14] == pytest.approx(0.0, abs=0.003), "while it is open"
     assert level[step.ended + 1] - level[14] == pytest.approx(np.log1p(0.05), abs=0.003)
 
