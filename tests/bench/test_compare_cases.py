@@ -14,6 +14,8 @@ import pytest
 from bench.errors import UserError
 from bench.judge.comparability import BLOCKING, NEVER_BLOCKING, value
 from bench.judge.compare import compare
+from bench.judge.comparison_side import side
+from bench.judge.frame import runs
 from bench.store.schema import Measurement
 from tests.bench.comparable import (
     GPU,
@@ -27,6 +29,7 @@ from tests.bench.comparable import (
     with_interval,
     without_time,
 )
+from tests.bench.rows import row
 
 # --- which rows belong together ---------------------------------------------------------------------
 
@@ -319,3 +322,11 @@ def test_the_least_effect_is_a_share_of_the_smaller_median(
     slow = replace(quick, **scaled)
     assert judged(quick, slow).verdict == verdict
     assert judged(slow, quick).verdict == verdict.replace("SLOWER", "FASTER")
+
+
+def test_what_was_imported_is_never_newer_than_what_was_measured() -> None:
+    measured = row(utc="2026-01-01T00:00:00Z", run_id="ours")
+    imported = row(utc="2026-02-01T00:00:00Z", run_id="theirs", source="somebody; a file")
+    for given in ([measured, imported], [imported, measured]):
+        (look,) = side(runs(given), "A").looks.values()
+        assert look.row.run_id == "ours"

@@ -109,6 +109,12 @@ def test_another_commit_is_told_and_begins_no_segment(nights: Nights) -> None:
     assert [tuple(change) for change in history.nights[1].changed] == [("commit", "c0", "c1")]
 
 
+def test_a_night_without_a_commit_is_no_change(nights: Nights) -> None:
+    for night, commit in enumerate(("aa", "", "aa")):
+        nights.add(night, [case(0, commit=commit)])
+    assert [night.changed for night in nights.history().nights] == [(), (), ()]
+
+
 @pytest.mark.parametrize(
     "change",
     [{"protocol": "p9"}, {"clock": "stream"}, {"cache": "warm"}, {"regime": "boost"}, {"fill": "normal"},
@@ -224,6 +230,14 @@ def test_a_time_of_nothing_is_none_and_of_two_visits_the_first_counts(nights: Ni
     nights.add(0, [case(0, 0.0), case(1, 2.0), case(1, 3.0, visit=1), case(2, math.inf)])
     history = nights.history()
     assert history.log_s.tolist() == [[math.log(2.0)]] and history.nights[0].timed == 1
+
+
+def test_a_wrong_result_has_no_time_and_what_cannot_run_was_not_asked(nights: Nights) -> None:
+    unsupported = case(2, None, status="unsupported")
+    nights.add(0, [case(0), case(1, status="wrong"), unsupported, case(3, None, status="skipped")])
+    history = nights.history()
+    assert len(history.series) == 1 and history.log_s.shape == (1, 1)
+    assert (history.nights[0].asked, history.nights[0].timed) == (3, 1)
 
 
 def test_a_night_that_was_cut_short_says_so(nights: Nights) -> None:

@@ -58,6 +58,8 @@ def test_a_case_that_is_no_longer_measured_is_waited_for_a_month(chance: Chance)
     history = stepped(quiet(chance, nights=60), [12], 15, 0.05)
     step = only(judged(missing(history, [12], range(17, 60))))
     assert (step.raised, step.ended, step.ending) == (near(16), near(16 + GONE), "gone")
+    later = only(judged(missing(history, [12], range(20, 60))))
+    assert (later.ended, later.ending) == (19 + GONE, "gone"), "since it was last measured"
     back = only(judged(missing(history, [12], range(17, 16 + GONE))))
     assert (back.raised, back.ending) == (near(16), "accepted")
 
@@ -88,7 +90,7 @@ def test_a_change_that_stays_for_a_week_is_the_new_normal(chance: Chance) -> Non
     step = only(found)
     assert (step.raised, step.ended, step.ending) == (near(16), near(16 + HOLDS), "accepted")
     level = found.series.centre[12]
-    assert step.ended is not None
+    assert step.ended is not None and step.ended - step.raised == HOLDS
     assert level[step.ended] - level[14] == pytest.approx(0.0, abs=0.003), "while it is open"
     assert level[step.ended + 1] - level[14] == pytest.approx(np.log1p(0.05), abs=0.003)
 

@@ -49,6 +49,14 @@ def test_visits_that_were_outvoted_count_and_disturbed_ones_do_not(chance: np.ra
     assert len(between_visits([one])) == 1 and between_visits([replace(one, visit_samples=None)]) == []
 
 
+def test_visits_that_older_files_hold_as_rows_are_taken_in_their_order(chance: np.random.Generator) -> None:
+    first, second, third = (
+        replace(timed(chance), visit=number, samples_s=[level_s] * 9, visit_samples=None)
+        for number, level_s in enumerate((1.0, 2.0, 8.0))
+    )
+    assert between_visits([third, first, second]) == pytest.approx([math.log(2), math.log(4)])
+
+
 def test_noise_is_the_largest_of_few_steps_and_undisturbed_ones_count_first() -> None:
     assert estimate([]) is None and estimate([Step(0.03), Step(0.01)]) == 0.03
     quiet = [Step(0.001)] * 6
