@@ -233,6 +233,7 @@ def note(**changed: object) -> str:
             "a process in another container since 2026-01-02 03:04 UTC (dreaming)",
         ),
     ],
+    ids=map(str, range(13)),  # a text has this process's id in it, which xdist's others have not
 )
 def test_whatever_the_file_says_the_sentence_names_nobody_wrongly(
     held: Holder, tmp_path: Path, text: str, who: str
