@@ -46,6 +46,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("deep")]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _children_are_runs_of_their_own() -> None:
+    """A test that runs pytest in another process does not run it as a worker of xdist."""
+    os.environ.pop("PYTEST_XDIST_WORKER", None)
+
+
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
     """A test's own seed: of the run's, and of the test's name without its path."""
