@@ -126,7 +126,7 @@ def test_a_package_of_another_place_is_refused(tmp_path: Path, name: str) -> Non
     ours = f"__path__ = [{str(ROOT / name)!r}]\n"
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text(
-        ours + (ROOT / name / "__init__.py").read_text().split("\n", 1)[1]
+        ours + (ROOT / name / "__init__.py").read_text().split('"""', 2)[2]
     )
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {name}; import pytest;"
     code += "sys.exit(pytest.main(['bench', '--benchmark', '-p', 'no:cacheprovider']))"

@@ -17,10 +17,8 @@ import pytest
 from bench.store import parquet, schema
 from bench.store.journal import Journal
 from tests.bench.rows import rows
-from tests.drawing import drawn, is_deep
+from tests.drawing import drawn
 from tests.trials.killing import Run, ends, trial, worker_of
-
-pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).parents[2]
 SWEEP = """\
@@ -112,7 +110,7 @@ def test_every_fault_is_a_row_and_the_run_goes_on(checkout: Path) -> None:
             assert reason in row.reason and len(row.reason) < 500 and "\n" not in row.reason, row.reason
             assert (row.median_s is not None) == (status == "ok") == (not row.reason)
             assert row.median_s is None or row.median_s > 1e-9  # not what `chatty` printed
-        assert f"{name} float32 length=1000" in said
+        assert f"faults-{name}-faulty-float32-length1000-cold" in said
         assert status == "ok" or f"{status}: " in said
 
 
@@ -156,10 +154,11 @@ def test_faults_without_the_clock_are_failures_of_their_own(checkout: Path) -> N
 # ---- SIGKILL at random moments
 
 
+@pytest.mark.deep
 def test_killed_at_any_moment_a_run_loses_nothing(tmp_path: Path, seed: int) -> None:
     """`python -m tests.trials.killing` does this often."""
     random.seed(seed)
-    runs = 5 if is_deep() else 1
+    runs = 5
     lines = list(trial(runs, tmp_path))
     print("\n".join(lines))
     assert sum("rows on the disk" in line for line in lines) == runs

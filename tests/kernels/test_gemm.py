@@ -167,8 +167,8 @@ def test_adding_c_costs_what_each_implementation_makes_of_it() -> None:
 
 
 def test_only_what_differs_from_the_default_is_told() -> None:
-    assert str(Gemm(m=1, n=2, k=3, dtype="int8")) == "int8 m=1 n=2 k=3 layout=NN"
-    assert str(Gemm(m=1, n=2, k=3, dtype="tf32", beta=1, pitch="padded")).endswith("beta=1 pitch=padded")
+    assert str(Gemm(m=1, n=2, k=3, dtype="int8")) == "int8-NN-m1-n2-k3"
+    assert str(Gemm(m=1, n=2, k=3, dtype="tf32", beta=1, pitch="padded")) == "tf32-NN-padded-m1-n2-k3-beta1"
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

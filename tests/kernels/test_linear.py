@@ -145,8 +145,8 @@ def test_dtypes_and_devices_are_the_gemms() -> None:
 
 
 def test_a_bias_is_said_only_where_there_is_one() -> None:
-    assert str(make()) == "float32 direction=forward batch=5 inputs=7 outputs=3"
-    assert str(make(bias=True)) == "float32 direction=forward batch=5 inputs=7 outputs=3 bias=True"
+    assert str(make()) == "float32-forward-batch5-inputs7-outputs3"
+    assert str(make(bias=True)) == "float32-forward-batch5-inputs7-outputs3-bias"
 
 
 def test_probe_is_small_and_of_the_same_kind() -> None:

@@ -38,7 +38,7 @@ def test_a_pass_that_asks_for_no_number_is_the_case_it_always_was() -> None:
     text = '{"dtype":"float32","kind":"copy","length":1000}'
     assert parameters_text(stream().parameters()) == text
     asked = stream(programs=2)
-    assert asked.parameters()["programs"] == 2 and str(asked).endswith("programs=2")
+    assert asked.parameters()["programs"] == 2 and str(asked).endswith("programs2")
     for problem in (stream(), asked):
         assert Stream(**problem.parameters()) == problem  # type: ignore[arg-type]
 
