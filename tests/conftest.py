@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import zlib
 
 import numpy as np
@@ -29,6 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(SEED, str(random.SystemRandom().randrange(2**32)))
     if config.getoption("--deep"):
         os.environ[DEEP] = "1"
+    # A shell starts what runs in its background with SIGINT ignored, and children inherit that: no test of
+    # Ctrl-C would ever end.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
