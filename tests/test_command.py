@@ -95,7 +95,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(words: list[str], says: str
 
 def test_a_choice_that_pytest_cannot_read_is_left_to_pytest_to_refuse() -> None:
     """`n=512` stands in sweeps, but -k takes no `=`: names have `n512`."""
-    done = bench("--benchmark", "-k", "n=512")
+    done = bench("--benchmark", "--bench-sweep", "gemm/square", "-k", "n=512")
     assert done.returncode == 4
     assert "Wrong expression passed to '-k': n=512" in done.stdout + done.stderr
     assert "INTERNALERROR" not in done.stdout + done.stderr
@@ -136,7 +136,6 @@ def test_a_package_of_another_place_is_refused(tmp_path: Path, name: str) -> Non
     assert f"`import {name}` finds {tmp_path / name}, not {ROOT / name} of this checkout" in text
 
 
-@pytest.mark.alone
 def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: Path, tmp_path: Path) -> None:
     results, report = tmp_path / "results", tmp_path / "report.json"
     words = ("--benchmark", "--bench-sweep", str(sweep), "--bench-results", str(results))
@@ -242,7 +241,6 @@ def test_an_operator_that_cannot_be_imported_is_one_failure(tmp_path: Path) -> N
     assert "1 failed, 1 passed" in done.stdout and "No module named 'nonesuch'" in done.stdout
 
 
-@pytest.mark.alone
 def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, stand_in: Path) -> None:
     """Interrupted in its third visit, which would never end; resumed, every case is there once."""
     for size in (8, 16):
@@ -267,7 +265,6 @@ def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, stand_in: P
     assert not list((stand_in / "results").rglob("*.journal"))
 
 
-@pytest.mark.alone
 def test_it_runs_from_anywhere_and_leaves_nothing_there(sweep: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -284,7 +281,6 @@ def test_list_names_every_sweep_and_says_what_runs_here() -> None:
     assert "cases run here" in done.stdout.splitlines()[-1]
 
 
-@pytest.mark.alone
 def test_a_plot_follows_from_the_results_alone(sweep: Path, tmp_path: Path) -> None:
     began = time.time()
     words = ("--benchmark", "--bench-sweep", str(sweep), "--bench-results", str(tmp_path / "r"))

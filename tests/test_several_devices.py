@@ -11,7 +11,7 @@ import pytest
 
 from tests.bench.rows import read_frame
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.deep
 
 ROOT = Path(__file__).parents[1]
 

@@ -114,6 +114,7 @@ def test_every_fault_is_a_row_and_the_run_goes_on(checkout: Path) -> None:
         assert status == "ok" or f"{status}: " in said
 
 
+@pytest.mark.deep
 def test_a_kernel_that_hangs_is_a_row_and_the_run_goes_on(checkout: Path) -> None:
     """The deadline is short for the one that hangs and long for the others, which so cannot miss it."""
     (checkout / "hang.yaml").write_text(SWEEP.format(names="hang, good", lengths=1000))
@@ -143,6 +144,7 @@ session.close()
     assert " s; the worker was stopped in hang (kernels/faulty/operator.py:" in hang.reason
 
 
+@pytest.mark.deep
 def test_faults_without_the_clock_are_failures_of_their_own(checkout: Path) -> None:
     """`pytest bench/`, which times nothing, outlives them too."""
     chosen = "faulty-segfault- or faulty-good- or faulty-wrong-"

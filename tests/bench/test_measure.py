@@ -127,6 +127,7 @@ def test_a_row_says_what_the_clock_adds_and_how_often_the_host_was_late() -> Non
     assert (quiet["late_samples"], quiet["clock_start_s"]) == (0, 0.0)
 
 
+@pytest.mark.deep
 def test_where_a_flushed_ring_makes_samples_short_the_interval_holds_the_clocks_start() -> None:
     cuda = SimulatedCuda(1 << 20)
     cuda.graph_start_s = 400e-6

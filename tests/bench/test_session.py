@@ -23,8 +23,6 @@ from bench.sweep.load import Case, load
 from tests.bench import several
 from tests.bench.rows import read_frame
 
-pytestmark = pytest.mark.alone
-
 SWEEP = """\
 title: Small things
 source: {document: none, range: ours}
