@@ -35,15 +35,13 @@ test: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
-	$(RUN) -m pytest tests -m "not alone" -n auto
-	$(RUN) -m pytest tests -m alone
+	$(RUN) -m pytest tests -n auto
 	$(RUN) -m pytest bench
 
 # All of what `make test` draws a few cases of by its seed, simulations and compile tables: for nights.
 test-deep: EXTRAS := dev
 test-deep: $(READY)
-	$(RUN) -m pytest tests --deep -m "not alone" -n auto
-	$(RUN) -m pytest tests --deep -m alone
+	$(RUN) -m pytest tests --deep -n auto
 	$(RUN) -m pytest bench --bench-all-examples
 
 figures: $(READY)

@@ -281,6 +281,7 @@ def test_list_names_every_sweep_and_says_what_runs_here() -> None:
     assert "cases run here" in done.stdout.splitlines()[-1]
 
 
+@pytest.mark.deep
 def test_a_plot_follows_from_the_results_alone(sweep: Path, tmp_path: Path) -> None:
     began = time.time()
     words = ("--benchmark", "--bench-sweep", str(sweep), "--bench-results", str(tmp_path / "r"))
@@ -293,6 +294,7 @@ def test_a_plot_follows_from_the_results_alone(sweep: Path, tmp_path: Path) -> N
     assert len(made) >= 3 and all(p.stat().st_mtime >= began - 1 for p in made)
 
 
+@pytest.mark.deep
 def test_a_few_examples_stand_for_all_and_the_others_are_said_in_one_line() -> None:
     few, every = (
         bench("-k", "softmax and float16", "--collect-only", *words)

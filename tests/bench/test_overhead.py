@@ -12,8 +12,6 @@ import pytest
 from bench.validation import harness_overhead
 from kernels import problem
 
-pytestmark = pytest.mark.alone
-
 
 @dataclass
 class Clock:

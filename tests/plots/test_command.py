@@ -84,6 +84,7 @@ def test_several_runs_are_drawn_apart_and_compared_with_the_first(
         assert Path("figures", device, "2026-11-21T10-00-00Z-4f2a91c", "gemm", "some-rate.svg").exists()
 
 
+@pytest.mark.deep
 def test_two_runs_of_one_device_have_no_generations(tmp_path: Path) -> None:
     files = [gpu(tmp_path, H100, "a.parquet"), gpu(tmp_path, H100, "b.parquet", run_id="later")]
     done = invoke(*files, "-o", tmp_path / "out")
