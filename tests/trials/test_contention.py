@@ -34,6 +34,8 @@ from tests.trials.contention import (
     table,
 )
 
+pytestmark = pytest.mark.deep  # of a trial that people start, not of the product
+
 
 @pytest.fixture
 def seeded() -> random.Random:
@@ -199,8 +201,6 @@ def test_they_end_when_the_trial_is_killed(how: signal.Signals, program: str) ->
     code = f"""
 import sys
 from tests.trials.contention import {program}, burning
-
-pytestmark = pytest.mark.deep  # of a trial that people start, not of the product
 with burning({program}) as pids:
     print(*pids, flush=True)
     sys.stdin.read()
