@@ -205,7 +205,7 @@ def test_the_environment_is_a_target_of_make() -> None:
 
 def test_a_push_is_tested_as_anywhere_on_both_pythons() -> None:
     workflow = yaml.safe_load(CI.read_text())
-    assert set(workflow[True]) == {"push", "pull_request"}
+    assert set(workflow[True]) == {"push", "pull_request", "schedule"}
     assert workflow["concurrency"]["cancel-in-progress"] is True
     assert set(workflow["jobs"]) == {"test", "contract"}
     job = workflow["jobs"]["test"]
