@@ -207,7 +207,9 @@ def test_a_push_is_tested_as_anywhere_on_both_pythons() -> None:
     workflow = yaml.safe_load(CI.read_text())
     assert set(workflow[True]) == {"push", "pull_request", "schedule"}
     assert workflow["concurrency"]["cancel-in-progress"] is True
-    assert set(workflow["jobs"]) == {"test", "contract"}
+    assert set(workflow["jobs"]) == {"test", "contract", "deep"}
+    deep = workflow["jobs"]["deep"]
+    assert deep["if"] == "github.event_name == 'schedule'" and deep["steps"][-1]["run"] == "make test-deep"
     job = workflow["jobs"]["test"]
     assert job["runs-on"] == "ubuntu-latest" and job["strategy"]["matrix"]["python"] == ["3.11", "3.12"]
     assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
