@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from textwrap import shorten
@@ -11,10 +12,9 @@ from rich.table import Table
 
 from bench.case_name import case_name
 from bench.cli.table import lines_of, table
-from bench.format import change_text, seconds_text, share_text
+from bench.format import change_text, count_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, OURS
 from bench.judge.compare import Compared, Comparison, Verdict
-from bench.judge.noise import Noise
 
 EXAMPLE = 80
 """Letters of an example's own reason."""
@@ -70,26 +70,19 @@ def _remarks(found: Comparison) -> Iterator[str]:
     for name, side in (("A", found.before), ("B", found.after)):
         if imported := [who for who in side.facts["source"] if who != OURS]:
             yield f"{name} holds imported rows, not measured by roofbench: {', '.join(imported)}"
-        moves = _moves([run.noise for run in side.runs.values()])
-        yield f"what the machine does by itself, from visit to visit of {name} (95 in 100 move less): {moves}"
+        for noise in (run.noise for run in side.runs.values() if run.noise.steps):
+            factor = f"{noise.factor:.1f} times the noise that is usual for its kind"
+            yield f"the machine during {name}: {factor}, by {count_text(noise.steps, 'step')} between visits"
         if side.older:
             yield f"{side.older} older rows of {name} are left aside: a later run measured the same case"
-    moves = _moves(list(found.between.values()))
-    yield f"what the ceilings did from A to B, where driver and libraries are the same: {moves}"
+    for shift in found.shifts.values():
+        yield (
+            f"the machine as a whole from A to B: {change_text(math.exp(shift.by))} "
+            f"(±{share_text(shift.error, 1)}), by {shift.ceilings} ceilings of the same libraries"
+        )
     if found.unknown:
         told = ", ".join(f"{name} ({count} cases)" for name, count in sorted(found.unknown.items()))
         yield f"not known on either side or both, so not held against a case: {told}"
-
-
-def _moves(noises: Sequence[Noise]) -> str:
-    """Of several runs the most."""
-    parts = []
-    for words, known in (
-        ("cases at memory's speed", [one.memory for one in noises if one.memory is not None]),
-        ("others", [one.core for one in noises if one.core is not None]),
-    ):
-        parts.append(f"{words} by {share_text(max(known), 1)}" if known else f"{words}: too few to tell")
-    return ", ".join(parts)
 
 
 def _listed(found: Comparison, all_cases: bool) -> Iterator[str]:
@@ -138,12 +131,12 @@ def _summed(found: Comparison) -> Iterator[str]:
 
 
 def _means(found: Comparison) -> Iterator[str]:
-    shown = table("operator", ">cases", ">geometric mean effect", "95 %")
-    for mean in found.means():
+    shown = table("operator", ">cases", ">geometric mean effect", "95 %", "")
+    for mean in found.means:
         ends = f"{change_text(mean.effect.low)} to {change_text(mean.effect.high)}"
-        shown.add_row(mean.operator, str(mean.cases), change_text(mean.effect.ratio), ends)
+        shown.add_row(mean.operator, str(mean.cases), change_text(mean.effect.ratio), ends, mean.verdict)
     if shown.row_count:
-        yield "seconds of B against seconds of A, over the comparable cases that no flag casts doubt on:"
+        yield "seconds of B against seconds of A, over the comparable cases of each operator:"
         yield from lines_of(shown)
 
 

@@ -1,17 +1,15 @@
 """Two runs, case by case: what became slower, what became faster, what stayed, and what nobody can tell.
 
-A verdict needs evidence on either side. SLOWER and FASTER need all of
+*   SLOWER and FASTER: medians at least MINIMUM_EFFECT apart, and 95 % intervals that do not meet. An interval
+    holds all the noise that is known (bench/judge/noise.py): within a visit, between visits, between runs.
+    What a flag blames, a neighbour say, widens it by as much as that may have done; it vetoes nothing.
+*   Not so where the machine explains it: the ceilings of the same libraries moved as far, or, on a GPU, the
+    cycles (seconds x the clock of the SMs) did not change along. Then it is UNSURE, with that reason.
+*   SAME: the 95 % interval of the effect lies within MINIMUM_EFFECT either side of none.
+*   All else is UNSURE: the effect's interval says how much may be hidden.
 
-*   95 % intervals that do not meet, each the row's own widened by the machine's noise between visits and
-    between runs (bench/judge/noise.py), once: some rows' intervals include that between visits already;
-*   medians at least MINIMUM_EFFECT apart;
-*   a rank test of the samples below RANK_BAR (bench/judge/ranks.py);
-*   the same, in sign and size, in cycles: seconds x the SM's clock on a GPU, seconds / the seconds of a fixed
-    kernel beside it on a CPU. Rows at memory's speed are exempt: the cores' clock is not theirs.
-
-SAME needs medians less than MINIMUM_EFFECT apart and two intervals no wider than NARROW. All else is UNSURE,
-with the reason. A row that a flag casts doubt on is UNSURE. A row whose sampling ran out of budget is judged
-like any other: its interval is as wide as its samples leave it.
+The cases of an operator are judged together, too: their mean effect is told with the same words, and counts.
+There, and by its ceilings, a machine that became slower as a whole is SLOWER.
 """
 
 from __future__ import annotations
@@ -20,16 +18,15 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-from scipy import stats
 
-from bench.judge import ranks
+from bench.format import change_text
 from bench.judge.comparability import NEVER_BLOCKING, Difference, differing, waved
-from bench.judge.comparison_side import Case, Look, Side, between_runs, has_interval, side
-from bench.judge.noise import Noise, state_s, visit_count
-from bench.sampling.publish import reach
+from bench.judge.comparison_side import Case, Look, Shift, Side, between_runs, side
+from bench.judge.noise import work_of
 
 if TYPE_CHECKING:
     from bench.judge.frame import Run
@@ -42,10 +39,6 @@ JUDGED: tuple[Verdict, ...] = ("SLOWER", "FASTER", "SAME", "UNSURE")
 MINIMUM_EFFECT = 0.01
 """Least difference of medians that counts, as a share of the smaller."""
 LEAST = math.log1p(MINIMUM_EFFECT)
-NARROW = 0.02
-"""Largest half-width of an interval, as a share, on which SAME may rest."""
-RANK_BAR = 0.002
-"""Largest p of the rank test."""
 
 
 Pair = tuple[Case, Look, Look]
@@ -75,17 +68,20 @@ class Compared:
     """Of comparable cases, unless an interval is unknown."""
     before_s: float | None = None
     after_s: float | None = None
-    sound: bool = False
-    """Whether both rows may be relied on: no flag, an interval, a known noise."""
+    role: str = "measurement"
+    """What its rows are for: ceilings are judged apart."""
+    shared: float = 0.0
+    """The part of the effect's half-width, |ln|, that all cases of an operator may share."""
 
 
 @dataclass(frozen=True)
 class Mean:
-    """The geometric mean effect over the sound comparable cases of an operator."""
+    """The geometric mean effect over the comparable cases of an operator, and its verdict."""
 
     operator: str
     effect: Effect
     cases: int
+    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -94,8 +90,8 @@ class Comparison:
 
     before: Side
     after: Side
-    between: Mapping[tuple[str, str], Noise]
-    """(run of A, run of B) -> what the same ceilings differ by in the two."""
+    shifts: Mapping[tuple[str, str], Shift]
+    """(run of A, run of B) -> what the machine as a whole did between the two, where its ceilings tell."""
     cases: tuple[Compared, ...]
     """By verdict in the order of Verdict, then the biggest effect first, then by name."""
     waved: tuple[Difference, ...] = ()
@@ -127,32 +123,53 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """1: any SLOWER, whatever else there is; 2: any INVALID; 3: nothing comparable; 0: none of these."""
-        if self.of("SLOWER"):
-            return 1
-        if self.of("INVALID"):
-            return 2
-        return 0 if self.comparable else 3
+        """1: a case, an operator or the machine is SLOWER, whatever else; 2: any INVALID; 3: nothing decided.
 
-    def means(self) -> Iterator[Mean]:
-        """By operator, in order of their names.
-
-        The interval is the wider of what the effects' spread over the cases leaves (Student's t) and what the
-        cases' own intervals leave. A machine that ran slower as a whole is in neither.
+        0: something was decided, and nothing became slower.
         """
-        effects: dict[str, list[Effect]] = defaultdict(list)
-        for one in self.cases:
-            if one.sound and one.effect is not None:
-                effects[one.case.operator].append(one.effect)
-        for operator, found in sorted(effects.items()):
-            logs = np.log([one.ratio for one in found])
-            halves = np.log([one.high / one.low for one in found]) / 2
-            half = float(np.sqrt(np.sum(halves**2))) / len(found)
-            if len(found) > 1:
-                t = float(stats.t.ppf(0.975, len(found) - 1))
-                half = max(half, t * float(np.std(logs, ddof=1)) / math.sqrt(len(found)))
-            mean = float(np.mean(logs))
-            yield Mean(operator, Effect(*(math.exp(mean + by) for by in (0, -half, half))), len(found))
+        verdicts = {*(each.verdict for each in self.cases), *(mean.verdict for mean in self.means)}
+        if "SLOWER" in verdicts or any(_moved(shift) and shift.by > 0 for shift in self.shifts.values()):
+            return 1
+        if "INVALID" in verdicts:
+            return 2
+        return 0 if verdicts & {"FASTER", "SAME"} else 3
+
+    @cached_property
+    def means(self) -> Sequence[Mean]:
+        """By operator, in order of their names; ceilings, which are no one's aim, apart from the rest.
+
+        The interval adds as squares what all cases of a run may share, the noise between runs, and what the
+        cases' own intervals leave: it is that of the mean of these cases, however much they differ. For a
+        verdict it is widened by the square root of two, as if two runs' intervals had to part.
+        """
+        cases: dict[str, list[Compared]] = defaultdict(list)
+        for each in self.cases:
+            if each.effect is not None:
+                place = (
+                    each.case.operator if each.role == "measurement" else f"ceilings: {each.case.operator}"
+                )
+                cases[place].append(each)
+        return [_mean(operator, of) for operator, of in sorted(cases.items())]
+
+
+def _moved(shift: Shift) -> bool:
+    return shift.is_sure and abs(shift.by) >= LEAST
+
+
+def _mean(operator: str, cases: Sequence[Compared]) -> Mean:
+    effects = [each.effect for each in cases if each.effect is not None]
+    logs = np.log([effect.ratio for effect in effects])
+    halves = np.log([effect.high / effect.low for effect in effects]) / 2
+    shared = np.array([each.shared for each in cases])
+    own = float(np.sqrt(np.sum(np.maximum(halves**2 - shared**2, 0)))) / len(cases)
+    half = math.hypot(own, float(np.mean(shared)))
+    mean = float(np.mean(logs))
+    verdict: Verdict = "UNSURE"
+    if abs(mean) >= LEAST and abs(mean) > math.sqrt(2) * half:
+        verdict = "SLOWER" if mean > 0 else "FASTER"
+    elif abs(mean) + half < LEAST:
+        verdict = "SAME"
+    return Mean(operator, Effect(*(math.exp(mean + by) for by in (0, -half, half))), len(cases), verdict)
 
 
 def compare(before: Sequence[Run], after: Sequence[Run], across: Collection[str] = ()) -> Comparison:
@@ -182,17 +199,18 @@ def compare(before: Sequence[Run], after: Sequence[Run], across: Collection[str]
             found.append(Compared(case, "NOT COMPARABLE", facts, told))
         else:
             comparable.append((case, one, other))
-    # Two devices' clocks are part of what is compared; one device's are not.
-    between = {
-        (one, other): between_runs(before_run, after_run)
-        for one, before_run in sides[0].runs.items()
-        for other, after_run in sides[1].runs.items()
+    # Two devices' speeds and clocks are part of what is compared; one device's are not.
+    one_device = "device" not in through
+    shifts = {
+        (a, b): shift
+        for a, before_run in sides[0].runs.items()
+        for b, after_run in sides[1].runs.items()
+        if one_device and (shift := between_runs(before_run, after_run)) is not None
     }
-    judge = _Judge(*sides, between, in_cycles="device" not in through)
-    found += judge.verdicts(comparable)
+    found += [_judged(*pair, shifts, one_device) for pair in comparable]
     order = {verdict: place for place, verdict in enumerate(get_args(Verdict))}
     found.sort(key=lambda each: (order[each.verdict], -_size(each.effect), each.case))
-    return Comparison(*sides, between, tuple(found), tuple(passed), tuple(_told(*sides)), unknown)
+    return Comparison(*sides, shifts, tuple(found), tuple(passed), tuple(_told(*sides)), unknown)
 
 
 def _pairs(before: Side, after: Side) -> Iterator[tuple[Case, Look | None, Look | None]]:
@@ -239,106 +257,48 @@ def _status(why: str, name: str) -> str:
     return f"{why.split(':')[0]} in {name}" if why else f"no row in {name}"
 
 
-@dataclass(frozen=True)
-class _Judge:
-    """Gives verdicts on comparable pairs, knowing both sides."""
-
-    before: Side
-    after: Side
-    between: Mapping[tuple[str, str], Noise]
-    in_cycles: bool
-
-    def verdicts(self, pairs: Sequence[Pair]) -> list[Compared]:
-        """One for each pair. The rank test comes last, of all pairs at once: it costs most."""
-        judged = [self._by_intervals(*pair) for pair in pairs]
-        open_ = [place for place, each in enumerate(judged) if each.verdict in ("SLOWER", "FASTER")]
-        samples = [
-            (ranks.independent(one.row.visit_samples_s), ranks.independent(other.row.visit_samples_s))
-            for _, one, other in (pairs[place] for place in open_)
-        ]
-        for place, p in zip(open_, ranks.p_values(samples), strict=True):
-            if not p < RANK_BAR:
-                why = "the rank test sees no difference"
-                judged[place] = replace(judged[place], verdict="UNSURE", reason=why, detail=f"p = {p:.2g}")
-        return judged
-
-    def _by_intervals(self, case: Case, one: Look, other: Look) -> Compared:
-        before_s, after_s = one.row.median_s, other.row.median_s
-        assert before_s and after_s
-        known = Compared(case, "UNSURE", before_s=before_s, after_s=after_s)
-        looks = {"A": one, "B": other}
-        for name, look in looks.items():
-            if not has_interval(look.row):
-                return replace(known, reason=f"no interval in {name}: too few samples")
-        between = self.between[one.row.run_id, other.row.run_id].of(one.bound)
-        a, b = self._reach(self.before, one, between), self._reach(self.after, other, between)
-        known = replace(known, effect=_effect(after_s / before_s, a, b))
-        for name, look in looks.items():
-            if look.suspect_flags:
-                also = ", ".join(look.suspect_flags) if len(look.suspect_flags) > 1 else ""
-                return replace(known, reason=f"{look.suspect_flags[0]} in {name}", detail=also)
-        for name, held, look in (("A", self.before, one), ("B", self.after, other)):
-            if visit_count(look.row) == 1 and held.runs[look.row.run_id].noise.of(look.bound) is None:
-                return replace(known, reason=f"one visit in {name}, and no case of its run had two")
-        known = replace(known, sound=True, detail=_chosen(one.row, other.row))
-        apart = math.log(after_s / before_s)
-        if abs(apart) < LEAST:
-            if max(a.down + a.up, b.down + b.up) < 2 * NARROW:
-                return replace(known, verdict="SAME")
-            return replace(known, reason="medians less than 1 % apart, but an interval is too wide for SAME")
-        if abs(apart) <= (a.up + b.down if apart > 0 else a.down + b.up):
-            return replace(known, reason="the intervals meet")
-        if self.in_cycles and "memory" not in (one.bound, other.bound):
-            cycles = _in_cycles(one.row, other.row)
-            if cycles is not None and math.copysign(1, apart) * cycles < LEAST:
-                told = f"{round(100 * math.expm1(cycles), 1) + 0.0:+.1f} % in cycles"
-                return replace(known, reason="the clock explains it", detail=told)
-        return replace(known, verdict="SLOWER" if apart > 0 else "FASTER")
-
-    def _reach(self, held: Side, look: Look, between: float | None) -> _Reach:
-        """The row's own 95 % interval, widened by the machine's noise between visits and between runs.
-
-        Between visits it is less the more visits there were, and a step is the difference of two of them; the
-        interval of a row without the machine's state beside it includes it already (`publish`), but for a
-        ceiling's. Between runs no number of visits lessens it: half of it on either side.
-        """
-        row = look.row
-        assert row.median_s and row.low_s and row.high_s
-        noise = held.runs[row.run_id].noise.of(look.bound) or 0.0
-        included = state_s(row) is None and row.role == "measurement"
-        visits = 0.0 if included else noise / math.sqrt(2 * visit_count(row))
-        half = max(visits, (between or 0.0) / 2)
-        return _Reach(*reach(row.median_s, row.low_s, row.high_s, half))
-
-
-class _Reach(NamedTuple):
-    """How far a row's truth may lie below and above its median: natural logarithms."""
-
-    down: float
-    up: float
-
-
-def _effect(ratio: float, a: _Reach, b: _Reach) -> Effect:
-    down, up = math.hypot(b.down, a.up), math.hypot(b.up, a.down)
-    return Effect(ratio, ratio * math.exp(-down), ratio * math.exp(up))
+def _judged(
+    case: Case, before: Look, after: Look, shifts: Mapping[tuple[str, str], Shift], one_device: bool
+) -> Compared:
+    """The verdict on two times. `one_device`: its clock and speed as a whole are no part of the effect."""
+    before_s, after_s = before.row.median_s, after.row.median_s
+    assert before_s and after_s
+    known = Compared(case, "UNSURE", before_s=before_s, after_s=after_s, role=before.row.role)
+    for name, look in (("A", before), ("B", after)):
+        if not look.has_interval:
+            return replace(known, reason=f"no interval in {name}: too few samples")
+    apart = math.log(after_s / before_s)
+    down, up = math.hypot(after.down, before.up), math.hypot(after.up, before.down)
+    effect = Effect(after_s / before_s, math.exp(apart - down), math.exp(apart + up))
+    shared = math.hypot(before.runs, after.runs)
+    known = replace(known, effect=effect, shared=shared, detail=_chosen(before.row, after.row))
+    if max(down - apart, up + apart) < LEAST:
+        return replace(known, verdict="SAME")
+    needed = before.up + after.down if apart > 0 else before.down + after.up
+    if abs(apart) < LEAST or abs(apart) <= needed:
+        blamed = sorted({*before.flags, *after.flags})
+        return replace(
+            known, reason=f"the intervals meet ({', '.join(blamed)})" if blamed else "the intervals meet"
+        )
+    shift = shifts.get((before.row.run_id, after.row.run_id))
+    if shift is not None and _moved(shift) and abs(apart - shift.by) <= needed:
+        told = f"{change_text(math.exp(shift.by))} in {shift.ceilings} ceilings"
+        return replace(known, reason="the machine as a whole moved as far", detail=told)
+    if one_device and work_of(before.row) == "matrix":
+        cycles = _in_cycles(before.row, after.row)
+        if cycles is not None and math.copysign(1, apart) * cycles < LEAST:
+            told = f"{change_text(math.exp(cycles))} in cycles"
+            return replace(known, reason="the clock explains it", detail=told)
+    return replace(known, verdict="SLOWER" if apart > 0 else "FASTER")
 
 
 def _in_cycles(before: Measurement, after: Measurement) -> float | None:
-    """ln(cycles after / cycles before); None where a clock is not known."""
-    speeds = _speed(before), _speed(after)
-    if speeds[0] is None or speeds[1] is None:
+    """ln(cycles after / cycles before) by the clock of the SMs; None where it is not known."""
+    hertz = before.sm_clock_hz, after.sm_clock_hz
+    if not hertz[0] or not hertz[1] or hertz[0] != hertz[0] or hertz[1] != hertz[1]:
         return None
     assert before.median_s and after.median_s
-    return math.log(after.median_s * speeds[1]) - math.log(before.median_s * speeds[0])
-
-
-def _speed(row: Measurement) -> float | None:
-    """The clock beside the row: hertz on a GPU, on a CPU 1 / seconds of the fixed kernel before and after."""
-    if row.device_kind == "cuda":
-        hertz = row.sm_clock_hz
-        return hertz if hertz is not None and hertz > 0 else None
-    beside_s = state_s(row)
-    return None if beside_s is None else 1 / beside_s
+    return math.log(after.median_s * hertz[1]) - math.log(before.median_s * hertz[0])
 
 
 def _chosen(before: Measurement, after: Measurement) -> str:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
 
 from bench.errors import UserError
 from bench.judge import frame
 from bench.judge.comparability import FACTS, SOFTWARE, value
 from bench.judge.efficiency import OURS
-from bench.judge.flags import FLAGS, SUSPECT
-from bench.judge.noise import Bound, CaseStep, Noise, between_visits
+from bench.judge.flags import FLAGS, explained
+from bench.judge.noise import Noise, interval, noise_of
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, calibrated_row
-from bench.sampling.publish import Step
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
@@ -25,9 +26,10 @@ NOT_MEASURED = ("unsupported", "skipped")
 """Statuses of rows that nobody tried to time: as good as no row, but for the reason they give."""
 DISTURBING = frozenset(flag.name for flag in FLAGS if flag.disturbed)
 """Flags that blame the machine."""
-COVERED_BY_INTERVAL = frozenset({"noisy"})
-"""Doubts that a comparison of intervals takes into account by itself: a row of +-3 % that takes 40 % longer
-than before is slower."""
+Bound = Literal["memory", "core"]
+"""Whose speed a row's time follows: memory's, or that of the cores (and of whatever else is not memory)."""
+LEAST_CEILINGS = 6
+"""From fewer ceilings than this nothing is said of the machine as a whole."""
 NEAR_ROOF = 1.25
 """Times its prediction within which a row that memory limits does run at memory's speed. Above, something
 else takes the time: on a CPU the functions of activations, which the model gives no peak of their own."""
@@ -52,20 +54,19 @@ class Look(NamedTuple):
     """A case as one run saw it."""
 
     row: Measurement
-    bound: Bound
-    suspect_flags: tuple[str, ...]
-    """The flags that cast doubt on its time, whatever its interval."""
-    undisturbed: bool
-    """Whether no neighbour, heat or quota is to blame.
-
-    It may be noisy all the same, by what its visits differ by: to leave such rows out would be to learn how
-    far a machine moves from those cases that it did not move.
-    """
+    down: float
+    up: float
+    """How far below and above its median the row's time may be, 95 times in 100: natural logarithms, with the
+    noise of its run and what the causes of its flags may have done. NaN where it is not known."""
+    runs: float
+    """The part of that which all rows of its run and kind may share: the noise between runs."""
+    flags: tuple[str, ...]
+    """The flags whose causes are in `down` and `up`."""
 
     @property
-    def usable(self) -> bool:
-        """Whether it has a time with an interval."""
-        return self.row.is_timed and has_interval(self.row)
+    def has_interval(self) -> bool:
+        """Whether it is known how far off its time may be."""
+        return not math.isnan(self.down)
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,6 @@ class Run:
 
     looks: Mapping[Case, Look]
     noise: Noise
-    """Between visits."""
 
 
 @dataclass(frozen=True)
@@ -100,16 +100,16 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
         raise UserError(f"{name} holds no row")
     if len(devices) > 1:
         raise UserError(f"{name} holds rows of {len(devices)} devices, name one's: {', '.join(devices)}")
-    seen = {run.run_id: list(_looks(run)) for run in runs}
+    seen = {run.run_id: _run(run) for run in runs}
     # Where `visit` is not 0, an older file holds the second visit to a ceiling.
-    once = [look for looks in seen.values() for look in looks if not look.row.visit]
+    once = [look for each in seen.values() for look in each.looks.values()]
     # What was imported is never newer than what was measured.
     once.sort(key=lambda look: (look.row.source is None, look.row.utc))
     newest = {case_of(look.row): look for look in once}
     used = {look.row.run_id for look in newest.values()}
     return Side(
         looks=newest,
-        runs={run_id: _run(looks) for run_id, looks in sorted(seen.items()) if run_id in used},
+        runs={run_id: each for run_id, each in sorted(seen.items()) if run_id in used},
         absent={
             case_of(row): f"{row.status}: {row.reason}"
             for run in runs
@@ -121,47 +121,64 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
     )
 
 
-def _looks(run: frame.Run) -> Iterator[Look]:
-    for row, flags, bound in zip(run.rows, run.flags, bounds(run), strict=True):
-        if row.status not in NOT_MEASURED:
-            suspect_flags = tuple(name for name in flags if name in SUSPECT - COVERED_BY_INTERVAL)
-            yield Look(row, bound, suspect_flags, not DISTURBING.intersection(flags))
+def _run(run: frame.Run) -> Run:
+    rows = [
+        (row, flags) for row, flags in zip(run.rows, run.flags, strict=True) if row.status not in NOT_MEASURED
+    ]
+    noise = noise_of([row for row, _ in rows], [not DISTURBING.isdisjoint(flags) for _, flags in rows])
+    return Run({case_of(row): _look(row, flags, noise) for row, flags in rows if not row.visit}, noise)
 
 
-def between_runs(before: Run, after: Run) -> Noise:
-    """What the same ceilings differ by in two runs; unknown unless both had the same libraries and driver."""
+def _look(row: Measurement, flags: Sequence[str], noise: Noise) -> Look:
+    cause = explained(row, flags)
+    causing = tuple(name for name in flags if explained(row, [name]))
+    ends = interval(row, noise) if row.is_timed else None
+    if ends is None or row.median_s is None:
+        return Look(row, math.nan, math.nan, 0.0, causing)
+    down, up = math.log(row.median_s / ends[0]), math.log(ends[1] / row.median_s)
+    return Look(row, down + cause, up + cause, noise.of(row).runs, causing)
+
+
+class Shift(NamedTuple):
+    """What the same ceilings took in one run and in another, with the same libraries and driver."""
+
+    by: float
+    """Median ln(seconds after / seconds before): what the machine as a whole did."""
+    error: float
+    """Its 95 % half-width."""
+    ceilings: int
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the machine became slower or faster: by more than twice that error.
+
+        In the 45 pairs of ten committed nights, between which nothing changed, it was at most 1.5 times.
+        """
+        return abs(self.by) > 2 * self.error
+
+
+def between_runs(before: Run, after: Run) -> Shift | None:
+    """What became of the machine between two runs; None where too few ceilings are in both to tell.
+
+    Ceilings are the libraries' kernels and none of ours: where two runs have the same libraries and driver,
+    what their ceilings differ by together is the machine's doing.
+    """
     moves = []
     for case in before.looks.keys() & after.looks.keys():
-        one, other = before.looks[case], after.looks[case]
-        ours = case.implementation.startswith(OURS)
-        if ours or one.row.role == "measurement" or not (one.usable and other.usable):
+        looks = before.looks[case], after.looks[case]
+        if case.implementation.startswith(OURS) or looks[0].row.role == "measurement":
             continue
-        if any(value(one.row, fact) != value(other.row, fact) for fact in SOFTWARE):
-            return Noise()
-        assert one.row.median_s and other.row.median_s
-        by = abs(math.log(other.row.median_s / one.row.median_s))
-        moves.append(CaseStep(one.bound, Step(by, one.undisturbed and other.undisturbed)))
-    return Noise.seen(moves)
-
-
-def _run(looks: list[Look]) -> Run:
-    visits: dict[Case, list[Look]] = defaultdict(list)
-    for look in looks:
-        if look.usable:
-            visits[case_of(look.row)].append(look)
-    moves = [
-        CaseStep(found[0].bound, Step(by, all(look.undisturbed for look in found)))
-        for found in visits.values()
-        for by in between_visits(look.row for look in found)
-    ]
-    return Run({case_of(look.row): look for look in looks if not look.row.visit}, Noise.seen(moves))
-
-
-def has_interval(row: Measurement) -> bool:
-    """Whether the row has a time and the 95 % interval about it."""
-    if row.low_s is None or row.median_s is None or row.high_s is None:
-        return False
-    return 0 < row.low_s <= row.median_s <= row.high_s < math.inf
+        if not all(look.has_interval for look in looks):
+            continue
+        if any(value(looks[0].row, fact) != value(looks[1].row, fact) for fact in SOFTWARE):
+            return None
+        assert looks[0].row.median_s and looks[1].row.median_s
+        moves.append(math.log(looks[1].row.median_s / looks[0].row.median_s))
+    if len(moves) < LEAST_CEILINGS:
+        return None
+    by = float(np.median(moves))
+    spread = 1.4826 * float(np.median(np.abs(np.array(moves) - by)))
+    return Shift(by, 2 * 1.2533 * spread / len(moves) ** 0.5, len(moves))
 
 
 def case_of(row: Measurement) -> Case:

@@ -6,7 +6,8 @@ result was no good are flagged. Every rule is a function of the row, and of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from bench.judge.noise import USUAL, visit_count, work_of
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated_row, of_roof
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
     from bench.store.schema import Measurement
 
 NOISY = 0.02
-"""Largest half-width of the 95 % interval, as a share of the median."""
+"""Half-width of a 95 % interval, as a share of the median, that is never too large ..."""
+NOISY_BESIDE = 2.0
+"""... nor is one so many times as wide as the noise that is usual for such a row on such a device."""
 DRIFTING = 0.02
 """Largest change of the median from the first third of a visit's samples to the last, as a share."""
 CHANCE = 1.96
@@ -36,8 +40,6 @@ ON_PROCESSOR = 0.95
 """Smallest share of the time that the timing thread has a processor."""
 STOLEN = 0.02
 """Largest share of processor time that a hypervisor may take."""
-CLOCK_MOVED = 0.05
-"""Largest change of a fixed kernel's time from before to after, as a share: its own noise is below."""
 HELD = 0.05
 """Largest share of the time in which a power limit, sync boost or a processor quota may hold work back."""
 INVALID = ("wrong", "escaped")
@@ -52,9 +54,11 @@ class Flag:
     rule: Callable[[Measurement, Ceilings], bool]
     means: str
     suspect: bool = True
-    """Whether the time itself is in doubt: shown hollow, and nothing is compared with it."""
+    """Whether the time itself is suspect: shown hollow, and no score or duel rests on it."""
     disturbed: bool = False
     """Whether the machine is to blame, not the kernel: such a visit is set aside and made again."""
+    explains: Callable[[Measurement], float] = lambda row: 0.0
+    """How far its cause, as it was measured beside the row, may have moved the time: natural logarithm."""
 
 
 def flags(row: Measurement, ceilings: Ceilings | None) -> list[str]:
@@ -86,10 +90,16 @@ def _below(value: float | None, bar: float) -> bool:
     return value is not None and value < bar
 
 
+def explained(row: Measurement, names: Iterable[str]) -> float:
+    """How far the causes of these flags may have moved the row's time: natural logarithm, 0 or more."""
+    return max((flag.explains(row) for flag in FLAGS if flag.name in names), default=0.0)
+
+
 def _noisy(row: Measurement, _: Ceilings) -> bool:
     if row.median_s is None or row.low_s is None or row.high_s is None:
         return False
-    return (row.high_s - row.low_s) / 2 > NOISY * row.median_s
+    usual = USUAL[row.device_kind][work_of(row)].half(visit_count(row))
+    return (row.high_s - row.low_s) / 2 > max(NOISY, NOISY_BESIDE * usual) * row.median_s
 
 
 def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:
@@ -126,14 +136,27 @@ def _launch_bound(row: Measurement, ceilings: Ceilings) -> bool:
     return ceilings.launch_s is not None and row.median_s <= LAUNCH_BOUND * ceilings.launch_s
 
 
-def _clock_moved(row: Measurement, _: Ceilings) -> bool:
-    # Of several visits the ends are means, in which opposite moves would cancel.
-    if row.sentinel_moved is not None:
-        return row.sentinel_moved > CLOCK_MOVED
-    before, after = row.sentinel_before_s, row.sentinel_after_s  # of a row from before there was that column
-    if before is None or after is None:
-        return False
-    return abs(after - before) > CLOCK_MOVED * min(before, after)
+def _waited(row: Measurement) -> float:
+    """What waiting for a processor may have added: the largest of the shares that say so."""
+    shares = (row.pressure, None if row.on_processor is None else 1 - row.on_processor, row.steal)
+    return _lengthened(max((share for share in shares if share is not None), default=0.0))
+
+
+def _held(row: Measurement) -> float:
+    """What a lower clock may have added while it was held: at most half of it is lost."""
+    shares = (row.held_thermal, row.held_hardware, row.held_sync, row.held_power, row.throttled)
+    known = [share for share in shares if share is not None]
+    return _lengthened(0.5 * max(known) if known else 0.5)
+
+
+def _shared(row: Measurement) -> float:
+    """What other processes may have added: each took as much of the GPU as the one that was timed."""
+    return math.log1p(row.foreign_processes or 0)
+
+
+def _lengthened(lost: float) -> float:
+    """ln of how much longer work takes of which this share of the time is lost."""
+    return -math.log1p(-min(max(lost, 0.0), 0.9))
 
 
 def _limits(row: Measurement) -> set[str]:
@@ -162,7 +185,11 @@ def _throttled(row: Measurement, _: Ceilings) -> bool:
 
 
 FLAGS = (
-    Flag("noisy", _noisy, "interval wider than 2 % either side of the median: shown, not compared"),
+    Flag(
+        "noisy",
+        _noisy,
+        "interval wider than 2 % either side of the median and than twice the noise that is usual there",
+    ),
     Flag(
         "unconverged",
         lambda row, _: row.stop not in (None, "converged"),
@@ -177,7 +204,8 @@ FLAGS = (
     Flag(
         "drifting",
         lambda row, _: any(map(_drifts, row.visit_samples_s)),
-        "the last third of a visit's samples is over 2 % off the first, and not by chance: no baseline",
+        "the last third of a visit's samples is over 2 % off the first, and not by chance",
+        suspect=False,
     ),
     Flag("above_roof", _above_roof, "more than 105 % of the roof: the count, the cache or the roof is wrong"),
     Flag(
@@ -191,25 +219,28 @@ FLAGS = (
         lambda row, _: _above(row.pressure, CONTENDED) or _below(row.on_processor, ON_PROCESSOR),
         "tasks waited for a processor over 5 % of the time, or the timing thread did (CPU): no baseline",
         disturbed=True,
+        explains=_waited,
     ),
     Flag(
         "stolen",
         lambda row, _: _above(row.steal, STOLEN),
         "the hypervisor took over 2 % of the processors (CPU): no baseline",
         disturbed=True,
+        explains=_waited,
     ),
     Flag(
         "shared",
         lambda row, _: _above(row.foreign_processes, 0) or row.mig == "on",
         "another process had the GPU too, or it is partitioned (MIG): no baseline",
         disturbed=True,
+        explains=_shared,
     ),
-    Flag("clock_moved", _clock_moved, "a fixed kernel took over 5 % more or less time afterwards (CPU)"),
     Flag(
         "throttled",
         _throttled,
         "heat or hardware held the clock back, or a quota the processors; in bursts the power limit too",
         disturbed=True,
+        explains=_held,
     ),
     Flag(
         "power_capped",
@@ -228,4 +259,4 @@ FLAGS = (
 )
 """Every flag there is."""
 SUSPECT = frozenset(flag.name for flag in FLAGS if flag.suspect)
-"""Flags of a row that no comparison may rest on, and that figures show hollow."""
+"""Flags of a row that figures show hollow, and that no score, duel or roof rests on."""

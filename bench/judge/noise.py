@@ -1,74 +1,138 @@
-"""The noise of a machine by what limits a row: between two visits to a case, and between two runs.
+"""The noise of a row's time: what it would differ by at another visit and in another run.
 
-Estimated from the steps of a run's repeated cases (bench/sampling/publish.py). Two runs may differ by more
-than two visits of one run do (another day, another neighbour). Ceilings are the libraries' kernels and none
-of ours: where two runs have the same libraries and driver, what their ceilings differ by is the machine's
-doing.
+The 95 % interval of a row has three parts, added as squares: within its visits (from their samples:
+bench/sampling/publish.py), between the visits of a run, and between runs. Few rows are visited often enough
+to tell the second for themselves, and none is in two runs at once. So each kind of work has a usual spread of
+both, and a run says how restless the machine was by how far its repeated cases moved beside what is usual for
+them: the usual spreads are multiplied by that one factor.
 
-Rows that run at memory's speed and all others are kept apart: on a machine whose cores have two clocks 9 %
-apart, memory has one speed.
+The kind of work follows from what is measured, not from what is presumed to bound it: on a CPU many
+activations stay well below the memory's speed and are as restless as it.
+
+The usual spreads of a CPU are those of ten runs of a virtual machine with 2 cores within ten minutes
+(results/reference/nights; `python -m bench coverage RESULT...` shows what they cover). From hour to hour such
+a machine's level may move by more, which `compare` tells from the ceilings. Those of a GPU are assumed: none
+has been measured yet.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from bench.sampling.publish import LEAST_STEPS, Step, estimate, steps
+import numpy as np
+
+from bench.sampling.protocol import protocol
+from bench.sampling.publish import Published, Spread, Visit, publish, publish_ceiling
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
 
-Bound = Literal["memory", "core"]
-"""Whose speed a row's time follows: memory's, or that of the cores (and of whatever else is not memory)."""
+Work = Literal["matrix", "memory", "cache", "launch"]
+"""Matrix products; everything else from a cold cache; everything from a warm one; empty launches."""
+
+USUAL: Mapping[str, Mapping[Work, Spread]] = {
+    "cpu": {
+        "matrix": Spread(0.035, 0.015),
+        "memory": Spread(0.055, 0.07),
+        "cache": Spread(0.05, 0.12),
+        "launch": Spread(0.07, 0.04),
+    },
+    "cuda": {
+        "matrix": Spread(0.006, 0.005),
+        "memory": Spread(0.005, 0.003),
+        "cache": Spread(0.006, 0.005),
+        "launch": Spread(0.05, 0.03),
+    },
+}
+"""Kind of device -> by how much medians differ, 95 times in 100, from visit to visit and, beyond that, from
+run to run."""
+QUANTILE = 0.95
+"""Share of a run's steps that its factor reaches."""
+PRIOR_STEPS = 3
+"""How many steps the assumption that a machine is as restless as usual weighs as much as."""
+CALMEST = 0.4
+"""The least factor: a run that happened to be calm does not say that the next one will be."""
+WITHOUT_NOISE = (None, "p1", "p2")
+"""Versions of the protocol whose rows publish intervals that hold less than this."""
 
 
-class CaseStep(NamedTuple):
-    """What the median of one case did by itself, and whose speed its time follows."""
+class Repeated(NamedTuple):
+    """A case that was visited several times in one run."""
 
-    bound: Bound
-    step: Step
+    work: Work
+    medians_s: Sequence[float]
+    """Of each visit, seconds, in time order."""
+    undisturbed: bool
+    """Whether no neighbour, heat or quota is to blame for any of them."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """What a case's median moves by, 95 times in 100: |natural logarithm|. None: too little to tell from."""
+    """The noise of one run on one device."""
 
-    memory: float | None = None
-    core: float | None = None
-    count: int = 0
-    """Steps that were seen."""
+    kind: str
+    """Of device: cpu | cuda."""
+    factor: float = 1.0
+    """Times the usual spread."""
+    steps: int = 0
+    """From how many steps between visits that was told."""
 
-    def of(self, bound: Bound) -> float | None:
-        """The noise of cases that are bound so."""
-        return self.memory if bound == "memory" else self.core
+    def of(self, row: Measurement) -> Spread:
+        """The spread of a row of this run."""
+        usual = USUAL[self.kind][work_of(row)]
+        return Spread(self.factor * usual.visits, self.factor * usual.runs)
 
     @classmethod
-    def seen(cls, every: Iterable[CaseStep]) -> Noise:
-        """Estimate from the steps of cases with the same bound, if these are enough; else the largest of any.
+    def seen(cls, kind: str, cases: Iterable[Repeated]) -> Noise:
+        """How restless a machine was by its repeated cases; disturbed ones count if there are no others."""
+        repeated = [case for case in cases if len(case.medians_s) > 1]
+        calm = [case for case in repeated if case.undisturbed]
+        steps = [
+            step / USUAL[kind][case.work].visits
+            for case in calm or repeated
+            for step in np.abs(np.diff(np.log(case.medians_s))).tolist()
+        ]
+        if not steps:
+            return cls(kind)
+        seen = float(np.quantile(steps, QUANTILE, method="higher"))
+        factor = (len(steps) * seen + PRIOR_STEPS) / (len(steps) + PRIOR_STEPS)
+        return cls(kind, max(CALMEST, factor), len(steps))
 
-        None if all together are fewer than LEAST_STEPS.
-        """
-        seen = list(every)
 
-        def by(bound: Bound) -> float | None:
-            alike = [case.step for case in seen if case.bound == bound]
-            if len(alike) >= LEAST_STEPS:
-                return estimate(alike)
-            return max(case.step.by for case in seen) if len(seen) >= LEAST_STEPS else None
-
-        return cls(by("memory"), by("core"), len(seen))
+def work_of(row: Measurement) -> Work:
+    """The kind of work that a row measured."""
+    if not row.flop and not row.byte:
+        return "launch"
+    if row.cache == "warm":
+        return "cache"
+    return "matrix" if row.arithmetic == "matrix" else "memory"
 
 
-def between_visits(rows: Iterable[Measurement]) -> list[float]:
-    """|ln(median of a visit / median of the visit before)| of each but the first visit to a case.
+def noise_of(rows: Iterable[Measurement], disturbed: Iterable[bool]) -> Noise:
+    """The noise of the run that these rows, at least one, are of; which of them were `disturbed`, in order.
 
-    `rows` are those of one case in one run: older files hold the visits to a ceiling as rows of their own.
+    Older files hold the visits to a ceiling as rows of their own, and a journal those to every case.
     """
-    in_order = sorted(rows, key=lambda row: row.visit)
-    return steps([median_s for row in in_order for median_s in visit_medians_s(row)])
+    by_case: dict[str, list[tuple[Measurement, bool]]] = defaultdict(list)
+    kind = "cpu"
+    for row, spoiled in zip(rows, disturbed, strict=True):
+        kind = row.device_kind
+        if row.is_timed and row.settled is not False:
+            by_case[row.case].append((row, spoiled))
+    repeated = []
+    for looks in by_case.values():
+        sound = [look for look in looks if not look[1]]
+        # Of a case that was disturbed once, the other visits tell what the machine did by itself.
+        taken = sound if sum(len(visit_medians_s(row)) for row, _ in sound) > 1 else looks
+        taken = sorted(taken, key=lambda look: look[0].visit)
+        medians_s = [median_s for row, _ in taken for median_s in visit_medians_s(row)]
+        repeated.append(Repeated(work_of(taken[0][0]), medians_s, taken == sound))
+    return Noise.seen(kind, repeated)
 
 
 def visit_medians_s(row: Measurement) -> list[float]:
@@ -89,12 +153,24 @@ def visit_count(row: Measurement) -> int:
     return max(1, len(row.visit_samples or ()))
 
 
-def state_s(row: Measurement) -> float | None:
-    """Seconds of the fixed kernel beside the row, mean of before and after: the machine's speed then (CPU).
+def interval(row: Measurement, noise: Noise) -> tuple[float, float] | None:
+    """(low, high) in seconds: the row's 95 % interval with all its noise; None if it has none.
 
-    None where it is not known.
+    A row that was published with it is taken at its word. That of an older one is made from its samples, and
+    one without samples (imported) has what its interval says and the noise of the device.
     """
-    before_s, after_s = row.sentinel_before_s, row.sentinel_after_s
-    if before_s is None or after_s is None or not before_s + after_s > 0:  # NaN in a DataFrame
+    if row.low_s is None or row.high_s is None or row.median_s is None:
         return None
-    return (before_s + after_s) / 2
+    if not 0 < row.low_s <= row.median_s <= row.high_s < math.inf:
+        return None
+    if row.protocol_version not in WITHOUT_NOISE and row.source is None:
+        return row.low_s, row.high_s
+    spread = noise.of(row)
+    if not row.samples_s:
+        return spread.widen(row.median_s, row.low_s, row.high_s, visit_count(row))
+    settings = protocol("cuda" if row.device_kind == "cuda" else "cpu", visit_count(row))
+    made = [
+        Visit(tuple(part.tolist()), True, 0.0, "converged", row.step_s or 0.0) for part in row.visit_samples_s
+    ]
+    published: Published = (publish if row.role == "measurement" else publish_ceiling)(made, settings, spread)
+    return (published.low_s, published.high_s) if math.isfinite(published.high_s) else None

@@ -25,9 +25,9 @@ from typing import Any, cast, get_args
 from bench.device.detect import Device, short_hash
 from bench.errors import UserError
 from bench.judge.flags import disturbances
-from bench.judge.noise import state_s
+from bench.judge.noise import Noise, noise_of
 from bench.sampling.protocol import Protocol, Regime, protocol
-from bench.sampling.publish import Step, Visit, estimate, publish, publish_ceiling, steps
+from bench.sampling.publish import Visit, publish, publish_ceiling
 from bench.spec import DeviceKind, parameters_text
 from bench.store.schema import FIELDS, JOB_IDS, Measurement, Over
 from bench.sweep.load import Case
@@ -128,41 +128,14 @@ def joined(rows: Iterable[Measurement]) -> list[Measurement]:
     by_case: dict[str, list[Measurement]] = {}
     for row in made:
         by_case.setdefault(row.case, []).append(row)
-    typical, noise = typical_s(made), noise_between_visits(by_case.values())
-    return [join(visits, typical.get(visits[0].threads), noise) for visits in by_case.values()]
+    noise = noise_of(made, map(bool, map(disturbances, made))) if made else None
+    return [join(visits, noise) for visits in by_case.values()]
 
 
-def typical_s(rows: Iterable[Measurement]) -> dict[int, float]:
-    """Threads -> median seconds of the fixed kernel beside undisturbed visits: the machine's usual speed."""
-    states: dict[int, list[float]] = {}
-    for row in rows:
-        if not disturbances(row) and (state := state_s(row)) is not None:
-            states.setdefault(row.threads, []).append(state)
-    return {threads: statistics.median(states_s) for threads, states_s in states.items()}
-
-
-def noise_between_visits(cases: Iterable[Sequence[Measurement]]) -> float | None:
-    """The noise of a run from the visits to each of its cases, |ln|; None if no case was repeated.
-
-    Disturbed visits are left out, unless a case has no two others.
-    """
-    seen = []
-    for visits in cases:
-        timed = [row for row in visits if row.status == "ok" and row.settled and row.median_s]
-        sound = [row for row in timed if not disturbances(row)]
-        undisturbed = len(sound) > 1
-        medians_s = [row.median_s or 0.0 for row in (sound if undisturbed else timed)]
-        seen += [Step(by, undisturbed) for by in steps(medians_s)]
-    return estimate(seen)
-
-
-def join(
-    visits: Sequence[Measurement], typical: float | None = None, noise: float | None = None
-) -> Measurement:
+def join(visits: Sequence[Measurement], noise: Noise | None = None) -> Measurement:
     """The row of a case from the rows of its visits, in order; at least one.
 
-    `typical` is the machine's usual speed (see `typical_s`), `noise` that of the run between visits (see
-    `noise_between_visits`): both widen the interval.
+    `noise` is that of the run, which widens the interval; None leaves it at what the visits themselves tell.
 
     A result that one visit found wrong is wrong. A visit that crashed, or ran out of time or memory, leaves
     those before it their time; it is named among those set aside.
@@ -182,10 +155,8 @@ def join(
         kept = sound
     else:
         looks = [_visit(row) for row in sound]
-        if timed[0].role != "measurement":
-            published = publish_ceiling(looks, settings)
-        else:
-            published = publish(looks, settings, typical, noise)
+        publishing = publish if timed[0].role == "measurement" else publish_ceiling
+        published = publishing(looks, settings, noise.of(timed[0]) if noise else None)
         kept = [sound[index] for index in published.kept]
     aside = [(_why_not(row, kept, alike), row) for row in visits if row not in kept]
     values: dict[str, Any] = {name: _over(name, kept, visits) for name in FIELDS}
@@ -237,7 +208,6 @@ def _visit(row: Measurement) -> Visit:
         settle_s=row.settle_s or 0.0,
         stop=cast(Any, row.stop),
         step_s=row.step_s or 0.0,
-        state_s=state_s(row),
     )
 
 

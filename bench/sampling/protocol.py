@@ -19,7 +19,7 @@ class Protocol:
     The defaults are those of one visit to a case on a GPU; `protocol` makes the others.
     """
 
-    version: str = "p2"
+    version: str = "p3"
     regime: Regime = "sustained"
     """sustained: the device is kept loaded. boost: short bursts, each after a rest."""
     visits: int = 1
@@ -45,8 +45,6 @@ class Protocol:
     """Launches are batched until a sample lasts this long ..."""
     steps: float = 400
     """... and this many steps of the clock, so that its resolution is worth 0.25 %."""
-    state_error: float = 0.01
-    """The fixed work beside a visit tells the machine's speed no better than to this share."""
     settle_window_s: float = 0.25
     settle_windows: int = 3
     settle_span: float = 0.005

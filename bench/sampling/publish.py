@@ -7,7 +7,7 @@ the intervals cover the truth is simulated in bench/validation/interval_coverage
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -21,10 +21,37 @@ from bench.sampling.protocol import Protocol
 Floats = NDArray[np.float64]
 Stop = Literal["converged", "budget", "samples", "visits"]
 
-QUANTILE = 0.95
-"""Share of the steps between visits that their noise is not exceeded by."""
-LEAST_STEPS = 6
-"""Of fewer steps the 95th percentile is a guess."""
+
+class Spread(NamedTuple):
+    """What the medians of a case differ by, 95 times in 100: natural logarithms."""
+
+    visits: float
+    """From one visit of a run to another."""
+    runs: float
+    """From one run to another, beyond that."""
+
+    def between_visits(self, visits: int) -> float:
+        """How far the median over so many visits may be from that of all visits of the run.
+
+        One visit may be a whole step from the usual level (a clock with two states), not only 1 / sqrt(2) of
+        it, and two visits may both be in the rarer state.
+        """
+        return self.visits / math.sqrt(max(1, visits - 1))
+
+    def half(self, visits: int) -> float:
+        """How far the median over so many visits may be from that of many runs."""
+        return math.hypot(self.between_visits(visits), self.runs)
+
+    def widen(self, median_s: float, low_s: float, high_s: float, visits: int) -> tuple[float, float]:
+        """(low, high): an interval of the median over so many visits, with the noise of this spread.
+
+        What its own samples tell and what visits differ by are not added up: visits differ by what their
+        samples scatter, too, and several visits' own interval holds what they differ by. The wider counts.
+        """
+        least = self.between_visits(visits)
+        down = math.hypot(max(math.log(median_s / low_s), least), self.runs)
+        up = math.hypot(max(math.log(high_s / median_s), least), self.runs)
+        return median_s * math.exp(-down), median_s * math.exp(up)
 
 
 @dataclass(frozen=True)
@@ -40,8 +67,6 @@ class Visit:
     stop: Stop
     step_s: float
     """The clock's step divided by the launches of a sample."""
-    state_s: float | None = None
-    """Seconds of a fixed piece of work beside the visit: the machine's speed then. None: not known."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +115,7 @@ def _interval(
     return median_interval(values, worth, parts, least, settings.confidence)
 
 
-def publish(
-    visits: Sequence[Visit],
-    settings: Protocol,
-    typical_s: float | None = None,
-    noise: float | None = None,
-) -> Published:
+def publish(visits: Sequence[Visit], settings: Protocol, spread: Spread | None = None) -> Published:
     """What a row says of its visits, at least one, in the order they were made.
 
     Published are the last `keep` visits, and those before them from the first that was at their level: what
@@ -103,10 +123,8 @@ def publish(
     that of all their samples together. Its interval is `interval` for one visit; for several, Student's t is
     over their medians. It has converged if that is narrow enough and the last `keep` visits agree.
 
-    What the rest of the run knows widens the interval further; it moves no median and undoes no convergence.
-    `typical_s` is the run's median of `state_s`: the interval reaches the time that a case which follows that
-    work would take at the usual speed. Where no visit knows its state, the interval takes in `noise`, that
-    between visits to a case of this run (see `estimate`).
+    `spread` is what the run knows of the machine (bench/judge/noise.py). It widens the interval further; it
+    moves no median and undoes no convergence.
     """
     each_s = [float(np.median(visit.samples_s)) for visit in visits]
     level_s = float(np.median(each_s[-settings.keep :]))
@@ -132,30 +150,26 @@ def publish(
     else:
         stop = _stop(max(high - median, median - low), median, settings, taken[-1].stop)
 
-    states = [visit.state_s for visit in taken if visit.state_s is not None]
-    if states and typical_s is not None:
-        as_usual = typical_s / float(np.median(states))
-        low = min(low, median * as_usual * (1 - settings.state_error))
-        high = max(high, median * as_usual * (1 + settings.state_error))
-    elif noise is not None and low > 0 and math.isfinite(high):
-        # A visit may be a whole step from the usual level (a clock with two states), not only 1 / sqrt(2).
-        down, up = reach(median, low, high, noise / len(taken) ** 0.5)
-        low, high = median * math.exp(-down), median * math.exp(up)
+    if spread is not None and low > 0 and math.isfinite(high):
+        low, high = spread.widen(median, low, high, len(taken))
     return Published(median, low, high, stop, kept)
 
 
-def publish_ceiling(visits: Sequence[Visit], settings: Protocol) -> Published:
+def publish_ceiling(visits: Sequence[Visit], settings: Protocol, spread: Spread | None = None) -> Published:
     """What the row of a ceiling says: its interval spans those of its visits, each taken alone.
 
     It is visited at the run's ends, however often others are. Of two visits Student's t would make an
     interval nine times as wide as they are apart; and a roof is what was reached at either end, not the mean.
+    `spread` as `publish` takes it.
     """
     settings = replace(settings, visits=1)
     together = publish(visits, settings)
+    median_s = together.median_s
     alone = [publish([visits[index]], settings) for index in together.kept]
     low_s, high_s = min(each.low_s for each in alone), max(each.high_s for each in alone)
-    half_s = max(high_s - together.median_s, together.median_s - low_s)
-    stop = _stop(half_s, together.median_s, settings, alone[-1].stop)
+    stop = _stop(max(high_s - median_s, median_s - low_s), median_s, settings, alone[-1].stop)
+    if spread is not None and low_s > 0 and math.isfinite(high_s):
+        low_s, high_s = spread.widen(median_s, low_s, high_s, len(alone))
     return replace(together, low_s=low_s, high_s=high_s, stop=stop)
 
 
@@ -237,43 +251,3 @@ def trend(windows: Sequence[Sequence[float]]) -> float:
         return 0.0
     per_window = float(line.slope) * len(parts) / len(windows)
     return per_window * (len(windows) - 1)
-
-
-# ---- the noise between visits
-#
-# It is how far a case's median moves from one visit to the next while nothing changed. The samples of one
-# visit know the noise of that visit. They know nothing of what differs at the next: a clock that has two
-# states, pages that fell elsewhere, a neighbour's traffic. A run visits some of its cases several times (the
-# ceilings at least), and what those did is the best guess at what any other would do. A published interval
-# and a comparison of two runs (bench/judge/compare.py) estimate and apply it with the functions here.
-
-
-class Step(NamedTuple):
-    """What the median of one case did from one visit to the next."""
-
-    by: float
-    """|ln(median seconds then / median seconds before)|."""
-    undisturbed: bool = True
-    """Whether no neighbour, heat or quota is to blame."""
-
-
-def steps(medians_s: Sequence[float]) -> list[float]:
-    """|natural logarithm| of what each of these medians (seconds, above 0, in time order) is of the last."""
-    return [abs(step) for step in np.diff(np.log(medians_s)).tolist()]
-
-
-def estimate(seen: Iterable[Step]) -> float | None:
-    """What 95 steps in 100 do not exceed, |ln|; None if no step was seen.
-
-    Undisturbed steps alone count if there are enough of them: the others are larger. With fewer than 20 steps
-    this is the largest.
-    """
-    every = list(seen)
-    undisturbed = [step.by for step in every if step.undisturbed]
-    counted = undisturbed if len(undisturbed) >= LEAST_STEPS else [step.by for step in every]
-    return float(np.quantile(counted, QUANTILE, method="higher")) if counted else None
-
-
-def reach(median_s: float, low_s: float, high_s: float, half: float) -> tuple[float, float]:
-    """(down, up), |ln|: how far the truth may lie from the median; `half` is added as squares, |ln|."""
-    return math.hypot(math.log(median_s / low_s), half), math.hypot(math.log(high_s / median_s), half)

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import kernels
-from bench.cli.application import DeviceOption, remark
+from bench.cli.application import DeviceOption, left_out, remark, show
 from bench.device.detect import detect
 from bench.environment.dependencies import refuse_if_missing
 from bench.errors import UserError
 
 
 def coverage(
+    results: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RESULT]...", help="Runs of one machine and commit."),
+    ] = None,
     repetitions: Annotated[int, typer.Option(help="Simulated runs for each kind of kernel.")] = 120,
 ) -> None:
     """How often intervals cover the truth, ours beside other tools' rules: simulated, a minute on one core.
 
+    With results, runs of one machine and one commit: how often the intervals of one cover the others, how
+    many verdicts between them are false, and how many slowdowns are found that are written into a file.
+
     `error` is the distance from a launch's true time, its median and its 95th percentile. `either`: the
     interval covers the truth, or a flag is raised. Truth is defined in bench/validation/interval_coverage.py.
     """
+    if results:
+        from bench.judge.frame import read
+        from bench.validation.repeated_runs import repeated_lines
+
+        show(repeated_lines(read(results, left_out)))
+        return
     from bench.validation.interval_coverage import SEED, coverage_lines, scores
 
     if repetitions < 1:

@@ -30,7 +30,7 @@ from bench.model.ceilings import Ceilings
 from bench.store import parquet
 from bench.store.schema import ARROW
 
-DOUBTING = tuple(flag for flag in FLAGS if flag.disturbed or flag.name == "clock_moved")
+DOUBTING = tuple(flag for flag in FLAGS if flag.disturbed)
 """Flags on which a time is no night's time: what the machine's neighbours, heat or limits did.
 
 What makes one look unsteady (noisy, drifting, unsettled) is in how a series moves from night to night.

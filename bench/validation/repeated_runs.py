@@ -1,0 +1,127 @@
+"""Runs of one machine and one commit, held against each other: do intervals cover, are verdicts false?
+
+`python -m bench coverage RESULT...`. Nothing changed between such runs, so each row's interval should hold
+what the other runs say of its case, every SLOWER or FASTER is false, and a slowdown that is written into one
+of two files is the only one there is to be found. Simulations know what they were told; these runs know what
+machines do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from bench.cli.table import lines_of, table
+from bench.errors import UserError
+from bench.format import count_text, share_text
+from bench.judge import frame
+from bench.judge.compare import compare
+from bench.judge.comparison_side import Look, side
+
+if TYPE_CHECKING:
+    from bench.store.schema import Measurement
+
+LEAST_RUNS = 3
+"""Fewer runs have no level that one of them could be held against."""
+
+
+def repeated_lines(runs: Sequence[frame.Run]) -> Iterator[str]:
+    """Coverage by kind of row, and verdicts over all pairs. UserError if these are no repeated runs."""
+    commits = {(run.device, row.commit) for run in runs for row in run.rows}
+    if len(runs) < LEAST_RUNS or len(commits) != 1:
+        raise UserError(
+            f"coverage: {count_text(len(runs), 'run')} of {count_text(len(commits), 'device and commit')}; "
+            f"give {LEAST_RUNS} runs or more of one device and one commit"
+        )
+    yield from lines_of(_coverage(runs))
+    yield from _verdicts(runs)
+
+
+def _coverage(runs: Sequence[frame.Run]) -> Table:
+    """How often a row's interval holds the median of the other runs' medians."""
+    looks: dict[tuple[str, ...], list[Look]] = defaultdict(list)
+    for run in runs:
+        for case, look in side([run], run.run_id).looks.items():
+            if look.row.is_timed:
+                looks[case].append(look)
+    seen: dict[str, list[tuple[bool | None, float]]] = defaultdict(list)
+    for of_case in looks.values():
+        for look in of_case:
+            others = [math.log(other.row.median_s or 0.0) for other in of_case if other is not look]
+            if len(others) + 1 < LEAST_RUNS:
+                continue
+            off = math.log(look.row.median_s or 0.0) - statistics.median(others)
+            covered = -look.up <= off <= look.down if look.has_interval else None
+            kind = (
+                look.row.operator
+                if look.row.role == "measurement"
+                else f"{look.row.role}: {look.row.operator}"
+            )
+            total = "all operators" if look.row.role == "measurement" else "all ceilings"
+            for name in (kind, total):
+                seen[name].append((covered, (look.down + look.up) / 2))
+    shown = table("", ">rows", ">without interval", ">covered", ">median half-width")
+    for name, rows in sorted(seen.items(), key=lambda item: (item[0].startswith("all"), item[0])):
+        known = [(covered, half) for covered, half in rows if covered is not None]
+        share = sum(covered for covered, _ in known) / len(known) if known else None
+        half = statistics.median(half for _, half in known) if known else None
+        shown.add_row(
+            name, str(len(rows)), str(len(rows) - len(known)), share_text(share, 1), share_text(half, 1)
+        )
+    return shown
+
+
+def _verdicts(runs: Sequence[frame.Run]) -> Iterator[str]:
+    """False verdicts over all pairs, and how many slowdowns that are written into a file are found."""
+    pairs = list(itertools.combinations(runs, 2))
+    judged = false = operators = false_operators = same = 0
+    for before, after in pairs:
+        found = compare([before], [after])
+        judged += found.comparable
+        false += len(found.of("SLOWER", "FASTER"))
+        same += len(found.of("SAME"))
+        operators += len(found.means)
+        false_operators += sum(mean.verdict in ("SLOWER", "FASTER") for mean in found.means)
+    yield f"{len(pairs)} pairs, nothing changed:"
+    yield f"  false verdicts on cases      {_of(false, judged)} ({_of(same, judged)} SAME)"
+    yield f"  false verdicts on operators  {_of(false_operators, operators)}"
+    yield "a slowdown is written into one of the two files:"
+    for name, factor, everywhere in (("x 2, of the cases", 2.0, False), ("+10 % everywhere", 1.1, True)):
+        cases = hits = told = 0
+        for before, after in itertools.permutations(runs, 2):
+            found = compare([before], frame.runs(_slowed(after.rows, factor, everywhere)))
+            of_cases = [
+                each for each in found.cases if each.role == "measurement" and each.effect is not None
+            ]
+            cases += len(of_cases)
+            hits += sum(each.verdict == "SLOWER" for each in of_cases)
+            told += found.exit_code == 1
+        yield f"  {name:<18} found in {_of(hits, cases)}; exit code 1 in {_of(told, 2 * len(pairs))} pairs"
+
+
+def _slowed(rows: Sequence[Measurement], factor: float, everywhere: bool) -> list[Measurement]:
+    """These rows, each time of an operator (or of a ceiling too) so many times as long."""
+    return [
+        replace(
+            row,
+            median_s=factor * row.median_s,
+            low_s=None if row.low_s is None else factor * row.low_s,
+            high_s=None if row.high_s is None else factor * row.high_s,
+            samples_s=None if row.samples_s is None else [factor * sample for sample in row.samples_s],
+            set_aside_s=None if row.set_aside_s is None else [factor * aside for aside in row.set_aside_s],
+        )
+        if row.median_s is not None and (everywhere or row.role == "measurement")
+        else row
+        for row in rows
+    ]
+
+
+def _of(count: int, total: int) -> str:
+    return f"{count} of {total:,} = {share_text(count / total if total else None, 1)}"
