@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from bench.sampling.protocol import protocol
-from bench.sampling.publish import Published, Spread, Visit, publish, publish_ceiling
+from bench.sampling.publish import Spread, Visit, publish, publish_ceiling
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
@@ -100,8 +100,9 @@ class Noise:
         if not steps:
             return cls(kind)
         seen = float(np.quantile(steps, QUANTILE, method="higher"))
-        factor = (len(steps) * seen + PRIOR_STEPS) / (len(steps) + PRIOR_STEPS)
-        return cls(kind, max(CALMEST, factor), len(steps))
+        # That a machine was restless is believed at once, that it was calm the more steps say so.
+        calm_factor = (len(steps) * seen + PRIOR_STEPS) / (len(steps) + PRIOR_STEPS)
+        return cls(kind, max(CALMEST, seen, calm_factor), len(steps))
 
 
 def work_of(row: Measurement) -> Work:
@@ -165,12 +166,16 @@ def interval(row: Measurement, noise: Noise) -> tuple[float, float] | None:
         return None
     if row.protocol_version not in WITHOUT_NOISE and row.source is None:
         return row.low_s, row.high_s
-    spread = noise.of(row)
-    if not row.samples_s:
-        return spread.widen(row.median_s, row.low_s, row.high_s, visit_count(row))
-    settings = protocol("cuda" if row.device_kind == "cuda" else "cpu", visit_count(row))
-    made = [
-        Visit(tuple(part.tolist()), True, 0.0, "converged", row.step_s or 0.0) for part in row.visit_samples_s
-    ]
-    published: Published = (publish if row.role == "measurement" else publish_ceiling)(made, settings, spread)
-    return (published.low_s, published.high_s) if math.isfinite(published.high_s) else None
+    low_s, high_s = row.low_s, row.high_s
+    if row.samples_s:
+        settings = protocol("cuda" if row.device_kind == "cuda" else "cpu", visit_count(row))
+        visits = [
+            Visit(tuple(part.tolist()), True, 0.0, "converged", row.step_s or 0.0)
+            for part in row.visit_samples_s
+        ]
+        own = (publish if row.role == "measurement" else publish_ceiling)(visits, settings)
+        if not math.isfinite(own.high_s):
+            return None
+        low_s, high_s = own.low_s, own.high_s
+    count = 1 if "earlier" in (row.set_aside or ()) else visit_count(row)
+    return noise.of(row).widen(row.median_s, low_s, high_s, count)

@@ -151,7 +151,8 @@ def publish(visits: Sequence[Visit], settings: Protocol, spread: Spread | None =
         stop = _stop(max(high - median, median - low), median, settings, taken[-1].stop)
 
     if spread is not None and low > 0 and math.isfinite(high):
-        low, high = spread.widen(median, low, high, len(taken))
+        # Visits that agree after others did not may all be in the rarer of two states.
+        low, high = spread.widen(median, low, high, 1 if first else len(taken))
     return Published(median, low, high, stop, kept)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -23,6 +23,8 @@ LEAST_WORTH = 20
 Quiet samples are worth as many as they are. Where each launch remembers the last for 20 ms, 0.15 s are worth
 four, which look like more: stopped then, intervals cover the truth in 88 % of such runs, so in 97 %.
 """
+CHANCE_SPAN = 3.3
+"""Standard errors that the medians of three windows span by chance at most, 95 times in 100."""
 
 
 def settle(
@@ -35,10 +37,10 @@ def settle(
 ) -> bool:
     """Run until successive windows agree; False if `most_s` of wall time went by first.
 
-    They agree if their medians span little, show no trend, and the clock (`clock_hz`, None where
-    unknown) is not lower after the last of them than after the first. `light` says whether the device is far
-    from its limits: then one short window is enough. Nothing of this is published. Neither a clock that
-    reads 0 nor a wall clock that stands still hangs it.
+    They agree if their medians span little beyond what chance makes of them, show no trend, and the clock
+    (`clock_hz`, None where unknown) is not lower after the last of them than after the first. `light` says
+    whether the device is far from its limits: then one short window is enough. Nothing of this is published.
+    Neither a clock that reads 0 nor a wall clock that stands still hangs it.
     """
     begin = now()
     timed_s = 0.0
@@ -71,7 +73,8 @@ def settle(
             continue
         medians = [float(np.median(values)) for values in windows]
         level = float(np.median(medians))
-        steady = max(medians) - min(medians) <= settings.settle_span * level
+        chance = CHANCE_SPAN * max(map(_standard_error, windows))
+        steady = max(medians) - min(medians) <= settings.settle_span * level + chance
         falling = clocks[0] is not None and clocks[-1] is not None and clocks[-1] < clocks[0]
         if steady and not falling and abs(trend(windows)) <= settings.settle_trend * level:
             return True
@@ -132,3 +135,9 @@ def collect(
             stop = "budget"
         if stop is not None:
             return Visit(tuple(taken), settled, settle_s, stop, step_s)
+
+
+def _standard_error(window: Sequence[float]) -> float:
+    """Of the window's median, from the middle half of its values: stragglers do not make it larger."""
+    low, high = np.percentile(window, [25, 75])
+    return float(1.2533 * (high - low) / 1.349 / len(window) ** 0.5)

@@ -3,19 +3,14 @@
 `python -m bench coverage`. Per stream and rule, over many repetitions: how many launches it took, how far the
 published value is from a launch's true time, how often its interval covers the truth or a flag is raised.
 
-**Truth** is the time at the median of the level over the whole run, times the median of the noise. Where the
-level stays or settles that is the median that an endless measurement finds; of two states it is the one that
-the run is in for longer. (The median of a mixture of both lies at the edge of one of them, where hardly any
-launch is: judged by that one, the processor with two speeds is covered or flagged in 84 and 92 % of the runs,
-with one visit and with several; the GPU's two states always.) The error is that against a single launch.
-Coverage is judged for what a rule claims to know, the median of its samples: ours are batches of launches,
-back to back, which stragglers make up to 0.3 % longer than a launch.
+**Truth** is what a user would get from many runs: the median of what the same rule publishes in all the
+repetitions. Of two states it is the one that most runs find. The error is that against a single launch at the
+level that its run was above for half of the time: so a rule that is the same wrong every time shows.
 
 **What one visit cannot know.** A level that lasts for seconds looks like any other to a visit of half a
 second. The rows "alone" show it: there most intervals miss, and no flag says so. Hence no row is judged
-alone. On a CPU a fixed kernel beside each visit tells the machine's speed then, and its usual one. On a GPU,
-whose clock depends on the kernel, the run's repeated cases tell how far a visit may be off (`noise`). The
-rows "in a run" are what is published.
+alone: a run's repeated cases tell how restless the machine is (bench/judge/noise.py). The rows "in a run" are
+what is published.
 
 The other tools' rules are written anew from their sources. Their clocks are perfect here. They print no
 interval of what they publish; the standard error's is that on which it stops.
@@ -25,17 +20,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator, default_rng
 
 from bench.judge.flags import flags
+from bench.judge.noise import Noise, Repeated
 from bench.sampling.protocol import Protocol, protocol
-from bench.sampling.publish import Floats, Step, Visit, estimate, publish, steps
+from bench.sampling.publish import Floats, Visit, publish
 from bench.sampling.stopping import collect
-from bench.spec import DeviceKind
 from bench.store.schema import FIELDS, Measurement
 from bench.validation.simulated_streams import RUN_S, STREAMS, Launches, Level, Stream
 
@@ -45,10 +40,8 @@ MOST_LAUNCHES = 40_000
 """Other tools' rules get no more."""
 ROUND_S = 20.0
 """The visits of a case lie in rounds of this length, one at any time of each."""
-SENTINEL_S = 1e-4
-"""Seconds of the fixed kernel beside a CPU's visits ..."""
-SENTINEL_NOISE = 0.01
-"""... and how far it scatters, as a share."""
+MATRIX = {"cache": "cold", "flop": 1, "byte": 1, "arithmetic": "matrix"}
+"""Columns of a row that make it a matrix product."""
 CLOCK_STEP_HZ, CLOCK_HZ = 15e6, 1.755e9
 """A GPU tells its SM clock in such steps; what it runs at while the level is 1."""
 CEILINGS, CEILING_S = 12, 1.2
@@ -66,7 +59,6 @@ class Told:
     interval_s: tuple[float, float] | None = None
     flags: tuple[str, ...] | None = None
     """Names of the flags that a reader sees; None for a tool that has none."""
-    per_sample: int = 1
 
 
 class Run:
@@ -85,68 +77,50 @@ class Run:
         """The level of the case that the run is above for half of its time."""
         return float(np.median(self.case(np.linspace(0, RUN_S, 4001))))
 
-    @property
-    def typical_state_s(self) -> float | None:
-        """Median seconds of the fixed kernel over the run; None where there is none."""
-        if not self.stream.sentinel:
-            return None
-        return SENTINEL_S * float(np.median(self.machine(np.linspace(0, RUN_S, 401))))
-
     def launches(self, at_s: float, per_sample: int = 1) -> Launches:
         """The case's launches from then on."""
         return Launches(self.stream, self.case, at_s, per_sample, self.chance)
 
-    def visit(self, at_s: float, settings: Protocol) -> tuple[Visit, float | None, int]:
-        """(visit, change of the fixed kernel's time from before to after, launches)."""
-        stream = self.stream
-        launches = self.launches(at_s, per_sample(stream))
-        budget_s = 1.0 if stream.sentinel else 2 * settings.settle_most_s
+    def visit(self, at_s: float, settings: Protocol) -> tuple[Visit, int]:
+        """(visit, launches)."""
+        on_gpu = self.stream.kind == "cuda"
+        launches = self.launches(at_s, per_sample(self.stream))
+        budget_s = 2 * settings.settle_most_s if on_gpu else 1.0
 
         def clock_hz() -> float | None:
             level = float(self.machine(np.array([launches.now()]))[0])
-            return None if stream.sentinel else CLOCK_STEP_HZ * round(CLOCK_HZ / level / CLOCK_STEP_HZ)
+            return CLOCK_STEP_HZ * round(CLOCK_HZ / level / CLOCK_STEP_HZ) if on_gpu else None
 
-        before_s = self._state_s(at_s)
         step_s = launches.step_s / launches.per_sample
-        found = collect(launches.sample, settings, budget_s, launches.now, step_s, clock_hz=clock_hz)
-        taken = launches.samples * launches.per_sample
-        if not stream.sentinel:
-            return found, None, taken
-        after_s = self._state_s(launches.now())
-        moved = abs(after_s - before_s) / min(after_s, before_s)
-        return replace(found, state_s=(before_s + after_s) / 2), moved, taken
+        visit = collect(launches.sample, settings, budget_s, launches.now, step_s, clock_hz=clock_hz)
+        return visit, launches.samples * launches.per_sample
 
-    def _state_s(self, at_s: float) -> float:
-        scatter = 1 + SENTINEL_NOISE * float(self.chance.standard_normal())
-        return SENTINEL_S * scatter * float(self.machine(np.array([at_s]))[0])
-
-    def noise(self) -> float | None:
+    def noise(self) -> Noise:
         """What the run's ceilings, visited first, last and some of them in between, tell of it.
 
         Their first visits are those after the clock has settled: an unsettled one counts for nothing.
         """
         begin_s = 5 * ROUND_S / 4 if self.stream.first else 0.0
-        seen: list[Step] = []
+        repeated = []
         for index in range(CEILINGS):
             at_s = [begin_s + CEILING_S * index, RUN_S - CEILING_S * (CEILINGS - index)]
             if index < SENTINELS:
                 at_s += [RUN_S * part + CEILING_S * index for part in LOOKS]
             levels = self.machine(np.array(sorted(at_s)))
             medians_s = levels * (1 + 3e-4 * self.chance.standard_normal(len(at_s)))
-            seen += [Step(by) for by in steps(medians_s.tolist())]
-        return estimate(seen)
+            repeated.append(Repeated("memory" if index % 2 else "matrix", medians_s.tolist(), True))
+        return Noise.seen(self.stream.kind, repeated)
 
 
 def per_sample(stream: Stream) -> int:
     """Launches of one of our samples."""
     settings = Protocol()
-    return math.ceil(max(settings.least_sample_s, settings.steps * Launches.step_s) / stream.launch_s)
+    return math.ceil(max(settings.least_sample_s, settings.steps * stream.step_s) / stream.launch_s)
 
 
-def true_noise(stream: Stream, batch: int, chance: Generator) -> float:
-    """Median of the mean of a batch of launches, as a factor of a launch's nominal time."""
-    draws = max(20_000, 200_000 // batch)
-    return float(np.median(stream.noise(chance)(draws * batch).reshape(draws, batch).mean(axis=1)))
+def true_noise(stream: Stream, chance: Generator) -> float:
+    """Median of a launch's time, as a factor of its nominal time."""
+    return float(np.median(stream.noise(chance)(200_000)))
 
 
 # ---- other tools' rules: of each launch's seconds, in order
@@ -214,56 +188,56 @@ OTHERS: tuple[tuple[str, Callable[[Floats], Told]], ...] = (
 # ---- ours
 
 
-def _told(
-    found: Sequence[tuple[Visit, float | None, int]],
-    settings: Protocol,
-    run: Run,
-    noise: float | None,
-    in_run: bool,
-) -> Told:
-    """What the row says of these visits; in its run, or alone."""
-    visits = [visit for visit, _, _ in found]
-    typical_s = run.typical_state_s if in_run else None
-    row = publish(visits, settings, typical_s, noise if in_run else None)
+def _told(found: Sequence[tuple[Visit, int]], settings: Protocol, run: Run, noise: Noise | None) -> Told:
+    """What the row says of these visits; in a run of this noise, or alone."""
+    visits = [visit for visit, _ in found]
+    # The case is a matrix product, the quietest work there is: its usual noise helps it least.
+    columns: dict[str, Any] = {
+        **{
+            field.name: 0 if field.type == "int" else ""
+            for field in FIELDS.values()
+            if field.default is MISSING
+        },
+        **{
+            "status": "ok",
+            "cache": "warm",
+            "device_kind": run.stream.kind,
+        },  # from a warm cache no roof is asked
+    }
+    spread = noise.of(Measurement(**columns | MATRIX)) if noise else None
+    row = publish(visits, settings, spread)
     kept = [visits[index] for index in row.kept]
-    moved = [moved for index in row.kept if (moved := found[index][1]) is not None]
-    columns = {
-        "status": "ok",
-        "cache": "warm",  # no roof is asked
+    columns |= {
         **row.columns(),
         "settled": all(visit.settled for visit in kept),
         "samples_s": [sample for visit in kept for sample in visit.samples_s],
         "visit_samples": [len(visit.samples_s) for visit in kept],
-        "sentinel_moved": max(moved, default=None),
     }
-    required = [field for field in FIELDS.values() if field.default is MISSING]
-    nothing: dict[str, Any] = {field.name: 0 if field.type == "int" else "" for field in required}
-    raised = tuple(flags(Measurement(**(nothing | columns)), None))
-    launches = sum(taken for _, _, taken in found)
-    return Told(row.median_s, launches, (row.low_s, row.high_s), raised, per_sample(run.stream))
+    raised = tuple(flags(Measurement(**columns), None))
+    launches = sum(taken for _, taken in found)
+    return Told(row.median_s, launches, (row.low_s, row.high_s), raised)
 
 
 def ours(run: Run) -> Iterator[tuple[str, Told]]:
     """(name, what is told) of our protocol with one visit and with several, alone and in a run."""
-    kind: DeviceKind = "cpu" if run.stream.sentinel else "cuda"
-    noise = run.noise()
+    kind, noise = run.stream.kind, run.noise()
     settings = protocol(kind)
     one = [run.visit(run.at_s, settings)]
-    yield "ours, 1 visit, alone", _told(one, settings, run, noise, in_run=False)
-    yield "ours, 1 visit, in a run", _told(one, settings, run, noise, in_run=True)
+    yield "ours, 1 visit, alone", _told(one, settings, run, None)
+    yield "ours, 1 visit, in a run", _told(one, settings, run, noise)
 
     settings = protocol(kind, visits=3)
-    several: list[tuple[Visit, float | None, int]] = []
+    several: list[tuple[Visit, int]] = []
     while len(several) < settings.most_visits:
         begin_s = ROUND_S * len(several)
         at_first = run.stream.first and not several
         at_s = 0.0 if at_first else float(run.chance.uniform(begin_s, begin_s + 0.75 * ROUND_S))
         several.append(run.visit(at_s, settings))
-        visits = [visit for visit, _, _ in several]
+        visits = [visit for visit, _ in several]
         if publish(visits, settings).stop == "converged":
             break
-    yield "ours, 3 to 8 visits, alone", _told(several, settings, run, noise, in_run=False)
-    yield "ours, 3 to 8 visits, in a run", _told(several, settings, run, noise, in_run=True)
+    yield "ours, 3 to 8 visits, alone", _told(several, settings, run, None)
+    yield "ours, 3 to 8 visits, in a run", _told(several, settings, run, noise)
 
 
 # ---- the table
@@ -290,8 +264,7 @@ def simulate(stream: Stream, repetitions: int, seed: int, with_others: bool = Tr
     """The rules on one stream, each with the same runs; without other tools' if so wished."""
     published: dict[str, list[tuple[Told, float]]] = {}
     place = STREAMS.index(stream) if stream in STREAMS else len(STREAMS)
-    batch = per_sample(stream)
-    noise = {size: true_noise(stream, size, default_rng([seed, place])) for size in {1, batch}}
+    launch = true_noise(stream, default_rng([seed, place]))
     for repetition in range(repetitions):
         run = Run(stream, default_rng([seed, place, repetition]))
         level_s = stream.launch_s * run.typical_level
@@ -301,7 +274,7 @@ def simulate(stream: Stream, repetitions: int, seed: int, with_others: bool = Tr
             rules = [(name, rule(each_s)) for name, rule in OTHERS] + rules
         for name, outcome in rules:
             published.setdefault(name, []).append((outcome, level_s))
-    return [_score(stream.name, name, outcomes, noise) for name, outcomes in published.items()]
+    return [_score(stream.name, name, outcomes, launch) for name, outcomes in published.items()]
 
 
 def scores(repetitions: int, seed: int) -> Iterator[Score]:
@@ -310,12 +283,13 @@ def scores(repetitions: int, seed: int) -> Iterator[Score]:
         yield from simulate(stream, repetitions, seed)
 
 
-def _score(stream: str, rule: str, published: Sequence[tuple[Told, float]], noise: dict[int, float]) -> Score:
-    errors = [abs(each.value_s / (level_s * noise[1]) - 1) for each, level_s in published]
+def _score(stream: str, rule: str, published: Sequence[tuple[Told, float]], launch: float) -> Score:
+    errors = [abs(told.value_s / (level_s * launch) - 1) for told, level_s in published]
+    truth_s = float(np.median([told.value_s for told, _ in published]))
     covered = [
-        each.interval_s[0] <= level_s * noise[each.per_sample] <= each.interval_s[1]
-        for each, level_s in published
-        if each.interval_s is not None
+        told.interval_s[0] <= truth_s <= told.interval_s[1]
+        for told, _ in published
+        if told.interval_s is not None
     ]
     flagged = [bool(each.flags) for each, _ in published if each.flags is not None]
     either = [a or b for a, b in zip(covered, flagged or [False] * len(covered), strict=True)]

@@ -15,6 +15,7 @@ from numpy.random import Generator
 from scipy.signal import lfilter
 
 from bench.sampling.publish import Floats
+from bench.spec import DeviceKind
 
 Level = Callable[[Floats], Floats]
 """Relative level at times of the run, seconds from its start."""
@@ -57,6 +58,16 @@ def new_levels(chance: Generator) -> Level:
     """Another level every 5 s, with a standard deviation of 0.5 %: memory laid out anew."""
     levels: Floats = 1 + 0.005 * chance.standard_normal(int(RUN_S / 5) + 20)
     return lambda at_s: levels[(at_s / 5).astype(np.int64)]
+
+
+def periodic(share: float, period_s: float) -> Callable[[Generator], Level]:
+    """Up and down by this share in every period: a controller that hunts."""
+
+    def level(chance: Generator) -> Level:
+        phase = chance.uniform(0, 2 * math.pi)
+        return lambda at_s: 1 + share * np.sin(2 * math.pi * at_s / period_s + phase)
+
+    return level
 
 
 def jitter(share: float) -> Callable[[Generator], Noise]:
@@ -104,10 +115,12 @@ class Stream:
     noise: Callable[[Generator], Noise]
     first: bool = False
     """Whether the first visit is the first of the run, on an idle device; else the device is loaded."""
-    sentinel: bool = False
-    """Whether a fixed kernel beside each visit tells the machine's level (CPU)."""
+    kind: DeviceKind = "cuda"
+    """Of device: whose protocol and usual noise count."""
     follows: bool = True
-    """Whether the case gets slower when that kernel does."""
+    """Whether the case gets slower when the machine's ceilings do."""
+    step_s: float = 0.5e-6
+    """What its clock reads in."""
 
 
 _PROCESSOR = two_states(0.09, 5.0)
@@ -116,29 +129,33 @@ STREAMS = (
     Stream("steady, 0.3 % jitter", 50e-6, steady, jitter(0.003)),
     Stream("5 us, 1 % of the launches doubled", 5e-6, steady, stragglers(0.02, 0.01, 2.0)),
     Stream("5 % stragglers, 3 times as long", 50e-6, steady, stragglers(0.005, 0.05, 3.0)),
+    Stream("5 ms, 5 % of white noise", 5e-3, steady, jitter(0.05)),
+    Stream("a clock that reads in 10 us", 1e-4, steady, jitter(0.003), step_s=1e-5),
     Stream("clock settles by 12 % in 1 s", 1e-3, settling(1.0), jitter(0.003), first=True),
     Stream("clock settles by 12 % in 3 s", 1e-3, settling(3.0), jitter(0.003), first=True),
     Stream("two states 5 % apart, 75 ms each", 5e-4, two_states(0.05, 0.075), jitter(0.002)),
+    Stream("two states 3 % apart, 0.4 s each", 5e-4, two_states(0.03, 0.4), jitter(0.002)),
     Stream("two states 5 % apart, 5 s each", 5e-4, two_states(0.05, 5.0), jitter(0.002)),
+    Stream("two states 3 % apart, 20 s each", 5e-4, two_states(0.03, 20.0), jitter(0.002)),
     Stream("slow drift, 2 % up and down", 1e-3, slow_drift, jitter(0.003)),
-    Stream("each launch like the last (AR), 1 %", 1e-3, steady, remembering(0.01, 0.95)),
+    Stream("1 % up and down every 0.7 s", 5e-4, periodic(0.01, 0.7), jitter(0.003)),
+    Stream("AR 0.9 from launch to launch, 1 %", 1e-3, steady, remembering(0.01, 0.9)),
+    Stream("AR 0.95 from launch to launch, 1 %", 1e-3, steady, remembering(0.01, 0.95)),
     Stream("another level every 5 s, 0.5 %", 1e-3, new_levels, jitter(0.003)),
-    Stream("CPU, two speeds 9 % apart, 5 s each", 1e-3, _PROCESSOR, jitter(0.01), sentinel=True),
-    Stream("CPU, bound by memory beside them", 1e-3, _PROCESSOR, jitter(0.01), sentinel=True, follows=False),
+    Stream("CPU, two speeds 9 % apart, 5 s each", 1e-3, _PROCESSOR, jitter(0.01), kind="cpu"),
+    Stream("CPU, bound by memory beside them", 1e-3, _PROCESSOR, jitter(0.01), kind="cpu", follows=False),
 )
 
 
 class Launches:
     """A stream's launches one after the other from some time of the run on: what a clock would read."""
 
-    step_s = 0.5e-6
-    """What it reads in."""
     ahead_s = 0.05
     """Launches are drawn for about so long at a time."""
 
     def __init__(self, stream: Stream, level: Level, at_s: float, per_sample: int, chance: Generator) -> None:
         """From `at_s` of the run on, `per_sample` launches a sample."""
-        self.per_sample, self.samples = per_sample, 0
+        self.per_sample, self.samples, self.step_s = per_sample, 0, stream.step_s
         self._launch_s, self._level, self._noise = stream.launch_s, level, stream.noise(chance)
         self._drawn: list[float] = []
         self._wall_s = self._drawn_until_s = at_s

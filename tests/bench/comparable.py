@@ -1,7 +1,8 @@
 """Synthetic runs to be compared: rows as a run leaves them, on machines whose whims are known.
 
-A machine gives the samples of one visit to a case, relative to the case's true time. Rows are made of visits
-as the harness makes them (bench/sampling/stopping.py: publish). A run has ceilings, visited twice at least.
+A machine gives the samples of one visit to a case, relative to the case's true time. Each visit is a row of
+its own, as in a journal; a run's rows are joined from them as the harness joins them (bench/runner/rows.py), so
+with the noise of that run. A run has ceilings, visited twice at least.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from scipy.signal import lfilter
 
 from bench.judge import frame
 from bench.judge.compare import Compared, compare
-from bench.judge.noise import Bound
+from bench.judge.comparison_side import Bound
+from bench.judge.noise import Noise
+from bench.runner.rows import join, joined
 from bench.sampling.protocol import protocol
-from bench.sampling.publish import Step, Visit, estimate, publish, steps
 from bench.store.schema import Measurement
 from tests.bench.rows import stored
 from tests.our_sweeps import role
@@ -39,6 +41,8 @@ BASE_S = 1e-3
 NOTHING = {"flop": 0, "byte": 0, "byte_written": 0, "byte_moved": 0}
 SAMPLES = 60
 """Samples of a visit."""
+CEILINGS: list[Bound] = ["memory"] * 8 + ["core"] * 7
+"""What bounds each ceiling of a run, beside the launch."""
 
 
 class Seen(NamedTuple):
@@ -91,40 +95,17 @@ def _fixed(chance: np.random.Generator) -> float:
     return math.exp(0.005 * chance.standard_normal())
 
 
-def row(
-    case: int,
-    visits: Sequence[Seen],
-    bound: Bound = "core",
-    scale: float = 1.0,
-    typical: float | None = None,
-    noise: float | None = None,
-    **changes: Any,
-) -> Measurement:
-    """A row of these visits, of the case of this number, its true time `scale` x BASE_S.
+def visits_to(
+    case: int, seen: Sequence[Seen], bound: Bound = "core", scale: float = 1.0, **changes: Any
+) -> list[Measurement]:
+    """Rows of these visits to the case of this number, its true time `scale` x BASE_S.
 
-    `typical` is the slowness that was usual in the run, `noise` what its visits differ by. `changes` are
-    columns by name.
+    `asked` is how many visits were asked for; other `changes` are columns by name.
     """
     kind = changes.get("device_kind", "cpu")
-    settings = protocol(kind, changes.pop("asked", len(visits)))
-    taken = [
-        Visit(
-            tuple((one.samples * scale * BASE_S).tolist()),
-            True,
-            0.1,
-            "converged",
-            1e-9,
-            one.slowness if kind == "cpu" else None,
-        )
-        for one in visits
-    ]
-    found = publish(taken, settings, typical if kind == "cpu" else None, noise)
-    kept = [visits[place] for place in found.kept]
-    known = math.isfinite(found.high_s)
-    slowness = float(np.mean([one.slowness for one in kept]))
+    settings = protocol(kind, changes.pop("asked", len(seen)))
     memory = bound == "memory"
     byte = BYTE if memory else BYTE // 100
-    sentinels = {"sentinel_before_s": 1e-4 * slowness, "sentinel_after_s": 1e-4 * slowness}
     columns: dict[str, Any] = {
         **{"run_id": "a", "utc": "2026-11-21T10:00:00.000+00:00", "commit": "4f2a91c"},
         **{"device": "cpu-simulated", "device_name": "Simulated", "device_kind": "cpu", "device_id": "1f"},
@@ -134,22 +115,32 @@ def row(
         **{"dtype": "float32", "parameters": json.dumps({"dtype": "float32", "m": case}), "cache": "cold"},
         **{"protocol": settings.hash, "protocol_version": settings.version, "regime": settings.regime},
         **{"clock": "host" if kind == "cpu" else "graph", "fill": "uniform", "seed": 1, "status": "ok"},
-        **{"median_s": found.median_s, "low_s": found.low_s if known else None},
-        **{"high_s": found.high_s if known else None, "stop": found.stop, "settled": True},
-        "samples_s": [sample for place in found.kept for sample in taken[place].samples_s],
-        **{"visits": len(kept), "visit_samples": [len(one.samples) for one in kept]},
+        **{"stop": "converged", "settled": True, "settle_s": 0.1, "step_s": 1e-9},
         **{"flop": 0 if memory else FLOP, "byte": byte, "byte_written": byte // 2, "byte_moved": byte},
-        **(sentinels if kind == "cpu" else {"sm_clock_hz": 1.9e9 / slowness}),
-        **({} if len(kept) == len(taken) else _aside(taken, found.kept)),
     }
     columns |= changes
-    return Measurement(**({"role": role(columns["sweep"])} | columns))
+    columns.setdefault("role", role(columns["sweep"]))
+    made = []
+    for number, visit in enumerate(seen):
+        samples_s = visit.samples * scale * BASE_S
+        clock = {"sm_clock_hz": 1.9e9 / visit.slowness} if kind == "cuda" else {}
+        looked: dict[str, Any] = {"visit": number, "samples_s": samples_s.tolist()}
+        looked |= {"median_s": float(np.median(samples_s))}
+        made.append(Measurement(**(clock | columns | looked)))
+    return made
 
 
-def _aside(taken: Sequence[Visit], kept: Sequence[int]) -> dict[str, Any]:
-    others = [one for place, one in enumerate(taken) if place not in kept]
-    medians = [float(np.median(one.samples_s)) for one in others]
-    return {"set_aside": ["earlier"] * len(others), "set_aside_s": medians}
+def row(
+    case: int,
+    seen: Sequence[Seen],
+    bound: Bound = "core",
+    scale: float = 1.0,
+    noise: Noise | None = None,
+    **changes: Any,
+) -> Measurement:
+    """The row of these visits, with the noise of its run; `changes` as `visits_to` takes them."""
+    visits = {name: changes.pop(name) for name in ("asked", "device_kind", "sweep") if name in changes}
+    return replace(join(visits_to(case, seen, bound, scale, **visits), noise), **changes)
 
 
 def run(
@@ -159,33 +150,32 @@ def run(
     visits: int,
     effect: float = 1.0,
     samples: int = SAMPLES,
+    between_runs: float = 0.0,
     **changes: Any,
 ) -> list[Measurement]:
     """A run: 16 ceilings with two visits or more, and cases of which every second is at memory's speed.
 
-    The true times of the cases, not of the ceilings, are `effect` x those of another run.
+    The true times of the cases, not of the ceilings, are `effect` x those of another run. In this run each
+    case and ceiling keeps a level of its own: off its true time by `between_runs`, standard deviation of ln.
     """
 
-    def looked(bound: Bound, times: int) -> list[Seen]:
-        return [machine(chance, bound, samples) for _ in range(times)]
+    def looked(case: int, bound: Bound, times: int, scale: float, **more: Any) -> list[Measurement]:
+        seen = [machine(chance, bound, samples) for _ in range(times)]
+        level = math.exp(between_runs * chance.standard_normal())
+        return visits_to(case, seen, bound, level * scale, **({"asked": visits} | changes | more))
 
-    bounds: list[Bound] = ["memory" if case % 2 else "core" for case in range(cases)]
-    seen = [looked(bound, visits) for bound in bounds]
-    ceilings: list[Bound] = ["memory"] * 8 + ["core"] * 7
-    seen_ceilings = [looked(bound, max(2, visits)) for bound in ceilings]
-    typical = float(np.median([one.slowness for found in [*seen, *seen_ceilings] for one in found]))
-    levels = [[float(np.median(one.samples)) for one in found] for found in [*seen, *seen_ceilings]]
-    noise = estimate(Step(by) for medians in levels for by in steps(medians))
-    common: dict[str, Any] = {"typical": typical, "asked": visits} | changes
-    rows = [row(10**6 - 1, looked("core", 2), scale=1e-3, sweep="ceilings/launch", **common, **NOTHING)]
-    for number, (bound, found) in enumerate(zip(ceilings, seen_ceilings, strict=True)):
+    twice = max(2, visits)
+    made = looked(10**6 - 1, "core", 2, 1e-3, sweep="ceilings/launch", **NOTHING)
+    for number, bound in enumerate(CEILINGS):
         # Quicker than the cases, so that none of these is above the roof.
         quicker, sweep = (1 / 1.12, "ceilings/stream") if bound == "memory" else (1 / 1.3, "ceilings/gemm")
-        rows.append(row(10**6 + number, found, bound, quicker, sweep=sweep, **common))
-    for case, (bound, found) in enumerate(zip(bounds, seen, strict=True)):
-        sweep = "stream/sizes" if bound == "memory" else "gemm/square"
-        rows.append(row(case, found, bound, effect, noise=noise, sweep=sweep, **common))
-    return rows
+        made += looked(10**6 + number, bound, twice, quicker, sweep=sweep)
+    for case in range(cases):
+        if case % 2:
+            made += looked(case, "memory", visits, effect, sweep="stream/sizes")
+        else:
+            made += looked(case, "core", visits, effect, sweep="gemm/square")
+    return joined(made)
 
 
 def runs_of(rows: Sequence[Measurement]) -> list[frame.Run]:
@@ -202,7 +192,7 @@ def timed(
     case: int = 0,
     **changes: Any,
 ) -> Measurement:
-    """A row of one case, on a GPU unless said otherwise."""
+    """A row of one case, on a GPU unless said otherwise. Its interval is that of its visits alone."""
     kind = CPU if changes.get("device_kind") == "cpu" else GPU
     seen = [machine(chance, bound, 60) for _ in range(visits)]
     return row(case, seen, bound, scale, **(kind | changes))
