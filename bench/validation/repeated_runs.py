@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.table import Table
 
 from bench.cli.table import lines_of, table
@@ -24,6 +25,7 @@ from bench.format import count_text, share_text
 from bench.judge import frame
 from bench.judge.compare import compare
 from bench.judge.comparison_side import Look, side
+from bench.judge.flags import FLAGS
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
@@ -42,6 +44,8 @@ def repeated_lines(runs: Sequence[frame.Run]) -> Iterator[str]:
         )
     yield from lines_of(_coverage(runs))
     yield from _verdicts(runs)
+    yield "how far two runs of a case are apart, where either has the flag; 1 is usual for that case:"
+    yield from lines_of(_flags(runs))
 
 
 def _coverage(runs: Sequence[frame.Run]) -> Table:
@@ -104,6 +108,41 @@ def _verdicts(runs: Sequence[frame.Run]) -> Iterator[str]:
             hits += sum(each.verdict == "SLOWER" for each in of_cases)
             told += found.exit_code == 1
         yield f"  {name:<18} found in {_of(hits, cases)}; exit code 1 in {_of(told, 2 * len(pairs))} pairs"
+
+
+def _flags(runs: Sequence[frame.Run]) -> Table:
+    """Whether flags foretell how far two runs of one case are apart, relative to all pairs of its runs."""
+    looks: dict[str, list[tuple[float, Sequence[str]]]] = defaultdict(list)
+    for run in runs:
+        for row, flags in zip(run.rows, run.flags, strict=True):
+            if row.is_timed and row.median_s and not row.visit:
+                looks[row.case].append((math.log(row.median_s), flags))
+    pairs: list[tuple[float, set[str]]] = []
+    for of_case in looks.values():
+        apart = [
+            (abs(before[0] - after[0]), {*before[1], *after[1]})
+            for before, after in itertools.combinations(of_case, 2)
+        ]
+        usual = statistics.median(by for by, _ in apart) if apart else 0.0
+        pairs += [(by / usual, flags) for by, flags in apart if usual]
+    rows = sum(map(len, looks.values()))
+    numbers = (">pairs", ">median", ">95 in 100")
+    shown = table("flag", "suspect", ">of rows", *numbers, ">pairs without", *numbers[1:])
+    for flag in FLAGS:
+        flagged = [by for by, flags in pairs if flag.name in flags]
+        others = [by for by, flags in pairs if flag.name not in flags]
+        if flagged:
+            share = sum(flag.name in flags for of_case in looks.values() for _, flags in of_case) / rows
+            cells = [cell for side in (flagged, others) for cell in _spread(side)]
+            shown.add_row(flag.name, "yes" if flag.suspect else "", share_text(share), *cells)
+    return shown
+
+
+def _spread(apart: Sequence[float]) -> list[str]:
+    """How many there are, their median and their 95th percentile."""
+    if not apart:
+        return ["0", "", ""]
+    return [f"{len(apart):,}", f"{statistics.median(apart):.2f}", f"{float(np.quantile(apart, 0.95)):.1f}"]
 
 
 def _slowed(rows: Sequence[Measurement], factor: float, everywhere: bool) -> list[Measurement]:
