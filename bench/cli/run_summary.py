@@ -15,12 +15,15 @@ from bench.errors import UserError
 from bench.format import amount_text, duration_text, half_text, memory_text, seconds_text, share_text
 from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
+from bench.judge.flags import FLAGS
 from bench.judge.frame import Run, runs
 from bench.model.roofline import calibrated_row, of_roof
 from bench.store.schema import Measurement
 
 DRIFTED = 0.02
 """Largest share by which a sentinel may move in a run."""
+LEAST_COMMON = 4
+"""No fewer rows than these can make a flag that of the run."""
 
 
 def rate_text(row: Measurement) -> str:
@@ -45,13 +48,21 @@ def progress_line(number: int, total: int, row: Measurement, left_s: float | Non
 
 
 def case_table(rows: Sequence[Measurement]) -> str:
-    """Every measured case: median, interval, visits, rate, share of the calibrated roof, limiter, flags."""
+    """Every measured case: median, interval, visits, rate, share of the calibrated roof, limiter, flags.
+
+    A flag that most rows have says something of the run: it is named once, below.
+    """
     run_of = {(run.device, run.run_id): run for run in runs(rows)}
     shown = table("case", ">median", ">95 %", ">visits", ">rate", ">of roof", "limiter", "flags")
-    for row in rows:
-        if row.status not in ("unsupported", "skipped"):
-            shown.add_row(*_cells(row, run_of[row.device, row.run_id]))
-    return "\n".join(lines_of(shown))
+    measured = [row for row in rows if row.status not in ("unsupported", "skipped")]
+    flags_of = [run_of[row.device, row.run_id].flags_of(row) for row in measured]
+    counts = Counter(name for flags in flags_of for name in flags)
+    common = [flag for flag in FLAGS if counts[flag.name] > max(LEAST_COMMON, len(measured) / 2)]
+    for row, flags in zip(measured, flags_of, strict=True):
+        own = [name for name in flags if name not in {flag.name for flag in common}]
+        shown.add_row(*_cells(row, run_of[row.device, row.run_id], own))
+    told = [f"{counts[flag.name]} of {len(measured)} rows are {flag.name}: {flag.means}" for flag in common]
+    return "\n".join([*lines_of(shown), *told])
 
 
 def efficiency_table(given: Sequence[Run]) -> Iterator[str]:
@@ -143,7 +154,7 @@ def _spread(values: Sequence[float]) -> tuple[str, str]:
     return f"{statistics.median(values):.2f}", ends
 
 
-def _cells(row: Measurement, run: Run) -> list[str]:
+def _cells(row: Measurement, run: Run, flags: Sequence[str]) -> list[str]:
     name = row_name(row)
     if row.status != "ok" or row.median_s is None:
         return [name, row.status, "", "", "", "", "", row.reason]
@@ -157,7 +168,7 @@ def _cells(row: Measurement, run: Run) -> list[str]:
         rate_text(row),
         share_text(reached),
         roof.bound_by if roof else "",
-        " ".join(run.flags_of(row)),
+        " ".join(flags),
     ]
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from bench.judge.noise import USUAL, visit_count, work_of
 from bench.model.ceilings import Ceilings
@@ -115,6 +114,8 @@ def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:
     low, high = sorted(np.sort(thirds)[:, [(n - 1) // 2, n // 2]].mean(axis=1).tolist())
     if high - low <= DRIFTING * low:
         return False
+    from scipy import stats  # takes longer to import than most commands that ask for no flag
+
     ranks = float(stats.rankdata(thirds.ravel())[:n].sum())
     z = (abs(ranks - n * (2 * n + 1) / 2) - 0.5) / (n * n * (2 * n + 1) / 12) ** 0.5
     return bool(z > CHANCE)

@@ -2,6 +2,8 @@
 
 Samples may be neither normal nor independent, and visits differ by more than their samples tell. How often
 the intervals cover the truth is simulated in bench/validation/interval_coverage.py.
+
+scipy is imported where it is used: it takes longer than most commands that import this module.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from bench.sampling.protocol import Protocol
 
@@ -187,12 +188,16 @@ def _stop(half_s: float, median_s: float, settings: Protocol, last: Stop) -> Sto
 @cache
 def _rank(count: int, confidence: float) -> int:
     """1-based rank r such that [x_r, x_(n+1-r)] covers the median with at least this confidence; 0: none."""
+    from scipy import stats
+
     return int(stats.binom.ppf((1 - confidence) / 2, count, 0.5))
 
 
 @cache
 def _t(count: int, confidence: float) -> float:
     """Standard errors either side of the mean of `count` values, by Student."""
+    from scipy import stats
+
     return float(stats.t.ppf(0.5 + confidence / 2, count - 1))
 
 
@@ -202,6 +207,8 @@ def effective_count(values: Floats) -> float:
     Their number over the integrated autocorrelation time of their ranks (a straggler counts no more than its
     place), summed up over pairs of lags for as long as a pair is positive (Geyer 1992).
     """
+    from scipy import stats
+
     count = len(values)
     ranks = stats.rankdata(values)
     ranks -= ranks.mean()
@@ -244,6 +251,8 @@ def trend(windows: Sequence[Sequence[float]]) -> float:
 
     A straight line through the medians of a fifth of a window each; chance explains two standard errors.
     """
+    from scipy import stats
+
     parts = [np.median(part) for window in windows for part in np.array_split(window, 5) if len(part)]
     if len(parts) < 5:
         return 0.0

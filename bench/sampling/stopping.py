@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from scipy import stats
 
 from bench.sampling.protocol import Protocol
 from bench.sampling.publish import Stop, Visit, effective_count, interval, trend
@@ -139,5 +140,4 @@ def collect(
 
 def _standard_error(window: Sequence[float]) -> float:
     """Of the window's median, from the middle half of its values: stragglers do not make it larger."""
-    low, high = np.percentile(window, [25, 75])
-    return float(1.2533 * (high - low) / 1.349 / len(window) ** 0.5)
+    return float(1.2533 * stats.iqr(window, scale="normal") / len(window) ** 0.5)

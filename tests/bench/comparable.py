@@ -1,8 +1,8 @@
 """Synthetic runs to be compared: rows as a run leaves them, on machines whose whims are known.
 
 A machine gives the samples of one visit to a case, relative to the case's true time. Each visit is a row of
-its own, as in a journal; a run's rows are joined from them as the harness joins them (bench/runner/rows.py), so
-with the noise of that run. A run has ceilings, visited twice at least.
+its own, as in a journal; a run's rows are joined from them as the harness joins them (bench/runner/rows.py),
+so with the noise of that run. A run has ceilings, visited twice at least.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BASE_S = 1e-3
 NOTHING = {"flop": 0, "byte": 0, "byte_written": 0, "byte_moved": 0}
 SAMPLES = 60
 """Samples of a visit."""
-CEILINGS: list[Bound] = ["memory"] * 8 + ["core"] * 7
+CEILINGS: Sequence[Bound] = ("memory",) * 8 + ("core",) * 7
 """What bounds each ceiling of a run, beside the launch."""
 
 

@@ -34,6 +34,7 @@ def row(**facts: Any) -> Measurement:
     base |= {
         "sweep": "gemm/x",
         "role": "measurement",
+        "device_kind": "cuda",
         "arithmetic": "matrix",
         "dtype": "float32",
         "cache": "cold",
@@ -54,6 +55,7 @@ def visit(change: float, count: int = 30) -> list[float]:
 
 
 WORK = {"flop": 0, "byte": 0, "byte_moved": 0}
+CPU = {"device_kind": "cpu"}
 BARS = {
     "noisy": ({"low_s": 1.9602e-3, "high_s": 2.04e-3}, {"low_s": 1.9598e-3, "high_s": 2.0402e-3}),
     "unconverged": ({"stop": "converged"}, {"stop": "budget"}),
@@ -64,7 +66,6 @@ BARS = {
     "contended": ({"pressure": 0.05}, {"pressure": 0.051}),
     "stolen": ({"steal": 0.02}, {"steal": 0.021}),
     "shared": ({"foreign_processes": 0}, {"foreign_processes": 1}),
-    "clock_moved": ({"sentinel_moved": 0.049}, {"sentinel_moved": 0.051}),
     "throttled": ({"held_thermal": 0.0}, {"held_thermal": 1e-9}),
     "power_capped": ({"held_power": 0.05}, {"held_power": 0.051}),
     "wrong": ({"status": "ok"}, {"status": "wrong"}),
@@ -95,16 +96,8 @@ MORE_BARS = [
         {"limit_reasons": "software power cap, hardware slowdown"},
     ),
     ("power_capped", {"limit_reasons": ""}, {"limit_reasons": "software power cap"}),
-    (
-        "clock_moved",
-        {"sentinel_before_s": 1.049e-4, "sentinel_after_s": 1e-4},
-        {"sentinel_before_s": 1e-4, "sentinel_after_s": 1.051e-4},
-    ),
-    (
-        "clock_moved",
-        {"sentinel_before_s": 1e-4, "sentinel_after_s": 1.049e-4},
-        {"sentinel_before_s": 1.051e-4, "sentinel_after_s": 1e-4},
-    ),
+    # Where the noise that is usual is wide, an interval may be twice as wide as that.
+    ("noisy", CPU | {"low_s": 1.848e-3, "high_s": 2.152e-3}, CPU | {"low_s": 1.847e-3, "high_s": 2.153e-3}),
 ]
 ALL_BARS = [*((name, *sides) for name, sides in BARS.items()), *MORE_BARS]
 
@@ -150,7 +143,7 @@ def test_a_value_that_is_no_number_is_missing() -> None:
 
 
 def test_which_cast_doubt_and_which_blame_the_machine() -> None:
-    harmless = {"unconverged", "launch_bound", "power_capped"}
+    harmless = {"unconverged", "drifting", "launch_bound", "power_capped"}
     assert {f.name for f in FLAGS} - SUSPECT == harmless
     assert {f.name for f in FLAGS if f.disturbed} == {"contended", "stolen", "shared", "throttled"}
     assert all(f.suspect for f in FLAGS if f.disturbed)
@@ -270,14 +263,6 @@ def test_a_drift_is_seen_through_noise() -> None:
 
 
 # --- the rest ---------------------------------------------------------------------------------------
-
-
-def test_of_several_visits_the_largest_move_counts() -> None:
-    """Ends are means over visits, in which opposite moves cancel."""
-    ends = {"sentinel_before_s": 1e-4, "sentinel_after_s": 1e-4}
-    assert flags(row(**ends, sentinel_moved=0.2), CEILINGS) == ["clock_moved"]
-    ends = {"sentinel_before_s": 1e-4, "sentinel_after_s": 2e-4}
-    assert flags(row(**ends, sentinel_moved=0.01), CEILINGS) == []
 
 
 @pytest.mark.parametrize("clock", ["graph", "host"])
