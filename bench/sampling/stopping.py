@@ -45,6 +45,8 @@ def settle(
     """
     begin = now()
     timed_s = 0.0
+    # In a short visit the windows are shorter: none could be found settled if they did not fit into it.
+    window_s = min(settings.settle_window_s, most_s / (settings.settle_windows + 1))
 
     def window(length_s: float) -> list[float] | None:
         """Samples that took this long together; None if the time is over, or does not pass."""
@@ -67,7 +69,7 @@ def settle(
             return True
     windows: list[list[float]] = []
     clocks: list[float | None] = []
-    while (found := window(settings.settle_window_s)) is not None:
+    while (found := window(window_s)) is not None:
         windows = [*windows, found][-settings.settle_windows :]
         clocks = [*clocks, clock_hz() if clock_hz else None][-settings.settle_windows :]
         if len(windows) < settings.settle_windows:
