@@ -16,6 +16,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from bench.__main__ import app
+from bench.judge.noise import Noise
 from bench.sampling.publish import Visit
 from bench.validation import interval_coverage
 from bench.validation.interval_coverage import (
@@ -63,10 +64,10 @@ def scores(seed: int) -> list[Score]:
 
 
 @pytest.mark.deep
-def test_published_intervals_cover_the_truth_or_a_flag_is_raised(scores: list[Score], seed: int) -> None:
-    """On each stream, and on all of them together, with one visit and with several."""
+def test_published_intervals_cover_what_many_runs_say(scores: list[Score], seed: int) -> None:
+    """On each stream and on all together, with one visit and with several; no flag excuses a miss."""
     for rule in PUBLISHED:
-        found = {s.stream: s.covered_or_flagged or 0.0 for s in scores if s.rule == rule}
+        found = {s.stream: s.covered or 0.0 for s in scores if s.rule == rule}
         assert len(found) == len(STREAMS)
         low = {name: share for name, share in found.items() if share < at_least(PROMISED, REPETITIONS)}
         assert not low, (seed, rule, low)
@@ -77,7 +78,9 @@ def test_published_intervals_cover_the_truth_or_a_flag_is_raised(scores: list[Sc
 def test_a_quiet_machine_raises_no_flag(scores: list[Score]) -> None:
     """A promise that flagging everything would keep is none."""
     for score in scores:
-        if score.stream in (QUIET.name, "5 % stragglers, 3 times as long"):
+        if score.stream in (QUIET.name, "5 % stragglers, 3 times as long", "5 ms, 5 % of white noise"):
+            if "1 visit" not in score.rule and "white" in score.stream:
+                continue  # visits of 0.1 s differ by more than the 1 % that several must agree to
             assert score.flagged is not None and score.flagged < 0.2, score
 
 
@@ -122,7 +125,7 @@ def test_noise_is_as_it_says(seed: int) -> None:
     count = 100_000
     slow = BY_NAME["5 % stragglers, 3 times as long"].noise(chance)(count)
     assert np.mean(slow > 2) == pytest.approx(0.05, abs=0.005)
-    remembered = BY_NAME["each launch like the last (AR), 1 %"].noise(chance)
+    remembered = BY_NAME["AR 0.95 from launch to launch, 1 %"].noise(chance)
     values = np.concatenate([remembered(7) for _ in range(count // 7)])
     assert np.std(values) == pytest.approx(0.01, rel=0.15)
     assert np.corrcoef(values[1:], values[:-1])[0, 1] == pytest.approx(0.95, abs=0.01)
@@ -141,7 +144,7 @@ def test_launches_are_read_in_steps_while_the_run_goes_on() -> None:
     assert launches.samples == pytest.approx(0.1 / 270e-6 + 0.1 / 540e-6, rel=0.3)
 
 
-def test_truth_is_where_the_run_is_for_longest() -> None:
+def test_the_error_is_held_against_where_the_run_is_for_longest() -> None:
     run = Run(LONG_STATES, np.random.default_rng(0))
     run.case = lambda at_s: np.where(at_s < 0.4 * RUN_S, 1.05, 1.0)
     assert run.typical_level == 1.0
@@ -149,35 +152,30 @@ def test_truth_is_where_the_run_is_for_longest() -> None:
     assert run.typical_level == 1.05
 
 
-def test_batches_are_longer_than_launches_by_their_stragglers(seed: int) -> None:
+def test_samples_last_as_long_as_their_clock_needs() -> None:
+    assert per_sample(BY_NAME["5 us, 1 % of the launches doubled"]) == 50
+    assert per_sample(BY_NAME["a clock that reads in 10 us"]) == 40
+
+
+def test_a_launchs_true_time_is_the_middle_of_its_noise(seed: int) -> None:
     stream = BY_NAME["5 us, 1 % of the launches doubled"]
-    chance = np.random.default_rng(seed)
-    assert per_sample(stream) == 50
-    assert true_noise(stream, 1, chance) == pytest.approx(1.0, abs=7e-4)
-    assert true_noise(stream, 50, chance) == pytest.approx(1.0026, abs=7e-4)
+    assert true_noise(stream, np.random.default_rng(seed)) == pytest.approx(1.0, abs=7e-4)
 
 
-def test_the_ceilings_of_a_run_tell_how_it_wanders(seed: int) -> None:
+def test_the_ceilings_of_a_run_tell_how_restless_it_is(seed: int) -> None:
     quiet = Run(QUIET, np.random.default_rng(seed)).noise()
     drifting = Run(BY_NAME["slow drift, 2 % up and down"], np.random.default_rng(seed)).noise()
-    assert quiet is not None and quiet < 0.004
-    assert drifting is not None and 0.02 < drifting < 0.05
+    assert quiet.factor < 0.6 and quiet.steps > 12
+    assert 4 < drifting.factor < 10  # steps of 2 to 4 % where 0.5 % are usual
 
 
-def test_a_sentinel_tells_the_machines_speed_beside_the_visit() -> None:
-    stream = BY_NAME["CPU, two speeds 9 % apart, 5 s each"]
-    run = Run(stream, np.random.default_rng(3))
-    run.machine = run.case = lambda at_s: np.where(at_s < 100.0, 1.0, 1.09)
-    settings = interval_coverage.protocol("cpu")
-    for at_s, level in ((10.0, 1.0), (120.0, 1.09)):
-        found, moved, launches = run.visit(at_s, settings)
-        assert found.state_s == pytest.approx(level * interval_coverage.SENTINEL_S, rel=0.04)
-        assert moved is not None and moved < 0.06
-        assert launches >= len(found.samples_s)
-    assert run.typical_state_s == interval_coverage.SENTINEL_S
-    changes = run.visit(99.95, settings)[1]
-    assert changes is not None and changes > 0.04
-    assert Run(QUIET, np.random.default_rng(3)).typical_state_s is None
+def test_a_gpu_has_a_clock_and_a_processor_none() -> None:
+    """A visit waits for a clock that falls; whether there is one, the kind of device says."""
+    for name in ("clock settles by 12 % in 3 s", "CPU, two speeds 9 % apart, 5 s each"):
+        run = Run(replace(BY_NAME[name], level=steady), np.random.default_rng(3))
+        visit, launches = run.visit(10.0, interval_coverage.protocol(run.stream.kind))
+        assert launches >= len(visit.samples_s) and visit.settled
+        assert float(np.median(visit.samples_s)) == pytest.approx(1e-3, rel=0.01)
 
 
 def test_what_a_row_says_alone_and_in_its_run() -> None:
@@ -186,12 +184,12 @@ def test_what_a_row_says_alone_and_in_its_run() -> None:
     run.machine = run.case = lambda at_s: np.where(at_s < 100.0, 1.0, 1.09)
     settings = interval_coverage.protocol("cpu")
     found = [run.visit(120.0, settings)]
-    alone = interval_coverage._told(found, settings, run, 0.5, in_run=False)
-    in_run = interval_coverage._told(found, settings, run, 0.5, in_run=True)
+    alone = interval_coverage._told(found, settings, run, None)
+    in_run = interval_coverage._told(found, settings, run, Noise("cpu", 2.5))
     assert alone.value_s == in_run.value_s == pytest.approx(1.09e-3, rel=0.01)
     assert alone.interval_s is not None and in_run.interval_s is not None
-    assert alone.interval_s[0] > 1.05e-3 and 0.95e-3 < in_run.interval_s[0] < 1.03e-3
-    assert alone.launches == found[0][2] and "noisy" in (in_run.flags or ())
+    assert alone.interval_s[0] > 1.05e-3 and 0.9e-3 < in_run.interval_s[0] < 1.0e-3
+    assert alone.launches == found[0][1]
 
 
 def test_flags_are_those_of_the_visits_that_are_published() -> None:
@@ -200,15 +198,12 @@ def test_flags_are_those_of_the_visits_that_are_published() -> None:
     good = Visit(tuple(1e-5 * (1 + 1e-3 * (i % 7)) for i in range(60)), True, 0.0, "converged", 0.0)
     early = Visit(tuple(0.9 * s for s in good.samples_s), False, 0.0, "converged", 0.0)
 
-    def told(*visits: Visit, moved: float | None = None) -> tuple[str, ...] | None:
-        return interval_coverage._told(
-            [(one, moved, 60) for one in visits], settings, run, None, in_run=True
-        ).flags
+    def told(*visits: Visit) -> tuple[str, ...] | None:
+        return interval_coverage._told([(visit, 60) for visit in visits], settings, run, None).flags
 
     assert told(good, good, good) == told(early, good, good, good) == ()
     assert told(good, good) == ("unconverged",)
     assert told(good, good, replace(good, settled=False)) == ("unsettled",)
-    assert told(good, good, good, moved=0.06) == ("clock_moved",)
     ramp = replace(good, samples_s=tuple(1e-5 * (1 + 1e-3 * i) for i in range(60)))
     assert "drifting" in (told(ramp, ramp, ramp) or ())
 
@@ -271,19 +266,18 @@ def test_a_seed_gives_the_same_table_again_and_another_gives_another() -> None:
 
 
 def test_shares_are_counted_by_hand() -> None:
-    """Four repetitions at a true time of 1 (a batch: 1.1): covered, flagged, both, neither."""
-    noise = {1: 1.0, 5: 1.1}
+    """Five runs publish 1.1 in the middle: what many runs say. Against a launch of 1 each has its error."""
     told = [
-        (interval_coverage.Told(1.0, 10, (1.05, 1.2), (), 5), 1.0),
-        (interval_coverage.Told(1.3, 20, (1.2, 1.4), ("noisy",), 5), 1.0),
-        (interval_coverage.Told(1.1, 30, (0.0, math.inf), ("noisy",), 5), 1.0),
-        (interval_coverage.Told(0.8, 40, (0.7, 0.9), (), 5), 1.0),
+        (interval_coverage.Told(1.0, 10, (0.9, 1.2), ()), 1.0),
+        (interval_coverage.Told(1.3, 20, (1.2, 1.4), ("noisy",)), 1.0),
+        (interval_coverage.Told(1.1, 30, (0.0, math.inf), ("noisy",)), 1.0),
+        (interval_coverage.Told(0.8, 40, (0.7, 0.9), ()), 1.0),
+        (interval_coverage.Told(1.2, 50, (1.1, 1.3), ()), 1.0),
     ]
-    score = interval_coverage._score("a", "b", told, noise)
-    assert (score.covered, score.flagged, score.covered_or_flagged) == (0.5, 0.5, 0.75)
-    assert score.error == pytest.approx(0.15) and score.error_95 == pytest.approx(0.285)
-    assert score.launches == 25
-    silent = interval_coverage._score("a", "b", [(interval_coverage.Told(1.0, 10), 1.0)], noise)
+    score = interval_coverage._score("a", "b", told, 1.0)
+    assert (score.covered, score.flagged, score.covered_or_flagged) == (0.6, 0.4, 0.8)
+    assert score.error == pytest.approx(0.2) and score.launches == 30
+    silent = interval_coverage._score("a", "b", [(interval_coverage.Told(1.0, 10), 1.0)], 1.0)
     assert (silent.covered, silent.flagged, silent.covered_or_flagged) == (None, None, None)
 
 

@@ -210,6 +210,24 @@ def test_what_never_settles_says_so() -> None:
     assert not settle(stream.sample, CPU, 0.3, stream.now)
 
 
+def test_white_noise_is_no_reason_to_be_unsettled(seed: int) -> None:
+    """Launches of 5 ms with 5 % of it, on a GPU: three windows of 0.25 s span 2 % by chance."""
+    settled = 0
+    for index in range(40):
+        stream = Stream(noisy(5e-3, 0.05, seed + index))
+        settled += collect(stream.sample, CUDA, 6.0, stream.now).settled
+    assert settled >= 33  # of 40 that are settled 95 times in 100, fewer are once in 10,000 tests
+
+
+@pytest.mark.parametrize("settings", [CPU, CUDA], ids=["cpu", "cuda"])
+def test_a_short_visit_can_settle(settings: Protocol, seed: int) -> None:
+    """A probe's 0.2 s: of that, three windows of the usual length do not fit into the share for settling."""
+    budget_s = 3 * settings.settle_window_s / settings.settle_share
+    stream = Stream(noisy(1e-5, 0.001, seed))
+    visit = collect(stream.sample, settings, budget_s, stream.now)
+    assert visit.settled and visit.settle_s <= settings.settle_share * budget_s
+
+
 def test_settling_takes_its_share_of_the_budget_and_no_more() -> None:
     ramp = (1e-3 * 1.01**i for i in itertools.count())
     found = collect((stream := Stream(ramp)).sample, CPU, 0.5, stream.now)
