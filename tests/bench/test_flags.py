@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from bench.judge.flags import FLAGS, SUSPECT, disturbances, flags
+from bench.judge.flags import FLAGS, SUSPECT, disturbances, explained, flags
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.spec import parameters_text
 from bench.store.schema import ARROW, Measurement
@@ -162,6 +162,35 @@ def test_disturbances_come_in_the_order_of_the_table_and_of_timed_visits_only() 
     bad = {"pressure": 0.5, "steal": 0.5, "foreign_processes": 2, "held_thermal": 0.1, "stop": "budget"}
     assert disturbances(row(**bad)) == ["contended", "stolen", "shared", "throttled"]
     assert disturbances(row(**bad, status="wrong")) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "longer"),
+    [
+        ({"pressure": 0.2}, 1 / 0.8),
+        ({"on_processor": 0.75, "pressure": 0.06}, 1 / 0.75),
+        ({"steal": 0.5, "pressure": 0.2}, 1 / 0.5),
+        ({"pressure": 1.0}, 1 / (1 - 0.9)),  # of any longer there would be no samples
+        ({"foreign_processes": 2}, 3.0),
+        ({"held_thermal": 0.2}, 1 / (1 - 0.5 * 0.2)),
+        ({"held_hardware": 0.1, "held_power": 0.4}, 1 / (1 - 0.5 * 0.4)),
+        ({"limit_reasons": "hardware slowdown"}, 1 / (1 - 0.5)),
+    ],
+    ids=str,
+)
+def test_a_flag_explains_as_much_as_its_cause_was_measured(facts: dict[str, Any], longer: float) -> None:
+    one = row(**facts)
+    raised = flags(one, CEILINGS)
+    assert explained(one, raised) == pytest.approx(math.log(longer))
+    assert explained(one, []) == 0.0, "a cause below its bar widens nothing"
+
+
+def test_what_only_describes_the_samples_explains_nothing() -> None:
+    """The interval says it already, or nobody can say by how much."""
+    bad = row(low_s=1e-3, high_s=3e-3, stop="budget", settled=False, samples_s=visit(0.5), median_s=1e-4)
+    raised = flags(bad, CEILINGS)
+    assert raised == ["noisy", "unconverged", "unsettled", "drifting", "above_roof"]
+    assert explained(bad, raised) == 0.0
 
 
 # --- heat and power ---------------------------------------------------------------------------------

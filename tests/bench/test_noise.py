@@ -1,4 +1,4 @@
-"""How far a machine moves by itself, from the visits to its cases."""
+"""The noise of a row: how restless its run was, and how far its interval is widened by that, once."""
 
 from __future__ import annotations
 
@@ -9,67 +9,269 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.judge.noise import CaseStep, Noise, between_visits
-from bench.sampling.publish import Step, estimate, reach
-from tests.bench.comparable import timed
+from bench.judge.noise import (
+    CALMEST,
+    PRIOR_STEPS,
+    USUAL,
+    WITHOUT_NOISE,
+    Noise,
+    Repeated,
+    Work,
+    interval,
+    noise_of,
+    work_of,
+)
+from bench.sampling.protocol import protocol
+from bench.sampling.publish import Spread
+from bench.store.schema import Measurement
+from tests.bench.comparable import (
+    CPU,
+    GPU,
+    NOTHING,
+    Seen,
+    clean,
+    row,
+    run,
+    still,
+    timed,
+    visits_to,
+    with_interval,
+)
+
+KINDS = ("cpu", "cuda")
 
 
-def moves(bound: Any, *by: float, undisturbed: bool = True) -> list[CaseStep]:
-    return [CaseStep(bound, Step(size, undisturbed)) for size in by]
+def stepping(kind: str, work: Work, share: float, steps: int = 1, undisturbed: bool = True) -> Repeated:
+    """A case each of whose visits is so many times the usual step from the one before."""
+    step = share * USUAL[kind][work].visits
+    return Repeated(work, [1e-3 * math.exp(step * (visit % 2)) for visit in range(steps + 1)], undisturbed)
 
 
-def test_noise_is_the_95th_percentile_of_its_own_kind() -> None:
-    memory, core = [0.001 * k for k in range(21)], [0.01 * k for k in range(21)]
-    seen = Noise.seen([*moves("memory", *memory), *moves("core", *core)])
-    assert (seen.memory, seen.core) == (pytest.approx(0.019), pytest.approx(0.19)) and seen.count == 42
-    assert seen.of("memory") == seen.memory and seen.of("core") == seen.core
-    # What a neighbour disturbed does not count ...
-    seen = Noise.seen([*moves("core", *core), *moves("core", *[0.5] * 9, undisturbed=False)])
-    assert seen.core == pytest.approx(0.19)
-    # ... unless there is too little else.
-    few = moves("core", *[0.01] * 5)
-    seen = Noise.seen([*few, *moves("core", *[0.5] * 9, undisturbed=False)])
-    assert seen.core == pytest.approx(0.5)
-    # Of a kind that was hardly seen, the most that was seen of any.
-    seen = Noise.seen([*few, *moves("memory", 0.02, 0.03)])
-    assert (seen.memory, seen.core) == (0.03, 0.03)
-    assert Noise.seen([*few, *moves("core", 0.02)]).core == 0.02
-    assert Noise.seen(few) == Noise(None, None, 5)
+# --- how restless a run was -------------------------------------------------------------------------
 
 
-def test_visits_that_were_outvoted_count_and_disturbed_ones_do_not(chance: np.random.Generator) -> None:
-    one = timed(chance, visits=2)
-    aside = {"set_aside": ["earlier", "contended", "earlier"], "set_aside_s": [2e-3, 9e-3, 4e-3]}
-    found = between_visits([replace(one, **aside)])
-    assert found == [
-        pytest.approx(math.log(2)),
-        pytest.approx(math.log(4), rel=1e-3),
-        pytest.approx(0.0, abs=1e-3),
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_repeated_case_a_run_is_as_restless_as_usual(
+    kind: str, chance: np.random.Generator
+) -> None:
+    alone = [Repeated("matrix", [1e-3], True), Repeated("cache", [], True)]
+    assert Noise.seen(kind, []) == Noise.seen(kind, alone) == Noise(kind, 1.0, 0)
+    one = timed(chance, device_kind=kind)
+    assert Noise(kind).of(one) == USUAL[kind]["matrix"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("work", ["matrix", "memory", "cache", "launch"])
+def test_each_kind_of_work_is_held_against_its_own_usual_noise(kind: str, work: Work) -> None:
+    """That a machine was restless is believed at once, that it was calm the more steps say so."""
+    noise = Noise.seen(kind, [stepping(kind, work, 3.0, 12)])
+    assert noise.factor == pytest.approx(3.0) and noise.steps == 12
+    noise = Noise.seen(kind, [stepping(kind, work, 0.6, 12)])
+    assert noise.factor == pytest.approx((12 * 0.6 + PRIOR_STEPS) / (12 + PRIOR_STEPS))
+
+
+def test_the_factor_is_what_95_in_100_steps_do_not_exceed(chance: np.random.Generator) -> None:
+    """Of 4,000 steps between normal visits the 95th percentile scatters by 1.5 %."""
+    levels = np.exp(chance.normal(0, 0.01, (4000, 2)))
+    noise = Noise.seen("cuda", [Repeated("matrix", pair.tolist(), True) for pair in levels])
+    step = 1.96 * 0.01 * math.sqrt(2)
+    assert noise.factor == pytest.approx(step / USUAL["cuda"]["matrix"].visits, rel=0.1)
+    # One odd case of many does not say that the machine is restless; that every tenth is odd does.
+    quiet = [stepping("cuda", "matrix", 0.5) for _ in range(90)]
+    odd = [stepping("cuda", "matrix", 40.0) for _ in range(10)]
+    assert Noise.seen("cuda", [*quiet, odd[0]]).factor < 1 < 30 < Noise.seen("cuda", [*quiet, *odd]).factor
+
+
+def test_few_steps_hardly_lower_the_factor_and_none_brings_it_below_the_calmest() -> None:
+    one, many = (Noise.seen("cpu", [stepping("cpu", "memory", 0.0, steps)]) for steps in (1, 500))
+    assert one.factor == pytest.approx(PRIOR_STEPS / (1 + PRIOR_STEPS)) and many.factor == CALMEST > 0
+
+
+def test_disturbed_cases_count_only_where_there_are_no_others() -> None:
+    calm = [stepping("cpu", "matrix", 1.0) for _ in range(5)]
+    disturbed = [stepping("cpu", "matrix", 9.0, undisturbed=False) for _ in range(20)]
+    assert Noise.seen("cpu", [*calm, *disturbed]) == Noise.seen("cpu", calm)
+    assert Noise.seen("cpu", disturbed).factor == pytest.approx(9.0)
+    # A calm case that was visited once tells nothing, so it keeps nobody out.
+    once = Repeated("matrix", [1e-3], True)
+    assert Noise.seen("cpu", [once, *disturbed]) == Noise.seen("cpu", disturbed)
+
+
+def test_both_parts_of_the_usual_spread_grow_by_the_factor(chance: np.random.Generator) -> None:
+    spread = Noise("cpu", 2.5, 9).of(timed(chance, device_kind="cpu"))
+    assert spread == pytest.approx([2.5 * part for part in USUAL["cpu"]["matrix"]])
+
+
+@pytest.mark.parametrize(
+    ("columns", "work"),
+    [
+        ({}, "matrix"),
+        ({"arithmetic": "vector"}, "memory"),  # computes as it may: no product of matrices
+        ({"flop": 0, "arithmetic": "matrix", "byte": 1, "cache": "warm"}, "cache"),
+        ({"cache": "warm"}, "cache"),
+        (NOTHING, "launch"),
+        (NOTHING | {"cache": "warm"}, "launch"),
+    ],
+)
+def test_the_kind_of_work_is_what_was_measured(
+    chance: np.random.Generator, columns: dict[str, Any], work: Work
+) -> None:
+    assert work_of(timed(chance, **columns)) == work
+
+
+# --- the visits of a run ----------------------------------------------------------------------------
+
+
+def factor(*steps: float) -> float:
+    """The factor of a GPU's matrix products that moved by these steps, |ln|."""
+    medians_s = [1e-3]
+    for step in steps:
+        medians_s.append(medians_s[-1] * math.exp(step))
+    return Noise.seen("cuda", [Repeated("matrix", medians_s, True)]).factor
+
+
+def at(level: float) -> Seen:
+    return Seen(np.full(20, level), 1.0)
+
+
+def test_visits_that_were_outvoted_count_and_disturbed_ones_do_not() -> None:
+    one = row(0, [at(4.0), at(4.0)], **GPU)
+    aside: dict[str, Any] = {
+        "set_aside": ["earlier", "contended", "earlier"],
+        "set_aside_s": [1e-3, 9e-3, 2e-3],
+    }
+    noise = noise_of([replace(one, **aside)], [False])
+    assert noise.steps == 3 and noise.factor == pytest.approx(factor(math.log(2), math.log(2), 0.0))
+    assert noise_of([one], [False]).steps == 1
+    assert noise_of([replace(one, visit_samples=None)], [False]).steps == 0
+
+
+def test_visits_that_are_rows_of_their_own_are_taken_in_their_order() -> None:
+    """Those of a journal, and those to the ceilings of older files."""
+    first, second, third = visits_to(0, [at(1.0), at(2.0), at(8.0)], **GPU)
+    noise = noise_of([third, first, second], [False] * 3)
+    assert noise.steps == 2 and noise.factor == pytest.approx(factor(math.log(2), math.log(4)))
+
+
+def test_of_a_case_that_was_disturbed_once_the_other_visits_tell() -> None:
+    made = visits_to(0, [at(1.0), at(9.0), at(1.1), at(1.2)], **GPU)
+    noise = noise_of(made, [False, True, False, False])
+    assert noise == noise_of([made[0], *made[2:]], [False] * 3) and noise.steps == 2
+    # With one other it is a disturbed case: it counts if there is no better.
+    noise = noise_of(made[:2], [False, True])
+    assert noise.steps == 1 and noise.factor == pytest.approx(factor(math.log(9)))
+    calm = visits_to(1, [at(1.0), at(1.0)], **GPU)
+    assert noise_of([*made[:2], *calm], [False, True, False, False]) == noise_of(calm, [False, False])
+
+
+def test_visits_that_had_not_settled_or_have_no_time_tell_nothing() -> None:
+    first, second = visits_to(0, [at(1.0), at(2.0)], **GPU)
+    spoiled: list[dict[str, Any]] = [
+        {"settled": False},
+        {"status": "wrong"},
+        {"status": "crashed", "median_s": None},
     ]
-    assert len(between_visits([one])) == 1 and between_visits([replace(one, visit_samples=None)]) == []
+    for changes in spoiled:
+        assert noise_of([first, replace(second, **changes)], [False, False]).steps == 0
 
 
-def test_visits_that_older_files_hold_as_rows_are_taken_in_their_order(chance: np.random.Generator) -> None:
-    first, second, third = (
-        replace(timed(chance), visit=number, samples_s=[level_s] * 9, visit_samples=None)
-        for number, level_s in enumerate((1.0, 2.0, 8.0))
-    )
-    assert between_visits([third, first, second]) == pytest.approx([math.log(2), math.log(4)])
+# --- the interval of a row --------------------------------------------------------------------------
 
 
-def test_noise_is_the_largest_of_few_steps_and_undisturbed_ones_count_first() -> None:
-    assert estimate([]) is None and estimate([Step(0.03), Step(0.01)]) == 0.03
-    quiet = [Step(0.001)] * 6
-    assert estimate([*quiet, *[Step(0.5, undisturbed=False)] * 9]) == 0.001
-    assert estimate([*quiet[1:], Step(0.5, undisturbed=False)]) == 0.5
-    assert estimate([*quiet * 6, Step(0.4)]) == 0.001  # one that met a neighbour
-    assert estimate([*quiet, *[Step(0.4)] * 6]) == 0.4
+def halves(one: Measurement, ends: tuple[float, float] | None) -> tuple[float, float]:
+    """How far below and above its median the interval reaches, ln."""
+    assert ends is not None and one.median_s is not None
+    return math.log(one.median_s / ends[0]), math.log(ends[1] / one.median_s)
 
 
-def test_noise_is_what_95_in_100_steps_do_not_exceed(chance: np.random.Generator) -> None:
-    """Of 4,000 steps between normal visits, the 95th percentile scatters by 1.5 %."""
-    levels = chance.normal(0, 0.01, (4000, 2))
-    noise = estimate(Step(step) for step in np.abs(np.diff(levels, axis=1))[:, 0])
-    assert noise == pytest.approx(1.96 * 0.01 * math.sqrt(2), rel=0.1)
-    down, up = reach(1.0, math.exp(-0.03), math.exp(0.06), 0.04)
-    assert down == pytest.approx(0.05) and up == pytest.approx(math.hypot(0.06, 0.04))
+def published(one: Measurement) -> tuple[float, float]:
+    assert one.low_s is not None and one.high_s is not None
+    return one.low_s, one.high_s
+
+
+NOISE = Noise("cuda", 4.0, 50)
+
+
+def test_a_row_of_this_protocol_is_taken_at_its_word(chance: np.random.Generator) -> None:
+    """Published with the noise of its run, it is not widened by it again."""
+    one = row(0, [still(chance, "core", 60) for _ in range(3)], noise=NOISE, **GPU)
+    assert interval(one, NOISE) == interval(one, Noise("cuda")) == published(one)
+    assert halves(one, published(one)) == pytest.approx([NOISE.of(one).half(3)] * 2, rel=1e-2)
+
+
+@pytest.mark.parametrize("version", WITHOUT_NOISE, ids=str)
+@pytest.mark.parametrize("sweep", ["gemm/square", "ceilings/gemm"])
+@pytest.mark.parametrize("visits", [1, 2, 4])
+def test_an_older_row_is_made_anew_from_its_samples(
+    chance: np.random.Generator, version: str | None, sweep: str, visits: int
+) -> None:
+    """It may hold some of the noise already: its interval then is what a row of today would publish."""
+    seen = [clean(chance, "core", 60) for _ in range(visits)]
+    today = row(0, seen, noise=NOISE, sweep=sweep, **GPU)
+    for told in (0.001, 0.3):
+        older = replace(with_interval(today, told), protocol_version=version)
+        assert halves(older, interval(older, NOISE)) == pytest.approx(halves(today, published(today)))
+    # So it is with the columns that a file without visits lacks.
+    if visits == 1:
+        older = replace(today, protocol_version=version, visit_samples=None, visits=None, step_s=None)
+        assert halves(older, interval(older, NOISE)) == pytest.approx(halves(today, published(today)))
+
+
+def test_an_older_row_whose_first_visits_were_outvoted_is_as_wide_as_one_visit(
+    chance: np.random.Generator,
+) -> None:
+    seen = [Seen(1.3 * np.ones(60), 1.0), *(clean(chance, "core", 60) for _ in range(3))]
+    today = row(0, seen, noise=NOISE, **GPU)
+    assert today.set_aside == ["earlier"]
+    assert halves(today, published(today)) == pytest.approx([NOISE.of(today).half(1)] * 2)
+    older = replace(with_interval(today, 0.001), protocol_version="p2")
+    assert halves(older, interval(older, NOISE)) == pytest.approx(halves(today, published(today)))
+
+
+def test_an_imported_row_has_its_own_interval_and_the_noise_of_the_device(
+    chance: np.random.Generator,
+) -> None:
+    one = replace(with_interval(timed(chance), 0.01), source="somebody; a file", samples_s=None)
+    one = replace(one, visit_samples=None, visits=None)
+    spread = NOISE.of(one)
+    for version in (None, "p3", protocol("cuda").version):
+        ends = interval(replace(one, protocol_version=version), NOISE)
+        assert halves(one, ends) == pytest.approx([math.hypot(spread.visits, spread.runs)] * 2)
+    # Its own counts where it is the wider: the part between runs is still added to it.
+    wide = with_interval(one, 0.2)
+    down, up = halves(wide, interval(wide, NOISE))
+    assert up == pytest.approx(math.hypot(math.log(1.2), spread.runs))
+    assert down == pytest.approx(math.hypot(-math.log(0.8), spread.runs))
+
+
+def test_where_it_is_not_known_there_is_no_interval(chance: np.random.Generator) -> None:
+    one = timed(chance)
+    assert one.median_s is not None
+    ends: list[dict[str, Any]] = [
+        {"low_s": None},
+        {"high_s": None},
+        {"median_s": None},
+        {"low_s": 0.0},
+        {"high_s": math.inf},
+        {"low_s": 1.1 * one.median_s, "high_s": 1.2 * one.median_s},
+    ]
+    for changes in ends:
+        assert interval(replace(one, **changes), NOISE) is None
+    few = replace(row(0, [at(1.0)._replace(samples=np.ones(5))], **GPU), protocol_version="p2")
+    few = replace(few, low_s=0.9e-3, high_s=1.1e-3)  # whatever it says, five samples say nothing
+    assert interval(few, NOISE) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_row_of_a_run_holds_the_noise_of_that_run_once(chance: np.random.Generator, kind: str) -> None:
+    """A machine that hardly moves: what is left of an interval is the noise, of ceilings as of cases."""
+    made = run(chance, still, 8, 3, **({"device_kind": kind} | (GPU if kind == "cuda" else CPU)))
+    noise = Noise(kind, CALMEST)
+    for one in made:
+        spread = noise.of(one)
+        least = math.hypot(max(spread.between_visits(len(one.visit_samples or ())), 0.002), spread.runs)
+        assert halves(one, published(one)) == pytest.approx([least] * 2, rel=0.15)
+
+
+def test_a_spread_of_nothing_widens_nothing() -> None:
+    assert Spread(0.0, 0.0).widen(1.0, 0.9, 1.2, 1) == pytest.approx((0.9, 1.2))

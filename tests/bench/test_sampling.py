@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bench.sampling.protocol import Protocol, protocol
-from bench.sampling.publish import Visit, interval, publish
+from bench.sampling.publish import Published, Spread, Visit, interval, publish, publish_ceiling
 from bench.sampling.stopping import LEAST_WORTH, collect, settle
 
 CPU = protocol("cpu")
@@ -163,7 +163,7 @@ def test_clocks_that_stand_still_hang_nothing(settings: Protocol, took_s: float,
 
     found = collect(sample, settings, 1.0, lambda: tick_s * next(ticks), rest=lambda _: None)
     assert found.stop in ("samples", "budget", "converged")
-    assert not math.isnan(publish([found], settings, noise=0.01).high_s)
+    assert not math.isnan(publish([found], settings, Spread(0.01, 0.01)).high_s)
 
 
 def test_what_never_agrees_is_accepted_all_the_same_and_says_so(seed: int) -> None:
@@ -333,7 +333,7 @@ def test_protocols_that_differ_are_never_one() -> None:
         for regime in ("sustained", "boost")
     ]
     assert len({one.hash for one in every}) == len(every)
-    assert {one.version for one in every} == {"p2"}
+    assert {one.version for one in every} == {"p3"}
     assert all(one.most_visits >= one.visits for one in every)
 
 
@@ -441,40 +441,59 @@ def test_too_few_samples_in_all_are_no_interval() -> None:
 # ---- what the run knows
 
 
-def test_the_interval_reaches_the_time_at_the_machines_usual_speed() -> None:
-    """The fixed kernel took 10 % longer than it usually does: at its usual speed the case may be as quick."""
-    slow = visit(1.1, state_s=1.1e-4)
-    row = publish([slow], CPU, typical_s=1e-4)
-    assert row.median_s == pytest.approx(1.1)  # a kernel that memory binds does not follow: not moved
-    assert row.low_s == pytest.approx(0.99, rel=1e-6)  # 1 %: the fixed kernel is no better known
-    assert row.high_s == pytest.approx(publish([slow], CPU).high_s)
-    quick = publish([visit(0.9, state_s=0.9e-4)], CPU, typical_s=1e-4)
-    assert quick.high_s == pytest.approx(1.01, rel=1e-6) and quick.low_s > 0.89
-    assert publish([slow], CPU).low_s > 1.09  # alone, it knows nothing of it
-    assert row.stop == "converged"
+SPREAD = Spread(visits=0.04, runs=0.03)
 
 
-def test_of_several_visits_the_median_state_counts() -> None:
-    visits = [visit(1.0, state_s=state) for state in (1.0e-4, 1.2e-4, 1.0e-4)]
-    row = publish(visits, replace(CPU, visits=3), typical_s=1e-4)
-    assert row.high_s == pytest.approx(1.01, rel=1e-6) and row.low_s == pytest.approx(0.99, rel=1e-6)
-    unknown = publish([visit(1.0, state_s=None)], CPU, typical_s=1e-4)
-    assert unknown.high_s < 1.005
+@pytest.mark.parametrize(
+    ("visits", "apart"),
+    [(1, 0.04), (2, 0.04), (3, 0.04 / 2**0.5), (5, 0.02)],
+    ids=lambda value: f"{value:.3f}",
+)
+def test_more_visits_lessen_what_visits_differ_by_and_not_what_runs_do(visits: int, apart: float) -> None:
+    """One visit may be a whole step off, and two may both be in the rarer of two states."""
+    assert SPREAD.between_visits(visits) == pytest.approx(apart)
+    assert SPREAD.half(visits) == pytest.approx(math.hypot(apart, 0.03))
+    low, high = SPREAD.widen(2.0, 2.0 * (1 - 1e-9), 2.0 * (1 + 1e-9), visits)
+    assert math.log(high / 2.0) == math.log(2.0 / low) == pytest.approx(SPREAD.half(visits))
 
 
-def test_where_no_state_is_known_the_interval_takes_in_the_noise_between_visits() -> None:
-    """A step either side, of n visits 1 / sqrt(n) of it, added as squares to what the samples say."""
-    alone = publish([visit(1.0)], CUDA)
-    row = publish([visit(1.0)], CUDA, noise=0.05)
-    own, half = math.log(alone.high_s), 0.05
-    assert math.log(row.high_s) == pytest.approx(math.hypot(own, half)) and own < half / 5
-    assert row.low_s == pytest.approx(1 / row.high_s, rel=1e-3)
-    assert row.stop == "converged"  # what the case itself could tell, it did
-    several = publish([visit(1.0)] * 4, NIGHTLY, noise=0.05)
-    assert math.log(several.high_s) == pytest.approx(half / 2, rel=0.02)
-    known = publish([visit(1.0, state_s=1e-4)], CPU, typical_s=1e-4, noise=0.05)
-    assert known.high_s == pytest.approx(1.01)
-    assert publish([visit(1.0)], CUDA, noise=0.0).high_s == pytest.approx(alone.high_s)
+def test_the_wider_of_an_interval_s_own_half_and_the_noise_counts_on_either_side() -> None:
+    """Visits differ by what their samples scatter, too: the two are not added up. Runs come on top."""
+    low, high = SPREAD.widen(1.0, math.exp(-0.01), math.exp(0.5), 5)
+    assert -math.log(low) == pytest.approx(math.hypot(0.02, 0.03))
+    assert math.log(high) == pytest.approx(math.hypot(0.5, 0.03))
+
+
+@pytest.mark.parametrize("publishing", [publish, publish_ceiling])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_row_and_a_ceiling_take_in_the_noise_of_the_run(
+    publishing: Callable[..., Published], count: int, seed: int
+) -> None:
+    visits = [visit(1.0, seed + i) for i in range(count)]
+    alone, row = publishing(visits, NIGHTLY), publishing(visits, NIGHTLY, SPREAD)
+    assert (row.low_s, row.high_s) == SPREAD.widen(alone.median_s, alone.low_s, alone.high_s, count)
+    assert math.log(row.high_s / row.median_s) == pytest.approx(SPREAD.half(count), rel=0.01)
+    # It moves no median and undoes no convergence.
+    assert (row.median_s, row.stop, row.kept) == (alone.median_s, alone.stop, alone.kept)
+    assert publishing(visits, NIGHTLY, Spread(0.0, 0.0)).high_s == pytest.approx(alone.high_s)
+
+
+def test_visits_that_agree_after_others_did_not_narrow_nothing() -> None:
+    """They may all be in the rarer of two states."""
+    agreeing = [visit(1.0, seed) for seed in range(3)]
+    outvoting = publish([visit(1.2), *agreeing], NIGHTLY, SPREAD)
+    assert outvoting.kept == (1, 2, 3)
+    assert math.log(outvoting.high_s / outvoting.median_s) == pytest.approx(SPREAD.half(1), rel=0.01)
+    row = publish(agreeing, NIGHTLY, SPREAD)
+    assert math.log(row.high_s / row.median_s) == pytest.approx(SPREAD.half(3), rel=0.01)
+
+
+@pytest.mark.parametrize("publishing", [publish, publish_ceiling])
+def test_too_few_samples_have_no_interval_whatever_the_run_knows(
+    publishing: Callable[..., Published],
+) -> None:
+    row = publishing([visit(1.0, count=5)], CUDA, SPREAD)
+    assert (row.low_s, row.high_s) == (0.0, math.inf)
 
 
 # ---- one visit's interval

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from bench.runner.rows import join, joined, typical_s, wants_another
+from bench.judge.noise import Noise, Repeated
+from bench.runner.rows import join, joined, wants_another
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import Visit, publish
 from bench.store.schema import FIELDS, Measurement
 
+WORK: dict[str, Any] = {"flop": 10**9, "byte": 10**6, "arithmetic": "matrix", "cache": "cold"}
 CPU3, CPU1, CUDA3 = protocol("cpu", 3), protocol("cpu", 1), protocol("cuda", 3)
 
 
@@ -24,6 +26,7 @@ def visit(number: int = 0, level_s: float = 1e-3, samples: int = 60, **facts: An
     values |= {f.name: 0 for f in dataclasses.fields(Measurement) if f.type == "int"}
     taken = [level_s * random.uniform(0.998, 1.002) for _ in range(samples)]
     values |= {"status": "ok", "visit": number, "clock": "host", "protocol": CPU3.hash, "threads": 2}
+    values |= {"device_kind": "cpu"}
     values |= {
         "sweep": "gemm/x",
         "role": "measurement",
@@ -150,56 +153,52 @@ def test_cases_come_in_the_order_of_their_first_visits() -> None:
     assert [row.threads_asked for row in joined([visit(), visit(threads_asked="one")])] == [None, "one"]
 
 
-def test_the_usual_speed_is_that_of_quiet_visits_by_threads() -> None:
-    def at(state_s: float, **facts: Any) -> Measurement:
-        return visit(sentinel_before_s=state_s, sentinel_after_s=state_s, **facts)
-
-    rows = [at(1.0), at(2.0), at(3.0), at(9.0, pressure=0.5), at(50.0, threads=1), visit()]
-    assert typical_s(rows) == {2: 2.0, 1: 50.0}
+def half(row: Measurement) -> float:
+    """How far above its median the row's interval reaches, ln."""
+    assert row.high_s is not None and row.median_s is not None
+    return math.log(row.high_s / row.median_s)
 
 
-def test_an_unusual_speed_widens_the_interval_towards_the_usual() -> None:
-    """One visit in the fast of two states; the run was mostly in the slow one, 10 % slower."""
-    fast: dict[str, Any] = {"protocol": CPU1.hash, "sentinel_before_s": 1.0, "sentinel_after_s": 1.0}
-    others = [
-        visit(parameters=str(i), **(fast | {"sentinel_before_s": 1.1, "sentinel_after_s": 1.1}))
-        for i in range(5)
+def ceilings(step: float, count: int = 4, visits: int = 2, **facts: Any) -> list[Measurement]:
+    """Visits in turn to ceilings that were so much slower every second time, ln."""
+    roof: dict[str, Any] = {"sweep": "ceilings/gemm", "role": "roof", **facts}
+    return [
+        visit(n, 1e-3 * math.exp(step * (n % 2)), parameters=str(i), **roof)
+        for n in range(visits)
+        for i in range(count)
     ]
-    row, *rest = joined([visit(**fast), *others])
-    assert row.high_s == pytest.approx(1.1e-3, rel=0.015) and (row.low_s or 0) > 0.98e-3
-    assert all((other.high_s or 0) < 1.02e-3 for other in rest)
 
 
-def test_without_a_state_a_single_visit_knows_as_much_as_the_run_s_repeated_cases() -> None:
-    """On a GPU: the ceilings were looked at twice, and were 8 % slower the second time."""
-    once = protocol("cuda", 1).hash
-    ceilings = [
-        visit(n, s, sweep="ceilings/gemm", role="roof", protocol=once, parameters=str(i))
-        for i in range(4)
-        for n, s in enumerate((1e-3, 1.08e-3))
-    ]
-    row = joined([*ceilings, visit(protocol=once)])[-1]
-    assert row.high_s == pytest.approx(1.08e-3, rel=0.01) and row.low_s == pytest.approx(0.926e-3, rel=0.01)
+ONCE: dict[str, Any] = {"device_kind": "cuda", "protocol": protocol("cuda", 1).hash, **WORK}
 
 
-@pytest.mark.parametrize("role", ["roof", "probe", "calibration"])
-def test_what_a_ceiling_was_seen_to_reach_is_not_widened_by_the_run(role: str) -> None:
-    look = visit(role=role)
-    assert join([look], noise=0.1).high_s == join([look]).high_s
-    assert (join([visit()], noise=0.1).high_s or 0) > 1.05e-3  # of any other case it is widened
+def test_a_single_visit_knows_as_much_as_the_run_s_repeated_cases() -> None:
+    """Its ceilings, matrix products like the case, were 8 % slower the second time they were visited."""
+    rows = joined([*ceilings(0.08, **ONCE), visit(**ONCE)])
+    noise = Noise.seen("cuda", [Repeated("matrix", [1e-3, 1e-3 * math.exp(0.08)], True)])
+    assert half(rows[-1]) == pytest.approx(noise.of(rows[-1]).half(1), rel=0.05) and half(rows[-1]) > 0.08
+    quiet = joined([*ceilings(0.0, 100, **ONCE), visit(**ONCE)])[-1]
+    assert half(quiet) < 0.01
 
 
-def test_visits_that_had_not_settled_do_not_tell_how_far_repeated_cases_move() -> None:
-    once = protocol("cuda", 1).hash
-    pair = [
-        visit(n, s, sweep="ceilings/x", role="roof", protocol=once) for n, s in enumerate((1e-3, 1.02e-3))
-    ]
-    wild = [
-        visit(n, s, sweep="ceilings/y", role="roof", protocol=once, settled=not n)
-        for n, s in enumerate((1e-3, 2e-3))
-    ]
-    row = joined([*pair, *wild, visit(protocol=once)])[-1]
-    assert row.high_s == pytest.approx(1.02e-3, rel=0.01)
+@pytest.mark.parametrize("role", ["roof", "probe", "calibration", "measurement"])
+def test_the_noise_of_a_run_widens_every_row_by_the_kind_of_its_work(role: str) -> None:
+    noise = Noise("cuda", 10.0, 50)
+    for facts in (WORK, WORK | {"cache": "warm"}, WORK | {"arithmetic": "vector"}):
+        look = visit(role=role, device_kind="cuda", **facts)
+        row = join([look], noise)
+        assert half(row) == pytest.approx(noise.of(look).half(1), rel=0.05)
+        assert half(join([look])) < 0.01
+    launch = visit(role=role, device_kind="cuda")  # of nothing to do
+    assert half(join([launch], noise)) == pytest.approx(noise.of(launch).half(1), rel=0.05)
+
+
+def test_visits_that_had_not_settled_or_were_disturbed_do_not_tell_how_far_repeated_cases_move() -> None:
+    calm = [*ceilings(0.02, **ONCE), visit(**ONCE)]
+    for spoiled in ({"settled": False}, {"pressure": 0.5}):
+        wild = ceilings(0.7, sweep="ceilings/y", **(ONCE | spoiled))
+        assert half(joined([*wild, *calm])[-1]) == pytest.approx(half(joined(calm)[-1]), rel=0.1)
+        assert half(joined([*ceilings(0.7, sweep="ceilings/y", **ONCE), *calm])[-1]) > 0.5
 
 
 def test_ceilings_are_not_called_unconverged_for_having_two_visits() -> None:
