@@ -136,7 +136,8 @@ def _look(row: Measurement, flags: Sequence[str], noise: Noise) -> Look:
     if ends is None or row.median_s is None:
         return Look(row, math.nan, math.nan, 0.0, causing)
     down, up = math.log(row.median_s / ends[0]), math.log(ends[1] / row.median_s)
-    return Look(row, down + cause, up + cause, noise.of(row).runs, causing)
+    runs = noise.of(row).runs if row.noise_runs is None else row.noise_runs
+    return Look(row, down + cause, up + cause, runs, causing)
 
 
 class Shift(NamedTuple):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bench.judge.noise import USUAL, visit_count, work_of
+from bench.judge.noise import usual_half
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated_row, of_roof
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NOISY = 0.02
 """Half-width of a 95 % interval, as a share of the median, that is never too large ..."""
 NOISY_BESIDE = 2.0
-"""... nor is one so many times as wide as the noise that is usual for such a row on such a device."""
+"""... nor is one that is not so many times as wide as the noise of the run makes such a row."""
 DRIFTING = 0.02
 """Largest change of the median from the first third of a visit's samples to the last, as a share."""
 CHANCE = 1.96
@@ -97,8 +97,7 @@ def explained(row: Measurement, names: Iterable[str]) -> float:
 def _noisy(row: Measurement, _: Ceilings) -> bool:
     if row.median_s is None or row.low_s is None or row.high_s is None:
         return False
-    usual = USUAL[row.device_kind][work_of(row)].half(visit_count(row))
-    return (row.high_s - row.low_s) / 2 > max(NOISY, NOISY_BESIDE * usual) * row.median_s
+    return (row.high_s - row.low_s) / 2 > max(NOISY, NOISY_BESIDE * usual_half(row)) * row.median_s
 
 
 def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:
@@ -189,7 +188,7 @@ FLAGS = (
     Flag(
         "noisy",
         _noisy,
-        "interval wider than 2 % either side of the median and than twice the noise that is usual there",
+        "interval wider than 2 % either side of the median and than twice what the noise of the run makes it",
     ),
     Flag(
         "unconverged",

@@ -57,8 +57,6 @@ PRIOR_STEPS = 3
 """How many steps the assumption that a machine is as restless as usual weighs as much as."""
 CALMEST = 0.4
 """The least factor: a run that happened to be calm does not say that the next one will be."""
-WITHOUT_NOISE = (None, "p1", "p2")
-"""Versions of the protocol whose rows publish intervals that hold less than this."""
 
 
 class Repeated(NamedTuple):
@@ -164,7 +162,7 @@ def interval(row: Measurement, noise: Noise) -> tuple[float, float] | None:
         return None
     if not 0 < row.low_s <= row.median_s <= row.high_s < math.inf:
         return None
-    if row.protocol_version not in WITHOUT_NOISE and row.source is None:
+    if row.noise_runs is not None:
         return row.low_s, row.high_s
     low_s, high_s = row.low_s, row.high_s
     if row.samples_s:
@@ -178,4 +176,11 @@ def interval(row: Measurement, noise: Noise) -> tuple[float, float] | None:
             return None
         low_s, high_s = own.low_s, own.high_s
     count = 1 if "earlier" in (row.set_aside or ()) else visit_count(row)
-    return noise.of(row).widen(row.median_s, low_s, high_s, count)
+    return noise.of(row).over(count).widen(row.median_s, low_s, high_s)
+
+
+def usual_half(row: Measurement) -> float:
+    """How wide the interval of a row is by noise alone, |ln|: by its own account, else by what is usual."""
+    if row.noise_visits is not None and row.noise_runs is not None:
+        return Spread(row.noise_visits, row.noise_runs).half
+    return USUAL[row.device_kind][work_of(row)].over(visit_count(row)).half

@@ -31,27 +31,27 @@ class Spread(NamedTuple):
     runs: float
     """From one run to another, beyond that."""
 
-    def between_visits(self, visits: int) -> float:
-        """How far the median over so many visits may be from that of all visits of the run.
+    def over(self, visits: int) -> Spread:
+        """Of the median over so many visits of a run, held against that of all its visits.
 
         One visit may be a whole step from the usual level (a clock with two states), not only 1 / sqrt(2) of
         it, and two visits may both be in the rarer state.
         """
-        return self.visits / math.sqrt(max(1, visits - 1))
+        return self._replace(visits=self.visits / math.sqrt(max(1, visits - 1)))
 
-    def half(self, visits: int) -> float:
-        """How far the median over so many visits may be from that of many runs."""
-        return math.hypot(self.between_visits(visits), self.runs)
+    @property
+    def half(self) -> float:
+        """Both together: natural logarithm."""
+        return math.hypot(self.visits, self.runs)
 
-    def widen(self, median_s: float, low_s: float, high_s: float, visits: int) -> tuple[float, float]:
-        """(low, high): an interval of the median over so many visits, with the noise of this spread.
+    def widen(self, median_s: float, low_s: float, high_s: float) -> tuple[float, float]:
+        """(low, high): an interval with the noise of this spread.
 
         What its own samples tell and what visits differ by are not added up: visits differ by what their
         samples scatter, too, and several visits' own interval holds what they differ by. The wider counts.
         """
-        least = self.between_visits(visits)
-        down = math.hypot(max(math.log(median_s / low_s), least), self.runs)
-        up = math.hypot(max(math.log(high_s / median_s), least), self.runs)
+        down = math.hypot(max(math.log(median_s / low_s), self.visits), self.runs)
+        up = math.hypot(max(math.log(high_s / median_s), self.visits), self.runs)
         return median_s * math.exp(-down), median_s * math.exp(up)
 
 
@@ -81,6 +81,9 @@ class Published:
     stop: Stop
     kept: tuple[int, ...]
     """Indices of the visits whose samples are published; the others came earlier."""
+    noise: Spread | None = None
+    """What the interval holds of the noise between visits, those published taken together, and between runs;
+    None: nothing."""
 
     def columns(self) -> dict[str, Any]:
         """Columns of a row; an interval that too few samples leave unknown is null, not infinite."""
@@ -90,6 +93,8 @@ class Published:
             "low_s": self.low_s if known else None,
             "high_s": self.high_s if known else None,
             "stop": self.stop,
+            "noise_visits": self.noise.visits if known and self.noise else None,
+            "noise_runs": self.noise.runs if known and self.noise else None,
         }
 
 
@@ -151,10 +156,11 @@ def publish(visits: Sequence[Visit], settings: Protocol, spread: Spread | None =
     else:
         stop = _stop(max(high - median, median - low), median, settings, taken[-1].stop)
 
-    if spread is not None and low > 0 and math.isfinite(high):
+    if spread is not None and low > 0:
         # Visits that agree after others did not may all be in the rarer of two states.
-        low, high = spread.widen(median, low, high, 1 if first else len(taken))
-    return Published(median, low, high, stop, kept)
+        spread = spread.over(1 if first else len(taken))
+        low, high = spread.widen(median, low, high)
+    return Published(median, low, high, stop, kept, spread)
 
 
 def publish_ceiling(visits: Sequence[Visit], settings: Protocol, spread: Spread | None = None) -> Published:
@@ -170,9 +176,10 @@ def publish_ceiling(visits: Sequence[Visit], settings: Protocol, spread: Spread 
     alone = [publish([visits[index]], settings) for index in together.kept]
     low_s, high_s = min(each.low_s for each in alone), max(each.high_s for each in alone)
     stop = _stop(max(high_s - median_s, median_s - low_s), median_s, settings, alone[-1].stop)
-    if spread is not None and low_s > 0 and math.isfinite(high_s):
-        low_s, high_s = spread.widen(median_s, low_s, high_s, len(alone))
-    return replace(together, low_s=low_s, high_s=high_s, stop=stop)
+    if spread is not None and low_s > 0:
+        spread = spread.over(len(alone))
+        low_s, high_s = spread.widen(median_s, low_s, high_s)
+    return replace(together, low_s=low_s, high_s=high_s, stop=stop, noise=spread)
 
 
 def _stop(half_s: float, median_s: float, settings: Protocol, last: Stop) -> Stop:

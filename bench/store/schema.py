@@ -129,6 +129,12 @@ class Measurement:
     median_s: float | None = nullable("median seconds of one launch")
     low_s: float | None = nullable("lower end of the 95 % interval of the median")
     high_s: float | None = nullable("upper end")
+    noise_visits: float | None = nullable(
+        "natural logarithm: the interval is at least so wide for the noise between visits; null: not in it"
+    )
+    noise_runs: float | None = nullable(
+        "natural logarithm: what the interval holds, as squares, of the noise between runs; null: nothing"
+    )
     samples_s: list[float] | None = nullable("every sample, seconds per launch, in time order")
     launches: int | None = nullable("launches in one sample")
     stop: str | None = nullable(

@@ -108,6 +108,18 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
     return [_history(device, unit, one) for (device, unit), one in sorted(found.items())]
 
 
+def _beyond_noise(half: Floats, timed: pa.Table) -> Floats:
+    """Half of each interval without the noise that rows publish: how nights differ, they tell themselves.
+
+    What is left is a night's own: 0 where its samples scattered no more than visits do.
+    """
+    visits, runs = (
+        np.nan_to_num(timed[name].to_numpy().astype(float)) for name in ("noise_visits", "noise_runs")
+    )
+    own = np.sqrt(np.maximum(half**2 - runs**2, 0.0))
+    return np.where(own > visits * (1 + 1e-6), own, 0.0)
+
+
 def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> None:
     """One run's rows."""
     first = run.slice(0, 1).to_pylist()[0]
@@ -126,7 +138,7 @@ def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> No
         _describe(into, path, first["run_id"], fresh)
     low_s, high_s = timed["low_s"].to_numpy(), timed["high_s"].to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
-        half = np.log(high_s / low_s) / 2
+        half = _beyond_noise(np.log(high_s / low_s) / 2, timed)
     rows = parquet.rows(timed)
     into.nights.append(
         _Gathered(
