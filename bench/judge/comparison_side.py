@@ -13,9 +13,8 @@ import numpy as np
 from bench.errors import UserError
 from bench.judge import frame
 from bench.judge.comparability import FACTS, SOFTWARE, value
-from bench.judge.efficiency import OURS
 from bench.judge.flags import FLAGS, explained
-from bench.judge.noise import Noise, interval, noise_of
+from bench.judge.noise import OURS, Noise, interval, noise_of
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, calibrated_row
 

@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.case_name import row_name
-from bench.judge.efficiency import OURS
 from bench.judge.flags import SUSPECT
 from bench.judge.frame import Run
+from bench.judge.noise import OURS
 from bench.store.schema import Measurement
 
 LIBRARIES = ("cublas", "cublaslt")

@@ -16,13 +16,11 @@ from typing import Literal, get_args
 from bench.errors import UserError
 from bench.judge.flags import SUSPECT
 from bench.judge.frame import Run
+from bench.judge.noise import OURS
 from bench.store.schema import Measurement
 
 Region = Literal["<= 1/2 cache", "<= 4 x cache", "> 4 x cache"]
 """The bytes of a launch against the last-level cache."""
-
-OURS = "triton"
-"""What the names of our implementations begin with."""
 
 
 @dataclass(frozen=True)

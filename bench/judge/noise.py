@@ -21,11 +21,12 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from bench.judge.comparability import FACTS, SOFTWARE
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import Spread, Visit, publish, publish_ceiling
 
@@ -51,6 +52,10 @@ USUAL: Mapping[str, Mapping[Work, Spread]] = {
 }
 """Kind of device -> by how much medians differ, 95 times in 100, from visit to visit and, beyond that, from
 run to run."""
+OURS = "triton"
+"""How the names of our own implementations begin."""
+ALIKE = (*SOFTWARE, *(fact for fact in FACTS if fact.name in ("protocol", "regime", "clock", "unit", "host")))
+"""Facts that two runs must share for their difference to be noise."""
 QUANTILE = 0.95
 """Share of a run's steps that its factor reaches."""
 PRIOR_STEPS = 3
@@ -78,12 +83,15 @@ class Noise:
     factor: float = 1.0
     """Times the usual spread."""
     steps: int = 0
-    """From how many steps between visits that was told."""
+    """How many steps between visits that follows from."""
+    runs_factor: float | None = None
+    """Times the usual spread between runs, by earlier runs of the device; None: without them, `factor`."""
 
     def of(self, row: Measurement) -> Spread:
         """The spread of a row of this run."""
         usual = USUAL[self.kind][work_of(row)]
-        return Spread(self.factor * usual.visits, self.factor * usual.runs)
+        runs_factor = self.factor if self.runs_factor is None else self.runs_factor
+        return Spread(self.factor * usual.visits, runs_factor * usual.runs)
 
     @classmethod
     def seen(cls, kind: str, cases: Iterable[Repeated]) -> Noise:
@@ -95,12 +103,43 @@ class Noise:
             for case in calm or repeated
             for step in np.abs(np.diff(np.log(case.medians_s))).tolist()
         ]
-        if not steps:
-            return cls(kind)
-        seen = float(np.quantile(steps, QUANTILE, method="higher"))
-        # That a machine was restless is believed at once, that it was calm the more steps say so.
-        calm_factor = (len(steps) * seen + PRIOR_STEPS) / (len(steps) + PRIOR_STEPS)
-        return cls(kind, max(CALMEST, seen, calm_factor), len(steps))
+        return cls(kind, _factor(steps), len(steps)) if steps else cls(kind)
+
+
+def _factor(steps: Sequence[float]) -> float:
+    """How restless a machine was that made these steps: 1 if 95 in 100 of them are no more than usual.
+
+    That it was restless is believed at once, that it was calm the more steps say so.
+    """
+    seen = float(np.quantile(steps, QUANTILE, method="higher"))
+    return max(CALMEST, seen, (len(steps) * seen + PRIOR_STEPS) / (len(steps) + PRIOR_STEPS))
+
+
+def between_runs(runs: Iterable[Iterable[Measurement]]) -> float | None:
+    """Times the usual spread that runs of a device, in time order, differ by; None if no case tells.
+
+    Only libraries' kernels count, and only from one run to the next with the same software: what was changed
+    in between is no noise.
+    """
+    steps: list[float] = []
+    before: dict[tuple[Any, ...], Measurement] = {}
+    for run in runs:
+        now = {
+            (row.case, *(getattr(row, fact.column) for fact in ALIKE)): row
+            for row in run
+            if row.is_timed
+            and not row.visit
+            and row.source is None
+            and not row.implementation.startswith(OURS)
+        }
+        for key in now.keys() & before.keys():
+            row, other = now[key], before[key]
+            usual = USUAL[row.device_kind][work_of(row)]
+            halves = [usual.over(each.visits or 1).half for each in (row, other)]
+            assert row.median_s and other.median_s
+            steps.append(abs(math.log(row.median_s / other.median_s)) / math.hypot(*halves))
+        before = now
+    return _factor(steps) if steps else None
 
 
 def work_of(row: Measurement) -> Work:
@@ -112,10 +151,15 @@ def work_of(row: Measurement) -> Work:
     return "matrix" if row.arithmetic == "matrix" else "memory"
 
 
-def noise_of(rows: Iterable[Measurement], disturbed: Iterable[bool]) -> Noise:
+def noise_of(
+    rows: Iterable[Measurement],
+    disturbed: Iterable[bool],
+    earlier: Iterable[Iterable[Measurement]] = (),
+) -> Noise:
     """The noise of the run that these rows, at least one, are of; which of them were `disturbed`, in order.
 
-    Older files hold the visits to a ceiling as rows of their own, and a journal those to every case.
+    `earlier` are the rows of earlier runs of the device, if any, in time order. Older files hold the visits to
+    a ceiling as rows of their own, and a journal those to every case.
     """
     by_case: dict[str, list[tuple[Measurement, bool]]] = defaultdict(list)
     kind = "cpu"
@@ -131,7 +175,7 @@ def noise_of(rows: Iterable[Measurement], disturbed: Iterable[bool]) -> Noise:
         taken = sorted(taken, key=lambda look: look[0].visit)
         medians_s = [median_s for row, _ in taken for median_s in visit_medians_s(row)]
         repeated.append(Repeated(work_of(taken[0][0]), medians_s, taken == sound))
-    return Noise.seen(kind, repeated)
+    return replace(Noise.seen(kind, repeated), runs_factor=between_runs(earlier))
 
 
 def visit_medians_s(row: Measurement) -> list[float]:

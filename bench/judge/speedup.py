@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.judge.efficiency import OURS
+from bench.judge.noise import OURS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -122,13 +122,16 @@ def visit_row(case: Case, device: Device, protocol: Protocol, facts: Mapping[str
 # ---- one case
 
 
-def joined(rows: Iterable[Measurement]) -> list[Measurement]:
-    """One row for each case, in the order of their first visits."""
+def joined(rows: Iterable[Measurement], earlier: Iterable[Iterable[Measurement]] = ()) -> list[Measurement]:
+    """One row for each case, in the order of their first visits.
+
+    `earlier` are the rows of earlier runs of the device, in time order: they tell how far its runs differ.
+    """
     made = list(rows)
     by_case: dict[str, list[Measurement]] = {}
     for row in made:
         by_case.setdefault(row.case, []).append(row)
-    noise = noise_of(made, map(bool, map(disturbances, made))) if made else None
+    noise = noise_of(made, map(bool, map(disturbances, made)), earlier) if made else None
     return [join(visits, noise) for visits in by_case.values()]
 
 

@@ -19,12 +19,14 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from bench.device.detect import Device
 from bench.device.lock import device_lock
+from bench.errors import UserError
 from bench.runner.forecast import Forecast
 from bench.runner.planner import Planner
 from bench.runner.resume import Kind, Left, begin, go_on
@@ -34,10 +36,13 @@ from bench.runner.supervisor import GRACE_S, Stopped, WorkerSupervisor, check_re
 from bench.sampling.protocol import Protocol, Regime, protocol
 from bench.spec import Problem
 from bench.store.journal import Journal, finish
-from bench.store.schema import Measurement
+from bench.store.parquet import rows, tables
+from bench.store.schema import WITHOUT_SAMPLES, Measurement
 from bench.sweep.load import Case
 
 RESULTS = Path(__file__).parents[2] / "results"
+EARLIER_RUNS = 10
+"""So many of a device's last runs tell how far its runs differ."""
 LEAST_GRACE_S = 120.0
 """A GPU's visit may compile and tune for this long at least before it counts as hung."""
 
@@ -214,7 +219,18 @@ class Session:
 
     def rows(self) -> list[Measurement]:
         """One row for each case visited so far."""
-        return joined(self.planner.rows)
+        return joined(self.planner.rows, self._earlier)
+
+    @cached_property
+    def _earlier(self) -> Sequence[Sequence[Measurement]]:
+        """The rows of the last runs in this folder, in time order: their names begin with it."""
+        files = sorted(self.folder.glob("*.parquet"), key=lambda path: path.name)[-EARLIER_RUNS:]
+        if not files:
+            return []
+        try:
+            return [rows(table) for _, table in tables(files, lambda refusal: None, WITHOUT_SAMPLES)]
+        except UserError:  # none of them can be read, which whoever reads them is told
+            return []
 
     def close(self) -> None:
         """Let go of the device and turn the journal into the run's parquet file. Safe to call twice.

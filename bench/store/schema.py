@@ -276,6 +276,12 @@ def _arrow_schema() -> pa.Schema:
 
 
 ARROW = _arrow_schema()
+WITHOUT_SAMPLES = tuple(
+    column.name
+    for column in ARROW
+    if not pa.types.is_list(column.type) or pa.types.is_string(column.type.value_type)
+)
+"""All columns but lists of numbers, which are most of a file."""
 
 
 def record(row: Measurement) -> dict[str, Any]:

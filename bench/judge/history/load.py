@@ -28,7 +28,7 @@ from bench.judge.frame import runs
 from bench.judge.history.series import COMMIT, KEY, SEGMENT, UNSAID, Flags, Floats, History, Night
 from bench.model.ceilings import Ceilings
 from bench.store import parquet
-from bench.store.schema import ARROW
+from bench.store.schema import WITHOUT_SAMPLES
 
 DOUBTING = tuple(flag for flag in FLAGS if flag.disturbed)
 """Flags on which a time is no night's time: what the machine's neighbours, heat or limits did.
@@ -39,13 +39,6 @@ _NOTHING = Ceilings()
 
 
 _LOOKS = ("role", "visits", "set_aside")
-_COLUMNS = tuple(
-    column.name
-    for column in ARROW
-    if not pa.types.is_list(column.type) or pa.types.is_string(column.type.value_type)
-)
-"""What is read of every row: all but lists of numbers, which are most of a file. Every flag that looks at no
-single sample can be asked of every night."""
 REST = ".rest"
 """In the name of a file with those rows of a run that its own file lacks (bench/store/journal.py)."""
 GAP = 1.8
@@ -89,7 +82,8 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
     """
     found: dict[tuple[str, str], _Nights] = {}
     seen: dict[tuple[str, str, str], Path] = {}
-    for path, table in parquet.tables(paths, left_out, _COLUMNS):
+    # Every flag that looks at no single sample can be asked of every night.
+    for path, table in parquet.tables(paths, left_out, WITHOUT_SAMPLES):
         if table["source"].null_count < len(table):
             left_out(f"{path}: imported timings have no nights")
             table = table.filter(pc.is_null(table["source"]))
