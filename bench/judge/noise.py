@@ -158,8 +158,8 @@ def noise_of(
 ) -> Noise:
     """The noise of the run that these rows, at least one, are of; which of them were `disturbed`, in order.
 
-    `earlier` are the rows of earlier runs of the device, if any, in time order. Older files hold the visits to
-    a ceiling as rows of their own, and a journal those to every case.
+    `earlier` are the rows of earlier runs of the device, if any, in time order. Older files hold the visits
+    to a ceiling as rows of their own, and a journal those to every case.
     """
     by_case: dict[str, list[tuple[Measurement, bool]]] = defaultdict(list)
     kind = "cpu"
