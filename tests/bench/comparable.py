@@ -63,6 +63,12 @@ def clean(chance: np.random.Generator, bound: Bound, count: int) -> Seen:
     return Seen(level * np.exp(0.005 * chance.standard_normal(count)), _fixed(chance))
 
 
+def quiet(chance: np.random.Generator, bound: Bound, count: int) -> Seen:
+    """A GPU that holds its clock: three tenths of a percent of noise, and one tenth from visit to visit."""
+    level = math.exp(0.001 * chance.standard_normal())
+    return Seen(level * np.exp(0.003 * chance.standard_normal(count)), 1.0)
+
+
 def stragglers(chance: np.random.Generator, bound: Bound, count: int) -> Seen:
     """One sample in twenty takes half as long again."""
     seen = clean(chance, bound, count)
@@ -192,15 +198,26 @@ def timed(
     case: int = 0,
     **changes: Any,
 ) -> Measurement:
-    """A row of one case, on a GPU unless said otherwise. Its interval is that of its visits alone."""
-    kind = CPU if changes.get("device_kind") == "cpu" else GPU
+    """A row of one case, on a GPU unless said otherwise, of a run that had no noise of its own."""
+    columns = (CPU if changes.get("device_kind") == "cpu" else GPU) | changes
     seen = [machine(chance, bound, 60) for _ in range(visits)]
-    return row(case, seen, bound, scale, **(kind | changes))
+    return row(case, seen, bound, scale, Noise(columns["device_kind"], 0.0), **columns)
+
+
+def older(one: Measurement) -> Measurement:
+    """The row as earlier versions published it: with an interval that says nothing of the run's noise."""
+    return replace(one, protocol_version="p2", noise_visits=None, noise_runs=None)
 
 
 def with_interval(one: Measurement, share: float) -> Measurement:
     assert one.median_s is not None
     return replace(one, low_s=one.median_s * (1 - share), high_s=one.median_s * (1 + share))
+
+
+def lasting(one: Measurement, factor: float) -> Measurement:
+    """The row as if the case had taken so many times as long."""
+    times = {name: factor * getattr(one, name) for name in ("median_s", "low_s", "high_s")}
+    return replace(one, samples_s=[factor * sample_s for sample_s in one.samples_s or ()], **times)
 
 
 def both(*rows: Measurement) -> list[Measurement]:

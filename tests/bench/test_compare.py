@@ -1,4 +1,4 @@
-"""Two runs compared: the bars of every verdict, and how seldom it cries wolf."""
+"""Two runs compared: the bars of every verdict, what flags and the machine explain, how seldom it errs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from bench.judge.compare import Comparison, compare
+from bench.judge.noise import Noise, noise_of
+from bench.store.schema import Measurement
 from tests.bench.comparable import (
-    FLOP,
+    CPU,
     GPU,
     Machine,
     Seen,
@@ -19,6 +21,9 @@ from tests.bench.comparable import (
     clean,
     drifting,
     judged,
+    lasting,
+    older,
+    quiet,
     row,
     run,
     runs_of,
@@ -47,7 +52,7 @@ def test_slower_faster_and_the_same(chance: np.random.Generator) -> None:
         assert found.verdict == verdict
         assert found.effect is not None and found.effect.low < found.effect.ratio < found.effect.high
         assert found.effect.ratio == pytest.approx(scale, rel=2e-3)
-        assert found.before_s == before.median_s and found.sound
+        assert found.before_s == before.median_s and not found.reason
 
 
 def test_the_effects_interval_is_both_rows_added_as_squares(chance: np.random.Generator) -> None:
@@ -64,23 +69,27 @@ def test_the_effects_interval_is_both_rows_added_as_squares(chance: np.random.Ge
     assert math.log(effect.high / effect.ratio) == pytest.approx(up)
 
 
-@pytest.mark.parametrize(("scale", "verdict"), [(1.009, "SAME"), (1.011, "SLOWER"), (1 / 1.011, "FASTER")])
+@pytest.mark.parametrize(
+    ("scale", "verdict"),
+    [(1.006, "SAME"), (1 / 1.006, "SAME"), (1.009, "UNSURE"), (1.011, "SLOWER"), (1 / 1.011, "FASTER")],
+)
 def test_the_least_effect_that_counts_is_one_percent(
     chance: np.random.Generator, scale: float, verdict: str
 ) -> None:
+    """Intervals of 0.2 % either side: 0.9 % may be nothing or may be 1.2 %."""
     assert judged(timed(chance), timed(chance, scale)).verdict == verdict
 
 
 @pytest.mark.parametrize("side", [0, 1])
-@pytest.mark.parametrize(("share", "verdict"), [(0.018, "SAME"), (0.022, "UNSURE")])
-def test_same_needs_two_narrow_intervals(
+@pytest.mark.parametrize(("share", "verdict"), [(0.0096, "SAME"), (0.0100, "UNSURE")])
+def test_same_is_an_effect_whose_interval_is_within_the_least_effect(
     chance: np.random.Generator, side: int, share: float, verdict: str
 ) -> None:
     pair = [timed(chance), timed(chance)]
     pair[side] = with_interval(pair[side], share)
     found = judged(*pair)
     assert found.verdict == verdict
-    assert verdict == "SAME" or "too wide" in found.reason
+    assert verdict == "SAME" or found.reason == "the intervals meet"
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.024, "SLOWER"), (0.026, "UNSURE")])
@@ -115,30 +124,6 @@ def test_it_is_the_ends_between_the_medians_that_may_not_meet(
     assert judged(after, before).verdict == ("UNSURE" if nearer else "FASTER")
 
 
-def test_slower_needs_samples_that_are_slower(chance: np.random.Generator) -> None:
-    """A median and an interval that the samples do not bear out."""
-    before, same = timed(chance), timed(chance)
-    assert before.median_s is not None
-    told = replace(same, median_s=1.05 * before.median_s)
-    found = judged(before, with_interval(told, 0.001))
-    assert (found.verdict, found.reason) == ("UNSURE", "the rank test sees no difference")
-
-
-def test_few_samples_are_not_enough_for_the_rank_test(chance: np.random.Generator) -> None:
-    """Of 6 blocks against 6 no difference has p < 0.002; of 15 against 15 the plainest has 1e-8."""
-    for count, verdict in ((12, "UNSURE"), (24, "SLOWER")):
-        pair = []
-        for scale in (1.0, 1.05):
-            up_and_down = np.arange(count) * (-1.0) ** np.arange(count)  # nothing like its neighbour
-            seen = Seen(1 + 1e-5 * up_and_down, 1.0)
-            one = row(0, [seen], "core", scale, **GPU)
-            three = replace(one, visits=3, visit_samples=[count // 3] * 3)  # else its run would have to tell
-            pair.append(with_interval(three, 0.001))
-        found = judged(*pair)
-        assert found.verdict == verdict
-        assert verdict == "SLOWER" or found.reason == "the rank test sees no difference"
-
-
 # --- the clock --------------------------------------------------------------------------------------
 
 
@@ -155,19 +140,11 @@ def test_few_samples_are_not_enough_for_the_rank_test(chance: np.random.Generato
         (1.0, 1 / 1.09, "SAME"),
     ],
 )
-@pytest.mark.parametrize("kind", ["cuda", "cpu"])
-def test_a_change_is_confirmed_in_cycles(
-    chance: np.random.Generator, kind: str, scale: float, clock: float, verdict: str
+def test_a_change_of_a_matrix_product_is_confirmed_in_cycles(
+    chance: np.random.Generator, scale: float, clock: float, verdict: str
 ) -> None:
     """`clock` is how fast the clock is after, for what it was before."""
-    if kind == "cuda":
-        before, after = timed(chance), timed(chance, scale, sm_clock_hz=1.9e9 * clock)
-    else:
-        state_s = {"sentinel_before_s": 0.9e-4 / clock, "sentinel_after_s": 1.1e-4 / clock}
-        before = timed(chance, device_kind="cpu")
-        after = timed(chance, scale, device_kind="cpu", **state_s)
-        before, after = (replace(one, sentinel_moved=0.0) for one in (before, after))
-    found = judged(before, after)
+    found = judged(timed(chance), timed(chance, scale, sm_clock_hz=1.9e9 * clock))
     assert found.verdict == verdict
     if verdict == "UNSURE":
         assert found.reason == "the clock explains it"
@@ -176,91 +153,102 @@ def test_a_change_is_confirmed_in_cycles(
         assert rest == "% in cycles" and percent != "-0.0"
 
 
+def test_other_work_need_not_follow_the_clock(chance: np.random.Generator) -> None:
+    for work in ({"bound": "memory"}, {"flop": 0, "byte": 0}):
+        pair = [timed(chance, scale, sm_clock_hz=1.9e9 / scale, **work) for scale in (1.0, 1.09)]
+        assert judged(*pair).verdict == "SLOWER"
+
+
 def test_an_unknown_clock_confirms_nothing(chance: np.random.Generator) -> None:
     for changes in ({"sm_clock_hz": None}, {"sm_clock_hz": 0.0}):
         assert judged(timed(chance), timed(chance, 1.09, **changes)).verdict == "SLOWER"
-    before, after = (timed(chance, scale, device_kind="cpu") for scale in (1.0, 1.09))
-    assert judged(before, replace(after, sentinel_after_s=None)).verdict == "SLOWER"
+        assert judged(timed(chance, **changes), timed(chance, 1.09)).verdict == "SLOWER"
+    pair = [timed(chance, scale, device_kind="cpu") for scale in (1.0, 1.09)]
+    assert judged(*pair).verdict == "SLOWER"
 
 
-def pair_of_runs(
-    chance: np.random.Generator, scale: float, machine: Machine = still, cases: int = 4, **after: Any
-) -> Comparison:
-    """Whole runs on a GPU, with ceilings."""
-    a = run(chance, machine, cases, 3, **GPU)
-    b = run(chance, machine, cases, 3, scale, run_id="b", **(GPU | after))
-    return compare(runs_of(a), runs_of(b))
+# --- flags ------------------------------------------------------------------------------------------
+
+WAITED: list[tuple[dict[str, Any], str]] = [
+    ({"pressure": 0.2}, "contended"),
+    ({"on_processor": 0.8}, "contended"),
+    ({"steal": 0.2}, "stolen"),
+]
+"""Columns that say that a fifth of the time was lost to others, and the flag that they raise."""
 
 
-def test_rows_at_memorys_speed_need_no_cycles(chance: np.random.Generator) -> None:
-    found = pair_of_runs(chance, 1.05, sm_clock_hz=1.9e9 / 1.06)
-    verdicts = {one.case.sweep: one.verdict for one in found.cases if "ceil" not in one.case.sweep}
-    assert verdicts == {"gemm/square": "UNSURE", "stream/sizes": "SLOWER"}
+def drifted(one: Measurement) -> Measurement:
+    """Its samples end 5 % later than they began."""
+    count = len(one.samples_s or ())
+    return replace(
+        one, samples_s=[(1e-3 * (1 + 0.05 * i / count)) for i in range(count)], visit_samples=[count]
+    )
 
 
-def test_a_row_far_from_memorys_speed_follows_the_cores(chance: np.random.Generator) -> None:
-    """The model says memory limits it, knowing no peak of the vector units: the time says otherwise."""
-    for slower, verdict in ((1.0, "SLOWER"), (1.3, "UNSURE")):
-        rows = [
-            [
-                *run(chance, still, 0, 3, run_id=name, **GPU),
-                timed(chance, slower * scale, bound="memory", run_id=name, sm_clock_hz=1.9e9 / scale),
-            ]
-            for name, scale in (("a", 1.0), ("b", 1.05))
-        ]
-        found = compare(*map(runs_of, rows))
-        assert [one.verdict for one in found.cases if one.case.sweep == "gemm/square"] == [verdict]
-
-
-@pytest.mark.parametrize(("share", "verdict"), [(0.4, "SLOWER"), (1.0, "UNSURE")])
-def test_a_row_that_computes_nearly_as_long_follows_the_cores_too(
-    chance: np.random.Generator, share: float, verdict: str
-) -> None:
-    """Memory limits both; arithmetic takes 3/10 or 3/4 of the time beside it."""
-    rows = []
-    for name, scale in (("a", 1.0), ("b", 1.05)):
-        both_limits = {"flop": int(share * FLOP), "arithmetic": "matrix", "sm_clock_hz": 1.9e9 / scale}
-        one = timed(chance, scale, bound="memory", run_id=name, **both_limits)
-        rows.append([*run(chance, still, 0, 3, run_id=name, **GPU), one])
-    found = compare(*map(runs_of, rows))
-    assert [one.verdict for one in found.cases if one.case.sweep == "gemm/square"] == [verdict]
-
-
-# --- rows that are in doubt -------------------------------------------------------------------------
-
-
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize(("scale", "verdict"), [(2.0, "SLOWER"), (0.5, "FASTER")])
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
+        *WAITED,
         ({"settled": False}, "unsettled"),
-        ({"foreign_processes": 1}, "shared"),
-        ({"held_thermal": 0.1}, "throttled"),
+        ({"held_thermal": 0.3}, "throttled"),
+        ({"stop": "budget"}, "unconverged"),
+        ({"held_power": 0.5}, "power_capped"),
+        ({}, "drifting"),
+        ({}, "noisy"),
     ],
 )
-@pytest.mark.parametrize("side", [0, 1])
-@pytest.mark.parametrize("scale", [1.0, 1.3])
-def test_a_row_that_a_flag_casts_doubt_on_is_unsure(
-    chance: np.random.Generator, changes: dict[str, Any], name: str, side: int, scale: float
+def test_a_flag_vetoes_no_factor_of_two(
+    chance: np.random.Generator, changes: dict[str, Any], name: str, scale: float, verdict: str, side: int
 ) -> None:
     pair = [timed(chance), timed(chance, scale)]
     pair[side] = replace(pair[side], **changes)
+    if name == "drifting":
+        pair[side] = drifted(pair[side])
+    elif name == "noisy":
+        pair[side] = with_interval(pair[side], 0.1)
+    (flagged,) = runs_of([pair[side]])
+    assert flagged.flags == [[name]]
+    assert judged(*pair).verdict == verdict
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize(("changes", "name"), WAITED)
+def test_what_a_flag_explains_is_unsure_and_says_which(
+    chance: np.random.Generator, changes: dict[str, Any], name: str, side: int
+) -> None:
+    """A fifth of the time was lost: of 3 % nobody can say whose doing it was, of 30 % one can."""
+    for scale, verdict in ((1.03, "UNSURE"), (1.3, "SLOWER"), (0.97, "UNSURE"), (0.75, "FASTER")):
+        pair = [timed(chance), timed(chance, scale)]
+        pair[side] = replace(pair[side], **changes)
+        found = judged(*pair)
+        assert found.verdict == verdict
+        assert found.effect is not None and found.effect.ratio == pytest.approx(scale, rel=1e-2)
+        if verdict == "UNSURE":
+            assert found.reason == f"the intervals meet ({name})"
+            assert found.effect.low < scale * 0.82 and found.effect.high > scale * 1.22
+    # Beside an undisturbed one the same 3 % are told.
+    assert judged(timed(chance), timed(chance, 1.03)).verdict == "SLOWER"
+
+
+def test_another_process_explains_as_much_as_it_may_have_taken(chance: np.random.Generator) -> None:
+    shared = {"foreign_processes": 1}
+    for scale, verdict in ((1.9, "UNSURE"), (2.1, "SLOWER")):
+        assert judged(timed(chance), timed(chance, scale, **shared)).verdict == verdict
+
+
+def test_flags_that_widen_nothing_are_not_blamed(chance: np.random.Generator) -> None:
+    """Two intervals of 6 % either side meet by themselves."""
+    pair = [with_interval(timed(chance, scale, settled=False), 0.06) for scale in (1.0, 1.05)]
     found = judged(*pair)
-    assert (found.verdict, found.reason) == ("UNSURE", f"{name} in {'AB'[side]}")
-    assert found.effect is not None and found.effect.ratio == pytest.approx(scale, rel=1e-2)
-    assert not found.sound
+    assert (found.verdict, found.reason) == ("UNSURE", "the intervals meet")
 
 
-def test_a_flag_that_needs_the_ceilings(chance: np.random.Generator) -> None:
-    """A case quicker than the roof of its run."""
+def test_a_case_that_is_quicker_than_its_roof_is_judged_all_the_same(chance: np.random.Generator) -> None:
     a = run(chance, still, 2, 3, **GPU)
-    b = both(*run(chance, still, 2, 3, 0.5, **GPU))
-    reasons = {one.reason for one in compare(runs_of(a), runs_of(b)).cases if "ceil" not in one.case.sweep}
-    assert reasons == {"above_roof in B"}
-
-
-@pytest.mark.parametrize("changes", [{"stop": "budget"}, {"stop": "visits"}, {"held_power": 0.5}])
-def test_some_flags_cast_no_doubt(chance: np.random.Generator, changes: dict[str, Any]) -> None:
-    assert judged(timed(chance), timed(chance, 1.2, **changes)).verdict == "SLOWER"
+    found = compare(runs_of(a), runs_of(both(*[slowed(one, 0.5) for one in a])))
+    assert [one.verdict for one in found.cases if one.role == "measurement"] == ["FASTER", "FASTER"]
 
 
 def test_a_noisy_row_is_judged_by_its_interval(chance: np.random.Generator) -> None:
@@ -278,106 +266,150 @@ def test_without_an_interval_nobody_can_tell(chance: np.random.Generator, side: 
     assert found.reason == f"no interval in {'AB'[side]}: too few samples"
 
 
-@pytest.mark.parametrize("side", [0, 1])
-def test_one_visit_in_a_run_without_second_visits(chance: np.random.Generator, side: int) -> None:
-    for scale in (1.0, 2.0):
-        pair = [timed(chance), timed(chance, scale)]
-        pair[side] = timed(chance, scale if side else 1.0, visits=1, asked=3)
-        found = judged(*pair)
-        assert (found.verdict, found.sound) == ("UNSURE", False)
-        assert found.reason == f"one visit in {'AB'[side]}, and no case of its run had two"
+# --- the noise of a run -----------------------------------------------------------------------------
 
 
-def moving(share: float) -> Machine:
-    """A machine whose every visit is at another level, so many percent (standard deviation) apart."""
-
-    def visit(chance: np.random.Generator, bound: str, count: int) -> Seen:
-        seen = still(chance, bound, count)
-        return Seen(seen.samples * math.exp(share * chance.standard_normal()), 1.0)
-
-    return visit
+def half_width(found: Comparison, case: int) -> float:
+    """Of the effect on the case of this number, ln."""
+    (one,) = (each for each in found.cases if f'"m": {case}}}' in each.case.parameters)
+    assert one.effect is not None
+    return math.log(one.effect.high / one.effect.low) / 2
 
 
-def test_one_visit_is_widened_by_what_the_machine_moves(chance: np.random.Generator) -> None:
-    """The row's own interval says +-0.1 %; the machine moves by 2 % (1.96 deviations) from visit to visit.
-
-    Ceilings: many, so that the noise is well known, and the same in both runs: nothing moved between them.
-    """
-    library = {"implementation": "onednn", "asked": 3, "device_kind": "cpu"}
-    ceilings = [
-        timed(chance, machine=moving(0.01), visits=6, case=case, sweep="ceilings/gemm", **library)
-        for case in range(100)
+@pytest.mark.parametrize("today", [True, False])
+@pytest.mark.parametrize(("sweep", "visits"), [("gemm/square", 1), ("gemm/square", 4), ("ceilings/gemm", 4)])
+def test_a_row_has_the_noise_of_its_run_once(
+    chance: np.random.Generator, today: bool, sweep: str, visits: int
+) -> None:
+    """An older row has none of it or some of it: it is made anew. One of today was published with it."""
+    noise = Noise("cuda", 4.0, 99)
+    restless = [
+        row(case, [Seen(np.ones(60) * math.exp(0.024 * (n % 2)), 1.0) for n in range(4)], sweep=sweep, **GPU)
+        for case in range(20)
     ]
-    widths = {}
-    for visits in (1, 4):
-        pair = [timed(chance, visits=visits, case=1000, asked=3, device_kind="cpu") for _ in "ab"]
-        found = compare(runs_of([*ceilings, pair[0]]), runs_of(both(*ceilings, pair[1])))
-        (one,) = (each for each in found.cases if each.case.sweep == "gemm/square")
-        assert one.effect is not None
-        widths[visits] = math.log(one.effect.high / one.effect.low) / 2
-        (seen,) = found.between.values()
-        assert seen.core == 0.0
-    # One visit on either side, each known to 1.96 standard deviations of 1 %; of four, to half of that.
-    assert widths[1] == pytest.approx(0.0196 * math.sqrt(2), rel=0.15)
-    assert widths[4] == pytest.approx(widths[1] / 2, rel=0.05)
+    one = row(1000, [still(chance, "core", 60) for _ in range(visits)], noise=noise, sweep=sweep, **GPU)
+    made = [each if today else older(each) for each in (*restless, one)]
+    assert noise_of(made, [False] * 21).factor == pytest.approx(noise.factor)
+    found = compare(runs_of(made), runs_of(both(*made)))
+    assert half_width(found, 1000) == pytest.approx(math.sqrt(2) * noise.of(one).over(visits).half, rel=1e-2)
 
 
-def test_noise_that_a_row_s_interval_includes_widens_it_no_further(chance: np.random.Generator) -> None:
-    """A GPU's row has no fixed kernel beside it, so its interval was published with the run's noise in it."""
-    gpu = {"implementation": "cublas", "asked": 3}
-    for sweep, visits in (("gemm/square", 1), ("ceilings/gemm", 4)):
-        ceilings = [
-            timed(chance, machine=moving(0.01), visits=6, case=case, sweep="ceilings/gemm", **gpu)
-            for case in range(100)
-        ]
-        mine = with_interval(timed(chance, visits=visits, case=1000, sweep=sweep, **gpu), 0.02)
-        found = compare(runs_of([*ceilings, mine]), runs_of(both(*ceilings, mine)))
-        (one,) = (each for each in found.cases if '"m": 1000' in each.case.parameters)
-        assert one.effect is not None
-        half = math.log(one.effect.high / one.effect.low) / 2
-        # A ceiling's interval only spans its visits: a half of 0.0098 is added to its 0.02.
-        own = 0.02 if sweep == "gemm/square" else math.hypot(0.02, 0.0098)
-        assert half == pytest.approx(own * math.sqrt(2), rel=0.03)
+def test_an_older_row_of_a_run_without_second_visits_has_the_usual_noise(chance: np.random.Generator) -> None:
+    pair = [timed(chance, scale, visits=1) for scale in (1.0, 1.012)]
+    assert judged(*pair).verdict == "SLOWER"
+    assert judged(*map(older, pair)).verdict == "UNSURE"
+    assert judged(older(pair[0]), older(lasting(pair[1], 1.05))).verdict == "SLOWER"
 
 
-def test_what_ceilings_did_from_run_to_run_no_number_of_visits_lessens(chance: np.random.Generator) -> None:
-    """Every ceiling is 4 % slower in B: a case that is 3 % slower may be the machine's doing."""
-    for changes, verdicts in (({}, {"UNSURE"}), ({"torch": "2.14.0"}, {"SLOWER"})):
-        a = run(chance, still, 4, 3, **GPU | {"implementation": "aten"})
-        b = run(chance, still, 4, 3, 1.03, run_id="b", **GPU | {"implementation": "aten"} | changes)
-        slow = [
-            replace(one, samples_s=[1.04 * s for s in one.samples_s or []])
-            if one.sweep.startswith("ceilings")
-            else one
-            for one in b
-        ]
-        slow = [
-            replace(
-                one, **{name: 1.04 * (getattr(one, name) or 0) for name in ("low_s", "median_s", "high_s")}
-            )
-            if one.sweep.startswith("ceilings")
-            else one
-            for one in slow
-        ]
-        found = compare(runs_of(a), runs_of(slow))
-        assert {one.verdict for one in found.cases if "ceilings" not in one.case.sweep} == verdicts
-        # Cases that are no ceilings tell nothing about the machine, nor do kernels of ours.
-        found = compare(runs_of(a), runs_of(b))
-        assert {one.verdict for one in found.cases if "ceilings" not in one.case.sweep} == {"SLOWER"}
-        ours = [[replace(one, implementation="triton") for one in rows] for rows in (a, slow)]
-        found = compare(*map(runs_of, ours))
-        assert {one.verdict for one in found.cases if "ceilings" not in one.case.sweep} == {"SLOWER"}
+# --- the machine as a whole -------------------------------------------------------------------------
 
 
-# --- how often it cries wolf ------------------------------------------------------------------------
+def slowed(one: Measurement, factor: float, ceilings: float = 1.0) -> Measurement:
+    """So many times as long as the case or the ceiling took."""
+    return lasting(one, factor if one.role == "measurement" else ceilings)
+
+
+def verdicts(found: Comparison) -> set[tuple[str, str]]:
+    """Verdicts and reasons of the cases that are no ceilings."""
+    return {(one.verdict, one.reason) for one in found.cases if one.role == "measurement"}
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_a_machine_that_became_slower_explains_its_cases_and_is_told(
+    chance: np.random.Generator, kind: str
+) -> None:
+    """The cases of A and B have nothing to do with it: the kernels are as good. The machine is not."""
+    machine = GPU | {"implementation": "aten"} if kind == "cuda" else CPU | {"implementation": "aten"}
+    a = run(
+        chance, quiet, 12, 3, device_kind=kind, **{k: v for k, v in machine.items() if k != "device_kind"}
+    )
+    moved = both(*[slowed(one, 1.1, 1.1) for one in a])
+    found = compare(runs_of(a), runs_of(moved))
+    assert verdicts(found) == {("UNSURE", "the machine as a whole moved as far")}
+    (shift,) = found.shifts.values()
+    assert math.exp(shift.by) == pytest.approx(1.1) and shift.ceilings == 16 and shift.is_sure
+    assert found.exit_code == 1
+    # What is slower still is the kernel's own, and so is what did not follow a machine that became faster.
+    assert verdicts(compare(runs_of(a), runs_of(both(*[slowed(one, 1.5, 1.1) for one in a])))) == {
+        ("SLOWER", "")
+    }
+    found = compare(runs_of(a), runs_of(both(*[slowed(one, 1 / 1.1, 1 / 1.1) for one in a])))
+    assert verdicts(found) == {("UNSURE", "the machine as a whole moved as far")} and found.exit_code == 0
+    # Other libraries are no other machine, and kernels of ours may have changed themselves.
+    for changes in ({"torch": "2.14.0"}, {"libraries": "cuBLAS 13.1"}):
+        found = compare(runs_of(a), runs_of([replace(one, **changes) for one in moved]))
+        assert verdicts(found) == {("SLOWER", "")} and not found.shifts
+    ours = [[replace(one, implementation="triton") for one in rows] for rows in (a, moved)]
+    assert verdicts(compare(*map(runs_of, ours))) == {("SLOWER", "")}
+
+
+def test_a_few_ceilings_are_no_machine(chance: np.random.Generator) -> None:
+    a = run(chance, quiet, 4, 3, **GPU | {"implementation": "aten"})
+    places = [place for place, one in enumerate(a) if one.role != "measurement"]
+    for count, expected in ((5, {("SLOWER", "")}), (6, {("UNSURE", "the machine as a whole moved as far")})):
+        few = [one for place, one in enumerate(a) if place not in places[count:]]
+        found = compare(runs_of(few), runs_of(both(*[slowed(one, 1.1, 1.1) for one in few])))
+        assert verdicts(found) == expected
+
+
+# --- what the exit code says ------------------------------------------------------------------------
+
+
+def of_two_operators(rows: list[Measurement]) -> list[Measurement]:
+    """Its matrix products are GEMMs, the rest is softmax."""
+    return [replace(one, operator="softmax") if one.sweep == "stream/sizes" else one for one in rows]
+
+
+def test_one_operator_that_became_slower(chance: np.random.Generator) -> None:
+    a = of_two_operators(run(chance, quiet, 24, 3, **GPU | {"implementation": "aten"}))
+    b = of_two_operators(run(chance, quiet, 24, 3, run_id="b", **GPU | {"implementation": "aten"}))
+    slow = [slowed(one, 1.1) if one.operator == "softmax" else one for one in b]
+    found = compare(runs_of(a), runs_of(slow))
+    assert {one.verdict for one in found.cases if one.case.operator == "softmax"} == {"SLOWER"}
+    assert not [one for one in found.of("SLOWER", "FASTER") if one.case.operator != "softmax"]
+    means = {mean.operator: mean for mean in found.means}
+    assert {name: mean.verdict for name, mean in means.items()} == {
+        "softmax": "SLOWER",
+        "gemm": "SAME",
+        "ceilings: gemm": "SAME",
+    }
+    assert means["softmax"].effect.ratio == pytest.approx(1.1, rel=5e-3) and means["softmax"].cases == 12
+    assert found.exit_code == 1
+    (shift,) = found.shifts.values()
+    assert not shift.is_sure
+    assert compare(runs_of(slow), runs_of(both(*b))).exit_code == 0, "faster is no reason to stop"
+
+
+def test_an_operator_is_decided_by_all_its_cases_together(chance: np.random.Generator) -> None:
+    """2 % slower each, and no interval of a case narrower than 3 %: sixteen together are sure."""
+    for count, verdict, code in ((16, "SLOWER", 1), (1, "UNSURE", 3)):
+        a = [with_interval(timed(chance, case=case), 0.03) for case in range(count)]
+        b = [with_interval(timed(chance, 1.02, case=case), 0.03) for case in range(count)]
+        found = compare(runs_of(a), runs_of(both(*b)))
+        assert {one.verdict for one in found.cases} == {"UNSURE"}
+        assert [mean.verdict for mean in found.means] == [verdict] and found.exit_code == code
+
+
+def test_cases_that_all_waited_for_one_neighbour_decide_nothing_together(chance: np.random.Generator) -> None:
+    """A fifth of the time of every row of B was lost: that may be all of 10 %, however many they are."""
+    a = [timed(chance, case=case) for case in range(30)]
+    b = [timed(chance, 1.1, case=case, pressure=0.2) for case in range(30)]
+    found = compare(runs_of(a), runs_of(both(*b)))
+    assert {one.reason for one in found.cases} == {"the intervals meet (contended)"}
+    assert [mean.verdict for mean in found.means] == ["UNSURE"] and found.exit_code == 3
+
+
+# --- how often it errs ------------------------------------------------------------------------------
 
 
 MACHINES = [
     (kind, machine, visits)
     for kind in ("cpu", "cuda")
-    for machine in (clean, stragglers, drifting, two_states)
+    for machine in (quiet, clean, stragglers, drifting, two_states)
     for visits in (1, 3)
 ]
+SEED = 20261122
+"""What follows is counted on fixed streams: with others a share may be met or missed by luck."""
 
 
 @pytest.mark.parametrize(
@@ -385,27 +417,31 @@ MACHINES = [
     drawn(MACHINES, 3, "the same code"),
     ids=lambda of: getattr(of, "__name__", of),
 )
-def test_the_same_code_twice(chance: np.random.Generator, kind: str, machine: Machine, visits: int) -> None:
-    """At most 1 % false alarms. Cases enough that no bad luck fails: the worst of these has some 0.2 %."""
-    pairs = 16 if visits == 1 else 8
-    found = shares(chance, machine, visits, 0.0, pairs, kind)
-    print(found)
-    assert found.comparable == CASES * pairs
-    assert found.of("FASTER", "SLOWER") <= 0.01
-    if machine in (clean, stragglers):
-        assert found.of("SAME") >= 0.95
+def test_the_same_code_twice(kind: str, machine: Machine, visits: int) -> None:
+    """At most one false verdict in two hundred cases."""
+    found = shares(np.random.default_rng(SEED), machine, visits, 0.0, 7, kind)
+    assert found.comparable == 7 * CASES
+    assert found.of("FASTER", "SLOWER") <= 0.005
+
+
+@pytest.mark.parametrize("between_runs", [0.0, 0.001])
+def test_a_quiet_gpu_is_told_to_be_the_same_and_a_change_of_5_percent_is_found(between_runs: float) -> None:
+    """Three visits; a case keeps a level of its own in a run, which is off by so much."""
+    gpu: dict[str, Any] = {"kind": "cuda", "between_runs": between_runs}
+    same = shares(np.random.default_rng(SEED), quiet, 3, 0.0, 4, **gpu)
+    assert same.of("SAME") >= 0.5 and same.of("FASTER", "SLOWER") <= 0.005
+    for effect, verdict in ((0.05, "SLOWER"), (-0.05, "FASTER")):
+        found = shares(np.random.default_rng(SEED), quiet, 3, effect, 2, **gpu)
+        assert found.of(verdict) >= 0.95
 
 
 @pytest.mark.parametrize(
     ("kind", "effect", "least"),
-    drawn(
-        [("cuda", 0.02, 0.8), ("cuda", 0.05, 0.95), ("cuda", -0.05, 0.95), ("cpu", 0.05, 0.95)], 1, "effects"
-    ),
+    drawn([("cuda", 0.05, 0.95), ("cuda", -0.05, 0.95), ("cpu", 0.1, 0.9), ("cpu", -0.1, 0.9)], 1, "effects"),
 )
-def test_what_is_there_is_found(chance: np.random.Generator, kind: str, effect: float, least: float) -> None:
-    """Three visits on a clean machine. (Of a CPU no interval is narrower than 1 %: 2 % is too little.)"""
-    found = shares(chance, clean, 3, effect, 4, kind)
-    print(found)
+def test_what_is_there_is_found(kind: str, effect: float, least: float) -> None:
+    """Three visits on a clean machine."""
+    found = shares(np.random.default_rng(SEED), clean, 3, effect, 3, kind)
     assert found.of("SLOWER" if effect > 0 else "FASTER") >= least
     assert found.of("FASTER" if effect > 0 else "SLOWER") == 0
-    assert found.of("SAME") <= 0.01
+    assert found.of("SAME") == 0

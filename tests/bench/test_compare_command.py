@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from bench.__main__ import app
 from bench.cli.compare import MOST_LISTED, comparison_lines
 from bench.judge.compare import JUDGED, compare
 from bench.judge.frame import read
-from bench.judge.noise import Bound
 from bench.store import parquet
 from tests.bench.comparable import both, clean, run, runs_of, timed, without_time
 
@@ -33,7 +31,7 @@ def written(chance: np.random.Generator, tmp_path: Path) -> Iterator[tuple[Path,
     a = [timed(chance, case=case) for case in range(9)]
     b = [timed(chance, case=case) for case in range(9)]
     b[0], b[1] = timed(chance, 1.3, case=0), timed(chance, 0.25, case=1)
-    b[2], b[3] = (replace(b[case], settled=False) for case in (2, 3))
+    b[2], b[3] = (replace(b[case], foreign_processes=1) for case in (2, 3))
     b[4] = without_time(b[4], "crashed", "illegal [address]")
     b[5] = replace(b[5], driver="560.2")
     b[6] = without_time(b[6], "skipped", "left out")
@@ -59,7 +57,7 @@ def test_the_command(written: tuple[Path, Path]) -> None:
     assert float(slower[6]) == pytest.approx(30, abs=0.2)
     assert "x 0.25" in line(out, " FASTER ", "-m1-")
     assert "crashed in B: illegal [address]" in line(out, " INVALID ", "-m4-")
-    assert line(out, " UNSURE ", "unsettled in B").split()[1] == "2"
+    assert line(out, " UNSURE ", "the intervals meet (shared)").split()[1] == "2"
     assert "driver 550.1 -> 560.2" in line(out, " NOT COMPARABLE ", "-m5-")
     assert "gemm/square: skipped in B" in line(out, " GONE ", "left out")
     assert "gemm/square: unsupported in A" in line(out, " NEW ", "not here")
@@ -130,18 +128,19 @@ def test_what_the_reader_must_know_is_said(chance: np.random.Generator) -> None:
     assert (
         f"regime ({found.comparable} cases)" in unknown and f"governor ({found.comparable} cases)" in unknown
     )
-    of_a = [found.before.runs[name].noise for name in "ad"]
-    memory, core = (max(one.of(bound) or 0 for one in of_a) for bound in get_args(Bound))
-    (moves,) = (one for one in told if "visit to visit of A" in one)
-    assert moves.endswith(f"at memory's speed by {100 * memory:.1f} %, others by {100 * core:.1f} %")
-    between = found.between["a", "b"]
-    assert between.memory and between.core
-    (moves,) = (one for one in told if "from A to B" in one)
-    assert moves.endswith(
-        f"at memory's speed by {100 * between.memory:.1f} %, others by {100 * between.core:.1f} %"
-    )
-    (mean,) = found.means()
-    assert any(one.split()[:2] == ["gemm", str(mean.cases)] for one in told)
+    moves = [one for one in told if one.startswith("the machine during A")]
+    assert len(moves) == 2, "of either run"
+    for name, line in zip("ad", moves, strict=True):
+        noise = found.before.runs[name].noise
+        factor = f"{noise.factor:.1f} times the noise that is usual for its kind"
+        assert line == f"the machine during A: {factor}, by {noise.steps} steps between visits"
+    shift = found.shifts["a", "b"]
+    (moved,) = (one for one in told if one.startswith("the machine as a whole from A to B"))
+    assert moved.endswith(f"(±{100 * shift.error:.1f} %), by 16 ceilings of the same libraries")
+    ceilings, gemm = found.means
+    for words, mean in ((["ceilings:", "gemm"], ceilings), (["gemm"], gemm)):
+        (shown,) = (one.split() for one in told if one.split()[: len(words)] == words)
+        assert shown[len(words)] == str(mean.cases) and shown[-1] == mean.verdict
 
 
 def test_a_long_list_is_cut_and_says_so(chance: np.random.Generator) -> None:

@@ -13,15 +13,14 @@ from bench.judge.noise import (
     CALMEST,
     PRIOR_STEPS,
     USUAL,
-    WITHOUT_NOISE,
     Noise,
     Repeated,
     Work,
     interval,
     noise_of,
+    usual_half,
     work_of,
 )
-from bench.sampling.protocol import protocol
 from bench.sampling.publish import Spread
 from bench.store.schema import Measurement
 from tests.bench.comparable import (
@@ -30,6 +29,7 @@ from tests.bench.comparable import (
     NOTHING,
     Seen,
     clean,
+    older,
     row,
     run,
     still,
@@ -196,25 +196,24 @@ def test_a_row_of_this_protocol_is_taken_at_its_word(chance: np.random.Generator
     """Published with the noise of its run, it is not widened by it again."""
     one = row(0, [still(chance, "core", 60) for _ in range(3)], noise=NOISE, **GPU)
     assert interval(one, NOISE) == interval(one, Noise("cuda")) == published(one)
-    assert halves(one, published(one)) == pytest.approx([NOISE.of(one).half(3)] * 2, rel=1e-2)
+    assert halves(one, published(one)) == pytest.approx([NOISE.of(one).over(3).half] * 2, rel=1e-2)
 
 
-@pytest.mark.parametrize("version", WITHOUT_NOISE, ids=str)
 @pytest.mark.parametrize("sweep", ["gemm/square", "ceilings/gemm"])
 @pytest.mark.parametrize("visits", [1, 2, 4])
 def test_an_older_row_is_made_anew_from_its_samples(
-    chance: np.random.Generator, version: str | None, sweep: str, visits: int
+    chance: np.random.Generator, sweep: str, visits: int
 ) -> None:
     """It may hold some of the noise already: its interval then is what a row of today would publish."""
     seen = [clean(chance, "core", 60) for _ in range(visits)]
     today = row(0, seen, noise=NOISE, sweep=sweep, **GPU)
     for told in (0.001, 0.3):
-        older = replace(with_interval(today, told), protocol_version=version)
-        assert halves(older, interval(older, NOISE)) == pytest.approx(halves(today, published(today)))
+        ends = interval(older(with_interval(today, told)), NOISE)
+        assert halves(today, ends) == pytest.approx(halves(today, published(today)))
     # So it is with the columns that a file without visits lacks.
     if visits == 1:
-        older = replace(today, protocol_version=version, visit_samples=None, visits=None, step_s=None)
-        assert halves(older, interval(older, NOISE)) == pytest.approx(halves(today, published(today)))
+        bare = replace(older(today), visit_samples=None, visits=None, step_s=None)
+        assert halves(today, interval(bare, NOISE)) == pytest.approx(halves(today, published(today)))
 
 
 def test_an_older_row_whose_first_visits_were_outvoted_is_as_wide_as_one_visit(
@@ -223,18 +222,17 @@ def test_an_older_row_whose_first_visits_were_outvoted_is_as_wide_as_one_visit(
     seen = [Seen(1.3 * np.ones(60), 1.0), *(clean(chance, "core", 60) for _ in range(3))]
     today = row(0, seen, noise=NOISE, **GPU)
     assert today.set_aside == ["earlier"]
-    assert halves(today, published(today)) == pytest.approx([NOISE.of(today).half(1)] * 2)
-    older = replace(with_interval(today, 0.001), protocol_version="p2")
-    assert halves(older, interval(older, NOISE)) == pytest.approx(halves(today, published(today)))
+    assert halves(today, published(today)) == pytest.approx([NOISE.of(today).over(1).half] * 2)
+    ends = interval(older(with_interval(today, 0.001)), NOISE)
+    assert halves(today, ends) == pytest.approx(halves(today, published(today)))
 
 
-def test_an_imported_row_has_its_own_interval_and_the_noise_of_the_device(
-    chance: np.random.Generator,
-) -> None:
-    one = replace(with_interval(timed(chance), 0.01), source="somebody; a file", samples_s=None)
+def test_an_imported_row_has_its_own_interval_and_the_devices_noise(chance: np.random.Generator) -> None:
+    """Whoever measured it, and by whatever protocol: it does not say what it holds of the noise."""
+    one = replace(older(with_interval(timed(chance), 0.01)), source="somebody; a file", samples_s=None)
     one = replace(one, visit_samples=None, visits=None)
     spread = NOISE.of(one)
-    for version in (None, "p3", protocol("cuda").version):
+    for version in (None, "p3"):
         ends = interval(replace(one, protocol_version=version), NOISE)
         assert halves(one, ends) == pytest.approx([math.hypot(spread.visits, spread.runs)] * 2)
     # Its own counts where it is the wider: the part between runs is still added to it.
@@ -257,21 +255,25 @@ def test_where_it_is_not_known_there_is_no_interval(chance: np.random.Generator)
     ]
     for changes in ends:
         assert interval(replace(one, **changes), NOISE) is None
-    few = replace(row(0, [at(1.0)._replace(samples=np.ones(5))], **GPU), protocol_version="p2")
+    few = older(row(0, [at(1.0)._replace(samples=np.ones(5))], **GPU))
     few = replace(few, low_s=0.9e-3, high_s=1.1e-3)  # whatever it says, five samples say nothing
     assert interval(few, NOISE) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_row_of_a_run_holds_the_noise_of_that_run_once(chance: np.random.Generator, kind: str) -> None:
+def test_every_row_of_a_run_holds_the_noise_of_that_run_once_and_says_so(
+    chance: np.random.Generator, kind: str
+) -> None:
     """A machine that hardly moves: what is left of an interval is the noise, of ceilings as of cases."""
     made = run(chance, still, 8, 3, **({"device_kind": kind} | (GPU if kind == "cuda" else CPU)))
-    noise = Noise(kind, CALMEST)
     for one in made:
-        spread = noise.of(one)
-        least = math.hypot(max(spread.between_visits(len(one.visit_samples or ())), 0.002), spread.runs)
+        spread = Noise(kind, CALMEST).of(one).over(len(one.visit_samples or ()))
+        assert (one.noise_visits, one.noise_runs) == pytest.approx(spread)
+        least = math.hypot(max(spread.visits, 0.002), spread.runs)  # no row's own interval is narrower
         assert halves(one, published(one)) == pytest.approx([least] * 2, rel=0.15)
+        assert usual_half(one) == pytest.approx(spread.half)
+        assert usual_half(older(one)) == pytest.approx(spread.half / CALMEST), "what is usual for the device"
 
 
 def test_a_spread_of_nothing_widens_nothing() -> None:
-    assert Spread(0.0, 0.0).widen(1.0, 0.9, 1.2, 1) == pytest.approx((0.9, 1.2))
+    assert Spread(0.0, 0.0).widen(1.0, 0.9, 1.2) == pytest.approx((0.9, 1.2))

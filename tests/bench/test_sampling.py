@@ -451,15 +451,15 @@ SPREAD = Spread(visits=0.04, runs=0.03)
 )
 def test_more_visits_lessen_what_visits_differ_by_and_not_what_runs_do(visits: int, apart: float) -> None:
     """One visit may be a whole step off, and two may both be in the rarer of two states."""
-    assert SPREAD.between_visits(visits) == pytest.approx(apart)
-    assert SPREAD.half(visits) == pytest.approx(math.hypot(apart, 0.03))
-    low, high = SPREAD.widen(2.0, 2.0 * (1 - 1e-9), 2.0 * (1 + 1e-9), visits)
-    assert math.log(high / 2.0) == math.log(2.0 / low) == pytest.approx(SPREAD.half(visits))
+    assert SPREAD.over(visits) == pytest.approx((apart, 0.03))
+    assert SPREAD.over(visits).half == pytest.approx(math.hypot(apart, 0.03))
+    low, high = SPREAD.over(visits).widen(2.0, 2.0 * (1 - 1e-9), 2.0 * (1 + 1e-9))
+    assert math.log(high / 2.0) == math.log(2.0 / low) == pytest.approx(SPREAD.over(visits).half)
 
 
 def test_the_wider_of_an_interval_s_own_half_and_the_noise_counts_on_either_side() -> None:
     """Visits differ by what their samples scatter, too: the two are not added up. Runs come on top."""
-    low, high = SPREAD.widen(1.0, math.exp(-0.01), math.exp(0.5), 5)
+    low, high = SPREAD.over(5).widen(1.0, math.exp(-0.01), math.exp(0.5))
     assert -math.log(low) == pytest.approx(math.hypot(0.02, 0.03))
     assert math.log(high) == pytest.approx(math.hypot(0.5, 0.03))
 
@@ -471,8 +471,11 @@ def test_a_row_and_a_ceiling_take_in_the_noise_of_the_run(
 ) -> None:
     visits = [visit(1.0, seed + i) for i in range(count)]
     alone, row = publishing(visits, NIGHTLY), publishing(visits, NIGHTLY, SPREAD)
-    assert (row.low_s, row.high_s) == SPREAD.widen(alone.median_s, alone.low_s, alone.high_s, count)
-    assert math.log(row.high_s / row.median_s) == pytest.approx(SPREAD.half(count), rel=0.01)
+    assert (row.low_s, row.high_s) == SPREAD.over(count).widen(alone.median_s, alone.low_s, alone.high_s)
+    assert math.log(row.high_s / row.median_s) == pytest.approx(SPREAD.over(count).half, rel=0.01)
+    assert (
+        row.columns()["noise_visits"] == SPREAD.over(count).visits and alone.columns()["noise_runs"] is None
+    )
     # It moves no median and undoes no convergence.
     assert (row.median_s, row.stop, row.kept) == (alone.median_s, alone.stop, alone.kept)
     assert publishing(visits, NIGHTLY, Spread(0.0, 0.0)).high_s == pytest.approx(alone.high_s)
@@ -483,9 +486,9 @@ def test_visits_that_agree_after_others_did_not_narrow_nothing() -> None:
     agreeing = [visit(1.0, seed) for seed in range(3)]
     outvoting = publish([visit(1.2), *agreeing], NIGHTLY, SPREAD)
     assert outvoting.kept == (1, 2, 3)
-    assert math.log(outvoting.high_s / outvoting.median_s) == pytest.approx(SPREAD.half(1), rel=0.01)
+    assert math.log(outvoting.high_s / outvoting.median_s) == pytest.approx(SPREAD.over(1).half, rel=0.01)
     row = publish(agreeing, NIGHTLY, SPREAD)
-    assert math.log(row.high_s / row.median_s) == pytest.approx(SPREAD.half(3), rel=0.01)
+    assert math.log(row.high_s / row.median_s) == pytest.approx(SPREAD.over(3).half, rel=0.01)
 
 
 @pytest.mark.parametrize("publishing", [publish, publish_ceiling])
@@ -494,6 +497,9 @@ def test_too_few_samples_have_no_interval_whatever_the_run_knows(
 ) -> None:
     row = publishing([visit(1.0, count=5)], CUDA, SPREAD)
     assert (row.low_s, row.high_s) == (0.0, math.inf)
+    assert not {"low_s", "noise_visits", "noise_runs"} & {
+        k for k, v in row.columns().items() if v is not None
+    }
 
 
 # ---- one visit's interval

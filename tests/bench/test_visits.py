@@ -176,7 +176,9 @@ def test_a_single_visit_knows_as_much_as_the_run_s_repeated_cases() -> None:
     """Its ceilings, matrix products like the case, were 8 % slower the second time they were visited."""
     rows = joined([*ceilings(0.08, **ONCE), visit(**ONCE)])
     noise = Noise.seen("cuda", [Repeated("matrix", [1e-3, 1e-3 * math.exp(0.08)], True)])
-    assert half(rows[-1]) == pytest.approx(noise.of(rows[-1]).half(1), rel=0.05) and half(rows[-1]) > 0.08
+    assert (
+        half(rows[-1]) == pytest.approx(noise.of(rows[-1]).over(1).half, rel=0.05) and half(rows[-1]) > 0.08
+    )
     quiet = joined([*ceilings(0.0, 100, **ONCE), visit(**ONCE)])[-1]
     assert half(quiet) < 0.01
 
@@ -187,10 +189,10 @@ def test_the_noise_of_a_run_widens_every_row_by_the_kind_of_its_work(role: str) 
     for facts in (WORK, WORK | {"cache": "warm"}, WORK | {"arithmetic": "vector"}):
         look = visit(role=role, device_kind="cuda", **facts)
         row = join([look], noise)
-        assert half(row) == pytest.approx(noise.of(look).half(1), rel=0.05)
+        assert half(row) == pytest.approx(noise.of(look).over(1).half, rel=0.05)
         assert half(join([look])) < 0.01
     launch = visit(role=role, device_kind="cuda")  # of nothing to do
-    assert half(join([launch], noise)) == pytest.approx(noise.of(launch).half(1), rel=0.05)
+    assert half(join([launch], noise)) == pytest.approx(noise.of(launch).over(1).half, rel=0.05)
 
 
 def test_visits_that_had_not_settled_or_were_disturbed_do_not_tell_how_far_repeated_cases_move() -> None:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bench.judge.compare import JUDGED, Verdict, compare
-from tests.bench.comparable import Machine, clean, drifting, run, runs_of, stragglers, two_states
+from tests.bench.comparable import Machine, clean, drifting, quiet, run, runs_of, stragglers, two_states
 from tests.our_sweeps import role
 
 SETTINGS: tuple[tuple[str, Machine, int], ...] = tuple(
     (kind, machine, visits)
     for kind in ("cpu", "cuda")
-    for machine in (clean, stragglers, drifting, two_states)
+    for machine in (quiet, clean, stragglers, drifting, two_states)
     for visits in (1, 3)
 )
 """Kind of device, machine, visits."""
@@ -46,13 +46,20 @@ class Shares(NamedTuple):
 
 
 def shares(
-    chance: np.random.Generator, machine: Machine, visits: int, effect: float, pairs: int, kind: str = "cpu"
+    chance: np.random.Generator,
+    machine: Machine,
+    visits: int,
+    effect: float,
+    pairs: int,
+    kind: str = "cpu",
+    between_runs: float = 0.0,
 ) -> Shares:
     """The verdicts over so many pairs of runs of CASES cases each, the second run slower by `effect`."""
+    facts: dict[str, Any] = {"device_kind": kind, "between_runs": between_runs}
     counts: Counter[Verdict] = Counter()
     for _ in range(pairs):
-        before = run(chance, machine, CASES, visits, device_kind=kind)
-        after = run(chance, machine, CASES, visits, 1 + effect, run_id="b", device_kind=kind)
+        before = run(chance, machine, CASES, visits, **facts)
+        after = run(chance, machine, CASES, visits, 1 + effect, run_id="b", **facts)
         found = compare(runs_of(before), runs_of(after))
         counts.update(one.verdict for one in found.of(*JUDGED) if role(one.case.sweep) == "measurement")
     return Shares(counts)
