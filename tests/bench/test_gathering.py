@@ -63,6 +63,22 @@ def nights(tmp_path: Path) -> Nights:
     return Nights(tmp_path)
 
 
+def test_the_noise_that_rows_publish_is_not_a_nights_own(nights: Nights) -> None:
+    """What nights differ by they tell themselves: published in each interval, it would hide every step."""
+
+    def widened(number: int, own: float, visits: float, runs: float) -> Measurement:
+        half = math.hypot(max(own, visits), runs)
+        ends = {"low_s": 1e-3 * math.exp(-half), "high_s": 1e-3 * math.exp(half)}
+        return case(number, noise_visits=visits, noise_runs=runs, **ends)
+
+    nights.add(0, [widened(0, 0.05, 0.01, 0.1), widened(1, 0.005, 0.01, 0.1), case(2)])
+    history = nights.history()
+    halves = dict(zip(history.series["parameters"], history.half[:, 0], strict=True))
+    by_number = [halves[case(number).parameters] for number in range(3)]
+    # Of its own more than visits differ by; no more than that; an older file's row, which publishes none.
+    assert by_number == pytest.approx([0.05, 0.0, math.log(1.01 / 0.99) / 2], abs=1e-9)
+
+
 def test_every_time_stands_where_it_belongs(nights: Nights, chance: np.random.Generator) -> None:
     took_s = {(n, c): math.exp(chance.normal()) for n in range(5) for c in range(7) if chance.random() < 0.7}
     took_s[4, 0] = 1.0
