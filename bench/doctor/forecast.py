@@ -1,4 +1,4 @@
-"""How many cases a full run would measure here, and how long it would take."""
+"""Forecast of a full run: how many cases it would measure here, and how long it would take."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SWEEPS_REMEDY = "Look at python -m bench list: no case of the sweeps can run on 
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """One line."""
-    return guarded("forecast", SWEEPS_REMEDY, lambda: iter([foretold(forecast(device.kind))]))
+    """The forecast as one finding."""
+    return guarded("forecast", SWEEPS_REMEDY, lambda: iter([forecast_finding(forecast(device.kind))]))
 
 
 def forecast(device: str) -> dict[str, Any]:
@@ -42,8 +42,8 @@ def forecast(device: str) -> dict[str, Any]:
     }
 
 
-def foretold(numbers: Mapping[str, Any]) -> Finding:
-    """What `forecast` found, in words."""
+def forecast_finding(numbers: Mapping[str, Any]) -> Finding:
+    """The finding for what `forecast` returned."""
     if not numbers["runnable"]:
         return failed("forecast", f"None of {numbers['cases']} cases can run here.", SWEEPS_REMEDY, **numbers)
     seconds, budget_s = numbers["seconds"], numbers["budget_s"]
