@@ -1,11 +1,11 @@
-"""Whether the samples of one row are larger than another's: Mann and Whitney's test, of honest samples.
+"""Mann-Whitney test of two rows' samples, after reducing them to independent ones.
 
-Samples that follow one another are alike: a hundred of a stream that drifts say no more than five apart, but
-the test would count a hundred, and find a difference between any two rows. So each visit's samples are first
-cut into blocks that are worth one independent sample and a half, and the blocks' medians are tested.
+Successive samples are correlated: a hundred samples of a drifting stream hold no more information than five
+far apart, but the test would count a hundred, and find a difference between any two rows. So each visit's
+samples are first cut into blocks worth 1.5 independent samples, and the blocks' medians are tested.
 
-That visits differ among themselves is not this test's matter: three visits a side could never reach its bar.
-It is in the intervals, which know the spread between visits (bench/judge/noise.py).
+This test does not cover the spread between visits: three visits on a side could never be significant. The
+intervals cover it (bench/judge/noise.py).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from scipy import stats
 from bench.sampling.publish import Floats, effective_count
 
 MOST_BLOCKS = 16
-"""Blocks of one visit at most: enough for any bar in use, and rows of like sizes are tested together."""
+"""Most blocks of a visit: enough for any significance in use, and rows of equal sizes are tested together."""
 BLOCK_SAMPLES = 1.5
-"""Independent samples in a block: medians of blocks just long enough for one are still a little alike."""
+"""Independent samples in a block: medians of blocks worth just one would still be slightly correlated."""
 EXACT = 8
-"""Up to this many on one side the exact distribution is taken; beyond, the normal one is as good."""
+"""Up to this many samples on one side the exact distribution is used; beyond, the normal one is as good."""
 
 
 def independent(visits: Sequence[Floats]) -> Floats:
-    """Medians of blocks of each visit: as many as it has independent samples, less a third, 16 at most."""
+    """Medians of blocks of each visit: two thirds as many as it has independent samples, 16 at most."""
     blocks: list[float] = []
     for samples in visits:
         in_time = samples.tolist()
@@ -43,12 +43,12 @@ def independent(visits: Sequence[Floats]) -> Floats:
 def p_values(pairs: Sequence[tuple[Floats, Floats]]) -> Floats:
     """Two-sided p of each pair of independent samples, in order."""
     by_size: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for place, (one, other) in enumerate(pairs):
-        by_size[len(one), len(other)].append(place)
-    found = np.ones(len(pairs))
+    for place, pair in enumerate(pairs):
+        by_size[len(pair[0]), len(pair[1])].append(place)
+    p = np.ones(len(pairs))
     for sizes, places in by_size.items():
-        ones: Floats = np.stack([pairs[place][0] for place in places])
-        others: Floats = np.stack([pairs[place][1] for place in places])
+        left: Floats = np.stack([pairs[place][0] for place in places])
+        right: Floats = np.stack([pairs[place][1] for place in places])
         method: Literal["exact", "asymptotic"] = "exact" if min(sizes) <= EXACT else "asymptotic"
-        found[places] = stats.mannwhitneyu(ones, others, axis=1, method=method).pvalue
-    return found
+        p[places] = stats.mannwhitneyu(left, right, axis=1, method=method).pvalue
+    return p
