@@ -156,7 +156,8 @@ def score(
         typer.echo(line)
     if to is not None:
         with _writing("scores"):
-            to.write_text(json.dumps([one.as_json() for one in judge.scores(card)], indent=1) + "\n", "utf-8")
+            scores = [errors.as_json() for errors in judge.scores(card)]
+            to.write_text(json.dumps(scores, indent=1) + "\n", "utf-8")
 
 
 @app.command()

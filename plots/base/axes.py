@@ -48,8 +48,8 @@ def scaled(values: pd.Series, unit: str) -> tuple[float, str]:
 
 def spans_far(values: np.ndarray) -> bool:
     """Whether the values ask for a logarithmic axis."""
-    some = values[np.isfinite(values)]
-    return some.size > 0 and float(some.min()) > 0 and float(some.max()) > WIDE * float(some.min())
+    finite = values[np.isfinite(values)]
+    return finite.size > 0 and float(finite.min()) > 0 and float(finite.max()) > WIDE * float(finite.min())
 
 
 def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
@@ -96,8 +96,8 @@ def measured(axis: Axis, values: np.ndarray, log: bool) -> None:
 
 def ratio(axes: Axes, values: np.ndarray) -> None:
     """The y axis of a strip of ratios: logarithmic to the base 2, 1 in the middle."""
-    some = values[np.isfinite(values) & (values > 0)]
-    far = float(np.abs(np.log2(some)).max()) if some.size else 0.0
+    positive = values[np.isfinite(values) & (values > 0)]
+    far = float(np.abs(np.log2(positive)).max()) if positive.size else 0.0
     reach = max(1.0, math.ceil(far * 1.05))
     step = math.ceil(reach / 2)
     powers = [-2 * step, -step, 0, step, 2 * step]

@@ -71,7 +71,7 @@ IMPORTED = "x"
 """Marker of what was measured by others; none of ours looks like it."""
 
 
-def told(rows: pd.DataFrame) -> str:
+def caption(rows: pd.DataFrame) -> str:
     """What a point is, for the caption."""
     if not rows["imported"].any():
         return "Median of each case; bars: its 95 % interval."

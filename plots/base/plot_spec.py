@@ -138,8 +138,8 @@ def _in_step(rows: pd.DataFrame, section: Section, numeric: Sequence[str]) -> bo
     """Whether all that changes along a line rises or falls with x, as m = n does; else it is no curve."""
     moving = [name for name in numeric if name not in (section.x, *section.lines, *section.panels)]
     return all(
-        some[name].is_monotonic_increasing or some[name].is_monotonic_decreasing
-        for _, some in rows.sort_values(section.x).groupby([*section.lines, *section.panels], dropna=False)
+        line[name].is_monotonic_increasing or line[name].is_monotonic_decreasing
+        for _, line in rows.sort_values(section.x).groupby([*section.lines, *section.panels], dropna=False)
         for name in moving
     )
 

@@ -30,7 +30,8 @@ class Level:
 
     name: str
     """What its columns begin with, and the label of its lines."""
-    said: str
+    label: str
+    """Name of the level in a legend."""
     look: dict[str, Any]
     alone: str
     """Colour of a line that belongs to no one implementation."""
@@ -41,7 +42,7 @@ class Level:
 
     def handle(self) -> Line2D:
         """Its entry in the legend."""
-        return Line2D([], [], color=self.alone, label=self.said, **self.look)
+        return Line2D([], [], color=self.alone, label=self.label, **self.look)
 
 
 DATASHEET = Level("datasheet", "datasheet", {"ls": ":", "lw": 1.0}, style.GREY)
@@ -114,7 +115,7 @@ def strip(axes: Axes, x: np.ndarray, rows: pd.DataFrame, look: style.Look) -> No
 def ratios(rows: pd.DataFrame) -> np.ndarray:
     """Every ratio that `strip` would draw of these rows, NaN among them."""
     either = (best_s(rows), rows["predicted_s"]) if structure_adds(rows) else (best_s(rows),)
-    return np.concatenate([(one / rows["median_s"]).to_numpy(dtype=float) for one in either])
+    return np.concatenate([(predicted / rows["median_s"]).to_numpy(dtype=float) for predicted in either])
 
 
 def bound(rows: pd.DataFrame) -> str:
@@ -122,8 +123,8 @@ def bound(rows: pd.DataFrame) -> str:
     timed = rows[rows["median_s"].notna()]
     terms = timed["structured_limiter"].where(timed["structured_s"].notna(), timed["limiter"])
     counted = Counter(term for term in terms if term).most_common()
-    told = ", ".join(f"{term} {n}" for term, n in counted)
-    return f"Bound by {told}." if told else ""
+    terms_text = ", ".join(f"{term} {n}" for term, n in counted)
+    return f"Bound by {terms_text}." if terms_text else ""
 
 
 def explained(rows: pd.DataFrame) -> str:

@@ -33,7 +33,7 @@ def panels(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     size = sizes(rows)
     for operator in sorted(rows["operator"].unique()):
         here = rows["operator"] == operator
-        for one in (*SIZES, ""):
-            some = rows[here & (size == one)]
-            if len(some):
-                yield f"{operator}, {one}" if one else str(operator), some
+        for name in (*SIZES, ""):
+            of_size = rows[here & (size == name)]
+            if len(of_size):
+                yield f"{operator}, {name}" if name else str(operator), of_size

@@ -42,8 +42,8 @@ def save_all(pages: Iterable[tuple[Path, Page]]) -> list[Path]:
             waiting.append(pool.submit(_save, page, stem))
             if len(waiting) > AHEAD * processes:
                 paths += waiting.popleft().result()
-        for one in waiting:
-            paths += one.result()
+        for saved in waiting:
+            paths += saved.result()
     finally:
         gc.set_threshold(*usual)
         if pool is not None:

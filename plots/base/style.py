@@ -234,7 +234,7 @@ def _paler(color: str, white: float) -> str:
 # --- text -------------------------------------------------------------------------------------------
 
 
-def said(column: str, value: Any) -> str:
+def labelled(column: str, value: Any) -> str:
     """A value for a legend or a panel: words stand alone, numbers with their name."""
     if value is None or value != value:
         return f"no {column}"
@@ -253,29 +253,29 @@ def facts(run: Run, rows: pd.DataFrame) -> str:
     kinds = {"driver": "driver", "torch": "torch", "triton": "Triton", "commit": "commit"}
     if (rows["device_kind"] == "cpu").all():
         kinds["driver"] = "kernel"
-    told = [_each(rows["device_name"])]
-    told += [f"{word} {_each(rows[column])}" for column, word in kinds.items() if _each(rows[column])]
+    parts = [_each(rows["device_name"])]
+    parts += [f"{word} {_each(rows[column])}" for column, word in kinds.items() if _each(rows[column])]
     clock = f", clock {_each(rows['clock'])}" if _each(rows["clock"]) else ""
-    told += [_each(rows["utc"].str[:10]), f"{_each(rows['cache'])} cache{clock}"]
+    parts += [_each(rows["utc"].str[:10]), f"{_each(rows['cache'])} cache{clock}"]
     if "one" in set(rows["threads_asked"]):
-        told.append(f"threads: {_each(rows['threads_asked'])}")
+        parts.append(f"threads: {_each(rows['threads_asked'])}")
     if run.lent:
-        told.append(f"calibrated by run {run.lent.run_id}")
+        parts.append(f"calibrated by run {run.lent.run_id}")
     timed = int(rows["median_s"].notna().sum())
-    told.append(f"n = {timed}" + (" measured" if timed == len(rows) else f" of {len(rows)} measured"))
+    parts.append(f"n = {timed}" + (" measured" if timed == len(rows) else f" of {len(rows)} measured"))
     # Lines break between the facts, not inside them, but for a source, which may be longer than a line.
-    return " · ".join([*imported(rows), *(one.replace(" ", NO_BREAK) for one in told if one)])
+    return " · ".join([*imported(rows), *(part.replace(" ", NO_BREAK) for part in parts if part)])
 
 
 def facts_together(rows: pd.DataFrame) -> str:
     """The second line of a title over several runs: sources, devices, versions, dates, how many rows."""
-    told = [_each(rows["device_name"])]
+    parts = [_each(rows["device_name"])]
     kinds = ("driver", "torch", "commit")
-    told += [f"{word} {_each(rows[word])}" for word in kinds if _each(rows[word])]
+    parts += [f"{word} {_each(rows[word])}" for word in kinds if _each(rows[word])]
     runs = rows["run_id"].nunique()
-    told += [_each(rows["utc"].str[:10]), f"{runs} run" + "s" * (runs > 1), f"n = {len(rows)}"]
-    whole = [one.replace(" ", NO_BREAK) for one in told[1:] if one]
-    return " · ".join([*imported(rows), told[0], *whole])
+    parts += [_each(rows["utc"].str[:10]), f"{runs} run" + "s" * (runs > 1), f"n = {len(rows)}"]
+    whole = [part.replace(" ", NO_BREAK) for part in parts[1:] if part]
+    return " · ".join([*imported(rows), parts[0], *whole])
 
 
 def imported(rows: pd.DataFrame) -> list[str]:
@@ -287,22 +287,22 @@ def imported(rows: pd.DataFrame) -> list[str]:
     sources = rows["source"].dropna()
     if not len(sources):
         return []
-    told = _each(sources) if sources.nunique() == 1 else _each(sources.str.split(";").str[0])
+    names = _each(sources) if sources.nunique() == 1 else _each(sources.str.split(";").str[0])
     ours = len(rows) - len(sources)
-    return [f"imported: {told}" + (f" ({ours} rows are our own)" if ours else "")]
+    return [f"imported: {names}" + (f" ({ours} rows are our own)" if ours else "")]
 
 
-def flags_said(rows: pd.DataFrame) -> str:
+def flag_counts(rows: pd.DataFrame) -> str:
     """How many of the timed rows raise which flag: `Flagged: 3 noisy (hollow); 5 unconverged.`"""
     timed = rows[rows["median_s"].notna()]
     raised = Counter(name for names in timed["flags"] for name in names.split())
-    found = [flag for flag in FLAGS if raised[flag.name]]
-    doubted, others = (
-        ", ".join(f"{raised[flag.name]} {flag.name}" for flag in found if flag.suspect == doubt)
-        for doubt in (True, False)
+    flags = [flag for flag in FLAGS if raised[flag.name]]
+    suspect, others = (
+        ", ".join(f"{raised[flag.name]} {flag.name}" for flag in flags if flag.suspect == makes_suspect)
+        for makes_suspect in (True, False)
     )
-    told = "; ".join(filter(None, (doubted and f"{doubted} (hollow)", others)))
-    return f"Flagged: {told}." if told else "No point is flagged."
+    sentence = "; ".join(filter(None, (suspect and f"{suspect} (hollow)", others)))
+    return f"Flagged: {sentence}." if sentence else "No point is flagged."
 
 
 def _each(column: pd.Series) -> str:

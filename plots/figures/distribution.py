@@ -45,12 +45,12 @@ class _Line:
 def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     """(stem, page) of one run's rows, or of several runs' together, if any row stands under a roof."""
     sound = rows[(rows["visit"] == 0) & (rows["median_s"] > 0) & rows["scored"]]
-    roof, said = _roof(sound)
+    roof, roof_name = _roof(sound)
     known = sound[roof.notna()].assign(share=100 * roof[roof.notna()] / sound["median_s"])
     several = known["device"].nunique() > 1
     panels: dict[str, list[_Line]] = {}
-    for name, some in problem_sizes.panels(known):
-        lines = [line for line in _lines(some, several) if line.shares.size >= FEW]
+    for name, of_panel in problem_sizes.panels(known):
+        lines = [line for line in _lines(of_panel, several) if line.shares.size >= FEW]
         if lines:
             panels[name] = lines
     if not panels:
@@ -60,12 +60,12 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     page = Page(
         Page.LEFT + Page.RIGHT + columns * _WIDTH_IN,
         high * _HEIGHT_IN + (high - 1) * _GAP_IN,
-        f"How near to the {said} roof",
+        f"How near to the {roof_name} roof",
         style.facts_together(known),
-        _caption(known, sound, several, said),
+        _caption(known, sound, several, roof_name),
     )
     page.legend(_handles(panels, known, several))
-    names = (f"share of the {said} roof (percent)", "cases that reach it (percent)")
+    names = (f"share of the {roof_name} roof (percent)", "cases that reach it (percent)")
     places = page.panels(len(panels), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.2)
     for axes, (name, lines) in zip(places, panels.items(), strict=True):
         _panel(axes, f"{name}, n = {sum(line.shares.size for line in lines)}", lines)
@@ -82,13 +82,13 @@ def _roof(rows: pd.DataFrame) -> tuple[pd.Series, str]:
 def _lines(rows: pd.DataFrame, several: bool) -> Iterator[_Line]:
     if several:
         ours = rows["implementation"].str.startswith(OURS)
-        for (device, mine), some in rows.groupby(["device", ours], sort=True):
+        for (device, mine), of_line in rows.groupby(["device", ours], sort=True):
             look = style.of_device(str(device))
             dash = "--" if mine else "-"
-            yield _Line(str(device), style.Look(look.color, look.marker, dash), _ascending(some))
+            yield _Line(str(device), style.Look(look.color, look.marker, dash), _ascending(of_line))
         return
-    for name, some in rows.groupby("implementation", sort=True):
-        yield _Line(str(name), style.of_implementation(str(name)), _ascending(some))
+    for name, of_line in rows.groupby("implementation", sort=True):
+        yield _Line(str(name), style.of_implementation(str(name)), _ascending(of_line))
 
 
 def _ascending(rows: pd.DataFrame) -> np.ndarray:
@@ -123,7 +123,7 @@ def _handles(panels: Mapping[str, list[_Line]], rows: pd.DataFrame, several: boo
     return handles
 
 
-def _caption(known: pd.DataFrame, sound: pd.DataFrame, several: bool, said: str) -> str:
+def _caption(known: pd.DataFrame, sound: pd.DataFrame, several: bool, roof_name: str) -> str:
     sentences = ["The height of a line is the share of its cases that reach at least so much of the roof."]
     if several:
         sentences.append("Every device is held against its own roof. Solid: libraries.")
@@ -131,6 +131,6 @@ def _caption(known: pd.DataFrame, sound: pd.DataFrame, several: bool, said: str)
     if beyond:
         sentences.append(f"{beyond} cases beyond {_LIMITS[1]:.0f} % stand on the right edge.")
     if len(sound) > len(known):
-        sentences.append(f"{len(sound) - len(known)} cases have no {said} roof.")
+        sentences.append(f"{len(sound) - len(known)} cases have no {roof_name} roof.")
     sentences.append("Cases in doubt (flagged) and those that calibrate are left out.")
     return " ".join(sentences)

@@ -61,18 +61,18 @@ def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
     rows = rows[rows[section.x].notna() & rows[section.y].notna()]
     rows = rows.assign(ratio=rows["median_s"] / prediction_lines.best_s(rows))
     panels = list(section.panels)
-    groups = [(key, some) for key, some in rows.groupby(panels, dropna=False, sort=True)] if panels else []
-    groups = [(key, some) for key, some in groups or [((), rows)] if some["ratio"].notna().any()]
+    groups = list(rows.groupby(panels, dropna=False, sort=True)) if panels else []
+    groups = [(key, of_panel) for key, of_panel in groups or [((), rows)] if of_panel["ratio"].notna().any()]
     for here, which in leaves(groups, MOST_PANELS):
         yield _page(run, section, here, which)
 
 
 def _page(run: Run, section: Section, groups: Sequence[tuple[Any, pd.DataFrame]], which: str) -> Page:
-    shown = pd.concat([some.assign(panel=i) for i, (_, some) in enumerate(groups)])
+    shown = pd.concat([of_panel.assign(panel=i) for i, (_, of_panel) in enumerate(groups)])
     values = [shown[name].to_numpy(dtype=float) for name in (section.x, section.y)]
-    x, y = (_places(some, own=True) for some in values)
+    x, y = (_places(of_axis, own=True) for of_axis in values)
     if 2 * len({*zip(x.where, y.where, strict=True)}) < len(x.labels) * len(y.labels):
-        x, y = (_places(some, own=False) for some in values)
+        x, y = (_places(of_axis, own=False) for of_axis in values)
     shown = shown.assign(column=x.where, row=y.where)
     width_in = max(_LEAST_IN, _CELL_IN[0] * len(x.labels))
     height_in = max(_LEAST_IN, _CELL_IN[1] * len(y.labels))
@@ -92,7 +92,7 @@ def _page(run: Run, section: Section, groups: Sequence[tuple[Any, pd.DataFrame]]
     numbers = len(groups) * len(x.labels) * len(y.labels) <= MOST_NUMBERS
     for i, (axes, (key, _)) in enumerate(zip(places, groups, strict=True)):
         named = key if isinstance(key, tuple) else (key,)
-        words = (style.said(c, v) for c, v in zip(section.panels, named, strict=True))
+        words = (style.labelled(c, v) for c, v in zip(section.panels, named, strict=True))
         axes.set_title(", ".join(words), y=1.0)
         _cells(axes, shown[shown["panel"] == i], (len(x.labels), len(y.labels)), numbers)
         _ticks(axes, x, y)
@@ -139,15 +139,15 @@ def _cells(axes: Axes, rows: pd.DataFrame, shape: tuple[int, int], numbers: bool
     axes.grid(visible=False)
     axes.tick_params(length=0)
     ratio = np.full((lines, columns), np.nan)
-    for cell, some in rows.groupby(["row", "column"]):
+    for cell, of_cell in rows.groupby(["row", "column"]):
         line, column = cast("tuple[int, int]", cell)
-        middle = float(some["ratio"].median())
+        middle = float(of_cell["ratio"].median())
         if middle == middle:
             ratio[line, column] = middle
         else:
             how = _UNPREDICTED | {"label": "_unpredicted"}
-            if some["median_s"].isna().all():
-                how = _hatched(str(some["status"].mode().iloc[0]))
+            if of_cell["median_s"].isna().all():
+                how = _hatched(str(of_cell["status"].mode().iloc[0]))
             axes.add_patch(Rectangle((column - 0.5, line - 0.5), 1, 1, **how))
     mesh = axes.pcolormesh(
         np.arange(columns + 1) - 0.5,
@@ -186,9 +186,9 @@ def _ticks(axes: Axes, x: _Places, y: _Places) -> None:
 def _handles(rows: pd.DataFrame) -> list[Artist]:
     """Hatches of the statuses that fill a cell somewhere."""
     lost = rows[rows.groupby(_CELL)["median_s"].transform("count") == 0]
-    found = sorted(lost["status"].unique(), key=lambda status: (status not in _HATCHES, status))
+    statuses = sorted(lost["status"].unique(), key=lambda status: (status not in _HATCHES, status))
     handles: list[Artist] = []
-    for status in found:
+    for status in statuses:
         how = _hatched(status) | {"label": status.replace("_", " ")}
         handles.append(Patch(**how))
     if (rows["median_s"].notna() & rows["ratio"].isna()).any():
@@ -213,8 +213,8 @@ def _caption(rows: pd.DataFrame, section: Section, x: _Places, y: _Places) -> st
     )
     lost = rows[rows["median_s"].isna()]
     if len(lost):
-        said = ", ".join(f"{n} {status}" for status, n in lost["status"].value_counts().items())
-        caption.append(f"{len(lost)} cases have no time ({said}).")
+        counts = ", ".join(f"{n} {status}" for status, n in lost["status"].value_counts().items())
+        caption.append(f"{len(lost)} cases have no time ({counts}).")
     if rows["imported"].any():
         caption.append("Imported times have no interval and were not checked by us.")
     caption.append(prediction_lines.bound(rows))

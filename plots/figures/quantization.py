@@ -91,15 +91,15 @@ def draw(run: Run, rows: pd.DataFrame, x: str) -> Iterator[Page]:
     # All but x must stand still, or one staircase would not do.
     apart = [c for c in fixed if rows[c].nunique(dropna=False) > 1]
     shown = [c for c in fixed if c in ("dtype", "m", "n", "k", "layout", *apart)]
-    for _, some in rows.groupby(apart, dropna=False, sort=True) if apart else [((), rows)]:
-        timed = some[some["median_s"].notna()]
+    for _, of_problem in rows.groupby(apart, dropna=False, sort=True) if apart else [((), rows)]:
+        timed = of_problem[of_problem["median_s"].notna()]
         forced = {name: model.forced_tile(name) for name in timed["implementation"].unique()}
         for tile in sorted({tile for tile in forced.values() if tile is not None}, reverse=True):
             here = timed[[forced[name] in (None, tile) for name in timed["implementation"]]]
             held = here[[forced[name] == tile for name in here["implementation"]]]
             if held[x].nunique() > 1:
-                said = ", ".join(style.said(c, here[c].iloc[0]) for c in shown)
-                yield _Drawing(run, x, other, tile, here, len(some) - len(timed)).page(said)
+                problem = ", ".join(style.labelled(c, here[c].iloc[0]) for c in shown)
+                yield _Drawing(run, x, other, tile, here, len(of_problem) - len(timed)).page(problem)
 
 
 class _Drawing:
@@ -116,7 +116,7 @@ class _Drawing:
         self.stair = _Stair(tile, sm_count, x, fixed, int(sizes.min()), int(sizes.max()))
         names = sorted(rows["implementation"].unique())
         self.looks = {name: style.of_implementation(name) for name in names}
-        self.calibrated = {name: one for name in names if (one := self._calibrate(name)) is not None}
+        self.calibrated = {name: wave for name in names if (wave := self._calibrate(name)) is not None}
         known = set(rows["implementation"][rows["structured_s"].notna()])
         self.structured = [n for n in names if n in known and model.forced_tile(n) == tile]
 
@@ -125,19 +125,19 @@ class _Drawing:
 
         Nor those that memory bounds, where there are others: their waves last as long as their bytes take.
         """
-        some = self.rows[(self.rows["implementation"] == name) & ~self.rows["suspect"].astype(bool)]
-        if model.forced_tile(name) != self.stair.tile or some.empty:
+        usable = self.rows[(self.rows["implementation"] == name) & ~self.rows["suspect"].astype(bool)]
+        if model.forced_tile(name) != self.stair.tile or usable.empty:
             return None
-        by_arithmetic = some["limiter"] != "memory"
-        some = some[by_arithmetic] if by_arithmetic.any() else some
-        measured = zip(some[self.x].astype(int), some["median_s"], strict=True)
+        by_arithmetic = usable["limiter"] != "memory"
+        usable = usable[by_arithmetic] if by_arithmetic.any() else usable
+        measured = zip(usable[self.x].astype(int), usable["median_s"], strict=True)
         return model.second_per_wave([(self.stair.tiles(at), s) for at, s in measured], self.stair.sm_count)
 
-    def page(self, said: str) -> Page:
+    def page(self, problem: str) -> Page:
         page = Page(
             _WIDTH_IN + Page.LEFT + Page.RIGHT,
             _RATE_IN + _DURATION_IN + _STRIP_IN,
-            f"{self.rows['sweep'].iloc[0]}: tiles of {self.tile} against {self.x}, {said}",
+            f"{self.rows['sweep'].iloc[0]}: tiles of {self.tile} against {self.x}, {problem}",
             style.facts(self.run, self.rows),
             self._caption(),
         )
@@ -183,8 +183,8 @@ class _Drawing:
 
         Upright where a single edge of the tiles lies between two rows; between others nothing is known.
         """
-        some = self.rows[(self.rows["implementation"] == name) & self.rows["structured_s"].notna()]
-        sizes, seconds = some[self.x].astype(int).tolist(), some["structured_s"].tolist()
+        known = self.rows[(self.rows["implementation"] == name) & self.rows["structured_s"].notna()]
+        sizes, seconds = known[self.x].astype(int).tolist(), known["structured_s"].tolist()
         at, y = sizes[:1], seconds[:1]
         for i in range(1, len(sizes)):
             edges = [edge for edge in self.stair.edges if sizes[i - 1] <= edge < sizes[i]]
@@ -239,8 +239,8 @@ class _Drawing:
     def _handles(self) -> list[Artist]:
         handles: list[Artist] = [measured_points.handle(name, look) for name, look in self.looks.items()]
         if self.calibrated:
-            said = "waves, height fitted here" if self.structured else "predicted"
-            handles.append(Line2D([], [], color="#444444", ls="--", lw=1.0, label=said))
+            label = "waves, height fitted here" if self.structured else "predicted"
+            handles.append(Line2D([], [], color="#444444", ls="--", lw=1.0, label=label))
         if self.structured:
             handles.append(STRUCTURED.handle())
         waves, tiles = self._edges
@@ -257,7 +257,7 @@ class _Drawing:
         return handles
 
     def _caption(self) -> str:
-        sentences = [measured_points.told(self.rows)]
+        sentences = [measured_points.caption(self.rows)]
         if self.structured:
             held = self.rows[self.rows["implementation"].isin(self.structured)]
             off = (held["structured_s"] / held["median_s"] - 1).abs().mean()
@@ -281,5 +281,5 @@ class _Drawing:
             sentences.append("Every point held to this tile is flagged, hence no prediction.")
         if self.lost:
             sentences.append(f"{self.lost} further cases have no time.")
-        sentences.append(style.flags_said(self.rows))
+        sentences.append(style.flag_counts(self.rows))
         return " ".join(sentences)

@@ -45,7 +45,7 @@ class Roof:
     """FLOP/s."""
     bandwidth: float | None
     """bytes/s."""
-    said: str = ""
+    label: str = ""
     """Of a cache: how much data was copied."""
 
     @property
@@ -85,17 +85,17 @@ def _caches(ceilings: Ceilings, peak: float | None) -> list[Roof]:
 
     Between two caches lie working sets that are partly in one; they are no roof of their own.
     """
-    found: list[Roof] = []
+    caches: list[Roof] = []
     least = (ceilings.copy_byte_per_s or np.inf) * CLEARLY
     held = 0
-    for byte, ceiling in sorted(ceilings.cached.items(), key=lambda one: -one[1].per_s):
-        highest = found[-1].bandwidth or 0.0 if found else np.inf
+    for byte, ceiling in sorted(ceilings.cached.items(), key=lambda cache: -cache[1].per_s):
+        highest = caches[-1].bandwidth or 0.0 if caches else np.inf
         # A set that is smaller and yet slower is one that a launch is over with too soon.
         clear = least <= ceiling.per_s and ceiling.per_s * CLEARLY <= highest and byte > held
-        if clear and len(found) < MOST_CACHES:
-            found.append(Roof("cached", peak, ceiling.per_s, memory_text(byte)))
+        if clear and len(caches) < MOST_CACHES:
+            caches.append(Roof("cached", peak, ceiling.per_s, memory_text(byte)))
             held = byte
-    return found
+    return caches
 
 
 def above(run: Run, points: pd.DataFrame, how: str) -> dict[Kind, pd.Series]:
@@ -105,7 +105,7 @@ def above(run: Run, points: pd.DataFrame, how: str) -> dict[Kind, pd.Series]:
     """
     ceilings, sheet = run.roof(how), run.datasheet
     pairs = list(zip(points["arithmetic"], points["dtype"], strict=True))
-    found: dict[Kind, pd.Series] = {}
+    shares: dict[Kind, pd.Series] = {}
     for kind, peak_of, bandwidth in (
         ("measured", ceilings.peak, _slope(ceilings)),
         ("stated", sheet.peak_flop_per_s if sheet else None, sheet.bandwidth_byte_per_s if sheet else None),
@@ -114,8 +114,8 @@ def above(run: Run, points: pd.DataFrame, how: str) -> dict[Kind, pd.Series]:
         peaks = pd.Series([peak[pair] for pair in pairs], index=points.index, dtype=float)
         slope = points["intensity"] * (bandwidth or np.nan)
         known = slope.notna() & (peaks.notna() | (points["arithmetic"] == "vector"))
-        found[cast("Kind", kind)] = (points["flop_per_s"] / np.fmin(peaks, slope)).where(known)
-    return found
+        shares[cast("Kind", kind)] = (points["flop_per_s"] / np.fmin(peaks, slope)).where(known)
+    return shares
 
 
 def limits(axes: Axes, points: pd.DataFrame, roofs: list[Roof], factor: float) -> None:
@@ -147,18 +147,18 @@ def draw(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float, unit:
 
 def handles(run: Run, roofs: list[Roof], how: str) -> list[Artist]:
     """Entries of the legend."""
-    found: list[Artist] = []
+    entries: list[Artist] = []
     kinds = {roof.kind for roof in roofs}
     if "measured" in kinds:
         whose = "roof of the imported rows" if run.frame["imported"].all() else "measured roof"
-        found.append(Line2D([], [], label=whose, **_LOOK["measured"]))
+        entries.append(Line2D([], [], label=whose, **_LOOK["measured"]))
     if len(run.roof(how).bandwidth_byte_per_s) > 1:
-        found.append(Patch(color=_BAND, label="read to write bandwidth"))
+        entries.append(Patch(color=_BAND, label="read to write bandwidth"))
     if "cached" in kinds:
-        found.append(Line2D([], [], label="copy that stays in a cache", **_LOOK["cached"]))
+        entries.append(Line2D([], [], label="copy that stays in a cache", **_LOOK["cached"]))
     if "stated" in kinds:
-        found.append(Line2D([], [], label="datasheet", **_LOOK["stated"]))
-    return found
+        entries.append(Line2D([], [], label="datasheet", **_LOOK["stated"]))
+    return entries
 
 
 def _band(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float) -> None:
@@ -185,10 +185,10 @@ def _roof(axes: Axes, roof: Roof, factor: float, unit: str, place: int) -> None:
         _along_slope(axes, roof, factor, text, place)
     if not roof.peak or roof.kind == "cached":
         return
-    said = f"{roof.peak * factor:.3g} {unit}" + ("" if solid else " stated")
+    label = f"{roof.peak * factor:.3g} {unit}" + ("" if solid else " stated")
     # Side by side, for the two roofs may be close.
     at = (axes.get_xlim()[1], roof.peak * factor)
-    axes.annotate(said, at, (-2 if solid else -80, 3), ha="right", va="bottom", **text)
+    axes.annotate(label, at, (-2 if solid else -80, 3), ha="right", va="bottom", **text)
     if ridge is None:
         return
     how: dict[str, Any] = {"mfc": "white", "mec": look["color"], "ms": 5 if solid else 4, "zorder": 5}
@@ -196,8 +196,8 @@ def _roof(axes: Axes, roof: Roof, factor: float, unit: str, place: int) -> None:
     if solid:
         bottom = axes.get_ylim()[0]
         axes.vlines(ridge, bottom, roof.peak * factor, color=style.GREY, lw=0.7, ls=":", zorder=1)
-        said = f"ridge {ridge:.3g} FLOP/byte"
-        axes.annotate(said, (ridge, bottom), (-3, 4), rotation=90, ha="right", va="bottom", **text)
+        label = f"ridge {ridge:.3g} FLOP/byte"
+        axes.annotate(label, (ridge, bottom), (-3, 4), rotation=90, ha="right", va="bottom", **text)
 
 
 def _along_slope(axes: Axes, roof: Roof, factor: float, text: dict[str, Any], place: int) -> None:
@@ -210,7 +210,7 @@ def _along_slope(axes: Axes, roof: Roof, factor: float, text: dict[str, Any], pl
     y = x * bandwidth * factor
     if not bottom < y < top:
         return
-    said = {"measured": "copy", "stated": "stated", "cached": f"copy of {roof.said}"}[roof.kind]
+    source = {"measured": "copy", "stated": "stated", "cached": f"copy of {roof.label}"}[roof.kind]
     box = axes.get_position()
     inches = axes.figure.get_size_inches()  # type: ignore[union-attr]
     rise = box.height * inches[1] / np.log10(top / bottom)
@@ -219,4 +219,4 @@ def _along_slope(axes: Axes, roof: Roof, factor: float, text: dict[str, Any], pl
     # Above the line, for the points are below it; the two roofs' one after the other, for they may be close.
     how: dict[str, Any] = {"rotation": angle, "rotation_mode": "anchor", "ha": "left", "va": "bottom"}
     # And below the points, for those above the line.
-    axes.annotate(f"{bandwidth * 1e-9:.4g} GB/s {said}", (x, y), (0, 3), **how, **(text | {"zorder": 3}))
+    axes.annotate(f"{bandwidth * 1e-9:.4g} GB/s {source}", (x, y), (0, 3), **how, **(text | {"zorder": 3}))

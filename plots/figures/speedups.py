@@ -76,26 +76,27 @@ def ratio_axis(axes: Axes, shown: Sequence[float]) -> None:
     scale.ratios(axes, min(shown) / margin, max(shown) * margin, _TICKS, 7)
 
 
-def legend(found: Compared, among: Container[str]) -> list[Artist]:
+def legend(compared: Compared, among: Container[str]) -> list[Artist]:
     """Entries for these of the devices, for the base, and for what the datasheets promise."""
-    looks = {device: style.of_device(device) for device in found.cases if device in among}
+    looks = {device: style.of_device(device) for device in compared.cases if device in among}
     handles: list[Artist] = [style.marker(device, look.color, look.marker) for device, look in looks.items()]
-    handles.append(Line2D([], [], color=style.BLACK, lw=0.7, label=f"{found.base} (1)"))
-    if found.sheets[found.base] is not None and any(found.sheets[device] for device in found.cases):
+    handles.append(Line2D([], [], color=style.BLACK, lw=0.7, label=f"{compared.base} (1)"))
+    stated = any(compared.sheets[device] for device in compared.cases)
+    if compared.sheets[compared.base] is not None and stated:
         handles += [Line2D([], [], label=f"{name} by datasheet", **how) for name, how in PROMISES.items()]
     return handles
 
 
-def measured_alike(found: Compared) -> str:
+def measured_alike(compared: Compared) -> str:
     """What else differs, for a speed-up that two protocols made is none."""
     words = {"protocol": "protocols", "regime": "regimes", "clock": "clocks", "imported": "sources"}
-    by_device = found.rows.groupby("device")
+    by_device = compared.rows.groupby("device")
     differing = [
         word
         for column, word in words.items()
         if len({tuple(sorted(map(str, values))) for values in by_device[column].unique()}) > 1
     ]
-    missing = [device for device in (found.base, *found.cases) if found.sheets[device] is None]
+    missing = [device for device in (compared.base, *compared.cases) if compared.sheets[device] is None]
     sentences = [f"Measured in different ways: their {', '.join(differing)} differ."] if differing else []
     sentences += [f"No datasheet of {', '.join(missing)}."] if missing else []
     return " ".join(sentences)

@@ -32,7 +32,7 @@ _WIDTH_IN, _HEIGHT_IN, _GAP_IN = 8.2, 1.15, 0.16
 class _Fact:
     column: str
     factor: float
-    said: str
+    label: str
 
 
 _GPU = (
@@ -139,7 +139,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, fact: _Fact, slow: np.ndarray) -> Non
     small = 3.0 if len(rows) <= 400 else 1.8
     axes.plot(at[~slow], y[~slow], "o", color=style.BLUE, ms=small, mew=0, zorder=3, label="_case")
     axes.plot(at[slow], y[slow], "v", color=style.VERMILLION, ms=small + 1.6, mew=0, zorder=4, label="_slow")
-    axes.set_ylabel(fact.said)
+    axes.set_ylabel(fact.label)
     axes.yaxis.set_major_locator(MaxNLocator(4))
     known = y[np.isfinite(y)]
     low, high = float(known.min()), float(known.max())
@@ -154,13 +154,13 @@ def _panel(axes: Axes, rows: pd.DataFrame, fact: _Fact, slow: np.ndarray) -> Non
 
 
 def _caption(gpu: bool, slow: np.ndarray, speed: pd.Series, none: Sequence[_Fact]) -> str:
-    said = (
+    source = (
         "the SM clock just after timing"
         if gpu
         else "a fixed matrix product, the mean of just before and just after timing"
     )
     sentences = [
-        f"A point a case with a time, as its row has it: {said}; of several visits the mean or the worst."
+        f"A point a case with a time, as its row has it: {source}; of several visits the mean or the worst."
     ]
     n = int(slow.sum())
     where = "below the dashed line" if gpu else "above the dashed line, being slower"
