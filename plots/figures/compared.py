@@ -1,4 +1,4 @@
-"""What several runs show together: generations side by side, distributions, the scorecard of all of them."""
+"""Figures of several runs together: generations side by side, distributions, a scorecard of all of them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from plots.figures import distribution, generations, scorecard, speedups, transf
 
 
 def draw(runs: Sequence[Run], base: str, remark: Callable[[str], object]) -> Iterator[tuple[str, Page]]:
-    """(path without ending, page) of each figure; `base` is the device that others are held against.
+    """(path without ending, page) of each figure; `base` is the device that others are compared with.
 
-    `told` gets a sentence for each device that has no case in common with it.
+    `remark` gets a sentence for each device that has no case in common with it.
     """
     rows = pd.concat([run.frame for run in runs], ignore_index=True)
     yield from scorecard.draw(rows)
@@ -34,7 +34,7 @@ def draw(runs: Sequence[Run], base: str, remark: Callable[[str], object]) -> Ite
 
 
 def transfers_between(runs: Sequence[Run]) -> pd.DataFrame:
-    """What `transfer.page` takes: each GPU's calibration against the products of each; one run a GPU."""
+    """Table for `transfer.page`: errors of each GPU's calibration on the products of each; one run a GPU."""
     sheets = {run.device_name: run.datasheet for run in runs}
     slug = {run.device_name: run.device for run in runs}
     known = list({run.device_name: run for run in known_runs(runs, sheets.get)}.values())

@@ -1,8 +1,8 @@
-"""How near to the roof everything came: one glance for ten thousand rows.
+"""Figure of the distribution of shares of the roof, an overview of ten thousand rows.
 
-A panel an operator, matrix products by the size of the problem. A line says which share of the cases reached
-at least so much of the roof: the farther to the right, the better. Lines are implementations if there is but
-one device, else devices: solid what the libraries reached, dashed what our kernels did.
+There is a panel for each operator, for matrix products by size. A line shows which share of the cases reached
+at least so much of the roof: the farther to the right, the better. Lines are implementations if there is only
+one device, else devices: solid for libraries, dashed for our kernels.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from plots.base import problem_sizes, style
 from plots.base.page import Page
 
 POINTS = 200
-"""Of a line at most: 35,000 steps are no finer to the eye."""
+"""Most points of a line: 35,000 steps would look no finer."""
 FEW = 3
-"""Cases from which a line is drawn: fewer are no distribution."""
+"""Fewest cases of a line: fewer are no distribution."""
 MARKERS = 6
-"""On each line, so that it is known without its colour."""
+"""Markers on each line, which identify it without its colour."""
 _COLUMNS = (1, 1, 2, 3, 2, 3, 3, 4, 4)
 _WIDTH_IN, _HEIGHT_IN, _GAP_IN = 2.5, 1.9, 0.55
 _LIMITS = (0.0, 125.0)
@@ -39,11 +39,11 @@ class _Line:
     name: str
     look: style.Look
     shares: np.ndarray
-    """Of the roof, percent, ascending."""
+    """Shares of the roof, percent, ascending."""
 
 
 def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
-    """(stem, page) of one run's rows, or of several runs' together, if any row stands under a roof."""
+    """(stem, page) of one run's rows, or of several runs' together, if any row has a roof."""
     sound = rows[(rows["visit"] == 0) & (rows["median_s"] > 0) & rows["scored"]]
     roof, roof_name = _roof(sound)
     known = sound[roof.notna()].assign(share=100 * roof[roof.notna()] / sound["median_s"])
@@ -73,7 +73,7 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
 
 
 def _roof(rows: pd.DataFrame) -> tuple[pd.Series, str]:
-    """Seconds that the roof allows, and its name: the calibrated one wherever a row has it."""
+    """Lower bound of each row by the roof, seconds, and the roof's name: calibrated if any row has that."""
     if rows["predicted_s"].notna().any() or not rows["datasheet_s"].notna().any():
         return rows["predicted_s"], "calibrated"
     return rows["datasheet_s"], "datasheet's"

@@ -1,7 +1,7 @@
-"""Ours against the library's GEMM: the ratio of every case with its interval, sorted, a panel a region.
+"""Figure of our GEMM beside the library's: every case's ratio with its interval, a panel for each region.
 
-Above 1 ours is the quicker. A page for each of our implementations that met the library. Colour says the data
-type and the marker the layout; what the goals are, and which cases meet, is bench/judge/duel.py's.
+Above 1 ours is faster. There is a page for each of our implementations with duels. Colour shows the data type
+and the marker the layout; bench/judge/duel.py has the goals and pairs the cases.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MANY = 60
 
 
 def draw(run: Run) -> Iterator[tuple[str, Page]]:
-    """(implementation, with -warm behind it for that cache) -> its page, for each that met a library."""
+    """(implementation, with the suffix -warm for that cache; page) of each of ours that has duels."""
     for cache in run.caches:
         duels, suspect = judge.duels(run, cache)
         for name in dict.fromkeys(duel.implementation for duel in duels):
@@ -100,13 +100,13 @@ def _panel(axes: Axes, standing: judge.Standing, goal: judge.Goal | None) -> Non
     for (dtype, layout), of_kind in kinds.items():
         color, small = COLORS[dtype], 4.2 if len(cases) <= MANY else 2.6
         at = [place for place, _ in of_kind]
-        # An end that is not known leaves the picture.
+        # The bar of an unknown end leaves the picture.
         lows = [max(duel.low, 1e-9) for _, duel in of_kind]
         highs = [min(duel.high, 1e9) for _, duel in of_kind]
         axes.vlines(at, lows, highs, color=color, lw=0.9, zorder=3, label="_interval")
         ratios = [duel.ratio for _, duel in of_kind]
         axes.plot(at, ratios, MARKERS[layout], color=color, ms=small, mew=0.6, zorder=4, label="_case")
-    # By the ratios, not by their intervals: one that is known to no digit must not flatten the others.
+    # By the ratios, not by their intervals: one very wide interval must not flatten the others.
     low, high = min([*shown, 0.9]), max([*shown, 1.1])
     margin = (high / low) ** 0.06
     scale.ratios(axes, low / margin, high * margin, _TICKS, 9)

@@ -1,8 +1,8 @@
-"""Generations side by side: the speed-up of each device over a base, at one glance.
+"""Figure of generations side by side: the speed-up of each device over a base, as an overview.
 
-A panel a kind of problem and data type, a marker a device. What the datasheets promise stands beside it: a
-memory-bound problem gains what the bandwidth gained, one that computes what the peak did. A marker below its
-line did not get the generation's gain. Case by case: plots/figures/generations_detail.py.
+There is a panel for each kind of problem and data type, and a marker for each device. Lines show what the
+datasheets promise: memory-bound problems should gain as much as the bandwidth, others as much as the peak. A
+marker below its line did not get the generation's gain. Case by case: plots/figures/generations_detail.py.
 """
 
 from __future__ import annotations

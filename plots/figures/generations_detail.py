@@ -1,6 +1,6 @@
-"""One operator in one data type on every device, as speed-up over a base: where a generation gained.
+"""Figure of one operator in one data type on every device, as speed-up over a base, case by case.
 
-A row a device, a column a size of problem; against the arithmetic intensity, or the bytes of what streams.
+A row for each device, a column for each problem size; x is the arithmetic intensity, or the bytes of streams.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from plots.figures import speedups
 from plots.figures.speedups import Compared
 
 BINS = 18
-"""Of a panel with many cases, over its whole width."""
+"""Bins over the width of a panel with many cases."""
 LEAST = 5
-"""Cases in one of them from which it is shown."""
+"""Fewest cases of a bin that is shown."""
 MANY = BINS * LEAST
-"""Cases of one panel above which the middle and the spread of neighbours are drawn instead of points."""
+"""Cases of one panel above which the median and the spread of bins are drawn instead of points."""
 _WIDTH_IN, _ROW_IN, _GAP_IN = (2.7, 5.2), 1.5, 0.5
 _LEFT_IN, _RIGHT_IN = 1.0, 0.85
 _X_LABELS = {"intensity": "arithmetic intensity (FLOP/byte)", "byte": "bytes of a launch"}
@@ -55,7 +55,7 @@ def page(compared: Compared, operator: str, dtype: str) -> Page | None:
     spread = [Patch(color="#CCCCCC", label="10 to 90 of 100")] if many else []
     drawn.legend([*speedups.legend(compared, by_device), *spread])
     grid = drawn.grid(len(by_device), len(sizes), hspace=_GAP_IN / _ROW_IN, wspace=0.1)
-    # Of few cases all; of thousands a stray one must not flatten the others, and stands on the edge.
+    # All of few cases; of thousands, an outlier must not flatten the others, and stands on the edge.
     ends = (0.0, 1.0) if len(every) <= MANY else (0.005, 0.995)
     shown = [1.0, *np.quantile(every["speedup"], ends)]
     gains = {device: compared.gains(device, cases) for device, cases in by_device.items()}
@@ -82,7 +82,7 @@ def page(compared: Compared, operator: str, dtype: str) -> Page | None:
 
 
 def _cases(compared: Compared, operator: str, dtype: str) -> tuple[dict[str, pd.DataFrame], str]:
-    """(device -> its cases that can be placed, none empty; the column that places them)."""
+    """(device -> its cases with an x, none empty; the column of x)."""
     by_device = {
         device: cases[(cases["operator"] == operator) & (cases["dtype"] == dtype)]
         for device, cases in compared.cases.items()
@@ -136,7 +136,7 @@ def binned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def _gain_labels(axes: Axes, gains: Mapping[str, float]) -> None:
-    """What the datasheets promise, in words right of the panel, never one upon the other."""
+    """Write what the datasheets promise to the right of the panel, without overlap."""
     low, high = axes.get_ylim()
     labels = [
         (math.log(gain / low) / math.log(high / low), f"{name}\n{gain:.2f} x") for name, gain in gains.items()

@@ -1,8 +1,8 @@
-"""The roofline of a device and a data type: what its arithmetic reached, under what it can reach.
+"""Roofline of a device and a data type: measured rates over arithmetic intensity, below the roofs.
 
-The roofs are those of `figures.roofs`. Points: every row with FLOPs; small bars beside them: what the best
-level predicts of it, where they are few enough to be told apart. Thousands of points are dots in a picture
-inside the SVG. The launch floor has no place here, so small problems stand below the roof.
+The roofs are those of `figures.roofs`. Every row with FLOPs is a point; a small bar shows the prediction of
+the best level, if points are few enough. Thousands of points are dots in a picture inside the SVG. The launch
+floor cannot be shown, so small problems stand below the roof.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from plots.figures import roofs
 VISIBLE = 0.04
 """Half-width of an interval, as a share of the median, from which its bar shows beside the marker."""
 MOST_PREDICTED = 120
-"""Points up to which each shows what was predicted of it."""
+"""Points up to which each shows its prediction."""
 MOST_DRAWN = 1500
-"""Points up to which each is a marker of its own in the SVG; more are dots of one picture inside it."""
+"""Points up to which each is a marker in the SVG; more are dots of one picture inside it."""
 _EXPECTED: dict[str, Any] = {"color": "#555555", "ms": 6, "mew": 0.7, "alpha": 0.8}
 _BELOW: dict[str, Any] = {"xytext": (0, -7), "textcoords": "offset points", "ha": "center", "va": "top"}
 _WIDTH_IN, _HEIGHT_IN = 7.2, 4.6
 
 
 def draw(run: Run) -> Iterator[tuple[str, Page]]:
-    """(dtype, or dtype-warm where both caches were measured, and the like) -> page, for each with a point."""
+    """(name, page) for each data type and condition with a point: `float16`, `float16-warm`."""
     points = run.frame[run.frame["flop_per_s"].notna() & run.frame["intensity"].notna()]
     several = points["condition"].nunique() > 1
     for (dtype, how), of_roof in points.groupby(["dtype", "condition"], sort=True):
@@ -99,7 +99,7 @@ def _points(axes: Axes, points: pd.DataFrame, factor: float) -> None:
 
 
 def _extremes(points: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
-    """Letter -> (why, row): the quickest case, and the one farthest below its roof."""
+    """Letter -> (why, row): the case with the highest rate, and the one farthest below its roof."""
     extremes = {"A": ("highest rate", points.iloc[points["flop_per_s"].argmax()])}
     if points["of_roof"].notna().any():
         extremes["B"] = ("farthest below its roof", points.iloc[points["of_roof"].argmin()])
@@ -109,7 +109,7 @@ def _extremes(points: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
 
 
 def _letter_extremes(axes: Axes, points: pd.DataFrame, factor: float) -> None:
-    """Ring and letter them; the caption says what they are, for words would cover points."""
+    """Ring and letter the extremes; the caption names them, as words would cover points."""
     for letter, (_, row) in _extremes(points).items():
         x, y = float(row["intensity"]), float(row["flop_per_s"]) * factor
         axes.plot(x, y, "o", mfc="none", mec=style.BLACK, ms=9, mew=0.8, zorder=6, label="_extreme")

@@ -1,7 +1,7 @@
-"""Duration and rate against what was swept: measured, and what each level predicts (see prediction_lines.py).
+"""Figures of duration and rate over the swept parameter, measured and predicted (see prediction_lines.py).
 
-One small panel for each combination of the panel columns, as many pages as they need. Under a duration
-panel, where there is room, the ratio predicted / measured.
+There is one small panel for each combination of the panel columns, on as many pages as needed. Under a
+duration panel, if there is room, is a strip of the ratio predicted / measured.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
         if quantity == "rate":
             return
         rows = _normalised(rows, section.per)
-    # A panel or line without any point (an implementation that does not exist here) has nothing to show.
+    # A panel or line without any point (an implementation that does not exist here) is left out.
     shown = rows[rows[section.x].notna()]
     for columns in (section.lines, section.panels):
         timed = shown[column.middle].notna()
@@ -67,7 +67,7 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
     looks = style.of_lines(section.lines, [key for key, _ in _split(slim, section.lines)])
     panels = _split(slim, section.panels)
     inside = [of_panel[column.middle].to_numpy(dtype=float) for _, of_panel in panels]
-    # By panel: panels of different sizes differ, but it is the differences inside one that matter.
+    # By panel: the range inside one panel matters, not the difference between panels.
     log_y = "y" in section.log or any(scale.spans_far(panel) for panel in inside)
     drawing = _Drawing(run, section, quantity, shown, looks, rows.drop(shown.index), log_y)
     for here, which in leaves(panels, MOST_PANELS):
@@ -82,7 +82,7 @@ def _normalised(rows: pd.DataFrame, per: tuple[str, ...]) -> pd.DataFrame:
 
 
 def _slim(rows: pd.DataFrame, section: Section, quantity: Quantity) -> pd.DataFrame:
-    """What the panels need of the rows: to cut a hundred columns into lines takes longer than to draw."""
+    """The columns that the panels need: splitting a hundred columns into lines is slower than drawing."""
     names = [section.x, *section.lines, *section.panels, "suspect", "imported", "median_s"]
     names += _COLUMN[quantity]
     names += [level.column(of) for level in prediction_lines.LEVELS for of in ("duration", quantity)]
@@ -90,14 +90,14 @@ def _slim(rows: pd.DataFrame, section: Section, quantity: Quantity) -> pd.DataFr
 
 
 def _split(rows: pd.DataFrame, columns: tuple[str, ...]) -> list[tuple[_Key, pd.DataFrame]]:
-    """Rows apart by these columns, sorted; all of them under () if there is none."""
+    """The rows grouped by these columns, sorted; all rows under () if there are no columns."""
     if not columns:
         return [((), rows)]
     return [(key, part) for key, part in rows.groupby(list(columns), dropna=False, sort=True)]
 
 
 class _Drawing:
-    """What all pages of one figure share: units, scales, looks."""
+    """The pages of one figure, which share units, scales and looks."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _Drawing:
         self.label = f"duration / ({' '.join(section.per)})" if section.per else quantity
         counted = shown["rate"].mode().iloc[0] if quantity == "rate" else ""
         self.factor, self.unit = scale.scaled(shown[column.middle], f"{counted}/s" if counted else "s")
-        # A column of words is drawn at 0, 1, 2 in the order in which they occur.
+        # Words are drawn at 0, 1, 2 in the order in which they occur.
         self.words = (
             [] if pd.api.types.is_numeric_dtype(shown[section.x]) else list(shown[section.x].unique())
         )
@@ -174,7 +174,7 @@ class _Drawing:
         return rows[self.section.x].to_numpy(dtype=float)
 
     def _alike(self, panels: Sequence[tuple[_Key, pd.DataFrame]]) -> bool:
-        """Whether one y axis can serve all panels without flattening some."""
+        """Whether all panels can share a y axis without flattening some."""
         highest = [panel[self.column.middle].max() for _, panel in panels]
         return self.log_y or max(highest) <= 3 * min(highest)
 
@@ -182,7 +182,7 @@ class _Drawing:
         self, axes: Axes, key: _Key, rows: pd.DataFrame, lines: list[tuple[_Key, pd.DataFrame]]
     ) -> None:
         words = (style.labelled(c, v) for c, v in zip(self.section.panels, key, strict=True))
-        # Where it stands anyway; left to itself matplotlib measures every tick to find out.
+        # With y given, matplotlib need not measure every tick to place the title.
         axes.set_title(", ".join(words), y=1.0)
         predicted = prediction_lines.Lines(axes, self.quantity, self.factor)
         for line, points in lines:
@@ -201,7 +201,7 @@ class _Drawing:
             )
 
     def _lines(self, rows: pd.DataFrame) -> Iterator[tuple[_Key, pd.DataFrame]]:
-        """The lines that have a point somewhere in the figure, and here."""
+        """The lines that have a point in the figure and in these rows."""
         for key, points in _split(rows, self.section.lines):
             if key in self.looks and points[self.column.middle].notna().any():
                 yield key, points
@@ -241,5 +241,5 @@ class _Drawing:
 
 
 def _why(rows: pd.DataFrame) -> str:
-    """How many rows have which status."""
+    """Counts of the rows' statuses, as a text."""
     return ", ".join(f"{n} {status}" for status, n in rows["status"].value_counts().items())
