@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DeviceKind = Literal["cpu", "cuda"]
 Dtype = Literal["float16", "bfloat16", "tf32", "float32", "float64", "float8_e4m3", "int8"]
-"""How operands are stored and multiplied. `tf32` is float32 in memory, multiplied on tensor cores."""
+"""Data types of operands. `tf32` is float32 in memory, multiplied on tensor cores."""
 
 ITEM_BYTE: Mapping[Dtype, int] = {
     "float16": 2,
@@ -100,9 +100,9 @@ class Problem(BaseModel, ABC):
     """The name of its folder in kernels/."""
     implementations: ClassVar[tuple[Implementation, ...]]
     arithmetic: ClassVar[Literal["matrix", "vector"]] = "vector"
-    """Which units of the device do its work, hence which peak bounds it."""
+    """The units of the device that do its work, and whose peak bounds it."""
     rate: ClassVar[Literal["flop", "byte"]] = "byte"
-    """What people quote for it: FLOP/s or bytes/s."""
+    """The unit of the rate that people quote for it: FLOP/s or bytes/s."""
 
     dtype: Dtype
 
@@ -214,7 +214,7 @@ class Problem(BaseModel, ABC):
         return self.model_dump()
 
     def __str__(self) -> str:
-        """Its part of the names of its cases, short and unique: `float16-NN-m64-n64-k64`."""
+        """The problem's part of the names of its cases, short and unique: `float16-NN-m64-n64-k64`."""
         return problem_name(self.parameters())
 
 

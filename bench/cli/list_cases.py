@@ -55,7 +55,7 @@ def of_datasheet(sheet: Datasheet) -> Device:
 
 
 def planned(device: Device, loaded: Iterable[Loaded], budget_s: float | None, visits: int) -> Iterator[str]:
-    """What a run of this budget would visit on the device, by the prices that runs begin with."""
+    """The plan of a run of this budget on the device, by the prices with which runs begin."""
     cases = [case for sweep in loaded for case in sweep.cases]
     prices = Prices(device, protocol(device.kind, visits), budget_s)
     prices.limit_ceilings(cases)

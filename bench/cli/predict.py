@@ -37,7 +37,7 @@ COLUMNS = ("datasheet_s", "predicted_s", "structured_s")
 
 @dataclass(frozen=True)
 class Basis:
-    """What a device's predictions rest on."""
+    """The calibration on which a device's predictions rest."""
 
     wanted: Datasheet
     of: Known

@@ -93,7 +93,7 @@ def _own_path(controller: str, kind: str, root: Path) -> Path | None:
 
 
 def text_of(path: Path) -> str:
-    """What a file of proc or sys says, without blanks at its ends; empty if it cannot be read."""
+    """The text of a file of proc or sys, stripped; empty if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:

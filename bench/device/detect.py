@@ -32,7 +32,7 @@ class Device:
     index: int | None
     """Number of the GPU among those visible, as in `cuda:1`; None for a CPU."""
     name: str
-    """As its driver or the kernel calls it."""
+    """The name that its driver, or the kernel for a CPU, gives it."""
     slug: str
     """The name in lower case, fit for a folder; tells apart what the name alone does not."""
     id: str
@@ -67,7 +67,7 @@ class Device:
         return self.datasheet is not None and self.datasheet.derived
 
     def __str__(self) -> str:
-        """As a person names it: `cuda:0 (NVIDIA H200)`, `cpu`."""
+        """The device for messages: `cuda:0 (NVIDIA H200)`, `cpu`."""
         return "cpu" if self.index is None else f"cuda:{self.index} ({self.name})"
 
 

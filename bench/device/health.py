@@ -83,10 +83,10 @@ def _margin_c(gpu: NvmlGpu) -> float | None:
 
 
 def _who(pids: list[int]) -> str:
-    """`2 other processes (4711, and 1 that is not told)`."""
+    """`2 other processes (4711, and 1 whose id is hidden)`."""
     named = [str(pid) for pid in pids if pid]
     if unknown := len(pids) - len(named):
-        named.append(f"{'and ' if named else ''}{unknown} whose number is not told")
+        named.append(f"{'and ' if named else ''}{unknown} whose id is hidden")
     return f"{len(pids)} other {'process' if len(pids) == 1 else 'processes'} ({', '.join(named)})"
 
 

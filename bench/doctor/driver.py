@@ -38,7 +38,7 @@ REMEDIES = {
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """On a GPU the driver, the datasheet and the neighbours; on a CPU the neighbours."""
+    """The findings on the driver and the datasheet of a GPU, and on a device's neighbours."""
     if parent["unusable_gpu"]:
         yield failed(
             "GPU",

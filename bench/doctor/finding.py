@@ -40,7 +40,7 @@ class Finding:
     """Wall seconds of the check; the parent fills them in unless the group did."""
 
     def json(self) -> dict[str, Any]:
-        """As the JSON file holds it, which knows no infinity and no NaN: they are null there."""
+        """The finding for the JSON file, where infinity and NaN are null."""
         return {name: _plain(value) for name, value in asdict(self).items()}
 
 

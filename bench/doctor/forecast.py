@@ -22,10 +22,10 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def forecast(device: str) -> dict[str, Any]:
-    """What `pytest bench/ --benchmark` would do, as the run itself plans before it has measured anything.
+    """The plan of `pytest bench/ --benchmark` as the run itself makes it before its first measurement.
 
-    `cases` of all sweeps, those of them `runnable` on the device, `planned` visits that there is room for,
-    wall `seconds`, and `budget_s` (None: no limit).
+    Keys: `cases` of all sweeps, those of them `runnable` on the device, `planned` cases for which there is
+    room, wall `seconds`, and `budget_s` (None: no limit).
     """
     run = Run(Options(device), kernels.problem, opens=False)
     names = list(run.cases)

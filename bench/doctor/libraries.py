@@ -51,7 +51,7 @@ def called(supervisor: WorkerSupervisor) -> Iterator[Finding]:
             sentence = f"One call of {operator} is right: relative error {error:.1e}."
             yield passed(name, sentence, row=answer)
         elif answer["status"] == "unsupported":
-            sentence = f"{implementation} of {operator} is not to be had: {answer['reason']}."
+            sentence = f"{implementation} of {operator} is not available: {answer['reason']}."
             yield warned(name, sentence, remedy, row=answer)
         else:
             yield failed(name, f"One call of {operator} gave {requests.outcome(answer)}.", remedy, row=answer)

@@ -63,7 +63,7 @@ def tf32(numbers: Mapping[str, Mapping[str, float]]) -> Fact:
 
 
 def tf32_operands(error: float, bias: float) -> str:
-    """How the operands were converted, by the relative error of a product and its bias."""
+    """The conversion of the operands, judged by a product's relative error and bias."""
     if error < 1e-5:
         return "computes in float32"
     if error < 1.5 * ROUNDED_ERROR and abs(bias) < 0.15 * abs(CUT_BIAS):
@@ -141,11 +141,11 @@ def nvml(times_s: Sequence[float], counters: Mapping[str, Sequence[float | None]
     for name, counter in refreshes.items():
         often = "never changed" if counter.interval_s is None else f"every {1e3 * counter.interval_s:.0f} ms"
         words.append(
-            f"{name} {often}" if any(v is not None for v in counters[name]) else f"{name} is not told"
+            f"{name} {often}" if any(v is not None for v in counters[name]) else f"{name} is unknown"
         )
     energy = refreshes.get("energy")
     if energy is None or energy.interval_s is None or energy.longest_s is None:
-        return Fact(question, "unknown", "; ".join(words) or "nothing was told", numbers)
+        return Fact(question, "unknown", "; ".join(words) or "nothing is known", numbers)
     answer: Literal["yes", "no"] = "yes" if energy.interval_s <= expected_s else "no"
     return Fact(question, answer, "; ".join(words), numbers)
 

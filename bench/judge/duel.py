@@ -143,7 +143,7 @@ class Standing:
 
     @property
     def ahead(self) -> float:
-        """Share of the cases where ours is quicker by more than the interval."""
+        """Share of the cases where ours is faster by more than the interval."""
         return sum(duel.low > 1 for duel in self.duels) / len(self.duels)
 
     @property

@@ -105,9 +105,9 @@ class Price(NamedTuple):
     first_s: float
     """Once, in the first visit: compiling and tuning for this case alone."""
     beside_s: float
-    """In each visit beside settling and sampling: building, checking, capturing."""
+    """For each visit beside settling and sampling: building, checking, capturing."""
     sampling_s: float | None
-    """In each visit, settling and sampling; None: as long as its limit."""
+    """For settling and sampling of each visit; None: as long as its limit."""
 
 
 def price(work: Work, kind: DeviceKind, cache_byte: int, settings: Protocol) -> Price:

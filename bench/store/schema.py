@@ -298,6 +298,6 @@ def columns_markdown() -> str:
 
 
 def readme_with_columns(text: str) -> str:
-    """results/README.md with its table of columns made anew."""
+    """The text of results/README.md with a new table of columns."""
     head, rest = text.split(BEGIN, 1)
     return head + BEGIN + columns_markdown() + rest[rest.index(END) :]

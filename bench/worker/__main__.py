@@ -44,7 +44,7 @@ from bench.worker.telemetry_cpu import CpuTelemetry
 from bench.worker.telemetry_cuda import CudaTelemetry
 
 SHORT_BYTE = 12 * 2**30
-"""With less free memory than this the heap is trimmed, in a fraction of a second, to make room for a case."""
+"""Free memory below which the heap is trimmed, in a fraction of a second, to make room for a case."""
 
 
 def make_bench(kind: str, cache_byte: int, seed: int, uuid: str | None = None) -> Bench:

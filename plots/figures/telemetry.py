@@ -97,7 +97,7 @@ def missing(run: Run) -> str | None:
     timed = run.frame[run.frame["median_s"].notna()]
     if timed[column].notna().any():
         return None
-    who = "its rows are imported" if timed["imported"].all() else "no row tells it"
+    who = "its rows are imported" if timed["imported"].all() else "no row records it"
     return f"no trace of the {'clock' if _is_gpu(run) else 'speed'}: {who}"
 
 
