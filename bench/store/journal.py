@@ -192,12 +192,12 @@ class Recovered:
 
 def recover(path: Path) -> Recovered:
     """Every whole row of a journal, in order, however its run ended and whatever damaged it since."""
-    recovered = Recovered()
+    rescued = Recovered()
     try:
         data = path.read_bytes()
     except OSError as error:
-        recovered.damage.append(f"{path}: cannot be read: {error.strerror}")
-        return recovered
+        rescued.damage.append(f"{path}: cannot be read: {error.strerror}")
+        return rescued
     expected, broken, unread = 0, False, Counter[str]()
     for line in filter(None, data.split(b"\n")):
         entry = _entry(line)
@@ -206,22 +206,21 @@ def recover(path: Path) -> Recovered:
             continue
         number, content = entry
         if number != expected or broken:
-            recovered.damage.append(f"{path}: {_gap(expected, number)}")
+            rescued.damage.append(f"{path}: {_gap(expected, number)}")
         if number and number >= expected:
             try:
-                recovered.rows.append(_measurement(content, unread))
+                rescued.rows.append(_measurement(content, unread))
             except ValueError as reason:
                 unread[str(reason)] += 1
         expected, broken = max(expected, number + 1), False
     if broken and not expected and data.startswith(ARROW_STREAM):
-        older = "is of an older kind (Arrow): the checkout that wrote it can read it"
-        recovered.damage.append(f"{path}: {older}")
+        rescued.damage.append(f"{path}: is of an older kind (Arrow): the checkout that wrote it can read it")
     elif broken:
         what = f"row {expected}" if expected else "the head"
-        recovered.damage.append(f"{path}: {what} is damaged or cut off, and nothing whole comes after it")
+        rescued.damage.append(f"{path}: {what} is damaged or cut off, and nothing whole comes after it")
     for what, count in unread.items():
-        recovered.damage.append(f"{path}: {what} ({count} {'rows' if count > 1 else 'row'})")
-    return recovered
+        rescued.damage.append(f"{path}: {what} ({count} {'rows' if count > 1 else 'row'})")
+    return rescued
 
 
 def declared_sweeps(journal: Path) -> Sweeps:
