@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bench.cli.plan import plan_lines
+from bench.cli.run_lines import plan_lines
 from bench.device.datasheet import Datasheet
 from bench.device.detect import Device
 from bench.format import duration_text, seconds_text

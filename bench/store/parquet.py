@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.errors import UserError
-from bench.store import schema_1, seal
+from bench.store import schema_1
 from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement, record
 
 Sweeps = Mapping[str, Any]
@@ -21,6 +22,12 @@ Sweeps = Mapping[str, Any]
 NO_SWEEPS: Sweeps = {}
 _SCHEMA, _RUN, _SWEEPS = b"roofbench.schema", b"roofbench.run", b"roofbench.sweeps"
 """Keys of a file's metadata."""
+_MARK = b"roofseal"
+_DIGEST_BYTE = 16
+_SEAL_BYTE = len(_MARK) + _DIGEST_BYTE
+# Parquet's pages can have checksums, but not its footer, and a reader that is given a broken footer may do
+# anything. So a digest of every other byte is checked before anything is parsed. It lies between the last
+# column and the footer, where readers, who find columns by their offsets, never look.
 
 
 def write(path: Path, rows: Sequence[Measurement], sweeps: Sweeps = NO_SWEEPS) -> Path:
@@ -34,7 +41,7 @@ def write(path: Path, rows: Sequence[Measurement], sweeps: Sweeps = NO_SWEEPS) -
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with beside.open("wb") as file:
-            file.write(seal.sealed(_parquet(rows, sweeps)))
+            file.write(sealed(_parquet(rows, sweeps)))
             file.flush()
             os.fsync(file.fileno())
         beside.rename(path)
@@ -157,7 +164,7 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         raise UserError(f"{path}: no such file") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    if seal.is_broken(data):
+    if is_broken(data):
         raise UserError(f"{path}: is damaged: its bytes are not those that were written")
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
@@ -179,3 +186,27 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     if missing := [name for name in columns or FIELDS if name not in table.column_names]:
         raise UserError(f"{path}: lacks the column {missing[0]}")
     return table if columns is None else table.select(columns)
+
+
+def sealed(data: bytes) -> bytes:
+    """A whole parquet file with its seal put in."""
+    cut = _footer_at(data)
+    return data[:cut] + _MARK + _digest(data) + data[cut:]
+
+
+def is_broken(data: bytes) -> bool:
+    """Whether a file's bytes differ from those that were sealed. Where there is no seal, none is broken."""
+    cut = _footer_at(data)
+    begin = cut - _SEAL_BYTE
+    if data[begin : begin + len(_MARK)] != _MARK:
+        return False
+    return data[cut - _DIGEST_BYTE : cut] != _digest(data[:begin] + data[cut:])
+
+
+def _footer_at(data: bytes) -> int:
+    """Where the footer begins: a parquet file's last 8 bytes are the footer's length and a magic word."""
+    return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTE).digest()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli.plan import forecast_lines, refined_line
+from bench.cli.run_lines import forecast_lines, refined_line
 from bench.format import duration_text
 from bench.runner.forecast import BUDGET_S, Forecast, Tally, budget_s
 from bench.runner.session import in_turn

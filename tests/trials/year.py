@@ -19,8 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.store import seal
-from bench.store.parquet import write
+from bench.store.parquet import sealed, write
 from tests.bench.rows import row
 
 ROOT = Path(__file__).parents[2]
@@ -111,7 +110,7 @@ def year(folder: Path, series: int, nights: int, seed: int) -> None:
             )
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-        (folder / f"{run_id}.parquet").write_bytes(seal.sealed(bytes(sink.getvalue())))
+        (folder / f"{run_id}.parquet").write_bytes(sealed(bytes(sink.getvalue())))
 
 
 def cost(command: list[str]) -> tuple[float, float, str]:
