@@ -1,4 +1,4 @@
-"""What pytest reads first in this folder: `pytest bench/ --benchmark` is the plugin bench/pytest_plugin.py.
+"""Loads the pytest plugin bench/pytest_plugin.py, which is `pytest bench/ --benchmark`.
 
 `pytest-benchmark compare` loads this file outside a pytest run too, so importing it does nothing.
 """
@@ -12,7 +12,7 @@ pytest_plugins = ["bench.pytest_plugin"]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse packages of other places that are called as ours are."""
+    """Refuse packages from other places that have the names of ours."""
     from bench.pytest_plugin import refuse_strangers
 
     refuse_strangers(Path(__file__).parent)

@@ -1,4 +1,4 @@
-"""UserError, the only class that commands catch; what they say of a bug; writing a file a person wants."""
+"""UserError, the only class that commands catch; the line that they print for a bug; writing a file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ BUG = "This is a bug in roofbench: please report it with the command and the who
 
 
 class UserError(Exception):
-    """What was given and cannot work, in one sentence: where, what was given, what is possible.
+    """Input that cannot work. The message is one sentence: where, what was given, what is possible.
 
-    Commands show the sentence and end with exit code 2. They catch nothing else, so that a mistake of ours
-    shows as one.
+    Commands show the sentence and end with exit code 2. They catch nothing else, so that a bug shows as one.
     """
 
 

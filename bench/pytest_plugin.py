@@ -1,6 +1,6 @@
-"""The pytest plugin of `pytest bench/ --benchmark`: hands pytest's hooks to the runner, and shows its rows.
+"""The pytest plugin of `pytest bench/ --benchmark`: calls the runner from pytest's hooks, and shows its rows.
 
-Importing it needs nothing but pytest: what the options need is imported when they are read.
+Importing it needs nothing but pytest: everything else is imported once the options are read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "anonymous": {"action": "store_true"},
     "resume": {"action": "store_true"},
 }
-"""Our options, `--bench-` before each; those of a run have the names of its Options as destinations."""
+"""Our options, without their prefix `--bench-`; destinations are the names of the run's Options."""
 HELP = {
     "sweep": "Only this sweep (gemm/square, square), folder of sweeps (gemm) or YAML file; repeatable.",
     "case": "Only the case of exactly this name, as every command prints it, and the ceilings; repeatable.",
@@ -70,7 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def refuse_strangers(root: Path) -> None:
-    """Refuse to measure with a `bench`, `kernels` or `plots` that is not of the checkout in `root`."""
+    """Refuse to measure with a `bench`, `kernels` or `plots` from outside the checkout `root`."""
     if lacking := sentence(missing()):
         _refuse(lacking)
     import bench
@@ -110,7 +110,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _refuse(sentence: str) -> NoReturn:
-    """One sentence, exit code 2, no traceback."""
+    """End pytest with one sentence and exit code 2, without a traceback."""
     pytest.exit(sentence, returncode=2)
 
 
@@ -120,14 +120,14 @@ def _configure_pytest_benchmark(option: Any, slug: str) -> None:
     if not any(getattr(option, name, None) for name in asked):
         option.benchmark_disable = True
     if option.benchmark_storage == "file://./.benchmarks":
-        # Its own folders do not tell devices apart, and would appear wherever the command is typed.
+        # pytest-benchmark's default folder mixes devices, and appears wherever the command is typed.
         option.benchmark_storage = f"file://{ROOT}/.benchmarks/{slug}"
     if option.benchmark_columns is None:
         option.benchmark_columns = ["median", "iqr", "min", "max", "rounds", "iterations"]
 
 
 def examples(config: pytest.Config) -> Examples:
-    """The operators' own examples on this run's devices; asked for the first time, it starts the workers."""
+    """The operators' own examples on this run's devices; the first call starts the workers."""
     import kernels
     from bench.runner.examples import Examples
 
@@ -138,7 +138,7 @@ def examples(config: pytest.Config) -> Examples:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of bench/, keep what this invocation is for: cases under --benchmark, else examples."""
+    """Keep the items that this invocation is for: cases under --benchmark, else examples."""
     run = config.stash.get(RUN, None)
     if run is None:
         return
@@ -151,7 +151,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         wanted, unwanted = unwanted, wanted
     kept = list(range(len(wanted)))
     if config.option.bench_run:
-        # Those that cannot run here get rows; thousands of skipped tests would cost a small run its time.
+        # Cases that cannot run here get rows; thousands of skipped tests would slow a small run down.
         kept = run.order([item.callspec.params["case"] for item in wanted])
     elif wanted and not config.option.bench_all_examples:
         kept = examples(config).few([item.callspec.params["example"] for item in wanted])
@@ -162,7 +162,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Tell the run what is left after -k, and greet."""
+    """Give the run the cases that -k left, and print its opening lines."""
     config = session.config
     checked = config.stash.get(EXAMPLES, None)
     if checked is not None and checked.unstarted:
@@ -186,7 +186,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _measuring(config: pytest.Config) -> Run | None:
-    """The run, where this invocation measures; None where it checks, or only lists."""
+    """The run, if this invocation measures; None if it checks results, or only lists tests."""
     measures = config.option.bench_run and not config.option.collectonly
     return config.stash.get(RUN, None) if measures else None
 
@@ -199,7 +199,7 @@ def _write_line(config: pytest.Config, line: str) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Measure, before the tests show case by case what was measured: visits are spread over the whole run."""
+    """Measure everything before the tests show it case by case: visits are spread over the whole run."""
     config = session.config
     if (run := _measuring(config)) is None or session.testsfailed:
         return
@@ -213,7 +213,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """No dots: each visit has printed its line."""
+    """Print no dot for a case: each visit has printed its line."""
     if "::test_measure[" in report.nodeid and report.when == "call":
         return report.outcome, "", ""
     return None
@@ -239,7 +239,7 @@ def pytest_internalerror() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Our table and account, last."""
+    """Print our table and the closing lines."""
     if (run := _measuring(config)) is None:
         return
     from bench.cli.run_lines import closing_lines
@@ -249,15 +249,15 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(line)
 
 
-# ---- what pytest-benchmark stores about the machine
+# ---- the machine facts that pytest-benchmark stores
 
 VOLATILE = ("hz_actual", "hz_actual_friendly", "hz_advertised", "hz_advertised_friendly")
-"""Differ from run to run on one machine, which pytest-benchmark would warn of every time."""
+"""Facts that differ from run to run on one machine, of which pytest-benchmark would warn every time."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
-    """Say which device was timed; leave out what changes on its own."""
+    """Add the device that was timed; leave out what changes from run to run."""
     for name in VOLATILE:
         machine_info.get("cpu", {}).pop(name, None)
     if (run := config.stash.get(RUN, None)) is not None:

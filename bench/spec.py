@@ -1,4 +1,4 @@
-"""The words that operators and harness share: Problem, Implementation, Operator, Launch.
+"""The types that operators and harness share: Problem, Implementation, Operator, Launch.
 
 A *Problem* is numbers only and needs no torch, so sweeps are read, cases listed and rows predicted
 without it. An *Operator* is the functions that solve such a problem on tensors.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DeviceKind = Literal["cpu", "cuda"]
 Dtype = Literal["float16", "bfloat16", "tf32", "float32", "float64", "float8_e4m3", "int8"]
-"""How operands are stored and multiplied. `tf32` is float32 in memory, multiplied on tensor cores."""
+"""Data types of operands. `tf32` is float32 in memory, multiplied on tensor cores."""
 
 ITEM_BYTE: Mapping[Dtype, int] = {
     "float16": 2,
@@ -39,9 +39,10 @@ ITEM_BYTE: Mapping[Dtype, int] = {
 
 
 class Unsupported(Exception):
-    """Raised while a launch is built: this implementation cannot solve this problem here; says why.
+    """Raised while a launch is built if this implementation cannot solve this problem here; says why.
 
-    For what shows only on the device (a library that declines). What the numbers tell is a `refusal`.
+    It is for reasons that show only on the device (a library that declines). Reasons that follow from the
+    problem's numbers are a `refusal`.
     """
 
 
@@ -50,22 +51,22 @@ class Launch:
     """A kernel made ready to run: everything it needs is allocated, compiled and tuned."""
 
     call: Callable[[], torch.Tensor | Tensors]
-    """Queues the kernel and returns what it will have written. Only this is timed."""
+    """Queues the kernel and returns the tensors that it will have written. Only this is timed."""
     outputs: Tensors = ()
-    """What `call` writes, where that is allocated beforehand; empty if each call allocates anew."""
+    """The tensors that `call` writes, if they are allocated beforehand; empty if each call allocates anew."""
     tuning_s: float = 0.0
-    """Seconds that choosing its configuration took while it was built: reported, never part of a time."""
+    """Seconds of choosing its configuration while it was built: reported, never part of a time."""
     passed_over: tuple[str, ...] = ()
-    """Configurations that could not be chosen from because they do not compile or do not fit the device,
-    each as `configuration: reason`."""
+    """Candidates for its configuration that do not compile or do not fit the device, each as
+    `configuration: reason`."""
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """One way to solve a problem, called by what really runs, and where it exists.
+    """One way to solve a problem, named by what really runs, and the devices that have it.
 
-    `dtypes` maps each data type it can do to the lowest CUDA compute capability that can do it
-    (ignored on a CPU).
+    `dtypes` maps each data type that it supports to the lowest CUDA compute capability it needs (ignored on
+    a CPU).
     """
 
     name: str
@@ -74,7 +75,7 @@ class Implementation:
     dtypes: Mapping[Dtype, tuple[int, int]]
 
     def missing(self, dtype: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
-        """Why it cannot run this data type there, as a sentence; empty if it can."""
+        """Why it cannot run this data type on such a device, as a sentence; empty if it can."""
         if device not in self.devices:
             return f"{self.name} runs on {' and '.join(self.devices)}, not on {device}"
         if dtype not in self.dtypes:
@@ -90,7 +91,7 @@ class Problem(BaseModel, ABC):
     """One computation at one size: plain numbers, no tensors.
 
     A subclass's fields are the parameters that a sweep may set. A field without a default must be
-    set. What makes a combination impossible is a validator that raises ValueError.
+    set. A validator that raises ValueError rejects impossible combinations.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -99,16 +100,16 @@ class Problem(BaseModel, ABC):
     """The name of its folder in kernels/."""
     implementations: ClassVar[tuple[Implementation, ...]]
     arithmetic: ClassVar[Literal["matrix", "vector"]] = "vector"
-    """Which units of the device do its work, hence which peak bounds it."""
+    """The units of the device that do its work, and whose peak bounds it."""
     rate: ClassVar[Literal["flop", "byte"]] = "byte"
-    """What people quote for it: FLOP/s or bytes/s."""
+    """The unit of the rate that people quote for it: FLOP/s or bytes/s."""
 
     dtype: Dtype
 
     @field_validator("dtype")
     @classmethod
-    def _is_done_by_some(cls, dtype: Dtype) -> Dtype:
-        there = dict.fromkeys(name for one in cls.implementations for name in one.dtypes)
+    def _has_an_implementation(cls, dtype: Dtype) -> Dtype:
+        there = dict.fromkeys(name for candidate in cls.implementations for name in candidate.dtypes)
         if dtype not in there:
             raise ValueError(f"dtype of {cls.operator} is one of {', '.join(there)}, not {dtype!r}")
         return dtype
@@ -145,28 +146,28 @@ class Problem(BaseModel, ABC):
 
     @property
     def product(self) -> tuple[int, int, int] | None:
-        """(m, n, k) of the matrix product that it is, m x n elements of k sums; None if it is none."""
+        """(m, n, k) if it is a matrix product of m x n elements, each a sum of k terms; None otherwise."""
         return None
 
     @property
     def special_functions(self) -> int:
-        """Exponentials, reciprocals, roots and tangents at least: a GPU's units for them are few."""
+        """Least number of exponentials, reciprocals, roots and tangents: a GPU has few units for them."""
         return 0
 
     def byte_moved(self, implementation: str) -> int:
-        """What this implementation must move where that is more than `byte` (a two-pass algorithm)."""
+        """Bytes that this implementation must move: `byte`, or more (a two-pass algorithm)."""
         return self.byte
 
     def byte_again(self, implementation: str) -> int:
-        """Of `byte_moved`, what is read a second time: a cache serves it as far as it holds that much."""
+        """The part of `byte_moved` that is read a second time: a cache that holds as much serves it."""
         return 0
 
     def moved_written(self, implementation: str) -> int:
-        """The written part of `byte_moved`: more than `byte_written` if something in between is written."""
+        """The written part of `byte_moved`: more than `byte_written` if intermediate results are written."""
         return self.byte_written
 
     def facts(self, implementation: str) -> dict[str, Any]:
-        """What a row says of the problem alone, by column: kind, counts of one launch, sizes of a product."""
+        """The columns of a row that depend on the problem alone: kind, counts of one launch, sizes."""
         m, n, k = self.product or (None, None, None)
         return {
             "operator": self.operator,
@@ -192,19 +193,19 @@ class Problem(BaseModel, ABC):
 
     def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
         """Why this implementation cannot solve this problem on this kind of device; empty if it can."""
-        found = self.implementation(implementation)
-        return found.missing(self.dtype, device, capability) or self.refusal(implementation)
+        wanted = self.implementation(implementation)
+        return wanted.missing(self.dtype, device, capability) or self.refusal(implementation)
 
     def probe(self) -> Problem:
-        """A small problem of the same kind, timed first to learn whether this one is affordable."""
+        """A small problem of the same kind, timed first to learn whether there is time for this one."""
         return self
 
     @classmethod
     def implementation(cls, name: str) -> Implementation:
         """The implementation of that name; LookupError names those there are."""
-        for one in cls.implementations:
-            if one.name == name:
-                return one
+        for candidate in cls.implementations:
+            if candidate.name == name:
+                return candidate
         there = ", ".join(i.name for i in cls.implementations)
         raise LookupError(f"{cls.operator} has no implementation {name!r}; it has {there}")
 
@@ -213,14 +214,12 @@ class Problem(BaseModel, ABC):
         return self.model_dump()
 
     def __str__(self) -> str:
-        """Short and unique: its part of the names of its cases, `float16-NN-m64-n64-k64`."""
+        """The problem's part of the names of its cases, short and unique: `float16-NN-m64-n64-k64`."""
         return problem_name(self.parameters())
 
 
 class Uniform(Protocol):
-    """Gives a new contiguous tensor of this shape, uniform in [-1, 1], on the device.
-
-    Of integers: uniform in -127 to 127.
+    """Gives a new contiguous tensor of this shape on the device, uniform in [-1, 1]; integers in -127 to 127.
 
     `dtype` defaults to the problem's. In a timed run the tensors are views of one random allocation.
     """
@@ -232,7 +231,7 @@ class Uniform(Protocol):
 
 @dataclass(frozen=True)
 class Operator:
-    """The functions that solve one kind of problem. What a folder of kernels/ exports."""
+    """The functions that solve one kind of problem: a folder of kernels/ exports one Operator."""
 
     problem: type[Problem]
     inputs: Callable[[Any, Uniform], Tensors]
@@ -245,18 +244,18 @@ class Operator:
     """(problem, implementation) -> the largest error its arithmetic can explain, as a fraction of the
     largest |value| of the reference, each output against its own: one for all outputs, or one for each."""
     examples: Sequence[Problem]
-    """Small awkward sizes, at which the tests hold every implementation to the reference."""
+    """Small awkward sizes, at which the tests compare every implementation with the reference."""
     excerpt: Callable[[Any, Tensors, Tensors], tuple[Problem, Tensors, Tensors]] | None = None
     """(problem, inputs, outputs) -> a smaller problem with its inputs and that part of the outputs.
 
     Lets a large result be checked in reasonable time. None: the whole is checked.
     """
     configuration: Mapping[str, Callable[..., str]] = field(default_factory=dict)
-    """implementation -> function of (problem, *inputs) saying what it chose (a tile, an algorithm)."""
+    """implementation -> function of (problem, *inputs) that names its choice (a tile, an algorithm)."""
 
 
 _ADVICE = (
-    "Repro command:",  # triton/backends/nvidia/compiler.py, after what ptxas said
+    "Repro command:",  # triton/backends/nvidia/compiler.py, after the output of ptxas
     "ptxas fatal   : Ptx assembly aborted due to errors",  # ptxas, after the errors themselves
     "Set TORCHDYNAMO_VERBOSE=1",  # torch/_dynamo/exc.py
     "Search for `cuda",  # torch's libc10_cuda.so, this and the next four
@@ -265,16 +264,16 @@ _ADVICE = (
     "Compile with `TORCH_USE_CUDA_DSA`",
     "Device-side assertions were explicitly omitted",
 )
-"""How lines begin that compilers and torch put after what went wrong."""
+"""Beginnings of lines of advice, which compilers and torch print after the error."""
 
 
 def cause(error: BaseException) -> str:
-    """What an exception goes back to, in one line: `TypeName: the last line that says what happened`.
+    """The cause of an exception in one line: `TypeName: the last line of its text that says what happened`.
 
-    The exception is the innermost of its chain of causes; compilers wrap what stopped them several times. (A
-    program that ended with an error is no cause: the exception raised from it quotes what it printed.) Of its
-    text the last line counts, since Triton's compiler puts the place in the source first; lines that only
-    give advice do not count, nor does the name of a temporary file. Without a text, the type's name alone.
+    It is the innermost exception of the chain of causes, as compilers wrap an error several times. (A
+    CalledProcessError is not taken: the exception raised from it quotes what the program printed.) The last
+    line of the text is taken, since Triton's compiler puts the place in the source first; lines of advice and
+    the name of a temporary file are left out. Without a text it is the type's name alone.
     """
     seen = {id(error)}
     while inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__):

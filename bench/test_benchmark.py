@@ -1,9 +1,8 @@
-"""What `pytest bench/` collects.
+"""The tests that `pytest bench/` collects.
 
-With --benchmark every case of the sweeps, timed by the worker; without, every implementation that this
-device has, at a few of its own awkward examples (--bench-all-examples: at all of them), against its float64
-reference. Cases travel as plain text, since
-pytest-benchmark writes parameters into its JSON.
+With --benchmark they are the cases of the sweeps, timed by the worker; without, every implementation on this
+device at a few of its own awkward examples (--bench-all-examples: at all of them), compared with its float64
+reference. Cases are passed as plain text, since pytest-benchmark writes parameters into its JSON.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from bench.store.schema import Measurement
 class ReplayTimer:
     """A `timer` for pytest-benchmark that replays times measured elsewhere.
 
-    pytest-benchmark reads it before and after a round: it answers 0, then what the round took. Its table,
-    JSON and comparisons thus hold device times, through its public interface alone.
+    pytest-benchmark reads it before and after a round: it returns 0, then the seconds of the round. The
+    table, JSON and comparisons thus hold device times, through pytest-benchmark's public interface alone.
     """
 
     def __init__(self) -> None:
@@ -30,7 +29,7 @@ class ReplayTimer:
         self._running = False
 
     def load(self, rounds_s: list[float]) -> None:
-        """The seconds of the rounds to come."""
+        """Set the seconds of the next rounds."""
         self._rounds_s = list(reversed(rounds_s))
         self._running = False
 
@@ -48,7 +47,7 @@ TIMER = ReplayTimer()
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Cases for test_measure under --benchmark, examples for test_correct without.
 
-    Under their own names: pytest would number those that it thinks too long, and -k not find them.
+    Explicit ids keep their names: pytest would number those that it finds too long, which -k cannot select.
     """
     config = metafunc.config
     if "case" in metafunc.fixturenames:
@@ -80,7 +79,7 @@ def test_measure(case: str, request: pytest.FixtureRequest) -> None:
 
 
 def extra_info(run: Run, row: Measurement) -> dict[str, Any]:
-    """What pytest-benchmark's JSON says beside the times: plain values, nothing infinite."""
+    """Facts of a row for pytest-benchmark's JSON: plain values, nothing infinite."""
     names = ["device", "device_id", "run_id", "clock", "cache", "protocol", "regime", "visits", "status"]
     names += ["stop", "settled", "threads", "flop", "byte", "low_s", "high_s", "relative_error"]
     info = {name: getattr(row, name) for name in [*names, "configuration"]}

@@ -1,6 +1,6 @@
 """`python -m plots RESULT... [-o DIR]`: every figure of the files. `... score RESULT...`: models' errors.
 
-`... history RESULT...`: a page for each device that says what its nights did.
+`... history RESULT...`: a page for each device on what changed over its nights.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from plots.history.page import index_html
 
 FIGURES = Path("figures")
 COMPARED = "compared"
-"""Folder of the figures that several runs have in common."""
+"""Folder of the figures of several runs together."""
 HISTORY = "history"
-"""Folder of the pages of devices' nights."""
+"""Folder of the history pages."""
 
 
 class _Drawing(Commands):
-    """Draws, unless the first word is another command's name or asks for help."""
+    """Commands of which `draw` is the default, unless the first word is another command or asks for help."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         if not args or args[0] not in (*self.commands, *self.get_help_option_names(ctx)):
@@ -156,7 +156,8 @@ def score(
         typer.echo(line)
     if to is not None:
         with _writing("scores"):
-            to.write_text(json.dumps([one.as_json() for one in judge.scores(card)], indent=1) + "\n", "utf-8")
+            scores = [errors.as_json() for errors in judge.scores(card)]
+            to.write_text(json.dumps(scores, indent=1) + "\n", "utf-8")
 
 
 @app.command()
@@ -222,13 +223,13 @@ def _load(results: Sequence[Path], lenders: Sequence[Path] | None) -> list[Run]:
 
 
 def _first(results: Sequence[Path], devices: Sequence[str]) -> str:
-    """Of these devices the one that was named first; `load` puts them in alphabetical order."""
+    """The one of these devices that was named first; `load` puts them in alphabetical order."""
     if len(set(devices)) > 1:
         for path in results:
             try:
                 return next(run.device for run in read([path]) if run.device in devices)
             except (UserError, StopIteration):
-                continue  # left out already, or of a run without a time
+                continue  # left out already, or without a time
     return devices[0]
 
 
@@ -262,7 +263,7 @@ def pages(run: Run, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:
 
 
 def _drawings(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[tuple[str, Iterator[Page]]]:
-    """(what it shows, its pages) of each figure of a section."""
+    """(name, pages) of each figure of a section."""
     if section.kind == "quantization":
         yield "quantization", quantization.draw(run, rows, section.x)
     elif section.kind == "heatmap":

@@ -1,1 +1,1 @@
-"""What the commands of `python -m bench` print."""
+"""The commands of `python -m bench` and the lines that they print."""

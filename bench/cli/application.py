@@ -1,4 +1,4 @@
-"""What all command lines share: how they end when they cannot go on, and the options that many have."""
+"""Shared parts of the command lines: exit codes of errors, and options that many commands have."""
 
 from __future__ import annotations
 

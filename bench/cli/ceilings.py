@@ -1,4 +1,4 @@
-"""What `python -m bench ceilings` says: what a run's probes measured, and the two calibrations made of it."""
+"""`python -m bench ceilings`: what a run's probes measured, and the two calibrations made from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.model.calibrated_runs import Known
 
 
 def ceilings_lines(runs: Sequence[Run]) -> Iterator[str]:
-    """For each device, run and condition its ceilings with their 95 % intervals; then a GPU's calibrations.
+    """The ceilings of each device, run and condition with 95 % intervals, and the calibrations of a GPU.
 
     UserError if no row is a ceiling.
     """
@@ -23,10 +23,11 @@ def ceilings_lines(runs: Sequence[Run]) -> Iterator[str]:
         calibrated = {of.ceilings.condition: of for of in known_runs([run], find_datasheet)}
         for condition, ceilings in sorted(run.measured_ceilings.items()):
             yield f"{run.device} {run.run_id}: {condition}"
-            for one in ceilings.listed():
-                value, low, high = (_text(number, one.unit) for number in (one.value, one.low, one.high))
-                interval = f"{low} to {high}" if one.low < one.high else "no interval"
-                yield f"  {one.name:<40} {value:>14}   {interval}"
+            for ceiling in ceilings.listed():
+                numbers = (ceiling.value, ceiling.low, ceiling.high)
+                value, low, high = (_text(number, ceiling.unit) for number in numbers)
+                interval = f"{low} to {high}" if ceiling.low < ceiling.high else "no interval"
+                yield f"  {ceiling.name:<40} {value:>14}   {interval}"
             if condition in calibrated:
                 yield from _calibration_lines(calibrated[condition])
 
@@ -39,13 +40,13 @@ def _calibration_lines(of: Known) -> Iterator[str]:
     if fitted:
         fit = f"fitted to {fitted[0].shapes} shapes, to which it is off by {share_text(fitted[0].error, 1)}"
     yield f"  {'':<40} {'no fit':>14}   {fit}"
-    numbers = [asdict(one.machine) for one in of.calibrations]
-    for name in numbers[0]:
-        texts = [_number(name, one[name]) for one in numbers]
+    machines = [asdict(calibration.machine) for calibration in of.calibrations]
+    for name in machines[0]:
+        texts = [_number(name, machine[name]) for machine in machines]
         yield f"  {name:<40} {texts[0]:>14}" + "".join(f"   {text}" for text in texts[1:])
-    for one in of.calibrations:
-        if errors := of.errors(one):
-            which = "fitted" if one.fitted else "no fit"
+    for calibration in of.calibrations:
+        if errors := of.errors(calibration):
+            which = "fitted" if calibration.fitted else "no fit"
             yield (
                 f"  {which}: off by {share_text(errors.mape, 1)} on average on {errors.n} products that "
                 f"calibrate nothing, median {share_text(errors.median, 1)}"

@@ -1,4 +1,4 @@
-"""What `python -m bench explain CASE RESULT` says: everything that a result knows about one case."""
+"""`python -m bench explain CASE RESULT`: everything that a result holds about one case."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ STOPS = {
     "visits": "the visits do not agree with one another",
 }
 SHORT = ("run_id", "status", "reason", "median_s", "low_s", "high_s")
-"""Columns that tell in short what came of a case."""
+"""Columns that summarise the outcome of a case."""
 
 
 class Explained(NamedTuple):
-    """A row, and what is needed to say where it stands."""
+    """A row with its run and its predictions."""
 
     row: Measurement
     run: Run
-    """With the datasheet of its device."""
+    """The run of the row, with the datasheet of its device."""
     derived: pd.Series
-    """The row in the frame of its run: with predictions."""
+    """The row as the frame of its run holds it, with predictions."""
 
 
 def explanation(
@@ -59,10 +59,10 @@ def explanation(
     title: Callable[[str], str | None],
     left_out: Callable[[str], object],
 ) -> Iterator[str]:
-    """The report on the newest row of this name in a result file or a folder of them; then the older ones.
+    """The report on the newest row of this name in a result file or folder, then a line for each older row.
 
-    `find` gives the problem of an operator and raises LookupError for one that is not here; `title` says what
-    a sweep is about, None if it is no file of this checkout. UserError if there is no such case, naming the
+    `find` gives the problem class of an operator and raises LookupError for an unknown one; `title` gives the
+    title of a sweep, None if this checkout has no such sweep. UserError if no row has this name; it names the
     closest.
     """
     *earlier, newest = _looks(name, result, left_out)
@@ -84,7 +84,7 @@ def explanation(
 
 
 class Look(NamedTuple):
-    """What a run says of the case in short."""
+    """One run's outcome for the case, as a short text."""
 
     run_id: str
     path: Path
@@ -92,7 +92,7 @@ class Look(NamedTuple):
 
 
 def _looks(name: str, result: Path, left_out: Callable[[str], object]) -> list[Look]:
-    """Every run that has a row of this name, the newest last; at least one."""
+    """The runs that have a row of this name, the newest last; UserError if there is none."""
     looks, parts = [], []
     for path, table in tables([result], left_out, columns=[*CASE, *SHORT]):
         rows = table.to_pandas()
@@ -117,7 +117,7 @@ def _short(row: Any) -> str:
 
 
 def explain(name: str, path: Path) -> Explained:
-    """The row of this name in a result file that holds one, with its ceilings and predictions."""
+    """The row of this name in a result file, with its ceilings and predictions. The file must hold it."""
     run, place = next(
         (run, place) for run in read([path]) for place, row in enumerate(run.rows) if row_name(row) == name
     )
@@ -126,7 +126,7 @@ def explain(name: str, path: Path) -> Explained:
 
 
 def _command(row: Measurement, here: bool) -> str:
-    """What measures this case again; `here`: its sweep is a file of this checkout."""
+    """The command that measures this case again; `here`: its sweep is a file of this checkout."""
     if row.source is not None:
         return "It was not measured by roofbench: see by whom."
     words = ["pytest", "bench/", "--benchmark", *([] if here else ["--bench-sweep", f"{row.sweep}.yaml"])]
@@ -139,7 +139,7 @@ def _command(row: Measurement, here: bool) -> str:
     return shlex.join(words)
 
 
-# ---- the parts of the report: pairs of a word and what there is to say of it
+# ---- the parts of the report: pairs of a label and its text
 
 
 def _aligned(pairs: Iterator[tuple[str, str]]) -> Iterator[str]:

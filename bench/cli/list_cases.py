@@ -1,4 +1,4 @@
-"""What `python -m bench list` prints."""
+"""`python -m bench list`: the sweeps and their cases, or the plan of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.sweep.load import Case, Loaded
 
 
 def listing(device: Device, loaded: Iterable[Loaded], cases: bool) -> Iterator[str]:
-    """A line a sweep, or a line a case, then the sum."""
+    """One line for each sweep, with `cases` one for each case too, then the totals."""
     sheet = device.datasheet
     known = "no datasheet: a CPU's ceilings are measured" if sheet is None else f"datasheet {sheet.name}"
     yield f"{device}: {known}"
@@ -55,7 +55,7 @@ def of_datasheet(sheet: Datasheet) -> Device:
 
 
 def planned(device: Device, loaded: Iterable[Loaded], budget_s: float | None, visits: int) -> Iterator[str]:
-    """What a run of this budget would visit on the device, by the prices that runs begin with."""
+    """The plan of a run of this budget on the device, by the prices with which runs begin."""
     cases = [case for sweep in loaded for case in sweep.cases]
     prices = Prices(device, protocol(device.kind, visits), budget_s)
     prices.limit_ceilings(cases)
@@ -74,10 +74,10 @@ def _least_s(case: Case, device: Device) -> float | None:
 
 def _line(case: Case, device: Device) -> str:
     least_s = _least_s(case, device)
-    said = case.missing(device.kind, device.capability) or (
+    remark = case.missing(device.kind, device.capability) or (
         "" if least_s is None else f"at least {seconds_text(least_s)}"
     )
-    return f"    {case.name}   {said}".rstrip()
+    return f"    {case.name}   {remark}".rstrip()
 
 
 def five_thousand_cases() -> Path:

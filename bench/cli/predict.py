@@ -1,7 +1,8 @@
-"""What `python -m bench predict` says: a sweep on a device, which may be nowhere near.
+"""`python -m bench predict`: what sweeps would take on a GPU, which need not be in this machine.
 
-Each case's three levels and what binds it, from the calibration of the device itself or of another, scaled by
-what the two datasheets say; beside it how far such predictions were from what was measured.
+Each case has predictions at three levels and the resource that bounds it, from the calibration of the device
+itself or of another one scaled by the ratio of their datasheets. Below them stands how far such predictions
+were from measured times.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("datasheet_s", "predicted_s", "structured_s")
-"""Of the three levels, in this order."""
+"""The columns of the three levels of prediction, in this order."""
 
 
 @dataclass(frozen=True)
 class Basis:
-    """What a device's predictions rest on."""
+    """The calibration on which a device's predictions rest."""
 
     wanted: Datasheet
     of: Known
     others: Sequence[Known]
-    """All runs that were found: what the calibration's error is taken from."""
+    """All calibrated runs that were found: the error of a calibration is measured on them."""
 
     @property
     def own(self) -> bool:
@@ -49,7 +50,7 @@ class Basis:
         return self.of.sheet.name == self.wanted.name
 
     def lines(self) -> Iterator[str]:
-        """Whence the predictions, and how far off such ones were."""
+        """Which calibration the predictions come from, and how far such predictions were off."""
         by = self.of.calibrations[-1]
         fitted = f"fitted to {by.shapes} shapes" if by.fitted else "its ceilings and shared priors, no fit"
         whose = (
@@ -57,9 +58,9 @@ class Basis:
         )
         scaled = "" if self.own else f", scaled to {self.wanted.name} by the datasheets"
         yield f"L1 and L2 from the calibration of {self.of.device_name} ({whose}; {fitted}){scaled}."
-        found = transfers(self.others, self.of)
-        here = next((errors for name, errors in found.items() if name in self.wanted.match), None)
-        off = [errors.mape for name, errors in found.items() if name != self.of.device_name]
+        errors_by_device = transfers(self.others, self.of)
+        here = next((errors for name, errors in errors_by_device.items() if name in self.wanted.match), None)
+        off = [errors.mape for name, errors in errors_by_device.items() if name != self.of.device_name]
         if here is not None:
             yield (
                 f"On {here.n} {by.dtype} products that were timed there, L2 is off by "
@@ -74,8 +75,8 @@ class Basis:
                 f"the middle {share_text(statistics.median(off))}."
             )
         else:
-            yield f"No timing from {self.wanted.name} is known, so nobody knows how far off this is."
-        yield "Other operators were not compared, so of theirs nobody knows."
+            yield f"No timing from {self.wanted.name} is known, so the error of this prediction is unknown."
+        yield "Other operators were not compared: the error of their predictions is unknown."
 
 
 def datasheet_named(wanted: str) -> Datasheet:
@@ -97,7 +98,7 @@ def _plain(name: str) -> str:
 
 
 def basis(wanted: Datasheet, results: Sequence[Path], left_out: Callable[[str], object]) -> Basis:
-    """What to predict from, of these results. UserError if no GPU among them calibrates anything."""
+    """The calibration to predict from among these results. UserError if no GPU among them has one."""
     runs = list(known_runs(read(results, left_out), find_datasheet))
     of = nearest(runs, wanted)
     if of is None:
@@ -109,14 +110,14 @@ def basis(wanted: Datasheet, results: Sequence[Path], left_out: Callable[[str], 
 
 
 def predictions(on: Basis, cases: Sequence[Case]) -> pd.DataFrame:
-    """A row a case: COLUMNS and `structured_limiter`; NaN and "" where a level cannot say."""
+    """One row for each case: COLUMNS and `structured_limiter`; NaN and "" where a level has no prediction."""
     import pandas as pd
 
     rows = pd.DataFrame([_facts(case, on) for case in cases])
     ceilings, by = on.of.ceilings, on.of.calibrations
     if not on.own:
         ceilings = transferred_ceilings(ceilings, on.of.sheet, on.wanted)
-        by = tuple(transferred(one, on.of.sheet, on.wanted) for one in by)
+        by = tuple(transferred(calibration, on.of.sheet, on.wanted) for calibration in by)
     ceilings = with_peaks(ceilings, by[-1])
     return pd.concat([rows, predict.predictions(rows, lambda condition: ceilings, on.wanted, by)], axis=1)
 
@@ -143,9 +144,9 @@ def _facts(case: Case, on: Basis) -> dict[str, Any]:
 
 
 def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterator[str]:
-    """A line a sweep, with `each` a line a case below it; then the sum and what it rests on."""
+    """One line for each sweep, with `each` one for each of its cases; then the totals and their basis."""
     possible = [
-        [case for case in some.cases if not case.missing("cuda", on.wanted.capability)] for some in loaded
+        [case for case in sweep.cases if not case.missing("cuda", on.wanted.capability)] for sweep in loaded
     ]
     names = [f"  {case.name}" for cases in possible for case in cases] if each else []
     width = max([34, *map(len, names), *(len(cases[0].sweep) for cases in possible if cases)])
@@ -160,17 +161,17 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
         for column, kept in known_s.items():
             kept += rows[column].dropna().tolist()
         bound = Counter(name for name in rows["structured_limiter"] if name)
-        told = ", ".join(f"{name} {n}" for name, n in bound.most_common()) or "nobody knows"
+        bounds = ", ".join(f"{name} {n}" for name, n in bound.most_common()) or "unknown"
         # A sum that leaves some out would be compared with one that does not.
         sums_s = [rows[column].sum(skipna=False) for column in COLUMNS]
-        yield _line(width, cases[0].sweep, str(len(rows)), [_text(seconds) for seconds in sums_s], told)
+        yield _line(width, cases[0].sweep, str(len(rows)), [_text(seconds) for seconds in sums_s], bounds)
         if each:
             for case, row in zip(cases, rows.to_dict("records"), strict=True):
                 texts = [_text(row[column]) for column in COLUMNS]
                 yield _line(width, f"  {case.name}", "", texts, row["structured_limiter"])
     sums = zip(("L0", "L1", "L2"), known_s.values(), strict=True)
-    told = "; ".join(f"{level} {_text(sum(kept))} for {len(kept)} of them" for level, kept in sums)
-    yield f"one launch of each of {count} cases: {told}"
+    totals = "; ".join(f"{level} {_text(sum(kept))} for {len(kept)} of them" for level, kept in sums)
+    yield f"one launch of each of {count} cases: {totals}"
     yield from on.lines()
 
 
@@ -178,6 +179,6 @@ def _text(seconds: float) -> str:
     return seconds_text(seconds) if seconds > 0 else "-"
 
 
-def _line(width: int, name: str, cases: str, texts: Sequence[str], told: str) -> str:
+def _line(width: int, name: str, cases: str, texts: Sequence[str], last: str) -> str:
     columns = " ".join(f"{text:>13}" for text in texts)
-    return f"{name:<{width}} {cases:>5} {columns}   {told}".rstrip()
+    return f"{name:<{width}} {cases:>5} {columns}   {last}".rstrip()

@@ -23,7 +23,7 @@ def columns() -> None:
 
 
 def ceilings(results: Results) -> None:
-    """What the probes of each run measured, with intervals, and the calibrations that a GPU's make."""
+    """What the probes of each run measured, with intervals, and the calibrations made from a GPU's probes."""
     from bench.cli.ceilings import ceilings_lines
     from bench.judge.frame import read
 
@@ -31,7 +31,7 @@ def ceilings(results: Results) -> None:
 
 
 def efficiency(results: Results) -> None:
-    """Of memory-bound operators: the share of a copy's bandwidth, and ours against the best library."""
+    """Memory-bound operators: their share of a copy's bandwidth, and our kernels beside the best library."""
     from bench.cli.run_summary import efficiency_table
     from bench.judge.frame import read
 
@@ -39,7 +39,7 @@ def efficiency(results: Results) -> None:
 
 
 def duel(results: Results) -> None:
-    """Of GEMM: ours against cuBLAS, case by case, summed up by regions of shapes beside their goals."""
+    """GEMM: our kernels beside cuBLAS, case by case, summarised by regions of shapes beside their goals."""
     from bench.cli.run_summary import duel_table
     from bench.judge.frame import read
 
@@ -131,7 +131,7 @@ def import_csv(
     devices, remarks = imported(file, bench_results or RESULTS, kernels.names(), kernels.problem)
     if all(device.path.exists() for device in devices):
         raise UserError(f"{file}: already imported as {devices[0].path}")
-    for device in devices:  # of an import that was cut short, what is missing
+    for device in devices:  # the files that are missing after an interrupted import
         typer.echo(device if device.save() else f"{device.path}: already there")
     for sentence in remarks:
         remark(sentence)

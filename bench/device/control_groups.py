@@ -1,4 +1,4 @@
-"""Control groups of this process (Linux cgroups, version 2 and 1): what they allow, and what is left of it.
+"""Control groups of this process (Linux cgroups, version 2 and 1): their limits, and what is left of them.
 
 A group's limits hold for all groups below it, so the least along the path from the process's own group to the
 root counts (Documentation/admin-guide/cgroup-v2.rst: cpu.max, memory.max, memory.current).
@@ -49,7 +49,7 @@ def memory_limit_byte(root: Path = ROOT) -> int | None:
 
 
 def available_byte(root: Path = ROOT) -> int:
-    """Bytes of memory that can still be taken: what the kernel has available, or a control group has left."""
+    """Bytes of memory that can still be allocated: the least that the kernel or a control group has left."""
     lines = (root / "proc/meminfo").read_text().splitlines()
     available = next(line for line in lines if line.startswith("MemAvailable"))
     left = [limit - used for limit, used in _memory(root) if used is not None]
@@ -93,7 +93,7 @@ def _own_path(controller: str, kind: str, root: Path) -> Path | None:
 
 
 def text_of(path: Path) -> str:
-    """What a file of proc or sys says, without blanks at its ends; empty if it cannot be read."""
+    """The text of a file of proc or sys, stripped; empty if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:

@@ -8,7 +8,7 @@ LIBRARY = "libcuda.so.1"
 
 
 class CudaError(Exception):
-    """The driver lacks a function, or answers with an error. A clause about `its CUDA driver`."""
+    """The driver lacks a function or returns an error. The message is a clause about `its CUDA driver`."""
 
 
 def call(driver: ctypes.CDLL, function: str, *arguments: object) -> None:

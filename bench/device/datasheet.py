@@ -1,8 +1,8 @@
-"""What a device can do at most: bench/device/datasheets, one file a device, each number with its source.
+"""Datasheets: the peaks of devices, one file for each in bench/device/datasheets, each number with a source.
 
 Names match as a whole, so that no card is given another card's peaks. A card without a file gets a
-datasheet derived from what its driver says, marked so; of its rates only those that its compute
-capability and name imply.
+datasheet derived from what its driver reports, which is marked as derived; its rates are those that its
+compute capability and name imply.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Count(Figure):
 
 
 class Rate(_Entry):
-    """What one kind of unit does with one data type; dense, accumulating in float32 (int32 for int8).
+    """The rate of one kind of unit for one data type; dense, accumulating in float32 (int32 for int8).
 
     `fma_per_clock_per_sm` counts fused multiply-adds; `flop_per_s` is the whole device's peak as published
     (two per FMA; integer operations for int8), null where only the rate is known. `runs_on: vector`:
@@ -94,16 +94,16 @@ class _Rates(_Entry):
         }
 
     def cited(self) -> Iterator[Figure | Rate]:
-        """Everything in it that must have a source."""
+        """The entries that must have a source."""
         yield from self.rates.values()
 
 
 class _Sheet(_Rates):
     """A device file: h100_sxm5.yaml is a good one to begin a new card from.
 
-    `match` lists whole names as the driver gives them. `memory_byte` takes the GB of the advertisement as
-    GiB; the driver tells a little less. Without `tensor_clock_hz` matrix units run at the boost clock. A
-    data type without an entry has no such units. Floats are written 9.894e+14: YAML reads 9.894e14 as text.
+    `match` lists whole names as the driver gives them. `memory_byte` takes the advertised GB as GiB; the
+    driver reports a little less. Without `tensor_clock_hz` matrix units run at the boost clock. A data type
+    without an entry has no such units. Floats are written 9.894e+14: YAML reads 9.894e14 as text.
     """
 
     name: str
@@ -151,7 +151,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def _read(path: Path, model: type[_Model]) -> _Model:
-    """A checked file; UserError names the file, the place and what is wrong there."""
+    """Read and check a file; UserError names the file, the place and what is wrong there."""
     where = "/".join(path.parts[-4:])
     try:
         # The C loader reads all files in 20 ms, the Python one in 200.
@@ -164,11 +164,11 @@ def _read(path: Path, model: type[_Model]) -> _Model:
         first = error.errors()[0]
         loc = first["loc"]
         place = ".".join(str(part) for part in loc)
-        said = first["msg"].removeprefix("Value error, ")
+        reason = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
             owner = model if len(loc) == 1 else Rate if {"matrix", "vector"} & set(loc) else Figure
-            said = f"unknown key; there is {', '.join(owner.model_fields)}"
-        raise UserError(f"{where}: {place + ': ' if place else ''}{said}") from error
+            reason = f"unknown key; there is {', '.join(owner.model_fields)}"
+        raise UserError(f"{where}: {place + ': ' if place else ''}{reason}") from error
 
 
 # ---- datasheets
@@ -176,9 +176,9 @@ def _read(path: Path, model: type[_Model]) -> _Model:
 
 @dataclass(frozen=True)
 class Datasheet:
-    """What a device can do at most, as its maker says or (`derived`) as its driver's clocks imply.
+    """The peaks of a device, as its maker states them or (`derived`) as its driver's clocks imply.
 
-    `sources` gives, for each number's name (`sm_count`, `matrix.float16`), who says so. Peaks are dense.
+    `sources` gives the source of each number by its name (`sm_count`, `matrix.float16`). Peaks are dense.
     None: unknown.
     """
 
@@ -251,7 +251,7 @@ def _fits(driver_byte: int, sheet_byte: int) -> bool:
 
 
 def _datasheet(file: _Sheet, slug: str) -> Datasheet:
-    said: dict[str, Figure | Rate] = {
+    cited: dict[str, Figure | Rate] = {
         **file.figures,
         **{f"{unit}.{dtype}": rate for (unit, dtype), rate in file.rates.items()},
     }
@@ -266,7 +266,7 @@ def _datasheet(file: _Sheet, slug: str) -> Datasheet:
         l2_byte=file.l2_byte.value,
         memory_byte=file.memory_byte.value,
         rates=file.rates,
-        sources={k: file.sources[v.source] + (f" ({v.note})" if v.note else "") for k, v in said.items()},
+        sources={k: file.sources[v.source] + (f" ({v.note})" if v.note else "") for k, v in cited.items()},
         slug=slug,
     )
 
@@ -283,7 +283,7 @@ def derive_datasheet(
 ) -> Datasheet:
     """A datasheet for a GPU without a file, from its driver's numbers; rates null unless its name is known.
 
-    The boost clock stands in for the tensor clock, which no driver tells: a Hopper's tensor peaks come
+    The boost clock stands in for the tensor clock, which no driver reports: a Hopper's tensor peaks come
     out up to 8 % high. Bandwidth is 2 x memory clock x bus width / 8: every GPU memory is double data rate
     as the driver counts its clock.
     """
@@ -292,7 +292,14 @@ def derive_datasheet(
     for entry in reversed(table.entries):  # the first that fits counts
         if entry.capability == capability and any(fnmatchcase(name, pattern) for pattern in entry.match):
             rates = entry.rates
-    told = ("sm_count", "boost_clock_hz", "tensor_clock_hz", "bandwidth_byte_per_s", "l2_byte", "memory_byte")
+    figures = (
+        "sm_count",
+        "boost_clock_hz",
+        "tensor_clock_hz",
+        "bandwidth_byte_per_s",
+        "l2_byte",
+        "memory_byte",
+    )
     return Datasheet(
         name=name,
         match=(name,),
@@ -304,7 +311,7 @@ def derive_datasheet(
         l2_byte=l2_byte,
         memory_byte=memory_byte,
         rates=rates,
-        sources=dict.fromkeys(told, "derived from what its driver says")
+        sources=dict.fromkeys(figures, "derived from what its driver says")
         | {f"{unit}.{dtype}": table.sources[r.source] for (unit, dtype), r in rates.items()},
         derived=True,
     )

@@ -1,8 +1,8 @@
-"""Which device is here.
+"""Detects the device of this machine.
 
-`detect` asks the CUDA driver itself, so it needs no torch and makes no context; a CPU is read from
-/proc, /sys and its control group. AMD GPUs are not looked for (their datasheet is there for plots of
-rows measured elsewhere).
+`detect` asks the CUDA driver itself, so it needs no torch and creates no context; a CPU is read from
+/proc, /sys and its control group. AMD GPUs are not looked for (their datasheet serves plots of rows
+measured elsewhere).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Device:
     index: int | None
     """Number of the GPU among those visible, as in `cuda:1`; None for a CPU."""
     name: str
-    """As its driver or the kernel calls it."""
+    """The name that its driver, or the kernel for a CPU, gives it."""
     slug: str
     """The name in lower case, fit for a folder; tells apart what the name alone does not."""
     id: str
@@ -67,7 +67,7 @@ class Device:
         return self.datasheet is not None and self.datasheet.derived
 
     def __str__(self) -> str:
-        """As a person names it: `cuda:0 (NVIDIA H200)`, `cpu`."""
+        """The device for messages: `cuda:0 (NVIDIA H200)`, `cpu`."""
         return "cpu" if self.index is None else f"cuda:{self.index} ({self.name})"
 
 
@@ -105,9 +105,9 @@ def chosen(wanted: str = "auto", libcuda: str = LIBRARY) -> list[Device]:
 
 
 def unusable_gpu(libcuda: str = LIBRARY) -> str:
-    """Why a CUDA driver that is installed gives no GPU, as a clause; empty if there is none or it does.
+    """Why an installed CUDA driver offers no GPU, as a clause; empty if it offers one or none is installed.
 
-    For those who let `auto` choose: a CPU measured because a driver failed must not pass for a choice.
+    Where `auto` chose the CPU because a driver failed, the run has to say so.
     """
     gpus, why = _gpus(libcuda)
     return "" if gpus else why.strip(" ()")
@@ -118,7 +118,7 @@ def unusable_gpu(libcuda: str = LIBRARY) -> str:
 
 @dataclass(frozen=True)
 class _Gpu:
-    """What the CUDA driver says of one GPU; a clock or width of 0 is one it does not tell."""
+    """What the CUDA driver reports of one GPU; a clock or width of 0 is unknown."""
 
     index: int
     name: str
@@ -161,7 +161,7 @@ def _gpu(driver: ctypes.CDLL, index: int) -> _Gpu:
     call(driver, "cuDeviceTotalMem_v2", ctypes.byref(memory), device)
 
     def attribute(number: int) -> int:
-        # Newer drivers may not tell the clocks: an error reads as 0, unknown.
+        # Newer drivers may not report the clocks: an error reads as 0, unknown.
         value = ctypes.c_int()
         try:
             call(driver, "cuDeviceGetAttribute", ctypes.byref(value), number, device)
@@ -187,7 +187,7 @@ def _gpu(driver: ctypes.CDLL, index: int) -> _Gpu:
 
 
 def _pci_bus(driver: ctypes.CDLL, device: ctypes.c_int) -> str:
-    """`domain:bus:device.function` in hexadecimal; of a slice that of its GPU. Empty if it is not told."""
+    """`domain:bus:device.function` in hexadecimal; a slice has that of its GPU. Empty if it is unknown."""
     text = ctypes.create_string_buffer(32)
     try:
         call(driver, "cuDeviceGetPCIBusId", text, len(text), device)
@@ -199,14 +199,14 @@ def _pci_bus(driver: ctypes.CDLL, device: ctypes.c_int) -> str:
 def _identity(driver: ctypes.CDLL, device: ctypes.c_int, name: str) -> str:
     """`GPU-...`, or `MIG-...` if the device is a slice of a divided GPU (MIG), from the driver alone.
 
-    Of a slice, cuDeviceGetUuid_v2 answers with the compute instance's UUID (CUDA driver API reference) and
-    cuDeviceGetUuid, whose description lacks that sentence, with the GPU's: if they differ, it is a slice. The
+    For a slice, cuDeviceGetUuid_v2 returns the compute instance's UUID (CUDA driver API reference) and
+    cuDeviceGetUuid, whose description lacks that sentence, the GPU's: if they differ, it is a slice. The
     newer function came with CUDA 11.4, as did the form `MIG-<UUID>` in CUDA_VISIBLE_DEVICES (MIG User Guide,
-    "CUDA Device Enumeration", R470). If both answer alike, the profile that ends a slice's name tells:
-    ` MIG 3g.40gb`. Without NVML this is the last word.
+    "CUDA Device Enumeration", R470). If both return the same, a slice is known by the profile at the end of
+    its name, ` MIG 3g.40gb`. NVML, where it is there, overrules this.
     CudaError if the driver answers neither.
     """
-    found = []
+    identities = []
     for function in ("cuDeviceGetUuid", "cuDeviceGetUuid_v2"):
         value = (ctypes.c_ubyte * 16)()
         try:
@@ -214,11 +214,11 @@ def _identity(driver: ctypes.CDLL, device: ctypes.c_int, name: str) -> str:
         except CudaError as error:
             failure = error
         else:
-            found.append(uuid.UUID(bytes=bytes(value)))
-    if not found:
+            identities.append(uuid.UUID(bytes=bytes(value)))
+    if not identities:
         raise failure
-    is_slice = found[0] != found[-1] or re.search(r" MIG (\d+c\.)?\d+g\.\d+gb", name)
-    return f"{'MIG' if is_slice else 'GPU'}-{found[-1]}"
+    is_slice = identities[0] != identities[-1] or re.search(r" MIG (\d+c\.)?\d+g\.\d+gb", name)
+    return f"{'MIG' if is_slice else 'GPU'}-{identities[-1]}"
 
 
 def _cuda_device(gpu: _Gpu) -> Device:
@@ -302,18 +302,18 @@ def _cpu_folder(root: Path, number: int) -> Path:
 
 def _last_level_byte(root: Path, usable: list[int]) -> int:
     """Bytes of the outermost caches that these processors share, each counted once; 0 if unknown."""
-    found: dict[tuple[int, str], int] = {}
+    sizes_byte: dict[tuple[int, str], int] = {}
     for number in usable:
         for cache in _cpu_folder(root, number).glob("cache/index*"):
             size = re.fullmatch(r"(\d+)([KMG])", text_of(cache / "size"))
             level = text_of(cache / "level")
             if size and level.isdigit() and text_of(cache / "type") != "Instruction":
                 shared = text_of(cache / "shared_cpu_list") or str(number)
-                found[int(level), shared] = int(size[1]) << {"K": 10, "M": 20, "G": 30}[size[2]]
-    outermost = max((level for level, _ in found), default=0)
-    return sum(size for (level, _), size in found.items() if level == outermost)
+                sizes_byte[int(level), shared] = int(size[1]) << {"K": 10, "M": 20, "G": 30}[size[2]]
+    outermost = max((level for level, _ in sizes_byte), default=0)
+    return sum(size for (level, _), size in sizes_byte.items() if level == outermost)
 
 
 def short_hash(text: str) -> str:
-    """What stands in a result for a name that need not be known, only told from others."""
+    """A short hash that stands in a result for a name that only has to be distinguishable from others."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]

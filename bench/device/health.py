@@ -1,8 +1,8 @@
-"""Whether a device is fit to be measured now: what disturbs before anything has begun.
+"""Health of a device before a run: what speaks against measuring it now.
 
-Asked by runs with nobody watching, while the device is idle: whoever is on it then is somebody else, and
-nothing that holds its clock back is our load's doing. What only makes numbers of another kind (a lowered
-power limit) or less steady is said; what makes them worthless refuses. A fact that is not told is no fault.
+Unattended runs ask this while the device is idle: any process on it is then somebody else's, and nothing that
+holds its clock back comes from our load. A state that makes numbers less steady or of another kind (a lowered
+power limit) is reported; one that makes them worthless refuses the run. An unknown fact is no fault.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from bench.device.detect import Device, usable_processors
 from bench.device.nvml import NvmlGpu, limit_names
 
 HOT_C = 10.0
-"""An idle GPU this near to the temperature at which it slows down will be slowed down under load."""
+"""An idle GPU this near to its slowdown temperature will be slowed down under load."""
 HOLDING = 0x008 | 0x020 | 0x040 | 0x080
 """Clock event bits that an idle GPU in good order does not show: hardware and heat."""
 BUSY = 0.25
-"""Share of a CPU's processors that others used in the last minute, from which it is said."""
+"""Share of a CPU's processors that others used in the last minute from which this is reported."""
 WAITING = 0.10
-"""The same of the time in which some task waited for a processor, in the last ten seconds."""
+"""Share of the last ten seconds in which a task waited for a processor from which this is reported."""
 
 
 @dataclass(frozen=True)
 class Unfit:
-    """One thing that speaks against measuring now."""
+    """One reason against measuring now."""
 
     kind: str
     """foreign processes | mig | power limit | persistence | temperature | clocks | load | pressure | quota"""
     sentence: str
-    """Of the device, which it does not name."""
+    """A clause about the device, which it does not name."""
     refuses: bool = False
-    """Whether nothing is to be measured in this state by a run with nobody watching."""
+    """Whether an unattended run must not measure in this state."""
 
     def __str__(self) -> str:
         return self.sentence
 
 
 def fitness(device: Device, nvml: Any = pynvml, root: Path = Path("/")) -> list[Unfit]:
-    """What speaks against measuring the device now; those that refuse first.
+    """The reasons against measuring the device now; those that refuse come first.
 
-    To be asked before a worker is started. `nvml` is the binding, `root` is where proc and sys are. A CPU is
-    never refused: every row tells what its neighbours took.
+    Call it before a worker is started. `nvml` is the binding, `root` is where proc and sys are. A CPU is
+    never refused: every row records what its neighbours took.
     """
     against = _cpu(root) if device.kind == "cpu" else _gpu(NvmlGpu(device.uuid, nvml))
     return sorted(against, key=lambda unfit: not unfit.refuses)
@@ -73,7 +73,7 @@ def _gpu(gpu: NvmlGpu) -> Iterator[Unfit]:
 
 
 def _margin_c(gpu: NvmlGpu) -> float | None:
-    """Degrees left until the GPU slows itself down; None where that is not told."""
+    """Degrees left until the GPU slows itself down; None if unknown."""
     margin_c = gpu.ask("nvmlDeviceGetMarginTemperature")
     if margin_c is not None:
         return float(margin_c)
@@ -83,10 +83,10 @@ def _margin_c(gpu: NvmlGpu) -> float | None:
 
 
 def _who(pids: list[int]) -> str:
-    """`2 other processes (4711, and 1 that is not told)`."""
+    """`2 other processes (4711, and 1 whose id is hidden)`."""
     named = [str(pid) for pid in pids if pid]
     if unknown := len(pids) - len(named):
-        named.append(f"{'and ' if named else ''}{unknown} whose number is not told")
+        named.append(f"{'and ' if named else ''}{unknown} whose id is hidden")
     return f"{len(pids)} other {'process' if len(pids) == 1 else 'processes'} ({', '.join(named)})"
 
 

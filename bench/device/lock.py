@@ -1,15 +1,15 @@
-"""One timed run at a time on a GPU: a lock that the kernel gives back when its holder dies, however it dies.
+"""Lock of a GPU: one timed run at a time. The kernel releases it when its holder dies, however it dies.
 
 The lock is `flock` on a file named by the GPU's UUID, so neither the GPU's number nor the user who measures
-matters. What stands in the file is for the one who is turned away: which process, since when, doing what.
+matters. The file holds a note for a run that is refused: which process has the lock, since when, doing what.
 
-The file lies in /dev/shm: it is there on every Linux, everyone may write it, it is empty after a restart, and
-containers that share it (`--ipc=host`) share the lock, as they would not with /tmp or $XDG_RUNTIME_DIR.
-Containers that share a GPU but no folder cannot see each other here. Nor can programs that are not ours. For
+The file lies in /dev/shm: it exists on every Linux, everyone may write to it, it is empty after a restart,
+and containers that share it (`--ipc=host`) share the lock, as they would not with /tmp or $XDG_RUNTIME_DIR.
+Containers that share a GPU but no folder do not see each other's locks, and other programs take none. For
 both there is the count of foreign processes on the GPU, which stands in every row.
 
 A CPU is not locked. Everything on the machine uses it, so a lock among our own runs would promise a quiet
-that it cannot keep; and a CPU tells row by row what neighbours took (pressure, steal), which is flagged.
+that it cannot keep; and rows of a CPU record what neighbours took (pressure, steal), which is flagged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOTE_BYTE = 1 << 16
 
 
 class _Taken(Exception):
-    """The file is locked; with the note of whoever locked it."""
+    """Another process has locked the file; `note` is what it wrote there."""
 
     def __init__(self, note: object) -> None:
         self.note = note
@@ -43,10 +43,10 @@ class _Taken(Exception):
 def device_lock(uuid: str, device: str, doing: str, folder: Path = FOLDER) -> Iterator[str]:
     """Hold the device of this UUID while the block runs; UserError if another run holds it.
 
-    `device` is what a person calls it (`cuda:0 (NVIDIA H200)`), `doing` what for, as one who is turned away
-    should read it (`results in DIR`). Yields an empty text, or why the device could not be locked, as a
-    sentence to be shown: the run may go on, but nothing then keeps a second one away. An empty UUID, a CPU's,
-    locks nothing.
+    `device` is what a person calls it (`cuda:0 (NVIDIA H200)`), `doing` the purpose, for the note to a run
+    that is refused (`results in DIR`). Yields an empty text, or a sentence to be shown on why the device
+    could not be locked: the run may go on, but nothing then keeps a second one away. An empty UUID, as a CPU
+    has, locks nothing.
     """
     if not uuid:
         yield ""
@@ -74,7 +74,7 @@ def device_lock(uuid: str, device: str, doing: str, folder: Path = FOLDER) -> It
 
 
 def _locked(path: Path) -> int:
-    """A descriptor of the file, locked. _Taken if another has it, OSError if it cannot be had."""
+    """A descriptor of the locked file. _Taken if another process holds it, OSError if it cannot be locked."""
     while True:
         descriptor = _opened(path)
         try:
@@ -94,10 +94,10 @@ def _locked(path: Path) -> int:
 
 
 def _opened(path: Path) -> int:
-    """The file opened, made if need be; for reading alone where another user made it and we may not write.
+    """Open the file, created if need be; read-only where it is another user's and we may not write.
 
-    Never through a symbolic link, which in a folder open to all could point at anyone's file, and never
-    waiting for the other end of a pipe.
+    It never follows a symbolic link, which in a folder open to all could point at anyone's file, and never
+    waits for the other end of a pipe.
     """
     careful = os.O_NOFOLLOW | os.O_NONBLOCK
     for _ in range(3):
@@ -127,7 +127,7 @@ def _is_still(path: Path, opened: os.stat_result) -> bool:
 
 
 def _write(descriptor: int, note: dict[str, Any]) -> None:
-    """Replace the note. Where that is not allowed, or there is no space, the lock holds all the same."""
+    """Replace the note. Where that is not allowed, or the disk is full, the lock holds all the same."""
     text = json.dumps(note).encode() if note else b""
     try:
         os.ftruncate(descriptor, 0)
@@ -145,7 +145,7 @@ def _note(descriptor: int) -> object:
 
 
 def _busy(device: str, note: object) -> str:
-    """The sentence. A kill may follow it, so a process is named only if the number is its number here."""
+    """The sentence for a refused run. People kill what it names: a process is named only by a valid id."""
     who = "another process"
     match note:
         case {"pid": int(pid), "pid_namespace": str(where), "since": str(began), "doing": str(doing)}:
@@ -157,7 +157,7 @@ def _busy(device: str, note: object) -> str:
 
 
 def _pid_namespace() -> str:
-    """In which set of process numbers ours stands: containers count their own."""
+    """The namespace of this process's id: containers count their own."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:

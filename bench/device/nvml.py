@@ -1,4 +1,4 @@
-"""One GPU as NVML tells of it: a fact that a GPU, a driver or a binding does not tell is None, no error."""
+"""One GPU as NVML describes it. A fact that the GPU, the driver or the binding lacks is None, no error."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ VALUE_KINDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 class NvmlGpu:
-    """What can be asked of one GPU; nothing but None where there is no NVML, or it does not know the GPU."""
+    """The facts of one GPU; all are None where there is no NVML, or NVML does not know the GPU."""
 
     def __init__(self, uuid: str, nvml: Any = None) -> None:
-        """`uuid` as the driver prints it, `GPU-...` (or `MIG-...`: its GPU is then what is asked about).
+        """`uuid` as the driver prints it: `GPU-...`, or `MIG-...` for a slice, whose GPU is then asked about.
 
         `nvml` is the binding; None: pynvml.
         """
         self.nvml = nvml or pynvml
         self._gpu: Any = None
         self.identity = ""
-        """As NVML writes it, which tells GPUs and parts apart for certain; empty if it knows neither."""
+        """The UUID as NVML writes it, which distinguishes GPUs from parts; empty if NVML knows neither."""
         self._find(uuid)
 
     def close(self) -> None:
-        """End what was begun with NVML, where this object is not the process's last word on the GPU."""
+        """Shut NVML down, where this object is not used until the process ends."""
         try:
             self.nvml.nvmlShutdown()
         except self.nvml.NVMLError:
@@ -53,20 +53,20 @@ class NvmlGpu:
             return None
 
     def scaled(self, function: str, unit: float, *arguments: object) -> float | None:
-        """A number in units of `unit`, in SI."""
+        """The answer times `unit`, in SI; None if there is no answer."""
         value = self.ask(function, *arguments)
         return None if value is None else value * unit
 
     def fields(self, numbers: Mapping[int, str]) -> dict[int, float]:
         """Field -> its value, for those that this GPU has."""
-        found = {}
+        values = {}
         for field in self.ask("nvmlDeviceGetFieldValues", list(numbers)) or []:
             if field.nvmlReturn == self.nvml.NVML_SUCCESS and 0 <= field.valueType < len(VALUE_KINDS):
-                found[int(field.fieldId)] = float(getattr(field.value, VALUE_KINDS[field.valueType]))
-        return found
+                values[int(field.fieldId)] = float(getattr(field.value, VALUE_KINDS[field.valueType]))
+        return values
 
     def driver(self) -> str:
-        """Version of the driver; empty if it is not told."""
+        """Version of the driver; empty if unknown."""
         try:
             version = self.nvml.nvmlSystemGetDriverVersion()
         except (self.nvml.NVMLError, AttributeError):
@@ -94,26 +94,26 @@ class NvmlGpu:
         return self.scaled("nvmlDeviceGetMaxClockInfo", 1e6, self.nvml.NVML_CLOCK_SM)
 
     def max_memory_clock_hz(self) -> float | None:
-        """Highest memory clock, hertz; None of a part, which has a share of the GPU's memory."""
+        """Highest memory clock, hertz; None for a part, which has a share of the GPU's memory."""
         clock = self.nvml.NVML_CLOCK_MEM
         return None if self.is_part else self.scaled("nvmlDeviceGetMaxClockInfo", 1e6, clock)
 
     def bus_bit(self) -> int | None:
-        """Width of the memory's bus, bits; None of a part, which has a share of the GPU's memory."""
+        """Width of the memory's bus, bits; None for a part, which has a share of the GPU's memory."""
         return None if self.is_part else self.ask("nvmlDeviceGetMemoryBusWidth")
 
     def serial(self) -> str:
-        """Serial number of the GPU's board; empty where NVML does not know it, as of most desktop cards."""
+        """Serial number of the GPU's board; empty where NVML does not know it, as for most desktop cards."""
         return str(self.ask("nvmlDeviceGetSerial") or "")
 
     def power_limit_w(self) -> float | None:
-        """The limit that is enforced, watts."""
+        """The enforced power limit, watts."""
         return self.scaled("nvmlDeviceGetEnforcedPowerLimit", 1e-3)
 
     def temperature_c(self) -> float | None:
-        """Of the chip, now."""
-        found = self.ask("nvmlDeviceGetTemperature", self.nvml.NVML_TEMPERATURE_GPU)
-        return None if found is None else float(found)
+        """Temperature of the chip now, degrees Celsius."""
+        degrees = self.ask("nvmlDeviceGetTemperature", self.nvml.NVML_TEMPERATURE_GPU)
+        return None if degrees is None else float(degrees)
 
     def clock_event_bits(self) -> int | None:
         """Why the clock is what it is now: bits of CLOCK_EVENTS and others."""
@@ -123,18 +123,18 @@ class NvmlGpu:
         return None if bits is None else int(bits)
 
     def processes(self) -> list[int] | None:
-        """Ids of the processes with a context for computing; 0 is one whose id is not told.
+        """Ids of the processes with a compute context; 0 stands for a process whose id is hidden.
 
-        None where that is not told. A process in two partitions is there once.
+        None if unknown. A process in two partitions is listed once.
         """
-        found = self.ask("nvmlDeviceGetComputeRunningProcesses")
-        if found is None:
+        running = self.ask("nvmlDeviceGetComputeRunningProcesses")
+        if running is None:
             return None
-        named = dict.fromkeys(process.pid for process in found if process.pid)
-        return [*named, *(0 for process in found if not process.pid)]
+        named = dict.fromkeys(process.pid for process in running if process.pid)
+        return [*named, *(0 for process in running if not process.pid)]
 
     def _find(self, uuid: str) -> None:
-        """Look the GPU up as a whole, then as a part: what the driver said may have been misread."""
+        """Look the GPU up as a whole, then as a part: the driver's UUID may have the wrong prefix."""
         number = uuid.removeprefix("GPU-").removeprefix("MIG-")
         try:
             self.nvml.nvmlInit()

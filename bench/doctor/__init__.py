@@ -1,1 +1,1 @@
-"""`python -m bench doctor`: what of a run works on this machine, asked within a minute (docs/doctor.md)."""
+"""`python -m bench doctor`: checks within a minute which parts of a run work here (docs/doctor.md)."""

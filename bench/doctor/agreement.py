@@ -43,7 +43,7 @@ APART_REMEDY = (
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """One for each anchor, data warm."""
+    """One finding for each anchor, with warm data."""
     threads = device.sm_count if device.kind == "cpu" else 1
     torch.set_num_threads(threads)
     bench = make_bench(device.kind, device.cache_byte, SEED, device.uuid or None)
@@ -61,14 +61,14 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _in_turns(bench: Bench, kind: DeviceKind, given: Given, threads: int) -> Reading:
-    """One anchor, warm, by the instruments that can take turns in one process."""
+    """One anchor with warm data, timed by the instruments that can take turns in one process."""
     if kind == "cpu":
         return cpu_reading(bench, given, threads, ROUNDS)
     return next(iter(cuda_readings(bench, given, ROUNDS)))
 
 
 def profiled(name: str, compared: Comparison) -> Finding:
-    """Our clock beside the profiler, which was asked later: never a failure."""
+    """Our clock beside the profiler, which measured later: a difference is never a failure."""
     finding = agreed(f"profiler, {name.removeprefix('clocks, ')}", compared, "cuda")
     return finding if finding.level != "FAIL" else replace(finding, level="WARN", remedy=REMEDY["cuda"])
 
@@ -76,8 +76,8 @@ def profiled(name: str, compared: Comparison) -> Finding:
 def agreed(name: str, compared: Comparison, kind: DeviceKind) -> Finding:
     """How far the clocks are apart at one anchor.
 
-    A CPU's clocks all read one counter, so only its neighbours can drive them apart: that is no failure, and
-    what its scatter leaves open is no warning.
+    A CPU's clocks all read one counter, so only its neighbours can drive them apart: a difference there is no
+    failure, and an interval that is too wide to decide gives no warning.
     """
     ours, *others = compared.median_s
     known = {other: ratio for other in others if (ratio := compared.ours_over[other]) is not None}
@@ -107,5 +107,5 @@ def _off(ratio: Ratio) -> float:
 
 
 def _least_off(ratio: Ratio) -> float:
-    """The smallest share by which two clocks differ, as far as the interval of their ratio tells."""
+    """The smallest share by which two clocks may differ, by the interval of their ratio."""
     return max(0.0, ratio.low - 1, 1 - ratio.high)

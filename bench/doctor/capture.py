@@ -1,4 +1,4 @@
-"""CUDA graphs: a launch is captured and replayed, and a failed capture harms nothing that comes after it."""
+"""Check of CUDA graphs: a launch is captured and replayed, and a failed capture harms no later launch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AFTER_REMEDY = (
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """Of a GPU."""
+    """The findings on graphs of a GPU."""
     with closing(WorkerSupervisor(device, SEED, GRACE_S)) as supervisor:
         yield from captured(supervisor)
 
@@ -32,7 +32,9 @@ def captured(supervisor: WorkerSupervisor) -> Iterator[Finding]:
     before, _ = requests.measured(supervisor, "good", problem)
     name, where = "capture", f"clock {before.get('clock')}, {before.get('kernels') or 'kernels not named'}"
     if before["status"] != "ok":
-        yield failed(name, f"A captured launch's row is {requests.said(before)}.", CAPTURE_REMEDY, row=before)
+        yield failed(
+            name, f"A captured launch's row is {requests.outcome(before)}.", CAPTURE_REMEDY, row=before
+        )
         return
     if before["clock"] != "graph":
         yield failed(name, f"A plain launch was not captured: {where}.", CAPTURE_REMEDY, row=before)
@@ -43,13 +45,13 @@ def captured(supervisor: WorkerSupervisor) -> Iterator[Finding]:
     after, _ = requests.measured(supervisor, "good", problem)
     name = "failed capture"
     numbers: dict[str, Any] = {"refused": refused, "after": after}
-    seen = f"A launch that cannot be captured gave {requests.said(refused)} (clock {refused.get('clock')})"
+    seen = f"A launch that cannot be captured gave {requests.outcome(refused)} (clock {refused.get('clock')})"
     if refused.get("clock") == "graph" and refused["status"] == "ok":
         yield failed(
             name, "A launch that queries its stream was captured all the same.", CAPTURE_REMEDY, **numbers
         )
     elif after["status"] != "ok" or after["clock"] != "graph":
-        after_it = f"the next request gave {requests.said(after)} (clock {after.get('clock')})"
+        after_it = f"the next request gave {requests.outcome(after)} (clock {after.get('clock')})"
         yield failed(name, f"{seen}; {after_it}.", AFTER_REMEDY, **numbers)
     else:
         yield passed(name, f"{seen}; the next request was right, by graph.", **numbers)

@@ -4,7 +4,7 @@
     {"do": "next"}                                                 -> a finding, or {"end": true}
 
 Started by bench.runner.worker_process.Worker, so it has the environment that the worker of a run has, and the
-parent outlives whatever happens here. What was found before a hang or a crash has been answered by then.
+parent outlives whatever happens here. Findings made before a hang or a crash have been sent by then.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ BROKEN = (
 
 
 READY = Finding("PASS", "", "")
-"""What `findings` yields first, unless the import fails; it is not shown."""
+"""The first item that `findings` yields, unless the import fails; it is not shown."""
 
 
 def findings(request: dict[str, Any]) -> Iterator[Finding]:
-    """What the module of a group finds; an exception, in its import too, is a finding."""
+    """The findings of a group's module; an exception, also in its import, becomes a finding."""
 
     def look() -> Iterator[Finding]:
         group = import_module(request["group"])
@@ -44,16 +44,16 @@ def main() -> None:
     """Answer requests until the input ends."""
     answers = answers_only()
     die_with(json.loads(sys.argv[1])["parent"])
-    found: Iterator[Finding] = iter(())
+    results: Iterator[Finding] = iter(())
     for line in sys.stdin:
         request = json.loads(line)
         answer: dict[str, Any] = {"end": False}
         if "group" in request:
-            found = findings(request)
-            first = next(found)
-            found = found if first is READY else chain([first], found)
+            results = findings(request)
+            first = next(results)
+            results = results if first is READY else chain([first], results)
         else:
-            finding = next(found, None)
+            finding = next(results, None)
             answer = {"end": True} if finding is None else finding.json()
         answers.write(json.dumps(answer) + "\n")
 

@@ -1,4 +1,4 @@
-"""Our clock: its step, its costs, and on a GPU whether its spin was calibrated on a loaded device."""
+"""Check of our clock: its step, its costs, and on a GPU whether its spin was calibrated under load."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ FINE_S = 1e-6
 """A host clock with longer steps needs batches of many launches."""
 SPIN_CYCLES = 1_000_000
 WARM_S = 0.3
-"""Load after which a GPU's clock is up."""
+"""Seconds of load after which a GPU has raised its clock."""
 OFF = 0.1
-"""Share by which the spin's calibration may be off: it is meant to last half as long again as needed."""
+"""Share by which the spin's calibration may be off: the spin is meant to last 1.5 times as long as needed."""
 NODES = (1, 100, 4096)
 LONG_PAIR_S = 20e-6
 LONG_NODE_S = 5e-6
@@ -35,7 +35,7 @@ SLOW_REMEDY = (
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """Of a CPU the host's clock, of a GPU events, spins and graphs."""
+    """The findings on a CPU's host clock, or on a GPU's events, spins and graphs."""
     if device.kind == "cpu":
         yield from host(HostClock(lambda: None))
         return
@@ -69,7 +69,7 @@ def gpu(
 
 
 def elapsed_s(cuda: Any, cycles: int) -> float:
-    """Seconds between two events around a spin of so many cycles; 0: around nothing, behind another spin."""
+    """Seconds between two events around a spin of `cycles`; 0: around nothing, queued behind another spin."""
     start, end = (cuda.Event(enable_timing=True) for _ in range(2))
     if not cycles:
         cuda._sleep(SPIN_CYCLES)  # the device must not wait for the host between the events
@@ -93,7 +93,7 @@ def step_s(cuda: Any) -> float:
 
 
 def graph_s(clock: GraphClock, empty: Callable[[], Any], nodes: int) -> float:
-    """Seconds between two events around a graph of so many empty kernels, the median of some."""
+    """Seconds between two events around a graph of `nodes` empty kernels, the median of REPEATS."""
     batch = clock.batch([empty] * nodes, False)
     return median(batch() for _ in range(REPEATS))
 
@@ -117,7 +117,7 @@ def event_step(step: float) -> Finding:
 
 
 def graphs(seconds: Mapping[int, float]) -> Finding:
-    """What a graph of empty kernels takes: its start, and each kernel. Nodes -> seconds."""
+    """The cost of a graph's start and of each empty kernel in it; `seconds` by the number of kernels."""
     least, more, most = NODES
     each_s = (seconds[most] - seconds[more]) / (most - more)
     start_s = seconds[least] - each_s
@@ -132,7 +132,7 @@ def graphs(seconds: Mapping[int, float]) -> Finding:
 
 
 def host(clock: HostClock) -> Iterator[Finding]:
-    """Its step, and the cost of a loop of empty calls."""
+    """The host clock's step, and the cost of a loop of empty calls."""
     step_s = clock.resolution_s
     if step_s <= FINE_S:
         yield passed("clock step", f"The host's clock has steps of {1e9 * step_s:.0f} ns.", step_s=step_s)

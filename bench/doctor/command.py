@@ -23,7 +23,7 @@ def doctor(
         Path | None, typer.Option("--json", metavar="FILE", help="Versions, every number, whole tracebacks.")
     ] = None,
 ) -> None:
-    """What of a run works on this machine, within a minute: a line each, PASS, WARN or FAIL with a remedy.
+    """Check within a minute which parts of a run work here: lines of PASS, WARN or FAIL, with a remedy.
 
     Exit code 0: healthy. 1: degraded, some line is WARN. 2: unusable, some line is FAIL; or the command was
     misspelt or the device is in use, which is then said in a line that begins with `error:`.
@@ -35,7 +35,7 @@ def doctor(
 
     begin = time.perf_counter()
     if json_file is not None:
-        write_text(json_file, "")  # a minute later it would be a pity
+        write_text(json_file, "")  # an unwritable path shows now, not after a minute
     device = detect(bench_device)
     unusable = unusable_gpu() if device.kind == "cpu" and bench_device == "auto" else ""
     with device_lock(device.uuid, str(device), "the doctor") as unlocked:

@@ -1,7 +1,7 @@
-"""Driver against wheel, the device's datasheet, and whoever else uses the device.
+"""Checks of the driver against the torch wheel, of the device's datasheet and of others on the device.
 
-Asked before any worker is started, since whoever is on a GPU then is somebody else. Imports no torch: a wheel
-that the driver is too old for may refuse to be imported.
+They run before any worker is started, when every process on the GPU is somebody else's. Imports no torch: a
+wheel that the driver is too old for may refuse to be imported.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ REMEDIES = {
     "pressure": "Stop what else runs on this machine, or expect wide intervals and flags on the rows.",
     "quota": "Give the container whole processors: a quota stops them in the middle of a launch.",
 }
-"""Kind of bench.device.health.Unfit -> what to do."""
+"""Kind of bench.device.health.Unfit -> its remedy."""
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """On a GPU the driver, the datasheet and the neighbours; on a CPU the neighbours."""
+    """The findings on the driver and the datasheet of a GPU, and on a device's neighbours."""
     if parent["unusable_gpu"]:
         yield failed(
             "GPU",
@@ -60,7 +60,7 @@ def torch_built_for() -> Mapping[str, Any]:
 
 
 def driver_cuda(libcuda: str = LIBRARY) -> int:
-    """Newest CUDA that the driver speaks, as cuDriverGetVersion says it (13000: 13.0); 0 if it does not."""
+    """Newest CUDA that the driver supports, in the form of cuDriverGetVersion (13000: 13.0); 0 if unknown."""
     try:
         return newest_cuda(ctypes.CDLL(libcuda))
     except (OSError, CudaError):
@@ -118,7 +118,7 @@ def datasheet(device: Device) -> Finding:
 
 
 def neighbours(device: Device, nvml: Any = pynvml, root: Path = Path("/")) -> Iterator[Finding]:
-    """What bench/device/health.py has against measuring now; `nvml` and `root` as it takes them."""
+    """The reasons of bench/device/health.py against measuring now; `nvml` and `root` as for `fitness`."""
     against = fitness(device, nvml, root)
     if device.kind == "cuda" and NvmlGpu(device.uuid, nvml).processes() is None:
         sentence = f"{device}: NVML does not say who else uses it."

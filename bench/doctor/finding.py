@@ -1,4 +1,4 @@
-"""What a group of the doctor reports: findings, each one line on the screen and one object in the JSON file.
+"""Findings, which the doctor's groups report: each is a line on the screen and an object in the JSON file.
 
 Needs no torch: the parent shows what the groups' processes send.
 """
@@ -16,31 +16,31 @@ from bench.spec import cause
 Level = Literal["PASS", "WARN", "FAIL"]
 EXIT_CODES: dict[Level, int] = {"PASS": 0, "WARN": 1, "FAIL": 2}
 VERDICTS = ("healthy", "degraded", "unusable")
-"""By exit code."""
+"""The verdict for each exit code."""
 FAULTY = ("wrong", "error", "crashed", "timeout", "out_of_memory", "escaped")
-"""Statuses of a row that an implementation in good order never has."""
+"""Statuses that the rows of a sound implementation never have."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     level: Level
     name: str
     """Short and fixed: docs/doctor.md explains it under this name."""
     sentence: str
-    """What was seen."""
+    """What the check observed."""
     remedy: str = ""
     """One sentence saying what to do; never empty for WARN and FAIL."""
     numbers: dict[str, Any] = field(default_factory=dict)
     """Every number behind the sentence, in SI units; plain values that JSON can hold."""
     error: str = ""
-    """The whole traceback, or whatever else a library said."""
+    """The whole traceback, or another message of a library."""
     seconds: float = 0.0
-    """Wall seconds that finding it out took; the parent fills them in unless the group knows better."""
+    """Wall seconds of the check; the parent fills them in unless the group did."""
 
     def json(self) -> dict[str, Any]:
-        """As the JSON file holds it, which knows no infinity and no NaN: they are null there."""
+        """The finding for the JSON file, where infinity and NaN are null."""
         return {name: _plain(value) for name, value in asdict(self).items()}
 
 
@@ -53,17 +53,17 @@ def _plain(value: Any) -> Any:
 
 
 def passed(name: str, sentence: str, **numbers: Any) -> Finding:
-    """Something that is as it should be."""
+    """A finding of something in order."""
     return Finding("PASS", name, sentence, numbers=numbers)
 
 
 def warned(name: str, sentence: str, remedy: str, error: str = "", **numbers: Any) -> Finding:
-    """Something that leaves numbers missing, unsteady or of another kind."""
+    """A finding of something that leaves numbers missing, unsteady or of another kind."""
     return Finding("WARN", name, sentence, remedy, numbers, error)
 
 
 def failed(name: str, sentence: str, remedy: str, error: str = "", **numbers: Any) -> Finding:
-    """Something that makes a run's numbers wrong, or the run impossible."""
+    """A finding of something that makes a run's numbers wrong, or the run impossible."""
     return Finding("FAIL", name, sentence, remedy, numbers, error)
 
 
@@ -78,7 +78,7 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 def guarded(name: str, remedy: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """What `look` finds; an exception becomes the failure `name`, with the traceback, and ends it."""
+    """The findings of `look`; an exception becomes the failure `name`, with the traceback, and ends them."""
     try:
         yield from look()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""How many cases a full run would measure here, and how long it would take."""
+"""Forecast of a full run: how many cases it would measure here, and how long it would take."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SWEEPS_REMEDY = "Look at python -m bench list: no case of the sweeps can run on 
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """One line."""
-    return guarded("forecast", SWEEPS_REMEDY, lambda: iter([foretold(forecast(device.kind))]))
+    """The forecast as one finding."""
+    return guarded("forecast", SWEEPS_REMEDY, lambda: iter([forecast_finding(forecast(device.kind))]))
 
 
 def forecast(device: str) -> dict[str, Any]:
-    """What `pytest bench/ --benchmark` would do, as the run itself plans before it has measured anything.
+    """The plan of `pytest bench/ --benchmark` as the run itself makes it before its first measurement.
 
-    `cases` of all sweeps, those of them `runnable` on the device, `planned` visits that there is room for,
-    wall `seconds`, and `budget_s` (None: no limit).
+    Keys: `cases` of all sweeps, those of them `runnable` on the device, `planned` cases for which there is
+    room, wall `seconds`, and `budget_s` (None: no limit).
     """
     run = Run(Options(device), kernels.problem, opens=False)
     names = list(run.cases)
@@ -42,8 +42,8 @@ def forecast(device: str) -> dict[str, Any]:
     }
 
 
-def foretold(numbers: Mapping[str, Any]) -> Finding:
-    """What `forecast` found, in words."""
+def forecast_finding(numbers: Mapping[str, Any]) -> Finding:
+    """The finding for what `forecast` returned."""
     if not numbers["runnable"]:
         return failed("forecast", f"None of {numbers['cases']} cases can run here.", SWEEPS_REMEDY, **numbers)
     seconds, budget_s = numbers["seconds"], numbers["budget_s"]

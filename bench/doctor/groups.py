@@ -1,4 +1,4 @@
-"""The groups, and how each is run: in a process of its own that is killed at its deadline."""
+"""The doctor's groups of checks; each runs in a process of its own that is killed at its deadline."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from bench.spec import DeviceKind
 
 CHILD = "bench.doctor.child"
 CORES_A_LANE = 4
-"""Groups that time nothing run side by side, one for so many cores: they compile and start processes."""
+"""Groups that time nothing run side by side, one for each four cores: they compile and start processes."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Questions that belong together."""
+    """Checks that belong together."""
 
     module: str
-    """Whose function `findings(device, parent)` yields what it finds."""
+    """Name of the module whose function `findings(device, parent)` yields the findings."""
     title: str
     deadline_s: float
     kinds: tuple[DeviceKind, ...] = ("cpu", "cuda")
     quick: bool = False
-    """Whether --quick asks it: seconds at most, and nothing else runs meanwhile."""
+    """Whether --quick runs it: it takes seconds at most, and nothing else runs meanwhile."""
     times: bool = False
     """Whether it times something, so that nothing else may run meanwhile."""
 
     @property
     def name(self) -> str:
-        """Short, without blanks."""
+        """The name of the module without its packages."""
         return self.module.rpartition(".")[2]
 
 
@@ -65,7 +65,7 @@ def asked(kind: DeviceKind, quick: bool) -> list[Group]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one group found, in order, and the wall seconds it took."""
+    """The findings of one group, in order, and the wall seconds it took."""
 
     group: Group
     findings: list[Finding]
@@ -87,14 +87,14 @@ class Examination:
         start: Callable[[Device], Worker] = process,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`parent` is what groups should know of the process that was started by hand."""
+        """`parent` holds the facts of the process that a person started, see `report.parent_facts`."""
         self._device, self._parent, self._start, self._now = device, dict(parent), start, now
         self._running: set[Worker] = set()
 
     def outcomes(self, groups: list[Group]) -> Iterator[Outcome]:
-        """Those of the groups: quick ones first, then side by side, then those that time something.
+        """The outcomes: of quick groups, of those that run side by side, then of those that time something.
 
-        If no worker starts, the rest is left out: each would say the same.
+        If no worker starts, the rest is left out: every other group would fail for the same reason.
         """
         for group in groups:
             if group.quick:
@@ -121,7 +121,7 @@ class Examination:
                 raise
 
     def begun(self, group: Group) -> Worker:
-        """A process that has imported the group; one that could not says so when it is asked."""
+        """A process that has imported the group; if it could not, its first answer says so."""
         child = self._start(self._device)
         self._running.add(child)
         request: dict[str, Any] = {"group": group.module, "device": self._device.kind}
@@ -130,12 +130,12 @@ class Examination:
         return child
 
     def outcome(self, group: Group, begun: Worker | None = None) -> Outcome:
-        """What one group found, in its process if that was begun before.
+        """Run one group, in the process `begun` if there is one.
 
         A hang or a crash of the process is one more finding, a failure.
         """
         began = last = self._now()
-        found: list[Finding] = []
+        results: list[Finding] = []
         child = begun or self.begun(group)
         answer: dict[str, Any] = {}
         try:
@@ -144,14 +144,14 @@ class Examination:
                 here = self._now()
                 if "level" in answer:
                     finding = Finding(**answer)
-                    found.append(replace(finding, seconds=finding.seconds or here - last))
+                    results.append(replace(finding, seconds=finding.seconds or here - last))
                     last = here
         except WorkerDied as death:
-            found.append(replace(self._unfinished(group, death), seconds=self._now() - last))
+            results.append(replace(self._unfinished(group, death), seconds=self._now() - last))
         finally:
             self._running.discard(child)
             child.close()
-        return Outcome(group, found, self._now() - began)
+        return Outcome(group, results, self._now() - began)
 
     def _unfinished(self, group: Group, death: WorkerDied) -> Finding:
         if death.status == "timeout":

@@ -1,4 +1,4 @@
-"""cuBLASLt, cuDNN in each of its modes, Inductor: one real call each, held against float64."""
+"""Checks of cuBLAS, cuBLASLt, cuDNN in each mode and Inductor: one real call each, compared with float64."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ REMEDY = "Reinstall torch with the libraries that its wheel asks for, and nothin
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """Of a GPU."""
+    """The findings on a GPU's libraries."""
     with closing(WorkerSupervisor(device, SEED, GRACE_S)) as supervisor:
         supervisor.started()
         yield from called(supervisor)
 
 
 def called(supervisor: WorkerSupervisor) -> Iterator[Finding]:
-    """A check of each of CALLS."""
+    """One finding for each of CALLS."""
     for name, operator, implementation, parameters in CALLS:
         problem = kernels.problem(operator)(**parameters)
         answer = supervisor.answer(requests.check(implementation, problem))
@@ -51,7 +51,7 @@ def called(supervisor: WorkerSupervisor) -> Iterator[Finding]:
             sentence = f"One call of {operator} is right: relative error {error:.1e}."
             yield passed(name, sentence, row=answer)
         elif answer["status"] == "unsupported":
-            sentence = f"{implementation} of {operator} is not to be had: {answer['reason']}."
+            sentence = f"{implementation} of {operator} is not available: {answer['reason']}."
             yield warned(name, sentence, remedy, row=answer)
         else:
-            yield failed(name, f"One call of {operator} gave {requests.said(answer)}.", remedy, row=answer)
+            yield failed(name, f"One call of {operator} gave {requests.outcome(answer)}.", remedy, row=answer)

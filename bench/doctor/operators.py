@@ -1,4 +1,4 @@
-"""One small problem of every operator, implementation and data type, held against float64."""
+"""Check of every operator, implementation and data type at a small problem, compared with float64."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from bench.runner.worker_process import WorkerDied
 from bench.spec import Problem
 
 WITHIN_S = 25.0
-"""After this no further check is begun; what was not reached is said."""
+"""After this time no further check is begun; a finding names those that were not reached."""
 HANG_S = 20.0
-"""A check that was given less than this before the end was cut short: that is no hang."""
+"""A check that had less time than this left and ran into the end was cut short, not hung."""
 MOST_WORKERS = 8
 CORES_A_WORKER = 2
 WORTH_SAYING_S = 0.1
 SMALL_BYTE = 4096
-"""An example of at least this many bytes, where there is one: a single element shows little."""
+"""Examples of at least this many bytes are preferred: a single element shows little."""
 REMEDY = "Leave the implementation out of decisions, and report it with the JSON file: its rows are failures."
 
 
@@ -46,21 +46,21 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a question, and the wall seconds it took: for the most part compiling."""
+    """The row that answers a question, and the wall seconds it took, for the most part compiling."""
 
     question: Question
     row: dict[str, Any]
     seconds: float
 
     def json(self) -> dict[str, Any]:
-        """As the JSON file holds it."""
+        """The answer as the JSON file holds it."""
         parameters = self.question.problem.parameters()
         asked = {"operator": self.question.problem.operator, "implementation": self.question.implementation}
         return asked | {"parameters": parameters, "seconds": self.seconds} | self.row
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """One for each operator; on a GPU by several workers at once, since each compiles on one core."""
+    """One finding for each operator; on a GPU from several workers at once, as each compiles on one core."""
     examples = _examples(device)
     asked, refused = questions(device, examples)
     cores = os.cpu_count() or 1
@@ -74,7 +74,7 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _examples(device: Device) -> dict[str, list[Problem]]:
-    """Operator -> its examples, from a worker, which has torch."""
+    """The examples of each operator by its name, from a worker, which has torch."""
     examples: dict[str, list[Problem]] = {}
     with closing(WorkerSupervisor(device, SEED, WITHIN_S)) as supervisor:
         for name in kernels.names():
@@ -88,8 +88,8 @@ def _examples(device: Device) -> dict[str, list[Problem]]:
 def questions(
     device: Device, examples: Mapping[str, Sequence[Problem]]
 ) -> tuple[list[Question], dict[str, Counter[str]]]:
-    """What is to be asked, each implementation once before any for a second data type; and, by operator, why
-    the rest cannot be asked on this device.
+    """The questions, each implementation's first data type before any second one; and, by operator, why other
+    combinations cannot run on this device.
     """
     refused: dict[str, Counter[str]] = {}
     rounds: list[tuple[int, Question]] = []
@@ -131,9 +131,9 @@ def answers(
     within_s: float,
     now: Callable[[], float] = time.monotonic,
 ) -> list[Answer]:
-    """In the order of the questions; missing are those not begun within `within_s` seconds, or cut short.
+    """The answers in the order of their questions, but for those not begun within `within_s` or cut short.
 
-    Each of the workers takes the next question as soon as it is through with the one before.
+    Each of the workers takes the next question as soon as it has answered the one before.
     """
     until = now() + within_s
     waiting = enumerate(asked)
@@ -157,7 +157,7 @@ def answers(
 def judged(
     answered: Sequence[Answer], asked: Sequence[Question], refused: Mapping[str, Counter[str]]
 ) -> Iterator[Finding]:
-    """A line for each operator, then what was not reached."""
+    """A finding for each operator, then one for the questions that were not reached."""
     for name, reasons in refused.items():
         of_it = [answer for answer in answered if answer.question.problem.operator == name]
         if of_it or all(question.problem.operator != name for question in asked):
@@ -185,7 +185,7 @@ def _of_operator(name: str, answered: Sequence[Answer], reasons: Counter[str]) -
         sentence += f", the slowest after {slowest.seconds:.1f} s ({_short(slowest.question)})"
     sentence += "."
     if faulty:
-        listed = [f"{_short(answer.question)} {requests.said(answer.row)}" for answer in faulty]
+        listed = [f"{_short(answer.question)} {requests.outcome(answer.row)}" for answer in faulty]
         return failed(name, f"{sentence} Failing: {_few(listed, '; ')}.", REMEDY, **numbers)
     if declined:
         sentence += f" Unsupported: {_few([f'{why} ({n})' for why, n in declined.items()], '; ')}."

@@ -1,4 +1,4 @@
-"""Packages as the worker of a run sees them: started as runs start it, then compared with the parent."""
+"""Check of packages: the worker starts as in a run, and its versions are compared with the parent's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COSTS = {"nvmath-python": "every case of cublaslt and its tiles is unsupported (
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """The worker, whether it is the parent's kin, and the packages that pyproject.toml names."""
+    """The findings on the worker, on its versions, and on the packages that pyproject.toml names."""
     lacking = missing()
     yield required(lacking)
     try:
@@ -47,7 +47,7 @@ def required(lacking: Sequence[Requirement]) -> Finding:
 
 
 def optional(lacking: Sequence[Requirement]) -> Iterator[Finding]:
-    """What is lost for want of each optional package, those of EXTRAS in pyproject.toml."""
+    """What a run lacks without each missing optional package of EXTRAS in pyproject.toml."""
     if not lacking:
         yield passed("optional packages", f"Those of {', '.join(EXTRAS)} are there as well.")
     for requirement in lacking:
@@ -57,7 +57,7 @@ def optional(lacking: Sequence[Requirement]) -> Iterator[Finding]:
 
 
 def worker(hello: Mapping[str, Any], starting_s: float) -> Finding:
-    """A worker answered."""
+    """The finding that a worker answered, with its versions."""
     versions = {name: str(hello.get(name) or "none") for name in ("python", "torch", "triton", "libraries")}
     sentence = "A worker starts in {:.1f} s: Python {python}, torch {torch}, Triton {triton}; {libraries}."
     return passed("worker", sentence.format(starting_s, **versions), starting_s=starting_s, versions=versions)

@@ -1,4 +1,4 @@
-"""Two anchors as a run measures them, as shares of the datasheet's peaks; and whether a spin was overrun."""
+"""Check of two anchors, measured as in a run, against the datasheet's peaks; and of late samples."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ GRACE_S = 30.0
 GEMM: dict[str, Any] = {"dtype": "float16", "m": 8192, "n": 8192, "k": 8192, "layout": "NN"}
 COPY: dict[str, Any] = {"dtype": "float32", "kind": "copy", "length": 1 << 26}
 LATE = 0.05
-"""Share of a row's samples; below it the host was interrupted now and then, and no sample that counts was."""
+"""Share of a row's samples that may be late: an interrupted host makes some, and they are discarded."""
 LEAST, MOST = 0.60, 1.05
-"""Shares of a datasheet's peak between which a large GEMM and a copy lie on a device in good order."""
+"""Shares of a datasheet's peak between which a large GEMM and a copy lie on a sound device."""
 LOW_REMEDY = (
     "Look at the clock, power limit and neighbours above; a GPU that is held back measures its brake."
 )
@@ -33,13 +33,13 @@ LATE_REMEDY = "Leave the processor to the run: the host queued launches later th
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """Of a GPU."""
+    """The findings on the rates of a GPU."""
     with closing(WorkerSupervisor(device, SEED, GRACE_S)) as supervisor:
         yield from rated(supervisor, device)
 
 
 def rated(supervisor: WorkerSupervisor, device: Device) -> Iterator[Finding]:
-    """A large GEMM, a copy, and of these and an empty launch the samples that were late."""
+    """The rates of a large GEMM and of a copy, and the late samples of these and of an empty launch."""
     sheet = device.datasheet
     gemm = kernels.problem("gemm")(**GEMM)
     copy = kernels.problem("stream")(**COPY)
@@ -53,9 +53,9 @@ def rated(supervisor: WorkerSupervisor, device: Device) -> Iterator[Finding]:
 
 
 def share(name: str, row: Mapping[str, Any], amount: int, unit: str, peak: float | None) -> Finding:
-    """How much of the datasheet's `peak`, in `unit`, a row reached that did `amount` of work a launch."""
+    """The share of the datasheet's `peak`, in `unit`, that a row with `amount` of work a launch reached."""
     if row["status"] != "ok":
-        return failed(name, f"Its row is {requests.said(row)}.", ROW_REMEDY, row=dict(row))
+        return failed(name, f"Its row is {requests.outcome(row)}.", ROW_REMEDY, row=dict(row))
     rate = amount / row["median_s"]
     numbers = {"rate": rate, "peak": peak, "row": dict(row)}
     at = f" at {1e-6 * row['sm_clock_hz']:.0f} MHz" if row.get("sm_clock_hz") else ""
@@ -73,7 +73,7 @@ def share(name: str, row: Mapping[str, Any], amount: int, unit: str, peak: float
 
 
 def late(rows: list[dict[str, Any]]) -> Finding:
-    """Samples that were discarded because the device was through with the spin before all was queued."""
+    """The samples that were discarded because the spin ended before all launches were queued."""
     counts = [row.get("late_samples") for row in rows]
     samples = [row.get("samples", 0) for row in rows]
     known = [count for count in counts if count is not None]
@@ -88,6 +88,6 @@ def late(rows: list[dict[str, Any]]) -> Finding:
 
 
 def _row(supervisor: WorkerSupervisor, implementation: str, problem: Problem) -> dict[str, Any]:
-    """The row with the number of its samples instead of them."""
+    """One visit's row, with the number of its samples in place of the samples."""
     row, samples = requests.measured(supervisor, implementation, problem)
     return row | {"samples": samples}

@@ -1,4 +1,4 @@
-"""What `python -m bench doctor` prints, and the JSON that it writes."""
+"""The report of `python -m bench doctor`: what it prints, and the JSON that it writes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WIDTH = 100
 
 
 def parent_facts(unusable_gpu: str) -> dict[str, Any]:
-    """What the groups should know of the process that a person started, without importing torch.
+    """Facts of the process that a person started, for the groups; found without importing torch.
 
     torch's version is read from its own file, as the worker reads it: the metadata of a CUDA wheel from PyPI
     says 2.11.0 where torch says 2.11.0+cu130.
@@ -42,9 +42,9 @@ def run(
     console: Console,
     keep: Callable[[list[Outcome]], None],
 ) -> int:
-    """Ask every group and show what it found; the exit code.
+    """Run every group and show its findings; returns the exit code.
 
-    `keep` is given all that was found so far, after each group.
+    `keep` is called after each group with all outcomes so far.
     """
     console.width = min(console.width, WIDTH)
     console.print(Text(f"roofbench doctor: {device.name}, {'a quick look' if quick else 'a full look'}"))
@@ -60,7 +60,7 @@ def run(
 
 
 def all_findings(outcomes: Iterable[Outcome]) -> Iterator[Finding]:
-    """Those of all groups, in order."""
+    """The findings of all groups, in order."""
     for outcome in outcomes:
         yield from outcome.findings
 
@@ -83,7 +83,7 @@ def show(console: Console, outcome: Outcome) -> None:
 
 
 def verdict(outcomes: list[Outcome]) -> str:
-    """`healthy: 12 PASS, 0 WARN, 0 FAIL in 14 s`, in words."""
+    """The last line: `healthy (exit code 0): 12 PASS, 0 WARN, 0 FAIL`."""
     levels = [finding.level for finding in all_findings(outcomes)]
     counts = ", ".join(f"{levels.count(level)} {level}" for level in STYLES)
     code = exit_code(all_findings(outcomes))
@@ -93,7 +93,7 @@ def verdict(outcomes: list[Outcome]) -> str:
 
 
 def report(device: Device, quick: bool, outcomes: list[Outcome], seconds: float) -> str:
-    """Everything that was found, as JSON."""
+    """All findings as JSON."""
     findings = list(all_findings(outcomes))
     code = exit_code(findings)
     versions: dict[str, Any] = {"roofbench": commit(), "driver": device.driver}

@@ -1,4 +1,4 @@
-"""Requests that the doctor's groups send to a worker, and what an answer of a faulty one says."""
+"""Requests that the doctor's groups send to a worker, and the outcome that an answer reports."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bench.spec import Problem
 from bench.sweep.load import Case
 
 SAMPLING_S = 0.4
-"""Seconds of sampling of a visit here: enough to tell a sound time from an unsound one."""
+"""Seconds of sampling in a visit of the doctor: enough to tell a sound time from an unsound one."""
 
 
 def check(implementation: str, problem: Problem) -> dict[str, Any]:
-    """Whether an implementation is right at one problem, with the first of its candidates that compiles."""
+    """Request to check an implementation at one problem, with its first candidate that compiles."""
     return check_request(implementation, problem, quick=True)
 
 
@@ -29,6 +29,6 @@ def measured(
     return row, len(row.pop("samples_s", []))
 
 
-def said(answer: Mapping[str, Any]) -> str:
-    """`error: AcceleratorError: ...` of a row."""
+def outcome(answer: Mapping[str, Any]) -> str:
+    """The status of a row with its reason: `error: AcceleratorError: ...`."""
     return f"{answer['status']}: {answer['reason']}" if answer.get("reason") else str(answer["status"])

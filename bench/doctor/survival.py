@@ -1,4 +1,4 @@
-"""An illegal address, a hang and a kill: each is a row with its reason, and the next row is good."""
+"""Check of survival: an illegal address, a hang and a kill each give a row, and the next row is good."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from bench.runner.supervisor import WorkerSupervisor
 from bench.worker.fault import Fault
 
 STATUSES = {"illegal": ("error", "crashed"), "hang": ("timeout",), "kill": ("crashed",)}
-"""Fault -> statuses that its row may have: on a GPU an illegal address is an error, a CPU's process dies."""
+"""Statuses that the row of a fault may have: an illegal address is an error on a GPU, a crash on a CPU."""
 NAMES = {"illegal": "illegal address", "hang": "hang", "kill": "kill"}
 GRACE_S = 60.0
 HANG_S = 2.0
-"""How long the hang is waited for: what it computes takes microseconds."""
+"""Seconds after which a launch counts as hung: a sound one takes microseconds."""
 REMEDY = "Do not run unattended: one bad kernel would spoil the rows after it. Report it with the JSON file."
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """One for each fault. They do not wait for each other: starting workers anew is what takes the time."""
+    """One finding for each fault. Faults run side by side: starting new workers takes most of the time."""
 
     def outcome(fault: str) -> list[Finding]:
         with closing(WorkerSupervisor(device, SEED, GRACE_S)) as supervisor:
@@ -41,7 +41,7 @@ def survived(supervisor: WorkerSupervisor, faults: Iterable[str] = tuple(STATUSE
     good = requests.check("good", problem)
     first = supervisor.answer(good)
     if first["status"] != "ok":
-        yield failed("good row", f"A sound kernel's row is {requests.said(first)}.", REMEDY, row=first)
+        yield failed("good row", f"A sound kernel's row is {requests.outcome(first)}.", REMEDY, row=first)
         return
     for fault in faults:
         allowed = STATUSES[fault]
@@ -51,13 +51,13 @@ def survived(supervisor: WorkerSupervisor, faults: Iterable[str] = tuple(STATUSE
         after = supervisor.answer(good)
         name = NAMES[fault]
         numbers: dict[str, Any] = {"row": row, "after": after}
-        # Of an error only the right one counts: a kernel that did not compile would prove nothing.
+        # An error has to name the fault: a kernel that did not compile would prove nothing.
         another = row["status"] == "error" and fault not in str(row.get("reason", ""))
         if row["status"] not in allowed or another:
-            sentence = f"Its row should be {' or '.join(allowed)}, and is {requests.said(row)}."
+            sentence = f"Its row should be {' or '.join(allowed)}, and is {requests.outcome(row)}."
             yield failed(name, sentence, REMEDY, **numbers)
         elif after["status"] != "ok":
-            sentence = f"Its row is right, but a sound kernel's row after it is {requests.said(after)}."
+            sentence = f"Its row is right, but a sound kernel's row after it is {requests.outcome(after)}."
             yield failed(name, sentence, REMEDY, **numbers)
         else:
-            yield passed(name, f"Its row is {requests.said(row)}; the next is ok.", **numbers)
+            yield passed(name, f"Its row is {requests.outcome(row)}; the next is ok.", **numbers)

@@ -1,4 +1,4 @@
-"""Which of NVML's facts answer, and whether its counters run, while the GPU works."""
+"""Check of NVML under load: which of its facts are known, and whether its counters run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ COLUMNS = {
     "power_limit_w": "rows of other power limits are compared with these",
     "foreign_processes": "a neighbour on the GPU goes unseen",
 }
-"""Column of a row -> what a run lacks where NVML does not tell it."""
+"""Column of a row -> what a run lacks where NVML does not report it."""
 REMEDY = "Nothing need be done to measure; a newer driver, or a host that lets NVML in, may tell them."
 NONE_REMEDY = "Let the container see NVML (--gpus all, or the utility capability), or measure without it."
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """Of a GPU, under a matrix multiplication."""
+    """The findings on NVML while the GPU multiplies matrices."""
     import torch
 
     a, b = (torch.rand(4096, 4096, device="cuda").half() for _ in range(2))
@@ -51,7 +51,7 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
 def under_load(
     uuid: str, load: Callable[[], None], nvml: Any = pynvml, clock: Any = time
 ) -> Iterator[Finding]:
-    """What NVML tells while `load`, some milliseconds of work, is done again and again.
+    """The findings on NVML while `load`, some milliseconds of work, is repeated.
 
     `nvml` is the binding, `clock` has perf_counter and sleep as `time` has them.
     """
@@ -92,7 +92,7 @@ def fields(row: Mapping[str, Any]) -> Finding:
 def counts(energies: list[tuple[float, int | None]], held: Mapping[str, float]) -> Finding:
     """Whether the energy counter runs, how often it is refreshed, and which limit counters there are.
 
-    `energies` are (seconds, millijoules or None) at each look.
+    `energies` are the readings: (seconds, millijoules or None).
     """
     known = [(at, energy) for at, energy in energies if energy is not None]
     steps = [after for before, after in pairwise(known) if after[1] != before[1]]

@@ -1,4 +1,4 @@
-"""One whole question to the tuner: asked of the device, written down, and read again."""
+"""Check of the tuner: it times candidates on the device, writes its choice down and reads it again."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from kernels import tuning
 
 _SIZE = {"n": 64, "c": 64, "h": 32, "w": 32}
 PROBLEM: dict[str, Any] = {"dtype": "float16", "function": "relu", "direction": "forward", **_SIZE}
-"""Of activations: its five candidates compile in a second."""
+"""A problem of activations, whose five candidates compile in a second."""
 DRIVER = re.compile(r"CUDA driver [1-9]")
-"""What `versions` says of a driver that was asked for its version."""
+"""The form in which `versions` names the driver if its version is known."""
 REMEDY = (
     "Every Triton kernel that chooses its tile would be an error: report it with the JSON file's traceback."
 )
@@ -32,7 +32,7 @@ WRITE_REMEDY = (
 
 
 def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """Of a GPU. The choices lie in a temporary folder: those of runs stay as they are."""
+    """The findings on a GPU's tuner. Its choices go to a temporary folder: those of runs stay as they are."""
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
 
         def build() -> Launch:
@@ -49,7 +49,7 @@ def _uniform(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
 
 
 def choose_in(folder: Path) -> None:
-    """From now on this process reads and writes its choices in `folder`, and remembers none."""
+    """Make this process read and write its choices in `folder`, and forget those in memory."""
     tuning.TUNED = folder
     tuning._choices.cache_clear()
 
@@ -57,7 +57,7 @@ def choose_in(folder: Path) -> None:
 def looked(
     tuner: Any, build: Callable[[], Launch], forget: Callable[[], None], folder: Path
 ) -> Iterator[Finding]:
-    """What the tuner does when a launch is built twice, everything forgotten but what lies in `folder`.
+    """Build a launch twice, with all choices forgotten but those in `folder`, and see what the tuner does.
 
     `tuner` is kernels/tuning.py, or a stand-in with its `versions`.
     """
@@ -95,7 +95,7 @@ def looked(
 
 
 def answered(tuning_s: float, answers: Mapping[str, Mapping[str, Any]]) -> Finding:
-    """What the device said, and which candidates it could not be asked about."""
+    """The tuner's choices, and the candidates that do not run on the device."""
     numbers: dict[str, Any] = {"tuning_s": tuning_s, "answers": dict(answers)}
     chosen = [f"{answer['configuration']}, {answer['median_us']} us" for answer in answers.values()]
     sentence = f"The device was asked in {tuning_s:.1f} s and chose {'; '.join(chosen) or 'in silence'}."

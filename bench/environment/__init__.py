@@ -1,1 +1,1 @@
-"""What must be installed: the packages a run needs, and which build of torch suits the driver."""
+"""The environment of a run: packages that it needs, and the build of torch that suits the driver."""

@@ -1,4 +1,4 @@
-"""Which packages this project needs and which of them are missing, answered before anything imports them.
+"""Packages that this project needs, and which of them are missing, found before anything imports them.
 
 The list is pyproject.toml's. The project runs from its checkout without being installed, so there is no
 metadata of its own to read. Only the standard library is imported here: whatever else is missing, this works.
@@ -33,9 +33,9 @@ IMPORT_NAMES = {
     "pytest-xdist": "xdist",
     "PyYAML": "yaml",
 }
-"""Distribution -> the package it is imported as, where that is another name."""
+"""Distribution -> the package it is imported as, where the names differ."""
 NOT_IMPORTED = ("aiconfigurator-core", "pandas-stubs", "scipy-stubs", "types-", "zizmor")
-"""Distributions (or how their names begin) that nothing imports: their metadata says if they are there."""
+"""Distributions (or beginnings of their names) that nothing imports: metadata says if they are installed."""
 RUNNING = ("nvidia-ml-py", "pytest", "pytest-benchmark", "torch", "triton")
 """Needed only where something runs: reading, comparing and drawing results needs none of them."""
 
@@ -50,9 +50,9 @@ class Requirement:
     """One line of a list of dependencies."""
 
     name: str
-    """Of the distribution, as pip knows it."""
+    """Name of the distribution, as pip knows it."""
     version: str
-    """What the line says of the version, `>=2.7`; empty if nothing."""
+    """Constraint on the version, `>=2.7`; empty if there is none."""
 
     def __str__(self) -> str:
         return f"{self.name}{self.version}"
@@ -68,19 +68,19 @@ class Requirement:
         if self.name.startswith(NOT_IMPORTED):
             return version(self.name) is not None
         try:
-            found = find_spec(self.import_name)
+            spec = find_spec(self.import_name)
         except (ImportError, ValueError):  # a finder that refuses, a module without a spec
             return False
-        return found is not None and found.origin is not None  # a bare folder of that name is no package
+        return spec is not None and spec.origin is not None  # a bare folder of that name is no package
 
     @property
     def lack(self) -> str:
-        """What is asked for, and what is here instead."""
+        """The requirement, with the version that is here if it is too old."""
         return f"{self} (here is {self.too_old})" if self.too_old else str(self)
 
     @property
     def too_old(self) -> str:
-        """The version that is there, if its metadata says that it is below the least; else empty."""
+        """The installed version, if its metadata says that it is below the least allowed; else empty."""
         least, there = re.match(r">=([\d.]+)", self.version), version(self.name)
         if least is None or there is None or _numbers(there) >= _numbers(least[1]):
             return ""
@@ -92,7 +92,7 @@ def required(
 ) -> Iterator[Requirement]:
     """What the project needs on this system, with these of its extras.
 
-    KeyError for an extra that there is not, ValueError for a line of unknown form.
+    KeyError for an unknown extra, ValueError for a line of unknown form.
     """
     project = _project(pyproject)
     lines = list(project["dependencies"])
@@ -112,8 +112,12 @@ def _project(pyproject: Path = ROOT / "pyproject.toml") -> dict[str, Any]:
 
 
 def missing(extras: Collection[str] = (), without: Collection[str] = ()) -> list[Requirement]:
-    """Those that are not here or too old, but for the distributions named in `without`."""
-    return [one for one in required(extras) if one.name not in without and (not one.is_there or one.too_old)]
+    """The requirements that are not installed or too old, but for the distributions in `without`."""
+    return [
+        requirement
+        for requirement in required(extras)
+        if requirement.name not in without and (not requirement.is_there or requirement.too_old)
+    ]
 
 
 def lacking_extras(implementations: Iterable[str]) -> Iterator[str]:
@@ -140,7 +144,7 @@ def sentence(lacking: Sequence[Requirement]) -> str:
 
 
 def pip_install(requirements: Iterable[str]) -> str:
-    """The command that installs these for the interpreter that runs, in the versions that were tested."""
+    """The command that installs these for this interpreter, in the versions that were tested."""
     words = [sys.executable, "-m", "pip", "install", "-c", str(ROOT / "constraints.txt"), *requirements]
     return shlex.join(words)
 
@@ -152,11 +156,11 @@ def refuse_if_missing(extras: Collection[str] = (), without: Collection[str] = (
 
 
 def child_environment() -> dict[str, str]:
-    """The environment with which a Python process finds this checkout, and all that this one finds.
+    """The environment for a child Python process: it imports from this checkout and wherever this one does.
 
-    The search path goes on whole, as torch hands it to its own compiling processes: parts of it may have been
-    put together while this process ran. The checkout comes first, so its `kernels` is the one imported.
-    Options that no environment carries (-E, -I, -s) are carried by leaving out and adding what they mean.
+    The whole search path is passed on, as torch does for its own compiling processes: parts of it may have
+    been added while this process ran. The checkout comes first, so that its `kernels` is imported. The
+    options -E, -I and -s are passed on by leaving out or adding variables.
     """
     ignores = sys.flags.ignore_environment
     environment = {k: v for k, v in os.environ.items() if not (ignores and k.startswith("PYTHON"))}
@@ -169,7 +173,7 @@ def child_environment() -> dict[str, str]:
 
 
 def version(name: str) -> str | None:
-    """Of the distribution of this name, as its metadata says; None if it is not installed."""
+    """Version of the distribution of this name by its metadata; None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -177,7 +181,7 @@ def version(name: str) -> str | None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """`2.13.0+cpu` -> (2, 13, 0); what is not a number ends it."""
+    """`2.13.0+cpu` -> (2, 13, 0): the leading numbers."""
     leading = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, leading[0].split("."))) if leading else ()
 

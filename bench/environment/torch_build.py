@@ -1,7 +1,7 @@
-"""Which build of torch this machine's GPU driver can use, asked before gigabytes of it are downloaded.
+"""Choice of the build of torch that this machine's GPU driver can use, before gigabytes are downloaded.
 
 `make setup` runs this in the new environment, which has nothing but pip yet, so only the standard library is
-imported. What pip is to be given is printed on standard output, what a person should know on standard error:
+imported. Arguments for pip are printed on standard output, a notice for the user on standard error:
 
     python -m bench.environment.torch_build    exit code 0, or 2 with one sentence if no build would run here
 """
@@ -29,7 +29,7 @@ class Build:
     """One build of a torch release for Linux, and what it runs on."""
 
     tag: str
-    """Of its version, and of the index that has it: `2.13.0+cu126`."""
+    """Suffix of its version, and name of the index that has it: `cu126` in `2.13.0+cu126`."""
     cuda: tuple[int, int]
     """The least CUDA version that the driver must support: that of minor version compatibility."""
     driver: int
@@ -54,7 +54,7 @@ BUILDS = {
 }
 """torch release -> its builds, that of PyPI first.
 
-CUDA versions and architectures: the matrix of supported CUDA versions in pytorch's RELEASE.md (of 2.13: 12.6
+CUDA versions and architectures: the matrix of supported CUDA versions in pytorch's RELEASE.md (for 2.13: 12.6
 from Maxwell to Hopper, 13.0 from Turing to Blackwell). Least drivers: table 1 of
 https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html (13.x: 580, 12.x: 525).
 """
@@ -62,7 +62,7 @@ https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.ht
 
 @dataclass(frozen=True)
 class Machine:
-    """What the CUDA driver says of itself and of its GPUs."""
+    """What the CUDA driver reports of itself and of its GPUs."""
 
     cuda: tuple[int, int]
     """The newest CUDA version that it supports."""
@@ -71,7 +71,10 @@ class Machine:
 
 
 def machine(libcuda: str = "libcuda.so.1") -> Machine | None:
-    """What is here; None where there is no CUDA driver, or it has no GPU or fails: a CPU is then measured."""
+    """This machine's driver and GPUs; None without a CUDA driver, or if it has no GPU or fails.
+
+    The CPU is then measured.
+    """
     try:
         driver = ctypes.CDLL(libcuda)
     except OSError:
@@ -93,7 +96,7 @@ def machine(libcuda: str = "libcuda.so.1") -> Machine | None:
 
 
 def offered(tag: str) -> str:
-    """What the index of builds of this tag has, as pip lists it; empty if it cannot be asked."""
+    """The torch versions in the index of this tag, as pip lists them; empty if it does not answer."""
     words = [sys.executable, "-m", "pip", "index", "versions", "torch", "--index-url", f"{INDEX}{tag}"]
     try:
         return subprocess.run(words, capture_output=True, text=True, timeout=120).stdout
@@ -102,7 +105,7 @@ def offered(tag: str) -> str:
 
 
 def chosen(release: str, here: Machine, look: Callable[[str], str] = offered) -> Build:
-    """The newest build of this release that runs here and can be had. UserError if there is none."""
+    """The newest build of this release that runs here and is offered. UserError if there is none."""
     usual, *others = BUILDS[release]
     if usual.runs_on(here):
         return usual
@@ -136,35 +139,36 @@ def _unfit(release: str, build: Build, here: Machine) -> str:
 def pip_words(
     release: str, here: Machine | None, look: Callable[[str], str] = offered
 ) -> tuple[list[str], str]:
-    """What pip installs here, and a sentence for whoever waits for it, empty if there is nothing to say.
+    """The arguments for pip, and a notice for the user, empty if PyPI's build is installed.
 
-    With a GPU also what calls cuBLASLt (extra `cublaslt`). UserError if no torch would run here.
+    With a GPU they include the package that calls cuBLASLt (extra `cublaslt`). UserError if no torch would
+    run here.
     """
     if here is None:
         return ["--editable", ".[dev]"], ""
-    words, said = ["--editable", ".[dev,cublaslt]"], ""
+    words, notice = ["--editable", ".[dev,cublaslt]"], ""
     build = chosen(release, here, look)
     usual = BUILDS[release][0]
     if build is not usual:
         index = f"{INDEX}{build.tag}"
         words += ["--extra-index-url", index]
-        said = f"{_unfit(release, usual, here)}. Instead {release}+{build.tag} is installed, from {index}"
-    return words, said
+        notice = f"{_unfit(release, usual, here)}. Instead {release}+{build.tag} is installed, from {index}"
+    return words, notice
 
 
 def pinned() -> str:
     """The torch release that constraints.txt asks for."""
-    found = re.search(r"^torch==(\S+)$", CONSTRAINTS.read_text(), re.MULTILINE)
-    assert found is not None, f"{CONSTRAINTS} pins no torch"
-    return found[1]
+    pin = re.search(r"^torch==(\S+)$", CONSTRAINTS.read_text(), re.MULTILINE)
+    assert pin is not None, f"{CONSTRAINTS} pins no torch"
+    return pin[1]
 
 
 if __name__ == "__main__":
     try:
-        words, said = pip_words(pinned(), machine())
+        words, notice = pip_words(pinned(), machine())
     except UserError as reason:
         print(f"error: {reason}", file=sys.stderr)
         raise SystemExit(2) from None
-    if said:
-        print(said, file=sys.stderr)
+    if notice:
+        print(notice, file=sys.stderr)
     print(*words)

@@ -1,1 +1,1 @@
-"""The first minutes on a GPU: lists of commands, one list a question, run in turn and summed up."""
+"""The first minutes on a GPU: blocks of commands, each of which answers a question, and a summary."""

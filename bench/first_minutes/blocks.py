@@ -1,6 +1,6 @@
-"""What is run in the first minutes on a GPU: blocks of commands that exist, each with its limit.
+"""Blocks of the first minutes on a GPU: existing commands, each with a time limit.
 
-On a CPU the same blocks run on what a CPU has, so that everything can be rehearsed.
+On a CPU the same blocks run with a CPU's implementations, so that everything can be rehearsed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 from bench.errors import UserError
 
 RANDOM_ALIGNED = Path(__file__).parent / "random_aligned.yaml"
-"""Shapes for the GEMM duel that nobody chose."""
+"""Random shapes for the GEMM duel, so that no choice of ours favours a side."""
 LONGEST_CALL_S = 540.0
-"""Blocks are laid out for calls of ten minutes, with a minute for bringing things there and back."""
+"""Blocks are laid out for calls of ten minutes, with a minute for transfers."""
 STARTING_S = 25.0
-"""Of a run's limit, what its start, its tables and its end may take beside the budget."""
+"""Seconds of a run's limit that its start, its tables and its end may take beside the budget."""
 
 PYTEST = ("pytest", "bench/", "-p", "no:cacheprovider")
 CHECK = (*PYTEST, "-q", "-k", "not inductor")
@@ -32,7 +32,7 @@ FLOAT16 = ("-k", "ceilings or (float16 and not bfloat16)")
 NOT_INDUCTOR = ("-k", "ceilings or (float16 and not bfloat16 and not inductor)")
 """Inductor compiles for seconds for each shape."""
 LIBRARIES = ("-k", "ceilings or (float16 and not bfloat16 and not inductor and not triton)")
-"""The guides' curves are libraries' curves, and ours would cost ten times as long: compiling and tuning."""
+"""The guides show curves of libraries; our kernels would take ten times as long, to compile and tune."""
 
 TOUR = (
     *("gemm/alignment_k", "batchnorm/intensity", "batchnorm/nhwc", "activations/relu"),
@@ -42,7 +42,7 @@ TOUR = (
 DUEL = ("gemm/square", str(RANDOM_ALIGNED))
 MEMORY_LIMITED = ("batchnorm/intensity", "activations/relu", "pooling/intensity", "softmax/rows")
 QUANTIZATION = ("gemm/forced_tiles_triton",)
-"""Each tile held fast, over the sizes at which a tile or a wave begins."""
+"""Forced tiles over the sizes at which a tile or a wave begins."""
 
 
 @dataclass(frozen=True)
@@ -50,21 +50,21 @@ class Command:
     """One command of a block, `python -m WORDS`."""
 
     name: str
-    """Of its log."""
+    """Name of its log."""
     words: tuple[str, ...]
     """`{folder}` becomes the folder of results, `{budget}` seconds of measuring, `{rows}` the result files
     that this block's commands have left, `{all}` those of every block."""
     limit_s: float
-    """It is stopped after this long."""
+    """Seconds after which it is stopped."""
     key: str = r"\S"
-    """Of its output the last line in which this is found stands in the table."""
+    """Pattern of its key line: the table shows the last line of its output that matches."""
     answers: tuple[int, ...] = (0,)
-    """Exit codes with which it has done its work, whatever it found."""
+    """Exit codes with which it has done its work, whatever the result."""
     gpu_only: bool = False
-    """Whether a CPU's results are nothing to it; it is then not run."""
+    """Whether it cannot use a CPU's results; it is then not run on a CPU."""
 
     def budget_s(self, limit_s: float) -> int:
-        """Seconds to measure for under this limit: all but the start and the end, at least two fifths."""
+        """Seconds of measuring within this limit: all but the start and the end, at least two fifths."""
         return max(1, round(max(0.4 * limit_s, limit_s - STARTING_S)))
 
 
@@ -76,17 +76,21 @@ class Block:
     question: str
     commands: tuple[Command, ...]
     gpu: str = ""
-    """What of it only a GPU can answer; empty if a CPU answers all."""
+    """The part that only a GPU can answer; empty if a CPU answers all."""
 
     @property
     def limit_s(self) -> float:
-        """All of its commands at their limits."""
+        """The sum of its commands' limits."""
         return sum(command.limit_s for command in self.commands)
 
 
 def blocks() -> tuple[Block, ...]:
-    """Every block, in the order in which they are worth their minutes."""
-    tour = (*_sweeps(TOUR), *LIBRARIES)
+    """Every block; those worth most for their minutes come first."""
+    return (*_foundations(), *_results())
+
+
+def _foundations() -> tuple[Block, ...]:
+    """Blocks that show whether this device can be measured, and what it can do at most."""
     return (
         Block(
             "doctor",
@@ -121,6 +125,13 @@ def blocks() -> tuple[Block, ...]:
             (_fact("tf32", 30), _fact("specialized", 35), _fact("narrow", 30), _fact("nvml", 15)),
             gpu="all of it: the CPU's libraries stand in, and made-up readings",
         ),
+    )
+
+
+def _results() -> tuple[Block, ...]:
+    """Blocks that measure operators and compare them with predictions, libraries and each other."""
+    tour = (*_sweeps(TOUR), *LIBRARIES)
+    return (
         Block(
             "tour",
             "Whole curves of the guides' figures, twice: do medians agree?",
@@ -164,7 +175,7 @@ def blocks() -> tuple[Block, ...]:
 
 
 def _measured(name: str, limit_s: float, *words: str, gpu_only: bool = False) -> Command:
-    """A run under `--benchmark` with these options, for as long as its limit leaves."""
+    """A run with `--benchmark` and these options; its budget is what the limit leaves."""
     key = r"rows: |no case was measured"
     return Command(name, (*MEASURE, *words), limit_s, key, answers=(0, 1), gpu_only=gpu_only)
 
@@ -198,7 +209,7 @@ def calls(there: Sequence[Block], longest_s: float = LONGEST_CALL_S) -> list[lis
 
 
 def filled(command: Command, limit_s: float, values: dict[str, Any]) -> list[str]:
-    """The words with what stands for `{...}`; a list of paths becomes as many words."""
+    """The command's words with `{...}` filled in; a list of paths becomes as many words."""
     values = {**values, "budget": command.budget_s(limit_s)}
     words: list[str] = []
     for word in command.words:

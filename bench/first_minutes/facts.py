@@ -1,10 +1,10 @@
-"""Open facts of the hardware, each asked in a process of its own and judged here.
+"""Open facts of the hardware: each is observed in a process of its own and judged here.
 
     python -m bench.first_minutes.facts tf32|specialized|narrow|nvml SECONDS FILE
 
 prints the numbers and, last, one line `yes: ...`, `no: ...` or `unknown: ...`; FILE gets them as JSON. On a
-CPU this is a rehearsal, and says so: its libraries stand in for the GPU's, made-up readings for NVML's. What
-needs torch is in on_device.py.
+CPU this is a rehearsal, and says so: its libraries stand in for the GPU's, made-up readings for NVML's. The
+part that needs torch is in on_device.py.
 """
 
 from __future__ import annotations
@@ -32,22 +32,25 @@ ROUNDED_ERROR, CUT_ERROR = 2.6e-4, 6.9e-4
 Computed on a CPU, as in the tests; of normal random matrices it is 2.9e-4 and 7.7e-4.
 """
 CUT_BIAS = -6.3e-4
-"""Of that, what all elements have in common: cutting off makes every operand smaller."""
+"""The part of CUT_ERROR that all elements share: cutting off makes every operand smaller."""
 
 
 @dataclass
 class Fact:
-    """One question answered."""
+    """The answer to one question."""
 
     question: str
     answer: Literal["yes", "no", "unknown"]
     sentence: str
-    """What was seen, in a sentence that can stand alone."""
+    """The observation, in a sentence that can stand alone."""
     numbers: dict[str, Any] = field(default_factory=dict)
 
 
 def tf32(numbers: Mapping[str, Mapping[str, float]]) -> Fact:
-    """`numbers`: implementation -> `error` (relative, of the whole product) and `bias` (its common part)."""
+    """Whether tf32 operands are rounded.
+
+    `numbers`: implementation -> `error` (relative, of the whole product) and `bias` (its common part).
+    """
     verdicts = {name: tf32_operands(each["error"], each["bias"]) for name, each in numbers.items()}
     words = "; ".join(f"{name} {how}" for name, how in verdicts.items()) or "nothing ran"
     known = {how for how in verdicts.values() if how in ("rounds", "cuts off")}
@@ -55,12 +58,12 @@ def tf32(numbers: Mapping[str, Mapping[str, float]]) -> Fact:
     if verdicts and len(known) == len(set(verdicts.values())):
         answer = "yes" if known == {"rounds"} else "no"
     return Fact(
-        "Are tf32 operands rounded?", answer, words, {name: dict(one) for name, one in numbers.items()}
+        "Are tf32 operands rounded?", answer, words, {name: dict(errors) for name, errors in numbers.items()}
     )
 
 
 def tf32_operands(error: float, bias: float) -> str:
-    """What became of the operands, by the relative error of a product and its bias."""
+    """The conversion of the operands, judged by a product's relative error and bias."""
     if error < 1e-5:
         return "computes in float32"
     if error < 1.5 * ROUNDED_ERROR and abs(bias) < 0.15 * abs(CUT_BIAS):
@@ -73,9 +76,10 @@ def tf32_operands(error: float, bias: float) -> str:
 
 
 def specialized(wrong: Sequence[str], right: int, shapes: int, why_not: str) -> Fact:
-    """`wrong` names products that float64 does not confirm, `right` counts the others, of so many `shapes`.
+    """Whether products by specialized warps are right.
 
-    `why_not` says why nothing ran; empty if something did.
+    `wrong` names products that float64 does not confirm, `right` counts the others, of `shapes` shapes in
+    all. `why_not` says why nothing ran; empty if something did.
     """
     question = "Are products by specialized warps right?"
     products = right + len(wrong)
@@ -89,7 +93,10 @@ def specialized(wrong: Sequence[str], right: int, shapes: int, why_not: str) -> 
 
 
 def narrow(numbers: Mapping[str, Mapping[str, Any]]) -> Fact:
-    """`numbers`: `float8_e4m3 triton-tma` -> `error` and `tolerance`, or `reason` why it does not run."""
+    """Whether the 8-bit types run, and are right.
+
+    `numbers`: `float8_e4m3 triton-tma` -> `error` and `tolerance`, or `reason` why it does not run.
+    """
     ran = {name: each for name, each in numbers.items() if "reason" not in each}
     right = [name for name, each in ran.items() if each["error"] <= each["tolerance"]]
     wrong = [name for name, each in ran.items() if each["error"] > each["tolerance"]]
@@ -99,12 +106,14 @@ def narrow(numbers: Mapping[str, Mapping[str, Any]]) -> Fact:
     answer: Literal["yes", "no", "unknown"] = "no" if wrong or absent else "yes"
     if not right and not wrong:
         answer = "unknown"
-    return Fact("Do the 8-bit types run?", answer, words, {name: dict(one) for name, one in numbers.items()})
+    return Fact(
+        "Do the 8-bit types run?", answer, words, {name: dict(each) for name, each in numbers.items()}
+    )
 
 
 @dataclass(frozen=True)
 class Refresh:
-    """How often a counter showed something new."""
+    """How often a counter was refreshed."""
 
     changes: int
     interval_s: float | None
@@ -113,7 +122,7 @@ class Refresh:
 
 
 def refresh(times_s: Sequence[float], values: Sequence[float | None]) -> Refresh:
-    """Of a counter read at these times; None where it was not told."""
+    """The refreshes of a counter that was read at these times; a value of None is an unknown one."""
     seen = [(at, value) for at, value in zip(times_s, values, strict=True) if value is not None]
     changed = [at for (_, before), (at, value) in pairwise(seen) if value != before]
     steps = [later - earlier for earlier, later in pairwise(changed)]
@@ -121,19 +130,22 @@ def refresh(times_s: Sequence[float], values: Sequence[float | None]) -> Refresh
 
 
 def nvml(times_s: Sequence[float], counters: Mapping[str, Sequence[float | None]], expected_s: float) -> Fact:
-    """`counters`: name -> its readings at these times; None where it was not told."""
+    """Whether NVML's energy counter is refreshed every `expected_s` seconds or sooner.
+
+    `counters`: name -> its readings at these times; None where NVML did not report it.
+    """
     question = f"Is NVML's energy counter refreshed every {1e3 * expected_s:.0f} ms or sooner?"
-    found = {name: refresh(times_s, values) for name, values in counters.items()}
-    numbers = {name: asdict(one) for name, one in found.items()}
+    refreshes = {name: refresh(times_s, values) for name, values in counters.items()}
+    numbers = {name: asdict(counter) for name, counter in refreshes.items()}
     words = []
-    for name, one in found.items():
-        often = "never changed" if one.interval_s is None else f"every {1e3 * one.interval_s:.0f} ms"
+    for name, counter in refreshes.items():
+        often = "never changed" if counter.interval_s is None else f"every {1e3 * counter.interval_s:.0f} ms"
         words.append(
-            f"{name} {often}" if any(v is not None for v in counters[name]) else f"{name} is not told"
+            f"{name} {often}" if any(v is not None for v in counters[name]) else f"{name} is unknown"
         )
-    energy = found.get("energy")
+    energy = refreshes.get("energy")
     if energy is None or energy.interval_s is None or energy.longest_s is None:
-        return Fact(question, "unknown", "; ".join(words) or "nothing was told", numbers)
+        return Fact(question, "unknown", "; ".join(words) or "nothing is known", numbers)
     answer: Literal["yes", "no"] = "yes" if energy.interval_s <= expected_s else "no"
     return Fact(question, answer, "; ".join(words), numbers)
 

@@ -1,4 +1,4 @@
-"""The open facts asked of the device: what needs torch. On a CPU the same loops run on what a CPU has."""
+"""Experiments on the device for the open facts, which need torch. On a CPU its libraries stand in."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHAPES, SEEDS = 20, 50
 READING_S = 3.0
 """Counters are read for this long at most, under load."""
 ENERGY_S = 0.1
-"""docs and telemetry_cuda.py take NVML's energy for refreshed this often."""
+"""The interval at which docs/ and telemetry_cuda.py assume NVML's energy to be refreshed, seconds."""
 
 Build = Callable[[Gemm, Sequence[torch.Tensor]], Launch]
 
@@ -42,8 +42,8 @@ def tf32(device: Device, seconds: float) -> Fact:
         inputs = _inputs(problem, device)
         for name, build in _builders(device, ("pointer", "tma", "persistent")).items():
             if device.kind == "cpu":  # operands rounded, and cut off, before a product in float32
-                for how, given in (("rounded", _rounded), ("cut", _cut)):
-                    product = build(problem, [given(one) for one in inputs]).call()
+                for how, convert in (("rounded", _rounded), ("cut", _cut)):
+                    product = build(problem, [convert(operand) for operand in inputs]).call()
                     numbers[f"{name} {layout}, {how}"] = _error(problem, inputs, product)
                 continue
             try:
@@ -55,17 +55,17 @@ def tf32(device: Device, seconds: float) -> Fact:
 
 def _error(problem: Gemm, inputs: Sequence[torch.Tensor], written: Any) -> dict[str, float]:
     (product,) = outputs_of(written)
-    right, found = kernels.operator("gemm").reference(problem, *inputs), product.double()
+    right, actual = kernels.operator("gemm").reference(problem, *inputs), product.double()
     assert isinstance(right, torch.Tensor)
     size = float(right.norm())
     return {
-        "error": float((found - right).norm()) / size,
-        "bias": float((found * right).sum()) / size**2 - 1.0,
+        "error": float((actual - right).norm()) / size,
+        "bias": float((actual * right).sum()) / size**2 - 1.0,
     }
 
 
 def _cut(values: torch.Tensor) -> torch.Tensor:
-    """float32 values without the 13 bits that tf32 has not."""
+    """float32 values without the 13 bits that tf32 lacks."""
     return (values.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
 
 
@@ -75,9 +75,9 @@ def _rounded(values: torch.Tensor) -> torch.Tensor:
 
 
 def specialized(device: Device, seconds: float) -> Fact:
-    """Products of random shapes by warps of two kinds, with one seed after the other, against float64.
+    """Products of random shapes by specialized warps, compared with float64 for one seed after the other.
 
-    Every shape is met with the first seed before any with the second: `seconds` may end it early.
+    Every shape runs with the first seed before any runs with the second, as `seconds` may end this early.
     """
     chosen, why_not = random.Random(SEED), ""
     made: list[tuple[str, Gemm, list[torch.Tensor], Launch]] = []
@@ -98,8 +98,8 @@ def specialized(device: Device, seconds: float) -> Fact:
             if time.monotonic() > until_s:
                 break
             met.add(number)
-            for one in inputs:
-                one.uniform_(-1.0, 1.0)
+            for operand in inputs:
+                operand.uniform_(-1.0, 1.0)
             poison(launch.outputs)
             outputs = outputs_of(launch.call())
             error, tolerance = judged(kernels.operator("gemm"), name, problem, tuple(inputs), outputs)
@@ -111,13 +111,13 @@ def specialized(device: Device, seconds: float) -> Fact:
 
 
 def _random_problem(chosen: random.Random, number: int, dtype: str) -> Gemm:
-    """Rows of every operand begin at multiples of 16 bytes, as bulk copies need; otherwise at random."""
+    """A problem of random sizes; rows of operands begin at multiples of 16 bytes, as bulk copies need."""
     sizes = {name: 8 * chosen.randint(1, most // 8) for name, most in (("m", 2048), ("n", 2048), ("k", 4096))}
     return Gemm.model_validate({"dtype": dtype, "layout": ("NN", "TN")[number % 2], **sizes})
 
 
 def narrow(device: Device, seconds: float) -> Fact:
-    """8-bit products by every path, with a long K, where imprecise sums show."""
+    """8-bit products by every kernel, with a long K, where imprecise sums show."""
     numbers: dict[str, dict[str, Any]] = {}
     for dtype in ("float8_e4m3", "int8"):
         problem = Gemm.model_validate({"dtype": dtype, "m": 1024, "n": 1024, "k": 16384, "layout": "TN"})
@@ -137,7 +137,7 @@ def narrow(device: Device, seconds: float) -> Fact:
 
 
 def nvml(device: Device, seconds: float) -> Fact:
-    """How often NVML's counters show something new while the device computes."""
+    """How often NVML's counters are refreshed while the device computes."""
     if device.kind == "cpu":
         times_s = [0.002 * step for step in range(1000)]
         steps: dict[str, list[float | None]] = {"energy": [at // 0.02 for at in times_s]}
@@ -157,7 +157,9 @@ def nvml(device: Device, seconds: float) -> Fact:
         readings.append(_reading(gpu))
     torch.cuda.synchronize()
     names = dict.fromkeys(name for reading in readings for name in reading)
-    return facts.nvml(times_s, {name: [one.get(name) for one in readings] for name in names}, ENERGY_S)
+    return facts.nvml(
+        times_s, {name: [reading.get(name) for reading in readings] for name in names}, ENERGY_S
+    )
 
 
 def _reading(gpu: NvmlGpu) -> dict[str, float | None]:
@@ -171,7 +173,7 @@ def _reading(gpu: NvmlGpu) -> dict[str, float | None]:
     }
 
 
-# ---- what multiplies
+# ---- inputs and launches of matrix products
 
 
 def _inputs(problem: Gemm, device: Device) -> list[torch.Tensor]:
@@ -192,7 +194,7 @@ def _inputs(problem: Gemm, device: Device) -> list[torch.Tensor]:
 def _builders(
     device: Device, modules: Sequence[str], first: int = 0, libraries: bool = True
 ) -> Mapping[str, Build]:
-    """Name -> what builds a launch: the library's, and of these kernels of ours (first_launch).
+    """Name -> builder of a launch: of the library, and of these kernels of ours (first_launch).
 
     Nothing is tuned: an answer is about one configuration, which is printed.
     """

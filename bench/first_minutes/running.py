@@ -1,7 +1,7 @@
-"""Runs blocks: each command in a process group of its own, with its limit and its log; then one table.
+"""Runner of blocks: each command in a process group of its own, with its limit and its log; then one table.
 
-Nothing that a command does stops the next one. What is left behind is few files in one folder, fit to be
-carried away: result files, a summary, and an archive of everything else.
+Nothing that a command does stops the next one. A few files in one folder remain, ready to be copied
+elsewhere: result files, a summary, and an archive of everything else.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ ROOT = Path(__file__).parents[2]
 LOGS = "logs"
 ARCHIVE = "logs{}.tar.gz"
 SUMMARY = "summary{}.json"
-"""Their names; the braces hold a number where an earlier call has left such a file."""
+"""Names of the archive and the summary; the braces hold a number if an earlier call left such a file."""
 TUNED = ROOT / "kernels" / "tuned"
-"""What the tuner chose on this device: worth keeping where the machine is not."""
+"""The tuner's choices on this device, kept because the machine may not be."""
 ENDING_S = 20.0
-"""After Ctrl-C's signal a command may take this long to bring its rows to safety; then it is killed."""
+"""Seconds that a command has after SIGINT to save its rows; then it is killed."""
 LEAST_S = 10.0
-"""Whatever the minutes are divided by, a command is given this long."""
+"""Least limit of a command, seconds, however few minutes there are."""
 KEY_LENGTH = 100
 NEEDS_GPU = "not run: needs a GPU"
 SETTINGS = (
     *("CUDA", "NVIDIA", "TORCH", "PYTORCH", "TRITON", "CUBLAS", "OMP", "MKL"),
     *("LD_LIBRARY_PATH", "PYTHONPATH"),
 )
-"""Beginnings of the environment variables that change what computes; others are nobody's business."""
+"""Beginnings of the environment variables that can change results; others may be private."""
 EXTRAS = ("cublaslt",)
 SMI_S = 20.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one command."""
+    """The outcome of one command."""
 
     block: str
     command: str
@@ -74,7 +74,7 @@ class Outcome:
 
     @property
     def is_fine(self) -> bool:
-        """Whether it did its work, or had none here."""
+        """Whether it did its work, or has none on this device."""
         return self.outcome.startswith("done") or self.outcome == NEEDS_GPU
 
 
@@ -91,26 +91,26 @@ def plan_lines(there: Sequence[Block], device: str) -> Iterator[str]:
 
 
 def shares(chosen: Sequence[Block], minutes: float | None) -> float:
-    """What each limit is multiplied by so that the blocks fit into so many minutes; never above 1."""
+    """The factor on each limit with which the blocks fit into so many minutes; at most 1."""
     whole_s = sum(block.limit_s for block in chosen)
     return 1.0 if minutes is None else min(1.0, 60 * minutes / whole_s)
 
 
 class Runner:
-    """Runs commands one after the other and remembers what became of them."""
+    """Runs commands one after the other and keeps their outcomes."""
 
     def __init__(
         self, folder: Path, environment: Mapping[str, str], share: float, say: Callable[[str], None]
     ) -> None:
-        """`environment` is the commands'; they get `share` of their limits. `say` shows a line."""
+        """Commands get `environment` and `share` of their limits. `say` shows a line."""
         self.folder, self.share, self._say = folder, share, say
         self._environment = dict(environment)
         self.outcomes: list[Outcome] = []
         self._stopped = False
 
     def run(self, chosen: Sequence[Block], is_cpu: bool) -> None:
-        """Every command of these blocks, whatever becomes of those before it. Ctrl-C ends the one that runs,
-        and the rest are not run.
+        """Run every command of these blocks, whether or not those before it failed. Ctrl-C ends the running
+        command, and the rest are not run.
         """
         for block in chosen:
             self._say(f"== {block.name}: {block.question}")
@@ -118,7 +118,7 @@ class Runner:
                 self._say(f"   needs a GPU: {block.gpu}")
             before = self.rows()
             for command in block.commands:
-                outcome = self._one(block, command, before, is_cpu)
+                outcome = self._outcome_of(block, command, before, is_cpu)
                 self.outcomes.append(outcome)
                 self._say(f"   {command.name}: {outcome}")
 
@@ -126,7 +126,7 @@ class Runner:
         """Every result file so far, oldest first."""
         return sorted(self.folder.glob("*/*.parquet"), key=lambda path: (path.stat().st_mtime_ns, path))
 
-    def _one(self, block: Block, command: Command, before: Sequence[Path], is_cpu: bool) -> Outcome:
+    def _outcome_of(self, block: Block, command: Command, before: Sequence[Path], is_cpu: bool) -> Outcome:
         limit_s = max(LEAST_S, self.share * command.limit_s)
         every = self.rows()
         rows = [path for path in every if path not in before]
@@ -156,7 +156,7 @@ class Runner:
         return Outcome(block.name, command.name, seconds, outcome, key_line(text, command.key), log.name)
 
     def _process(self, words: Sequence[str], output: int, limit_s: float) -> tuple[int, bool]:
-        """(exit code, whether it had to be stopped). It, and all of its process group, is gone afterwards."""
+        """(exit code, whether it had to be stopped). Its whole process group is gone afterwards."""
         process = subprocess.Popen(
             [sys.executable, "-m", *words],
             cwd=ROOT,
@@ -178,7 +178,7 @@ class Runner:
                 os.killpg(process.pid, signal.SIGKILL)  # what it left running
 
     def _settle(self) -> None:
-        """Make result files of what stopped runs have measured."""
+        """Make result files from the journals of stopped runs."""
         for device in {path.parent for path in self.folder.glob("*/*.journal")}:
             try:
                 settle(device)
@@ -187,17 +187,17 @@ class Runner:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
-    """Its exit code, after Ctrl-C's signal, so that rows are kept, or after SIGKILL."""
-    for what in (signal.SIGINT, signal.SIGKILL):
+    """End a process by SIGINT, so that it saves its rows, else by SIGKILL; returns its exit code."""
+    for number in (signal.SIGINT, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, what)
+            os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(ENDING_S)
     return -signal.SIGKILL  # stuck in a driver: it is left behind
 
 
 def _unmet(command: Command, rows: Sequence[Path], every: Sequence[Path]) -> str:
-    """Why a command that reads results has nothing to read; empty if it has."""
+    """Why a command that reads results has nothing to read; empty if it has something."""
     if "{rows}" in command.words and not rows:
         return "this block has left no result file"
     if "{all}" in command.words and not every:
@@ -216,17 +216,17 @@ def _outcome(code: int, command: Command) -> str:
 
 
 def key_line(text: str, key: str) -> str:
-    """The last line in which `key` is found, else the last one that is not empty; without its margins."""
+    """The last line that matches `key`, else the last one that is not empty; without its margins."""
     lines = [line.strip(" =│╭╰─╮╯") for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()]
     lines = [line for line in lines if line]
-    found = [line for line in lines if re.search(key, line)] or lines or [""]
-    return found[-1] if len(found[-1]) <= KEY_LENGTH else f"{found[-1][:KEY_LENGTH]} ..."
+    matching = [line for line in lines if re.search(key, line)] or lines or [""]
+    return matching[-1] if len(matching[-1]) <= KEY_LENGTH else f"{matching[-1][:KEY_LENGTH]} ..."
 
 
 def session(
     chosen: Sequence[Block], device: Device, out: Path, minutes: float | None, say: Callable[[str], None]
 ) -> list[Outcome]:
-    """Run these blocks within so many minutes (None: their own limits), show the table, leave `out` behind.
+    """Run these blocks within so many minutes (None: their own limits), show the table, pack folder `out`.
 
     UserError if `out` cannot be written.
     """
@@ -247,11 +247,11 @@ def session(
     return runner.outcomes
 
 
-# ---- what is left behind
+# ---- the table and the files that remain
 
 
 def table_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """A row a command."""
+    """The table, with a row for each command."""
     shown = table("block", "command", ">seconds", "outcome", "its key line")
     for column in shown.columns[-2:]:
         column.no_wrap = False
@@ -262,9 +262,9 @@ def table_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def pack(folder: Path, outcomes: Sequence[Outcome], facts: Mapping[str, Any]) -> list[Path]:
-    """Leave result files, the summary and one archive; their paths.
+    """Reduce the folder to result files, the summary and one archive; returns their paths.
 
-    The archive holds every other file of the folder (logs, JSON, `facts` in full), and what the tuner chose.
+    The archive holds every other file of the folder (logs, JSON, `facts` in full) and the tuner's choices.
     """
     facts_file = folder / LOGS / "environment.json"
     facts_file.write_text(json.dumps(facts, indent=1))
@@ -286,7 +286,7 @@ def pack(folder: Path, outcomes: Sequence[Outcome], facts: Mapping[str, Any]) ->
 
 
 def _unused(folder: Path, name: str) -> Path:
-    """`summary.json`, or `summary-2.json` and so on: what an earlier call has left stays."""
+    """`summary.json`, or `summary-2.json` and so on: files of an earlier call stay."""
     path, number = folder / name.format(""), 1
     while path.exists():
         number += 1
@@ -294,11 +294,11 @@ def _unused(folder: Path, name: str) -> Path:
     return path
 
 
-# ---- what it was made on
+# ---- the environment of the results
 
 
 def environment(device: Device) -> dict[str, Any]:
-    """Facts by name: plain values, a version for each package (None: missing), texts of several lines."""
+    """Facts by name: plain values, the version of each package (None: missing), texts of several lines."""
     lacking = {package.name for package in missing(EXTRAS)}
     packages = [package.name for package in required(EXTRAS)]
     return {

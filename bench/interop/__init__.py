@@ -1,1 +1,1 @@
-"""Rows from other people's files, and ours in the formats of other tools."""
+"""Import of rows from other people's files, and export of ours in the formats of other tools."""

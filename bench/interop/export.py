@@ -1,4 +1,4 @@
-"""The formats by name, and what becomes of one: text on standard output, a file, or a folder of files."""
+"""Export of times: the formats by name, written to standard output, a file, or a folder of files."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from bench.interop import export_otava, export_pytorch
 from bench.interop.export_points import SECONDS_PER_MICROSECOND, Point, Results, latest
 
 UNIT = "us"
-"""github-action-benchmark: one unit for all, as a series whose unit followed its size would jump when it
-crosses a power of ten."""
+"""Unit of github-action-benchmark, one for all sizes: a series whose unit changed would jump."""
 OTAVA = "otava"
-"""The format of many nights: a folder."""
+"""The format that holds many nights, in a folder."""
 
 
 def github(points: Sequence[Point]) -> str:
-    """For the action benchmark-action/github-action-benchmark, tool `customSmallerIsBetter`: one JSON array.
+    """The JSON array for benchmark-action/github-action-benchmark, tool `customSmallerIsBetter`.
 
-    The action knows a series by its `name` and holds its last `value` against the one before. It shows
-    `range` after the value, and where that begins with a plus-minus sign reads the rest as a number in the
-    value's unit. `extra` is what it shows when a point is pointed at. An empty array is an error to it.
+    The action identifies a series by its `name` and compares its last `value` with the one before. It shows
+    `range` after the value, and if that begins with a plus-minus sign reads the rest as a number in the
+    value's unit. `extra` is its tooltip for a point. An empty array is an error to it.
     """
     return json.dumps([_entry(point) for point in points], indent=1, ensure_ascii=False) + "\n"
 
@@ -36,7 +35,7 @@ def _entry(point: Point) -> dict[str, str | float]:
 
 
 def _range(point: Point) -> str:
-    """Half of the 95 % interval as the action writes ranges itself; empty where it is unknown."""
+    """Half of the 95 % interval in the form in which the action writes ranges; empty if unknown."""
     low_s, high_s = point.row.low_s, point.row.high_s
     if low_s is None or high_s is None:
         return ""
@@ -53,7 +52,7 @@ def _extra(point: Point) -> str:
 
 
 ONE_FILE = {"github-action-benchmark": github, "pytorch": export_pytorch.text}
-"""Formats of one time a series: name -> what makes its text."""
+"""Formats with one time for each series: name -> function that makes the text."""
 NAMES = (*ONE_FILE, OTAVA)
 
 
@@ -64,24 +63,24 @@ def exported(
     left_out: Callable[[str], object],
     remark: Callable[[str], object],
 ) -> Iterator[str]:
-    """Write these results in a format; yields what belongs on standard output: the text, or the files' names.
+    """Write these results in a format; yields the output of the command: the text, or the files' names.
 
-    `left_out` is told of each file that cannot be read, `remark` what was not exported. UserError
-    is raised before anything is written.
+    `left_out` gets a sentence for each file that cannot be read, `remark` one for whatever is not exported.
+    UserError is raised before anything is written.
     """
     if form not in NAMES:
         raise UserError(f"export {form}: no such format; there is {', '.join(NAMES)}")
     if form == OTAVA and output is None:
         raise UserError("export otava: makes a file for each implementation: give a folder by -o DIR")
-    found = Results(results, left_out)
+    source = Results(results, left_out)
     if form == OTAVA and output is not None:
-        files, more = export_otava.files(found.points(), str(output))
+        files, more = export_otava.files(source.points(), str(output))
         targets = {output / name: text for name, text in files.items()}
     else:
-        points, more = latest(found.points())
+        points, more = latest(source.points())
         text = ONE_FILE[form](points)
         targets = {output: text} if output is not None else {}
-    for sentence in (*found.said(), *more):
+    for sentence in (*source.omissions(), *more):
         remark(sentence)
     if not targets:
         yield text

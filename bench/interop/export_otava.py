@@ -1,9 +1,10 @@
-"""For Apache Otava (change points by E-divisive means): CSV files, and the configuration that names them.
+"""Export to Apache Otava (change points by E-divisive means): CSV files and their configuration.
 
-One file is one test: a line a night, a column a series. Its CSV importer demands a number in every cell, so
-the series of an implementation that have a time in the same nights share a file; nothing is filled in where a
-night is missing. Times that the machine's state casts doubt on are missing too, as in our own history. A
-column called `branch` would mean something to it; ours are `time`, facts of the night, and series.
+One file is one test, with a line for each night and a column for each series. Otava's CSV importer demands a
+number in every cell, so the series of an implementation that have a time in the same nights share a file;
+nothing is filled in where a night is missing. Times that the machine's state makes suspect are left out, as
+in our own history. The columns are `time`, facts of the night, and series; `branch` is avoided, as it has a
+meaning to Otava.
 """
 
 from __future__ import annotations
@@ -26,27 +27,32 @@ from bench.judge.history.load import DOUBTING
 
 CONFIGURATION = "otava.yaml"
 ATTRIBUTES = ("run_id", "commit", "driver", "torch", "triton")
-"""Facts of a night that go into columns of their own: what a change point is read against."""
+"""Facts of a night that go into columns of their own: they help to explain a change point."""
 NIGHTS = 2
-"""Fewest nights of a series: of one there is nothing to say."""
+"""Fewest nights of a series: one night cannot show a change."""
+
+
+SUSPECT = "suspect for the state of the machine"
+ALONE = "alone in their series"
+"""Why times are left out."""
 
 
 @dataclass
 class _Series:
-    """The times of a series that no state of the machine casts doubt on."""
+    """The times of a series that are not suspect for the state of the machine."""
 
     group: str
     column: str
     microseconds: dict[str, float] = field(default_factory=dict)
-    """Run -> time."""
+    """run_id -> time."""
 
 
 @dataclass
 class _Night:
-    """What is told of a run."""
+    """One run, for the columns that its times share."""
 
     began: datetime
-    """When its first row with a time was done."""
+    """When its first row with a time ended."""
     facts: tuple[str, ...]
     """Its ATTRIBUTES."""
 
@@ -56,9 +62,9 @@ _Tests = dict[str, list[_Series]]
 
 
 def files(points: Iterable[Point], folder: str) -> tuple[dict[str, str], list[str]]:
-    """(name of each file -> its content, what was left out). `folder` is where the files will lie.
+    """(name of each file -> its content, sentences on what was left out); the files will lie in `folder`.
 
-    UserError if no series has a time that can be trusted in two nights.
+    UserError if no series has times of NIGHTS nights that are not suspect.
     """
     doubting = {flag.name for flag in DOUBTING}
     series: dict[str, _Series] = {}
@@ -71,31 +77,29 @@ def files(points: Iterable[Point], folder: str) -> tuple[dict[str, str], list[st
         night.began = min(night.began, ended)
         counts["all"] += 1
         if doubting & set(point.flags):
-            counts["in doubt by the state of the machine"] += 1
+            counts[SUSPECT] += 1
             continue
-        one = series.setdefault(point.name, _Series(point.group, f"{point.label} us"))
-        one.microseconds[sys.intern(row.run_id)] = point.microseconds
-    lasting = [one for one in series.values() if len(one.microseconds) >= NIGHTS]
-    counts["alone in their series"] = len(series) - len(lasting)
+        member = series.setdefault(point.name, _Series(point.group, f"{point.label} us"))
+        member.microseconds[sys.intern(row.run_id)] = point.microseconds
+    lasting = [member for member in series.values() if len(member.microseconds) >= NIGHTS]
+    counts[ALONE] = len(series) - len(lasting)
     if not lasting:
-        raise UserError(f"no series has a time without doubt in {NIGHTS} nights; give more runs")
-    said = [
-        f"left out: {counts[why]} of {counts['all']} times: {why}"
-        for why in ("in doubt by the state of the machine", "alone in their series")
-        if counts[why]
+        raise UserError(f"no series has times of {NIGHTS} nights that are not suspect; give more runs")
+    omissions = [
+        f"left out: {counts[why]} of {counts['all']} times: {why}" for why in (SUSPECT, ALONE) if counts[why]
     ]
     order = sorted(nights, key=lambda run: (nights[run].began, run))
     tests = _tests(lasting, order)
     contents = {f"{test}.csv": _table(members, nights, order) for test, members in tests.items()}
-    return {CONFIGURATION: _configuration(tests, folder)} | contents, said
+    return {CONFIGURATION: _configuration(tests, folder)} | contents, omissions
 
 
 def _tests(lasting: Sequence[_Series], order: Sequence[str]) -> _Tests:
-    """Series that have a time in the same nights, together; of an implementation each."""
+    """The tests: each holds the series of one implementation that have a time in the same nights."""
     alike: dict[tuple[str, tuple[str, ...]], list[_Series]] = defaultdict(list)
-    for one in lasting:
-        when = tuple(run for run in order if run in one.microseconds)
-        alike[re.sub(r"[^A-Za-z0-9_@-]+", ".", one.group), when].append(one)
+    for member in lasting:
+        when = tuple(run for run in order if run in member.microseconds)
+        alike[re.sub(r"[^A-Za-z0-9_@-]+", ".", member.group), when].append(member)
     # The most nights first: that file keeps the plain name when stray nights make more files.
     seen: Counter[str] = Counter()
     tests: _Tests = {}
@@ -108,17 +112,17 @@ def _tests(lasting: Sequence[_Series], order: Sequence[str]) -> _Tests:
 def _table(members: Sequence[_Series], nights: Mapping[str, _Night], order: Sequence[str]) -> str:
     sink = io.StringIO()
     lines = csv.writer(sink, lineterminator="\n")
-    lines.writerow(["time", *ATTRIBUTES, *(one.column for one in members)])
+    lines.writerow(["time", *ATTRIBUTES, *(member.column for member in members)])
     for run in order:
         if run in members[0].microseconds:
             night = nights[run]
             began = night.began.isoformat(timespec="seconds")
-            lines.writerow([began, *night.facts, *(one.microseconds[run] for one in members)])
+            lines.writerow([began, *night.facts, *(member.microseconds[run] for member in members)])
     return sink.getvalue()
 
 
 def _configuration(tests: _Tests, folder: str) -> str:
-    """Tests, and a group of all tests for each device; -1 says that less is better."""
+    """The configuration: tests, and a group of all tests for each device; -1 means that less is better."""
     groups: dict[str, list[str]] = defaultdict(list)
     for test, members in tests.items():
         groups[members[0].group.split()[0]].append(test)
@@ -129,7 +133,7 @@ def _configuration(tests: _Tests, folder: str) -> str:
                 "file": f"{folder}/{test}.csv",
                 "time_column": "time",
                 "attributes": list(ATTRIBUTES),
-                "metrics": {one.column: {"direction": -1, "scale": 1.0} for one in members},
+                "metrics": {member.column: {"direction": -1, "scale": 1.0} for member in members},
             }
             for test, members in tests.items()
         },

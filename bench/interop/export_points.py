@@ -1,8 +1,8 @@
-"""What is exported: every time that was measured here, under a name that stays the same from night to night.
+"""Points to export: every time that was measured here, under a name that stays the same from night to night.
 
-Other tools know a series by its name alone, so the name ends in a hash of all that makes a series here: a
+Other tools identify a series by its name alone, so the name ends in a hash of all that makes a series here: a
 case under another protocol or clock, or on another GPU, is another series there too. Rows without a time and
-rows of other people are left out, and counted.
+imported rows are left out, and counted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Point:
     """One time of one series."""
 
     row: Measurement
-    """With `status` ok and a median."""
+    """A row with `status` ok and a median."""
     group: str
     """Device (a GPU by its unit), operator and implementation, a blank between."""
     label: str
@@ -44,7 +44,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        """The series. Equal for the same case, condition and device, and else never."""
+        """The name of the series: equal for the same case, condition and device, and only for these."""
         return f"{self.group} {self.label}"
 
     @property
@@ -56,18 +56,18 @@ class Point:
 
 @dataclass
 class Results:
-    """Result files, read one after the other: a year of them is more than fits into memory."""
+    """Result files, read one after the other, as a year of them does not fit into memory."""
 
     paths: Sequence[Path]
     left_out: Callable[[str], object] | None = None
-    """Is told of each file that cannot be read."""
+    """Gets a sentence for each file that cannot be read."""
     counts: Counter[str] = field(default_factory=Counter)
-    """Rows so far, and how many of them were left out, by reason."""
+    """The number of rows so far (`all`), and of those that were left out, by reason."""
 
     def points(self) -> Iterator[Point]:
-        """Every time of these files.
+        """Every time in these files, in their order.
 
-        UserError as `bench.store.parquet.tables` raises it, and at the end if there was none.
+        UserError as from `bench.store.parquet.tables`, and at the end if there was no time.
         """
         seen: set[tuple[str, str]] = set()
         for _, table in parquet.tables(self.paths, self.left_out, list(FIELDS)):
@@ -84,8 +84,8 @@ class Results:
         if not seen:
             raise UserError(self._why_nothing())
 
-    def said(self) -> list[str]:
-        """What was left out so far, a sentence each."""
+    def omissions(self) -> list[str]:
+        """One sentence for each reason for which rows were left out so far."""
         return [
             f"left out: {self.counts[what]} of {self.counts['all']} rows: {what}"
             for what in ("imported", "without a time", "a time that its run has already")
@@ -96,9 +96,9 @@ class Results:
         ours = table.filter(pc.is_null(table["source"]))
         self.counts["imported"] += len(table) - len(ours)
         timed = pc.and_(pc.equal(ours["status"], "ok"), pc.greater(ours["median_s"], 0.0))
-        some = ours.filter(pc.and_(timed, pc.is_finite(ours["median_s"])))
-        self.counts["without a time"] += len(ours) - len(some)
-        return parquet.rows(some)
+        usable = ours.filter(pc.and_(timed, pc.is_finite(ours["median_s"])))
+        self.counts["without a time"] += len(ours) - len(usable)
+        return parquet.rows(usable)
 
     def _why_nothing(self) -> str:
         if self.counts["all"] and self.counts["imported"] == self.counts["all"]:
@@ -107,7 +107,7 @@ class Results:
 
 
 def latest(points: Iterable[Point]) -> tuple[list[Point], list[str]]:
-    """(of each series the time of its last run, what was left out). For formats of one time a series."""
+    """(each series' time in its last run, sentences on what was left out), for formats with one time each."""
     last: dict[str, Point] = {}
     count = 0
     for point in points:
@@ -116,17 +116,17 @@ def latest(points: Iterable[Point]) -> tuple[list[Point], list[str]]:
         if point.row.run_id > kept.row.run_id:  # a run's name begins with its time
             last[point.name] = point
     older = count - len(last)
-    said = f"left out: {older} times of earlier runs: this format holds one a series"
-    return list(last.values()), [said] if older else []
+    omission = f"left out: {older} times of earlier runs: this format holds one a series"
+    return list(last.values()), [omission] if older else []
 
 
 def rounded(value: float) -> float:
-    """The value to as many digits as are exported."""
+    """The value rounded to DIGITS significant digits."""
     return float(f"{value:.{DIGITS}g}")
 
 
 def _flagged(rows: Sequence[Measurement]) -> Iterator[tuple[Measurement, Sequence[str]]]:
-    """Each row with its flags; those that need ceilings are not raised in a run of mixed ceilings."""
+    """Each row with its flags; flags that need ceilings are not raised in a run with mixed ceilings."""
     by_unit: dict[str, list[Measurement]] = defaultdict(list)
     for row in rows:
         by_unit[row.device_id].append(row)
@@ -148,11 +148,11 @@ def _group(row: Measurement) -> str:
 
 def _label(row: Measurement) -> str:
     parameters: dict[str, Any] = json.loads(row.parameters)
-    said = [row.sweep, row.dtype]
-    said += [f"{name}={value}" for name, value in parameters.items() if name != "dtype"]
-    said += [row.cache] + (["one-thread"] if row.threads_asked == "one" else [])
+    words = [row.sweep, row.dtype]
+    words += [f"{name}={value}" for name, value in parameters.items() if name != "dtype"]
+    words += [row.cache] + (["one-thread"] if row.threads_asked == "one" else [])
     known = {column: getattr(row, column, None) for column in KEY}
     key: list[Any] = [row.device, _unit(row)]
     key += [UNSAID.get(column) if value is None else value for column, value in known.items()]
     digest = hashlib.sha256(json.dumps(key, separators=(",", ":")).encode()).hexdigest()[:10]
-    return " ".join([*said, f"#{digest}"]).replace(",", ";")
+    return " ".join([*words, f"#{digest}"]).replace(",", ";")

@@ -1,11 +1,11 @@
-"""For PyTorch's benchmark database, table `oss_ci_benchmark_v3`: JSON, one record a line.
+"""Export to PyTorch's benchmark database, table `oss_ci_benchmark_v3`: JSON, one record a line.
 
-The columns are those of clickhouse_db_schema/oss_ci_benchmark_v3/schema.sql in pytorch/test-infra. When,
-which commit and which job are added by the uploader (.github/scripts/upload_benchmark_results.py there),
-which reads files called *.json; what a record says wins over what it would add. Operators stand in `model`,
-as tritonbench's do. What the dashboard shows is the mean of `benchmark_values`, cut off at two decimals: so
-there is one value, the median, and it is in nanoseconds, of which a hundredth is nothing. Every value of an
-`extra_info` is text: those columns are maps of text to text.
+The columns are those of clickhouse_db_schema/oss_ci_benchmark_v3/schema.sql in pytorch/test-infra. The
+uploader there (.github/scripts/upload_benchmark_results.py) reads files called *.json and adds time, commit
+and job, unless a record has them. Operators stand in `model`, as tritonbench's do. The dashboard shows the
+mean of `benchmark_values`, cut off at two decimals: so there is one value, the median, in nanoseconds, of
+which a hundredth does not matter. Every value of an `extra_info` is text: those columns are maps of text to
+text.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bench.interop.export_points import Point, rounded
 METRIC = "latency_ns"
 NANOSECONDS = 1e9
 MODES = {"forward": "fwd", "backward": "bwd"}
-"""Our directions as tritonbench calls them. Others keep their name; an operator without one goes forward."""
+"""Our directions as tritonbench calls them. Others keep their name; operators without one are forward."""
 
 
 def text(points: Sequence[Point]) -> str:
-    """The file's content; one point a series."""
+    """The file's content, for one point of each series."""
     return "".join(json.dumps(_record(point)) + "\n" for point in points)
 
 
@@ -90,5 +90,5 @@ def _nanoseconds(seconds: float | None) -> float | None:
 
 
 def _texts(values: dict[str, Any]) -> dict[str, str]:
-    """As text, without what is unknown."""
+    """The values as text, without those that are unknown."""
     return {name: str(value) for name, value in values.items() if value is not None and value != ""}

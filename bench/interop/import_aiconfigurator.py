@@ -1,13 +1,13 @@
-"""Public timings of matrix products: the tables in the PyPI package aiconfigurator-core (Apache-2.0, NVIDIA).
+"""Import of public timings of matrix products from the PyPI package aiconfigurator-core (Apache-2.0, NVIDIA).
 
-The package holds, for each GPU, what vLLM's bfloat16 linear layers took: torch.nn.functional.linear, x[m, k]
+The package holds, for each GPU, times of vLLM's bfloat16 linear layers: torch.nn.functional.linear, x[m, k]
 times w[n, k] transposed. In the terms of kernels/gemm that is layout TN, with m and n exchanged. Its
 collector (collector/vllm/collect_gemm.py in the repository ai-dynamo/aiconfigurator) captures six layers,
 each with weights of its own, into a CUDA graph, replays it three times to warm up and six times between two
 events, and publishes the mean. So data is warm as far as the cache holds all six weights. x is normal, but
-the weights are left uninitialised: they draw less power than random ones, and the highest rates gain by it.
+the weights are left uninitialised: they draw less power than random ones, which raises the highest rates.
 
-Only files of data are read: the package is found, never imported.
+Only the package's data files are read: it is found, never imported.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from bench.sweep.load import Find
 
 MODULE, DISTRIBUTION = "aiconfigurator_core", "aiconfigurator-core"
 TABLES = "systems/data/*/gemm/vllm/*/gemm_perf.parquet"
-"""Below the package: one table a GPU and version of vLLM."""
+"""Pattern below the package: one table for each GPU and version of vLLM."""
 COLUMNS = ("framework", "version", "device", "op_name", "kernel_source", "gemm_dtype", *"mnk", "latency")
-"""Those of a table that are read."""
+"""Columns of a table that are read."""
 LINEAR = ("torch.nn.functional.linear", "vllm_default")
-"""What runs, as the tables call it; the second is what older ones call all they hold."""
+"""Names of the linear layer in the column `kernel_source`; older tables use the second for all rows."""
 GPUS = ("NVIDIA ", "Tesla ")
-"""What the names of NVIDIA's GPUs begin with."""
+"""Beginnings of the names of NVIDIA's GPUs."""
 OPERATOR, IMPLEMENTATION = "gemm", "cublas"
 PARAMETERS: dict[str, Any] = {"dtype": "bfloat16", "layout": "TN"}
-"""What all its rows have in common."""
+"""Parameters that all its rows share."""
 WEIGHTS = 6
-"""Layers that take turns, each with weights of its own."""
+"""Number of layers that take turns, each with weights of its own."""
 CALIBRATION = "ceilings/gemm_shapes"
 """The sweep whose shapes calibrate the model: rows of these shapes are its rows."""
 OTHERS = "imported/aiconfigurator"
@@ -62,7 +62,7 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Package:
-    """The installed package: where its files are, and what it says of itself."""
+    """The installed package: its folder and metadata."""
 
     folder: Path
     version: str
@@ -71,18 +71,18 @@ class Package:
     @classmethod
     def installed(cls) -> Package:
         """Find it without importing it. UserError, with the command to install it, if it is not here."""
-        found = importlib.util.find_spec(MODULE)
+        spec = importlib.util.find_spec(MODULE)
         try:
             about = importlib.metadata.metadata(DISTRIBUTION)
         except importlib.metadata.PackageNotFoundError:
-            found = None
-        if found is None or not found.submodule_search_locations:
+            spec = None
+        if spec is None or not spec.submodule_search_locations:
             raise UserError(
                 f"the package {DISTRIBUTION}, which holds these timings, is not installed: "
                 f"pip install -c constraints.txt {DISTRIBUTION}"
             )
         licence = about["License-Expression"] or about["License"] or "licence unknown"
-        return cls(Path(found.submodule_search_locations[0]), about["Version"], licence)
+        return cls(Path(spec.submodule_search_locations[0]), about["Version"], licence)
 
     @property
     def tables(self) -> list[Path]:
@@ -93,57 +93,57 @@ class Package:
 def calibration_shapes(find: Find) -> frozenset[str]:
     """The shapes that calibrate the model, as `parameters` texts. UserError if their sweep is unreadable."""
     loaded = sweep.load_all(sweep.select(CALIBRATION), find, sm_count=1)
-    return frozenset(parameters_text(case.problem.parameters()) for one in loaded for case in one.cases)
+    return frozenset(parameters_text(case.problem.parameters()) for entry in loaded for case in entry.cases)
 
 
 @dataclass(frozen=True)
 class Import:
-    """How one package is imported, and where to."""
+    """One import of a package into a folder of results."""
 
     package: Package
     find: Find
-    """The problem of an operator."""
+    """Gives the problem class of an operator."""
     calibration: frozenset[str]
-    """As `calibration_shapes` gives them."""
+    """The `calibration_shapes`."""
     results: Path
-    """The folder of results; of a sample the folder of samples."""
+    """The folder of results, or of samples."""
     sample: bool = False
     """Keep only the calibration shapes and SAMPLE others of each table."""
 
     def devices(self, say: Say) -> Iterator[Imported]:
-        """Each GPU's rows, table by table. `say` is told what is left out, a sentence each.
+        """Each GPU's rows, table by table. `say` gets a sentence for whatever is left out.
 
         UserError if nothing at all could be read.
         """
         none = True
         for path in self.package.tables:
             try:
-                for one in timings(path, say):
+                for timed in timings(path, say):
                     none = False
-                    yield self._imported(one, str(path.relative_to(self.package.folder)))
+                    yield self._imported(timed, str(path.relative_to(self.package.folder)))
             except UserError as refusal:
                 say(str(refusal))
         if none:
             raise UserError(f"{self.package.folder}: holds no {TABLES} that could be imported")
 
-    def _imported(self, found: Timings, where: str) -> Imported:
-        run_id = f"{DISTRIBUTION}-{self.package.version}-vllm-{found.version}-{slug_of(found.device)}"
-        folder = self.results / FOLDER / slug_of(found.device)
-        shapes, texts, drawn = found.shapes, self._texts(found.shapes), ""
+    def _imported(self, timed: Timings, where: str) -> Imported:
+        run_id = f"{DISTRIBUTION}-{self.package.version}-vllm-{timed.version}-{slug_of(timed.device)}"
+        folder = self.results / FOLDER / slug_of(timed.device)
+        shapes, texts, drawn = timed.shapes, self._texts(timed.shapes), ""
         if self.sample:
             calibrating = np.array([text in self.calibration for text in texts])
             kept = sampled(shapes, calibrating)
-            folder, run_id = self.results / slug_of(found.device), f"{run_id}-sample"
+            folder, run_id = self.results / slug_of(timed.device), f"{run_id}-sample"
             drawn = f"a sample: {kept.sum()} of {len(shapes)} rows, all that calibrate and {SAMPLE} drawn"
             shapes, texts = shapes[kept], [text for text, keep in zip(texts, kept, strict=True) if keep]
-        who = f"{DISTRIBUTION} {self.package.version}, vLLM {found.version}"
+        who = f"{DISTRIBUTION} {self.package.version}, vLLM {timed.version}"
         columns = {
             "run_id": run_id,
             "source": source_text(who, where, f"{self.package.licence}, NVIDIA", drawn),
-            "libraries": f"vLLM {found.version} and its cuBLAS",
+            "libraries": f"vLLM {timed.version} and its cuBLAS",
             **{"protocol": who, "clock": "graph", "cache": "warm", "ring_slots": WEIGHTS},
             "fill": "x normal, weights uninitialised",
-            **device_columns(found.device, "cuda", find_datasheet(found.device)),
+            **device_columns(timed.device, "cuda", find_datasheet(timed.device)),
         }
         rows = self._rows(shapes, texts, columns)
         return Imported(folder / f"{run_id}.parquet", rows, declared(rows, self.find))
@@ -156,14 +156,14 @@ class Import:
         return [parameters_text(same | dict(zip("mnk", sizes, strict=True))) for sizes in rows]
 
     def _rows(self, shapes: pd.DataFrame, texts: Collection[str], same: dict[str, Any]) -> list[Measurement]:
-        # One problem with arrays for sizes: 35,000 counts by the formulas of one. It is made without the
-        # checks of a single problem: that sizes are whole and above zero was seen to when they were read.
+        # One problem with arrays as sizes counts all 35,000 rows by the formulas for one. It is made without
+        # the checks of a single problem: reading the table checked that sizes are whole and above zero.
         sizes = _sizes(shapes)
         every: dict[str, Any] = PARAMETERS | sizes
         problem = self.find(OPERATOR).model_construct(**every)
-        said = problem.facts(IMPLEMENTATION)
+        facts = problem.facts(IMPLEMENTATION)
         sized = ("flop", "byte", "moved", "product")
-        counted = {name: count for name, count in said.items() if name.startswith(sized)}
+        counted = {name: count for name, count in facts.items() if name.startswith(sized)}
         m, n, k = sizes.values()
         counted["ring_byte"] = (WEIGHTS * m * k + k * n + m * n) * problem.item_byte
         columns = {name: np.broadcast_to(count, len(shapes)).tolist() for name, count in counted.items()}
@@ -172,7 +172,7 @@ class Import:
         columns["sweep"] = [CALIBRATION if text in self.calibration else OTHERS for text in texts]
         columns["role"] = ["calibration" if text in self.calibration else "measurement" for text in texts]
         rows = zip(*columns.values(), strict=True)
-        return [foreign_row({**said, **same, **dict(zip(columns, values, strict=True))}) for values in rows]
+        return [foreign_row({**facts, **same, **dict(zip(columns, values, strict=True))}) for values in rows]
 
 
 def _sizes(shapes: pd.DataFrame) -> dict[str, npt.NDArray[np.int64]]:
@@ -202,31 +202,31 @@ def sampled(shapes: pd.DataFrame, calibrating: npt.NDArray[np.bool_]) -> npt.NDA
     return kept
 
 
-# ---- one table: what in it is a sound time of a bfloat16 linear layer
+# ---- one table: its sound times of bfloat16 linear layers
 
 
 @dataclass(frozen=True)
 class Timings:
-    """What one GPU took under one version of vLLM."""
+    """The times of one GPU under one version of vLLM."""
 
     device: str
-    """As its driver gives it."""
+    """Name of the GPU as its driver gives it."""
     version: str
     shapes: pd.DataFrame
-    """`m`, `n`, `k` as the table has them, and `seconds`: one row a shape, by size."""
+    """Columns `m`, `n`, `k` as the table has them, and `seconds`: one row for each shape, by size."""
 
 
 def timings(path: Path, say: Say) -> Iterator[Timings]:
-    """Every GPU's times in one table. `say` is told what is left out, a sentence each.
+    """Every GPU's times in one table. `say` gets a sentence for whatever is left out.
 
     UserError if the table cannot be read, or has nothing that could be imported.
     """
     linear = _linear(_read(path), path, say)
-    for (device, version), some in linear.groupby(["device", "version"], sort=True):
+    for (device, version), group in linear.groupby(["device", "version"], sort=True):
         if not str(device).startswith(GPUS):
             say(f"left out {path}: {device} is no NVIDIA GPU")
             continue
-        sound = _sound(some, path, say)
+        sound = _sound(group, path, say)
         if not sound.empty:
             yield Timings(str(device), str(version), sound)
 
@@ -234,9 +234,9 @@ def timings(path: Path, say: Say) -> Iterator[Timings]:
 def _read(path: Path) -> pd.DataFrame:
     try:
         frame: pd.DataFrame = pq.read_table(path).to_pandas()
-    except Exception as error:  # what a reader raises over bytes that mean nothing is anybody's guess
-        said = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"left out {path}: not a whole parquet file ({said})") from error
+    except Exception as error:  # pyarrow may raise anything on damaged bytes
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"left out {path}: not a whole parquet file ({reason})") from error
     if lacking := [name for name in COLUMNS if name not in frame.columns]:
         there = ", ".join(map(str, frame.columns))
         raise UserError(f"left out {path}: lacks the column {lacking[0]}; it has {there}")
@@ -256,9 +256,9 @@ def _linear(frame: pd.DataFrame, path: Path, say: Say) -> pd.DataFrame:
 
 
 def _sound(table: pd.DataFrame, path: Path, say: Say) -> pd.DataFrame:
-    """Rows that have a size and a time.
+    """The rows that have a size and a time.
 
-    Of several times of one shape the median counts: nothing says which of them is the better one.
+    The median counts if a shape has several times: nothing says which of them is better.
     """
     numbers = table[["m", "n", "k", "latency"]].apply(pd.to_numeric, errors="coerce").astype(np.float64)
     sizes, latency_ms = numbers[["m", "n", "k"]], numbers["latency"]

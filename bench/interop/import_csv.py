@@ -1,7 +1,7 @@
-"""Anybody's own numbers: a CSV file in, rows out. Every mistake is found before anything is written.
+"""Import of times from a CSV file. Every mistake is found before anything is written.
 
-Whichever spreadsheet wrote it: commas, semicolons or tabs apart, with or without a byte order mark, any line
-ends; numbers with a point.
+Cells may be separated by commas, semicolons or tabs, with any line ends, with or without a byte order mark;
+numbers have a decimal point.
 
 Columns of the file (results/README.md has an example):
 
@@ -53,15 +53,15 @@ _NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
 def imported(
     file: Path, results: Path, operators: Collection[str], find: Find
 ) -> tuple[list[Imported], list[str]]:
-    """(each device's rows and where they belong below `results`, remarks for the person).
+    """(each device's rows with their file below `results`, remarks for the user).
 
-    The run's name is a hash of the file, so that the same file is known again. UserError names the line.
+    The run's name is a hash of the file, so that importing it again is noticed. UserError names the line.
     """
     try:
         data = file.read_bytes()
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from error
-    names, found = lines(file, data)
+    names, body = lines(file, data)
     _check_columns(file, names, {name: find(name) for name in operators})
     reader = _Reader(
         f"csv-{hashlib.sha256(data).hexdigest()[:12]}",
@@ -71,7 +71,7 @@ def imported(
     )
     by_device: dict[str, list[Measurement]] = defaultdict(list)
     seen: dict[tuple[str, str], int] = {}
-    for line in found:
+    for line in body:
         row = reader.row(line)
         by_device[row.device].append(row)
         if (other := by_device[row.device][0].device_name) != row.device_name:
@@ -95,7 +95,7 @@ def imported(
 
 
 def _check_columns(file: Path, names: list[str], problems: Mapping[str, type[Problem]]) -> None:
-    """That no column is missing and that each is one that means something."""
+    """UserError if a needed column is missing, or a column has an unknown name."""
     parameters = {name for problem in problems.values() for name in problem.model_fields}
     possible = dict.fromkeys([*NEEDED, *TIMES, *MORE, *sorted(parameters)])
     for name in names:
@@ -110,16 +110,16 @@ def _check_columns(file: Path, names: list[str], problems: Mapping[str, type[Pro
 
 @dataclass(frozen=True)
 class _Reader:
-    """Makes rows of lines, knowing all that does not change from line to line."""
+    """Makes rows of lines; holds what does not change from line to line."""
 
     run_id: str
     operators: Collection[str]
     find: Find
     sheets: Mapping[str, Datasheet]
-    """By the names that drivers give."""
+    """Datasheets by the names that drivers give."""
 
     def row(self, line: Line) -> Measurement:
-        """UserError if anything in the line is wrong."""
+        """The row of a line; UserError if anything in the line is wrong."""
         problem, name = self._problem(line), line.needed("implementation")
         try:
             problem.implementation(name)
@@ -141,7 +141,7 @@ class _Reader:
                 **{"parameters": parameters_text(problem.parameters()), "sweep": _sweep(line)},
                 **{"role": line.chosen("role", get_args(Role), "measurement")},
                 **{"run_id": self.run_id, "protocol": f"{who}, imported"},
-                # Unless the file says that each launch found its data in memory: most tools repeat a launch.
+                # Most tools repeat a launch, so its data is in cache unless the file says otherwise.
                 **{"cache": line.chosen("cache", get_args(Cache), "warm")},
                 **{"median_s": median_s, "low_s": low_s, "high_s": high_s},
                 "source": source_text(who, f"{line.file.name} ({self.run_id})", cells("note", "")),
@@ -176,20 +176,20 @@ def _problem(line: Line, kind: type[Problem]) -> Problem:
 
 
 def _kind(line: Line, problem: Problem, implementation: str, sheet: Datasheet | None) -> DeviceKind:
-    """CPU or GPU: as the line says, else a GPU that we know, else what its implementation needs."""
+    """CPU or GPU: as the line says, else a GPU if it has a datasheet, else what the implementation needs."""
     runs_on = problem.implementation(implementation).devices
-    said = line.cells.get("device_kind")
-    if said is None and sheet is None and len(runs_on) > 1:
+    stated = line.cells.get("device_kind")
+    if stated is None and sheet is None and len(runs_on) > 1:
         raise line.refuse(
             f"{implementation} runs on {' and '.join(runs_on)}, and bench/device/datasheets knows no "
             f"{line.cells['device']!r}: say which it is in a column device_kind"
         )
-    if said is None:
+    if stated is None:
         return "cuda" if sheet else runs_on[0]
-    line.chosen("device_kind", get_args(DeviceKind), said)
-    if sheet is not None and said != "cuda":
-        raise line.refuse(f"device_kind is {said}, but {sheet.name} is a GPU: leave it empty or give cuda")
-    return cast("DeviceKind", said)
+    line.chosen("device_kind", get_args(DeviceKind), stated)
+    if sheet is not None and stated != "cuda":
+        raise line.refuse(f"device_kind is {stated}, but {sheet.name} is a GPU: leave it empty or give cuda")
+    return cast("DeviceKind", stated)
 
 
 def _times(line: Line) -> tuple[float | None, float, float | None]:
@@ -213,19 +213,19 @@ def _sweep(line: Line) -> str:
     return name
 
 
-# ---- the file's lines, and what a cell means
+# ---- the file's lines and cells
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line with values: a column's name -> its cell, without those that are empty."""
+    """One line of the file; `cells`: a column's name -> its cell, without the empty ones."""
 
     file: Path
     number: int
     cells: dict[str, str]
 
     def refuse(self, says: str) -> UserError:
-        """That this line is wrong, with file and line."""
+        """The error that this line is wrong, with file and line."""
         return UserError(f"{self.file}:{self.number}: {says}")
 
     def needed(self, column: str) -> str:
@@ -255,14 +255,14 @@ class Line:
         return int(cell)
 
     def chosen(self, column: str, possible: Sequence[str], default: str) -> str:
-        """One of the words that are possible; `default` if the cell is empty."""
+        """The cell, which must be one of `possible`; `default` if it is empty."""
         cell = self.cells.get(column, default)
         if cell not in possible:
             raise self.refuse(f"{column} is one of {', '.join(possible)}, not {cell!r}")
         return cell
 
     def day(self, column: str) -> str:
-        """A date, or date and time, as ISO 8601 has it; empty if the cell is."""
+        """A date, or date and time, in ISO 8601; empty if the cell is empty."""
         cell = self.cells.get(column)
         if cell is None:
             return ""
@@ -273,7 +273,7 @@ class Line:
 
 
 def value(cell: str) -> int | float | bool | str:
-    """What a cell means as the value of a parameter: a whole number, a number, true or false, or text."""
+    """A cell as the value of a parameter: a whole number, a number, true or false, or text."""
     if _WHOLE.fullmatch(cell):
         return int(cell)
     if cell.lower() in ("true", "false"):
@@ -285,15 +285,15 @@ def value(cell: str) -> int | float | bool | str:
 
 
 def lines(file: Path, data: bytes) -> tuple[list[str], Iterator[Line]]:
-    """(names of the columns, every line that is not empty). UserError where it is no such file."""
+    """(names of the columns, every line that is not empty). UserError if the file has no such form."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{file}: is not text in UTF-8 (byte {error.start})") from error
     head = next((line for line in text.splitlines() if line.strip()), "")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(DELIMITERS, key=head.count), strict=True)
-    found = _split(file, reader)
-    number, columns = next(found, (1, []))
+    body = _split(file, reader)
+    number, columns = next(body, (1, []))
     names = [name.strip() for name in columns]
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if not any(names):
@@ -302,11 +302,11 @@ def lines(file: Path, data: bytes) -> tuple[list[str], Iterator[Line]]:
         raise UserError(f"{file}:{number}: column {names.index('') + 1} has no name")
     if twice:
         raise UserError(f"{file}:{number}: the column {twice[0]} is there twice")
-    return names, _lines(file, names, found)
+    return names, _lines(file, names, body)
 
 
-def _lines(file: Path, names: list[str], found: Iterator[tuple[int, list[str]]]) -> Iterator[Line]:
-    for number, cells in found:
+def _lines(file: Path, names: list[str], body: Iterator[tuple[int, list[str]]]) -> Iterator[Line]:
+    for number, cells in body:
         if len(cells) != len(names):
             raise UserError(f"{file}:{number}: has {len(cells)} cells; the first line names {len(names)}")
         stripped = zip(names, (cell.strip() for cell in cells), strict=True)

@@ -1,7 +1,7 @@
-"""What every imported row has in common: who measured it, on what, which counts, and where its file lies.
+"""Imported rows: the columns that they share, their source, and where their file lies.
 
 An imported row has one time. It has no samples and no interval, its clocks are unknown, and its `source` says
-who measured it. What nobody knows is null, or an empty text where a column must not be null.
+who measured it. An unknown value is null, or an empty text where a column must not be null.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.store.schema import Measurement
 from bench.sweep.load import SWEEPS, Find, load
 
 FOLDER = "imported"
-"""Below a folder of results: apart from what was measured there."""
+"""Folder below a folder of results, apart from what was measured there."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Imported:
 
 
 def declared(rows: Iterable[Measurement], find: Find) -> Sweeps:
-    """What the sweeps of this checkout declare whose names these rows bear: figures are drawn by it."""
+    """What this checkout's sweeps with the names of these rows declare; figures are drawn by it."""
     files = {row.sweep: SWEEPS / f"{row.sweep}.yaml" for row in rows}
     return {name: load(file, find, 1).sweep.declared for name, file in files.items() if file.is_file()}
 
 
 def source_text(who: str, *more: str) -> str:
-    """The column `source`: who measured, a semicolon, then the rest. Who is told apart by the first part."""
-    return "; ".join([_line(who).replace(";", ","), *(_line(one) for one in more if one.strip())])
+    """The column `source`: who measured, a semicolon, then the rest. The first part identifies the source."""
+    return "; ".join([_line(who).replace(";", ","), *(_line(part) for part in more if part.strip())])
 
 
 def _line(text: str) -> str:
@@ -58,7 +58,7 @@ def _line(text: str) -> str:
 
 
 def device_columns(name: str, kind: DeviceKind, sheet: Datasheet | None) -> dict[str, Any]:
-    """Columns of a device by the name that its driver gives it; counts are 0 where it has no datasheet."""
+    """The columns of a device, whose name is the driver's; counts are 0 if it has no datasheet."""
     return {
         "device": slug_of(name),
         "device_name": name,
@@ -71,7 +71,7 @@ def device_columns(name: str, kind: DeviceKind, sheet: Datasheet | None) -> dict
 
 
 def foreign_row(columns: Mapping[str, Any]) -> Measurement:
-    """A row with these columns; what is not among them is unknown. It needs `run_id` and `source`."""
+    """A row with these columns, `run_id` and `source` among them; all others are unknown."""
     nothing: dict[str, Any] = dict.fromkeys(
         ("utc", "commit", "driver", "torch", "triton", "libraries", "clock", "fill"), ""
     )

@@ -1,1 +1,1 @@
-"""Verdicts on rows: what a number may be used for, and what it says. Statistics, no torch."""
+"""Verdicts on rows: which numbers are suspect, and how rows compare. Statistics, no torch."""

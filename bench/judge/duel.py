@@ -1,14 +1,14 @@
-"""Our GEMM against the library's, case by case, by regions of shapes.
+"""Duels: our GEMM against the library's, case by case, by regions of shapes.
 
 A duel is one problem that both timed soundly in one run with one cache: ratio = median seconds of the library
-/ median seconds of ours, so that above 1 ours is the quicker. Its 95 % interval is the wider, on either side,
-of two:
+/ median seconds of ours, so that ours is faster above 1. Its 95 % interval reaches, on either side, as far as
+the wider of two:
 
-*   a bootstrap: both rows' samples are drawn anew, each sample (a batch of launches) as one, and the ratio of
-    the medians taken, DRAWS times from a fixed seed; from the 2.5th to the 97.5th percentile;
-*   what the two rows' own intervals allow, added as squares of logarithms. Those know what a bootstrap of
-    single samples does not: the clock's step, and samples that drift together (of which the bootstrap alone
-    would hold the truth in 40 of 100 cases, the wider of both in over 90).
+*   a bootstrap: both rows' samples (each a batch of launches) are resampled DRAWS times from a fixed seed,
+    and the interval goes from the 2.5th to the 97.5th percentile of the ratios of the medians;
+*   the two rows' own intervals, combined as the root of the sum of squared logarithms. They include what a
+    bootstrap of single samples misses: the clock's step, and samples that drift together (with drift the
+    bootstrap alone covers the truth in 40 of 100 cases, the wider of both in over 90).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bench.judge.noise import OURS
 from bench.store.schema import Measurement
 
 LIBRARIES = ("cublas", "cublaslt")
-"""The first of them that has a sound time is what ours are held against."""
+"""Ours are compared with the first of these that has a sound time."""
 DRAWS = 4000
 SEED = 0
 
@@ -53,7 +53,7 @@ Region = Literal[
     "float64",
     "unaligned",
 ]
-"""Shapes that one goal is set for, and the rest of each type."""
+"""Regions of shapes, each with a goal of its own, and the rest of each data type."""
 REGIONS: tuple[Region, ...] = get_args(Region)
 ALL_16_BIT = "16-bit, all aligned"
 
@@ -66,7 +66,7 @@ _IN_16_BYTES = {
     "float8_e4m3": (16, 8),
     "int8": (16, 4),
 }
-"""Elements of an operand, and of the result, in the 16 bytes that one load or bulk copy needs aligned."""
+"""Elements of an operand, and of the result, in 16 bytes: the alignment that a load or bulk copy needs."""
 
 
 class Goal(NamedTuple):
@@ -85,7 +85,7 @@ _HOPPER: Mapping[Region, Goal] = {
     "float8 TN large": Goal(1.03, 0.95),
     "int8 TN large": Goal(0.95, 0.85),
     "tf32 TN large": Goal(0.95, 0.88),
-    "tf32 other": Goal(0.75),  # set for large NN, held against all other tf32
+    "tf32 other": Goal(0.75),  # set for large NN, applied to all other tf32
     "float32 large": Goal(0.93, 0.85),
     "unaligned": Goal(0.90, 0.60),
 }
@@ -96,7 +96,7 @@ GOALS: Mapping[str, Mapping[Region, Goal]] = {
     "B200": {"16-bit large": Goal(0.92)},
     "V100": {"float32 large": Goal(0.85)},
 }
-"""Part of a device's name -> its goals. There are none for other devices."""
+"""Part of a device's name -> its goals; other devices have none."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,10 @@ class Duel:
 
     implementation: str
     name: str
-    """Of our case."""
+    """Name of our case."""
     library: str
     parameters: str
-    """As the rows have them: JSON."""
+    """The column of the rows: JSON."""
     region: Region
     ratio: float
     """Seconds of the library / seconds of ours."""
@@ -119,7 +119,7 @@ class Duel:
 
 @dataclass(frozen=True)
 class Standing:
-    """One of ours over many duels."""
+    """One of our implementations over the duels of a region."""
 
     region: str
     implementation: str
@@ -128,8 +128,8 @@ class Standing:
 
     @property
     def median(self) -> float:
-        """The middle ratio."""
-        return statistics.median(one.ratio for one in self.duels)
+        """The median ratio."""
+        return statistics.median(duel.ratio for duel in self.duels)
 
     @property
     def least(self) -> float:
@@ -138,22 +138,22 @@ class Standing:
 
     @property
     def mean(self) -> float:
-        """The geometric mean: a case twice as quick makes up for one half as quick."""
-        return math.exp(statistics.fmean(math.log(one.ratio) for one in self.duels))
+        """The geometric mean of the ratios."""
+        return math.exp(statistics.fmean(math.log(duel.ratio) for duel in self.duels))
 
     @property
     def ahead(self) -> float:
-        """Share of the cases where ours is quicker by more than the interval."""
-        return sum(one.low > 1 for one in self.duels) / len(self.duels)
+        """Share of the cases where ours is faster by more than the interval."""
+        return sum(duel.low > 1 for duel in self.duels) / len(self.duels)
 
     @property
     def behind(self) -> float:
         """Share of the cases where ours is slower by more than the interval."""
-        return sum(one.high < 1 for one in self.duels) / len(self.duels)
+        return sum(duel.high < 1 for duel in self.duels) / len(self.duels)
 
 
 def region(parameters: Mapping[str, Any]) -> Region:
-    """Where a GEMM belongs, by `m`, `n`, `k`, `layout`, `dtype` and `pitch` (tight if left out)."""
+    """The region of a GEMM with these `m`, `n`, `k`, `layout`, `dtype` and `pitch` (tight if left out)."""
     m, n, k = parameters["m"], parameters["n"], parameters["k"]
     dtype, layout = parameters["dtype"], parameters["layout"]
     if not _aligned(parameters):
@@ -194,18 +194,18 @@ def _aligned(parameters: Mapping[str, Any]) -> bool:
 
 
 def goal(place: str, device_name: str) -> Goal | None:
-    """What is to be reached in a region on this device, if that was ever set."""
+    """The goal of a region on this device; None if none was set."""
     for part, goals in GOALS.items():
         if part in device_name:
-            return next((one for name, one in goals.items() if name == place), None)
+            return next((ratios for name, ratios in goals.items() if name == place), None)
     return None
 
 
 def duels(run: Run, cache: str) -> tuple[list[Duel], int]:
-    """(every duel, how many more there were had no flag cast doubt on either side), ours by name.
+    """(every duel by the name of our implementation, the number left out because one side is suspect).
 
-    Of the rows with this cache, from any sweeps. A problem that was timed in several sweeps is one problem:
-    the later row stands.
+    They are made of the rows with this cache, from any sweeps. A problem that was timed in several sweeps is
+    one problem: its latest row counts.
     """
     timed: dict[str, dict[str, Measurement | None]] = defaultdict(dict)
     for row, flags in zip(run.rows, run.flags, strict=True):
@@ -216,38 +216,38 @@ def duels(run: Run, cache: str) -> tuple[list[Duel], int]:
         by_name = timed[row.parameters]
         if sound or row.implementation not in by_name:
             by_name[row.implementation] = row if sound else None
-    found, doubtful = [], 0
+    complete, suspect = [], 0
     for parameters, by_name in timed.items():
         theirs = [by_name[name] for name in LIBRARIES if name in by_name]
-        library = next((one for one in theirs if one is not None), None)
+        library = next((row for row in theirs if row is not None), None)
         for name, ours in by_name.items():
             if not name.startswith(OURS) or not theirs:
                 continue
             if ours is None or library is None:
-                doubtful += 1
+                suspect += 1
                 continue
             place = region(json.loads(parameters))
-            found.append(
+            complete.append(
                 Duel(name, row_name(ours), library.implementation, parameters, place, *ratio(library, ours))
             )
-    return sorted(found, key=lambda one: (_ours_first(one.implementation), one.parameters)), doubtful
+    return sorted(complete, key=lambda duel: (_ours_first(duel.implementation), duel.parameters)), suspect
 
 
-def standings(found: Iterable[Duel]) -> Iterator[Standing]:
-    """By region and implementation, `triton` before its variants; then all aligned 16-bit shapes together."""
+def standings(every: Iterable[Duel]) -> Iterator[Standing]:
+    """Standings by region and implementation, `triton` before its variants; last, aligned 16-bit shapes."""
     by_place: dict[tuple[str, str], list[Duel]] = defaultdict(list)
-    for one in found:
-        by_place[one.region, one.implementation].append(one)
-        if one.region.startswith("16-bit"):
-            by_place[ALL_16_BIT, one.implementation].append(one)
+    for duel in every:
+        by_place[duel.region, duel.implementation].append(duel)
+        if duel.region.startswith("16-bit"):
+            by_place[ALL_16_BIT, duel.implementation].append(duel)
     order = [*REGIONS, ALL_16_BIT]
     for place, name in sorted(by_place, key=lambda key: (order.index(key[0]), _ours_first(key[1]))):
-        here = sorted(by_place[place, name], key=lambda one: one.ratio)
+        here = sorted(by_place[place, name], key=lambda duel: duel.ratio)
         yield Standing(place, name, tuple(here))
 
 
 def ratio(library: Measurement, ours: Measurement) -> tuple[float, float, float]:
-    """(library / ours, low, high) of two rows with times and samples; the interval as the module says."""
+    """(library / ours, low, high) of two rows with times and samples; the module's docstring defines it."""
     chance = np.random.default_rng(SEED)
     drawn = _medians(library.samples_s or [], chance) / _medians(ours.samples_s or [], chance)
     low, high = (float(end) for end in np.quantile(drawn, (0.025, 0.975)))
@@ -260,10 +260,11 @@ def ratio(library: Measurement, ours: Measurement) -> tuple[float, float, float]
 
 
 def _medians(samples_s: Sequence[float], chance: np.random.Generator) -> npt.NDArray[np.float64]:
-    """The medians of DRAWS samples with replacement, each as many as there are.
+    """The medians of DRAWS bootstrap resamples, each of the size of `samples_s`.
 
-    Without drawing them: of n uniform numbers the k-th smallest is Beta(k, n + 1 - k), and given that one the
-    next is the least of n - k above it. As places in the sorted samples they are the middle of one draw.
+    Only the middle order statistics are drawn: the k-th smallest of n uniform numbers is Beta(k, n + 1 - k),
+    and given that, the next is the least of n - k numbers above it. Used as places in the sorted samples they
+    give the median of one resample.
     """
     ordered, n = np.sort(samples_s), len(samples_s)
     k = (n + 1) // 2
@@ -276,7 +277,7 @@ def _medians(samples_s: Sequence[float], chance: np.random.Generator) -> npt.NDA
 
 
 def _shares(row: Measurement) -> tuple[float, float]:
-    """Natural logarithms of median / low and high / median; infinite where an end is not known."""
+    """Natural logarithms of median / low and high / median; infinite where an end is unknown."""
     assert row.median_s is not None
     low, high = row.low_s, row.high_s
     down = math.log(row.median_s / low) if low is not None and 0 < low < row.median_s else math.inf

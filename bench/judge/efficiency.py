@@ -1,8 +1,8 @@
-"""How near each implementation comes to memory's speed, and how ours compare with the best of the others.
+"""Efficiency of memory-bound operators as a share of a copy's bandwidth, and ours beside the best library.
 
-For operators that are quoted in bytes/s. Of copy = (bytes that any implementation must move / time) /
-bandwidth of a copy in the same run: below 1 where an implementation moves more than it must, too, and perhaps
-above 1 where it mostly reads, which is quicker than to write.
+For operators that are quoted in bytes/s. of_copy = (bytes that any implementation must move / time) /
+bandwidth of a copy in the same run: below 1 also where an implementation moves more than it must, and
+possibly above 1 where it mostly reads, which is faster than writing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.judge.noise import OURS
 from bench.store.schema import Measurement
 
 Region = Literal["<= 1/2 cache", "<= 4 x cache", "> 4 x cache"]
-"""The bytes of a launch against the last-level cache."""
+"""The bytes of a launch relative to the last-level cache."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class Efficiency:
 
     operator: str
     kind: str
-    """What the cases have in common but for the numbers: `forward NHWC float16`."""
+    """The parameters of the cases that are no numbers: `forward NHWC float16`."""
     region: Region
     implementation: str
     of_copy: tuple[float, ...]
-    """One value a case, ascending."""
+    """One value for each case, ascending."""
     versus_best: tuple[float, ...]
-    """Time of the quickest implementation that is not ours / time of this one, ascending; ours only."""
+    """Time of the fastest library / time of this implementation, ascending; empty unless it is ours."""
 
 
 def region(byte: int, cache_byte: int) -> Region:
-    """Where a launch's bytes stand against the last-level cache."""
+    """The region of a launch's bytes."""
     if byte <= cache_byte / 2:
         return "<= 1/2 cache"
     return "<= 4 x cache" if byte <= 4 * cache_byte else "> 4 x cache"
@@ -48,17 +48,17 @@ def region(byte: int, cache_byte: int) -> Region:
 def efficiencies(run: Run) -> Iterator[Efficiency]:
     """For every operator, kind, region and implementation that has a time with a cold cache; by their names.
 
-    Rows that raise a doubtful flag are left out. UserError if the run measured no copy.
+    Suspect rows are left out. UserError if the run measured no copy.
     """
     copy_byte_per_s = run.roof("cold").copy_byte_per_s
     if copy_byte_per_s is None:
-        raise UserError("this run measured no bandwidth of a copy, so nothing can be held against it")
+        raise UserError("this run measured no bandwidth of a copy, so nothing can be compared with it")
     problems: dict[tuple[str, str], dict[str, Measurement]] = defaultdict(dict)
     for row, flags in zip(run.rows, run.flags, strict=True):
         if row.rate != "byte" or row.role != "measurement" or row.cache != "cold" or not row.byte:
             continue
         if row.is_timed and SUSPECT.isdisjoint(flags):
-            # The same problem in two sweeps is one problem; the later row stands.
+            # The same problem in two sweeps is one problem; its latest row counts.
             problems[row.operator, row.parameters][row.implementation] = row
     of_copy: dict[tuple[str, str, Region, str], list[float]] = defaultdict(list)
     versus: dict[tuple[str, str, Region, str], list[float]] = defaultdict(list)

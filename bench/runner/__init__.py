@@ -1,1 +1,1 @@
-"""The parent of a run: plans it, asks the worker visit by visit, keeps the rows."""
+"""The parent process of a run: it plans visits, sends them to the worker, and keeps the rows."""

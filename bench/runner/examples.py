@@ -1,9 +1,8 @@
-"""Every operator's own examples on the devices of a run: what `pytest bench/` checks without --benchmark.
+"""Examples of every operator on the devices of a run, which `pytest bench/` checks without --benchmark.
 
-Unless all are asked for, a few stand for them: for every operator and family of implementations as many as it
-takes for each of the family's implementations, and each value that a parameter has in any of its examples
-(data type, layout, direction, an awkward size), to be among them. Pairs of values are not covered: that is
-what all examples are for.
+Unless all are asked for, a few stand for them: for every operator and family of implementations enough to
+cover each implementation of the family, and each value that a parameter has in any example (data type,
+layout, direction, an awkward size). Pairs of values are not covered: --bench-all-examples covers them.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ class Check(NamedTuple):
 
     @property
     def family(self) -> tuple[str, str]:
-        """One kernel held to a tile is one family, whatever the tile: `triton-256x128`, `triton-64x64`."""
+        """Implementations that are tested together: a kernel at any forced tile (`triton-256x128`) is one."""
         return self.operator, re.sub(r"-\d+x\d+$", "-tile", self.implementation)
 
     @property
     def features(self) -> set[Hashable]:
-        """What a check of it says something of."""
+        """The implementation and the parameters' values: what this check covers."""
         return {("implementation", self.implementation), *self.parameters.items()}
 
 
 def cover(checks: Sequence[Check]) -> list[int]:
-    """Indices, ascending, of checks that together have every feature of their families; always the same.
+    """Indices, ascending, of checks that together cover every feature of their families; deterministic.
 
-    Greedy: next is the check with most features that no chosen one has, of several the first.
+    Greedy: the next check is the first one with most features that no chosen check has.
     """
     families: dict[tuple[str, str], list[int]] = {}
     for index, check in enumerate(checks):
@@ -63,9 +62,9 @@ class Examples:
         self._checks: dict[str, tuple[Session, str, Problem]] = {}
         self._broken: dict[str, str] = {}
         self.unstarted = ""
-        """Why no worker starts; empty if they do. It is said once, since every operator would show it."""
+        """Why no worker starts; empty if they do. It is reported once, not for every operator."""
         self.left_out = 0
-        """Examples that a few others stand for."""
+        """Number of examples that others stand for."""
         try:
             for session in run.sessions:
                 run.libraries(session)
@@ -91,11 +90,11 @@ class Examples:
 
     @property
     def names(self) -> list[str]:
-        """Names of their tests, those of operators that cannot be imported last."""
+        """Names of their tests; operators that cannot be imported come last."""
         return [*self._checks, *self._broken]
 
     def few(self, names: Sequence[str]) -> list[int]:
-        """Of these examples, as indices, a few that stand for all: on each device, whatever is broken too."""
+        """Indices of a few of these examples that stand for all, on each device; broken operators stay."""
         kept = [index for index, name in enumerate(names) if name in self._broken]
         by_session: dict[int, list[int]] = {}
         for index, name in enumerate(names):
@@ -109,7 +108,7 @@ class Examples:
         return sorted(kept)
 
     def check(self, name: str) -> dict[str, Any]:
-        """Whether an implementation is right at an example, in the first configuration that compiles."""
+        """Check an implementation at an example, in the first configuration that compiles."""
         if name in self._broken:
             return {"status": "error", "reason": self._broken[name]}
         session, implementation, example = self._checks[name]

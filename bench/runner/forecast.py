@@ -1,7 +1,7 @@
-"""What the visits of a run cost and how many of them a budget allows, before the run begins and as it goes.
+"""Forecast of a run: the cost of its visits and how many the budget allows, updated while the run goes on.
 
-The one place that turns cases into priced jobs. The planner asks it as the run goes; of a device that is not
-here it says the same from the datasheet alone (`python -m bench list --on h100 --bench-budget 600`).
+Only this module turns cases into priced jobs. The planner asks it while the run goes on; for a device that is
+not here it forecasts from the datasheet alone (`python -m bench list --on h100 --bench-budget 600`).
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from bench.spec import DeviceKind
 from bench.sweep.load import Case
 
 BUDGET_S: Mapping[DeviceKind, float] = {"cpu": 120.0, "cuda": 600.0}
-"""Wall seconds of a run that asks for none.
+"""Default budget of a run, wall seconds.
 
-A GPU's ten minutes are what a person who rents one waits for, and see every sweep; all cases take a night.
+Ten minutes on a GPU reach every sweep, and somebody who rents one will wait so long; all cases take a night.
 """
 ROOF_S: Mapping[DeviceKind, Range] = {"cpu": Range(0.6, 0.6), "cuda": Range(0.6, 3.0)}
-"""Seconds that a roof may sample, settling included, before anything is known to share a budget by."""
+"""Seconds that a visit to a roof may sample, settling included."""
 PROBE_S: Mapping[DeviceKind, float] = {"cpu": 0.2, "cuda": 0.3}
-"""The same of a probe, which bounds nothing."""
+"""Seconds that a visit to a probe, which bounds nothing, may sample, settling included."""
 CEILING_SHARE = 0.15
-"""Of a GPU's budget, what the ceilings may take together, with all looks at them, if they can do with it."""
+"""Share of a GPU's budget for all visits to ceilings, unless their least sampling takes more."""
 PROBE_SHARE = 0.06
-"""Of a GPU's budget, what the probes may take of that; those without room are left out, evenly."""
+"""Share of a GPU's budget for probes, part of CEILING_SHARE; probes without room are left out, evenly."""
 AGAIN = 0.3
-"""Of what building and checking a roof took at first, what it takes again: its memory is touched by then."""
+"""Cost of building and checking a roof again, as a share of the first time: its memory is touched by then."""
 SENTINEL_LOOKS = 6
-"""Two sentinels are looked at three times on the way (bench/runner/planner.py)."""
+"""Visits to sentinels during a run: two sentinels, three times each (bench/runner/planner.py)."""
 
 
 def again_s(beside_s: float, sampled_s: float) -> float:
-    """Wall seconds of measuring a roof again, from what building and checking it, and sampling, took."""
+    """Wall seconds of another visit to a roof, from its first one's beside sampling, and of sampling."""
     return AGAIN * beside_s + sampled_s
 
 
 def predicted_s(case: Case, device: Device, ceilings: Ceilings) -> float | None:
-    """Calibrated least seconds of one launch; None where a ceiling is missing."""
+    """Calibrated lower bound on the seconds of one launch; None if a ceiling is missing."""
     problem, name = case.problem, case.implementation
     moved, again = problem.byte_moved(name), problem.byte_again(name)
     byte, share = traffic(moved, again, problem.moved_written(name), device.cache_byte)
@@ -58,7 +58,7 @@ def predicted_s(case: Case, device: Device, ceilings: Ceilings) -> float | None:
 
 
 def impossible(case: Case, device: Device) -> dict[str, Any] | None:
-    """Status and reason of a case that the device cannot run, whatever the time; None if it can."""
+    """Status and reason of a case that the device cannot run however much time there is; None if it can."""
     if reason := case.missing(device.kind, device.capability):
         return {"status": "unsupported", "reason": reason}
     if case.problem.byte > device.memory_byte:
@@ -68,7 +68,7 @@ def impossible(case: Case, device: Device) -> dict[str, Any] | None:
 
 
 def budget_s(given: str | None, kind: DeviceKind) -> float | None:
-    """Wall seconds that --bench-budget asks for, None for no limit; UserError if it is no such number."""
+    """Wall seconds that --bench-budget gives, None for no limit; UserError if it is no positive number."""
     if given is None:
         return BUDGET_S[kind]
     try:
@@ -81,7 +81,7 @@ def budget_s(given: str | None, kind: DeviceKind) -> float | None:
 
 
 class Tally(NamedTuple):
-    """Cases, sweeps that they are of, and the wall seconds that they are expected to take."""
+    """Numbers of cases and of their sweeps, and the wall seconds that the cases are expected to take."""
 
     cases: int
     sweeps: int
@@ -90,14 +90,14 @@ class Tally(NamedTuple):
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is expected of a run, the ceilings counted apart."""
+    """The expected extent and duration of a run, with ceilings counted apart."""
 
     planned: Tally
-    """The cases that there is room for."""
+    """The cases for which there is room."""
     possible: Tally
     """All cases, without a budget."""
     ceilings: Tally
-    """The ceilings, with all looks at them."""
+    """The ceilings, with all visits to them."""
     by_operator: Mapping[str, tuple[Tally, Tally]]
     """Operator -> (planned, possible)."""
     by_family: Mapping[str, tuple[int, int]]
@@ -119,7 +119,7 @@ class Forecast:
 
 
 class Prices:
-    """What the cases of one run on one device are expected to take, corrected by what visits took."""
+    """Expected costs of the cases of one run on one device, corrected by the costs of its visits."""
 
     def __init__(self, device: Device, settings: Protocol, budget_s: float | None) -> None:
         """`budget_s` is the whole run's; None for no limit."""
@@ -131,23 +131,23 @@ class Prices:
         """Keys of the probes that a GPU's budget has no room for."""
         self._besides, self._samplings = Learned(), Learned()
         self._paid: set[Hashable] = set()
-        """Kinds of which a case was visited."""
+        """Kinds of cases that were visited at least once."""
         self._known: dict[int, _Known] = {}
-        """By the id of the case: thousands are priced again and again, and a key takes long to make."""
+        """Facts by the id() of a case: thousands are priced repeatedly, and making a key is slow."""
 
     # ---- ceilings
 
     def limit_ceilings(self, cases: Iterable[Case]) -> None:
         """Make the ceilings among these cases fit into their share of a GPU's budget.
 
-        Roofs are sampled for less: enough to settle once with ten minutes, as long as they want with more.
-        Probes for which there is no room are `left_out`.
+        Roofs are sampled for less: with ten minutes long enough to settle once, with more as long as they
+        want. Probes for which there is no room are `left_out`.
         """
         if self.device.kind == "cpu" or self.budget_s is None:
             return
         ceilings = [case for case in cases if case.role != "measurement" and self._is_possible(case)]
         probes_s = 0.0
-        for case in _one_of_each(case for case in ceilings if case.role != "roof"):
+        for case in _sweeps_in_turn(case for case in ceilings if case.role != "roof"):
             cost_s = self.ceiling_cost_s(case)
             if probes_s + cost_s <= PROBE_SHARE * self.budget_s:
                 probes_s += cost_s
@@ -162,15 +162,15 @@ class Prices:
         return impossible(case, self.device) is None
 
     def ceiling_s(self, case: Case) -> float:
-        """Seconds that a visit of this ceiling may sample, settling included."""
+        """Seconds that a visit to this ceiling may sample, settling included."""
         return PROBE_S[self.device.kind] if case.role != "roof" else self._roof_s
 
     def ceiling_cost_s(self, case: Case) -> float:
-        """Wall seconds that the first visit of a ceiling is expected to take."""
+        """Expected wall seconds of the first visit to a ceiling."""
         return sum(self._ceiling_parts_s(case))
 
     def _ceiling_parts_s(self, case: Case) -> tuple[float, float]:
-        """The same beside sampling, and sampling."""
+        """Expected wall seconds of the first visit to a ceiling: (beside sampling, of sampling)."""
         *_, work, priced = self.known(case)
         sampling_s = self.ceiling_s(case)
         if priced.sampling_s is not None:
@@ -181,10 +181,10 @@ class Prices:
     # ---- the other cases
 
     def jobs(self, cases: Iterable[tuple[Case, float | None, int]]) -> list[Job]:
-        """What is left of (case, predicted seconds of a launch, visits made), at the prices learned so far.
+        """Jobs for the remaining visits of (case, predicted seconds of a launch, visits made).
 
-        The first of a kind pays for what all of its kind share, unless that has been paid for. Without a
-        prediction the datasheet's time holds.
+        Prices are those learned so far. The first case of a kind pays for what all of its kind share, unless
+        an earlier visit has. Without a prediction the datasheet's time is taken.
         """
         besides, samplings = self._besides.shares(), self._samplings.shares()
         paid = set(self._paid)
@@ -207,7 +207,7 @@ class Prices:
         return jobs
 
     def visited(self, case: Case, first: bool, beside_s: float, sampling_s: float | None) -> None:
-        """A visit took so long beside sampling, and sampled for so long (None: it did not come to that)."""
+        """Learn from a visit: its wall seconds beside sampling, and of sampling (None: it did not sample)."""
         _, _, kind, _, priced = self.known(case)
         sort = _sort(case, first)
         expected_s = priced.beside_s + first * (priced.first_s + (kind not in self._paid) * priced.kind_s)
@@ -219,7 +219,7 @@ class Prices:
     def ordered(self, cases: Sequence[Case]) -> list[int]:
         """These cases as indices, in the order of their first visits: an even spread first."""
         indices = list(range(len(cases)))
-        for _ in range(2):  # which case is the first of its kind, and dear, is known once there is an order
+        for _ in range(2):  # the first case of a kind is dear, and only an order tells which one that is
             jobs = self.jobs((cases[index], None, 0) for index in indices)
             cost_s = {
                 index: job.cost_s(self.sampling.least_s) for index, job in zip(indices, jobs, strict=True)
@@ -236,10 +236,10 @@ class Prices:
         launch_s: Mapping[str, float | None] = MappingProxyType({}),
         left_s: float | None = None,
     ) -> Forecast:
-        """What is expected of a run over these cases, in this order, as far as the device can run them.
+        """The forecast of a run over these cases, in this order, without those that the device cannot run.
 
-        `launch_s`: predictions by key, better than the datasheet's. `left_s`: of the budget, what is left for
-        these cases; None before the run has begun.
+        `launch_s`: predictions by key, better than the datasheet's. `left_s`: seconds of the budget that are
+        left for these cases; None before the run has begun.
         """
         cases = [case for case in cases if case.key not in self.left_out and self._is_possible(case)]
         ceilings = [case for case in cases if case.role != "measurement"]
@@ -265,14 +265,14 @@ class Prices:
         return Forecast(*tallies, of_ceilings, by_operator, by_family, frozenset(planned), start_s)
 
     def _ceilings_cost_s(self, ceilings: Sequence[Case]) -> float:
-        """Wall seconds of all looks at these ceilings."""
+        """Wall seconds of all visits to these ceilings."""
         first_s = sum(self.ceiling_cost_s(case) for case in ceilings)
         roofs = [case for case in ceilings if case.role == "roof"]
         looks = 1 + SENTINEL_LOOKS / max(SENTINEL_LOOKS, len(roofs))
         return first_s + looks * sum(again_s(*self._ceiling_parts_s(case)) for case in roofs)
 
     def known(self, case: Case) -> _Known:
-        """What is known of a case as long as these prices live."""
+        """The facts of a case that do not change, made once."""
         if id(case) not in self._known:
             work = _work(case, self.device)
             priced = price(work, self.device.kind, self.device.cache_byte, self.settings)
@@ -282,7 +282,7 @@ class Prices:
 
 class _Known(NamedTuple):
     case: Case
-    """Kept, so that no other case has its id."""
+    """Kept alive, so that no other case gets its id()."""
     key: str
     kind: Hashable
     work: Work
@@ -308,18 +308,18 @@ def _family(case: Case) -> str:
 
 
 def _sort(case: Case, first: bool) -> Hashable:
-    """Visits that are alike in how far their prices are off."""
+    """Sort of a visit: prices of visits of one sort are wrong by a similar factor."""
     return case.problem.operator, case.implementation, first
 
 
 def kind_of(case: Case) -> Hashable:
-    """What a case computes but for the numbers."""
+    """Kind of a case: everything it computes but for the numbers."""
     words = {k: v for k, v in case.problem.parameters().items() if isinstance(v, str | bool)}
     return case.problem.operator, case.implementation, case.cache, case.threads, tuple(words.items())
 
 
-def _one_of_each(cases: Iterable[Case]) -> list[Case]:
-    """Sweeps taking turns, so that what is left out at the end is left out evenly."""
+def _sweeps_in_turn(cases: Iterable[Case]) -> list[Case]:
+    """The cases with their sweeps taking turns, so that a cut at the end leaves out each sweep evenly."""
     sweeps: dict[str, list[Case]] = {}
     for case in cases:
         sweeps.setdefault(case.sweep, []).append(case)

@@ -1,12 +1,12 @@
-"""Which case a run visits next, and for how long. Pure: no pytest, no worker, no clock.
+"""Planner of a run: which case is visited next, and for how long. Pure: no pytest, no worker, no clock.
 
-A planner knows the cases, the rows of the visits made, what they cost, and the seconds that have passed,
-which come with each question. Ceilings are visited first. Then the first visit of every case in the order
-given, and each further visit in an order of its own, drawn from the run's seed: what drifts meets all cases
-alike, and the visits of one case lie far apart. Cases that want more (rows.py) get it in further rounds.
-After each quarter of the run's time those ceilings that serve as sentinels are visited again: with the visits
-at the ends that is enough to see a drift (validation/interval_coverage.py). Last of all comes every ceiling,
-since a roof is what was reached at either end of the run.
+A planner knows the cases, the rows of the visits made and their cost; callers pass the elapsed seconds.
+Ceilings are visited first. Then every case gets its first visit in the order given, and each further visit in
+an order of its own, drawn from the run's seed: a drift affects all cases alike, and the visits of one case
+lie far apart. Cases that need more visits (rows.py) get them in further rounds. After each quarter of the
+run's time the ceilings that serve as sentinels are visited again: with the visits at the ends that is enough
+to see a drift (validation/interval_coverage.py). Last of all come the roofs again, since a roof is the best
+that was reached at either end of the run.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ LOOKS = (0.25, 0.5, 0.75)
 REPLAN = 8
 """Visits between two schedules of the time that is left."""
 FAILURES = ("error", "crashed", "timeout")
-"""Statuses that count. A wrong result does not: it is a finding, and every one of them is wanted."""
+"""Statuses that count as failures. A wrong result does not: every wrong result is worth knowing."""
 ALIKE = 3
-"""Cases with the same failure after which no other is tried: an implementation that does not work on a device
-would otherwise cost every one of its cases a compilation, a crash, or the ten minutes after which a worker
-counts as hung."""
+"""Cases with the same failure after which an implementation is given up: each further case would cost a
+compilation, a crash, or the ten minutes after which a worker counts as hung."""
 
 Implementation = tuple[bool, str, str]
 """(whether it is a ceiling, operator, implementation): a ceiling is stopped by failures of ceilings only."""
@@ -45,37 +44,37 @@ Failure = tuple[str, str]
 
 @dataclass(frozen=True)
 class Step:
-    """How a case is visited."""
+    """The next visit to a case."""
 
     case: Case
     number: int
-    """Visits that it has had before."""
+    """Number of visits before this one."""
     refusal: Mapping[str, Any] | None
-    """Columns status and reason where the worker need not be asked; None if it is to be asked."""
+    """Columns status and reason if the worker is not asked; None if it is."""
     sampling_s: float = 0.0
     """Wall seconds that the visit may sample, settling included."""
     is_first: bool = True
-    """Whether its result has yet to be checked."""
+    """Whether its result has not been checked yet."""
 
 
 class GivingUp:
-    """Decides when an implementation is asked no more: ALIKE of its cases have ended in the same failure.
+    """Gives an implementation up when ALIKE of its cases have ended in the same failure.
 
-    A run that is resumed counts anew: what failed may have been mended.
+    A resumed run counts anew: the cause may have been fixed.
     """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        """For each implementation that is asked no more, a sentence for the person."""
+        """A sentence for the user on each implementation that was given up."""
         self._failed: dict[Implementation, dict[Failure, dict[str, str]]] = {}
-        """What failed how: by the key of each case, its name."""
+        """Implementation -> failure -> key of each case with it -> name of the case."""
         self._reasons: dict[Implementation, str] = {}
 
     def saw(self, case: Case, row: Measurement) -> None:
-        """Take note of a visit, which may be the one for which its implementation is given up.
+        """Count the outcome of a visit; it may be the failure for which its implementation is given up.
 
-        After a case that succeeds errors and crashes are counted anew: the implementation does work here, and
-        they may belong to one data type. Hangs are not, since each of them costs its whole deadline.
+        After a success errors and crashes are counted anew: the implementation works here, and they may
+        belong to one data type. Hangs are not, since each of them costs its whole deadline.
         """
         what = _implementation(case)
         failed = self._failed.setdefault(what, {})
@@ -94,7 +93,7 @@ class GivingUp:
         self.lines.append(f"{operator} {implementation} is given up for the rest of this run: {after}")
 
     def reason(self, case: Case) -> str:
-        """Why the case is not worth asking for; empty if it is."""
+        """Why the case's implementation was given up; empty if it was not."""
         return self._reasons.get(_implementation(case), "")
 
 
@@ -103,7 +102,7 @@ def _implementation(case: Case) -> Implementation:
 
 
 class Planner:
-    """What one run on one device visits next."""
+    """Chooses the visits of one run on one device."""
 
     def __init__(self, device: Device, settings: Protocol, budget_s: float | None, seed: int = SEED) -> None:
         """`budget_s`: wall seconds for the whole run, None for no limit; `seed` draws the order of visits."""
@@ -113,14 +112,14 @@ class Planner:
         self._able: list[str] = []
         """Keys of the cases that this device can run."""
         self._able_ceilings: list[Case] = []
-        """Those of them that are ceilings for which there is room."""
+        """The ceilings that this device can run and for which there is room."""
         self._order: Iterator[Case] | None = None
         self._rows: dict[str, list[Measurement]] = {}
         """Key of a case -> the rows of its visits."""
         self._giving_up = GivingUp()
         self._checked: set[tuple[str, Problem]] = set()
         self._launch_s: dict[str, float | None] = {}
-        """Key of a case -> predicted seconds of a launch, as long as no ceiling is measured anew."""
+        """Key of a case -> predicted seconds of a launch; emptied when a ceiling is measured."""
         self._elapsed_s = self._scheduled_at_s = self._again_s = 0.0
         self._schedule: Schedule | None = None
         self._until_replan = 0
@@ -128,7 +127,7 @@ class Planner:
     # ---- what is known
 
     def plan(self, cases: Iterable[Case]) -> None:
-        """The cases that may be visited, in the order of their first visits."""
+        """Set the cases that may be visited, in the order of their first visits."""
         self._cases = {case.key: case for case in cases}
         self._able = [key for key, case in self._cases.items() if not self.missing(case)]
         self._order = None
@@ -137,12 +136,12 @@ class Planner:
         self._able_ceilings = [case for case in able if case.role != "measurement"]
 
     def resume(self, rows: Iterable[Measurement]) -> None:
-        """Visits that were made before this planner began: they are not made again, and cost nothing."""
+        """Add visits that were made before this planner began: they are not made again, and cost nothing."""
         for row in rows:
             self._rows.setdefault(row.case, []).append(row)
 
     def visited(self, case: Case, row: Measurement, taken_s: float | None = None) -> None:
-        """A visit is over. `taken_s`: wall seconds without starting a worker; None if it was not timed."""
+        """Add a visit. `taken_s`: its wall seconds without starting a worker; None if it was not timed."""
         self._rows.setdefault(row.case, []).append(row)
         self._giving_up.saw(case, row)
         if row.role != "measurement":
@@ -151,7 +150,7 @@ class Planner:
             return
         sampled_s = row.measure_s or 0.0
         if case.role == "measurement":
-            if row.status not in ("crashed", "timeout"):  # what hangs says nothing of what the others take
+            if row.status not in ("crashed", "timeout"):  # their seconds tell nothing about other visits
                 beside_s = taken_s - sampled_s - 4 * (row.median_s or 0.0)
                 self.prices.visited(
                     case, row.visit == 0, beside_s, row.measure_s if row.status == "ok" else None
@@ -167,11 +166,11 @@ class Planner:
 
     @property
     def given_up(self) -> list[str]:
-        """A sentence for each implementation that is asked no more in this run."""
+        """A sentence for each implementation that was given up in this run."""
         return self._giving_up.lines
 
     def unchecked(self, elapsed_s: float) -> Iterator[Case]:
-        """Cases that are planned and whose results were never checked; asked for, one counts as checked."""
+        """Planned cases whose results were never checked; a case counts as checked once it is yielded."""
         planned = self.forecast(elapsed_s).keys
         for case in self._cases.values():
             what = (case.implementation, case.problem)
@@ -204,7 +203,7 @@ class Planner:
         return None
 
     def step(self, case: Case, elapsed_s: float) -> Step:
-        """How this case is visited now, `elapsed_s` after the run began."""
+        """The visit to this case that is due `elapsed_s` after the run began."""
         self._elapsed_s = elapsed_s
         rows = self._rows.get(case.key, [])
         refusal = None if rows else self._refusal(case)
@@ -219,7 +218,7 @@ class Planner:
         return Step(case, len(rows), None, sampling_s, not checked)
 
     def _itinerary(self) -> Iterator[Case]:
-        """Every case as often as it should be visited; it has been when the next is asked for."""
+        """The visits in order. Each case must have been visited before the next one is taken."""
         chance = random.Random(self.seed)
         ceilings = [case for case in self._cases.values() if case.role != "measurement"]
         cases = [case for case in self._cases.values() if case.role == "measurement"]
@@ -243,7 +242,7 @@ class Planner:
         return len(self._rows.get(case.key, ()))
 
     def _wants(self, case: Case) -> bool:
-        """Whether another visit would tell more, and there is time for it."""
+        """Whether another visit would improve the result, and there is time for it."""
         rows = self._rows.get(case.key, [])
         if not rows:
             return True
@@ -256,7 +255,7 @@ class Planner:
         return spare_s is None or replace(job, visits=1).cost_s(self.prices.sampling.least_s) <= spare_s
 
     def _sentinels(self, ceilings: Iterable[Case]) -> list[Case]:
-        """The first ceiling of arithmetic that has a time, and the first of memory."""
+        """The first ceiling of arithmetic and the first of memory that have a time."""
         sentinels: dict[bool, Case] = {}
         for case in ceilings:
             rows = self._rows.get(case.key)
@@ -265,7 +264,7 @@ class Planner:
         return list(sentinels.values())
 
     def _refusal(self, case: Case) -> Mapping[str, Any] | None:
-        """Status and reason of a case that is not worth asking the worker for."""
+        """Status and reason of a case that the worker is not asked for; None if it is."""
         if refusal := impossible(case, self.device):
             return refusal
         if reason := self._giving_up.reason(case):
@@ -284,14 +283,14 @@ class Planner:
         return {"status": "skipped", "reason": reason} if reason else None
 
     def _ceilings(self, threads: str) -> Ceilings:
-        """Those measured so far in this run with a cold cache and so many threads, `all` or `one`."""
+        """The ceilings measured so far in this run with a cold cache and `threads`, `all` or `one`."""
         wanted = condition("cold", threads)
         return Ceilings.of(row for row in self.rows if condition(row.cache, row.threads_asked) == wanted)
 
     # ---- time
 
     def _scheduled(self) -> Schedule:
-        """Which cases have room, and for how long each may sample; made anew every few visits."""
+        """The schedule: which cases have room and how long each may sample; remade every few visits."""
         if self._schedule is None or self._until_replan <= 0:
             sampling = self.prices.sampling
             self._schedule = schedule(self._due(), self._spare_s(), self.budget_s, sampling)
@@ -299,7 +298,7 @@ class Planner:
         return self._schedule
 
     def _due(self) -> list[Job]:
-        """The visits that are still asked for, those of cases that were visited before first."""
+        """Jobs for the visits still due, with those of cases that were visited before first."""
         if not self._launch_s:
             roofs = {threads: self._ceilings(threads) for threads in ("all", "one")}
             self._launch_s = {
@@ -310,7 +309,7 @@ class Planner:
         begun, fresh = [], []
         for key, launch_s in self._launch_s.items():
             case, rows = self._cases[key], self._rows.get(key)
-            if self._giving_up.reason(case):  # skipped when its turn comes, which takes no time
+            if self._giving_up.reason(case):  # it will be skipped, which takes no time
                 continue
             if rows is None:
                 fresh.append((case, launch_s, 0))
@@ -319,24 +318,24 @@ class Planner:
         return self.prices.jobs([*begun, *fresh])
 
     def _spare_s(self) -> float | None:
-        """Of the budget, what is neither spent nor kept for the roofs at the end."""
+        """Seconds of the budget that are neither spent nor reserved for the roofs at the end."""
         if self.budget_s is None:
             return None
         return max(0.0, self.budget_s - self._elapsed_s - self._again_s)
 
     def _share_done(self) -> float:
-        """The share of the run's time that is over, 0 to 1; 0 while nothing is known."""
+        """The share of the run's time that is over, 0 to 1; 0 while that is unknown."""
         left_s = self.left_s(self._elapsed_s)
         return 0.0 if left_s is None else self._elapsed_s / max(1e-9, self._elapsed_s + left_s)
 
     def left_s(self, elapsed_s: float) -> float | None:
-        """About how many seconds the run will go on; None while nothing is known."""
+        """About how many seconds the run will go on; None while that is unknown."""
         if self._schedule is not None:
             return max(0.0, self._schedule.total_s - (elapsed_s - self._scheduled_at_s))
         return None if self.budget_s is None else max(0.0, self.budget_s - elapsed_s)
 
     def visits_left(self) -> int:
-        """About how many visits are to come: the ceilings' twice over, and those there is room for."""
+        """About how many visits are to come: two to each roof, one to other ceilings, and those with room."""
         looks = sum(max(0, 1 + (case.role == "roof") - self._count(case)) for case in self._able_ceilings)
         if self._schedule is None:
             able = len(self._able) - sum(key in self.prices.left_out for key in self._able)
@@ -349,7 +348,7 @@ class Planner:
         return any(seconds is not None for seconds in self._launch_s.values())
 
     def forecast(self, elapsed_s: float) -> Forecast:
-        """What is expected of this run: of all of it before the first visit, then of what is left."""
+        """The forecast of this run, before its first visit, or of the rest of it."""
         self._elapsed_s = elapsed_s
         left_s = self._spare_s() if self._launch_s else None
         return self.prices.forecast(list(self._cases.values()), self._launch_s, left_s)

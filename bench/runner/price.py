@@ -1,8 +1,8 @@
-"""What the visits of a case are expected to take, in wall seconds, before any was made and as they are made.
+"""Prices: the expected wall seconds of the visits of a case, assumed at first and learned from visits.
 
 Nothing here has been measured on a GPU: `ASSUMED` lists every number that the prices of a GPU rest on, with
-its source, and `Learned` replaces the prices by what visits took as soon as there are any. A price is an
-expectation; the most that a visit may take is a limit of its own (bench/runner/schedule.py). Pure arithmetic.
+its source, and `Learned` corrects the prices by the visits made so far. A price is an expectation; the most
+that a visit may take is a limit of its own (bench/runner/schedule.py). Pure arithmetic.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.spec import DeviceKind
 
 
 class Assumed(NamedTuple):
-    """A number that prices rest on until visits were made, in seconds or as a share."""
+    """A number that prices rest on until there are visits, in seconds or as a share."""
 
     value: float
     source: str
@@ -76,44 +76,44 @@ ASSUMED: Mapping[str, Assumed] = {
         "constant of 0.5 s, in windows of 0.25 s; with one of 3 s it takes all that it may",
     ),
 }
-"""What prices rest on, by name."""
+"""The assumptions of prices by name."""
 
 REMEMBERED = 200
-"""Visits of one kind that are remembered."""
+"""Number of visits of one kind that are remembered."""
 PRIOR_VISITS = 3
-"""An expectation counts as much as so many visits."""
+"""Number of visits as much as which an expectation counts."""
 
 
 class Work(NamedTuple):
-    """What is known of a case before it is visited."""
+    """The facts of a case that its price depends on."""
 
     implementation: str
     byte: int
     """Bytes of one set of tensors."""
     cold: bool
     launch_s: float | None
-    """Predicted seconds of a launch, the launch floor included; None where nothing is known."""
+    """Predicted seconds of a launch, the launch floor included; None if unknown."""
     flop_s: float
-    """Seconds that the arithmetic of a launch takes at the datasheet's peak; 0 where that is not known."""
+    """Seconds that the arithmetic of a launch takes at the datasheet's peak; 0 if that is unknown."""
 
 
 class Price(NamedTuple):
-    """What visits of a case are expected to take, wall seconds."""
+    """Expected wall seconds of the visits of a case."""
 
     kind_s: float
     """Once for all cases of its kind: compiling what they share."""
     first_s: float
-    """Once, in the first visit: compiling and tuning what they do not."""
+    """Once, in the first visit: compiling and tuning for this case alone."""
     beside_s: float
-    """In each visit beside settling and sampling: building, checking, capturing."""
+    """For each visit beside settling and sampling: building, checking, capturing."""
     sampling_s: float | None
-    """In each visit, settling and sampling; None: as long as it may."""
+    """For settling and sampling of each visit; None: as long as its limit."""
 
 
 def price(work: Work, kind: DeviceKind, cache_byte: int, settings: Protocol) -> Price:
     """The price of a case on a device of this kind and last-level cache.
 
-    A CPU's intervals are seldom narrow before the time is up, so its sampling takes what it may.
+    On a CPU intervals are seldom narrow before the time is up, so sampling takes as long as its limit.
     """
     if kind == "cpu":
         return Price(0.0, 0.0, OVERHEAD_S, None)
@@ -146,7 +146,7 @@ def is_bound_by_power(work: Work) -> bool:
 
 
 def sampling_s(work: Work, slots: int, settings: Protocol) -> float:
-    """Seconds of settling and sampling on a GPU: of a quiet case, which stops as soon as it may."""
+    """Seconds of settling and sampling on a GPU, for a quiet case, which stops as early as possible."""
     launch_s = work.launch_s or ASSUMED["launch_s"].value
     sample_s = max(settings.least_sample_s, slots * launch_s)  # a graph holds whole turns of the ring
     timed_s = max(settings.least_timed_s, settings.least_samples * sample_s)
@@ -162,10 +162,10 @@ def sampling_s(work: Work, slots: int, settings: Protocol) -> float:
 
 
 class Learned:
-    """What visits took, against what they were expected to take, by kind of visit.
+    """Seconds that visits took relative to their expectation, by kind of visit.
 
-    A kind of which little is known is taken to be like all visits so far: where the first hundred cost twice
-    what was expected, so will those of a kind that has not been seen.
+    A kind with few visits is taken to be like all visits so far: if the first hundred cost twice as much as
+    expected, so will visits of a kind that has not been seen.
     """
 
     def __init__(self) -> None:
@@ -173,13 +173,13 @@ class Learned:
         self._by_kind: dict[Hashable, deque[tuple[float, float]]] = {}
 
     def visited(self, kind: Hashable, expected_s: float, taken_s: float) -> None:
-        """A visit of this kind took so long; `expected_s` is its price before anything was learned."""
+        """Add a visit of this kind; `expected_s` is its price before anything was learned."""
         pair = expected_s, max(0.0, taken_s)
         self._all.append(pair)
         self._by_kind.setdefault(kind, deque(maxlen=REMEMBERED)).append(pair)
 
     def shares(self) -> Callable[[Hashable], float]:
-        """Kind of visit -> the factor on its price, as of now: seconds taken for each that was expected."""
+        """Kind of visit -> the present factor on its price: seconds taken / seconds expected."""
         overall = _share(self._all, 1.0)
         by_kind = {kind: _share(pairs, overall) for kind, pairs in self._by_kind.items()}
         return lambda kind: by_kind.get(kind, overall)

@@ -1,7 +1,7 @@
-"""What earlier runs left unfinished in a device's folder: made into result files, or gone on with.
+"""Unfinished runs in a device's folder: they are made into result files, or resumed.
 
 Several runs may begin at once in one folder (tasks of an array job, GPUs of one kind), beside others that are
-going on. So a journal is claimed before it is read, and stays so until it is a result file or another's.
+going on. So a journal is claimed before it is read, and stays claimed until it is a result file or resumed.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from bench.store.schema import Measurement
 
 @dataclass(frozen=True)
 class Left:
-    """What an earlier run left unfinished, and what became of it."""
+    """An earlier unfinished run: what was recovered of it, and whether it was resumed."""
 
     path: Path
     rows: int
     resumed: bool
     damage: tuple[str, ...]
-    """What of it could not be read, a sentence each."""
+    """A sentence for each part that could not be read."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a run must share with an unfinished one to go on with it."""
+    """The facts that a run must share with an unfinished one to resume it."""
 
     device_id: str
     shard: Shard | None
@@ -39,13 +39,13 @@ class Kind:
     concurrent_gpus: int | None
 
     def has(self, journal: Path, rows: Sequence[Measurement]) -> bool:
-        """Whether it is of this very device, and of the same part: GPUs of one kind share a folder."""
+        """Whether the journal is of this very device and shard: GPUs of one kind share a folder."""
         return all(row.device_id == self.device_id for row in rows) and (
             Shard.of_run(journal.stem) == self.shard
         )
 
     def refuse_other(self, journal: Path, rows: Sequence[Measurement]) -> None:
-        """UserError if it was measured in another manner: its rows and new ones would not be of one kind."""
+        """UserError if it was measured under another condition: its rows and new ones could not be joined."""
         if others := {row.protocol for row in rows} - {self.protocol}:
             raise UserError(
                 f"{journal}: was measured under protocol {min(others)}, this is {self.protocol}: "
@@ -65,20 +65,20 @@ def _gpus(count: int) -> str:
 
 @dataclass
 class Begun:
-    """An open journal, and what was found when it was opened."""
+    """An open journal, and the unfinished runs that were found when it was opened."""
 
     journal: Journal
     run_id: str
     rows: list[Measurement] = field(default_factory=list)
-    """Those of the run that is gone on with."""
+    """The rows of the run that is resumed."""
     left: list[Left] = field(default_factory=list)
 
 
 def begin(folder: Path, run_id: str, sweeps: Sweeps = NO_SWEEPS) -> Begun:
     """Make every run that has ended into a result file, and open a journal for a new one.
 
-    `run_id` gets a number behind it where another run in this folder is called so. UserError if something
-    cannot be written.
+    `run_id` gets a number behind it if another run in this folder has it. UserError if something cannot be
+    written.
     """
     left = settle(folder)
     journal = Journal.named(folder, run_id, sweeps)
@@ -91,10 +91,10 @@ def settle(folder: Path) -> list[Left]:
 
 
 def go_on(folder: Path, run_id: str, kind: Kind, sweeps: Sweeps = NO_SWEEPS) -> Begun:
-    """Go on with the newest unfinished run of this kind, the older ones of it becoming result files.
+    """Resume the newest unfinished run of this kind, and make older ones of this kind into result files.
 
-    Those of other kinds are left alone. Without any it is a new run, `run_id`. UserError if the newest was
-    measured in another manner, or something cannot be written.
+    Runs of other kinds are left alone. Without any it is a new run, `run_id`. UserError if the newest was
+    measured under another condition, or something cannot be written.
     """
     begun: Begun | None = None
     left: list[Left] = []
@@ -105,7 +105,7 @@ def go_on(folder: Path, run_id: str, kind: Kind, sweeps: Sweeps = NO_SWEEPS) -> 
             recovered = recover(path)
             if recovered.rows and not kind.has(path, recovered.rows):
                 continue
-            if recovered.rows and begun is None:  # without a row there is nothing to go on with
+            if recovered.rows and begun is None:  # without a row there is nothing to resume
                 kind.refuse_other(path, recovered.rows)
                 begun = _continued(path, recovered, sweeps)
                 continue
@@ -119,7 +119,7 @@ def go_on(folder: Path, run_id: str, kind: Kind, sweeps: Sweeps = NO_SWEEPS) -> 
 
 
 def _settle(path: Path) -> Left | None:
-    """Make a journal a result file; None if it held nothing, or is another run's by now."""
+    """Make a journal a result file; None if it held nothing, or another run has taken it."""
     with claimed(path) as ended:
         if not ended:
             return None
@@ -133,7 +133,7 @@ def _settle(path: Path) -> Left | None:
 
 
 def _continued(path: Path, recovered: Recovered, sweeps: Sweeps) -> Begun:
-    """A journal that is claimed, opened anew: a copy of its whole rows takes its place."""
+    """Reopen a claimed journal: a copy of its whole rows takes its place."""
     copy = path.with_suffix(".copy")
     copy.unlink(missing_ok=True)  # it never took its journal's place
     journal = Journal(copy, {**declared_sweeps(path), **sweeps})

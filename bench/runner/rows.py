@@ -1,10 +1,9 @@
-"""The rows of a run: one for each visit, and the visits of a case joined into its one row.
+"""Rows of a run: one for each visit, joined into one for each case.
 
-A journal holds a row for each visit, as it was; a result file holds a row for each case. What is published is
-the median over the visits that the machine did not disturb, the last few of them (bench/sampling/publish.py:
-`publish`). The others are named in the row (`set_aside`), with their medians. What becomes of the other
-columns is said beside each of them (`over` in bench/store/schema.py). Whether another visit would tell more
-is decided here, too.
+A journal holds a row for each visit; a result file holds a row for each case. It publishes the median over
+the last few visits that the machine did not disturb (bench/sampling/publish.py: `publish`). The others are
+named in the row (`set_aside`), with their medians. How other columns are joined is declared with each of them
+(`over` in bench/store/schema.py). Whether a case needs another visit is decided here, too.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ ROOT = Path(__file__).parents[2]
 SEED = 20_231_115
 """Seed of the inputs and of the order of visits."""
 MOST_ASKED = 9
-"""More visits than this cannot be asked for."""
+"""Most visits that can be asked for."""
 ONCE_MORE = 1
 """Visits beyond those asked for that make up for disturbed ones."""
 INVALID = ("wrong", "escaped", "error")
-"""Of a visit that ended so, no other visit of the case is believed."""
+"""Statuses of a visit that make all visits of its case invalid."""
 
 
 # ---- one visit
 
 
 def commit() -> str:
-    """Commit of the checkout, `+` behind it if files differ; empty if git does not know."""
+    """Commit of the checkout, `+` behind it if files differ; empty if unknown."""
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=12"],
@@ -78,9 +77,9 @@ UNIT = ("host", "pci_bus", "gpu_uuid", "serial")
 
 
 def origin(device: Device, tags: Mapping[str, str], anonymous: bool) -> dict[str, str | None]:
-    """The columns that say on which unit and for which job a run was made; null what is not known.
+    """The columns that say on which unit and for which job a run was made; null if unknown.
 
-    `anonymous` hashes what names the unit, so that its rows can still be told from those of others.
+    `anonymous` hashes what names the unit, so that its rows can still be distinguished from those of others.
     """
     unit = zip(UNIT, (device.host, device.pci_bus, device.uuid, device.serial), strict=True)
     job = next((f"{name}={os.environ[name]}" for name in JOB_IDS if os.environ.get(name)), None)
@@ -89,7 +88,7 @@ def origin(device: Device, tags: Mapping[str, str], anonymous: bool) -> dict[str
 
 
 def visit_row(case: Case, device: Device, protocol: Protocol, facts: Mapping[str, Any]) -> Measurement:
-    """The row of one visit. `facts` are its other columns; what is no column is left out."""
+    """The row of one visit. `facts` are its other columns; entries that are no column are left out."""
     problem, name = case.problem, case.implementation
     values: dict[str, Any] = {
         "torch": "",
@@ -140,8 +139,8 @@ def join(visits: Sequence[Measurement], noise: Noise | None = None) -> Measureme
 
     `noise` is that of the run, which widens the interval; None leaves it at what the visits themselves tell.
 
-    A result that one visit found wrong is wrong. A visit that crashed, or ran out of time or memory, leaves
-    those before it their time; it is named among those set aside.
+    One visit with a wrong result makes the case wrong. Visits that crashed, or ran out of time or memory, are
+    set aside; earlier ones keep their time.
     """
     for row in visits:
         if row.status in INVALID:
@@ -152,7 +151,7 @@ def join(visits: Sequence[Measurement], noise: Noise | None = None) -> Measureme
     alike = [row for row in timed if (row.clock, row.protocol) == (timed[-1].clock, timed[-1].protocol)]
     sound = [row for row in alike if not disturbances(row)] or alike
     settings = protocol_of(timed[-1])
-    if settings is None:  # of another version of the protocol: its own account of itself stands
+    if settings is None:  # of another version of the protocol: its row is kept as it is
         sound = sound[-1:]
         published = None
         kept = sound
@@ -180,16 +179,16 @@ def join(visits: Sequence[Measurement], noise: Noise | None = None) -> Measureme
 
 
 def wants_another(visits: Sequence[Measurement], settings: Protocol) -> bool:
-    """Whether a case that was visited so far as these rows say should be visited again, time permitting.
+    """Whether a case with these visits should be visited again, time permitting.
 
-    Until the visits asked for are made; once more if the machine disturbed one or it crashed; and, where
-    several are asked for, until they agree and their interval is narrow, but no more than the protocol's
-    `most_visits`.
+    It should until the visits asked for are made; once more if the machine disturbed one or one crashed; and,
+    where several are asked for, until they agree and their interval is narrow, but no more than the
+    protocol's `most_visits`.
     """
     if not visits:
         return True
     crashes = sum(row.status == "crashed" for row in visits)
-    if crashes == 1 and visits[-1].status == "crashed":  # perhaps of what another case had left in the worker
+    if crashes == 1 and visits[-1].status == "crashed":  # an earlier case may have left the worker broken
         return True
     if visits[-1].status != "ok":
         return False
@@ -215,7 +214,7 @@ def _visit(row: Measurement) -> Visit:
 
 
 def _why_not(row: Measurement, kept: Sequence[Measurement], alike: Sequence[Measurement]) -> str:
-    """Why this visit is not among those published."""
+    """Why this visit is not published."""
     if row.status != "ok":
         return f"{row.status}: {row.reason}"
     if row not in alike:
@@ -235,7 +234,7 @@ _JOIN: Mapping[Over, Callable[[list[Any]], Any]] = {
 
 
 def _over(name: str, kept: Sequence[Measurement], visits: Sequence[Measurement]) -> Any:
-    """One column over the visits published; sums are over all visits, since all took that time."""
+    """One column joined over the published visits; sums are over all visits, since all took that time."""
     how: Over = FIELDS[name].metadata["over"]
     values = [getattr(row, name) for row in (visits if how == "sum" else kept)]
     known = [value for value in values if value is not None]
@@ -246,7 +245,7 @@ def _over(name: str, kept: Sequence[Measurement], visits: Sequence[Measurement])
 
 @cache
 def _protocols() -> Mapping[str, Protocol]:
-    """Hash -> protocol, of every one that this version can run."""
+    """Hash -> protocol, for every protocol that this version can run."""
     every = [
         protocol(kind, visits, regime)
         for kind in get_args(DeviceKind)

@@ -26,7 +26,7 @@ from bench.sweep.load import Case
 
 @dataclass(frozen=True)
 class Options:
-    """What a person asks of a run, as it is written on the command line (--bench-...)."""
+    """Options of a run as texts of the command line (--bench-...)."""
 
     device: str = "auto"
     sweeps: Sequence[str] = ()
@@ -53,21 +53,21 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class RunResult:
-    """What became of a run on one device."""
+    """The outcome of a run on one device."""
 
     device: Device
     rows: list[Measurement]
-    """One for each case visited, those of earlier parts of a resumed run among them."""
+    """One row for each case visited, those of earlier parts of a resumed run among them."""
     path: Path | None = None
     """The result file; None if there is none."""
     journal: Path | None = None
-    """Where the rows are safe if there is no result file."""
+    """The journal, which holds the rows if there is no result file."""
     reason: str = ""
     """Why there is no result file, or why the run ended early; empty if it came to its end."""
 
 
 class Run:
-    """A session on each device, and the cases that they are to visit."""
+    """The sessions of a run, one for each device, and the cases that they visit."""
 
     def __init__(
         self,
@@ -77,21 +77,21 @@ class Run:
         timing: bool = True,
         opens: bool = True,
     ) -> None:
-        """`find` gives an operator's problem class. UserError if it cannot be done.
+        """`find` gives an operator's problem class. UserError if the options cannot work.
 
-        Without `timing` no case is read; without `opens` no journal begins and no device is taken.
+        Without `timing` no case is read; without `opens` no journal begins and no device is locked.
         """
         self.cases: dict[str, Asked] = {}
-        """By the name of its test."""
+        """Every case by the name of its test."""
         self.sessions: list[Session] = []
         self.asked: list[Asked] = []
-        """What is to be visited, once that is planned."""
+        """The cases to visit, once planned."""
         self.elsewhere: list[Asked] = []
         """Cases that their device cannot run."""
         self.other_shards = 0
-        """Cases that are other shards' to measure."""
+        """Number of cases that other shards measure."""
         self.stopped = ""
-        """Why the measuring ended early; empty if it did not."""
+        """Why measuring ended early; empty if it did not."""
         self._judged: dict[str, JudgedRun] = {}
         """Run id -> its rows with their ceilings, once collected."""
         self._rows: dict[tuple[str, str], Measurement] = {}
@@ -143,11 +143,11 @@ class Run:
         return self.sessions[0].device
 
     def order(self, names: Sequence[str]) -> list[int]:
-        """Of these cases, as indices, those that run, in order.
+        """Indices of those of these cases that run, in order.
 
-        Left out is what another shard runs, and what its device cannot run; of the latter there will be rows.
-        Device by device; ceilings first, then an even spread first. If none can run, all count as running:
-        each is then shown with its reason.
+        Cases of other shards are left out, and cases that their device cannot run, which get rows. The order
+        is device by device, with ceilings first, then an even spread first. If none can run, all count as
+        running: each is then shown with its reason.
         """
         asked = [self.cases[name] for name in names]
         ours = [index for index, (_, case) in enumerate(asked) if self._is_in_shard(case)]
@@ -164,17 +164,17 @@ class Run:
         return running
 
     def _is_in_shard(self, case: Case) -> bool:
-        """Whether this run is to measure it: nothing is read without its roof, so ceilings always."""
+        """Whether this run measures the case. Ceilings always: no row can be judged without its roof."""
         return self.shard is None or case.role != "measurement" or case.key in self.shard
 
     def plan(self, names: Iterable[str]) -> None:
-        """The cases that are to be visited, by name, in the order of their first visits."""
+        """Set the cases to visit, by name, in the order of their first visits."""
         self.asked = [self.cases[name] for name in names if name in self.cases]
         for session in self.sessions:
             session.planner.plan(asked.case for asked in self.asked if asked.session is session)
 
     def libraries(self, session: Session) -> str:
-        """What computes on a device, with versions; starts its worker. UserError if it does not start."""
+        """The libraries of a device, with versions; starts its worker. UserError if it does not start."""
         try:
             session.worker.started()
         except WorkerDied as death:
@@ -183,10 +183,10 @@ class Run:
 
     @contextmanager
     def visits(self, most_failures: int | None = None) -> Iterator[Iterator[Visited]]:
-        """Every visit of every device, one device after the other, or all at once if so asked.
+        """Every visit of every device, one device after the other, or concurrently if so asked.
 
         Once `most_failures` cases have failed (None or 0: no limit) no more are visited. UserError, saying
-        what is safe, if results can no longer be written.
+        which rows are safe, if results can no longer be written.
         """
         for session in self.sessions:
             session.refuse(asked.case for asked in self.elsewhere if asked.session is session)
@@ -224,20 +224,21 @@ class Run:
     def finish(self, interrupted: bool = False, reason: str = "") -> list[RunResult]:
         """Close the run; an interrupted one keeps its journal for the next to recover or resume.
 
-        `reason` is why it ended early. What cannot be written stands in the result: its journal is kept, too.
+        `reason` is why it ended early. If a result file cannot be written, the result says so, and its
+        journal is kept, too.
         """
         if not self.results:
             self.results = [_finished(session, interrupted, reason) for session in self.sessions]
         return self.results
 
     def release(self) -> None:
-        """Let go of what was opened before a refusal; a resumed journal stays what it was."""
+        """Close what was opened before a refusal; a resumed journal stays as it was."""
         for session in self.sessions:
             session.interrupted()
 
 
 def load_cases(options: Options, session: Session, find: Callable[[str], type[Problem]]) -> list[Case]:
-    """The cases asked for and their ceilings: nothing is read without its roof.
+    """The cases asked for and the ceilings, since no row can be judged without its roof.
 
     The session keeps what their sweeps declare.
     """
@@ -252,7 +253,7 @@ def load_cases(options: Options, session: Session, find: Callable[[str], type[Pr
     if named:
         roofs = [case for case in cases if case.role != "measurement"]
         cases = named if all(case.role != "measurement" for case in named) else [*roofs, *named]
-    # A roof of one thread costs time, and only cases of one thread need it, and who names it.
+    # A roof of one thread costs time: it runs only for cases of one thread, or if it is named.
     few = any(case.threads == "one" and (case.role == "measurement" or case in named) for case in cases)
     return [case for case in cases if few or case.threads == "all" or case.role == "measurement"]
 

@@ -1,9 +1,9 @@
-"""What a run can afford: in which order cases run, how long each may take, which are left out.
+"""Schedule of a run: in which order cases run, how long each may sample, which are left out.
 
-A budget of wall seconds is shared out as the run goes, by what cases are expected to cost (price.py).
-Cases whose one launch is predicted to take too long are refused. The rest run in an order that gives every
-sweep its share of the time, with a budget or without: something of every sweep first, then more lines and
-more points of each line. Whenever time runs out, an even spread has been measured. Pure arithmetic.
+A budget of wall seconds is divided as the run goes, by the expected costs of cases (price.py). Cases of which
+one launch is predicted to take too long are refused. The rest run in an order that gives every sweep its
+share of the time, with a budget or without: something of every sweep first, then more lines and more points
+of each line. Whenever time runs out, an even spread has been measured. Pure arithmetic.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from bench.spec import DeviceKind
 
 
 class Range(NamedTuple):
-    """The most wall seconds that one visit may sample, settling included, however much it is expected to."""
+    """Range for the limit of a visit's sampling, settling included, wall seconds."""
 
     least_s: float
-    """Below this a median is not worth having."""
+    """Below this a median is useless."""
     most_s: float
     """Above this more samples no longer narrow the interval: the machine's own drift remains."""
 
@@ -32,7 +32,7 @@ class Range(NamedTuple):
 ONE_VISIT: Mapping[DeviceKind, Range] = {"cpu": Range(0.4, 2.0), "cuda": Range(1.5, 7.0)}
 """A GPU's clock takes seconds to settle; most visits end long before."""
 SEVERAL_VISITS: Mapping[DeviceKind, Range] = {"cpu": Range(0.4, 1.0), "cuda": Range(0.4, 1.5)}
-"""Other cases keep a GPU loaded in between. A CPU has not settled within less."""
+"""Shorter on a GPU, which other cases keep loaded in between. A CPU does not settle in less."""
 OVERHEAD_S = 0.2
 """Building, checking and reporting a small case on a CPU, before the run has shown how long that takes."""
 LAUNCHES = 16
@@ -40,26 +40,26 @@ LAUNCHES = 16
 LAUNCH_SHARE = 1 / 1200
 """Largest share of the run's budget that one launch may take: 0.1 s of 120 s."""
 ROOF_TIMED_S = 0.36
-"""A roof is what was kept up at best, so it is timed for at least this long."""
+"""Least seconds for which a roof is timed: it is the best rate that was sustained."""
 SAMPLING_SHARE = 1 / 60
-"""Largest share of the run's budget that a visit may sample where it is expected to be done sooner."""
+"""Largest share of the run's budget that a visit may sample if it is expected to end sooner."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One case as far as scheduling is concerned."""
+    """The remaining visits of one case, for scheduling."""
 
     key: str
     launch_s: float | None
-    """Predicted seconds of one launch; None where nothing is known."""
+    """Predicted seconds of one launch; None if unknown."""
     visits: int = 1
-    """Visits it has before it."""
+    """Number of remaining visits."""
     beside_s: float = OVERHEAD_S
     """Wall seconds of each visit beside its sampling and the launches that set it up."""
     first_s: float = 0.0
     """Wall seconds once, if the first visit is among them: compiling and tuning."""
     expected_s: float | None = None
-    """Wall seconds that each visit is expected to sample, settling included; None: as long as it may."""
+    """Wall seconds that each visit is expected to sample, settling included; None: as long as its limit."""
 
     @property
     def fixed_s(self) -> float:
@@ -78,14 +78,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Seconds that a visit may sample for those that run, a reason for the others, seconds in all."""
+    """The cases that run, and those that are skipped."""
 
     sampling_s: dict[str, float]
+    """Key of a case that runs -> seconds that a visit may sample."""
     skipped: dict[str, str]
+    """Key of a skipped case -> the reason."""
     total_s: float
-    """Expected."""
+    """Expected wall seconds of all visits."""
     visits: int
-    """Of those that run, together."""
+    """Number of all visits."""
 
 
 def launch_limit_s(budget_s: float | None) -> float:
@@ -98,9 +100,9 @@ def schedule(
 ) -> Schedule:
     """Share `left_s` seconds (None: no limit) among jobs in the order they will run.
 
-    `budget_s` is the whole run's; `sampling` what a visit may take. A job gets room for all of its visits or
-    for none. Room is reserved by what jobs are expected to cost; the most that one may sample is another
-    matter, and only where nothing is expected is it what the job is taken to cost.
+    `budget_s` is the whole run's; `sampling` the range for the limit of a visit. A job gets room for all of
+    its visits or for none. Room is reserved by the jobs' expected costs; a job without an expectation is
+    taken to sample up to its limit.
     """
     least_s, most_s = sampling
     skipped: dict[str, str] = {}
@@ -144,7 +146,7 @@ def _largest_base(jobs: Iterable[Job], left_s: float, low: float, high: float) -
 
 
 def _cost_s(jobs: Iterable[Job]) -> Callable[[float], float]:
-    """Sampling time -> seconds that all jobs take: `Job.cost_s` of thousands, many times over."""
+    """Sampling time -> seconds that all jobs take: a fast sum of `Job.cost_s` over thousands of jobs."""
     jobs = list(jobs)
     fixed_s = sum(job.fixed_s for job in jobs)
     open_ended = [(job.launch_s or 0.0, job.visits) for job in jobs if job.expected_s is None]
@@ -153,28 +155,28 @@ def _cost_s(jobs: Iterable[Job]) -> Callable[[float], float]:
 
 
 class Place(NamedTuple):
-    """Where a case belongs, as far as choosing an even spread goes."""
+    """The place of a case among others, for choosing an even spread."""
 
     sweep: str
     kind: Hashable
-    """What it computes but for the numbers: operator, implementation, data type, layout, direction."""
+    """Everything it computes but for the numbers: operator, implementation, data type, layout, direction."""
     line: Hashable
     """The line of its sweep's plot."""
     implementation: str = ""
     cost_s: float = 1.0
-    """Wall seconds that it is expected to take; equal for all where nothing is known."""
+    """Expected wall seconds; equal for all if nothing is known."""
 
 
 DEAR = 1.5
-"""A case is dear if it costs more than this many times what a cheap one costs."""
+"""A case is dear if it costs more than this many times as much as a cheap one."""
 CHEAP = 0.1
 """Share of the cases that cost no more than a cheap one."""
 DEAR_SHARE = 1 / 6
-"""Of the time, what dear cases get at first while there are others (BREADTH_S); afterwards half.
+"""Share of the time that dear cases get at first while there are others (BREADTH_S); afterwards half.
 
-Else a short run would be theirs: where a visit takes 0.3 s, tuning a kernel or settling at the power limit
-takes 0.5 to 2 s more, for more than half of all cases. With a sixth, ten minutes on an H100 are some 1,500
-cases, few of which are tuned; with half, some 900.
+Otherwise dear cases would fill a short run: where a visit takes 0.3 s, tuning a kernel or settling at the
+power limit takes 0.5 to 2 s more, for more than half of all cases. With a sixth, ten minutes on an H100 are
+some 1,500 cases, few of which are tuned; with half, some 900.
 """
 BREADTH_S = 500.0
 """Wall seconds of cases after which dear ones get half of the time: the others have had a round by then."""
@@ -183,10 +185,10 @@ BREADTH_S = 500.0
 def order(places: Sequence[Place]) -> list[int]:
     """The cases as indices, in the order that leaves an even spread whenever time runs out.
 
-    First one case of every sweep. Then dear cases and the others stand in two queues, which share the time
-    (DEAR_SHARE, then equally). In the one every sweep gets the same time, and within a sweep every
-    implementation; among the dear it is the other way round, since there is time for few of each sweep. Of
-    one sweep and implementation the cases of an earlier round (see `rounds`) come first.
+    First comes one case of every sweep. Then cheap and dear cases stand in two queues, which share the time
+    (DEAR_SHARE, then equally). Among the cheap every sweep gets the same time, and within a sweep every
+    implementation; among the dear it is the other way round, since there is time for few of each sweep.
+    Within one sweep and implementation, cases of an earlier round (see `rounds`) come first.
     """
     costs_s, turns = [place.cost_s for place in places], rounds(places)
     first: dict[str, int] = {}
@@ -216,12 +218,12 @@ def order(places: Sequence[Place]) -> list[int]:
 
 
 def _opens_with(turn: int, cost_s: float) -> tuple[bool, float, int]:
-    """A sweep opens with what costs least of the middle and the ends of its lines, the middle rather."""
+    """Sort key: a sweep opens with the cheapest of its lines' middles and ends, at equal cost a middle."""
     return turn > 1, cost_s, turn
 
 
 def _fair(queues: Mapping[tuple[str, str], Sequence[int]], costs_s: Sequence[float]) -> list[int]:
-    """One queue of those of pairs: the first of a pair take turns by time, and so do the second of each."""
+    """Merge the queues of pairs: the pairs' first names take turns by time, and within each the second."""
     grouped: dict[str, list[Sequence[int]]] = {}
     for (group, _), queue in queues.items():
         grouped.setdefault(group, []).append(queue)
@@ -234,10 +236,10 @@ def _taking_turns(
     shares: Sequence[float] | None = None,
     had_s: Sequence[float] | None = None,
 ) -> list[int]:
-    """One queue of several: next is always the one that has had the least time for its share.
+    """Merge queues: the next index is always of the queue that has had the least time for its share.
 
-    `had_s` is the time that each has had before. Of those that have had equally much the first is next; a
-    queue that is empty leaves its time to the others.
+    `had_s` is the time that each has had before. At a tie the first queue is next; an empty queue leaves its
+    time to the others.
     """
     shares, had_s = shares or [1.0] * len(queues), had_s or [0.0] * len(queues)
     waiting = [(had_s[place] / shares[place], place) for place, queue in enumerate(queues) if queue]
@@ -254,19 +256,19 @@ def _taking_turns(
 
 
 def rounds(places: Sequence[Place]) -> list[int]:
-    """For each case in which round it runs.
+    """The round in which each case runs.
 
-    A line gives one case a round: its middle, then both ends, then the middles of its widest gaps. The first
-    line of each kind and of each sweep begins in round 0; the next of the same kind a round later, and so on.
-    Lines of a single case are one line if they are of one kind: its points are blocks of their own, as where
-    rows shrink while columns grow.
+    A line gives one case to each round: its middle, then both ends, then the middles of its widest gaps. The
+    first line of each kind and of each sweep begins in round 0, the next of the same kind a round later, and
+    so on. Lines of a single case count as one line if they are of one kind: the sweep wrote each point as a
+    block, for instance where rows shrink while columns grow.
     """
     points = Counter((place.sweep, place.line) for place in places)
     members: dict[tuple[str, Hashable], list[int]] = {}
     for index, place in enumerate(places):
         line = place.line if points[place.sweep, place.line] > 1 else ("points", place.kind)
         members.setdefault((place.sweep, line), []).append(index)
-    found = [0] * len(places)
+    numbers = [0] * len(places)
     lines_of_kind: Counter[Hashable] = Counter()
     seen: set[str] = set()
     for indices in members.values():
@@ -275,12 +277,12 @@ def rounds(places: Sequence[Place]) -> list[int]:
         lines_of_kind[place.kind] += 1
         seen.add(place.sweep)
         for index, turn in zip(indices, _turns(len(indices)), strict=True):
-            found[index] = late + turn
-    return found
+            numbers[index] = late + turn
+    return numbers
 
 
 def _turns(count: int) -> list[int]:
-    """For each of `count` points, how late it is chosen: the middle, the ends, middles of the widest gaps."""
+    """The turn of each of `count` points on a line: first the middle, the ends, then middles of wide gaps."""
     turns = [1] * count
     turns[count // 2] = 0
     chosen = sorted({0, count // 2, count - 1})

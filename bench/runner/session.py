@@ -1,13 +1,13 @@
-"""One run on one device, and the visits of several such runs as one stream.
+"""Session: one run on one device; and the visits of several sessions as one stream.
 
-A session holds the device, asks the worker for what the planner chooses, and keeps the journal. It knows no
-operator and needs no torch: what a case computes is the worker's business.
+A session holds the device, asks the worker for the visits that the planner chooses, and keeps the journal. It
+knows no operator and needs no torch: computing is the worker's part.
 
-Sessions on several devices are walked one after the other, which is how numbers are made that others are
-compared with: GPUs in one box share its power, its cooling and its host. Or all at once, which tells how they
-do under each other's load: a thread walks each session, whose worker is a process of its own, and nothing is
-pinned to processors or memory nodes. Whatever ends the stream early (enough failures, Ctrl-C, a full disk)
-ends all of them: the visits that are going on are given up, what was visited before is safe in the journals.
+Sessions on several devices are walked one after the other, for numbers that can be compared with others: GPUs
+in one box share its power, its cooling and its host. Or they are walked concurrently, which shows how they
+perform under each other's load: a thread walks each session, whose worker is a process of its own, and
+nothing is pinned to processors or memory nodes. Whatever ends the stream early (enough failures, Ctrl-C, a
+full disk) ends all sessions: visits in progress are abandoned, earlier ones are safe in the journals.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 EARLIER_RUNS = 10
 """So many of a device's last runs tell how far its runs differ."""
 LEAST_GRACE_S = 120.0
-"""A GPU's visit may compile and tune for this long at least before it counts as hung."""
+"""Least seconds that a visit on a GPU may compile and tune before it counts as hung."""
 
 
 @dataclass
@@ -60,19 +60,19 @@ class Session:
     """How often each case is visited; more if its visits disagree."""
     regime: Regime = "sustained"
     grace_s: float | None = None
-    """How long a visit may take beyond its sampling before it counts as hung; None: as supervisor.py says."""
+    """Seconds that a visit may take beyond its sampling before it counts as hung; None: see supervisor.py."""
     shard: Shard | None = None
     """The part of the cases that this run is for; None for all of them."""
     concurrent_gpus: int = 1
     """GPUs that are timed at the same time, this one among them."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """What the person says of this run."""
+    """The user's tags for this run."""
     anonymous: bool = False
     """Whether what names the machine and its device is hashed in the rows."""
     sweeps: Mapping[str, Any] = field(default_factory=dict)
     """Sweep -> what it declares (`Sweep.declared`), for the result file; known before `open`."""
     suffix: str = ""
-    """What tells this run's id from those of other devices that begin in the same second."""
+    """Ending of this run's id that sets it apart from other devices' runs of the same second."""
     left: list[Left] = field(default_factory=list)
     path: Path | None = None
     """The parquet file, once closed."""
@@ -90,7 +90,7 @@ class Session:
         self._origin = origin(self.device, self.tags, self.anonymous)
         self.worker = WorkerSupervisor(self.device, SEED, self.grace_s)
         self.unlocked = ""
-        """Why nothing keeps a second run off the device; empty if something does, or nothing need."""
+        """Why the device is not locked against a second run; empty if it is, or needs no lock."""
         self._journal: Journal | None = None
         self._lock = ExitStack()
         self.begin()
@@ -99,11 +99,11 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        """Where this device's results lie."""
+        """Folder of this device's results."""
         return self.results / self.device.slug
 
     def begin(self) -> None:
-        """The budget's time runs from now on: another device was measured before."""
+        """Start the clock of the budget, again if another device was measured first."""
         self._began = time.perf_counter()
 
     @property
@@ -112,9 +112,9 @@ class Session:
         return time.perf_counter() - self._began
 
     def open(self) -> None:
-        """Take the device, recover or resume what earlier runs left, open this run's journal.
+        """Lock the device, recover or resume unfinished runs, open this run's journal.
 
-        UserError if another run has the device or the journal cannot be written.
+        UserError if another run holds the device or the journal cannot be written.
         """
         lock = device_lock(self.device.uuid, str(self.device), f"results in {self.folder.absolute()}")
         self.unlocked = self._lock.enter_context(lock)
@@ -130,9 +130,9 @@ class Session:
             self._go_on_as(begun.rows[0])
 
     def _go_on_as(self, row: Measurement) -> None:
-        """Call the unit and the run what the rows call them that were there before: one run has one origin.
+        """Take the unit's names and the tags from an earlier row of the resumed run, so that all rows agree.
 
-        Unless this part of it was given tags of its own, or is to be anonymous.
+        This part's own tags, and anonymity, take precedence.
         """
         kept = [*(() if self.anonymous else UNIT), *(() if self.tags else ("tags",))]
         self._origin |= {name: value for name in kept if (value := getattr(row, name)) is not None}
@@ -149,7 +149,7 @@ class Session:
         self.planner.resume(rows)
 
     def prepare(self) -> None:
-        """Compile, tune and check, untimed, what is planned: what fails has its row and no visit."""
+        """Compile, tune and check the planned cases, untimed; a case that fails gets its row and no visit."""
         for case in self.planner.unchecked(self.elapsed_s):
             facts = self.check(case.implementation, case.problem)
             if facts["status"] != "ok":
@@ -179,7 +179,7 @@ class Session:
         else:
             facts = step.refusal
         row = self._row(case, facts, step.number)
-        self._append(row, sync=step.refusal is None)  # a refusal costs nothing to find again
+        self._append(row, sync=step.refusal is None)  # a lost refusal costs nothing to repeat
         # A worker that had to be started is no part of what such a visit costs.
         taken_s = time.perf_counter() - begin - (self.worker.starting_s - starting_s)
         self.planner.visited(case, row, taken_s if step.refusal is None else None)
@@ -201,7 +201,7 @@ class Session:
         assert self._journal is not None
         self._journal.append(*rows, sync=sync)
 
-    # ---- what the worker knows
+    # ---- checks and examples
 
     def check(self, implementation: str, problem: Problem, quick: bool = False) -> dict[str, Any]:
         """Columns status, reason and errors of one untimed launch; `quick`: nothing is tuned for it."""
@@ -233,25 +233,25 @@ class Session:
             return []
 
     def close(self) -> None:
-        """Let go of the device and turn the journal into the run's parquet file. Safe to call twice.
+        """Release the device and turn the journal into the run's parquet file. Safe to call twice.
 
-        UserError if the file cannot be written; the journal is then still there.
+        UserError if the file cannot be written; the journal is then kept.
         """
         if (journal := self._released()) is not None:
             try:
                 self.path = finish(journal.path, self.rows())
             finally:
-                journal.close()  # held until then: another run would take it for one that was cut short
+                journal.close()  # held until now, or another run would recover it
 
     def interrupted(self) -> Path | None:
-        """Let go of the device and leave the journal for the next run; its path."""
+        """Release the device and keep the journal for the next run; returns its path."""
         if (journal := self._released()) is None:
             return None
         journal.close()
         return journal.path
 
     def _released(self) -> Journal | None:
-        """End the worker and let go of the device; the journal, if it was not let go before."""
+        """End the worker and release the device; returns the journal, None if that was done before."""
         self.worker.close()
         self._lock.close()
         journal, self._journal = self._journal, None
@@ -259,7 +259,7 @@ class Session:
 
 
 def measured_s(rows: Sequence[Measurement]) -> dict[str, float]:
-    """Where the worker's time went over these rows, seconds: set-up, checking, measuring."""
+    """The worker's seconds over these rows: of set-up, checking, measuring."""
     parts = ("setup_s", "check_s", "measure_s")
     return {part: sum(getattr(row, part) or 0.0 for row in rows) for part in parts}
 
@@ -268,7 +268,7 @@ def measured_s(rows: Sequence[Measurement]) -> dict[str, float]:
 
 
 class Visited(NamedTuple):
-    """One visit, done. What is known of its session is as of then: it may be walking on in another thread."""
+    """One visit, with its session's state at that time: the session may be going on in another thread."""
 
     session: Session
     case: Case
@@ -276,15 +276,15 @@ class Visited(NamedTuple):
     visits_left: int
     """About how many visits of this session are to come."""
     left_s: float | None
-    """About how long they will take; None while nothing is known."""
+    """About how many seconds they will take; None while that is unknown."""
     forecast: Forecast | None = None
-    """What is expected of the cases, at the first visit since it rests on this run's ceilings."""
+    """The forecast, at the first visit after which it rests on this run's ceilings; else None."""
     given_up: Sequence[str] = ()
-    """A sentence for each implementation that is asked no more because of this visit."""
+    """A sentence for each implementation that was given up because of this visit."""
 
 
 def in_turn(sessions: Sequence[Session]) -> Iterator[Visited]:
-    """The visits of one session after the other; each has its budget to itself."""
+    """The visits of one session after the other; each has a budget of its own."""
     for session in sessions:
         if len(sessions) > 1:
             session.begin()
@@ -324,7 +324,7 @@ def prepare_all(sessions: Sequence[Session]) -> None:
 
 
 class _Ended(NamedTuple):
-    """A session makes no more visits; `error` is why, if not because all were made."""
+    """The message that a session makes no more visits; `error` is None if all were made."""
 
     error: BaseException | None
 
@@ -342,7 +342,7 @@ def _walk(session: Session) -> Iterator[Visited]:
 
 
 def _send(session: Session, messages: SimpleQueue[Visited | _Ended]) -> None:
-    """Walk a session to its end. Whatever happens, the last message is that it has ended."""
+    """Walk a session and send its visits. Whatever happens, the last message is that it has ended."""
     error: BaseException | None = None
     try:
         session.begin()
@@ -370,7 +370,7 @@ def _received(messages: SimpleQueue[Visited | _Ended], going: int) -> Iterator[V
 
 
 def _until_ended(sessions: Sequence[Session], threads: Sequence[threading.Thread]) -> None:
-    """Stop all that is still going on; no thread is left, though this be interrupted once more."""
+    """Stop all sessions and join their threads, even if interrupted once more."""
     try:
         _stop(sessions)
         for thread in threads:

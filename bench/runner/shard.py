@@ -1,9 +1,9 @@
-"""One of several parts of a suite, for runs that share it out among themselves (the tasks of an array job).
+"""Shards: parts of a suite for runs that divide it among themselves (the tasks of an array job).
 
-Each case has its part by a hash of its own key, so no run needs to know what the others do, and a case keeps
-its part when sweeps are added, cases appear beside it, or fewer are chosen; only another number of parts
-moves it. Parts are alike in size as far as chance has it. Ceilings are in every part: nothing is read without
-the roof that the same run measured.
+A hash of its key gives each case its part, so no run needs to know what the others do, and a case keeps its
+part when sweeps or cases are added, or fewer are chosen; only another number of parts moves it. Parts are of
+equal size up to chance. Ceilings are in every part, since no row can be judged without the roof that the same
+run measured.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ class Shard:
 
     @classmethod
     def of(cls, text: str) -> Shard:
-        """The part that --bench-shard asks for, as in `2/4`; UserError for what says no part."""
-        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
-        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        """The part that --bench-shard asks for, as in `2/4`; UserError for any other text."""
+        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise UserError(f"--bench-shard {text}: give I/N, part I of N, as in 1/4 (I from 1 to N)")
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     @classmethod
     def of_run(cls, run_id: str) -> Shard | None:
-        """The part that a run measured, as its id tells; None if it was no part."""
-        found = re.search(r"-s([0-9]+)of([0-9]+)(-[0-9]+)?$", run_id)
-        return cls(int(found[1]), int(found[2])) if found else None
+        """The part that a run measured, by its id; None if it measured the whole suite."""
+        match = re.search(r"-s([0-9]+)of([0-9]+)(-[0-9]+)?$", run_id)
+        return cls(int(match[1]), int(match[2])) if match else None
 
     @property
     def suffix(self) -> str:
-        """What a run's id has behind it: `-s2of4`."""
+        """The ending of the run's id: `-s2of4`."""
         return f"-s{self.part}of{self.parts}"
 
     def __contains__(self, key: str) -> bool:
-        """Whether the case of this key (`Case.key`) is in this part; not to be asked of ceilings."""
+        """Whether the case of this key (`Case.key`) is in this part; not for ceilings, which are in all."""
         digest = hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=8).digest()
         return int.from_bytes(digest) % self.parts == self.part - 1
 

@@ -1,1 +1,1 @@
-"""Rows on disk: their columns, the journal of a run, its parquet file."""
+"""Storage of rows: their columns, the journal of a run, its parquet file."""

@@ -1,10 +1,10 @@
-"""Rows while a run lasts: each is on the disk before the next case begins, whatever happens then.
+"""Journal of a run: each row is on the disk before the next case begins, so that no crash loses it.
 
 A journal is text. Every line is a digest, a space, and a row as JSON: `[number, {column: value, ...}]`, null
-columns left out. The digest makes a changed byte visible, the line's end limits the loss to one row, and the
-number says how many rows a damaged stretch held. Line 0 is the head: the schema, and what the run's sweeps
-declare for the result file. A number is written so that exactly the same one is read back; NaN and infinity
-are spelled as Python's json does.
+columns left out. The digest reveals a changed byte, the end of the line limits the loss to one row, and the
+number tells how many rows a damaged part held. Line 0 is the head: the schema, and what the run's sweeps
+declare for the result file. Numbers are read back exactly as they were; NaN and infinity are spelled as in
+Python's json.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement, record
 HEAD, SWEEPS = "roofbench journal, schema", "sweeps"
 """Keys of the head."""
 RESERVE_BYTE = 1 << 20
-"""Less space than this, and a run is not begun: it would soon be over."""
+"""A run does not begin with less space than this."""
 _TYPES = {column.name: column.type for column in ARROW}
 _NULLABLE = frozenset(column.name for column in ARROW if column.nullable)
 ARROW_STREAM = b"\xff\xff\xff\xff"
-"""What journals began with before they were text."""
+"""First bytes of journals before they were text."""
 
 
 class NameTaken(UserError):
@@ -48,17 +48,17 @@ class Journal:
 
     path: Path
     rows: int
-    """Rows that are safe."""
+    """Number of rows that are safe."""
 
     def __init__(self, path: Path, sweeps: Sweeps = NO_SWEEPS) -> None:
-        """Open a new journal; UserError if the folder cannot be written, or has no space to speak of.
+        """Open a new journal; UserError if the folder cannot be written, or has less space than RESERVE_BYTE.
 
-        NameTaken if a journal of this name is there.
+        NameTaken if a journal of this name exists.
         """
         self.path, self.rows = path, 0
         self._end = 0
         self._synced = 0, 0
-        """Rows and bytes that are on the disk, not only with the system."""
+        """Rows and bytes that are synced to the disk."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("xb", buffering=0)
@@ -84,9 +84,9 @@ class Journal:
 
     @classmethod
     def named(cls, folder: Path, name: str, sweeps: Sweeps = NO_SWEEPS) -> Journal:
-        """A new journal called `name`, or `name-2` and so on where a run in this folder has that name.
+        """A new journal called `name`, or `name-2` and so on if a run in this folder has that name.
 
-        Of several processes that ask at once for the same, each gets another. UserError as for any journal.
+        Several processes that ask for the same name at once get different ones. UserError as for any journal.
         """
         for free in _numbered(name):
             path = folder / f"{free}.journal"
@@ -98,16 +98,16 @@ class Journal:
                 continue
             if not _is_taken(path, but=".journal"):
                 return made
-            path.unlink()  # a run of this name ended, between the look and the opening
+            path.unlink()  # a run of this name ended between our look and the opening
             made.close()
         raise AssertionError("numbers do not end")
 
     def append(self, *rows: Measurement, sync: bool = True) -> None:
-        """Write rows; with `sync` they are on the disk, else safe from the process's death alone.
+        """Write rows; with `sync` they are on the disk, else they survive only the death of the process.
 
-        UserError says what is safe if they cannot be written (the disk is full, the file went away). What
-        was appended before stays readable, and so will be what is appended later. UserError, too, if a
-        value does not fit its column: better here than when the run is over.
+        UserError says which rows are safe if these cannot be written (the disk is full, the file is gone).
+        Rows appended before stay readable, and so will rows appended later. UserError, too, if a value does
+        not fit its column: better here than when the run is over.
         """
         records = [record(row) for row in rows]
         for values in records:
@@ -126,9 +126,9 @@ class Journal:
             self._synced = self.rows, self._end
 
     def replace(self, path: Path, damage: Sequence[str] = ()) -> None:
-        """Take the place of an older journal, whose rows this one has copied.
+        """Replace an older journal, whose rows this one has copied.
 
-        The caller has `claimed` it. With `damage` the older one is kept as NAME.damaged. UserError if it
+        The caller has `claimed` the older one. With `damage` it is kept as NAME.damaged. UserError if it
         cannot be replaced.
         """
         try:
@@ -140,11 +140,11 @@ class Journal:
             raise UserError(f"{self.path}: cannot be renamed to {path}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Let go of it: from now on the next run may turn it into a result file."""
+        """Release the journal: from now on the next run may turn it into a result file."""
         self._file.close()
 
     def _put(self, data: bytes, sync: bool) -> None:
-        """Write behind what is safe; OSError leaves that as it was."""
+        """Write after the safe rows; an OSError leaves these as they were."""
         begin, number = self._end, self._file.fileno()
         try:
             rest = memoryview(data)
@@ -157,13 +157,13 @@ class Journal:
         try:
             if sync:
                 os.fsync(number)
-        except OSError:  # of what was written since the last time, nothing is known
+        except OSError:  # nothing is known of what was written since the last sync
             self.rows, end = self._synced
             self._cut_back(end)
             raise
 
     def _cut_back(self, end: int) -> None:
-        """Remove what cannot be trusted. If even that fails, the next row is written over it."""
+        """Remove what may be damaged. If even that fails, the next row is written over it."""
         self._end = end
         with suppress(OSError):
             os.ftruncate(self._file.fileno(), end)
@@ -183,21 +183,21 @@ class Journal:
 
 @dataclass(frozen=True)
 class Recovered:
-    """What a journal still says."""
+    """The rows that a journal still holds, and its damage."""
 
     rows: list[Measurement] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
-    """What of it could not be read, a sentence each."""
+    """A sentence for each part that could not be read."""
 
 
 def recover(path: Path) -> Recovered:
-    """Every whole row of a journal, in order, however it ended and whatever became of it since."""
-    found = Recovered()
+    """Every whole row of a journal, in order, however its run ended and whatever damaged it since."""
+    rescued = Recovered()
     try:
         data = path.read_bytes()
     except OSError as error:
-        found.damage.append(f"{path}: cannot be read: {error.strerror}")
-        return found
+        rescued.damage.append(f"{path}: cannot be read: {error.strerror}")
+        return rescued
     expected, broken, unread = 0, False, Counter[str]()
     for line in filter(None, data.split(b"\n")):
         entry = _entry(line)
@@ -206,25 +206,25 @@ def recover(path: Path) -> Recovered:
             continue
         number, content = entry
         if number != expected or broken:
-            found.damage.append(f"{path}: {_gap(expected, number)}")
+            rescued.damage.append(f"{path}: {_gap(expected, number)}")
         if number and number >= expected:
             try:
-                found.rows.append(_measurement(content, unread))
+                rescued.rows.append(_measurement(content, unread))
             except ValueError as reason:
                 unread[str(reason)] += 1
         expected, broken = max(expected, number + 1), False
     if broken and not expected and data.startswith(ARROW_STREAM):
-        found.damage.append(f"{path}: is of an older kind (Arrow): the checkout that wrote it can read it")
+        rescued.damage.append(f"{path}: is of an older kind (Arrow): the checkout that wrote it can read it")
     elif broken:
         what = f"row {expected}" if expected else "the head"
-        found.damage.append(f"{path}: {what} is damaged or cut off, and nothing whole comes after it")
+        rescued.damage.append(f"{path}: {what} is damaged or cut off, and nothing whole comes after it")
     for what, count in unread.items():
-        found.damage.append(f"{path}: {what} ({count} {'rows' if count > 1 else 'row'})")
-    return found
+        rescued.damage.append(f"{path}: {what} ({count} {'rows' if count > 1 else 'row'})")
+    return rescued
 
 
 def declared_sweeps(journal: Path) -> Sweeps:
-    """What its head says that the sweeps declare; nothing if that is damaged, or the journal is gone."""
+    """The sweeps that a journal's head declares; none if the head is damaged, or the journal is gone."""
     try:
         with journal.open("rb") as file:
             head = _entry(file.readline().rstrip(b"\n"))
@@ -239,7 +239,7 @@ def declared_sweeps(journal: Path) -> Sweeps:
 
 
 def _gap(expected: int, number: int) -> str:
-    """What is wrong where row `number` stands behind `expected - 1`, with or without damage in between."""
+    """The sentence on row `number` standing behind row `expected - 1`, with or without damage in between."""
     if number < expected:
         return f"row {number} is there twice; it is counted once"
     if number == expected:
@@ -255,20 +255,20 @@ def unfinished(folder: Path) -> list[Path]:
 
     By the time one of them is looked at, another run may have taken it: claim it first.
     """
-    found = []
+    paths = []
     for path in sorted(folder.glob("*.journal")):
         with claimed(path) as ended:
             if ended:
-                found.append(path)
-    return found
+                paths.append(path)
+    return paths
 
 
 def finish(journal: Path, rows: Sequence[Measurement], damage: Sequence[str] = ()) -> Path | None:
     """Write rows, joined by the caller, as the run's parquet file; remove the journal. None without rows.
 
-    The caller holds the journal: it is its own, still open, or it is `claimed`; so at no moment is it
-    another run's to recover. With `damage` it is kept as NAME.damaged, so that nothing is destroyed that a
-    person might still read. UserError if the file cannot be written: the journal then stays as it is.
+    The caller holds the journal: it is its own, still open, or it is `claimed`; so no other run can recover
+    it meanwhile. With `damage` it is kept as NAME.damaged, as a person might still read it. UserError if the
+    file cannot be written: the journal then stays as it is.
     """
     path = None
     if rows:
@@ -287,10 +287,10 @@ def finish(journal: Path, rows: Sequence[Measurement], damage: Sequence[str] = (
 
 
 def _write_missing(path: Path, rows: Sequence[Measurement], sweeps: Sweeps) -> Path:
-    """Write rows under this name, or, of those that are not there yet, as `NAME.rest`, `NAME.rest-2`.
+    """Write rows under this name, or the rows that such a file lacks as `NAME.rest`, `NAME.rest-2`.
 
-    Such a file exists if a run was killed after writing it and before removing its journal. `NAME-2` is what
-    another run may be called.
+    Such a file exists if a run was killed after writing it and before removing its journal. `NAME-2` may be
+    the name of another run.
     """
     rests = _numbered(f"{path.stem}.rest")
     while path.exists():
@@ -304,16 +304,16 @@ def _write_missing(path: Path, rows: Sequence[Measurement], sweeps: Sweeps) -> P
 
 
 def _is_taken(path: Path, but: str = "") -> bool:
-    """Whether a run has this journal's name: going on, or ended with a file; `but` is a suffix left out."""
+    """Whether a run has this journal's name, still going on or ended with a file; `but`: suffix to ignore."""
     return any(path.with_suffix(s).exists() for s in (".journal", ".copy", ".parquet") if s != but)
 
 
 @contextmanager
 def claimed(path: Path) -> Iterator[bool]:
-    """Hold a journal while the block runs; False if it is not to be had.
+    """Hold a journal while the block runs; yields False if that is not possible.
 
-    That is: its run is going on, another run has claimed it, it is gone, or we may not read it. Whoever runs
-    has locked its journal, and the kernel gives the lock back when the process dies, however it dies.
+    That is: its run is going on, another run has claimed it, it is gone, or we may not read it. A run holds a
+    lock on its journal, which the kernel releases when the process dies, however it dies.
     """
     try:
         file = path.open("rb")
@@ -323,7 +323,7 @@ def claimed(path: Path) -> Iterator[bool]:
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever held it until just now may have finished it: what was opened is then no longer there.
+            # The last holder may have just finished it: the opened file then no longer has this name.
             ours = path.is_file() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
         except OSError:
             ours = False
@@ -331,7 +331,7 @@ def claimed(path: Path) -> Iterator[bool]:
 
 
 def _beside(path: Path) -> Path:
-    """A name for a damaged journal that is not taken."""
+    """An unused name for a damaged journal."""
     names = map(path.with_name, _numbered(f"{path.name}.damaged"))
     return next(beside for beside in names if not beside.exists())
 
@@ -351,7 +351,7 @@ def _line(number: int, content: Mapping[str, Any]) -> bytes:
 
 
 def _entry(line: bytes) -> tuple[int, Mapping[str, Any]] | None:
-    """Number and content of a line; None unless it is as it was written."""
+    """Number and content of a line; None if it is damaged."""
     digest, _, text = line.partition(b" ")
     if digest != _digest(text):
         return None
@@ -364,7 +364,7 @@ def _digest(text: bytes) -> bytes:
 
 
 def _measurement(content: Mapping[str, Any], unread: Counter[str]) -> Measurement:
-    """The row; ValueError if this version of the checkout cannot read it. Counts what it leaves out."""
+    """The row; ValueError if this checkout cannot read it. Counts in `unread` the columns it leaves out."""
     if content.get("schema") == 1:
         content = schema_1.upgraded_row(content)
     if content.get("schema") != SCHEMA:
@@ -382,7 +382,7 @@ def _measurement(content: Mapping[str, Any], unread: Counter[str]) -> Measuremen
 
 
 def _misfits(values: Mapping[str, Any]) -> list[str]:
-    """Says of each value that its column cannot hold exactly what it is, and what could be there."""
+    """A clause for each value that its column cannot hold exactly, with the type of the column."""
     return [
         f"{name} is {value!r:.60} instead of {_TYPES[name]}"
         for name, value in values.items()
@@ -392,7 +392,7 @@ def _misfits(values: Mapping[str, Any]) -> list[str]:
 
 def _holds(kind: pa.DataType, value: Any) -> bool:
     if pa.types.is_list(kind):
-        return isinstance(value, list) and all(_holds(kind.value_type, one) for one in value)
+        return isinstance(value, list) and all(_holds(kind.value_type, item) for item in value)
     if pa.types.is_floating(kind):
         return isinstance(value, float) or (type(value) is int and abs(value) <= 2**53)
     if pa.types.is_integer(kind):

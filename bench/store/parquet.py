@@ -1,4 +1,4 @@
-"""Result files: rows -> one immutable parquet file for each run -> rows. During a run: journal.py."""
+"""Result files: one immutable parquet file for each run, written and read. During a run: journal.py."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _SEAL_BYTE = len(_MARK) + _DIGEST_BYTE
 
 
 def write(path: Path, rows: Sequence[Measurement], sweeps: Sweeps = NO_SWEEPS) -> Path:
-    """Write a run's parquet file: beside, synced, renamed. UserError if it exists or cannot be written.
+    """Write a run's parquet file atomically. UserError if it exists or cannot be written.
 
-    Of `sweeps`, those that have rows are kept in the file, for the figures.
+    The entries of `sweeps` that have rows are kept in the file, for the figures.
     """
     if path.exists():
         raise UserError(f"{path}: exists; result files are never rewritten")
@@ -54,7 +54,7 @@ def write(path: Path, rows: Sequence[Measurement], sweeps: Sweeps = NO_SWEEPS) -
 
 
 def sync_folder(folder: Path) -> None:
-    """Put on the disk which files a folder holds: a file that is synced has no name until then."""
+    """Sync a folder to the disk: until then a synced file may have no name there."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -80,7 +80,7 @@ def _parquet(rows: Sequence[Measurement], sweeps: Sweeps) -> bytes:
 def read_sweeps(paths: Iterable[Path]) -> dict[tuple[str, str], Sweeps]:
     """(device, run_id) -> what the sweeps of this run declared when it was made.
 
-    Paths as for `tables`; files that cannot be read are passed over. UserError if none can.
+    Paths as for `tables`; files that cannot be read are left out. UserError if none can be read.
     """
     declared: dict[tuple[str, str], Sweeps] = {}
     for _, table in tables(paths, lambda refusal: None, ("device", "run_id")):
@@ -97,44 +97,44 @@ def tables(
     left_out: Callable[[str], object] | None = None,
     columns: Sequence[str] | None = None,
 ) -> Iterator[tuple[Path, pa.Table]]:
-    """Each result file, or every .parquet below a folder, and what it holds; of `columns` only these.
+    """Each result file, or every .parquet below a folder, with its table; `columns`: only these.
 
     UserError names the file that is missing, damaged, no result file, or of another schema. With `left_out`,
-    files that are there but cannot be read are left out, each told to it as a sentence, and UserError is
+    files that exist but cannot be read are left out, each with a sentence to `left_out`, and UserError is
     raised only if no file is left: one bad night must not hide a year.
     """
     refusals = []
-    some = False
+    any_read = False
     for path in paths:
-        found = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
-        if not found:
+        files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+        if not files:
             raise UserError(f"{path}: no .parquet file in this folder")
-        for one in found:
+        for file in files:
             try:
-                table = _read_one(one, columns)
+                table = _read_table(file, columns)
             except UserError as refusal:
-                if left_out is None or not one.exists():
+                if left_out is None or not file.exists():
                     raise
                 refusals.append(refusal)
                 continue
-            some = True
-            yield one, table
-    if not some:
+            any_read = True
+            yield file, table
+    if not any_read:
         raise refusals[0] if refusals else UserError("no result file given")
     if left_out is not None:
-        for said in refusals:
-            left_out(str(said))
+        for sentence in map(str, refusals):
+            left_out(sentence)
 
 
 def read_rows(path: Path) -> list[Measurement]:
     """The rows of one result file as they were written. UserError as for `tables`."""
-    return rows(_read_one(path, list(FIELDS)))
+    return rows(_read_table(path, list(FIELDS)))
 
 
 def rows(table: pa.Table) -> list[Measurement]:
     """The rows of a table from `tables`. A missing value is None, whether the file has null or NaN for it.
 
-    Columns that may be null need not have been read: they are None. UserError if another is not there.
+    Nullable columns need not have been read: they are None. UserError if another column is missing.
     """
     there = [name for name in FIELDS if name in table.column_names]
     if required := [name for name in FIELDS if name not in there and not ARROW.field(name).nullable]:
@@ -143,7 +143,7 @@ def rows(table: pa.Table) -> list[Measurement]:
     empty = dict.fromkeys(FIELDS)
     made = []
     for values in zip(*columns.values(), strict=True):
-        # As unpickling does: to set a hundred attributes of a frozen class singly takes ten times as long.
+        # As unpickling does: setting a hundred attributes of a frozen class singly takes ten times as long.
         row = object.__new__(Measurement)
         vars(row).update(empty)
         vars(row).update(zip(columns, values, strict=True))
@@ -157,7 +157,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     return [None if v != v else v for v in values] if pa.types.is_floating(column.type) else values
 
 
-def _read_one(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
@@ -171,9 +171,9 @@ def _read_one(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         there = set(file.schema_arrow.names)
         wanted = None if columns is None else [name for name in {*columns, "sweep"} if name in there]
         table = file.read(wanted)
-    except Exception as error:  # what a reader raises over bytes that mean nothing is anybody's guess
-        said = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path}: not a whole parquet file ({said})") from error
+    except Exception as error:  # pyarrow may raise anything on damaged bytes
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{path}: not a whole parquet file ({reason})") from error
     schema = (table.schema.metadata or {}).get(_SCHEMA, b"").decode(errors="replace")
     if schema not in ("1", str(SCHEMA)):
         given = f"schema {schema}" if schema else "no roofbench schema"

@@ -31,31 +31,31 @@ Status = Literal[
 
 
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "GITHUB_RUN_ID", "CI_JOB_ID")
-"""Environment variables by which schedulers and CI services tell a job its number."""
+"""Environment variables in which schedulers and CI services put the number of a job."""
 BEGIN, END = "<!-- columns -->\n", "<!-- /columns -->"
-"""What stands before and behind the table of columns in results/README.md."""
+"""Marks before and after the table of columns in results/README.md."""
 Over = Literal["first", "last", "least", "most", "mean", "sum", "every"]
-"""What becomes of a column when a case's visits are joined into one row (bench/runner/rows.py)."""
+"""How a column is reduced when a case's visits are joined into one row (bench/runner/rows.py)."""
 
 
 def column(says: str, over: Over = "first", **default: Any) -> Any:
-    """A field of Measurement with the line that documents it, and how several visits' values are joined."""
+    """A field of Measurement with its documentation, and how the values of several visits are joined."""
     return dataclasses.field(metadata={"says": says, "over": over}, **default)
 
 
 def nullable(says: str, over: Over = "first") -> Any:
-    """A column that is null where nobody knows, or where it means nothing."""
+    """A column that is null where its value is unknown or has no meaning."""
     return column(says, over, default=None)
 
 
 least, most, mean = (partial(nullable, over=over) for over in ("least", "most", "mean"))
 total, every = (partial(nullable, over=over) for over in ("sum", "every"))
-"""Nullable columns by what becomes of several visits' values."""
+"""Nullable columns, by how the values of several visits are joined."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What happened to one case: one row. Every fact that a comparison or a plot needs is in it."""
+    """One row: the outcome of one case, with every fact that a comparison or a plot needs."""
 
     # identity of the run and the device
     schema: int = column("number of this schema", default=SCHEMA)
@@ -106,7 +106,7 @@ class Measurement:
         "sustained: the device is kept loaded; boost: bursts after a rest. Never mixed"
     )
     visit: int = column(
-        "in a journal: the how manieth look at this case; in a result file 0, all visits being one row "
+        "in a journal: index of this visit to the case, from 0; in a result file 0, all visits being one row "
         "(older files: 1 where a ceiling was measured again)",
         default=0,
     )
@@ -114,7 +114,7 @@ class Measurement:
     threads_asked: str | None = nullable("all | one: the processors that the case may use (CPU)")
     fill: str = column("distribution of the inputs")
     seed: int = column("seed of the inputs")
-    # what came of it
+    # outcome
     status: str = column("ok, or why there is no time: " + ", ".join(typing.get_args(Status)[1:]))
     reason: str = column("one sentence where status is not ok", default="")
     configuration: str = column("what the implementation chose, e.g. its tile", default="")
@@ -243,7 +243,7 @@ class Measurement:
 
     @property
     def visit_samples_s(self) -> list[npt.NDArray[np.float64]]:
-        """The samples of each visit, seconds; all in one if the row does not say, none if it has none."""
+        """The samples of each visit, seconds; in one part if the row does not tell visits apart."""
         samples_s = np.asarray(self.samples_s or [], dtype=np.float64)
         counts = self.visit_samples or []
         if sum(counts) != samples_s.size:
@@ -252,7 +252,7 @@ class Measurement:
 
     @property
     def case(self) -> str:
-        """What was measured, apart from when and on what: equal for the same case of any two runs."""
+        """Key of the case, without time and device: equal for the same case in any two runs."""
         return case_key(
             self.sweep, self.operator, self.implementation, self.parameters, self.cache, self.threads_asked
         )
@@ -285,21 +285,21 @@ WITHOUT_SAMPLES = tuple(
 
 
 def record(row: Measurement) -> dict[str, Any]:
-    """A row as plain values, by column. Text that is no Unicode (a lone surrogate) gets `?` in its place."""
+    """A row as plain values, by column. A lone surrogate, which is no Unicode character, becomes `?`."""
     return {name: _plain(getattr(row, name)) for name in FIELDS}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-# ---- for people
+# ---- documentation
 
 
 def columns_markdown() -> str:
-    """A row for each column: name, type, what it says."""
+    """A Markdown table with a row for each column: name, type, what it says."""
     lines = ["| column | type | what it says |", "|---|---|---|"]
     for name, field in FIELDS.items():
         kind = str(ARROW.field(name).type).replace("list<item: ", "list of ").rstrip(">")
@@ -310,6 +310,6 @@ def columns_markdown() -> str:
 
 
 def readme_with_columns(text: str) -> str:
-    """results/README.md with its table of columns made anew."""
+    """The text of results/README.md with a new table of columns."""
     head, rest = text.split(BEGIN, 1)
     return head + BEGIN + columns_markdown() + rest[rest.index(END) :]

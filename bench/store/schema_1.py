@@ -1,8 +1,8 @@
-"""What files and journals of schema 1 lack: the role of a row, and what its sweep wanted drawn.
+"""Upgrade of files and journals of schema 1, which lack the role of a row and the plots of its sweep.
 
-Nothing but this module knows how schema 1 told roles: by the sweep's path. Figures of such files were drawn
-from the sweeps of the checkout that drew them; schema_1_sweeps.json holds all of those as they were when
-schema 1 ended, so that old results look the same whatever becomes of sweeps/.
+Schema 1 told roles by the sweep's path, which only this module knows. Figures of such files were drawn from
+the sweeps of the checkout; schema_1_sweeps.json holds all sweeps as they were when schema 1 ended, so that
+old results look the same however sweeps/ changes.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def upgraded(table: pa.Table) -> pa.Table:
 
 
 def upgraded_row(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for one row of a journal."""
+    """One row of a journal with the columns of the present schema."""
     return {**values, "schema": SCHEMA, "role": _role(str(values.get("sweep")))}
 
 
 def sweeps() -> dict[str, Any]:
-    """Sweep -> what it declared (`Sweep.declared`), of every sweep that there was."""
+    """Sweep -> what it declared (`Sweep.declared`), for every sweep of schema 1."""
     declared: dict[str, Any] = json.loads(SWEEPS.read_text("utf-8"))
     return declared
 

@@ -1,4 +1,4 @@
-"""Blocks of parameters -> problems: lists multiply, joined names move together, every value is checked."""
+"""Expansion of blocks into problems: lists multiply, joined names move together, every value is checked."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bench.sweep.grammar import PerSm, Range, earliest, nearest, worded
 from bench.sweep.yaml_nodes import MAX_DIGITS, Mistake, Node, shown
 
 MAX_CASES = 100_000
-"""In one sweep. At a tenth of a second each that is three hours; more is a slip of the finger."""
+"""Most cases of one sweep. At a tenth of a second each they take three hours; more is a typing mistake."""
 
 Value = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One value and its line. A value `by_device` may happen to equal another: that is no slip."""
+    """One value and its line. A value `by_device` may equal another one, which is no mistake."""
 
     value: Value
     line: int
@@ -30,7 +30,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One entry of a list: a value, or the many of a range, not yet written out."""
+    """One entry of a list: a value, or a range whose values are not yet listed."""
 
     values: Sequence[Value]
     line: int
@@ -39,27 +39,27 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The parameters that one key of a block moves together, and what they take in turn."""
+    """The parameters that one key of a block moves together, and their values."""
 
     names: tuple[str, ...]
     parts: list[Part]
 
     @property
     def count(self) -> int:
-        """How many values, before any are written out."""
+        """Number of values."""
         return sum(len(part.values) for part in self.parts)
 
     def items(self) -> list[Item]:
-        """The values in file order. Mistake if one stands there twice."""
-        found: dict[tuple[type, Value], Item] = {}
+        """The values in file order. Mistake if a value is there twice."""
+        by_value: dict[tuple[type, Value], Item] = {}
         for part in self.parts:
             for value in part.values:
                 key = (type(value), value)
-                if key not in found:
-                    found[key] = Item(value, part.line, part.by_device)
-                elif not (part.by_device or found[key].by_device):
+                if key not in by_value:
+                    by_value[key] = Item(value, part.line, part.by_device)
+                elif not (part.by_device or by_value[key].by_device):
                     raise Mistake(part.line, f"{shown(value)} stands twice in {'='.join(self.names)}")
-        return list(found.values())
+        return list(by_value.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Block:
 
     @property
     def count(self) -> int:
-        """How many problems it stands for."""
+        """Number of its problems."""
         return math.prod(axis.count for axis in self.axes)
 
     def moving_with(self, x: str | None) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ class Block:
         return max(self.axes, key=lambda axis: axis.count).names if self.axes else ()
 
     def problems(self) -> Iterator[tuple[Problem, bool]]:
-        """Every combination, checked, and whether the device had a say in it. Raises Mistake."""
+        """Every combination, checked, and whether it depends on the device. Raises Mistake."""
         for items in product(*(axis.items() for axis in self.axes)):
             given = [(n, item) for axis, item in zip(self.axes, items, strict=True) for n in axis.names]
             try:
@@ -162,11 +162,11 @@ def _range(node: Node) -> Sequence[int]:
     steps = math.log(given.end / given.start) / math.log(given.factor)
     if steps > MAX_CASES:
         raise Mistake(node.line, f"factor {given.factor} is too near 1: {steps:.0f} steps")
-    found = {given.start: None}
+    numbers = {given.start: None}
     for power in range(1, int(steps) + 2):
         value = given.start * given.factor**power
         # Half a unit: rounding must neither lose the end of the range nor pass it.
         if value >= given.end + 0.5:
             break
-        found[min(round(value), given.end)] = None
-    return list(found)
+        numbers[min(round(value), given.end)] = None
+    return list(numbers)

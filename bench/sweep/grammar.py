@@ -1,4 +1,4 @@
-"""What a sweep file may hold: the models, from which editors' JSON Schema is made too, and their messages."""
+"""Grammar of sweep files: pydantic models, from which the JSON Schema is made too, and their messages."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from bench.sweep.yaml_nodes import Mistake, Node, shown
 Cache = Literal["cold", "warm"]
 Threads = Literal["all", "one"]
 Role = Literal["measurement", "roof", "probe", "calibration"]
-"""What the rows of a sweep are for. All but measurements are called ceilings and run before the others.
+"""The purpose of a sweep's rows. All but measurements are called ceilings and run before the others.
 
-A roof bounds what others can reach and is measured again at the run's end. A probe says more of the device
-and bounds nothing, so one visit is enough; the same holds for a calibration, to which the model is fitted.
+A roof bounds the other rows and is measured again at the run's end. A probe tells more about the device and
+bounds nothing, so one visit is enough; the same holds for a calibration, to which the model is fitted.
 """
 
 COLUMNS = ("implementation", "cache", "threads_asked", "device")
-"""What a plot can tell apart, besides the operator's parameters."""
+"""Columns by which a plot can group rows, besides the operator's parameters."""
 QUANTITIES = ("median_s", "rate")
-"""What a curve can have upwards."""
+"""Possible quantities on the vertical axis of a curve."""
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class _List:
     def __get_pydantic_json_schema__(
         self, core: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        # Emptiness is no matter of the models: bench.sweep.yaml_nodes refuses every empty list.
+        # The models need not check this: bench.sweep.yaml_nodes refuses every empty list.
         many = handler(core) | {"minItems": 1}
         return {"anyOf": [many["items"], many]} if self.or_one else many
 
@@ -76,17 +76,17 @@ Label = Annotated[
     BeforeValidator(lambda v: str(v) if isinstance(v, int) and not isinstance(v, bool) else v),
     WithJsonSchema({"type": ["integer", "string"]}),
 ]
-"""A figure is called 2 or "2 (b)"."""
+"""Number of a figure, table or section: 2 or "2 (b)"."""
 
 
 class Strict(BaseModel):
-    """Nothing converted, nothing unknown."""
+    """A model that converts no value and allows no unknown key."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
 
 class Source(Strict):
-    """The document that a sweep reproduces, and what that document measured on."""
+    """The document that a sweep reproduces, and the GPU and library of that document."""
 
     document: Text = Field(description="Title of the document")
     section: Label = Field("", description="Section, as the document numbers it")
@@ -147,7 +147,7 @@ class Plot(Strict):
 
 
 class Claim(BaseModel):
-    """A statement of the document; what else it holds is the judge's, who checks it."""
+    """A statement of the document; its further keys belong to the judge, which checks it."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="allow")
 
@@ -171,7 +171,7 @@ class Sweep(Strict):
         ("cold",), description="cold: each launch finds its data in memory; warm: in cache if they fit"
     )
     threads: OneOrList[Threads] = Field(
-        ("all",), description="Of a CPU: all its cores, or one; a GPU has only `all`"
+        ("all",), description="Cores of a CPU that compute: all, or one; a GPU has only `all`"
     )
     cases: List[dict[str, Any]] = Field(
         description="Blocks of parameters: the lists of a block multiply, the blocks follow one another"
@@ -181,12 +181,12 @@ class Sweep(Strict):
 
     @property
     def declared(self) -> dict[str, Any]:
-        """Title, plots and claims as they stand in the file, for JSON: what figures need beside the rows."""
+        """Title, plots and claims as they stand in the file, for JSON: figures need them beside the rows."""
         return self.model_dump(mode="json", include={"title", "plot", "claims"}, exclude_unset=True)
 
 
 class Range(Strict):
-    """Whole numbers from one to another, both included where the steps meet them."""
+    """Whole numbers from `from` to `to`; both are included if the steps meet them."""
 
     start: int = Field(alias="from", description="The first number")
     end: int = Field(alias="to", description="The last number, if a step meets it")
@@ -244,7 +244,7 @@ def contents(tree: Node) -> Sweep:
 
 
 def earliest(errors: ValidationError, node: Node, owner: str, model: type[BaseModel]) -> Mistake:
-    """The mistake that comes first in the file, but a misspelt key before the key that is missed for it."""
+    """The first mistake in the file, except that a misspelt key comes before the key that is thus missing."""
 
     def mistake(error: ErrorDetails) -> Mistake:
         path = error["loc"]
@@ -265,13 +265,13 @@ def earliest(errors: ValidationError, node: Node, owner: str, model: type[BaseMo
 
 
 def unknown(kind: str, given: str, of: str, possible: Iterable[str]) -> str:
-    """`gemm has no parameter 'o'; it has m, n, k`, with the nearest name if one is near."""
+    """`gemm has no parameter 'o'; it has m, n, k`, with the closest name if there is one."""
     there = list(possible)
     return f"{of} has no {kind} {shown(given)}; it has {', '.join(there)}{nearest(given, there)}"
 
 
 def nearest(given: str, possible: Iterable[str]) -> str:
-    """The end of a refusal: the name that was probably meant, if any is near."""
+    """The end of a refusal: the name that was probably meant, if one is close."""
     near = difflib.get_close_matches(given, list(possible), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -296,10 +296,10 @@ _TYPE = {
 
 
 def worded(error: ErrorDetails, name: str) -> str:
-    """What pydantic found wrong with the value of `name`, in this project's words."""
+    """The sentence for what pydantic found wrong with the value of `name`."""
     kind, given, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "literal_error":
-        # Text stands in quotes there, numbers do not: `'NN', 'NT' or 'TN'`, `0 or 1`.
+        # pydantic quotes text but not numbers: `'NN', 'NT' or 'TN'`, `0 or 1`.
         choices = re.findall(r"'([^']*)'|(-?[0-9]+)", str(context["expected"]))
         possible = [text or number for text, number in choices]
         hint = nearest(given, possible) if isinstance(given, str) else ""

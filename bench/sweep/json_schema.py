@@ -1,6 +1,6 @@
-"""The JSON Schema of sweeps, made from the models and the operators' problems: completion in an editor.
+"""JSON Schema of sweeps for completion in an editor, made from the models and the operators' problems.
 
-It says less than `bench.sweep.load`, which also expands ranges and asks the problems' own validators.
+It checks less than `bench.sweep.load`, which also expands ranges and runs the problems' own validators.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Schema = dict[str, Any]
 
 
 def schema_text(problems: Sequence[type[Problem]]) -> str:
-    """What sweeps/schema.json holds."""
+    """The content of sweeps/schema.json."""
     return json.dumps(schema(problems), indent=1, ensure_ascii=False) + "\n"
 
 
@@ -35,12 +35,12 @@ def schema(problems: Sequence[type[Problem]]) -> Schema:
         }
         for kind in kinds
     ]
-    # The draft that editors know best.
+    # The draft that most editors support.
     return {"$schema": "http://json-schema.org/draft-07/schema#", **whole}
 
 
 def _of_operator(kind: type[Problem]) -> Schema:
-    """What only the operator can say about a sweep's top-level keys."""
+    """The part of the schema of a sweep's top-level keys that depends on the operator."""
     parameters = list(kind.model_fields)
     whole = whole_numbers(kind)
     columns = {"enum": [*COLUMNS, *parameters]}
@@ -65,7 +65,7 @@ def _one_or_list(item: Schema) -> Schema:
 
 
 def _of_block(kind: type[Problem]) -> dict[str, Schema]:
-    """Definitions of a block of this operator and of what each of its parameters takes."""
+    """Definitions of a block of this operator and of the values of each parameter."""
     fields = kind.model_json_schema()["properties"]
     any_name = "|".join(fields)
     keys = {name: f"^(({any_name})=)*{name}(=({any_name}))*$" for name in fields}
@@ -78,7 +78,7 @@ def _of_block(kind: type[Problem]) -> dict[str, Schema]:
         "properties": takes,
         "patternProperties": {keys[name]: takes[name] for name in fields},
         "additionalProperties": False,
-        # JSON Schema cannot say "some key matches" but as "not every key fails to".
+        # JSON Schema expresses "some key matches" only as "not every key fails to match".
         "allOf": [{"not": {"propertyNames": {"not": {"pattern": keys[name]}}}} for name in required],
     }
     values = {f"{kind.operator}.{name}": _values(field) for name, field in fields.items()}
@@ -87,7 +87,7 @@ def _of_block(kind: type[Problem]) -> dict[str, Schema]:
 
 def _values(field: Schema) -> Schema:
     """One value of a parameter or a list of them; whole numbers also as ranges and multiples of the SMs."""
-    item = {key: said for key, said in field.items() if key not in ("title", "default")}
+    item = {key: entry for key, entry in field.items() if key not in ("title", "default")}
     if field.get("type") == "integer":
         item = {"anyOf": [item, {"$ref": "#/$defs/Range"}, {"$ref": "#/$defs/PerSm"}]}
     return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]}

@@ -1,4 +1,4 @@
-"""Sweeps: YAML files in, cases out. Every mistake in a sweep is found here, with its file and line.
+"""Loading of sweeps: YAML files in, cases out. Every mistake is reported with its file and line.
 
 A block of `cases:` sets the operator's parameters. A value is a scalar, `{from, to, step}`,
 `{from, to, factor}` (both ends included), `{per_sm: N}` (N times the device's SM count; with `plus: P`, P
@@ -26,13 +26,13 @@ from bench.sweep.grammar import COLUMNS, Cache, Plot, Role, Sweep, Threads, cont
 from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Node, tree
 
 Find = Callable[[str], type[Problem]]
-"""The problem of an operator; LookupError, naming those there are, if there is none."""
+"""Gives the problem class of an operator; LookupError, which names the operators, for an unknown one."""
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
-"""Those of this checkout."""
+"""Folder of the sweeps of this checkout."""
 
 FIRST = ("ceilings/launch", "ceilings/stream", "ceilings/gemm", "ceilings/gemm_cpu")
-"""The order of the ceilings: each of these needs what those before it measured. Others follow by name."""
+"""The first ceilings, in order: each needs what those before it measured. Others follow by name."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
 _SUFFIXES = (".yaml", ".yml")
@@ -48,20 +48,20 @@ class Case:
     problem: Problem
     cache: Cache
     series: str
-    """All that tells it apart but the swept axis: cases of one series are one line of the plot."""
+    """Everything that distinguishes it but the swept axis: cases of one series are one line of the plot."""
     role: Role
-    """What its rows are for."""
+    """The purpose of its rows."""
     threads: Threads = "all"
-    """Of a CPU: all its cores, or one."""
+    """Cores of a CPU that compute: all, or one."""
 
     @property
     def name(self) -> str:
-        """What every command calls it: `gemm/square-onednn-float32-NN-m64-n64-k64-cold`."""
+        """Its name in every command: `gemm/square-onednn-float32-NN-m64-n64-k64-cold`."""
         return case_name(*self._parts)
 
     @property
     def key(self) -> str:
-        """What its rows call it, equal in every run: see Measurement.case."""
+        """Its key in rows, equal in every run: see Measurement.case."""
         return case_key(*self._parts)
 
     @property
@@ -78,7 +78,7 @@ class Case:
 
 
 class Way(NamedTuple):
-    """How one problem is solved: every problem of a sweep is solved in every way."""
+    """One way to solve a problem; every problem of a sweep is solved in every way."""
 
     implementation: str
     cache: Cache
@@ -86,7 +86,7 @@ class Way(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Which way this is, among those of its sweep."""
+        """Text that distinguishes it from the other ways of its sweep."""
         return f"{self.implementation} {self.cache}" + (" one thread" if self.threads == "one" else "")
 
 
@@ -119,7 +119,7 @@ def load(path: Path, find: Find, sm_count: int, root: Path = SWEEPS) -> Loaded:
 def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path = SWEEPS) -> list[Loaded]:
     """Several sweeps, or all of a folder, in the order in which they run: ceilings first.
 
-    Raises UserError, also where two files would bear the same name.
+    Raises UserError, also if two files would have the same name.
     """
     if isinstance(paths, Path):
         files = _below(paths) if paths.is_dir() else [paths]
@@ -138,7 +138,7 @@ def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path
 
 
 def pick(cases: Iterable[Case], wanted: Iterable[str]) -> list[Case]:
-    """The cases of these names, in the order of the names. UserError if there is none of a name."""
+    """The cases of these names, in the order of the names. UserError if no case has one of the names."""
     by_name = {case.name: case for case in cases}
     picked = []
     for name in dict.fromkeys(wanted):
@@ -152,7 +152,7 @@ def pick(cases: Iterable[Case], wanted: Iterable[str]) -> list[Case]:
 
 
 def select(name: str, root: Path = SWEEPS) -> list[Path]:
-    """The files that NAME means, by name. UserError names those there are.
+    """The files that NAME means, sorted by name. UserError, which names the sweeps, if there is none.
 
     NAME is a YAML file anywhere; a sweep (`gemm/square`), a folder of sweeps (`gemm`) or a sweep without
     its folder (`square`), each with or without suffix; or a folder anywhere.
@@ -164,13 +164,13 @@ def select(name: str, root: Path = SWEEPS) -> list[Path]:
     bare = name.rstrip("/")
     for suffix in _SUFFIXES:
         bare = bare.removesuffix(suffix)
-    for found in (
+    for matches in (
         [n for n in there if n == bare],
         [n for n in there if n.startswith(f"{bare}/")],
         [n for n in there if n.endswith(f"/{bare}")],
     ):
-        if found and bare:
-            return [there[n] for n in sorted(found)]
+        if matches and bare:
+            return [there[n] for n in sorted(matches)]
     if os.path.isdir(name) and (inside := _below(Path(name))):
         return inside
     raise UserError(unknown("sweep", name, f"{root.name}/", sorted(there)))
@@ -195,7 +195,7 @@ def _name(path: Path, root: Path) -> str:
 
 
 def _shown(path: Path, root: Path) -> str:
-    """As the user gave it; a file of ours as `sweeps/...`, wherever the checkout lies."""
+    """The path as the user gave it; for a file of this checkout `sweeps/...`."""
     if path.is_absolute() and path.is_relative_to(root.absolute()):
         return str(Path(root.absolute().name) / path.relative_to(root.absolute()))
     return str(path)
@@ -263,7 +263,7 @@ def _check_plot(plot: Plot, node: Node, kind: type[Problem]) -> None:
 
 
 def _blocks(file: Node, kind: type[Problem], sm_count: int, ways: int) -> list[Block]:
-    """Counted before a single case exists: a range can name more than memory holds."""
+    """The blocks; their cases are counted before any exists, as a range can name more than memory holds."""
     blocks: list[Block] = []
     count = 0
     for node in file.under(["cases"]).items:

@@ -1,8 +1,8 @@
-"""YAML whose every value knows its line: the small, unsurprising part of YAML that sweeps are written in.
+"""YAML nodes with line numbers: a parser for the small, unsurprising part of YAML that sweeps use.
 
-Left out on purpose, each with its own message: anchors, aliases and merge keys (a sweep says where it
-stands what it means, and cannot grow by reference), tags, keys given twice, empty values and lists, and
-every scalar that YAML 1.1 reads as something else than it looks like (`no`, `1e3`, `0100`, `1:30`).
+Left out on purpose, each with its own message: anchors, aliases and merge keys (every value is written where
+it is used, and a file cannot grow by reference), tags, keys given twice, empty values and lists, and every
+scalar that YAML 1.1 reads as something else than it looks like (`no`, `1e3`, `0100`, `1:30`).
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from yaml.resolver import Resolver
 from bench.errors import UserError
 
 MAX_BYTE = 1_000_000
-"""Nobody writes a longer one by hand, and libyaml is not meant for hostile megabytes."""
+"""Longest file: nobody writes a longer one by hand, and libyaml is not meant for hostile megabytes."""
 MAX_DEPTH = 8
-"""A sweep nests four deep: cases, a block, a list, a range."""
+"""Deepest nesting; a sweep nests four deep: cases, a block, a list, a range."""
 MAX_DIGITS = 18
 """More digits do not fit the 64-bit columns of a result file."""
 
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _DOTTED = re.compile(r"[-+]?([0-9][0-9_]*)?\.[0-9]*([eE][-+][0-9]+)?")
-# What Python and people read as a number, but YAML 1.1 as text: it wants both the dot and the sign.
+# Numbers to Python and people, but text to YAML 1.1, which requires both the dot and the sign.
 _SCIENTIFIC = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 class Mistake(UserError):
-    """What is wrong and what is possible, in one sentence; `line` counts from 1, None: the whole file."""
+    """A mistake in a sweep, in one sentence with what is possible; `line` from 1, None: the whole file."""
 
     def __init__(self, line: int | None, says: str) -> None:
         super().__init__(says)
@@ -55,11 +55,11 @@ class Node:
 
     @property
     def items(self) -> list[Node]:
-        """Its items; a value that is no list stands for a list of itself."""
+        """Its items; a value that is no list is its own only item."""
         return self.value if isinstance(self.value, list) else [self]
 
     def data(self) -> Any:
-        """The same as plain Python values."""
+        """The value as plain Python values."""
         if isinstance(self.value, dict):
             return {key: node.data() for key, node in self.value.items()}
         if isinstance(self.value, list):
@@ -160,29 +160,29 @@ def _node(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node |
 
 
 def _list(events: Iterator[yaml.Event], depth: int) -> list[Node]:
-    found: list[Node] = []
+    nodes: list[Node] = []
     while not isinstance(event := next(events), yaml.SequenceEndEvent):
         node = _node(event, events, depth + 1)
         if node is None:
             raise Mistake(_line(event), "an item of this list has no value")
-        found.append(node)
-    return found
+        nodes.append(node)
+    return nodes
 
 
 def _mapping(line: int, events: Iterator[yaml.Event], depth: int) -> Node:
-    found: dict[str, Node] = {}
+    entries: dict[str, Node] = {}
     key_lines: dict[str, int] = {}
     while not isinstance(event := next(events), yaml.MappingEndEvent):
         key, at = _key(event, events, depth), _line(event)
-        if key in found:
+        if key in entries:
             raise Mistake(at, f"key {shown(key)} is given twice, first on line {key_lines[key]}")
         node = _node(next(events), events, depth + 1)
         if node is None:
             raise Mistake(at, f"key {shown(key)} has no value")
         if node.value == []:
             raise Mistake(at, f"key {shown(key)} has an empty list")
-        found[key], key_lines[key] = node, at
-    return Node(found, line, key_lines)
+        entries[key], key_lines[key] = node, at
+    return Node(entries, line, key_lines)
 
 
 def _key(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> str:
@@ -195,7 +195,7 @@ def _key(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> str:
 
 
 def _scalar(text: str, line: int) -> str | int | float | bool | None:
-    """What an unquoted scalar means; None if it is empty or null. Mistake where eye and YAML differ."""
+    """The value of an unquoted scalar; None if empty or null. Mistake if YAML reads it unexpectedly."""
     tag: str = Resolver().resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
     kind = tag.rpartition(":")[2]
     if kind == "null":
@@ -229,7 +229,7 @@ def _float(text: str, line: int) -> float:
 
 
 def _rewritten(text: str) -> str:
-    """Forms of a number like `1e3` that YAML reads as one: whole where it is, else with dot and sign."""
+    """Spellings of a number like `1e3` that YAML reads as one: as a whole number, or with dot and sign."""
     mantissa, power = re.split("[eE]", text)
     dotted = f"{mantissa}{'' if '.' in mantissa else '.0'}e{int(power[:MAX_DIGITS]):+d}"
     value = float(text)

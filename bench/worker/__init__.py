@@ -1,1 +1,1 @@
-"""The process that owns the device: it alone imports torch, and times what the parent asks for."""
+"""The worker process, which owns the device: it alone imports torch, and times what the parent asks for."""

@@ -1,16 +1,16 @@
-"""The process that owns the device: reads one request a line, answers one line.
+"""The worker process, which owns the device: it reads one request a line and answers each with one line.
 
-    {"do": "hello"}                          -> what computes here: versions
+    {"do": "hello"}                          -> versions of the libraries that compute here
     {"do": "examples", operator}             -> parameters of the operator's examples
     {"do": "check", operator, ...}           -> whether an implementation is right at one problem; "quick":
                                                 in its first configuration that compiles, nothing is tuned
     {"do": "measure", operator, ...}         -> the columns of one visit's row
     end of input                             -> exit
 
-An answer also says under "renew" why this process can no longer be trusted, if so, and "uncaptured" if the
-clock could not capture the launches: a new process may be asked for them again with "clock": "stream".
+An answer has the key "renew", with the reason, if this process can no longer be trusted, and "uncaptured" if
+the clock could not capture the launches: a new process may measure them with "clock": "stream".
 
-Requests and answers are JSON on what were standard input and output. Whatever a library prints goes to
+Requests and answers are JSON on the original standard input and output. Whatever a library prints goes to
 standard error. The parent (bench/runner/worker_process.py) outlives this process and needs no torch.
 """
 
@@ -30,7 +30,7 @@ from bench.device.control_groups import available_byte
 from bench.environment.dependencies import refuse_if_missing
 
 if __name__ == "__main__":
-    refuse_if_missing()  # before the first import that could fail: the parent shows what is said last
+    refuse_if_missing()  # before the first import that could fail: the parent shows the last line
 
 import torch
 
@@ -44,13 +44,13 @@ from bench.worker.telemetry_cpu import CpuTelemetry
 from bench.worker.telemetry_cuda import CudaTelemetry
 
 SHORT_BYTE = 12 * 2**30
-"""Less free memory than this may refuse a large case; trimming the heap costs a fraction of a second."""
+"""Free memory below which the heap is trimmed, in a fraction of a second, to make room for a case."""
 
 
 def make_bench(kind: str, cache_byte: int, seed: int, uuid: str | None = None) -> Bench:
-    """The device made ready. `cache_byte` is its last-level cache, `seed` fixes the inputs.
+    """The device made ready to measure. `cache_byte` is its last-level cache, `seed` fixes the inputs.
 
-    `uuid` is a GPU's as device/detect.py found it: what NVML is asked about. Without it NVML answers nothing.
+    `uuid` is a GPU's as device/detect.py found it, for NVML. Without it NVML knows no fact.
     """
     if kind == "cuda":
         return _cuda_bench(cache_byte, seed, uuid or "")
@@ -95,8 +95,8 @@ def _cuda_bench(cache_byte: int, seed: int, uuid: str) -> Bench:
 def alive(cuda: Any, number: Any) -> None:
     """Raise RuntimeError unless the device still computes for this process, on the stream it began with.
 
-    `number` is drawn anew: the tiniest of launches, and one that torch 2.11 refuses for ever after a capture
-    that could not be ended (CUDAGeneratorImpl.cpp). `cuda` is torch.cuda, or a simulation of it.
+    `number` is filled at random: a tiny launch, which torch 2.11 refuses after any capture that could not be
+    ended (CUDAGeneratorImpl.cpp). `cuda` is torch.cuda, or a simulation of it.
     """
     cuda.synchronize()
     if cuda.current_stream() != cuda.default_stream():
@@ -106,7 +106,7 @@ def alive(cuda: Any, number: Any) -> None:
 
 
 class Flusher:
-    """Evicts the last-level cache by going through twice its size; the memory is taken on first use."""
+    """Evicts the last-level cache by touching twice its size; the memory is allocated on first use."""
 
     def __init__(self, device: torch.device, cache_byte: int) -> None:
         self.device, self.byte = device, max(4, 2 * cache_byte // 4 * 4)
@@ -128,15 +128,15 @@ class Flusher:
 
 
 def _free_cuda_byte(device: torch.device) -> int:
-    """Memory that can still be taken: what the driver has left, and what torch's allocator keeps unused."""
+    """Bytes that can still be allocated: free in the driver, or kept unused by torch's allocator."""
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return torch.cuda.mem_get_info(device)[0] + kept
 
 
 def _free_host_byte() -> int:
-    """Memory that can still be taken.
+    """Bytes that can still be allocated.
 
-    Where that is little, what glibc has kept of the outputs of a thousand cases is given back first.
+    If they are few, glibc first returns the memory that it has kept of earlier cases' outputs.
     """
     free = available_byte()
     if free < SHORT_BYTE and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
@@ -146,7 +146,7 @@ def _free_host_byte() -> int:
 
 
 def hello(bench: Bench) -> dict[str, Any]:
-    """Facts of the run that only the process with torch knows: columns of every row."""
+    """Columns of every row that only the process with torch knows."""
     try:
         import triton
 
@@ -163,7 +163,7 @@ def hello(bench: Bench) -> dict[str, Any]:
 
 
 def _cpu_libraries() -> str:
-    """MKL and oneDNN with their versions, from torch's own account of its build."""
+    """MKL and oneDNN with their versions, from torch's description of its build."""
     wanted = {"Intel(R) oneAPI Math Kernel Library Version": "MKL", "Intel(R) MKL-DNN": "oneDNN"}
     names = []
     for line in torch.__config__.show().splitlines():
@@ -202,7 +202,7 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def respond(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
-    """The answer to one request, with `renew` in it if another process must answer the next."""
+    """The answer to one request, with `renew` if a new process must answer the next."""
     answered = answer(bench, request)
     cause = bench.distrust()
     return answered | {"renew": cause} if cause else answered

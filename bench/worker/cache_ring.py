@@ -1,8 +1,8 @@
-"""Cold caches: sets of tensors that the launches take turns on, so that each finds its data in memory.
+"""Ring for cold caches: sets of tensors that launches use in turn, so that each finds its data in memory.
 
 A ring of R slots holds at least `ring_factor` x the last-level cache. Every launch uses the next slot,
-and the place in the ring is kept from one sample to the next; a ring that starts again at slot 0 for
-every sample is warm and labelled cold, the commonest mistake of its kind. Where that many slots cannot
+and the place in the ring is kept from one sample to the next; a ring that started again at slot 0 for
+every sample would be warm but labelled cold, the commonest mistake of its kind. Where that many slots cannot
 be built (tiny problems), the cache is flushed before each turn, outside the timed part.
 """
 
@@ -20,16 +20,16 @@ from bench.sampling.protocol import Protocol
 from bench.worker.clock import Calls, Clock
 
 ALIGN_BYTE = 256
-"""What cudaMalloc aligns to: views must not be worse aligned than allocations of their own."""
+"""Alignment of cudaMalloc: views must not be worse aligned than allocations of their own."""
 LONG_SAMPLE_S = 0.02
-"""No coarse clock makes samples longer than this: what it is off then widens the interval instead."""
+"""Longest sample that a coarse clock asks for: its error then widens the interval instead."""
 LARGEST_INTEGER = 127
-"""Integers are random from minus this to this."""
+"""Random integers lie between minus this and this."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How many slots, and whether the cache must be flushed before each turn."""
+    """The number of slots, and whether the cache must be flushed before each turn."""
 
     slots: int
     flushed: bool
@@ -57,14 +57,14 @@ def plan(byte: int, cache_byte: int, cold: bool, free_byte: int, protocol: Proto
 class Arena:
     """Random memory of one data type, handed out as views: filled once, it serves every slot and case.
 
-    Filled as far as it is asked for, and kept: a CPU would spend more time on fresh pages than on kernels.
+    It is filled as far as needed and then kept: a CPU would spend more time on fresh pages than on kernels.
     """
 
     period = 4_194_301
     """Elements of the random pattern: a prime, so that no two slots of one size hold the same values."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype, seed: int, first_byte: int) -> None:
-        """At least `first_byte` bytes are taken when memory is first needed."""
+        """At least `first_byte` bytes are allocated when memory is first needed."""
         self.device, self.dtype, self.seed, self.first_byte = device, dtype, seed, first_byte
         self._memory = torch.empty(0, dtype=dtype, device=device)
         self._filled = 0
@@ -76,7 +76,7 @@ class Arena:
         return self._memory.nbytes
 
     def reserve(self, byte: int) -> None:
-        """Make room for `byte` bytes; what was handed out before will be handed out again."""
+        """Make room for `byte` bytes, and hand out memory from the beginning again."""
         elements = -(-byte // self.dtype.itemsize)
         if elements > self._memory.numel():
             self._memory = torch.empty(0, dtype=self.dtype, device=self.device)  # give back, then take
@@ -116,10 +116,10 @@ class Arena:
 
 
 class Turns:
-    """The ring's calls cut into samples, endlessly; keeps its place. Call it for the next sample."""
+    """The ring's calls cut into samples, endlessly; each call times the next sample."""
 
     def __init__(self, clock: Clock, calls: Calls, per_sample: int, flushed: bool) -> None:
-        """`per_sample` launches a sample, as near as whole turns (graph) or equal parts of one allow."""
+        """Samples have about `per_sample` launches: whole turns (graph), or equal parts of a turn."""
         ring = len(calls)
         if clock.whole_turns or per_sample >= ring:
             # a flush helps only the launches before the ring's second turn
@@ -135,10 +135,10 @@ class Turns:
         ]
         self._next = 0
         self.visited = 0
-        """Slots of the ring that have run, from the first on."""
+        """Number of slots that have run, from the first on."""
         self._ring = ring
         self.captured: list[Any] | None = self.batches[0].written if clock.whole_turns else None
-        """What the calls of a captured turn write, known before it is timed."""
+        """Outputs of the calls of a captured turn, known before it is timed."""
 
     @property
     def per_sample(self) -> int:
@@ -146,7 +146,7 @@ class Turns:
         return max(self.sizes)
 
     def __call__(self) -> tuple[float, float]:
-        """(seconds per launch, seconds it took) of the next sample."""
+        """(seconds per launch, seconds in all) of the next sample."""
         at = self._next
         seconds = self.batches[at]()
         self.visited = max(self.visited, min(self._ring, sum(self.sizes[: at + 1])))
@@ -156,15 +156,15 @@ class Turns:
 
     @property
     def last(self) -> tuple[int, Any]:
-        """(slot, what it wrote) of the launch that ran last."""
+        """(slot, outputs) of the launch that ran last."""
         slot = (sum(self.sizes[: self._last + 1]) - 1) % self._ring
         return slot, self.batches[self._last].written[-1]
 
 
 def launches_per_sample(clock: Clock, calls: Calls, protocol: Protocol) -> int:
-    """How many launches a sample needs to last long enough for this clock.
+    """Number of launches that make a sample long enough for this clock.
 
-    Times growing batches from the ring, each once. Where batches are whole turns it starts from one.
+    It times growing batches from the ring, each once. Where batches are whole turns it starts from one turn.
     """
     least = max(protocol.least_sample_s, min(LONG_SAMPLE_S, protocol.steps * clock.resolution_s))
     count = len(calls) if clock.whole_turns else 1

@@ -1,4 +1,4 @@
-"""Is it right? Outputs poisoned, then held against float64, before and after timing."""
+"""Check of results: outputs are poisoned, then compared with float64, before and after timing."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def outputs_of(written: torch.Tensor | Tensors) -> Tensors:
-    """What a launch returned, as a tuple."""
+    """The outputs that a launch returned, as a tuple."""
     return (written,) if isinstance(written, torch.Tensor) else tuple(written)
 
 
 def poison(outputs: Sequence[torch.Tensor]) -> None:
-    """Fill outputs with what no kernel writes by accident: NaN, or the largest integer."""
+    """Fill outputs with a value that no kernel writes by accident: NaN, or the largest integer."""
     for output in outputs:
         output.fill_(_poison(output.dtype))
 
@@ -29,10 +29,10 @@ def _poison(dtype: torch.dtype) -> float | int:
 
 
 def escaped(outputs: Sequence[Tensors]) -> int:
-    """How many of these sets of outputs still hold poison in the last element of a tensor.
+    """Number of these sets of outputs that still hold poison in the last element of a tensor.
 
-    After a timed run: a launch that the clock did not really run (a kernel that escaped the capture, a
-    slot never visited) left its poison.
+    After a timed run, that is a launch that the clock did not really run: a kernel that escaped the capture,
+    or a slot never visited.
     """
     left = 0
     for tensors in outputs:
@@ -47,7 +47,7 @@ def escaped(outputs: Sequence[Tensors]) -> int:
 def judged(
     operator: Operator, implementation: str, problem: Problem, inputs: Tensors, outputs: Tensors
 ) -> tuple[float, float]:
-    """(relative error, tolerance) of the output that uses most of its tolerance: right up to all of it."""
+    """(relative error, tolerance) of the output with the largest ratio of the two; it is right up to 1."""
     errors = relative_errors(operator, problem, inputs, outputs)
     allowed = operator.tolerance(problem, implementation)
     each = [allowed] * len(errors) if isinstance(allowed, float | int) else list(allowed)
@@ -56,24 +56,24 @@ def judged(
     return max(zip(errors, each, strict=True), key=_share)
 
 
-def _share(one: tuple[float, float]) -> float:
-    error, tolerance = one
+def _share(pair: tuple[float, float]) -> float:
+    error, tolerance = pair
     if tolerance == 0:
         return 0.0 if error == 0 else float("inf")
     return error / tolerance
 
 
 def relative_errors(operator: Operator, problem: Problem, inputs: Tensors, outputs: Tensors) -> list[float]:
-    """Of each output largest |output - reference| / largest |reference|; inf where a value is not finite.
+    """Largest |output - reference| / largest |reference| of each output; inf if a value is not finite.
 
-    The reference is in float64. Where the operator offers an excerpt, the excerpt is compared, and all
-    of the output is searched for values that are not finite. A problem that writes nothing is right.
+    The reference is in float64. Where the operator offers an excerpt, the excerpt is compared, and the whole
+    output is searched for values that are not finite. A problem that writes nothing is right.
     """
     if not outputs and problem.byte_written == 0:
         return [0.0]
     finite = [_is_finite(output) for output in outputs]
     if not all(finite):
-        return [0.0 if one else float("inf") for one in finite]
+        return [0.0 if is_finite else float("inf") for is_finite in finite]
     if operator.excerpt is not None:
         problem, inputs, outputs = operator.excerpt(problem, inputs, outputs)
     expected = outputs_of(operator.reference(problem, *inputs))
@@ -93,6 +93,6 @@ def _is_finite(output: torch.Tensor) -> bool:
     if not output.is_floating_point() or not output.numel():
         return True
     if output.dim() == 4 and output.is_contiguous(memory_format=torch.channels_last):
-        output = output.permute(0, 2, 3, 1)  # as it lies in memory, or the extremes would be those of a copy
+        output = output.permute(0, 2, 3, 1)  # in the order of memory: aminmax would make a copy otherwise
     # The extremes propagate NaN and need no copy of the output.
     return bool(torch.isfinite(torch.stack(torch.aminmax(output))).all())

@@ -1,4 +1,4 @@
-"""Clocks: how many seconds a list of launches took, back to back.
+"""Clocks, which time a list of launches back to back, in seconds.
 
     host    the processor's own counter around the calls: for a CPU, where a launch is the work
     graph   a CUDA graph of all the launches between two events: no host in between (default on a GPU)
@@ -30,10 +30,10 @@ Calls = Sequence[Callable[[], Any]]
 
 
 class Batch:
-    """Runs its calls once, in order, each time it is called, and returns the seconds they took together."""
+    """A list of calls. Calling it runs them once, in order, and returns the seconds of all together."""
 
     def __init__(self, run: Callable[[], tuple[float, list[Any]]]) -> None:
-        """`run` returns the seconds, and what the calls wrote as far as it is kept."""
+        """`run` returns the seconds, and the outputs of the calls as far as they are kept."""
         self._run = run
         self.written: list[Any] = []
 
@@ -48,15 +48,15 @@ class CaptureError(RuntimeError):
 
 
 class Clock(ABC):
-    """Makes batches. The only thing that knows how this device's time is read."""
+    """Makes batches; only a clock knows how this device's time is read."""
 
     name: str
     whole_turns: bool
     """Whether a batch is costly to make, so that one batch must hold whole turns of the ring."""
     most_launches: int
-    """A batch may not hold more."""
+    """Most launches of a batch."""
     distrust = ""
-    """Why nothing must be measured in this process any more; empty while nothing is known against it."""
+    """Why this process must not measure any more; empty if it may."""
 
     def __init__(self, flush: Callable[[], None]) -> None:
         """`flush` evicts the last-level cache: queued before the timed part, never inside it."""
@@ -65,16 +65,16 @@ class Clock(ABC):
     @property
     @abstractmethod
     def resolution_s(self) -> float:
-        """Seconds by which a sample may be off, whatever it holds."""
+        """Seconds by which a sample may be off, whatever its length."""
 
     @property
     def start_s(self) -> float | None:
-        """Of a GPU's clock the part of a sample that no launch accounts for; None where there is none."""
+        """Seconds of a sample that no launch accounts for (GPU); None on a CPU, where there are none."""
         return None
 
     @property
     def late(self) -> int:
-        """Samples thrown away so far, since the host was not done queueing when they began."""
+        """Number of samples discarded so far because they began before the host had queued all launches."""
         return 0
 
     @abstractmethod
@@ -85,18 +85,18 @@ class Clock(ABC):
         """
 
     def enqueue_s(self, call: Callable[[], Any]) -> float | None:
-        """Host seconds to queue one call; None where queueing is the work, on a CPU."""
+        """Host seconds to queue one call; None on a CPU, where queueing is the work."""
         return None
 
     def kernels(self, call: Callable[[], Any]) -> str:
-        """The kernels that one call runs, where that can be known; else empty."""
+        """The kernels that one call runs; empty if unknown."""
         return ""
 
 
 class HostClock(Clock):
     """`time.perf_counter_ns` around a plain loop.
 
-    The loop's own ~30 ns a launch are in the time, as they are in the launch floor's.
+    The time includes the loop's own ~30 ns a launch, as does the launch floor.
     """
 
     name = "host"
@@ -120,7 +120,7 @@ class HostClock(Clock):
         return self._step_s
 
     def batch(self, calls: Calls, flushed: bool, cold: bool = False) -> Batch:
-        """A loop over the calls; keeps what the last one wrote."""
+        """A loop over the calls; keeps the outputs of the last one."""
         calls = tuple(calls)
 
         def run() -> tuple[float, list[Any]]:
@@ -138,13 +138,13 @@ class HostClock(Clock):
 EVENT_STEP_S = 0.5e-6
 """cudaEventElapsedTime's documented resolution."""
 STARTS = 15
-"""Measurements of what lies between two events beside the launches, of which the median is taken."""
+"""Measurements of the time between two events beside the launches; their median is taken."""
 MANY = 65
-"""Kernels of the larger of the two graphs whose times make a line."""
+"""Kernels of the larger of the two graphs whose times give `GraphClock.start_s`."""
 
 
 class _CudaClock(Clock):
-    """What the two CUDA clocks share: events behind a spinning kernel that hides the host (spin.py).
+    """Base of the two CUDA clocks: events behind a spinning kernel that hides the host (spin.py).
 
     `cuda` is `torch.cuda`, or a simulation of it.
     """
@@ -152,7 +152,7 @@ class _CudaClock(Clock):
     def __init__(
         self, cuda: Any, flush: Callable[[], None], now: Callable[[], float] = time.perf_counter
     ) -> None:
-        """`now` is the host's clock, by which queueing is timed. Loads the device for 0.1 s at least."""
+        """`now` is the host's clock, which times queueing. Loads the device for 0.1 s at least."""
         super().__init__(flush)
         self.cuda, self.now = cuda, now
         self._spin = Spin(cuda)
@@ -164,7 +164,7 @@ class _CudaClock(Clock):
 
     @property
     def late(self) -> int:
-        """Samples thrown away so far, since the host was not done queueing when they began."""
+        """Number of samples discarded so far because they began before the host had queued all launches."""
         return self._spin.late
 
     @property
@@ -174,13 +174,13 @@ class _CudaClock(Clock):
 
     @property
     def resolution_s(self) -> float:
-        """How far a sample may be off: `start_s` is never subtracted, but samples are made long beside it."""
+        """Seconds by which a sample may be off. `start_s` is not subtracted: samples are long beside it."""
         return max(EVENT_STEP_S, self.start_s)
 
     def _between_events(self, queue: Callable[[], list[Any]], flushed: bool, cold: bool = False) -> Batch:
         hiding = Hiding(self._spin, queue, self.now)
         before = self.flush if flushed else _nothing
-        # What is taken again has just run: out of its turn its data would be in the cache.
+        # A sample is retaken right after it ran, out of its turn: its data would be in the cache.
         again = self.flush if flushed or cold else _nothing
         return Batch(lambda: hiding.timed(before, again, queue))
 
@@ -202,8 +202,8 @@ class StreamClock(_CudaClock):
     name = "stream"
     whole_turns = False
     most_launches = 300
-    """The launch queue is finite (1024 on the devices known): past it the host would wait mid-way, and a call
-    may be several kernels."""
+    """The launch queue is finite (1024 on known devices): beyond it the host would wait for the device, and a
+    call may be several kernels."""
 
     @cached_property
     def start_s(self) -> float:
@@ -212,7 +212,7 @@ class StreamClock(_CudaClock):
         return median(pair() for _ in range(STARTS))
 
     def batch(self, calls: Calls, flushed: bool, cold: bool = False) -> Batch:
-        """At most `most_launches` between two events; ValueError for more. Keeps the last call's writes."""
+        """At most `most_launches` between two events; ValueError for more. Keeps the last call's outputs."""
         calls = tuple(calls)
         if len(calls) > self.most_launches:
             raise ValueError(f"{len(calls)} launches do not fit the queue of {self.most_launches}")
@@ -233,25 +233,25 @@ class GraphClock(_CudaClock):
     whole_turns = True
     libcuda = LIBRARY
     most_launches = 16_384
-    """Larger graphs take long to build and upload, and some drivers refuse them."""
+    """Larger graphs are slow to build and upload, and some drivers refuse them."""
 
     @cached_property
     def start_s(self) -> float:
-        """The start of a graph: where the line through graphs of 1 and of many tiny kernels meets none.
+        """Seconds of starting a graph: the times of graphs of 1 and of MANY tiny kernels, extrapolated to 0.
 
-        Not measured when the clock is made: where nothing can be captured, that would spoil each new process.
-        CaptureError if it cannot be.
+        It is not measured when the clock is made: a failing capture would spoil each new process.
+        CaptureError if it cannot be measured.
         """
-        one, many = (self.batch([self._tiny] * count, False) for count in (1, MANY))
-        pairs = [(one(), many()) for _ in range(STARTS)]
-        one_s, many_s = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
-        return max(0.0, one_s - (many_s - one_s) / (MANY - 1))
+        single, many = (self.batch([self._tiny] * count, False) for count in (1, MANY))
+        pairs = [(single(), many()) for _ in range(STARTS)]
+        single_s, many_s = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+        return max(0.0, single_s - (many_s - single_s) / (MANY - 1))
 
     def _tiny(self) -> None:
         self.cuda._sleep(1)
 
     def batch(self, calls: Calls, flushed: bool, cold: bool = False) -> Batch:
-        """The captured graph; CaptureError or torch.OutOfMemoryError if there is none. Keeps all they write.
+        """The calls as a captured graph; keeps all outputs. CaptureError or torch.OutOfMemoryError if not.
 
         Calls must have run before: the first ones compile, allocate workspaces and initialise handles,
         none of which may happen during capture.
@@ -266,26 +266,26 @@ class GraphClock(_CudaClock):
             with self.cuda.graph(graph):
                 written = [call() for call in calls]
             replay()  # the first replay uploads the graph
-        batch = self._between_events(replay, flushed)  # whole turns of a ring stay cold when taken again
+        batch = self._between_events(replay, flushed)  # whole turns of a ring stay cold when retaken
         batch.written = written
         return batch
 
     def kernels(self, call: Callable[[], Any]) -> str:
-        """Those of the call's captured graph, with grid and block (bench/worker/graph_kernels.py)."""
+        """The kernels of the call's captured graph, with grid and block (bench/worker/graph_kernels.py)."""
         try:
             graph = self.cuda.CUDAGraph(keep_graph=True)
             with self._capturing(), self.cuda.graph(graph):
                 call()
             return graph_kernels.kernels(graph.raw_cuda_graph(), self.libcuda)
         except (RuntimeError, TypeError, AttributeError, OSError, CudaError):  # an older torch or driver
-            return ""  # what a failed capture has left behind is in `distrust`
+            return ""  # if a capture failed, `distrust` says so
 
     @contextmanager
     def _capturing(self) -> Iterator[None]:
-        """Raises what goes wrong inside as CaptureError, or as torch.OutOfMemoryError if that is the cause.
+        """Turn a RuntimeError of the block into CaptureError, or torch.OutOfMemoryError if that is the cause.
 
-        torch.cuda.graph restores the stream only if `capture_end` succeeds, and of what else a failed capture
-        leaves behind (memory pools, random generators) torch keeps no account.
+        torch.cuda.graph restores the stream only if `capture_end` succeeds, and torch does not track what
+        else a failed capture leaves behind (memory pools, random generators).
         """
         collecting = gc.isenabled()
         gc.disable()  # a finaliser that frees device memory would break the capture
@@ -304,4 +304,4 @@ class GraphClock(_CudaClock):
 
 
 def _nothing() -> None:
-    """What is queued before a sample whose cache is not flushed."""
+    """Stands for the flush before a sample whose cache is not flushed."""

@@ -1,4 +1,4 @@
-"""What a row says of an exception, and whether memory ran out: often that is an ordinary RuntimeError."""
+"""Failures: the status and reason of a row for an exception. Out of memory is often a plain RuntimeError."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from bench.spec import cause
 
 MESSAGES = ("CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "can't allocate memory")
-"""The runtime's own (instantiating or uploading a graph), Triton's (loading a kernel), torch's on a CPU."""
+"""Messages of the CUDA runtime (for a graph), of Triton (loading a kernel), and of torch on a CPU."""
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """This exception, the one that it was raised over, and so on."""
+    """This exception, its cause or context, and so on."""
     before: BaseException | None = error
     while before is not None:
         yield before
@@ -22,7 +22,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def out_of_memory(error: BaseException) -> BaseException | None:
-    """The exception of this one's chain that says so; None if memory is not the matter."""
+    """The exception of this one's chain that reports a lack of memory; None if none does."""
     for link in chain(error):
         if isinstance(link, MemoryError | torch.OutOfMemoryError):
             return link
@@ -32,7 +32,7 @@ def out_of_memory(error: BaseException) -> BaseException | None:
 
 
 def failure(error: Exception) -> dict[str, Any]:
-    """Columns status and reason of what was raised: out_of_memory or error."""
+    """Columns status (out_of_memory or error) and reason for an exception."""
     if short := out_of_memory(error):
         return {"status": "out_of_memory", "reason": first_line(short)}
     return {"status": "error", "reason": cause(error)}

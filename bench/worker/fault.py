@@ -1,8 +1,8 @@
-"""An operator that does what kernels should not do, for `python -m bench doctor`: does a run outlive it?
+"""Problem of faulty kernels, with which `python -m bench doctor` checks that a run survives them.
 
-It goes the way of every other operator (worker.py, run.py), so the rows, the deaths and the new worker are
-those of a run. It is no folder of kernels/, where every sweep and every test would find it. Numbers only, as
-every Problem; fault_operator.py has what runs.
+The worker treats it as any other operator, so rows, deaths and restarts are those of a run. It is no folder
+of kernels/, where every sweep and every test would find it. Like every Problem it is numbers only; the
+implementations are in fault_operator.py.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Fault(Problem):
 
     @property
     def byte_read(self) -> int:
-        """x."""
+        """Bytes of x."""
         return 4 * self.length
 
     @property
     def byte_written(self) -> int:
-        """y."""
+        """Bytes of y."""
         return 4 * self.length

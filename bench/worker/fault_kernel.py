@@ -1,4 +1,4 @@
-"""A Triton kernel that writes where no memory is. Imported only where that is wanted (fault.py)."""
+"""A Triton kernel that writes where there is no memory; only fault_operator.py imports it."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def _store(  # type: ignore[no-untyped-def]
 
 
 def store_far(y: torch.Tensor) -> None:
-    """Queue a store 16 TiB behind y [any, float32]: the next synchronize meets an illegal address."""
+    """Queue a store 16 TiB after y [any, float32]: the next synchronize raises for an illegal address."""
     _store[(1,)](y, FAR)

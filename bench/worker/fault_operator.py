@@ -1,4 +1,4 @@
-"""What the faults of fault.py do. Run by a worker that the doctor asks, and by no other."""
+"""Implementations of the faults of fault.py, which run only in workers of the doctor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOR_EVER = 1 << 62
 
 
 def _then(act: Callable[[torch.Tensor], None]) -> Callable[[Fault, torch.Tensor], Launch]:
-    """An implementation that negates x [length] and then does what `act` does, given y [length]."""
+    """An implementation that negates x [length] and then calls `act` with the result y [length]."""
 
     def build(problem: Fault, x: torch.Tensor) -> Launch:
         y = torch.empty_like(x)
@@ -55,7 +55,7 @@ def _kill(y: torch.Tensor) -> None:
 
 
 def _query(y: torch.Tensor) -> None:
-    # Invalid for a stream that is captured; else it waits for nothing.
+    # Not allowed while the stream is captured; otherwise it does not wait.
     torch.cuda.current_stream(y.device).query()
 
 

@@ -1,8 +1,7 @@
-"""Which kernels a launch really runs, read from its captured CUDA graph: nothing watches while it is timed.
+"""Kernels that a launch really runs, read from its captured CUDA graph: no profiler disturbs its timing.
 
-A library's choice is in its kernels' names (cuBLAS writes tile, stages and cluster there), and how it cut the
-work in their grids. The driver is asked through its own interface; a driver that does not tell (names: CUDA
-12.3 and later) leaves the names out.
+A library's choice shows in its kernels' names (cuBLAS writes tile, stages and cluster there), and how it
+divides the work in their grids. The names need a driver of CUDA 12.3 or later and are left out otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from bench.device.cuda_driver import LIBRARY, CudaError, call
 
 MOST_KERNELS = 8
-"""A launch of more is told by its first ones and a count."""
+"""Most kernels that are listed; further ones are counted."""
 
 _KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 _OTHERS = {1: "copy", 2: "memset"}
@@ -35,7 +34,7 @@ class _KernelNode(ctypes.Structure):
 
 
 def kernels(graph: int, library: str = LIBRARY) -> str:
-    """`name grid 132x1x1 block 384` of each kernel of a cudaGraph_t, copies and memsets as such, by `; `.
+    """`name grid 132x1x1 block 384` for each kernel of a cudaGraph_t, `copy`, `memset`; joined by `; `.
 
     OSError if there is no driver, CudaError if it does not answer.
     """
@@ -59,11 +58,11 @@ def _nodes(driver: ctypes.CDLL, graph: ctypes.c_void_p) -> Iterator[str]:
 
 
 def _kernel(driver: ctypes.CDLL, node: int | None) -> str:
-    found = _KernelNode()
-    call(driver, "cuGraphKernelNodeGetParams_v2", ctypes.c_void_p(node), ctypes.byref(found))
-    grid = f"{found.grid_x}x{found.grid_y}x{found.grid_z}"
-    block = found.block_x * found.block_y * found.block_z
-    return f"{_name(driver, found)} grid {grid} block {block}"
+    params = _KernelNode()
+    call(driver, "cuGraphKernelNodeGetParams_v2", ctypes.c_void_p(node), ctypes.byref(params))
+    grid = f"{params.grid_x}x{params.grid_y}x{params.grid_z}"
+    block = params.block_x * params.block_y * params.block_z
+    return f"{_name(driver, params)} grid {grid} block {block}"
 
 
 def _name(driver: ctypes.CDLL, node: _KernelNode) -> str:

@@ -1,4 +1,4 @@
-"""What a process that answers on standard output does first."""
+"""First steps of a process that answers requests: guard its standard output, and die with its parent."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ PR_SET_PDEATHSIG = 1
 
 
 def answers_only() -> TextIO:
-    """Standard output, line by line, for answers alone: what a library prints goes to standard error now."""
+    """The standard output, line by line, for answers alone: prints of libraries now go to standard error."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return answers
 
 
 def die_with(parent: int) -> None:
-    """From now on this process is killed when its parent dies, even in the middle of a kernel.
+    """Have this process killed when its parent dies, even in the middle of a kernel.
 
-    `parent` is the process id that started this one. If it is dead already, this process ends here. Where the
-    kernel cannot do this (other than Linux) the end of the input must do. Core dumps are switched off: with a
-    device's memory mapped they fill a disk.
+    `parent` is the id of the process that started this one. If it is dead already, this process ends here.
+    Systems other than Linux cannot do this; there the process ends with its input. Core dumps are switched
+    off: with a device's memory mapped they fill a disk.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if sys.platform != "linux":

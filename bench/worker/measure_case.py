@@ -1,4 +1,4 @@
-"""One case -> the facts of its row: probe, build, check, time, check again."""
+"""Measures one visit to a case: probe, build, check, time, check again."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from bench.worker.telemetry_cuda import CudaTelemetry
 
 STORED_AS = {"tf32": torch.float32, "float8_e4m3": torch.float8_e4m3fn}
-"""Data types that torch stores under another name."""
+"""Data types whose torch type has another name."""
 
 
 def fill(dtype: str) -> str:
-    """What the inputs are filled with, in words."""
+    """The distribution of the inputs, as a text."""
     return f"uniform[-{LARGEST_INTEGER},{LARGEST_INTEGER}]" if dtype == "int8" else "uniform[-1,1]"
 
 
@@ -45,23 +45,23 @@ def stored_dtype(dtype: str) -> torch.dtype:
 
 @dataclass
 class Bench:
-    """A device made ready to measure: what every case on it shares."""
+    """A device made ready to measure, with everything that its cases share."""
 
     device: torch.device
     cache_byte: int
     protocol: SamplingProtocol
     clock: Clock
     spare_clock: Clock | None
-    """For launches that cannot be captured, where a request asks for it; its name is then in the row."""
+    """Clock for launches that cannot be captured, used if a request names it."""
     telemetry: CpuTelemetry | CudaTelemetry
-    """What the device says of itself over the window in which a case is timed."""
+    """State of the device over the window in which a case is timed."""
     synchronize: Callable[[], None]
     free_byte: Callable[[], int]
     seed: int
     alive: Callable[[], None] = lambda: None
-    """Raises if this process can compute no longer, as after an illegal address."""
+    """Raises if this process can no longer compute, as after an illegal address."""
     now: Callable[[], float] = time.perf_counter
-    """The wall clock that budgets are kept by."""
+    """The wall clock for budgets."""
     probed_flop_per_s: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """(operator, implementation, dtype) -> rate of its small probe."""
 
@@ -70,11 +70,11 @@ class Bench:
 
     @property
     def usable_byte(self) -> int:
-        """Memory that is free, or would be if the arenas were given back."""
+        """Bytes of memory that are free, or would be without the arenas."""
         return self.free_byte() + sum(arena.byte for arena in self._arenas.values())
 
     def clock_named(self, name: str | None) -> Clock:
-        """The clock of this name; None: the one that is used unless another is asked for."""
+        """The clock of this name; None: the usual one."""
         if self.spare_clock is not None and name == self.spare_clock.name:
             return self.spare_clock
         assert name in (None, self.clock.name), name
@@ -91,7 +91,7 @@ class Bench:
         return ""
 
     def arena(self, dtype: torch.dtype, byte: int) -> Arena:
-        """Random memory of this type with room for `byte` bytes; others are given back if space is short."""
+        """Random memory of this type with room for `byte` bytes; other arenas are freed if space is short."""
         ring_byte = int(self.protocol.ring_factor * self.cache_byte)
         if dtype not in self._arenas:
             self._arenas[dtype] = Arena(self.device, dtype, self.seed, ring_byte + ring_byte // 2)
@@ -104,14 +104,14 @@ class Bench:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much time one case may take."""
+    """Limits on the time of one visit, seconds."""
 
     budget_s: float
     """Wall seconds of settling and sampling."""
     launch_s: float
-    """A launch that takes longer is not worth measuring here."""
+    """Longest launch; a case whose launch takes longer is skipped."""
     least_timed_s: float = 0.0
-    """Timed work before sampling may stop, where that is more than the protocol's."""
+    """Timed work before sampling may stop, if that is more than the protocol's."""
 
 
 class TooSlow(Exception):
@@ -119,7 +119,7 @@ class TooSlow(Exception):
 
 
 class Stopwatch:
-    """Adds up where the wall time of a case went."""
+    """Adds up the wall time of a visit by its parts."""
 
     def __init__(self) -> None:
         self.spent = {"setup_s": 0.0, "check_s": 0.0, "measure_s": 0.0}
@@ -147,8 +147,8 @@ def measure(
     """Columns of one visit: status, reason and, if ok, the times. Never raises for what a kernel does.
 
     A `first` visit is probed and checked before it is timed; every visit is checked afterwards. `clock` is
-    the name of the clock, if not the usual one. Beside the columns stands `uncaptured` where the clock could
-    not capture the launches: only another clock, in another process, can time them.
+    the name of the clock, if not the usual one. The key `uncaptured` is added if the clock could not capture
+    the launches: only another clock, in another process, can time them.
     """
     watch, by = Stopwatch(), bench.clock_named(clock)
     facts: dict[str, Any] = {"seed": bench.seed, "fill": fill(problem.dtype), "clock": by.name}
@@ -183,24 +183,24 @@ def _measure(
         ring = plan(problem.byte, bench.cache_byte, cold, bench.usable_byte, bench.protocol)
         if first:
             probe(bench, slots, implementation, problem, limits)
-        one = slots(problem, 1)
-        facts["tuning_s"] = one.launches[0].tuning_s
-        facts["passed_over"] = "; ".join(one.launches[0].passed_over) or None
-        first_s = one.warm_launch_s()
+        single = slots(problem, 1)
+        facts["tuning_s"] = single.launches[0].tuning_s
+        facts["passed_over"] = "; ".join(single.launches[0].passed_over) or None
+        first_s = single.warm_launch_s()
         if first_s > limits.launch_s:
             raise TooSlow(f"one launch takes {first_s:.2g} s here; the budget allows {limits.launch_s:.2g} s")
         if tell := operator.configuration.get(implementation):
-            facts["configuration"] = tell(problem, *one.inputs[0])
+            facts["configuration"] = tell(problem, *single.inputs[0])
     error, tolerance = 0.0, 1.0
     if first:
         with watch("check_s"):
-            error, tolerance = one.judged_when_poisoned()
+            error, tolerance = single.judged_when_poisoned()
         facts |= {"relative_error": error, "tolerance": tolerance}
         if error > tolerance:
             return facts | _wrong(error, tolerance, "before timing")
 
     with watch("setup_s"):
-        if not clock.whole_turns:  # slots that no launch will visit need not be built
+        if not clock.whole_turns:  # slots that no launch will use need not be built
             ring = ring.within(ceil(4 * limits.budget_s / first_s) + 2)
         several = slots(problem, ring.slots)
         per_sample = launches_per_sample(clock, several.calls, bench.protocol)
@@ -212,23 +212,8 @@ def _measure(
     facts |= {"ring_slots": ring.slots, "flushed": ring.flushed}
     facts["ring_byte"] = ring.slots * problem.byte
     with watch("measure_s"), _no_collector():
-        telemetry = bench.telemetry
-        telemetry.start()
-        late = clock.late
-        visit = collect(
-            turns,
-            bench.protocol,
-            limits.budget_s,
-            bench.now,
-            clock.resolution_s / turns.per_sample,
-            limits.least_timed_s,
-            rest=telemetry.rest,
-            light=telemetry.light,
-            clock_hz=telemetry.clock_hz,
-        )
-        facts |= telemetry.stop()
-    if clock.start_s is not None:
-        facts |= {"clock_start_s": clock.start_s, "late_samples": clock.late - late}
+        visit, state = _timed(bench, clock, turns, limits)
+    facts |= state
     with watch("check_s"):
         if left := several.escaped(turns):
             reason = f"{left} timed launches wrote nothing: they escaped the {clock.name} clock"
@@ -246,12 +231,34 @@ def _measure(
         facts["kernels"] = clock.kernels(several.calls[0])
         facts["launches"] = turns.per_sample
         facts |= columns(visit, bench.protocol)
-        del turns, several  # giving thousands of slots back takes a while, and that is set-up too
+        del turns, several  # freeing thousands of slots takes a while, which counts as set-up
     return facts | {"status": "ok", "reason": ""}
 
 
+def _timed(bench: Bench, clock: Clock, turns: Turns, limits: Limits) -> tuple[Visit, dict[str, Any]]:
+    """Settle and sample; the visit, and the columns on the state of device and clock meanwhile."""
+    telemetry = bench.telemetry
+    telemetry.start()
+    late = clock.late
+    visit = collect(
+        turns,
+        bench.protocol,
+        limits.budget_s,
+        bench.now,
+        clock.resolution_s / turns.per_sample,
+        limits.least_timed_s,
+        rest=telemetry.rest,
+        light=telemetry.light,
+        clock_hz=telemetry.clock_hz,
+    )
+    state = telemetry.stop()
+    if clock.start_s is not None:
+        state |= {"clock_start_s": clock.start_s, "late_samples": clock.late - late}
+    return visit, state
+
+
 def columns(visit: Visit, protocol: SamplingProtocol) -> dict[str, Any]:
-    """The timing columns of one visit, as it would be published alone."""
+    """The timing columns of one visit, as if it were published alone."""
     return publish([visit], protocol).columns() | {
         "samples_s": list(visit.samples_s),
         "stop": visit.stop,
@@ -273,9 +280,9 @@ def probe(
     problem: Problem,
     limits: Limits,
 ) -> None:
-    """Time a small problem of the kind first: TooSlow if even its rate makes this one hopeless.
+    """Time a small problem of the kind first; TooSlow if at its rate this one would take far too long.
 
-    A small problem runs at a fraction of a large one's rate, hence the generous factor.
+    A small problem reaches only a fraction of a large one's rate, hence the generous factor.
     """
     small = problem.probe()
     if problem.flop <= 8 * small.flop:
@@ -316,7 +323,7 @@ class Slots:
 
         def uniform(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
             arena = arenas.get(dtype or stored)
-            if arena is None:  # a scale beside 16-bit data: small, so memory of its own
+            if arena is None:  # small tensors of another type, as a scale beside 16-bit data
                 made = torch.empty(shape, dtype=dtype, device=bench.device)
                 return made.uniform_(-1.0, 1.0, generator=generator)
             return arena.view(shape)
@@ -327,7 +334,7 @@ class Slots:
         self.calls: Calls = [launch.call for launch in self.launches]
 
     def warm_launch_s(self) -> float:
-        """Wall seconds of slot 0's launch, the second time: the first may compile."""
+        """Wall seconds of the second launch of slot 0: the first may compile."""
         self.calls[0]()
         self.bench.synchronize()
         begin = self.bench.now()
@@ -336,24 +343,24 @@ class Slots:
         return self.bench.now() - begin
 
     def judged_when_poisoned(self) -> tuple[float, float]:
-        """(relative error, tolerance) of slot 0, its outputs poisoned before."""
+        """(relative error, tolerance) of a launch of slot 0 into poisoned outputs."""
         poison(self.launches[0].outputs)
         written = outputs_of(self.calls[0]())
         self.bench.synchronize()
         return judged(self.operator, self.implementation, self.problem, self.inputs[0], written)
 
     def poison(self, turns: Turns) -> None:
-        """Poison every output there is, which also touches its pages: no sample pays for a page fault."""
+        """Poison every output, which also touches its pages, so that no sample has page faults."""
         for outputs in self._outputs(turns):
             poison(outputs)
         self.bench.synchronize()
 
     def escaped(self, turns: Turns) -> int:
-        """Launches that ran, by the clock's account, and left their poison."""
+        """Number of launches that the clock counts as run but that left their poison."""
         return escaped(self._outputs(turns)[: turns.visited])
 
     def _outputs(self, turns: Turns) -> list[Tensors]:
-        """Outputs by slot: allocated beforehand, or by the calls that a graph has captured."""
+        """Outputs by slot, allocated beforehand or by captured calls."""
         known = [launch.outputs for launch in self.launches]
         if not any(known) and turns.captured is not None:
             known = [outputs_of(written) for written in turns.captured[: len(self.launches)]]

@@ -1,4 +1,4 @@
-"""The spinning kernel behind which the host queues what is timed: how fast it counts, how long it lasts."""
+"""Spinning kernel behind which the host queues the launches that are timed: its clock rate and its length."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from typing import Any, TypeVar
 Queued = TypeVar("Queued")
 
 FACTOR = 1.5
-"""A spin lasts this many times as long as the host needs to queue what follows."""
+"""A spin lasts this many times as long as the host needs to queue the launches."""
 LEAST_CYCLES = 10_000
 LONGEST_S = 0.5
-"""Of a single spin, so that a host that is stopped for minutes does not stop the device for as long."""
+"""Longest spin: a host that is stopped for minutes must not stop the device for as long."""
 TRIES = 14
-"""Queueings of one sample, each behind twice the spin of the one before: from 60 us to the longest."""
+"""Attempts at one sample, each behind a spin twice as long as the one before: from 60 us to the longest."""
 
 FIRST_CYCLES = 1_000_000
 LOOK_S = 0.01
-"""Seconds of one look at the clock rate; the first, before any rate is known, may last longer."""
+"""Seconds of one reading of the clock rate; the first, before any rate is known, may last longer."""
 LOAD_S = 0.1
-"""Seconds of spinning after which a clock that was idle counts as raised: by then it has left 345 MHz."""
+"""Seconds of spinning after which an idle clock has risen: by then it has left 345 MHz."""
 MOST_LOAD_S = 1.0
 AGREE = 0.01
-"""Share by which two successive looks may differ."""
+"""Share by which two successive readings may differ."""
 
 
 class LateError(RuntimeError):
-    """However long the spin, the device had to wait for the host: there is no time for these launches."""
+    """The device waited for the host however long the spin was: these launches cannot be timed."""
 
 
 class Spin:
-    """A kernel that counts clock cycles (`torch.cuda._sleep`), and what it hides."""
+    """A kernel that counts clock cycles (`torch.cuda._sleep`), calibrated."""
 
     def __init__(self, cuda: Any) -> None:
         """`cuda` is `torch.cuda`, or a simulation of it. Loads the device for 0.1 to 1 s."""
         self.cuda = cuda
         self.late = 0
-        """Samples thrown away so far, since the device was done with the spin before the host was ready."""
+        """Number of samples discarded so far because the spin ended before all launches were queued."""
         self.cycles_per_s = self._calibrated()
 
     def _calibrated(self) -> float:
-        """The highest clock rate seen until the device is warm and two looks agree.
+        """The highest clock rate read until the device is warm and two readings agree.
 
-        An idle GPU counts at a fifth of its speed under load, and a spin made for that would be over before
-        the host is ready. A rate that is too high only makes spins longer.
+        An idle GPU counts at a fifth of its rate under load, and a spin calibrated then would end before the
+        host is ready. A rate that is too high only makes spins longer.
         """
         start, end = (self.cuda.Event(enable_timing=True) for _ in range(2))
         self.cuda._sleep(1)  # may be the first kernel of its process: loading it is no spinning
@@ -65,7 +65,7 @@ class Spin:
 
 
 class Hiding:
-    """The spin of one batch: as long as it needs to be."""
+    """The spin of one batch, as long as its queueing needs."""
 
     def __init__(self, spin: Spin, queue: Callable[[], object], now: Callable[[], float]) -> None:
         self.spin = spin
@@ -78,7 +78,7 @@ class Hiding:
         spin.cuda.synchronize()
 
     def _queue(self, queue: Callable[[], Queued]) -> tuple[bool, Queued]:
-        """Whether the device had not yet come to it when all was queued, and what `queue` returns."""
+        """(whether all was queued before the device reached it, what `queue` returns)."""
         self._start.record()
         queued = queue()
         self._end.record()
@@ -87,12 +87,12 @@ class Hiding:
     def timed(
         self, before: Callable[[], object], again: Callable[[], object], queue: Callable[[], Queued]
     ) -> tuple[float, Queued]:
-        """Seconds on the device of what `queue` queues, and what it returns. LateError if never in time.
+        """(device seconds of what `queue` queues, what it returns). LateError if the host is never in time.
 
         `before` is queued ahead of the spin. A sample counts if the event at its start has not passed by the
-        time all is queued. Else it is taken again, `again` ahead of twice the spin, which is kept if one
-        doubling was not enough or the sample before was late, too: once is a host that was interrupted, twice
-        a spin that is too short.
+        time all is queued. Otherwise it is retaken, with `again` ahead of a spin twice as long. The longer
+        spin is kept if one doubling was not enough or the sample before was late, too: a single late sample
+        means an interrupted host, a second one that the spin is too short.
         """
         most = int(LONGEST_S * self.spin.cycles_per_s)
         cycles = self.cycles

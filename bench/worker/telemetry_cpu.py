@@ -1,12 +1,12 @@
-"""The state of a machine with CPUs while a case was timed: counters of the kernel, read before and after.
+"""Telemetry of a CPU while a case is timed: counters of the kernel, read before and after.
 
-Everything is a difference of running counters over the window, or over its parts if the window rests in
-between (`rest`). What the kernel does not tell leaves its column null; outside of Linux that is most of it.
+Every column is a difference of running counters over the window, or over its parts if the window rests in
+between (`rest`). Columns that the kernel does not know are null; outside of Linux these are most.
 
-Who else computes is seen from three sides. Pressure says that somebody waited for a processor, among the
-tasks that the kernel lets us see. The timing thread's own processor time says whether *it* waited, whoever
-took the processor. Steal says what a hypervisor took. Heat and frequency are seen by none of them, and in a
-virtual machine by no counter at all: the sentinel shows them, a fixed piece of work timed at both ends.
+Three counters show who else computes. Pressure says that a task waited for a processor, among those that the
+kernel lets us see. The timing thread's own processor time says whether this thread waited, whoever took the
+processor. Steal says what a hypervisor took. None of them shows heat and frequency, which in a virtual
+machine no counter shows: the sentinel does, a fixed piece of work that is timed at both ends.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Any
 from bench.device.control_groups import control_groups, text_of
 
 Counters = dict[str, float]
-"""Running counters by name; one that the kernel does not tell is absent."""
+"""Running counters by name, without those that the kernel lacks."""
 
 
 class CpuTelemetry:
-    """What the processors went through in a window. Called by the thread that times, between timings."""
+    """State of the processors over a window. Called by the thread that times, between timings."""
 
     launches = 20
-    """Of the sentinel, at each end."""
+    """Launches of the sentinel at each end."""
 
     def __init__(self, sentinel: Callable[[], object], root: Path = Path("/"), clock: Any = time) -> None:
-        """`sentinel` is a launch of about 0.1 ms that uses what the cases use, from a warm cache.
+        """`sentinel` is a launch of about 0.1 ms on the units that cases use, from a warm cache.
 
         `root` is where proc and sys are; `clock` has perf_counter, thread_time and sleep as `time` has them.
         """
@@ -49,7 +49,7 @@ class CpuTelemetry:
         self._spent, self._began = None, self._read()
 
     def rest(self, seconds: float) -> None:
-        """Sleep, which the window leaves out: a thread that sleeps would pass for one kept waiting."""
+        """Sleep outside of the window: a sleeping thread would look like a waiting one."""
         self._close()
         self._clock.sleep(seconds)
         self._began = self._read()
@@ -60,9 +60,9 @@ class CpuTelemetry:
         spent = self._spent or {}
         wall_s = max(spent.get("wall", 0.0), 1e-9)
         shares = {
-            # The machine's says nothing of a container's quota, and may be hidden from a container.
+            # The machine's pressure does not show a container's quota, and may be hidden from a container.
             "pressure": _largest(spent, "pressure"),
-            # Every processor's queue that was held back adds its time, so the sum may pass the wall's.
+            # Each throttled processor adds its time, so the sum may exceed the wall time.
             "throttled": _largest(spent, "throttled"),
             "steal": spent.get("steal"),
             "on_processor": spent.get("thread"),
@@ -78,11 +78,11 @@ class CpuTelemetry:
         return facts
 
     def light(self) -> bool:
-        """A CPU settles quickly, whatever its load."""
+        """True: a CPU settles quickly, whatever its load."""
         return True
 
     def clock_hz(self) -> float | None:
-        """Not told: what a kernel reports is the frequency it asked for."""
+        """None: the kernel reports only the frequency that it asked for."""
         return None
 
     def _sentinel_s(self) -> float:
@@ -95,7 +95,7 @@ class CpuTelemetry:
         return statistics.median(times)
 
     def _close(self) -> None:
-        """Add what the counters did since they were read; one that is missing or stepped back is dropped."""
+        """Add the counters' increments since they were read; those missing or stepped back are dropped."""
         now = self._read()
         part = {k: now[k] - at for k, at in self._began.items() if k in now and now[k] >= at}
         before = self._spent
@@ -121,7 +121,7 @@ def _largest(counters: Counters, kind: str) -> float | None:
 
 
 def pressure_s(path: Path) -> float | None:
-    """Seconds in which some task waited for a processor, by a `cpu.pressure` file; None if there is none."""
+    """Seconds in which a task waited for a processor, from a `cpu.pressure` file; None without one."""
     try:
         line = path.read_text().splitlines()[0]
         return int(line.rsplit("total=", 1)[1]) * 1e-6
@@ -130,7 +130,7 @@ def pressure_s(path: Path) -> float | None:
 
 
 def steal_s(root: Path) -> float | None:
-    """Seconds that the hypervisor took of a processor, since boot: the mean over those we may use."""
+    """Seconds since boot that the hypervisor took, as the mean over the processors we may use; or None."""
     try:
         rows = [line.split() for line in (root / "proc/stat").read_text().splitlines()]
         ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
@@ -141,7 +141,7 @@ def steal_s(root: Path) -> float | None:
 
 
 def throttled_s(group: Path) -> float | None:
-    """Seconds for which a control group's quota held its tasks back, all processors added up; None if untold.
+    """Seconds for which a control group's quota held its tasks back, summed over processors; None if unknown.
 
     `throttled_usec` is microseconds (cgroup v2), `throttled_time` nanoseconds (v1).
     """
@@ -157,7 +157,7 @@ def throttled_s(group: Path) -> float | None:
 
 
 def governor(root: Path) -> str:
-    """The frequency governor of all processors; `mixed: ...` if they differ, empty if none is told."""
+    """The frequency governor of all processors; `mixed: ...` if they differ, empty if unknown."""
     paths = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
     names = sorted({text_of(path) for path in paths} - {""})  # empty of a processor that was taken offline
     return f"mixed: {', '.join(names)}" if len(names) > 1 else "".join(names)

@@ -1,9 +1,9 @@
-"""The state of a GPU while a case was timed: NVML, read before and after, never inside.
+"""Telemetry of a GPU while a case is timed: NVML, read before and after, never in between.
 
-NVML's counters of what held the clock back (NVIDIA's header, nvml.h, calls them clock event reasons) run in
-nanoseconds; their difference over the window, divided by it, is the share of the time in which the clock was
-held. That sees what a look at the end misses. What a GPU, a driver or a binding does not tell leaves its
-column null; no error of NVML's breaks a row.
+NVML counts, in nanoseconds, how long each reason held the clock back (nvml.h calls them clock event reasons).
+The difference over the window, divided by its length, is the share of the time in which the clock was held,
+which a reading at the end would miss. Columns that the GPU, driver or binding lacks are null; an error of
+NVML never breaks a row.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ POWER_INSTANT = 186
 """Field NVML_FI_DEV_POWER_INSTANT, milliwatts."""
 
 LIGHT = 0.6
-"""Share of the power limit below which no limit is near."""
+"""Share of the power limit below which the GPU is far from it."""
 REFRESH_S = 1.0
-"""Within this of its end, what a counter shows may belong to the time before: NVML refreshes at its own pace.
+"""Seconds by which a counter may lag: NVML refreshes at its own pace.
 
-Energy is refreshed every 0.1 s or less, so over a longer window than this it is right to a tenth.
+Energy is refreshed every 0.1 s or less, so over a window longer than this it is right to a tenth.
 """
 
 
@@ -41,7 +41,7 @@ class CudaTelemetry:
     """Clocks, power, limits and neighbours of one GPU over a window."""
 
     def __init__(self, uuid: str, nvml: Any = pynvml, clock: Any = time) -> None:
-        """`uuid` as the driver prints it, `GPU-...` (or `MIG-...`: its GPU is then what is read).
+        """`uuid` as the driver prints it: `GPU-...`, or `MIG-...` for a slice, whose GPU is then read.
 
         `nvml` is the binding, `clock` has perf_counter and sleep as `time` has them. A GPU that NVML does not
         know, or a machine without NVML, is no error.
@@ -55,7 +55,7 @@ class CudaTelemetry:
             "mig": self._gpu.mig(),
             "power_limit_w": self._limit_w,
         }
-        # Newer ones answer with the mean of the last second, which says nothing of a kernel just begun
+        # Newer GPUs return the mean of the last second, which does not show a kernel that has just begun
         # (nvml.h, nvmlDeviceGetPowerUsage: instantaneous on GA100 and older).
         capability = self._gpu.ask("nvmlDeviceGetCudaComputeCapability")
         self._usage_is_instant = capability is not None and tuple(capability) <= (8, 0)
@@ -73,14 +73,14 @@ class CudaTelemetry:
         self._began_s = self._clock.perf_counter()
 
     def rest(self, seconds: float) -> None:
-        """Sleep; nothing holds an idle clock, so shares of the window leave this time out."""
+        """Sleep; nothing holds an idle clock back, so shares of the window leave this time out."""
         began_s = self._clock.perf_counter()
         self._clock.sleep(seconds)
         self._rested_s += self._clock.perf_counter() - began_s
 
     def stop(self) -> dict[str, Any]:
-        """Columns of the row, read now, while the device is still as the last launch left it."""
-        # What changes soonest is read first.
+        """Columns of the row, read while the device is still as the last launch left it."""
+        # Values that change soonest are read first.
         facts: dict[str, Any] = {
             "sm_clock_hz": self.clock_hz(),
             "limit_reasons": self._limits(),
@@ -107,9 +107,9 @@ class CudaTelemetry:
         return {name: value for name, value in facts.items() if value is not None}
 
     def light(self) -> bool:
-        """Whether power is far from its limit and nothing holds the clock; False where that is not known.
+        """Whether power is far from its limit and nothing holds the clock back; False if unknown.
 
-        To be asked while the kernel runs or just after: an idle GPU is always light.
+        Call it while the kernel runs or just after: an idle GPU is always light.
         """
         power_w = self._power_w()
         if power_w is None or self._limit_w is None:
@@ -117,32 +117,32 @@ class CudaTelemetry:
         return power_w < LIGHT * self._limit_w and self._limits() == ""
 
     def clock_hz(self) -> float | None:
-        """SM clock now, hertz; None where it is not told."""
+        """SM clock now, hertz; None if unknown."""
         return self._gpu.scaled("nvmlDeviceGetClockInfo", 1e6, self._gpu.nvml.NVML_CLOCK_SM)
 
-    # ---- what NVML is asked
+    # ---- readings of NVML
 
     def _power_w(self) -> float | None:
-        """Watts at this moment; None where only a mean over the last second is told."""
+        """Watts at this moment; None if only a mean over the last second is known."""
         now_mw = self._gpu.fields({POWER_INSTANT: "power_w"}).get(POWER_INSTANT)
         if now_mw is not None:
             return now_mw * 1e-3
         return self._gpu.scaled("nvmlDeviceGetPowerUsage", 1e-3) if self._usage_is_instant else None
 
     def _limits(self) -> str | None:
-        """What holds the clock back now, in words; None where that is not told."""
+        """The reasons that hold the clock back now, in words; None if unknown."""
         bits = self._gpu.clock_event_bits()
         return None if bits is None else limit_names(bits)
 
     def _foreign(self) -> int | None:
-        """Processes with a context on this GPU beside ours.
+        """Number of other processes with a context on this GPU; None if unknown.
 
-        They are counted, not compared with our number: in a container NVML tells the host's numbers, the
-        container's, 0 for processes outside of it, or nobody at all, as the driver's version has it. We do
-        hold a context, so one of those listed is this process; and a list without anybody is no answer.
+        Processes are counted, not compared with our id: in a container NVML lists the host's ids, the
+        container's, 0 for processes outside of it, or nothing, depending on the driver's version. We hold a
+        context ourselves, so one of those listed is this process, and an empty list is no answer.
         """
-        found = self._gpu.processes()
-        return len(found) - 1 if found else None
+        pids = self._gpu.processes()
+        return len(pids) - 1 if pids else None
 
 
 def counter_fields(driver: str) -> dict[int, str]:
@@ -166,10 +166,10 @@ def held_shares(
     window_s: float,
     rested_s: float,
 ) -> dict[str, float]:
-    """Column -> share of the window, its rests apart, in which this held the clock: 0 to 1.
+    """Column -> share of the window, without its rests, in which this reason held the clock: 0 to 1.
 
-    Of several counters of one column the largest: 75 may count what those by reason count again. A counter
-    that stepped back, or ran on for longer than the window, was reset or is no time: it says nothing.
+    The largest of several counters of one column counts: 75 may include the counters by reason. A counter
+    that stepped back or exceeds the window was reset or is no time, and is ignored.
     """
     shares: dict[str, float] = {}
     for field, column in columns.items():

@@ -1,1 +1,1 @@
-"""What the figures share: page, style, axes, and the rows as figures need them."""
+"""Shared parts of the figures: page, style, axes, and the rows as figures need them."""

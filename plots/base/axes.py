@@ -1,4 +1,4 @@
-"""Scales, ticks and units that suit what is drawn: powers of two, neighbouring integers, ratios, times."""
+"""Scales, ticks and units of axes: for powers of two, neighbouring integers, ratios and times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from matplotlib.ticker import (
 from plots.base import style
 
 WIDE = 16
-"""Values that span more than this factor stand on a logarithmic axis."""
+"""Values that span more than this factor get a logarithmic axis."""
 
 
 _UNITS: Mapping[str, Sequence[tuple[float, float, str]]] = {
@@ -35,7 +35,7 @@ _UNITS: Mapping[str, Sequence[tuple[float, float, str]]] = {
 
 
 def scaled(values: pd.Series, unit: str) -> tuple[float, str]:
-    """The number to multiply these SI values by, and the unit for people, so that most read well.
+    """The factor on these SI values and the unit with which most of them are easy to read.
 
     `unit` is `s`, `flop/s` or `byte/s`. Times span decades and go by their median, rates by the largest.
     """
@@ -47,16 +47,16 @@ def scaled(values: pd.Series, unit: str) -> tuple[float, str]:
 
 
 def spans_far(values: np.ndarray) -> bool:
-    """Whether the values ask for a logarithmic axis."""
-    some = values[np.isfinite(values)]
-    return some.size > 0 and float(some.min()) > 0 and float(some.max()) > WIDE * float(some.min())
+    """Whether the values need a logarithmic axis."""
+    finite = values[np.isfinite(values)]
+    return finite.size > 0 and float(finite.min()) > 0 and float(finite.max()) > WIDE * float(finite.min())
 
 
 def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
     """Scale and ticks of an x axis with these numbers on it, `width_in` inches wide.
 
-    Powers of two are ticked where they are. Neighbouring integers (an alignment sweep) get a small tick
-    each and a line with its number at the multiples of 8.
+    Powers of two are the ticks if all values are such. Neighbouring integers (an alignment sweep) get a small
+    tick each, and a labelled one at the multiples of 8.
     """
     distinct = np.unique(values[np.isfinite(values)])
     most = max(2, int(width_in / 0.45))
@@ -85,7 +85,7 @@ def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
 
 
 def measured(axis: Axis, values: np.ndarray, log: bool) -> None:
-    """Scale and ticks of a y axis with these numbers on it; a linear one is to start at 0."""
+    """Scale and ticks of a y axis with these numbers on it; the caller makes a linear one start at 0."""
     if log:
         _set_log(axis)
         _decades(axis, values[np.isfinite(values)], 6)
@@ -96,8 +96,8 @@ def measured(axis: Axis, values: np.ndarray, log: bool) -> None:
 
 def ratio(axes: Axes, values: np.ndarray) -> None:
     """The y axis of a strip of ratios: logarithmic to the base 2, 1 in the middle."""
-    some = values[np.isfinite(values) & (values > 0)]
-    far = float(np.abs(np.log2(some)).max()) if some.size else 0.0
+    positive = values[np.isfinite(values) & (values > 0)]
+    far = float(np.abs(np.log2(positive)).max()) if positive.size else 0.0
     reach = max(1.0, math.ceil(far * 1.05))
     step = math.ceil(reach / 2)
     powers = [-2 * step, -step, 0, step, 2 * step]
@@ -109,10 +109,9 @@ def ratio(axes: Axes, values: np.ndarray) -> None:
 
 
 def ratios(axes: Axes, low: float, high: float, ticks: Sequence[float], most: int) -> None:
-    """A logarithmic y axis of ratios from `low` to `high`, about 1.
+    """A logarithmic y axis of ratios from `low` to `high`, around 1.
 
-    It is ticked at 1 and at those of `ticks` that leave room for no more than about `most`, the nearest to 1
-    first.
+    It has ticks at 1 and at about `most` of `ticks`, those nearest to 1 first.
     """
     apart = math.log(high / low) / most
     kept = [1.0]
@@ -142,9 +141,9 @@ def _decades(axis: Axis, values: np.ndarray, most: int) -> None:
 
 
 class SmallTicks(Line2D):
-    """Small ticks of an axis as one line of markers: matplotlib makes five artists of each tick.
+    """Small ticks of an axis as one line of markers, since matplotlib makes five artists of each tick.
 
-    They are placed when drawn, for the limits of an axis are known only then.
+    They are placed when drawn, as the limits of the axis are known only then.
     """
 
     def __init__(self, axis: Axis, between: Callable[[float, float], np.ndarray]) -> None:
@@ -158,11 +157,11 @@ class SmallTicks(Line2D):
         self.set(clip_on=False, label="_small_ticks", zorder=2.0)
 
     def places(self) -> np.ndarray:
-        """Where they are, in data coordinates."""
+        """Places of the ticks, in data coordinates."""
         return self._between(*sorted(self._axis.get_view_interval()))
 
     def draw(self, renderer: RendererBase) -> None:
-        """Draw them between the limits as they are now."""
+        """Draw the ticks between the present limits of the axis."""
         at = self.places()
         self.set_data(*((at, np.zeros_like(at)) if self._across else (np.zeros_like(at), at)))
         super().draw(renderer)
@@ -185,18 +184,18 @@ def _whole(low: float, high: float) -> np.ndarray:
 
 
 def _decimal(value: float, _: object = None) -> str:
-    """1000 as it is, and 1e6: seven digits would push the axis's name out of the picture."""
+    """A tick's label: 1000, 1e6. Seven digits would push the axis's name out of the picture."""
     if value >= 10**6:
         return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
     return style.number(value) if value >= 1 else f"{value:g}"
 
 
 def short(value: float) -> str:
-    """A value where there is little room: six digits as Ki or Mi where that is exact."""
+    """A short text of a value: six digits and more as Ki or Mi where that is exact."""
     return _binary(value) if value >= 2**17 and value % 2**10 == 0 else style.number(value)
 
 
-# Named functions label ticks: what is drawn goes to another process to be saved, and a lambda cannot.
+# Named functions label ticks: figures are pickled for another process to save, and a lambda cannot be.
 
 
 def plain(value: float, _: object = None) -> str:

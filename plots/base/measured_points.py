@@ -1,4 +1,4 @@
-"""Measured cases as every figure over a swept size shows them: a line, intervals, markers."""
+"""Measured points of figures over a swept size: a line, intervals, markers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANY = 24
 
 
 class Columns(NamedTuple):
-    """Columns of the rows: a median, and both ends of its interval."""
+    """Names of the columns of a median and of both ends of its interval."""
 
     middle: str
     low: str
@@ -26,10 +26,10 @@ class Columns(NamedTuple):
 def series(
     axes: Axes, x: np.ndarray, rows: pd.DataFrame, columns: Columns, factor: float, look: Look
 ) -> None:
-    """Draw one line: rows sorted by `x`, one place each; those without a time are left out.
+    """Draw one line: rows sorted by `x`, which has one number for each; rows without a time are left out.
 
-    The numbers of `columns` are drawn times `factor`. Flagged ones are hollow; imported ones, which have no
-    interval, are crosses whatever the implementation.
+    The numbers of `columns` are drawn times `factor`. Suspect points are hollow; imported points, which have
+    no interval, are crosses whatever the implementation.
     """
     timed = rows[columns.middle].notna().to_numpy()
     at = x[timed]
@@ -48,7 +48,7 @@ def series(
 
 
 def markers(axes: Axes, x: np.ndarray, y: np.ndarray, suspect: np.ndarray, look: Look, **how: Any) -> None:
-    """Points, hollow where they are suspect."""
+    """Draw points, hollow where they are suspect."""
     for hollow in (False, True):
         these = suspect == hollow
         if these.any():
@@ -57,7 +57,7 @@ def markers(axes: Axes, x: np.ndarray, y: np.ndarray, suspect: np.ndarray, look:
 
 
 def on_floor(axes: Axes, x: np.ndarray, height: float, size: float, **how: Any) -> None:
-    """Ticks at `height`, a share of the axes, for what has no value."""
+    """Draw ticks at `height`, a share of the axes, for points without a value."""
     look: dict[str, Any] = {"color": GREY, "ms": size, "mew": 0.8, "transform": axes.get_xaxis_transform()}
     axes.plot(x, np.full(x.size, height), "|", **(look | how))
 
@@ -68,11 +68,11 @@ def handle(label: str, look: Look) -> Line2D:
 
 
 IMPORTED = "x"
-"""Marker of what was measured by others; none of ours looks like it."""
+"""Marker of imported points; no other marker looks like it."""
 
 
-def told(rows: pd.DataFrame) -> str:
-    """What a point is, for the caption."""
+def caption(rows: pd.DataFrame) -> str:
+    """The sentences of a caption that explain the points of these rows."""
     if not rows["imported"].any():
         return "Median of each case; bars: its 95 % interval."
     if rows["imported"].all():

@@ -1,4 +1,4 @@
-"""A figure with room for its title, its legend and what must be said below it."""
+"""Page: a figure with room for its title, its legend and its caption."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def leaves(panels: Sequence[T], most: int) -> Iterator[tuple[Sequence[T], str]]:
-    """As many panels as a page takes, and what its title says of it, if they are several."""
+    """The panels of each page, with the addition to its title, empty for a single page."""
     pages = math.ceil(len(panels) / most)
     for i in range(pages):
         yield panels[i * most : (i + 1) * most], f" (page {i + 1} of {pages})" if pages > 1 else ""
@@ -26,7 +26,7 @@ def leaves(panels: Sequence[T], most: int) -> Iterator[tuple[Sequence[T], str]]:
 class Page:
     """A figure of a given drawing area, with room in inches for title, legend and caption.
 
-    Fixed margins instead of matplotlib's constrained layout: five times quicker, and never a surprise.
+    Margins are fixed instead of using matplotlib's constrained layout, which takes five times as long.
     """
 
     LEFT, RIGHT = 0.72, 0.2
@@ -114,7 +114,7 @@ class Page:
         )
 
     def panels(self, count: int, columns: int, x: str, y: str, **how: Any) -> Iterator[Axes]:
-        """Axes of so many panels, row by row, of which the lowest say what x is, and the first what y is."""
+        """Axes of `count` panels, row by row; the lowest of a column label x, the first of a row y."""
         grid = self.grid(math.ceil(count / columns), columns, **how)
         for i in range(count):
             axes = self.figure.add_subplot(grid[i // columns, i % columns])
@@ -126,7 +126,7 @@ class Page:
         """Write `stem`.png at 150 dpi and `stem`.svg; the paths."""
         stem.parent.mkdir(parents=True, exist_ok=True)
         paths = [stem.with_name(stem.name + ending) for ending in (".png", ".svg")]
-        # Packed less hard than it could be: a tenth larger, and a tenth of the time of everything else.
+        # A low level of compression makes files a tenth larger and saves much of the time.
         self.figure.savefig(paths[0], dpi=150, pil_kwargs={"compress_level": 3})
         self.figure.savefig(paths[1], metadata={"Date": None})
         return paths

@@ -1,4 +1,4 @@
-"""What a sweep wants drawn: the plots that it declared, or a guess from the rows where there is none."""
+"""Plot specifications: the plots that a sweep declared, or a guess from its rows if it declared none."""
 
 from __future__ import annotations
 
@@ -17,48 +17,47 @@ from bench.model.quantization import forced_tile
 from bench.sweep.grammar import Plot
 
 IDENTITY = ("operator", "implementation", "dtype", "cache", "threads_asked")
-"""Columns beside the parameters that tell the rows of one sweep apart."""
+"""Columns beside the parameters that distinguish the rows of one sweep."""
 MOST_GUESSED = 48
-"""Panels from which a curve that nobody asked for is not drawn."""
+"""Most panels of a guessed curve."""
 FEWEST_MAPPED = 200
-"""Rows that a heatmap needs that nobody asked for."""
+"""Fewest rows of a guessed heatmap."""
 FEWEST_SWEPT = 4
-"""Distinct values that either of its parameters needs."""
+"""Fewest distinct values of either parameter of a guessed heatmap."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """Against which column time is drawn, and which columns tell lines and panels apart."""
+    """One figure: the column on the x axis, and the columns that distinguish lines and panels."""
 
     x: str
     lines: tuple[str, ...] = ("implementation",)
     panels: tuple[str, ...] = ()
     log: frozenset[str] = frozenset()
-    """Which of x and y must be logarithmic; others are where their values span far."""
+    """The axes, x or y, that must be logarithmic; others are if their values span far."""
     per: tuple[str, ...] = ()
     """Numeric columns whose product durations are divided by; such a section has no rates."""
     kind: Literal["curve", "quantization", "heatmap"] = "curve"
-    """What is drawn; quantization takes no more than x from here, a heatmap x, y and panels."""
+    """The kind of figure; quantization uses only x, a heatmap x, y and panels."""
     y: str = ""
-    """Of a heatmap: the parameter along the vertical axis."""
+    """The parameter along the vertical axis of a heatmap."""
 
 
 def sections(rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[Section]:
-    """The sections for the plots of a sweep that its rows can show, each once; else what suggests itself.
+    """The sections for the declared plots that these rows can show, each once; without any, a guess.
 
-    `declared` is what the result file keeps of the sweep (`bench.sweep.grammar.Sweep.declared`), or nothing.
-    UserError if it has a plot that this checkout cannot draw.
-    Empty if no numeric column differs, i.e. nothing was swept, or so little of it that no line has two
-    points. A section gets the columns it does not name but that its rows differ in: a line must pass each x
-    once.
+    `declared` is what the result file keeps of the sweep (`bench.sweep.grammar.Sweep.declared`), or empty.
+    UserError if it has a plot that this checkout cannot draw. The list is empty if no numeric column differs,
+    or if no line would have two points. A section is completed by the columns in which its rows differ and
+    which it does not name: a line must pass each x once.
     """
-    # An implementation that does not exist here would otherwise ask for a legend of implementations.
+    # An implementation that does not exist here would otherwise make a legend of implementations necessary.
     here = rows.groupby("implementation")["median_s"].transform("count") > 0
     rows = rows[here] if here.any() else rows
     asked = [section for section in _declared(declared) if _can_show(rows, section)] or _guess(rows)
     merged: dict[Section, frozenset[str]] = {}
     for section in asked:
-        # A section for duration and one for rate are one here: both are drawn of each.
+        # Declared plots of duration and of rate are one section: each section is drawn as both.
         key = replace(section, log=frozenset())
         if section.kind == "curve":
             key = _complete(key, rows)
@@ -69,7 +68,7 @@ def sections(rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[Section]:
 
 
 def _can_show(rows: pd.DataFrame, section: Section) -> bool:
-    """Whether there is what the section draws; a CPU, for one, has no tiles that can be forced."""
+    """Whether these rows have what the section draws; a CPU, for instance, has no forced tiles."""
     if section.x not in rows.columns:
         return False
     if section.kind == "curve":
@@ -83,7 +82,7 @@ def _can_show(rows: pd.DataFrame, section: Section) -> bool:
 
 
 def _declared(declared: Mapping[str, Any]) -> list[Section]:
-    """The sections of the plots; what the kind of a plot fixes, the plot has by itself."""
+    """The sections of the declared plots."""
     try:
         plots = [Plot.model_validate(plot) for plot in declared.get("plot", ())]
     except ValidationError as error:
@@ -109,10 +108,10 @@ def _numeric(rows: pd.DataFrame) -> list[str]:
 
 
 def _guess(rows: pd.DataFrame) -> list[Section]:
-    """A curve over the numeric parameter with most distinct values, where there is one.
+    """A curve over the numeric parameter with most distinct values, if there is one.
 
-    What would be panels without end, or panels of a point each, is heatmaps over each two of the three that
-    differ most if there are enough rows, and else nothing.
+    If that made too many panels, or panels of single points, it is heatmaps over each two of the three
+    parameters with most values, or nothing if there are too few rows.
     """
     numeric = _numeric(rows)
     count = {name: rows[name].nunique() for name in numeric}
@@ -135,17 +134,17 @@ def _guess(rows: pd.DataFrame) -> list[Section]:
 
 
 def _in_step(rows: pd.DataFrame, section: Section, numeric: Sequence[str]) -> bool:
-    """Whether all that changes along a line rises or falls with x, as m = n does; else it is no curve."""
+    """Whether every parameter along a line rises or falls with x, as for m = n; otherwise it is no curve."""
     moving = [name for name in numeric if name not in (section.x, *section.lines, *section.panels)]
     return all(
-        some[name].is_monotonic_increasing or some[name].is_monotonic_decreasing
-        for _, some in rows.sort_values(section.x).groupby([*section.lines, *section.panels], dropna=False)
+        line[name].is_monotonic_increasing or line[name].is_monotonic_decreasing
+        for _, line in rows.sort_values(section.x).groupby([*section.lines, *section.panels], dropna=False)
         for name in moving
     )
 
 
 def _apart(section: Section, rows: pd.DataFrame) -> Section:
-    """A heatmap with a panel for each way in which its rows were run; what else differs shares its cells."""
+    """The heatmap with a panel for each way in which rows were run; other differences share cells."""
     numeric = _numeric(rows)
     words = [name for name in parameter_names(rows) if name not in numeric]
     ways = dict.fromkeys((*IDENTITY, *words))
@@ -158,7 +157,7 @@ def _complete(section: Section, rows: pd.DataFrame) -> Section:
     lines = tuple(n for n in section.lines if n in rows.columns and n != section.x)
     panels = tuple(n for n in section.panels if n in rows.columns and n != section.x and n not in lines)
     candidates = [n for n in (*IDENTITY, *parameter_names(rows)) if n not in (section.x, *lines, *panels)]
-    # Those with fewest values first: they are what a reader expects to see side by side.
+    # Columns with fewest values first: a reader expects these side by side.
     for name in sorted(candidates, key=lambda n: rows[n].nunique()):
         if _tells_apart(rows, name, [section.x, *lines, *panels]):
             if name == "implementation":

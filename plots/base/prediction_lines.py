@@ -1,7 +1,7 @@
-"""The levels of prediction as figures show them: how each is drawn, what it is called, what binds.
+"""Prediction lines of figures: how each level is drawn and labelled, and what bounds the rows.
 
 L0 is the datasheet (dotted grey), L1 calibrated (dashed), L2 with structure: tiles, waves, caches, passes
-(dash and dot). A level that has nothing to say here, or says what the one before says, is not drawn.
+(dash and dot). A level without a prediction, or with the same as the one before, is not drawn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from plots.base import measured_points, style
 Quantity = Literal["duration", "rate"]
 
 SAME = 0.005
-"""Relative difference up to which two levels say the same: less than any line is wide."""
+"""Relative difference up to which two levels count as equal: less than the width of a line."""
 _DARK = "#444444"
 
 
@@ -29,11 +29,12 @@ class Level:
     """One level of prediction."""
 
     name: str
-    """What its columns begin with, and the label of its lines."""
-    said: str
+    """Beginning of its columns' names, and of the labels of its lines."""
+    label: str
+    """Name of the level in a legend."""
     look: dict[str, Any]
     alone: str
-    """Colour of a line that belongs to no one implementation."""
+    """Colour of a line that several implementations share."""
 
     def column(self, quantity: Quantity) -> str:
         """The column of this quantity: seconds, FLOP/s or bytes/s."""
@@ -41,7 +42,7 @@ class Level:
 
     def handle(self) -> Line2D:
         """Its entry in the legend."""
-        return Line2D([], [], color=self.alone, label=self.said, **self.look)
+        return Line2D([], [], color=self.alone, label=self.label, **self.look)
 
 
 DATASHEET = Level("datasheet", "datasheet", {"ls": ":", "lw": 1.0}, style.GREY)
@@ -51,27 +52,27 @@ LEVELS = (DATASHEET, CALIBRATED, STRUCTURED)
 
 
 def best_s(rows: pd.DataFrame) -> pd.Series:
-    """What the best level says of each row, seconds: with structure where that can say, else calibrated."""
+    """Prediction of the best level for each row, seconds: with structure if there is one, else calibrated."""
     return rows["structured_s"].fillna(rows["predicted_s"])
 
 
 def structure_adds(rows: pd.DataFrame) -> bool:
-    """Whether the structured level says anything of these rows that the calibrated one does not."""
+    """Whether the structured level differs from the calibrated one on these rows."""
     structured, calibrated = (rows[name].to_numpy(dtype=float) for name in ("structured_s", "predicted_s"))
     known = np.isfinite(structured)
     apart = np.abs(structured[known] / calibrated[known] - 1)
-    # Where the calibrated level is silent the ratio is NaN, which differs from everything.
+    # Where there is no calibrated prediction the ratio is NaN, which counts as a difference.
     return not bool((apart <= SAME).all())
 
 
 def shown(rows: pd.DataFrame) -> tuple[Level, ...]:
-    """The levels that have something of their own to say of these rows."""
+    """The levels with predictions of their own for these rows."""
     levels = [level for level in LEVELS[:2] if rows[level.column("duration")].notna().any()]
     return (*levels, STRUCTURED) if structure_adds(rows) else tuple(levels)
 
 
 class Lines:
-    """The predicted lines of one panel: one that several implementations share is drawn once, in grey."""
+    """The predicted lines of one panel; a line that several implementations share is drawn once, in grey."""
 
     def __init__(self, axes: Axes, quantity: Quantity, factor: float) -> None:
         """Values of `quantity` are drawn times `factor`."""
@@ -79,14 +80,14 @@ class Lines:
         self._drawn: dict[tuple[float, ...], tuple[Level, Line2D]] = {}
 
     def draw(self, x: np.ndarray, rows: pd.DataFrame, color: str) -> None:
-        """The levels of one line of rows, sorted by `x`, one place each."""
+        """Draw the levels for one line of rows, sorted by `x`."""
         for level in shown(rows):
             y = rows[level.column(self._quantity)].to_numpy(dtype=float) * self._factor
             known = np.isfinite(y)
             self.add(level, x[known], y[known], level.alone if level is DATASHEET else color)
 
     def add(self, level: Level, x: np.ndarray, y: np.ndarray, color: str) -> None:
-        """A line of this level in the unit of the axis; `y` is finite."""
+        """Draw a line of this level in the unit of the axis; `y` is finite."""
         curve = tuple(float(f"{v:.3g}") for v in (*x, *y))
         if curve in self._drawn:
             # The same prediction for two implementations belongs to neither.
@@ -98,7 +99,7 @@ class Lines:
 
 
 def strip(axes: Axes, x: np.ndarray, rows: pd.DataFrame, look: style.Look) -> None:
-    """Predicted / measured of one line of rows: markers at the best level; dashed, the one below it."""
+    """Draw predicted / measured of one line of rows: markers at the best level, the level below dashed."""
     measured = rows["median_s"].to_numpy(dtype=float)
     best = best_s(rows).to_numpy(dtype=float) / measured
     known = np.isfinite(best)
@@ -112,22 +113,22 @@ def strip(axes: Axes, x: np.ndarray, rows: pd.DataFrame, look: style.Look) -> No
 
 
 def ratios(rows: pd.DataFrame) -> np.ndarray:
-    """Every ratio that `strip` would draw of these rows, NaN among them."""
+    """Every ratio that `strip` draws for these rows, NaN among them."""
     either = (best_s(rows), rows["predicted_s"]) if structure_adds(rows) else (best_s(rows),)
-    return np.concatenate([(one / rows["median_s"]).to_numpy(dtype=float) for one in either])
+    return np.concatenate([(predicted / rows["median_s"]).to_numpy(dtype=float) for predicted in either])
 
 
 def bound(rows: pd.DataFrame) -> str:
-    """What binds the timed rows at the best level: `Bound by memory 12, compute 5.`; empty if unknown."""
+    """What bounds the timed rows at the best level: `Bound by memory 12, compute 5.`; empty if unknown."""
     timed = rows[rows["median_s"].notna()]
     terms = timed["structured_limiter"].where(timed["structured_s"].notna(), timed["limiter"])
     counted = Counter(term for term in terms if term).most_common()
-    told = ", ".join(f"{term} {n}" for term, n in counted)
-    return f"Bound by {told}." if told else ""
+    counts = ", ".join(f"{term} {n}" for term, n in counted)
+    return f"Bound by {counts}." if counts else ""
 
 
 def explained(rows: pd.DataFrame) -> str:
-    """What the predicted lines of these rows are, and what binds; empty if nothing is predicted."""
+    """The sentences of a caption on the predicted lines of these rows; empty if nothing is predicted."""
     levels = shown(rows)
     sentences = []
     if CALIBRATED in levels:

@@ -1,7 +1,7 @@
-"""Kinds of problems that one panel can hold: an operator, and of matrix products the size.
+"""Problem sizes: kinds of problems for one panel, an operator and, for matrix products, the size.
 
-A matrix product whose intensity is below the ridge of the roofline is a stream of its operands; a small one
-cannot fill the device, whatever its intensity. Neither says anything about the peak.
+A matrix product whose intensity is below the ridge of the roofline streams its operands; a small one cannot
+fill the device, whatever its intensity. Neither tells anything about the peak.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import numpy as np
 import pandas as pd
 
 LARGE_FLOP = 1e11
-"""From here the launch and the last wave are a small part of a matrix product on any device: some 100 us at
-the peak of an H100, 40 us of a B200."""
+"""From this FLOP on the launch and the last wave are a small part of a matrix product on any device: it takes
+some 100 us at the peak of an H100, 40 us at that of a B200."""
 RIDGE = 200.0
-"""FLOP/byte that tells streams from products: the ridges of 16-bit tensor cores lie about it (V100 139,
-A100 153, H100 295, B200 281). One number for all devices, for a case must not change its panel with them."""
+"""FLOP/byte that separates streams from products: the ridges of 16-bit tensor cores lie around it (V100 139,
+A100 153, H100 295, B200 281). One number for all devices keeps a case in the same panel."""
 
 SIZES = ("memory-bound", "small", "large")
 
 
 def sizes(rows: pd.DataFrame) -> pd.Series:
-    """Of matrix products one of SIZES, of other rows an empty text."""
+    """One of SIZES for each matrix product, an empty text for other rows."""
     by_count = np.where(rows["flop"] >= LARGE_FLOP, "large", "small")
     named = np.where(rows["intensity"] < RIDGE, "memory-bound", by_count)
     return pd.Series(np.where(rows["arithmetic"] == "matrix", named, ""), index=rows.index, dtype=str)
@@ -33,7 +33,7 @@ def panels(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     size = sizes(rows)
     for operator in sorted(rows["operator"].unique()):
         here = rows["operator"] == operator
-        for one in (*SIZES, ""):
-            some = rows[here & (size == one)]
-            if len(some):
-                yield f"{operator}, {one}" if one else str(operator), some
+        for name in (*SIZES, ""):
+            of_size = rows[here & (size == name)]
+            if len(of_size):
+                yield f"{operator}, {name}" if name else str(operator), of_size

@@ -1,7 +1,7 @@
-"""Writing figures as files, on all cores: turning one into PNG and SVG takes longer than drawing it.
+"""Saving of figures on all cores: writing PNG and SVG takes longer than drawing.
 
-The first pages are saved at once, so that few figures start no process. Others go, pickled, to processes of
-their own, started anew rather than forked: this one has threads that read parquet.
+The first pages are saved here, so that few figures start no process. Others are pickled and sent to spawned
+processes; they are not forked, since this process has threads that read parquet.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from plots.base import style
 from plots.base.page import Page
 
 ALONE = 4
-"""Pages that are saved before another process is worth its start."""
+"""Pages that are saved here before other processes are started."""
 AHEAD = 3
-"""Pages for each process that may wait to be saved, so that thousands do not wait in memory."""
+"""Most pages for each process that wait to be saved, so that thousands do not wait in memory."""
 
 
 def save_all(pages: Iterable[tuple[Path, Page]]) -> list[Path]:
@@ -42,8 +42,8 @@ def save_all(pages: Iterable[tuple[Path, Page]]) -> list[Path]:
             waiting.append(pool.submit(_save, page, stem))
             if len(waiting) > AHEAD * processes:
                 paths += waiting.popleft().result()
-        for one in waiting:
-            paths += one.result()
+        for saved in waiting:
+            paths += saved.result()
     finally:
         gc.set_threshold(*usual)
         if pool is not None:
@@ -57,5 +57,5 @@ def _save(page: Page, stem: Path) -> list[Path]:
 
 
 def _collect_rarely() -> None:
-    """A figure is tens of thousands of objects, none of them garbage before it is saved."""
+    """Make garbage collection rare: a figure is tens of thousands of objects that live until it is saved."""
     gc.set_threshold(200_000, 20, 20)

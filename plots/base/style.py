@@ -1,7 +1,7 @@
-"""One look for every figure: what a colour, a marker and a dash mean, and how values are worded.
+"""Style of every figure: the meaning of colours, markers and dashes, and texts for values.
 
-Okabe-Ito colours, which readers of any colour vision tell apart; as some are pale in print, a colour
-never stands without its marker. Colour and marker say the implementation, the dash the data type.
+The colours are Okabe and Ito's, which readers of any colour vision can distinguish; as some are pale in
+print, a colour always has its marker. Colour and marker show the implementation, the dash the data type.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 
 @dataclass(frozen=True)
 class Look:
-    """How one line of a figure is drawn."""
+    """The look of one line of a figure."""
 
     color: str
     marker: str
@@ -50,7 +50,7 @@ _TILES: Mapping[str, str] = {
     "64x128": "X",
     "64x64": "v",
 }
-"""Marker of what is held to one tile."""
+"""Marker of each forced tile."""
 
 IMPLEMENTATIONS: Mapping[str, Look] = {
     "aten": Look(BLACK, "o"),
@@ -83,7 +83,7 @@ OPERATORS: Mapping[str, Look] = {
     "softmax": Look(OLIVE, "h"),
     "fusion": Look(BLACK, "d"),
 }
-"""Of figures that hold several operators."""
+"""Looks of operators, in figures with several of them."""
 DASHES: Mapping[str, str | tuple[float, tuple[float, ...]]] = {
     "float32": "-",
     "float16": (0, (5, 1)),
@@ -118,7 +118,7 @@ DEVICES: Mapping[str, Look] = {
     "nvidia-rtx-pro-6000-blackwell-server-edition": Look(INDIGO, "d"),
     "amd-instinct-mi300x": Look(BLACK, "8"),
 }
-"""Slug -> colour and marker, the same in every figure. Other devices get theirs from `device_looks`."""
+"""Slug -> colour and marker, the same in every figure; for other devices see `device_looks`."""
 
 _COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
 _OTHERS = ("#7F5A2E", "#B09A00", "#6B4E9B", "#C23B80")  # of implementations that are not named above
@@ -148,27 +148,27 @@ _PARAMETERS: Mapping[Any, Any] = {
 
 
 def look() -> AbstractContextManager[None]:
-    """Fonts, grid and lines as every figure has them, for what is drawn and saved inside."""
+    """Context with the fonts, grid and lines of every figure, for drawing and saving."""
     return rc_context(dict(_PARAMETERS))
 
 
 def of_implementation(name: str) -> Look:
-    """The look of an implementation: the same in every figure of every run, known to us or not."""
+    """The look of an implementation, the same in every figure of every run, even if its name is unknown."""
     return IMPLEMENTATIONS.get(name) or _other(name)
 
 
 def of_operator(name: str) -> Look:
-    """The look of an operator, where colour and marker do not say the implementation."""
+    """The look of an operator, in figures where colour and marker do not show the implementation."""
     return OPERATORS.get(name) or _other(name)
 
 
 def of_device(slug: str) -> Look:
-    """The look of a device: the same in every figure, whether or not it has a datasheet here."""
+    """The look of a device, the same in every figure, even if it has no datasheet here."""
     return _device_looks().get(_without_maker(slug)) or _other(slug)
 
 
 def _without_maker(slug: str) -> str:
-    """Some drivers leave the maker's name out."""
+    """The slug without the maker's name, which some drivers leave out."""
     return slug.removeprefix("nvidia-")
 
 
@@ -178,7 +178,7 @@ def _device_looks() -> Mapping[str, Look]:
 
 
 def device_looks(slugs: Iterable[str]) -> Mapping[str, Look]:
-    """Slug without the maker -> look, of DEVICES and of these: like no other while there are looks enough."""
+    """Slug without the maker -> look, for DEVICES and these: unique as long as there are enough looks."""
     looks = {_without_maker(slug): look for slug, look in DEVICES.items()}
     for name in sorted({_without_maker(slug) for slug in slugs} - set(looks)):
         free = [look for look in _OTHER_LOOKS if look not in looks.values()] or _OTHER_LOOKS
@@ -187,16 +187,16 @@ def device_looks(slugs: Iterable[str]) -> Mapping[str, Look]:
 
 
 def _other(name: str) -> Look:
-    """A look that a name has in every process; `hash` would differ from one to the next."""
+    """A look that is the same for a name in every process; `hash` would differ between processes."""
     return _OTHER_LOOKS[zlib.crc32(name.encode()) % len(_OTHER_LOOKS)]
 
 
 def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], Look]:
     """A look for each line of a figure; `keys` are the lines' values in `columns`.
 
-    The implementation gives its colour and, where nothing else tells lines apart, its marker. Other
-    columns give markers and paler shades of it in the order of their values, or colours if the
-    implementation is none of the columns; the data type gives its dash.
+    The implementation gives a line its colour and, if nothing else distinguishes lines, its marker. Other
+    columns give markers and paler shades of the colour in the order of their values, or colours if the
+    implementation is none of the columns. The data type gives the dash.
     """
     names = list(columns)
     rest = [i for i, name in enumerate(names) if name != "implementation"]
@@ -216,12 +216,12 @@ def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tu
 
 
 def marker(label: str, color: str, shape: str, size: float = 5.0, **how: Any) -> Line2D:
-    """The legend's entry for points of this colour and shape."""
+    """Entry of a legend for points of this colour and shape."""
     return Line2D([], [], color=color, marker=shape, ls="", ms=size, label=label, **how)
 
 
 def flagged(size: float) -> Line2D:
-    """The legend's entry for hollow points, whatever their colour and marker."""
+    """Entry of a legend for hollow points, whatever their colour and marker."""
     return marker("in doubt (flagged)", "#444444", "o", size, mfc="white")
 
 
@@ -234,8 +234,8 @@ def _paler(color: str, white: float) -> str:
 # --- text -------------------------------------------------------------------------------------------
 
 
-def said(column: str, value: Any) -> str:
-    """A value for a legend or a panel: words stand alone, numbers with their name."""
+def labelled(column: str, value: Any) -> str:
+    """Text of a value for a legend or a panel: words alone, numbers with the name of their column."""
     if value is None or value != value:
         return f"no {column}"
     if isinstance(value, str):
@@ -244,65 +244,65 @@ def said(column: str, value: Any) -> str:
 
 
 def number(value: float) -> str:
-    """Short and exact where it can be: 4096, 0.5, 2e+10."""
+    """Short text of a number, exact where possible: 4096, 0.5, 2e+10."""
     return str(int(value)) if float(value).is_integer() and abs(value) < 1e9 else f"{value:.3g}"
 
 
 def facts(run: Run, rows: pd.DataFrame) -> str:
-    """Device, versions, date, commit, protocol and how many rows: the second line of every title."""
+    """The second line of every title: device, versions, date, commit, cache, clock and number of rows."""
     kinds = {"driver": "driver", "torch": "torch", "triton": "Triton", "commit": "commit"}
     if (rows["device_kind"] == "cpu").all():
         kinds["driver"] = "kernel"
-    told = [_each(rows["device_name"])]
-    told += [f"{word} {_each(rows[column])}" for column, word in kinds.items() if _each(rows[column])]
+    parts = [_each(rows["device_name"])]
+    parts += [f"{word} {_each(rows[column])}" for column, word in kinds.items() if _each(rows[column])]
     clock = f", clock {_each(rows['clock'])}" if _each(rows["clock"]) else ""
-    told += [_each(rows["utc"].str[:10]), f"{_each(rows['cache'])} cache{clock}"]
+    parts += [_each(rows["utc"].str[:10]), f"{_each(rows['cache'])} cache{clock}"]
     if "one" in set(rows["threads_asked"]):
-        told.append(f"threads: {_each(rows['threads_asked'])}")
+        parts.append(f"threads: {_each(rows['threads_asked'])}")
     if run.lent:
-        told.append(f"calibrated by run {run.lent.run_id}")
+        parts.append(f"calibrated by run {run.lent.run_id}")
     timed = int(rows["median_s"].notna().sum())
-    told.append(f"n = {timed}" + (" measured" if timed == len(rows) else f" of {len(rows)} measured"))
-    # Lines break between the facts, not inside them, but for a source, which may be longer than a line.
-    return " · ".join([*imported(rows), *(one.replace(" ", NO_BREAK) for one in told if one)])
+    parts.append(f"n = {timed}" + (" measured" if timed == len(rows) else f" of {len(rows)} measured"))
+    # Lines break between facts, not inside them, except in a source, which may be longer than a line.
+    return " · ".join([*imported(rows), *(part.replace(" ", NO_BREAK) for part in parts if part)])
 
 
 def facts_together(rows: pd.DataFrame) -> str:
-    """The second line of a title over several runs: sources, devices, versions, dates, how many rows."""
-    told = [_each(rows["device_name"])]
+    """The second line of a title over several runs: sources, devices, versions, dates, number of rows."""
+    parts = [_each(rows["device_name"])]
     kinds = ("driver", "torch", "commit")
-    told += [f"{word} {_each(rows[word])}" for word in kinds if _each(rows[word])]
+    parts += [f"{word} {_each(rows[word])}" for word in kinds if _each(rows[word])]
     runs = rows["run_id"].nunique()
-    told += [_each(rows["utc"].str[:10]), f"{runs} run" + "s" * (runs > 1), f"n = {len(rows)}"]
-    whole = [one.replace(" ", NO_BREAK) for one in told[1:] if one]
-    return " · ".join([*imported(rows), told[0], *whole])
+    parts += [_each(rows["utc"].str[:10]), f"{runs} run" + "s" * (runs > 1), f"n = {len(rows)}"]
+    whole = [part.replace(" ", NO_BREAK) for part in parts[1:] if part]
+    return " · ".join([*imported(rows), parts[0], *whole])
 
 
 def imported(rows: pd.DataFrame) -> list[str]:
-    """`imported: aiconfigurator-core ...` if any of the rows was measured by somebody else; else nothing.
+    """`imported: aiconfigurator-core ...` if any of the rows was measured by somebody else; else empty.
 
-    Words, for a paler marker alone is overlooked; in the title of everything that such rows are drawn in. Of
-    several sources what stands before the first semicolon: package and version, by convention.
+    It stands in the title of every figure with such rows, as a marker alone could be overlooked. Of several
+    sources only the part before the first semicolon is shown: package and version, by convention.
     """
     sources = rows["source"].dropna()
     if not len(sources):
         return []
-    told = _each(sources) if sources.nunique() == 1 else _each(sources.str.split(";").str[0])
+    names = _each(sources) if sources.nunique() == 1 else _each(sources.str.split(";").str[0])
     ours = len(rows) - len(sources)
-    return [f"imported: {told}" + (f" ({ours} rows are our own)" if ours else "")]
+    return [f"imported: {names}" + (f" ({ours} rows are our own)" if ours else "")]
 
 
-def flags_said(rows: pd.DataFrame) -> str:
-    """How many of the timed rows raise which flag: `Flagged: 3 noisy (hollow); 5 unconverged.`"""
+def flag_counts(rows: pd.DataFrame) -> str:
+    """The sentence on flags of the timed rows: `Flagged: 3 noisy (hollow); 5 unconverged.`"""
     timed = rows[rows["median_s"].notna()]
     raised = Counter(name for names in timed["flags"] for name in names.split())
-    found = [flag for flag in FLAGS if raised[flag.name]]
-    doubted, others = (
-        ", ".join(f"{raised[flag.name]} {flag.name}" for flag in found if flag.suspect == doubt)
-        for doubt in (True, False)
+    flags = [flag for flag in FLAGS if raised[flag.name]]
+    suspect, others = (
+        ", ".join(f"{raised[flag.name]} {flag.name}" for flag in flags if flag.suspect == makes_suspect)
+        for makes_suspect in (True, False)
     )
-    told = "; ".join(filter(None, (doubted and f"{doubted} (hollow)", others)))
-    return f"Flagged: {told}." if told else "No point is flagged."
+    sentence = "; ".join(filter(None, (suspect and f"{suspect} (hollow)", others)))
+    return f"Flagged: {sentence}." if sentence else "No point is flagged."
 
 
 def _each(column: pd.Series) -> str:

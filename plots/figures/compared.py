@@ -1,4 +1,4 @@
-"""What several runs show together: generations side by side, distributions, the scorecard of all of them."""
+"""Figures of several runs together: generations side by side, distributions, a scorecard of all of them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from plots.base.page import Page
 from plots.figures import distribution, generations, scorecard, speedups, transfer
 
 
-def draw(runs: Sequence[Run], base: str, told: Callable[[str], object]) -> Iterator[tuple[str, Page]]:
-    """(path without ending, page) of each figure; `base` is the device that others are held against.
+def draw(runs: Sequence[Run], base: str, remark: Callable[[str], object]) -> Iterator[tuple[str, Page]]:
+    """(path without ending, page) of each figure; `base` is the device that others are compared with.
 
-    `told` gets a sentence for each device that has no case in common with it.
+    `remark` gets a sentence for each device that has no case in common with it.
     """
     rows = pd.concat([run.frame for run in runs], ignore_index=True)
     yield from scorecard.draw(rows)
@@ -26,21 +26,21 @@ def draw(runs: Sequence[Run], base: str, told: Callable[[str], object]) -> Itera
         table = transfers_between(runs)
         if table["from"].nunique() > 1:
             yield "transfer", transfer.page(table, style.facts_together(rows[rows["device_kind"] == "cuda"]))
-        found, apart = speedups.compare(rows, base, sheets)
-        for said in apart:
-            told(said)
-        if found is not None:
-            yield from generations.draw(found)
+        compared, apart = speedups.compare(rows, base, sheets)
+        for sentence in apart:
+            remark(sentence)
+        if compared is not None:
+            yield from generations.draw(compared)
 
 
 def transfers_between(runs: Sequence[Run]) -> pd.DataFrame:
-    """What `transfer.page` takes: each GPU's calibration against the products of each; one run a GPU."""
+    """Table for `transfer.page`: errors of each GPU's calibration on the products of each; one run a GPU."""
     sheets = {run.device_name: run.datasheet for run in runs}
     slug = {run.device_name: run.device for run in runs}
-    known = list({one.device_name: one for one in known_runs(runs, sheets.get)}.values())
+    known = list({run.device_name: run for run in known_runs(runs, sheets.get)}.values())
     pairs = [
-        {"from": slug[one.device_name], "to": slug[name], "n": errors.n, "mape": 100 * errors.mape}
-        for one in known
-        for name, errors in transfers(known, one).items()
+        {"from": slug[run.device_name], "to": slug[name], "n": errors.n, "mape": 100 * errors.mape}
+        for run in known
+        for name, errors in transfers(known, run).items()
     ]
     return pd.DataFrame(pairs, columns=["from", "to", "n", "mape"])

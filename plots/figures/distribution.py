@@ -1,8 +1,8 @@
-"""How near to the roof everything came: one glance for ten thousand rows.
+"""Figure of the distribution of shares of the roof, an overview of ten thousand rows.
 
-A panel an operator, matrix products by the size of the problem. A line says which share of the cases reached
-at least so much of the roof: the farther to the right, the better. Lines are implementations if there is but
-one device, else devices: solid what the libraries reached, dashed what our kernels did.
+There is a panel for each operator, for matrix products by size. A line shows which share of the cases reached
+at least so much of the roof: the farther to the right, the better. Lines are implementations if there is only
+one device, else devices: solid for libraries, dashed for our kernels.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
-from bench.judge.efficiency import OURS
+from bench.judge.noise import OURS
 from plots.base import problem_sizes, style
 from plots.base.page import Page
 
 POINTS = 200
-"""Of a line at most: 35,000 steps are no finer to the eye."""
+"""Most points of a line: 35,000 steps would look no finer."""
 FEW = 3
-"""Cases from which a line is drawn: fewer are no distribution."""
+"""Fewest cases of a line: fewer are no distribution."""
 MARKERS = 6
-"""On each line, so that it is known without its colour."""
+"""Markers on each line, which identify it without its colour."""
 _COLUMNS = (1, 1, 2, 3, 2, 3, 3, 4, 4)
 _WIDTH_IN, _HEIGHT_IN, _GAP_IN = 2.5, 1.9, 0.55
 _LIMITS = (0.0, 125.0)
@@ -39,18 +39,18 @@ class _Line:
     name: str
     look: style.Look
     shares: np.ndarray
-    """Of the roof, percent, ascending."""
+    """Shares of the roof, percent, ascending."""
 
 
 def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
-    """(stem, page) of one run's rows, or of several runs' together, if any row stands under a roof."""
+    """(stem, page) of one run's rows, or of several runs' together, if any row has a roof."""
     sound = rows[(rows["visit"] == 0) & (rows["median_s"] > 0) & rows["scored"]]
-    roof, said = _roof(sound)
+    roof, roof_name = _roof(sound)
     known = sound[roof.notna()].assign(share=100 * roof[roof.notna()] / sound["median_s"])
     several = known["device"].nunique() > 1
     panels: dict[str, list[_Line]] = {}
-    for name, some in problem_sizes.panels(known):
-        lines = [line for line in _lines(some, several) if line.shares.size >= FEW]
+    for name, of_panel in problem_sizes.panels(known):
+        lines = [line for line in _lines(of_panel, several) if line.shares.size >= FEW]
         if lines:
             panels[name] = lines
     if not panels:
@@ -60,12 +60,12 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     page = Page(
         Page.LEFT + Page.RIGHT + columns * _WIDTH_IN,
         high * _HEIGHT_IN + (high - 1) * _GAP_IN,
-        f"How near to the {said} roof",
+        f"How near to the {roof_name} roof",
         style.facts_together(known),
-        _caption(known, sound, several, said),
+        _caption(known, sound, several, roof_name),
     )
     page.legend(_handles(panels, known, several))
-    names = (f"share of the {said} roof (percent)", "cases that reach it (percent)")
+    names = (f"share of the {roof_name} roof (percent)", "cases that reach it (percent)")
     places = page.panels(len(panels), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.2)
     for axes, (name, lines) in zip(places, panels.items(), strict=True):
         _panel(axes, f"{name}, n = {sum(line.shares.size for line in lines)}", lines)
@@ -73,7 +73,7 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
 
 
 def _roof(rows: pd.DataFrame) -> tuple[pd.Series, str]:
-    """Seconds that the roof allows, and its name: the calibrated one wherever a row has it."""
+    """Lower bound of each row by the roof, seconds, and the roof's name: calibrated if any row has that."""
     if rows["predicted_s"].notna().any() or not rows["datasheet_s"].notna().any():
         return rows["predicted_s"], "calibrated"
     return rows["datasheet_s"], "datasheet's"
@@ -82,13 +82,13 @@ def _roof(rows: pd.DataFrame) -> tuple[pd.Series, str]:
 def _lines(rows: pd.DataFrame, several: bool) -> Iterator[_Line]:
     if several:
         ours = rows["implementation"].str.startswith(OURS)
-        for (device, mine), some in rows.groupby(["device", ours], sort=True):
+        for (device, mine), of_line in rows.groupby(["device", ours], sort=True):
             look = style.of_device(str(device))
             dash = "--" if mine else "-"
-            yield _Line(str(device), style.Look(look.color, look.marker, dash), _ascending(some))
+            yield _Line(str(device), style.Look(look.color, look.marker, dash), _ascending(of_line))
         return
-    for name, some in rows.groupby("implementation", sort=True):
-        yield _Line(str(name), style.of_implementation(str(name)), _ascending(some))
+    for name, of_line in rows.groupby("implementation", sort=True):
+        yield _Line(str(name), style.of_implementation(str(name)), _ascending(of_line))
 
 
 def _ascending(rows: pd.DataFrame) -> np.ndarray:
@@ -123,7 +123,7 @@ def _handles(panels: Mapping[str, list[_Line]], rows: pd.DataFrame, several: boo
     return handles
 
 
-def _caption(known: pd.DataFrame, sound: pd.DataFrame, several: bool, said: str) -> str:
+def _caption(known: pd.DataFrame, sound: pd.DataFrame, several: bool, roof_name: str) -> str:
     sentences = ["The height of a line is the share of its cases that reach at least so much of the roof."]
     if several:
         sentences.append("Every device is held against its own roof. Solid: libraries.")
@@ -131,6 +131,6 @@ def _caption(known: pd.DataFrame, sound: pd.DataFrame, several: bool, said: str)
     if beyond:
         sentences.append(f"{beyond} cases beyond {_LIMITS[1]:.0f} % stand on the right edge.")
     if len(sound) > len(known):
-        sentences.append(f"{len(sound) - len(known)} cases have no {said} roof.")
+        sentences.append(f"{len(sound) - len(known)} cases have no {roof_name} roof.")
     sentences.append("Cases in doubt (flagged) and those that calibrate are left out.")
     return " ".join(sentences)

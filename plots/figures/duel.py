@@ -1,7 +1,7 @@
-"""Ours against the library's GEMM: the ratio of every case with its interval, sorted, a panel a region.
+"""Figure of our GEMM beside the library's: every case's ratio with its interval, a panel for each region.
 
-Above 1 ours is the quicker. A page for each of our implementations that met the library. Colour says the data
-type and the marker the layout; what the goals are, and which cases meet, is bench/judge/duel.py's.
+Above 1 ours is faster. There is a page for each of our implementations with duels. Colour shows the data type
+and the marker the layout; bench/judge/duel.py has the goals and pairs the cases.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ MANY = 60
 
 
 def draw(run: Run) -> Iterator[tuple[str, Page]]:
-    """(implementation, with -warm behind it for that cache) -> its page, for each that met a library."""
+    """(implementation, with the suffix -warm for that cache; page) of each of ours that has duels."""
     for cache in run.caches:
-        duels, doubtful = judge.duels(run, cache)
+        duels, suspect = judge.duels(run, cache)
         for name in dict.fromkeys(duel.implementation for duel in duels):
             ours = [duel for duel in duels if duel.implementation == name]
             leaf = name if cache == "cold" else f"{name}-{cache}"
-            yield leaf, _page(run, cache, name, ours, doubtful)
+            yield leaf, _page(run, cache, name, ours, suspect)
 
 
-def _page(run: Run, cache: str, name: str, duels: Sequence[judge.Duel], doubtful: int) -> Page:
+def _page(run: Run, cache: str, name: str, duels: Sequence[judge.Duel], suspect: int) -> Page:
     panels = [standing for standing in judge.standings(duels) if standing.region != judge.ALL_16_BIT]
     columns = _COLUMNS[len(panels)]
     lines = math.ceil(len(panels) / columns)
@@ -72,7 +72,7 @@ def _page(run: Run, cache: str, name: str, duels: Sequence[judge.Duel], doubtful
         lines * _HEIGHT_IN + (lines - 1) * _GAP_IN,
         f"GEMM: {name} against {' and '.join(libraries)}",
         style.facts(run, rows),
-        _caption(duels, name, doubtful, rows),
+        _caption(duels, name, suspect, rows),
     )
     goals = {panel.region: judge.goal(panel.region, run.device_name) for panel in panels}
     page.legend(_handles(duels, [goal for goal in goals.values() if goal is not None]))
@@ -97,15 +97,16 @@ def _panel(axes: Axes, standing: judge.Standing, goal: judge.Goal | None) -> Non
     kinds: dict[tuple[str, str], list[tuple[int, judge.Duel]]] = defaultdict(list)
     for place, duel in enumerate(cases, 1):
         kinds[_kind(duel)].append((place, duel))
-    for (dtype, layout), some in kinds.items():
+    for (dtype, layout), of_kind in kinds.items():
         color, small = COLORS[dtype], 4.2 if len(cases) <= MANY else 2.6
-        at = [place for place, _ in some]
-        # An end that is not known leaves the picture.
-        lows, highs = [max(duel.low, 1e-9) for _, duel in some], [min(duel.high, 1e9) for _, duel in some]
+        at = [place for place, _ in of_kind]
+        # The bar of an unknown end leaves the picture.
+        lows = [max(duel.low, 1e-9) for _, duel in of_kind]
+        highs = [min(duel.high, 1e9) for _, duel in of_kind]
         axes.vlines(at, lows, highs, color=color, lw=0.9, zorder=3, label="_interval")
-        ratios = [duel.ratio for _, duel in some]
+        ratios = [duel.ratio for _, duel in of_kind]
         axes.plot(at, ratios, MARKERS[layout], color=color, ms=small, mew=0.6, zorder=4, label="_case")
-    # By the ratios, not by their intervals: one that is known to no digit must not flatten the others.
+    # By the ratios, not by their intervals: one very wide interval must not flatten the others.
     low, high = min([*shown, 0.9]), max([*shown, 1.1])
     margin = (high / low) ** 0.06
     scale.ratios(axes, low / margin, high * margin, _TICKS, 9)
@@ -140,14 +141,14 @@ def _handles(duels: Sequence[judge.Duel], goals: Sequence[judge.Goal]) -> list[A
     return handles
 
 
-def _caption(duels: Sequence[judge.Duel], name: str, doubtful: int, rows: pd.DataFrame) -> str:
+def _caption(duels: Sequence[judge.Duel], name: str, suspect: int, rows: pd.DataFrame) -> str:
     sentences = [
         f"Median time of the library / median time of {name}, same problem, same run: above 1 it is quicker.",
         "Bars: the 95 % interval, wider of a bootstrap of the samples and what the rows' intervals allow.",
     ]
     lowest = sorted(duels, key=lambda duel: duel.ratio)[:3]
     sentences.append("Lowest: " + "; ".join(f"{duel.name} {duel.ratio:.3f}" for duel in lowest) + ".")
-    if doubtful:
-        sentences.append(f"{doubtful} pairs of this run are left out: a flag casts doubt on one of the two.")
-    sentences.append(style.flags_said(rows))
+    if suspect:
+        sentences.append(f"{suspect} pairs of this run are left out: a flag casts doubt on one of the two.")
+    sentences.append(style.flag_counts(rows))
     return " ".join(sentences)

@@ -1,8 +1,8 @@
-"""Generations side by side: the speed-up of each device over a base, at one glance.
+"""Figure of generations side by side: the speed-up of each device over a base, as an overview.
 
-A panel a kind of problem and data type, a marker a device. What the datasheets promise stands beside it: a
-memory-bound problem gains what the bandwidth gained, one that computes what the peak did. A marker below its
-line did not get the generation's gain. Case by case: plots/figures/generations_detail.py.
+There is a panel for each kind of problem and data type, and a marker for each device. Lines show what the
+datasheets promise: memory-bound problems should gain as much as the bandwidth, others as much as the peak. A
+marker below its line did not get the generation's gain. Case by case: plots/figures/generations_detail.py.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _Panel = tuple[str, str]
 """Kind of problem (`problem_sizes.panels`) and data type."""
 
 
-def draw(found: Compared) -> Iterator[tuple[str, Page]]:
+def draw(compared: Compared) -> Iterator[tuple[str, Page]]:
     """(stem, page): the overview, then each operator and data type in detail."""
-    yield from _overview(found)
-    cases = pd.concat(found.cases.values())
+    yield from _overview(compared)
+    cases = pd.concat(compared.cases.values())
     kinds = sorted(set(zip(cases["operator"], cases["dtype"], strict=True)))
     for operator, dtype in kinds:
-        page = generations_detail.page(found, operator, dtype)
+        page = generations_detail.page(compared, operator, dtype)
         if page is not None:
             yield f"generations-{operator}-{dtype}", page
 
 
-def _overview(found: Compared) -> Iterator[tuple[str, Page]]:
+def _overview(compared: Compared) -> Iterator[tuple[str, Page]]:
     panels: dict[_Panel, dict[str, pd.DataFrame]] = {}
-    for device, cases in found.cases.items():
-        for name, some in problem_sizes.panels(cases):
-            for dtype, those in some.groupby("dtype", sort=True):
+    for device, cases in compared.cases.items():
+        for name, of_panel in problem_sizes.panels(cases):
+            for dtype, those in of_panel.groupby("dtype", sort=True):
                 panels.setdefault((name, str(dtype)), {})[device] = those
     # As `problem_sizes.panels` orders the sizes of one operator.
     order = {name: i for i, name in enumerate(dict.fromkeys(name for name, _ in panels))}
@@ -54,24 +54,24 @@ def _overview(found: Compared) -> Iterator[tuple[str, Page]]:
         page = Page(
             Page.LEFT + Page.RIGHT + columns * _WIDTH_IN,
             high * _HEIGHT_IN + (high - 1) * _GAP_IN,
-            f"Speed-up over {found.base}{which}",
-            style.facts_together(found.rows),
+            f"Speed-up over {compared.base}{which}",
+            style.facts_together(compared.rows),
             f"Same problems, how many is below; as in the legend from left to right. {speedups.MIDDLE} "
-            f"{speedups.measured_alike(found)}",
+            f"{speedups.measured_alike(compared)}",
         )
-        page.legend(speedups.legend(found, found.cases))
+        page.legend(speedups.legend(compared, compared.cases))
         names = ("", "speed-up (ratio of times)")
         places = page.panels(len(here), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.22)
         for axes, key in zip(places, here, strict=True):
-            _at_a_glance(axes, found, ", ".join(key), panels[key])
+            _at_a_glance(axes, compared, ", ".join(key), panels[key])
         yield f"generations-{number}" if number > 1 else "generations", page
 
 
-def _at_a_glance(axes: Axes, found: Compared, title: str, by_device: Mapping[str, pd.DataFrame]) -> None:
+def _at_a_glance(axes: Axes, compared: Compared, title: str, by_device: Mapping[str, pd.DataFrame]) -> None:
     axes.set_title(title)
     axes.axhline(1.0, color=style.BLACK, lw=0.7, zorder=1, label="_base")
     shown = [1.0]
-    for place, device in enumerate(found.cases):
+    for place, device in enumerate(compared.cases):
         if device not in by_device:
             continue
         look = style.of_device(device)
@@ -79,7 +79,7 @@ def _at_a_glance(axes: Axes, found: Compared, title: str, by_device: Mapping[str
         axes.vlines(place, low, high, color=look.color, lw=2.2, alpha=0.55, zorder=3, label="_spread")
         axes.plot(place, middle, look.marker, color=look.color, ms=6, zorder=4, label="_median")
         shown += [low, high]
-        for name, gain in found.gains(device, by_device[device]).items():
+        for name, gain in compared.gains(device, by_device[device]).items():
             ends = (place - 0.38, place + 0.38)
             axes.plot(ends, (gain, gain), zorder=2, label=f"_{name}", **speedups.PROMISES[name])
             shown.append(gain)
@@ -87,5 +87,5 @@ def _at_a_glance(axes: Axes, found: Compared, title: str, by_device: Mapping[str
         below |= {"ha": "center", "va": "top", "size": 6}
         axes.annotate(str(len(by_device[device])), (place, 0.0), (0, -3), **below)
     speedups.ratio_axis(axes, shown)
-    axes.set_xlim(-0.6, len(found.cases) - 0.4)
+    axes.set_xlim(-0.6, len(compared.cases) - 0.4)
     axes.set_xticks([])

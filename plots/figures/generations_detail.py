@@ -1,6 +1,6 @@
-"""One operator in one data type on every device, as speed-up over a base: where a generation gained.
+"""Figure of one operator in one data type on every device, as speed-up over a base, case by case.
 
-A row a device, a column a size of problem; against the arithmetic intensity, or the bytes of what streams.
+A row for each device, a column for each problem size; x is the arithmetic intensity, or the bytes of streams.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from plots.figures import speedups
 from plots.figures.speedups import Compared
 
 BINS = 18
-"""Of a panel with many cases, over its whole width."""
+"""Bins over the width of a panel with many cases."""
 LEAST = 5
-"""Cases in one of them from which it is shown."""
+"""Fewest cases of a bin that is shown."""
 MANY = BINS * LEAST
-"""Cases of one panel above which the middle and the spread of neighbours are drawn instead of points."""
+"""Cases of one panel above which the median and the spread of bins are drawn instead of points."""
 _WIDTH_IN, _ROW_IN, _GAP_IN = (2.7, 5.2), 1.5, 0.5
 _LEFT_IN, _RIGHT_IN = 1.0, 0.85
-_X_SAID = {"intensity": "arithmetic intensity (FLOP/byte)", "byte": "bytes of a launch"}
+_X_LABELS = {"intensity": "arithmetic intensity (FLOP/byte)", "byte": "bytes of a launch"}
 
 
-def page(found: Compared, operator: str, dtype: str) -> Page | None:
+def page(compared: Compared, operator: str, dtype: str) -> Page | None:
     """The figure; None if no case has a place on its x axis (an empty launch moves no byte)."""
-    by_device, x = _cases(found, operator, dtype)
+    by_device, x = _cases(compared, operator, dtype)
     if not by_device:
         return None
     every = pd.concat(by_device.values())
@@ -42,53 +42,54 @@ def page(found: Compared, operator: str, dtype: str) -> Page | None:
     drawn = Page(
         _LEFT_IN + _RIGHT_IN + len(sizes) * width_in,
         len(by_device) * _ROW_IN + (len(by_device) - 1) * _GAP_IN,
-        f"{operator}, {dtype}: speed-up over {found.base}",
+        f"{operator}, {dtype}: speed-up over {compared.base}",
         style.facts_together(
-            found.rows[(found.rows["operator"] == operator) & (found.rows["dtype"] == dtype)]
+            compared.rows[(compared.rows["operator"] == operator) & (compared.rows["dtype"] == dtype)]
         ),
         f"Same problems. {speedups.MIDDLE} Up to {MANY} cases are points, each one. "
-        f"{speedups.measured_alike(found)}",
+        f"{speedups.measured_alike(compared)}",
         _RIGHT_IN,
         _LEFT_IN,
     )
     many = any(len(cases) > MANY for cases in by_device.values())
     spread = [Patch(color="#CCCCCC", label="10 to 90 of 100")] if many else []
-    drawn.legend([*speedups.legend(found, by_device), *spread])
+    drawn.legend([*speedups.legend(compared, by_device), *spread])
     grid = drawn.grid(len(by_device), len(sizes), hspace=_GAP_IN / _ROW_IN, wspace=0.1)
-    # Of few cases all; of thousands a stray one must not flatten the others, and stands on the edge.
+    # All of few cases; of thousands, an outlier must not flatten the others, and stands on the edge.
     ends = (0.0, 1.0) if len(every) <= MANY else (0.005, 0.995)
     shown = [1.0, *np.quantile(every["speedup"], ends)]
-    gains = {device: found.gains(device, cases) for device, cases in by_device.items()}
+    gains = {device: compared.gains(device, cases) for device, cases in by_device.items()}
     shown += [gain for of_device in gains.values() for gain in of_device.values()]
     for i, (device, cases) in enumerate(by_device.items()):
         size = problem_sizes.sizes(cases)
-        for j, one in enumerate(sizes):
+        for j, name in enumerate(sizes):
             axes = drawn.figure.add_subplot(grid[i, j])
-            some = cases[size == one]
-            _against(axes, device, one, some, x, gains[device], shown)
-            wanted = every.loc[problem_sizes.sizes(every) == one, x].to_numpy(dtype=float)
+            of_size = cases[size == name]
+            _against(axes, device, name, of_size, x, gains[device], shown)
+            wanted = every.loc[problem_sizes.sizes(every) == name, x].to_numpy(dtype=float)
             scale.swept(axes.xaxis, wanted, scale.spans_far(wanted), width_in)
             margin = (wanted.max() / wanted.min()) ** 0.03
             axes.set_xlim(wanted.min() / margin / 1.02, wanted.max() * margin * 1.02)
             if i + 1 == len(by_device):
-                axes.set_xlabel(_X_SAID[x])
+                axes.set_xlabel(_X_LABELS[x])
             if j:
                 axes.tick_params(labelleft=False)
             else:
                 axes.set_ylabel("\n".join([*textwrap.wrap(device.replace("-", " "), 20), "speed-up"]))
             if j + 1 == len(sizes):
-                _gains_said(axes, gains[device])
+                _gain_labels(axes, gains[device])
     return drawn
 
 
-def _cases(found: Compared, operator: str, dtype: str) -> tuple[dict[str, pd.DataFrame], str]:
-    """(device -> its cases that can be placed, none empty; the column that places them)."""
-    some = {
+def _cases(compared: Compared, operator: str, dtype: str) -> tuple[dict[str, pd.DataFrame], str]:
+    """(device -> its cases with an x, none empty; the column of x)."""
+    by_device = {
         device: cases[(cases["operator"] == operator) & (cases["dtype"] == dtype)]
-        for device, cases in found.cases.items()
+        for device, cases in compared.cases.items()
     }
-    x = "intensity" if any((cases["arithmetic"] == "matrix").any() for cases in some.values()) else "byte"
-    placed = {device: cases[cases[x] > 0] for device, cases in some.items()}
+    products = any((cases["arithmetic"] == "matrix").any() for cases in by_device.values())
+    x = "intensity" if products else "byte"
+    placed = {device: cases[cases[x] > 0] for device, cases in by_device.items()}
     return {device: cases for device, cases in placed.items() if len(cases)}, x
 
 
@@ -96,7 +97,7 @@ def _against(
     axes: Axes,
     device: str,
     size: str,
-    some: pd.DataFrame,
+    rows: pd.DataFrame,
     x: str,
     gains: Mapping[str, float],
     shown: Sequence[float],
@@ -106,13 +107,13 @@ def _against(
     for name, gain in gains.items():
         axes.axhline(gain, zorder=2, label=f"_{name}", **speedups.PROMISES[name])
     speedups.ratio_axis(axes, shown)
-    if not len(some):
+    if not len(rows):
         axes.set_title(f"{size}: no case" if size else "no case")
         return
-    at, speedup = some[x].to_numpy(dtype=float), some["speedup"].to_numpy(dtype=float)
-    said = f"median {np.median(speedup):.2f}, n = {len(some)}"
-    axes.set_title(f"{size}: {said}" if size else said)
-    if len(some) <= MANY:
+    at, speedup = rows[x].to_numpy(dtype=float), rows["speedup"].to_numpy(dtype=float)
+    median = f"median {np.median(speedup):.2f}, n = {len(rows)}"
+    axes.set_title(f"{size}: {median}" if size else median)
+    if len(rows) <= MANY:
         inside = np.clip(speedup, *axes.get_ylim())
         axes.plot(at, inside, look.marker, color=look.color, ms=3.6, mew=0.5, zorder=3, label="_case")
         return
@@ -134,17 +135,17 @@ def binned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     return place, low, middle, high
 
 
-def _gains_said(axes: Axes, gains: Mapping[str, float]) -> None:
-    """What the datasheets promise, in words right of the panel, never one upon the other."""
+def _gain_labels(axes: Axes, gains: Mapping[str, float]) -> None:
+    """Write what the datasheets promise to the right of the panel, without overlap."""
     low, high = axes.get_ylim()
-    told = [
+    labels = [
         (math.log(gain / low) / math.log(high / low), f"{name}\n{gain:.2f} x") for name, gain in gains.items()
     ]
-    told.sort()
-    if len(told) == 2 and told[1][0] - told[0][0] < 0.24:
-        middle = (told[0][0] + told[1][0]) / 2
-        told = [(middle - 0.12, told[0][1]), (middle + 0.12, told[1][1])]
-    for y, said in told:
+    labels.sort()
+    if len(labels) == 2 and labels[1][0] - labels[0][0] < 0.24:
+        middle = (labels[0][0] + labels[1][0]) / 2
+        labels = [(middle - 0.12, labels[0][1]), (middle + 0.12, labels[1][1])]
+    for y, label in labels:
         axes.annotate(
-            said, (1.0, y), (4, 0), xycoords="axes fraction", textcoords="offset points", size=7, va="center"
+            label, (1.0, y), (4, 0), xycoords="axes fraction", textcoords="offset points", size=7, va="center"
         )

@@ -1,8 +1,8 @@
-"""Measured over predicted, over two swept parameters: where a prediction holds, and where it does not.
+"""Heatmap of measured / predicted time over two swept parameters, which shows where predictions hold.
 
-A panel for each way of running. A cell is the median over its cases of measured / predicted time, by the best
-level that can say: 1 is neutral, red took longer, blue less. The colours have the same limits in every figure
-of every device, and each cell's number stands in it, for the two ends of the colours are one grey in print.
+There is a panel for each way of running. A cell is the median over its cases of measured / predicted time, by
+the best level with a prediction: 1 is neutral, red took longer, blue less. The colours have the same limits
+in every figure of every device. Each cell holds its number, as both ends of the colours print as one grey.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from plots.base.page import Page, leaves
 from plots.base.plot_spec import Section
 
 REACH = 1.0
-"""The colours end at 2 ** -REACH and 2 ** REACH; what lies beyond has the last one, and its number."""
+"""The colours end at 2 ** -REACH and 2 ** REACH; cells beyond have the last colour, and their number."""
 COLORS = "RdBu_r"
-"""Blue, white, red; of those that matplotlib has, the one whose halves are alike in lightness."""
+"""Blue, white, red: matplotlib's colour map whose halves are alike in lightness."""
 MOST_CELLS = 24
 """Cells along one axis; more values share cells."""
 MOST_PANELS = 6
@@ -53,7 +53,7 @@ class _Places:
     where: np.ndarray
     """The cell of each row."""
     binned: str = ""
-    """What a label stands for, where it is more than one value."""
+    """The range that a label stands for, if it is more than one value."""
 
 
 def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
@@ -61,18 +61,18 @@ def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
     rows = rows[rows[section.x].notna() & rows[section.y].notna()]
     rows = rows.assign(ratio=rows["median_s"] / prediction_lines.best_s(rows))
     panels = list(section.panels)
-    groups = [(key, some) for key, some in rows.groupby(panels, dropna=False, sort=True)] if panels else []
-    groups = [(key, some) for key, some in groups or [((), rows)] if some["ratio"].notna().any()]
+    groups = list(rows.groupby(panels, dropna=False, sort=True)) if panels else []
+    groups = [(key, of_panel) for key, of_panel in groups or [((), rows)] if of_panel["ratio"].notna().any()]
     for here, which in leaves(groups, MOST_PANELS):
         yield _page(run, section, here, which)
 
 
 def _page(run: Run, section: Section, groups: Sequence[tuple[Any, pd.DataFrame]], which: str) -> Page:
-    shown = pd.concat([some.assign(panel=i) for i, (_, some) in enumerate(groups)])
+    shown = pd.concat([of_panel.assign(panel=i) for i, (_, of_panel) in enumerate(groups)])
     values = [shown[name].to_numpy(dtype=float) for name in (section.x, section.y)]
-    x, y = (_places(some, own=True) for some in values)
+    x, y = (_places(of_axis, own=True) for of_axis in values)
     if 2 * len({*zip(x.where, y.where, strict=True)}) < len(x.labels) * len(y.labels):
-        x, y = (_places(some, own=False) for some in values)
+        x, y = (_places(of_axis, own=False) for of_axis in values)
     shown = shown.assign(column=x.where, row=y.where)
     width_in = max(_LEAST_IN, _CELL_IN[0] * len(x.labels))
     height_in = max(_LEAST_IN, _CELL_IN[1] * len(y.labels))
@@ -92,7 +92,7 @@ def _page(run: Run, section: Section, groups: Sequence[tuple[Any, pd.DataFrame]]
     numbers = len(groups) * len(x.labels) * len(y.labels) <= MOST_NUMBERS
     for i, (axes, (key, _)) in enumerate(zip(places, groups, strict=True)):
         named = key if isinstance(key, tuple) else (key,)
-        words = (style.said(c, v) for c, v in zip(section.panels, named, strict=True))
+        words = (style.labelled(c, v) for c, v in zip(section.panels, named, strict=True))
         axes.set_title(", ".join(words), y=1.0)
         _cells(axes, shown[shown["panel"] == i], (len(x.labels), len(y.labels)), numbers)
         _ticks(axes, x, y)
@@ -101,7 +101,7 @@ def _page(run: Run, section: Section, groups: Sequence[tuple[Any, pd.DataFrame]]
 
 
 def _bar(page: Page) -> None:
-    """The colours, right of the panels."""
+    """Draw the colour bar right of the panels."""
     boxes = [axes.get_position() for axes in page.figure.axes]
     left = max(box.x1 for box in boxes) + 0.2 / page.width_in
     low, high = min(box.y0 for box in boxes), max(box.y1 for box in boxes)
@@ -114,7 +114,7 @@ def _bar(page: Page) -> None:
 
 
 def _places(values: np.ndarray, own: bool) -> _Places:
-    """A cell for each value if `own` and there are few; else for each power of two, or for equal parts."""
+    """A cell for each value if `own` and there are few values; else for powers of two, or equal parts."""
     distinct = np.unique(values)
     if own and distinct.size <= MOST_CELLS:
         return _Places([scale.short(v) for v in distinct], np.searchsorted(distinct, values))
@@ -132,22 +132,22 @@ def _places(values: np.ndarray, own: bool) -> _Places:
 
 
 def _cells(axes: Axes, rows: pd.DataFrame, shape: tuple[int, int], numbers: bool) -> None:
-    """The cells of one panel: colour and number where there is a ratio, a hatch where there is no time."""
+    """Draw the cells of one panel: colour and number for a ratio, a hatch where there is no time."""
     columns, lines = shape
     axes.set_xlim(-0.5, columns - 0.5)
     axes.set_ylim(-0.5, lines - 0.5)
     axes.grid(visible=False)
     axes.tick_params(length=0)
     ratio = np.full((lines, columns), np.nan)
-    for cell, some in rows.groupby(["row", "column"]):
+    for cell, of_cell in rows.groupby(["row", "column"]):
         line, column = cast("tuple[int, int]", cell)
-        middle = float(some["ratio"].median())
+        middle = float(of_cell["ratio"].median())
         if middle == middle:
             ratio[line, column] = middle
         else:
             how = _UNPREDICTED | {"label": "_unpredicted"}
-            if some["median_s"].isna().all():
-                how = _hatched(str(some["status"].mode().iloc[0]))
+            if of_cell["median_s"].isna().all():
+                how = _hatched(str(of_cell["status"].mode().iloc[0]))
             axes.add_patch(Rectangle((column - 0.5, line - 0.5), 1, 1, **how))
     mesh = axes.pcolormesh(
         np.arange(columns + 1) - 0.5,
@@ -168,7 +168,7 @@ def _cells(axes: Axes, rows: pd.DataFrame, shape: tuple[int, int], numbers: bool
 
 
 def _number(ratio: float) -> str:
-    """Three characters or four: 0.97, 12, 340."""
+    """The text of a ratio, at most four characters: 0.97, 12, 340."""
     return f"{ratio:.2f}" if ratio < 9.95 else f"{ratio:.0f}"
 
 
@@ -184,11 +184,11 @@ def _ticks(axes: Axes, x: _Places, y: _Places) -> None:
 
 
 def _handles(rows: pd.DataFrame) -> list[Artist]:
-    """Hatches of the statuses that fill a cell somewhere."""
+    """Entries of the legend: the hatches of statuses that fill a cell."""
     lost = rows[rows.groupby(_CELL)["median_s"].transform("count") == 0]
-    found = sorted(lost["status"].unique(), key=lambda status: (status not in _HATCHES, status))
+    statuses = sorted(lost["status"].unique(), key=lambda status: (status not in _HATCHES, status))
     handles: list[Artist] = []
-    for status in found:
+    for status in statuses:
         how = _hatched(status) | {"label": status.replace("_", " ")}
         handles.append(Patch(**how))
     if (rows["median_s"].notna() & rows["ratio"].isna()).any():
@@ -213,8 +213,8 @@ def _caption(rows: pd.DataFrame, section: Section, x: _Places, y: _Places) -> st
     )
     lost = rows[rows["median_s"].isna()]
     if len(lost):
-        said = ", ".join(f"{n} {status}" for status, n in lost["status"].value_counts().items())
-        caption.append(f"{len(lost)} cases have no time ({said}).")
+        counts = ", ".join(f"{n} {status}" for status, n in lost["status"].value_counts().items())
+        caption.append(f"{len(lost)} cases have no time ({counts}).")
     if rows["imported"].any():
         caption.append("Imported times have no interval and were not checked by us.")
     caption.append(prediction_lines.bound(rows))
@@ -226,5 +226,5 @@ def _caption(rows: pd.DataFrame, section: Section, x: _Places, y: _Places) -> st
 
 
 def _as_ratio(power: float, _: object = None) -> str:
-    """A tick of the bar, which counts powers of two."""
+    """A tick's label on the colour bar, whose values are powers of two."""
     return f"{2.0**power:.2g}"

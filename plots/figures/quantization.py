@@ -1,9 +1,9 @@
-"""Tile and wave quantization: rate and duration over m or n of kernels held to one tile, and the staircase.
+"""Figure of tile and wave quantization: rate and duration over m or n of a forced tile, and the staircase.
 
-A page for each tile and each problem but for the swept size. Kernels that choose their own tile are lines
-beside it. Verticals are where the tiles need one more wave, and one more row or column; below, how full the
-last wave is. The dashed staircase has one number from the rows, the seconds of a wave: its steps are
-predicted. Where the structured level has something to say it stands beside it, with no number from the rows.
+There is a page for each tile and each problem but for the swept size. Kernels that choose their own tile are
+further lines. Verticals show where the tiles need one more wave, or one more row or column; the strip below
+shows how full the last wave is. The dashed staircase is fitted by one number, the seconds of a wave: its
+steps are predicted. The structured level, if it has a prediction, is another line, not fitted to these rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from plots.base.prediction_lines import STRUCTURED, Quantity
 _WIDTH_IN = 7.4
 _RATE_IN, _DURATION_IN, _STRIP_IN = 2.5, 2.0, 0.8
 MOST_EDGES = 60
-"""Verticals of one kind that can be told apart in a figure; more are not drawn."""
+"""Most verticals of one kind that can be distinguished in a figure; more are not drawn."""
 _WAVE_EDGE: dict[str, Any] = {"color": "#555555", "lw": 0.9, "ls": "-", "alpha": 0.7}
 _TILE_EDGE: dict[str, Any] = {"color": style.GREY, "lw": 0.6, "ls": (0, (1, 2))}
 
@@ -45,7 +45,7 @@ class _Stair:
     x: str
     """`m` or `n`."""
     other: int | None
-    """The other of the two; None where it is swept with x."""
+    """The value of the other one of m and n; None if it is swept with x."""
     first: int
     last: int
 
@@ -55,28 +55,28 @@ class _Stair:
         return (at, other) if self.x == "m" else (other, at)
 
     def tiles(self, at: int) -> int:
-        """Tiles of that shape."""
+        """Number of tiles at that size."""
         return model.tiles(*self.shape(at), *self.tile)
 
     def waves(self, at: int) -> int:
-        """Waves of them, one tile an SM at a time."""
+        """Number of waves at that size, with one tile for each SM at a time."""
         return model.waves(self.tiles(at), self.sm_count)
 
     @cached_property
     def edges(self) -> list[int]:
-        """Sizes that fill their tiles: one more needs further tiles."""
+        """Sizes that fill their tiles: one more row or column needs further tiles."""
         steps = self.tile if self.other is None else (self.tile["mn".index(self.x)],)
         edges = {at for step in steps for at in range(step, self.last, step) if at >= self.first}
         return sorted(edges)
 
     @cached_property
     def wave_edges(self) -> list[int]:
-        """Those of them behind which a further wave begins."""
+        """The edges after which a further wave begins."""
         return [at for at in self.edges if self.waves(at + 1) > self.waves(at)]
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Enough sizes to draw every step upright and what lies between them smoothly."""
+        """Enough sizes to draw every step upright, and the parts between steps smoothly."""
         even = np.linspace(self.first, self.last, 512).round().astype(int).tolist()
         return sorted({*even, *self.edges, *(at + 1 for at in self.edges)})
 
@@ -88,22 +88,22 @@ def draw(run: Run, rows: pd.DataFrame, x: str) -> Iterator[Page]:
     fixed = [c for c in ("dtype", *parameter_names(rows), "cache") if c != x]
     if bool((rows[other] == rows[x]).all()):
         fixed = [c for c in fixed if c != other]
-    # All but x must stand still, or one staircase would not do.
+    # One staircase needs every parameter but x to be fixed.
     apart = [c for c in fixed if rows[c].nunique(dropna=False) > 1]
     shown = [c for c in fixed if c in ("dtype", "m", "n", "k", "layout", *apart)]
-    for _, some in rows.groupby(apart, dropna=False, sort=True) if apart else [((), rows)]:
-        timed = some[some["median_s"].notna()]
+    for _, of_problem in rows.groupby(apart, dropna=False, sort=True) if apart else [((), rows)]:
+        timed = of_problem[of_problem["median_s"].notna()]
         forced = {name: model.forced_tile(name) for name in timed["implementation"].unique()}
         for tile in sorted({tile for tile in forced.values() if tile is not None}, reverse=True):
             here = timed[[forced[name] in (None, tile) for name in timed["implementation"]]]
             held = here[[forced[name] == tile for name in here["implementation"]]]
             if held[x].nunique() > 1:
-                said = ", ".join(style.said(c, here[c].iloc[0]) for c in shown)
-                yield _Drawing(run, x, other, tile, here, len(some) - len(timed)).page(said)
+                problem = ", ".join(style.labelled(c, here[c].iloc[0]) for c in shown)
+                yield _Drawing(run, x, other, tile, here, len(of_problem) - len(timed)).page(problem)
 
 
 class _Drawing:
-    """One page: its rows are all timed, of one problem but for x, held to one tile or to none."""
+    """One page: its rows are timed, of one problem but for x, with one forced tile or none."""
 
     def __init__(
         self, run: Run, x: str, other: str, tile: tuple[int, int], rows: pd.DataFrame, lost: int
@@ -116,28 +116,28 @@ class _Drawing:
         self.stair = _Stair(tile, sm_count, x, fixed, int(sizes.min()), int(sizes.max()))
         names = sorted(rows["implementation"].unique())
         self.looks = {name: style.of_implementation(name) for name in names}
-        self.calibrated = {name: one for name in names if (one := self._calibrate(name)) is not None}
+        self.calibrated = {name: wave for name in names if (wave := self._calibrate(name)) is not None}
         known = set(rows["implementation"][rows["structured_s"].notna()])
         self.structured = [n for n in names if n in known and model.forced_tile(n) == tile]
 
     def _calibrate(self, name: str) -> tuple[float, int, bool] | None:
-        """`second_per_wave` of an implementation held to this tile, from its rows that no flag forbids.
+        """`second_per_wave` of an implementation with this forced tile, from its rows that are not suspect.
 
-        Nor those that memory bounds, where there are others: their waves last as long as their bytes take.
+        Rows that memory bounds are left out if there are others: their waves last as long as their bytes.
         """
-        some = self.rows[(self.rows["implementation"] == name) & ~self.rows["suspect"].astype(bool)]
-        if model.forced_tile(name) != self.stair.tile or some.empty:
+        usable = self.rows[(self.rows["implementation"] == name) & ~self.rows["suspect"].astype(bool)]
+        if model.forced_tile(name) != self.stair.tile or usable.empty:
             return None
-        by_arithmetic = some["limiter"] != "memory"
-        some = some[by_arithmetic] if by_arithmetic.any() else some
-        measured = zip(some[self.x].astype(int), some["median_s"], strict=True)
+        by_arithmetic = usable["limiter"] != "memory"
+        usable = usable[by_arithmetic] if by_arithmetic.any() else usable
+        measured = zip(usable[self.x].astype(int), usable["median_s"], strict=True)
         return model.second_per_wave([(self.stair.tiles(at), s) for at, s in measured], self.stair.sm_count)
 
-    def page(self, said: str) -> Page:
+    def page(self, problem: str) -> Page:
         page = Page(
             _WIDTH_IN + Page.LEFT + Page.RIGHT,
             _RATE_IN + _DURATION_IN + _STRIP_IN,
-            f"{self.rows['sweep'].iloc[0]}: tiles of {self.tile} against {self.x}, {said}",
+            f"{self.rows['sweep'].iloc[0]}: tiles of {self.tile} against {self.x}, {problem}",
             style.facts(self.run, self.rows),
             self._caption(),
         )
@@ -179,12 +179,12 @@ class _Drawing:
         axes.set_ylim(0, max(axes.get_ylim()[1], float(self.rows[columns.high].max()) * factor * 1.08))
 
     def _structured(self, name: str) -> tuple[list[int], np.ndarray]:
-        """(sizes, seconds) that the structured level says of the rows of an implementation.
+        """(sizes, seconds) of the structured level for the rows of an implementation.
 
-        Upright where a single edge of the tiles lies between two rows; between others nothing is known.
+        The line is upright where a single edge of the tiles lies between two rows.
         """
-        some = self.rows[(self.rows["implementation"] == name) & self.rows["structured_s"].notna()]
-        sizes, seconds = some[self.x].astype(int).tolist(), some["structured_s"].tolist()
+        known = self.rows[(self.rows["implementation"] == name) & self.rows["structured_s"].notna()]
+        sizes, seconds = known[self.x].astype(int).tolist(), known["structured_s"].tolist()
         at, y = sizes[:1], seconds[:1]
         for i in range(1, len(sizes)):
             edges = [edge for edge in self.stair.edges if sizes[i - 1] <= edge < sizes[i]]
@@ -221,13 +221,13 @@ class _Drawing:
 
     @cached_property
     def _edges(self) -> tuple[list[int], list[int]]:
-        """Edges of waves, and of tiles that are not edges of waves; each empty where they are too many."""
+        """Edges of waves, and of tiles that are not edges of waves; each empty if there are too many."""
         waves = self.stair.wave_edges
         tiles = [at for at in self.stair.edges if at not in waves]
         return waves if len(waves) <= MOST_EDGES else [], tiles if len(tiles) <= MOST_EDGES else []
 
     def _ticks(self, axes: Axes) -> None:
-        """At multiples of the tile: there is where something happens."""
+        """Ticks at multiples of the tile, where the steps are."""
         stair, step = self.stair, self.stair.tile["mn".index(self.x)]
         margin = 0.02 * (stair.last - stair.first)
         axes.set_xlim(stair.first - margin, stair.last + margin)
@@ -239,8 +239,8 @@ class _Drawing:
     def _handles(self) -> list[Artist]:
         handles: list[Artist] = [measured_points.handle(name, look) for name, look in self.looks.items()]
         if self.calibrated:
-            said = "waves, height fitted here" if self.structured else "predicted"
-            handles.append(Line2D([], [], color="#444444", ls="--", lw=1.0, label=said))
+            label = "waves, height fitted here" if self.structured else "predicted"
+            handles.append(Line2D([], [], color="#444444", ls="--", lw=1.0, label=label))
         if self.structured:
             handles.append(STRUCTURED.handle())
         waves, tiles = self._edges
@@ -257,13 +257,13 @@ class _Drawing:
         return handles
 
     def _caption(self) -> str:
-        sentences = [measured_points.told(self.rows)]
+        sentences = [measured_points.caption(self.rows)]
         if self.structured:
             held = self.rows[self.rows["implementation"].isin(self.structured)]
             off = (held["structured_s"] / held["median_s"] - 1).abs().mean()
             sentences.append(
-                "With structure: the model of tiles, waves and memory, to which no point of this figure is "
-                f"known; off by {off * 100:.2g} % in the mean. {prediction_lines.bound(held)}"
+                "With structure: the model of tiles, waves and memory, which was not fitted to this figure; "
+                f"off by {off * 100:.2g} % in the mean. {prediction_lines.bound(held)}"
             )
         if self.calibrated:
             dashed = "Dashed" if self.structured else "Predicted"
@@ -281,5 +281,5 @@ class _Drawing:
             sentences.append("Every point held to this tile is flagged, hence no prediction.")
         if self.lost:
             sentences.append(f"{self.lost} further cases have no time.")
-        sentences.append(style.flags_said(self.rows))
+        sentences.append(style.flag_counts(self.rows))
         return " ".join(sentences)

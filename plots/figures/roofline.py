@@ -1,8 +1,8 @@
-"""The roofline of a device and a data type: what its arithmetic reached, under what it can reach.
+"""Roofline of a device and a data type: measured rates over arithmetic intensity, below the roofs.
 
-The roofs are those of `figures.roofs`. Points: every row with FLOPs; small bars beside them: what the best
-level predicts of it, where they are few enough to be told apart. Thousands of points are dots in a picture
-inside the SVG. The launch floor has no place here, so small problems stand below the roof.
+The roofs are those of `figures.roofs`. Every row with FLOPs is a point; a small bar shows the prediction of
+the best level, if points are few enough. Thousands of points are dots in a picture inside the SVG. The launch
+floor cannot be shown, so small problems stand below the roof.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from plots.figures import roofs
 VISIBLE = 0.04
 """Half-width of an interval, as a share of the median, from which its bar shows beside the marker."""
 MOST_PREDICTED = 120
-"""Points up to which each shows what was predicted of it."""
+"""Points up to which each shows its prediction."""
 MOST_DRAWN = 1500
-"""Points up to which each is a marker of its own in the SVG; more are dots of one picture inside it."""
+"""Points up to which each is a marker in the SVG; more are dots of one picture inside it."""
 _EXPECTED: dict[str, Any] = {"color": "#555555", "ms": 6, "mew": 0.7, "alpha": 0.8}
 _BELOW: dict[str, Any] = {"xytext": (0, -7), "textcoords": "offset points", "ha": "center", "va": "top"}
 _WIDTH_IN, _HEIGHT_IN = 7.2, 4.6
 
 
 def draw(run: Run) -> Iterator[tuple[str, Page]]:
-    """(dtype, or dtype-warm where both caches were measured, and the like) -> page, for each with a point."""
+    """(name, page) for each data type and condition with a point: `float16`, `float16-warm`."""
     points = run.frame[run.frame["flop_per_s"].notna() & run.frame["intensity"].notna()]
     several = points["condition"].nunique() > 1
-    for (dtype, how), some in points.groupby(["dtype", "condition"], sort=True):
+    for (dtype, how), of_roof in points.groupby(["dtype", "condition"], sort=True):
         name = f"{dtype}-{how}" if several and how != "cold" else str(dtype)
-        yield name.replace(", ", "-").replace(" ", "-"), _page(run, some, str(dtype), str(how))
+        yield name.replace(", ", "-").replace(" ", "-"), _page(run, of_roof, str(dtype), str(how))
 
 
 def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
@@ -52,17 +52,17 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
         style.facts(run, points),
         _caption(run, points, how),
     )
-    found = roofs.of(run, points, dtype, how)
+    drawn = roofs.of(run, points, dtype, how)
     hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
     flagged = [style.flagged(5)] if hollow else []
-    page.legend([*_handles(points), *roofs.handles(run, found, how), *flagged])
+    page.legend([*_handles(points), *roofs.handles(run, drawn, how), *flagged])
     axes = page.figure.add_subplot(page.grid(1, 1)[0])
     highest = pd.concat(
-        [points["flop_per_s"], pd.Series([roof.peak for roof in found if roof.peak], dtype=float)]
+        [points["flop_per_s"], pd.Series([roof.peak for roof in drawn if roof.peak], dtype=float)]
     )
     factor, unit = scale.scaled(highest, "flop/s")
-    roofs.limits(axes, points, found, factor)
-    roofs.draw(axes, run, found, how, factor, unit)
+    roofs.limits(axes, points, drawn, factor)
+    roofs.draw(axes, run, drawn, how, factor, unit)
     _points(axes, points, factor)
     axes.set_xlabel("arithmetic intensity (FLOP/byte)")
     axes.set_ylabel(unit)
@@ -72,16 +72,23 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
 
 def _points(axes: Axes, points: pd.DataFrame, factor: float) -> None:
     many = len(points) > MOST_DRAWN
-    for name, some in points.groupby("implementation", sort=True):
+    for name, line_rows in points.groupby("implementation", sort=True):
         look = style.of_implementation(str(name))
         if many:
             how: dict[str, Any] = {"color": look.color, "ms": 1.6, "mew": 0, "alpha": 0.4, "rasterized": True}
-            axes.plot(some["intensity"], some["flop_per_s"] * factor, "o", label="_measured", zorder=4, **how)
+            axes.plot(
+                line_rows["intensity"],
+                line_rows["flop_per_s"] * factor,
+                "o",
+                label="_measured",
+                zorder=4,
+                **how,
+            )
             continue
-        wide = some[(some["high_s"] - some["low_s"]) / 2 > VISIBLE * some["median_s"]]
+        wide = line_rows[(line_rows["high_s"] - line_rows["low_s"]) / 2 > VISIBLE * line_rows["median_s"]]
         ends = (wide["flop_low_per_s"] * factor, wide["flop_high_per_s"] * factor)
         axes.vlines(wide["intensity"], *ends, color=look.color, lw=0.8, zorder=3, label="_interval")
-        for (imported, suspect), these in some.groupby(["imported", "suspect"]):
+        for (imported, suspect), these in line_rows.groupby(["imported", "suspect"]):
             how = {"color": look.color, "mfc": "white" if suspect else look.color, "mew": 0.8, "alpha": 0.85}
             how |= {"ms": 5.0 if len(points) <= 100 else 3.2, "label": "_measured", "zorder": 4}
             marker = IMPORTED if imported else look.marker
@@ -92,17 +99,17 @@ def _points(axes: Axes, points: pd.DataFrame, factor: float) -> None:
 
 
 def _extremes(points: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
-    """Letter -> (why, row): the quickest case, and the one farthest below its roof."""
-    found = {"A": ("highest rate", points.iloc[points["flop_per_s"].argmax()])}
+    """Letter -> (why, row): the case with the highest rate, and the one farthest below its roof."""
+    extremes = {"A": ("highest rate", points.iloc[points["flop_per_s"].argmax()])}
     if points["of_roof"].notna().any():
-        found["B"] = ("farthest below its roof", points.iloc[points["of_roof"].argmin()])
+        extremes["B"] = ("farthest below its roof", points.iloc[points["of_roof"].argmin()])
     elif len(points) > 1:
-        found["B"] = ("lowest rate", points.iloc[points["flop_per_s"].argmin()])
-    return found
+        extremes["B"] = ("lowest rate", points.iloc[points["flop_per_s"].argmin()])
+    return extremes
 
 
 def _letter_extremes(axes: Axes, points: pd.DataFrame, factor: float) -> None:
-    """Ring and letter them; the caption says what they are, for words would cover points."""
+    """Ring and letter the extremes; the caption names them, as words would cover points."""
     for letter, (_, row) in _extremes(points).items():
         x, y = float(row["intensity"]), float(row["flop_per_s"]) * factor
         axes.plot(x, y, "o", mfc="none", mec=style.BLACK, ms=9, mew=0.8, zorder=6, label="_extreme")
@@ -123,8 +130,8 @@ def _handles(points: pd.DataFrame) -> list[Artist]:
         imported = bool(points["imported"][points["implementation"] == name].all())
         marker = IMPORTED if imported else look.marker
         marker = "o" if len(points) > MOST_DRAWN else marker
-        said = f"{name} (imported)" if imported else name
-        handles.append(style.marker(said, look.color, marker))
+        label = f"{name} (imported)" if imported else name
+        handles.append(style.marker(label, look.color, marker))
     if len(points) <= MOST_PREDICTED and prediction_lines.best_s(points).notna().any():
         handles.append(Line2D([], [], marker="_", ls="", label="predicted of a point", **_EXPECTED))
     return handles
@@ -143,7 +150,7 @@ def _caption(run: Run, points: pd.DataFrame, how: str) -> str:
             sentences.append(
                 f"Above the {'datasheet' if kind == 'stated' else 'measured'} roof: {len(over)}, {most}."
             )
-    sentences += filter(None, [prediction_lines.bound(points), style.flags_said(points)])
+    sentences += filter(None, [prediction_lines.bound(points), style.flag_counts(points)])
     if not run.ceilings:
         sentences.append("No ceilings in this run, hence no measured roof.")
         return " ".join(sentences)

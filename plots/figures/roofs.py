@@ -1,7 +1,7 @@
-"""The roofs of a roofline picture: what a device can reach at each intensity, by the numbers of each source.
+"""Roofs of a roofline picture: the bound at each intensity, from each source of peaks and bandwidths.
 
 Thin grey: the datasheet. Solid: measured in the same run, the slope being a copy's bandwidth. Dashed: a copy
-whose data stays in a cache, for each cache that is clearly quicker than what lies behind it.
+whose data stays in a cache, for each cache that is clearly faster than the next level.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from plots.base import style
 
 _BAND = "#CFE2F3"
 CLEARLY = 1.4
-"""Factor in bandwidth from which a cache is told from the next one and from memory."""
+"""Factor in bandwidth from which a cache counts as distinct from the next one and from memory."""
 MOST_CACHES = 3
-"""Cache roofs in one picture, the quickest first."""
+"""Most cache roofs in one picture, the fastest first."""
 
 Kind = Literal["stated", "measured", "cached"]
 _LOOK: dict[Kind, dict[str, Any]] = {
@@ -45,8 +45,8 @@ class Roof:
     """FLOP/s."""
     bandwidth: float | None
     """bytes/s."""
-    said: str = ""
-    """Of a cache: how much data was copied."""
+    label: str = ""
+    """The amount of data that was copied, for a cache."""
 
     @property
     def ridge(self) -> float | None:
@@ -59,14 +59,14 @@ class Roof:
 
 
 def of(run: Run, points: pd.DataFrame, dtype: str, how: str) -> list[Roof]:
-    """The roofs of the arithmetic these points do; those without any number are left out."""
+    """The roofs for the arithmetic of these points; roofs without any number are left out."""
     ceilings, sheet = run.roof(how), run.datasheet
     roofs: list[Roof] = []
     for unit in sorted(points["arithmetic"].unique()):
         if sheet is not None:
             roofs.append(Roof("stated", sheet.peak_flop_per_s(unit, dtype), sheet.bandwidth_byte_per_s))
         roofs.append(Roof("measured", ceilings.peak(unit, dtype), _slope(ceilings)))
-    # A slope without a peak (vector arithmetic, whose peak nobody measures) adds nothing to one that has one.
+    # A slope without a peak (vector arithmetic, whose peak is not measured) adds nothing to one with a peak.
     whole = {(roof.kind, roof.bandwidth) for roof in roofs if roof.peak}
     roofs = [roof for roof in roofs if roof.peak or (roof.kind, roof.bandwidth) not in whole]
     roofs = list(dict.fromkeys(roof for roof in roofs if roof.peak or roof.bandwidth))
@@ -75,37 +75,37 @@ def of(run: Run, points: pd.DataFrame, dtype: str, how: str) -> list[Roof]:
 
 
 def _slope(ceilings: Ceilings) -> float | None:
-    """Bandwidth of a copy; of what is nearest to it where none was measured, as of imported timings."""
+    """Bandwidth of a copy; without one, as for imported timings, of the pass that is nearest to a copy."""
     second_per_byte = ceilings.second_per_byte(0.5)
     return None if second_per_byte is None else 1.0 / float(second_per_byte)
 
 
 def _caches(ceilings: Ceilings, peak: float | None) -> list[Roof]:
-    """A roof for each cache that the bandwidths by working set tell apart, up to the highest peak.
+    """A roof for each cache that the bandwidths by working set distinguish, up to the highest peak.
 
-    Between two caches lie working sets that are partly in one; they are no roof of their own.
+    Working sets between two caches lie partly in one; they have no roof of their own.
     """
-    found: list[Roof] = []
+    caches: list[Roof] = []
     least = (ceilings.copy_byte_per_s or np.inf) * CLEARLY
     held = 0
-    for byte, ceiling in sorted(ceilings.cached.items(), key=lambda one: -one[1].per_s):
-        highest = found[-1].bandwidth or 0.0 if found else np.inf
-        # A set that is smaller and yet slower is one that a launch is over with too soon.
+    for byte, ceiling in sorted(ceilings.cached.items(), key=lambda cache: -cache[1].per_s):
+        highest = caches[-1].bandwidth or 0.0 if caches else np.inf
+        # A smaller set that is yet slower is so small that a launch ends too soon.
         clear = least <= ceiling.per_s and ceiling.per_s * CLEARLY <= highest and byte > held
-        if clear and len(found) < MOST_CACHES:
-            found.append(Roof("cached", peak, ceiling.per_s, memory_text(byte)))
+        if clear and len(caches) < MOST_CACHES:
+            caches.append(Roof("cached", peak, ceiling.per_s, memory_text(byte)))
             held = byte
-    return found
+    return caches
 
 
 def above(run: Run, points: pd.DataFrame, how: str) -> dict[Kind, pd.Series]:
-    """Reached / roof of each point's own arithmetic and type, of what was measured and of what is stated.
+    """Rate / roof of each point, by its arithmetic and type, for the measured and for the stated roof.
 
-    NaN without such a roof; vector arithmetic may go without a peak and then has its slope alone.
+    NaN without such a roof; the roof of vector arithmetic may be a slope alone.
     """
     ceilings, sheet = run.roof(how), run.datasheet
     pairs = list(zip(points["arithmetic"], points["dtype"], strict=True))
-    found: dict[Kind, pd.Series] = {}
+    shares: dict[Kind, pd.Series] = {}
     for kind, peak_of, bandwidth in (
         ("measured", ceilings.peak, _slope(ceilings)),
         ("stated", sheet.peak_flop_per_s if sheet else None, sheet.bandwidth_byte_per_s if sheet else None),
@@ -114,14 +114,14 @@ def above(run: Run, points: pd.DataFrame, how: str) -> dict[Kind, pd.Series]:
         peaks = pd.Series([peak[pair] for pair in pairs], index=points.index, dtype=float)
         slope = points["intensity"] * (bandwidth or np.nan)
         known = slope.notna() & (peaks.notna() | (points["arithmetic"] == "vector"))
-        found[cast("Kind", kind)] = (points["flop_per_s"] / np.fmin(peaks, slope)).where(known)
-    return found
+        shares[cast("Kind", kind)] = (points["flop_per_s"] / np.fmin(peaks, slope)).where(known)
+    return shares
 
 
 def limits(axes: Axes, points: pd.DataFrame, roofs: list[Roof], factor: float) -> None:
-    """Room for every point, every ridge and the flat part behind it."""
+    """Set limits with room for every point, every ridge and the flat part after it."""
     x = list(points["intensity"])
-    # By the points, not by their intervals: one that is known to no digit must not flatten the others.
+    # By the points, not by their intervals: one very wide interval must not flatten the others.
     y = [*(points["flop_per_s"] / 1.5), *(points["flop_per_s"] * 1.5)]
     for roof in roofs:
         if roof.ridge:
@@ -137,7 +137,7 @@ def limits(axes: Axes, points: pd.DataFrame, roofs: list[Roof], factor: float) -
 
 
 def draw(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float, unit: str) -> None:
-    """Every roof, and the band from the slowest to the quickest kind of pass; the axes have their limits."""
+    """Draw every roof, and the band from the slowest to the fastest kind of pass; limits must be set."""
     _band(axes, run, roofs, how, factor)
     cached = [roof for roof in roofs if roof.kind == "cached"]
     for roof in roofs:
@@ -147,18 +147,18 @@ def draw(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float, unit:
 
 def handles(run: Run, roofs: list[Roof], how: str) -> list[Artist]:
     """Entries of the legend."""
-    found: list[Artist] = []
+    entries: list[Artist] = []
     kinds = {roof.kind for roof in roofs}
     if "measured" in kinds:
         whose = "roof of the imported rows" if run.frame["imported"].all() else "measured roof"
-        found.append(Line2D([], [], label=whose, **_LOOK["measured"]))
+        entries.append(Line2D([], [], label=whose, **_LOOK["measured"]))
     if len(run.roof(how).bandwidth_byte_per_s) > 1:
-        found.append(Patch(color=_BAND, label="read to write bandwidth"))
+        entries.append(Patch(color=_BAND, label="read to write bandwidth"))
     if "cached" in kinds:
-        found.append(Line2D([], [], label="copy that stays in a cache", **_LOOK["cached"]))
+        entries.append(Line2D([], [], label="copy that stays in a cache", **_LOOK["cached"]))
     if "stated" in kinds:
-        found.append(Line2D([], [], label="datasheet", **_LOOK["stated"]))
-    return found
+        entries.append(Line2D([], [], label="datasheet", **_LOOK["stated"]))
+    return entries
 
 
 def _band(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float) -> None:
@@ -173,7 +173,7 @@ def _band(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float) -> N
 
 
 def _roof(axes: Axes, roof: Roof, factor: float, unit: str, place: int) -> None:
-    """`place` counts the caches' roofs, whose words stand one after the other."""
+    """Draw one roof; `place` is the index of a cache's roof, whose label must not overlap the others."""
     ridge = roof.ridge
     x = np.sort(np.array([*axes.get_xlim(), *([ridge] if ridge else [])]))
     look, solid = _LOOK[roof.kind], roof.kind == "measured"
@@ -185,10 +185,10 @@ def _roof(axes: Axes, roof: Roof, factor: float, unit: str, place: int) -> None:
         _along_slope(axes, roof, factor, text, place)
     if not roof.peak or roof.kind == "cached":
         return
-    said = f"{roof.peak * factor:.3g} {unit}" + ("" if solid else " stated")
-    # Side by side, for the two roofs may be close.
+    label = f"{roof.peak * factor:.3g} {unit}" + ("" if solid else " stated")
+    # Side by side, since the two roofs may be close.
     at = (axes.get_xlim()[1], roof.peak * factor)
-    axes.annotate(said, at, (-2 if solid else -80, 3), ha="right", va="bottom", **text)
+    axes.annotate(label, at, (-2 if solid else -80, 3), ha="right", va="bottom", **text)
     if ridge is None:
         return
     how: dict[str, Any] = {"mfc": "white", "mec": look["color"], "ms": 5 if solid else 4, "zorder": 5}
@@ -196,12 +196,12 @@ def _roof(axes: Axes, roof: Roof, factor: float, unit: str, place: int) -> None:
     if solid:
         bottom = axes.get_ylim()[0]
         axes.vlines(ridge, bottom, roof.peak * factor, color=style.GREY, lw=0.7, ls=":", zorder=1)
-        said = f"ridge {ridge:.3g} FLOP/byte"
-        axes.annotate(said, (ridge, bottom), (-3, 4), rotation=90, ha="right", va="bottom", **text)
+        label = f"ridge {ridge:.3g} FLOP/byte"
+        axes.annotate(label, (ridge, bottom), (-3, 4), rotation=90, ha="right", va="bottom", **text)
 
 
 def _along_slope(axes: Axes, roof: Roof, factor: float, text: dict[str, Any], place: int) -> None:
-    """The bandwidth, written along the slope near where it enters the picture."""
+    """Write the bandwidth along the slope, near where it enters the picture."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     bandwidth = roof.bandwidth or 0.0
     start = max(left, bottom / factor / bandwidth)
@@ -210,13 +210,13 @@ def _along_slope(axes: Axes, roof: Roof, factor: float, text: dict[str, Any], pl
     y = x * bandwidth * factor
     if not bottom < y < top:
         return
-    said = {"measured": "copy", "stated": "stated", "cached": f"copy of {roof.said}"}[roof.kind]
+    source = {"measured": "copy", "stated": "stated", "cached": f"copy of {roof.label}"}[roof.kind]
     box = axes.get_position()
     inches = axes.figure.get_size_inches()  # type: ignore[union-attr]
     rise = box.height * inches[1] / np.log10(top / bottom)
     run = box.width * inches[0] / np.log10(right / left)
     angle = float(np.degrees(np.arctan2(rise, run)))
-    # Above the line, for the points are below it; the two roofs' one after the other, for they may be close.
+    # Above the line, as points are below it; one roof's after the other's, as they may be close.
     how: dict[str, Any] = {"rotation": angle, "rotation_mode": "anchor", "ha": "left", "va": "bottom"}
     # And below the points, for those above the line.
-    axes.annotate(f"{bandwidth * 1e-9:.4g} GB/s {said}", (x, y), (0, 3), **how, **(text | {"zorder": 3}))
+    axes.annotate(f"{bandwidth * 1e-9:.4g} GB/s {source}", (x, y), (0, 3), **how, **(text | {"zorder": 3}))

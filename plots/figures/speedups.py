@@ -1,4 +1,4 @@
-"""Devices against a base, and how a speed-up is shown: what the figures of generations have in common."""
+"""Speed-ups of devices over a base, and how they are drawn: shared by the figures of generations."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ PROMISES: Mapping[str, dict[str, Any]] = {
     "bandwidth": {"color": style.BLACK, "ls": (0, (5, 1.5)), "lw": 1.1},
     "peak": {"color": "#777777", "ls": (0, (1, 1)), "lw": 1.6},
 }
-"""What datasheets state -> how the speed-up that it promises is drawn."""
+"""Number of a datasheet -> look of the line for the speed-up that it promises."""
 
 
 MIDDLE = (
     "Marker: the median; bar or band: the middle 80 of 100 cases. A case's time is that of the quickest "
     "library which both devices have."
 )
-"""What marker and bar are, for the caption."""
+"""The sentences of a caption that explain marker and bar."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The devices that have cases in common with the base, and what their datasheets promise."""
+    """The devices that have cases in common with the base, with their datasheets."""
 
     base: str
     cases: Mapping[str, pd.DataFrame]
@@ -46,7 +46,7 @@ class Compared:
     """All rows of these devices and of the base."""
 
     def gains(self, device: str, rows: pd.DataFrame) -> dict[str, float]:
-        """Name in PROMISES -> as stated, over the base's; for cases of one arithmetic and data type."""
+        """Name in PROMISES -> stated number over the base's; for cases of one arithmetic and data type."""
         first = rows.iloc[0]
         stated = judge.stated_gain(
             self.sheets[self.base], self.sheets[device], str(first["arithmetic"]), str(first["dtype"])
@@ -76,26 +76,27 @@ def ratio_axis(axes: Axes, shown: Sequence[float]) -> None:
     scale.ratios(axes, min(shown) / margin, max(shown) * margin, _TICKS, 7)
 
 
-def legend(found: Compared, among: Container[str]) -> list[Artist]:
+def legend(compared: Compared, among: Container[str]) -> list[Artist]:
     """Entries for these of the devices, for the base, and for what the datasheets promise."""
-    looks = {device: style.of_device(device) for device in found.cases if device in among}
+    looks = {device: style.of_device(device) for device in compared.cases if device in among}
     handles: list[Artist] = [style.marker(device, look.color, look.marker) for device, look in looks.items()]
-    handles.append(Line2D([], [], color=style.BLACK, lw=0.7, label=f"{found.base} (1)"))
-    if found.sheets[found.base] is not None and any(found.sheets[device] for device in found.cases):
+    handles.append(Line2D([], [], color=style.BLACK, lw=0.7, label=f"{compared.base} (1)"))
+    stated = any(compared.sheets[device] for device in compared.cases)
+    if compared.sheets[compared.base] is not None and stated:
         handles += [Line2D([], [], label=f"{name} by datasheet", **how) for name, how in PROMISES.items()]
     return handles
 
 
-def measured_alike(found: Compared) -> str:
-    """What else differs, for a speed-up that two protocols made is none."""
+def measured_alike(compared: Compared) -> str:
+    """The sentences of a caption on what else differs: a speed-up between two protocols is none."""
     words = {"protocol": "protocols", "regime": "regimes", "clock": "clocks", "imported": "sources"}
-    by_device = found.rows.groupby("device")
+    by_device = compared.rows.groupby("device")
     differing = [
         word
         for column, word in words.items()
         if len({tuple(sorted(map(str, values))) for values in by_device[column].unique()}) > 1
     ]
-    missing = [device for device in (found.base, *found.cases) if found.sheets[device] is None]
+    missing = [device for device in (compared.base, *compared.cases) if compared.sheets[device] is None]
     sentences = [f"Measured in different ways: their {', '.join(differing)} differ."] if differing else []
     sentences += [f"No datasheet of {', '.join(missing)}."] if missing else []
     return " ".join(sentences)

@@ -1,7 +1,7 @@
-"""Duration and rate against what was swept: measured, and what each level predicts (see prediction_lines.py).
+"""Figures of duration and rate over the swept parameter, measured and predicted (see prediction_lines.py).
 
-One small panel for each combination of the panel columns, as many pages as they need. Under a duration
-panel, where there is room, the ratio predicted / measured.
+There is one small panel for each combination of the panel columns, on as many pages as needed. Under a
+duration panel, if there is room, is a strip of the ratio predicted / measured.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
         if quantity == "rate":
             return
         rows = _normalised(rows, section.per)
-    # A panel or line without any point (an implementation that does not exist here) has nothing to show.
+    # A panel or line without any point (an implementation that does not exist here) is left out.
     shown = rows[rows[section.x].notna()]
     for columns in (section.lines, section.panels):
         timed = shown[column.middle].notna()
@@ -66,9 +66,9 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
     slim = _slim(shown, section, quantity)
     looks = style.of_lines(section.lines, [key for key, _ in _split(slim, section.lines)])
     panels = _split(slim, section.panels)
-    inside = [some[column.middle].to_numpy(dtype=float) for _, some in panels]
-    # By panel: panels of different sizes differ, but it is the differences inside one that matter.
-    log_y = "y" in section.log or any(scale.spans_far(one) for one in inside)
+    inside = [of_panel[column.middle].to_numpy(dtype=float) for _, of_panel in panels]
+    # By panel: the range inside one panel matters, not the difference between panels.
+    log_y = "y" in section.log or any(scale.spans_far(panel) for panel in inside)
     drawing = _Drawing(run, section, quantity, shown, looks, rows.drop(shown.index), log_y)
     for here, which in leaves(panels, MOST_PANELS):
         yield drawing.page(here, which)
@@ -82,7 +82,7 @@ def _normalised(rows: pd.DataFrame, per: tuple[str, ...]) -> pd.DataFrame:
 
 
 def _slim(rows: pd.DataFrame, section: Section, quantity: Quantity) -> pd.DataFrame:
-    """What the panels need of the rows: to cut a hundred columns into lines takes longer than to draw."""
+    """The columns that the panels need: splitting a hundred columns into lines is slower than drawing."""
     names = [section.x, *section.lines, *section.panels, "suspect", "imported", "median_s"]
     names += _COLUMN[quantity]
     names += [level.column(of) for level in prediction_lines.LEVELS for of in ("duration", quantity)]
@@ -90,14 +90,14 @@ def _slim(rows: pd.DataFrame, section: Section, quantity: Quantity) -> pd.DataFr
 
 
 def _split(rows: pd.DataFrame, columns: tuple[str, ...]) -> list[tuple[_Key, pd.DataFrame]]:
-    """Rows apart by these columns, sorted; all of them under () if there is none."""
+    """The rows grouped by these columns, sorted; all rows under () if there are no columns."""
     if not columns:
         return [((), rows)]
-    return [(key, some) for key, some in rows.groupby(list(columns), dropna=False, sort=True)]
+    return [(key, part) for key, part in rows.groupby(list(columns), dropna=False, sort=True)]
 
 
 class _Drawing:
-    """What all pages of one figure share: units, scales, looks."""
+    """The pages of one figure, which share units, scales and looks."""
 
     def __init__(
         self,
@@ -112,10 +112,10 @@ class _Drawing:
         self.run, self.section, self.shown, self.looks = run, section, shown, looks
         self.quantity, self.hidden, self.log_y = quantity, hidden, log_y
         self.column = column = _COLUMN[quantity]
-        self.said = f"duration / ({' '.join(section.per)})" if section.per else quantity
+        self.label = f"duration / ({' '.join(section.per)})" if section.per else quantity
         counted = shown["rate"].mode().iloc[0] if quantity == "rate" else ""
         self.factor, self.unit = scale.scaled(shown[column.middle], f"{counted}/s" if counted else "s")
-        # A column of words is drawn at 0, 1, 2 in the order in which they occur.
+        # Words are drawn at 0, 1, 2 in the order in which they occur.
         self.words = (
             [] if pd.api.types.is_numeric_dtype(shown[section.x]) else list(shown[section.x].unique())
         )
@@ -132,7 +132,7 @@ class _Drawing:
         page = Page(
             Page.LEFT + Page.RIGHT + columns * _WIDTH_IN[columns],
             rows * panel_in + (rows - 1) * _GAP_IN,
-            f"{sweep}: {self.said} against {self.section.x}{which}",
+            f"{sweep}: {self.label} against {self.section.x}{which}",
             style.facts(self.run, self.shown),
             self._caption(strips),
         )
@@ -140,30 +140,30 @@ class _Drawing:
         grid = page.grid(rows, columns, hspace=_GAP_IN / panel_in, wspace=0.24)
         alike = self._alike(panels)
         first: Axes | None = None
-        for i, (key, some) in enumerate(panels):
+        for i, (key, panel) in enumerate(panels):
             heights = [panel_in - _STRIP_IN, _STRIP_IN] if strips else [1.0]
             cell = grid[i // columns, i % columns].subgridspec(
                 len(heights), 1, height_ratios=heights, hspace=0.1
             )
             axes = page.figure.add_subplot(cell[0], sharey=first if alike else None)
             first = first or axes
-            lines = [(line, one.sort_values(self.section.x)) for line, one in self._lines(some)]
-            self._panel(axes, key, some, lines)
+            lines = [(line, points.sort_values(self.section.x)) for line, points in self._lines(panel)]
+            self._panel(axes, key, panel, lines)
             lowest = axes
             if strips:
                 lowest = page.figure.add_subplot(cell[1], sharex=axes)
                 lowest.axhline(1.0, color=style.GREY, lw=0.8, label="_one")
-                for line, one in lines:
-                    prediction_lines.strip(lowest, self._x(one), one, self.looks[line])
+                for line, points in lines:
+                    prediction_lines.strip(lowest, self._x(points), points, self.looks[line])
                 scale.ratio(lowest, prediction_lines.ratios(self.shown))
                 axes.tick_params(axis="x", which="both", labelbottom=False)
-            scale.swept(lowest.xaxis, self._x(some), self.log_x, _WIDTH_IN[columns] * 0.8)
+            scale.swept(lowest.xaxis, self._x(panel), self.log_x, _WIDTH_IN[columns] * 0.8)
             if self.words:
                 lowest.set_xticks(range(len(self.words)), [str(w) for w in self.words])
             if i + columns >= len(panels):
                 lowest.set_xlabel(self.section.x)
             if i % columns == 0:
-                axes.set_ylabel(f"{self.said} ({self.unit})")
+                axes.set_ylabel(f"{self.label} ({self.unit})")
                 if strips:
                     lowest.set_ylabel("predicted /\nmeasured")
         return page
@@ -174,20 +174,20 @@ class _Drawing:
         return rows[self.section.x].to_numpy(dtype=float)
 
     def _alike(self, panels: Sequence[tuple[_Key, pd.DataFrame]]) -> bool:
-        """Whether one y axis can serve all panels without flattening some."""
-        highest = [some[self.column.middle].max() for _, some in panels]
+        """Whether all panels can share a y axis without flattening some."""
+        highest = [panel[self.column.middle].max() for _, panel in panels]
         return self.log_y or max(highest) <= 3 * min(highest)
 
     def _panel(
         self, axes: Axes, key: _Key, rows: pd.DataFrame, lines: list[tuple[_Key, pd.DataFrame]]
     ) -> None:
-        words = (style.said(c, v) for c, v in zip(self.section.panels, key, strict=True))
-        # Where it stands anyway; left to itself matplotlib measures every tick to find out.
+        words = (style.labelled(c, v) for c, v in zip(self.section.panels, key, strict=True))
+        # With y given, matplotlib need not measure every tick to place the title.
         axes.set_title(", ".join(words), y=1.0)
         predicted = prediction_lines.Lines(axes, self.quantity, self.factor)
-        for line, some in lines:
-            measured_points.series(axes, self._x(some), some, self.column, self.factor, self.looks[line])
-            predicted.draw(self._x(some), some, self.looks[line].color)
+        for line, points in lines:
+            measured_points.series(axes, self._x(points), points, self.column, self.factor, self.looks[line])
+            predicted.draw(self._x(points), points, self.looks[line].color)
         lost = rows[rows[self.column.middle].isna()]
         if len(lost):
             at = np.unique(self._x(lost))
@@ -201,15 +201,15 @@ class _Drawing:
             )
 
     def _lines(self, rows: pd.DataFrame) -> Iterator[tuple[_Key, pd.DataFrame]]:
-        """The lines that have a point somewhere in the figure, and here."""
-        for key, some in _split(rows, self.section.lines):
-            if key in self.looks and some[self.column.middle].notna().any():
-                yield key, some
+        """The lines that have a point in the figure and in these rows."""
+        for key, points in _split(rows, self.section.lines):
+            if key in self.looks and points[self.column.middle].notna().any():
+                yield key, points
 
     def _handles(self) -> list[Artist]:
         handles: list[Artist] = []
         for key, look in self.looks.items():
-            words = [style.said(c, v) for c, v in zip(self.section.lines, key, strict=True)]
+            words = [style.labelled(c, v) for c, v in zip(self.section.lines, key, strict=True)]
             if self.shown["imported"].all():
                 words, look = [*words, "(imported)"], replace(look, marker=measured_points.IMPORTED)
             handles.append(measured_points.handle(" ".join(words) or "measured", look))
@@ -219,7 +219,7 @@ class _Drawing:
         return handles
 
     def _caption(self, strips: bool) -> str:
-        sentences = [measured_points.told(self.shown)]
+        sentences = [measured_points.caption(self.shown)]
         if prediction_lines.best_s(self.shown).notna().any():
             sentences.append(prediction_lines.explained(self.shown))
             if strips and prediction_lines.structure_adds(self.shown):
@@ -236,10 +236,10 @@ class _Drawing:
         if len(self.hidden):
             lines = f"{len(self.hidden)} cases of lines or panels without any time"
             sentences.append(f"Not drawn: {lines} ({_why(self.hidden)}).")
-        sentences.append(style.flags_said(self.shown))
+        sentences.append(style.flag_counts(self.shown))
         return " ".join(sentences)
 
 
 def _why(rows: pd.DataFrame) -> str:
-    """How many rows have which status."""
+    """Counts of the rows' statuses, as a text."""
     return ", ".join(f"{n} {status}" for status, n in rows["status"].value_counts().items())

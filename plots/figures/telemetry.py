@@ -1,8 +1,8 @@
-"""The machine while it was measured: clock, power and heat of a GPU; speed, pressure and theft on a CPU.
+"""Figure of telemetry: clock, power and temperature of a GPU; speed, pressure and steal of a CPU.
 
-Against the time of the run, so that a stretch in which the device was slowed down shows as one. A CPU tells
-no clock that a virtual machine may read: a sentinel, a small fixed matrix product before and after each case,
-stands for it.
+They are drawn over the time of the run, so that a period in which the device was slow shows as one. A virtual
+machine cannot read a CPU's clock: a sentinel, a small fixed matrix product before and after each case, stands
+for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from plots.base.page import Page
 SLOW = 0.95
 """Share of the run's median speed below which a case is marked."""
 FAR = 3.0
-"""Times the 98th percentile beyond which a point stands on the edge of its panel."""
+"""Multiple of the 98th percentile beyond which a point stands on the edge of its panel."""
 _WIDTH_IN, _HEIGHT_IN, _GAP_IN = 8.2, 1.15, 0.16
 
 
@@ -32,7 +32,7 @@ _WIDTH_IN, _HEIGHT_IN, _GAP_IN = 8.2, 1.15, 0.16
 class _Fact:
     column: str
     factor: float
-    said: str
+    label: str
 
 
 _GPU = (
@@ -46,11 +46,11 @@ _CPU = (
     _Fact("steal", 100.0, "stolen\n(percent)"),
     _Fact("throttled", 100.0, "throttled\n(percent)"),
 )
-"""The first of each says how fast the machine was; the others why."""
+"""The first fact of each device is its speed; the others may explain it."""
 
 
 def draw(run: Run) -> Iterator[tuple[str, Page]]:
-    """(stem, page), if this run says how fast its machine was; `missing` says why not."""
+    """(stem, page), if this run recorded the speed of its machine; `missing` says why not."""
     if missing(run):
         return
     gpu = _is_gpu(run)
@@ -97,15 +97,15 @@ def missing(run: Run) -> str | None:
     timed = run.frame[run.frame["median_s"].notna()]
     if timed[column].notna().any():
         return None
-    who = "its rows are imported" if timed["imported"].all() else "no row tells it"
+    who = "its rows are imported" if timed["imported"].all() else "no row records it"
     return f"no trace of the {'clock' if _is_gpu(run) else 'speed'}: {who}"
 
 
 def moments(rows: pd.DataFrame) -> pd.DataFrame:
     """The timed rows in the order of time, with `at_s`, `first_s`, `last_s` of the run, and `sentinel_s`.
 
-    A row of several visits holds what they had in common, and stands in their middle. Older files do not tell
-    when the visits were: their rows stand at their end, counted from the end of the first row of the run.
+    A row of several visits stands at their median time. Older files lack the times of visits: their rows
+    stand at their end, counted from the end of the run's first row.
     """
     timed = rows[rows["median_s"].notna()]
     ended = pd.to_datetime(rows["utc"], format="ISO8601", utc=True)
@@ -139,7 +139,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, fact: _Fact, slow: np.ndarray) -> Non
     small = 3.0 if len(rows) <= 400 else 1.8
     axes.plot(at[~slow], y[~slow], "o", color=style.BLUE, ms=small, mew=0, zorder=3, label="_case")
     axes.plot(at[slow], y[slow], "v", color=style.VERMILLION, ms=small + 1.6, mew=0, zorder=4, label="_slow")
-    axes.set_ylabel(fact.said)
+    axes.set_ylabel(fact.label)
     axes.yaxis.set_major_locator(MaxNLocator(4))
     known = y[np.isfinite(y)]
     low, high = float(known.min()), float(known.max())
@@ -154,13 +154,13 @@ def _panel(axes: Axes, rows: pd.DataFrame, fact: _Fact, slow: np.ndarray) -> Non
 
 
 def _caption(gpu: bool, slow: np.ndarray, speed: pd.Series, none: Sequence[_Fact]) -> str:
-    said = (
+    source = (
         "the SM clock just after timing"
         if gpu
         else "a fixed matrix product, the mean of just before and just after timing"
     )
     sentences = [
-        f"A point a case with a time, as its row has it: {said}; of several visits the mean or the worst."
+        f"A point a case with a time, as its row has it: {source}; of several visits the mean or the worst."
     ]
     n = int(slow.sum())
     where = "below the dashed line" if gpu else "above the dashed line, being slower"

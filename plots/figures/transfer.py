@@ -1,8 +1,7 @@
-"""How far off a device is predicted from another's calibration: a matrix with the error in each cell.
+"""Figure of transfer errors: a matrix of how far one device's calibration predicts another.
 
-Rows are the devices that were calibrated, columns those that were predicted with it, scaled by what the
-datasheets say of both. The diagonal is a device predicted from itself: what is left there is the model's own
-error.
+Rows are the calibrated devices, columns those that were predicted from them, scaled by the ratio of their
+datasheets. On the diagonal a device is predicted from itself, which shows the model's own error.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from matplotlib.ticker import NullLocator
 from plots.base.page import Page
 
 DARKEST = 60.0
-"""Percent from which a cell is no darker: such a prediction is of no use, and the rest must stay apart."""
+"""Percent of the darkest cell: larger errors are useless anyway, and smaller ones must be distinguishable."""
 _CELL_IN = 0.72
 
 
 def page(table: pd.DataFrame, below: str) -> Page:
     """The matrix of `table`: columns `from`, `to` (slugs of devices), `n` cases, `mape` in percent.
 
-    A row a pair, in the order in which the figure is to have them; pairs that are not in it are left blank.
-    `below` is the second line of the title, which says whose numbers these are.
+    It has one row for each pair, in the order of the figure; missing pairs are left blank. `below` is the
+    second line of the title, which says whose numbers these are.
     """
     calibrated, predicted = (list(dict.fromkeys(table[name])) for name in ("from", "to"))
     names_in, cells_in = 1.7, len(predicted) * _CELL_IN
@@ -66,6 +65,6 @@ def page(table: pd.DataFrame, below: str) -> Page:
 
 
 def _wrapped(slug: str, columns: int) -> str:
-    """At most three lines: more would run into the caption."""
+    """A device's name in at most three lines: more would run into the caption."""
     name = slug.removeprefix("nvidia-").replace("-", " ")
     return "\n".join(textwrap.wrap(name, columns, max_lines=3, placeholder="..."))

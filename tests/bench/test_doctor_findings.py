@@ -317,7 +317,7 @@ def test_each_library_is_called_and_judged_by_its_answer() -> None:
 def test_a_run_of_hours_is_said_and_one_of_nothing_fails() -> None:
     def told(**facts: Any) -> Finding:
         values = {"cases": 17_000, "runnable": 14_000, "planned": 1_700, "seconds": 590.0, "budget_s": 600.0}
-        return forecast.foretold(values | facts)
+        return forecast.forecast_finding(values | facts)
 
     assert told().level == "PASS" and "1700 of the 14000 cases" in told().sentence
     hours = told(seconds=9 * 3600.0, budget_s=None)

@@ -286,7 +286,7 @@ def test_refusals_are_one_sentence(tmp_path: Path, chance: np.random.Generator) 
         ("github-action-benchmark", failed): "none of the 1 rows given has a time",
         ("pytorch", good, "-o", tmp_path / "file" / "x.json"): "x.json: cannot be written: ",
         ("otava", good): "give a folder by -o DIR",
-        ("otava", good, "-o", tmp_path / "o"): "no series has a time without doubt in 2 nights",
+        ("otava", good, "-o", tmp_path / "o"): "no series has times of 2 nights that are not suspect",
     }.items():
         done = export(*words)
         assert (done.exit_code, done.stdout) == (2, ""), words

@@ -112,7 +112,7 @@ def test_every_time_goes_out_once_and_nothing_else(tmp_path: Path, chance: np.ra
                 found[key] = float(cell)
     assert found == pytest.approx(expected(rows), rel=1e-8)
     doubted = sum(row.pressure is not None for row in rows)
-    assert f"left out: {doubted} of {len(rows)} times: in doubt by the state of the machine" in done.stderr
+    assert f"left out: {doubted} of {len(rows)} times: suspect for the state of the machine" in done.stderr
     assert f"left out: 1 of {len(rows)} times: alone in their series" in done.stderr
 
 

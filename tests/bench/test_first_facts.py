@@ -213,7 +213,7 @@ def test_the_energy_counter_decides() -> None:
     )
     assert facts.nvml(times_s, {"energy": slow}, 0.1).answer == "no"
     untold = facts.nvml(times_s, {"energy": [None] * 100}, 0.1)
-    assert (untold.answer, untold.sentence) == ("unknown", "energy is not told")
+    assert (untold.answer, untold.sentence) == ("unknown", "energy is unknown")
 
 
 # ---- the command

@@ -65,8 +65,8 @@ def test_what_is_not_told_is_no_fault(readings: dict[str, Any]) -> None:
         ([4711], "in use by 1 other process (4711)"),
         ([4711, 12], "in use by 2 other processes (4711, 12)"),
         ([4711, 4711], "in use by 1 other process (4711)"),
-        ([0, 7], "in use by 2 other processes (7, and 1 whose number is not told)"),
-        ([0, 0], "in use by 2 other processes (2 whose number is not told)"),
+        ([0, 7], "in use by 2 other processes (7, and 1 whose id is hidden)"),
+        ([0, 0], "in use by 2 other processes (2 whose id is hidden)"),
     ],
 )
 def test_whoever_has_a_context_refuses(pids: list[int], says: str) -> None:

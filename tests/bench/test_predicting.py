@@ -290,10 +290,12 @@ def test_it_says_what_it_rests_on(h100: Basis, v100: Basis) -> None:
         f"On 300 bfloat16 products that were timed there, L2 is off by {share_text(errors.mape)} on average: "
         f"half by less than {share_text(errors.median)}, one in ten by more than {share_text(errors.p90)}."
     )
-    assert three == "Other operators were not compared, so of theirs nobody knows."
+    assert three == "Other operators were not compared: the error of their predictions is unknown."
     one, two, _ = v100.lines()
     assert one.endswith(", scaled to NVIDIA V100 SXM2 16 GB by the datasheets.")
-    assert two == "No timing from NVIDIA V100 SXM2 16 GB is known, so nobody knows how far off this is."
+    assert (
+        two == "No timing from NVIDIA V100 SXM2 16 GB is known, so the error of this prediction is unknown."
+    )
 
 
 def test_how_far_off_elsewhere(h100: Basis) -> None:
@@ -331,7 +333,10 @@ def test_a_run_of_ours_without_a_fit(chance: np.random.Generator, tmp_path: Path
     code, lines, _ = said(sweep, "--on", "h100_sxm5", "--from", path)
     assert code == 0
     assert "(run r; its ceilings and shared priors, no fit)." in lines[-3]
-    assert lines[-2] == "No timing from NVIDIA H100 SXM5 80 GB is known, so nobody knows how far off this is."
+    assert (
+        lines[-2]
+        == "No timing from NVIDIA H100 SXM5 80 GB is known, so the error of this prediction is unknown."
+    )
 
 
 def test_the_command(sweep: Path) -> None:

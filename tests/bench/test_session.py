@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -222,6 +224,39 @@ def test_one_thread_is_another_case_and_computes_with_one(tmp_path: Path) -> Non
     assert [(row.threads_asked, row.threads) for row in rows] == [("one", 1), ("all", detect("cpu").sm_count)]
     assert len({row.case for row in rows}) == 2 and [row.case for row in rows] == [c.key for c in some]
     run.close()
+
+
+def test_starting_a_worker_is_no_cost_of_the_visit_that_needed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise one slow start would make the remaining visits look dear, and leave cases out for it."""
+    now_s = [0.0]
+
+    class SlowToStart:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+            now_s[0] += 100.0 if request["do"] == "hello" else 1.0
+            times = {"median_s": 1e-3, "samples_s": [1e-3] * 20, "launches": 1, "measure_s": 0.5}
+            return {} if request["do"] == "hello" else {"status": "ok", "clock": "host", **times}
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now_s[0])
+    monkeypatch.setattr("bench.runner.supervisor.Worker", SlowToStart)
+    forecasts_s = []
+    for was_started in (True, False):
+        run = session(tmp_path / str(was_started), budget_s=None)
+        if was_started:
+            run.worker.started()
+        case = next(case for case in cases(tmp_path) if case.implementation == "onednn")
+        assert run.visit(case).status == "ok"
+        forecasts_s.append(run.planner.forecast(run.elapsed_s).possible.seconds)
+        run.interrupted()
+    assert run.worker.starting_s == 100.0
+    assert forecasts_s[0] == pytest.approx(forecasts_s[1])
 
 
 def test_what_fails_while_preparing_has_its_row_and_is_not_visited(tmp_path: Path) -> None:

@@ -9,12 +9,15 @@ from typing import Any, ClassVar
 import pytest
 
 from bench.runner import supervisor
+from bench.runner.schedule import launch_limit_s
 from bench.runner.session import Session
-from bench.runner.supervisor import WorkerSupervisor
+from bench.runner.supervisor import WorkerSupervisor, measure_request
 from bench.runner.worker_process import WorkerDied
+from bench.sampling.protocol import protocol
+from bench.sweep.load import Case
 from bench.worker.__main__ import respond
 from tests.bench.several import gpu
-from tests.bench.simulated import SimulatedCuda, doubling, simulated_bench
+from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
 from tests.drawing import is_deep
 
 
@@ -126,6 +129,21 @@ def test_one_hang_does_not_take_a_gpus_whole_budget(
 ) -> None:
     assert Session(gpu(0), tmp_path, budget_s).worker.grace_s == grace_s
     assert Session(gpu(0), tmp_path, budget_s, grace_s=7.0).worker.grace_s == 7.0
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.5, "ok"), (1.7, "ok"), (2.3, "skipped")])
+def test_a_launch_may_take_twice_as_long_as_a_prediction_may_say(
+    workers: list[SimulatedWorker], share: float, status: str
+) -> None:
+    """A prediction is a lower bound: a case that it let in is measured though it takes somewhat longer."""
+    budget_s, size = 1.2, 4096
+    seconds_each = share * launch_limit_s(budget_s) / size
+    problem = Doubling(dtype="float32", size=size, seconds_each=seconds_each)
+    case = Case("simulated", "slow", problem, "cold", series="", role="measurement")
+    answer = WorkerSupervisor(gpu(0), 1).answer(
+        measure_request(case, protocol("cuda"), budget_s, 0.5, None, first=True), 0.5
+    )
+    assert answer["status"] == status, answer["reason"]
 
 
 def test_a_worker_that_dies_by_the_stream_is_a_row(workers: list[SimulatedWorker]) -> None:

@@ -365,6 +365,22 @@ def test_errors_are_of_scored_rows_of_the_type(chance: np.random.Generator) -> N
     assert told and told.n == MOST and told.mape == pytest.approx(0.25)
 
 
+def test_a_calibration_holds_the_rows_of_its_own_condition_alone() -> None:
+    """Of a run with a warm and a cold cache, times of the one say nothing of the other's predictions."""
+    (warm,) = read([PUBLIC / "nvidia-h200"])
+    others = [
+        dataclasses.replace(
+            row, cache="cold", sweep="gemm/cold", role="measurement", median_s=100 * row.median_s
+        )
+        for row in warm.rows
+        if row.median_s
+    ]
+    (alone,) = known_runs([warm], find_datasheet)
+    (mixed,) = known_runs(judged.runs([*warm.rows, *others]), find_datasheet)
+    assert set(mixed.rows["cache"]) == {"warm"} and len(mixed.rows) == len(warm.rows)
+    assert mixed.errors(mixed.calibrations[-1]) == alone.errors(alone.calibrations[-1])
+
+
 def test_only_gpus_with_a_datasheet_and_ceilings_are_known(runs: dict[str, Known]) -> None:
     (h200,) = read([PUBLIC / "nvidia-h200"])
     (one,) = known_runs([h200], find_datasheet)

@@ -45,7 +45,7 @@ def test_ten_rows_regenerate_every_figure(ten_rows: Path, tmp_path: Path) -> Non
     whole = [f"{s}.{e}" for s in ("roofline-float32", "scorecard", "distribution") for e in ("png", "svg")]
     assert made == sorted([*wanted, *whole])
     assert f"{out}: 11 figures, PNG and SVG (10 of 10 rows measured)" in done.output
-    assert "no trace of the speed: no row tells it" in done.stderr
+    assert "no trace of the speed: no row records it" in done.stderr
     for png in out.rglob("*.png"):
         inked = (imread(png)[..., :3] < 0.9).any(axis=-1)
         assert 0.005 < inked.mean() < 0.5, png

@@ -90,7 +90,7 @@ def test_three_levels_three_lines(plain: Run, quantity: prediction_lines.Quantit
     assert sheet.get_color() == style.GREY and calibrated.get_color() not in {x.get_color() for x in found}
     words = legend(figure)
     for level in (prediction_lines.DATASHEET, prediction_lines.CALIBRATED, prediction_lines.STRUCTURED):
-        assert words.count(level.said) == 1
+        assert words.count(level.label) == 1
     assert "With structure" in said(figure)
 
 
@@ -100,14 +100,14 @@ def test_three_levels_three_lines(plain: Run, quantity: prediction_lines.Quantit
 def test_what_says_the_same_is_drawn_once(plain: Run, factor: float, drawn_twice: bool) -> None:
     figure = drawn(structured(plain, {"cublas": factor, "triton": factor}))
     assert bool(lines(figure, "_structured")) is drawn_twice
-    assert (prediction_lines.STRUCTURED.said in legend(figure)) is drawn_twice
+    assert (prediction_lines.STRUCTURED.label in legend(figure)) is drawn_twice
     assert bool(lines(figure, "_ratio_below")) is drawn_twice
     assert ("With structure" in said(figure)) is drawn_twice
 
 
 def test_a_level_that_says_nothing_is_nowhere(plain: Run) -> None:
     figure = drawn(plain)
-    assert not lines(figure, "_structured") and prediction_lines.STRUCTURED.said not in legend(figure)
+    assert not lines(figure, "_structured") and prediction_lines.STRUCTURED.label not in legend(figure)
     # One implementation of two: its line, and not the other's.
     figure = drawn(structured(plain, {"cublas": 1.5, "triton": np.nan}))
     (line,) = lines(figure, "_structured")

@@ -268,8 +268,8 @@ def test_without_visits_a_row_stands_at_its_end(tmp_path: Path, chance: np.rando
 
 def test_a_run_that_tells_no_clock_says_so(tmp_path: Path) -> None:
     for machine, facts, why in (
-        (H100, {}, "no trace of the clock: no row tells it"),
-        (CPU, {}, "no trace of the speed: no row tells it"),
+        (H100, {}, "no trace of the clock: no row records it"),
+        (CPU, {}, "no trace of the speed: no row records it"),
         (H100, {"source": "somebody 1.0"}, "no trace of the clock: its rows are imported"),
     ):
         run = loaded(tmp_path / why.replace(" ", ""), machine, **facts)
