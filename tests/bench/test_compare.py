@@ -343,6 +343,17 @@ def test_a_machine_that_became_slower_explains_its_cases_and_is_told(
     assert verdicts(compare(*map(runs_of, ours))) == {("SLOWER", "")}
 
 
+@pytest.mark.parametrize(("factor", "code"), [(1.1, 1), (1 / 1.1, 3), (1.005, 3)])
+def test_a_machine_that_became_slower_counts_though_no_row_is_sure(
+    chance: np.random.Generator, factor: float, code: int
+) -> None:
+    """Sixteen ceilings that each know nothing, and all moved by as much."""
+    a = [with_interval(one, 0.5) for one in run(chance, quiet, 4, 3, **GPU | {"implementation": "aten"})]
+    found = compare(runs_of(a), runs_of(both(*[slowed(one, factor, factor) for one in a])))
+    assert {each.verdict for each in (*found.cases, *found.means)} == {"UNSURE"}
+    assert found.exit_code == code
+
+
 def test_a_few_ceilings_are_no_machine(chance: np.random.Generator) -> None:
     a = run(chance, quiet, 4, 3, **GPU | {"implementation": "aten"})
     places = [place for place, one in enumerate(a) if one.role != "measurement"]

@@ -329,10 +329,18 @@ def test_series_say_whose_speed_they_follow(nights: Nights) -> None:
     core = case(2, 1e-3, sweep="ceilings/gemm", role="roof", samples_s=[1e-3] * 9, **product)
     bound_by_memory = case(3, 1.05e-3, **(stream | {"arithmetic": "vector"}))
     bound_by_core = case(4, 1.05e-3, **product)
-    nights.add(0, [floor, memory, core, bound_by_memory, bound_by_core])
+    # By the roof memory's, but far from it: something else takes the time.
+    near, far = (case(n, s, **(stream | {"arithmetic": "vector"})) for n, s in ((5, 1.2e-3), (6, 1.3e-3)))
+    # The arithmetic takes so much of its time that its speed shows.
+    hidden, shows = (
+        case(n, 1.2e-3, **stream | {"arithmetic": "matrix", "flop": int(share * 10**12)})
+        for n, share in ((7, 0.5), (8, 0.7))
+    )
+    nights.add(0, [floor, memory, core, bound_by_memory, bound_by_core, near, far, hidden, shows])
     series = nights.history().series
-    assert list(series["bound"]) == ["core", "memory", "core", "memory", "core"]
-    assert list(series["ceiling"]) == [True, True, True, False, False]
+    assert list(series["bound"][:5]) == ["core", "memory", "core", "memory", "core"]
+    assert list(series["bound"][5:]) == ["memory", "core", "memory", "core"]
+    assert list(series["ceiling"]) == [True] * 3 + [False] * 6
 
 
 def test_a_run_of_two_drivers_has_no_roofs_and_still_a_history(nights: Nights) -> None:
