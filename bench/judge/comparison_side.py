@@ -101,10 +101,10 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
         raise UserError(f"{name} holds rows of {len(devices)} devices, name one's: {', '.join(devices)}")
     seen = {run.run_id: _run(run) for run in runs}
     # Where `visit` is not 0, an older file holds the second visit to a ceiling.
-    once = [look for each in seen.values() for look in each.looks.values()]
+    looks = [look for each in seen.values() for look in each.looks.values()]
     # What was imported is never newer than what was measured.
-    once.sort(key=lambda look: (look.row.source is None, look.row.utc))
-    newest = {case_of(look.row): look for look in once}
+    looks.sort(key=lambda look: (look.row.source is None, look.row.utc))
+    newest = {case_of(look.row): look for look in looks}
     used = {look.row.run_id for look in newest.values()}
     return Side(
         looks=newest,
@@ -116,7 +116,7 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
             if row.status in NOT_MEASURED
         },
         facts=_facts([look.row for look in newest.values()]),
-        older=len(once) - len(newest),
+        older=len(looks) - len(newest),
     )
 
 
@@ -206,11 +206,11 @@ def _bound(row: Measurement, ceilings: Ceilings) -> Bound:
 
 
 def _facts(rows: Collection[Measurement]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, set[str]] = defaultdict(set)
+    values_of: dict[str, set[str]] = defaultdict(set)
     for fact in FACTS:
-        found[fact.name] = {one for row in rows if (one := value(row, fact)) is not None}
-    found["device name"] = {row.device_name for row in rows}
-    found["run"] = {row.run_id for row in rows}
+        values_of[fact.name] = {text for row in rows if (text := value(row, fact)) is not None}
+    values_of["device name"] = {row.device_name for row in rows}
+    values_of["run"] = {row.run_id for row in rows}
     when = sorted(row.utc for row in rows)
-    found["utc"] = {*when[:1], *when[-1:]}
-    return {name: tuple(sorted(values)) for name, values in found.items()}
+    values_of["utc"] = {*when[:1], *when[-1:]}
+    return {name: tuple(sorted(values)) for name, values in values_of.items()}
