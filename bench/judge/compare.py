@@ -272,7 +272,7 @@ def _judged(
     apart = math.log(after_s / before_s)
     down, up = math.hypot(after.down, before.up), math.hypot(after.up, before.down)
     effect = Effect(after_s / before_s, math.exp(apart - down), math.exp(apart + up))
-    shared = math.hypot(before.runs, after.runs)
+    shared = math.hypot(before.shared, after.shared)
     known = replace(known, effect=effect, shared=shared, detail=_chosen(before.row, after.row))
     if max(down - apart, up + apart) < LEAST:
         return replace(known, verdict="SAME")

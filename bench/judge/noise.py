@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from bench.judge.comparability import FACTS, SOFTWARE
+from bench.judge.comparability import FACTS, value
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import Spread, Visit, publish, publish_ceiling
 
@@ -54,8 +54,8 @@ USUAL: Mapping[str, Mapping[Work, Spread]] = {
 run to run."""
 OURS = "triton"
 """How the names of our own implementations begin."""
-ALIKE = (*SOFTWARE, *(fact for fact in FACTS if fact.name in ("protocol", "regime", "clock", "unit", "host")))
-"""Facts that two runs must share for their difference to be noise."""
+ALIKE = tuple(fact for fact in FACTS if fact.name != "commit")
+"""Facts that two runs must share for their difference to be noise. The commit is that of our own kernels."""
 QUANTILE = 0.95
 """Share of a run's steps that its factor reaches."""
 PRIOR_STEPS = 3
@@ -118,14 +118,14 @@ def _factor(steps: Sequence[float]) -> float:
 def between_runs(runs: Iterable[Iterable[Measurement]]) -> float | None:
     """Times the usual spread that runs of a device, in time order, differ by; None if no case tells.
 
-    Only libraries' kernels count, and only from one run to the next with the same software: what was changed
-    in between is no noise.
+    Only libraries' kernels count, each from one run to the next that measured it under the same conditions:
+    what was changed in between is no noise.
     """
     steps: list[float] = []
     before: dict[tuple[Any, ...], Measurement] = {}
     for run in runs:
         now = {
-            (row.case, *(getattr(row, fact.column) for fact in ALIKE)): row
+            (row.case, *(value(row, fact) for fact in ALIKE)): row
             for row in run
             if row.is_timed
             and not row.visit
@@ -138,7 +138,7 @@ def between_runs(runs: Iterable[Iterable[Measurement]]) -> float | None:
             halves = [usual.over(each.visits or 1).half for each in (row, other)]
             assert row.median_s and other.median_s
             steps.append(abs(math.log(row.median_s / other.median_s)) / math.hypot(*halves))
-        before = now
+        before |= now  # shards, and runs of other sweeps, lie between two runs of the same cases
     return _factor(steps) if steps else None
 
 

@@ -130,7 +130,12 @@ def joined(rows: Iterable[Measurement], earlier: Iterable[Iterable[Measurement]]
     by_case: dict[str, list[Measurement]] = {}
     for row in made:
         by_case.setdefault(row.case, []).append(row)
-    noise = noise_of(made, map(bool, map(disturbances, made)), earlier) if made else None
+    before = [list(run) for run in earlier]
+    # What a neighbour did to an earlier run is no noise of this one, unless no run was without.
+    sound = [[row for row in run if not disturbances(row)] for run in before]
+    noise = (
+        noise_of(made, map(bool, map(disturbances, made)), sound if any(sound) else before) if made else None
+    )
     return [join(visits, noise) for visits in by_case.values()]
 
 

@@ -1,0 +1,131 @@
+"""Rows at the edges of the noise model: conditions that changed, neighbours, shards, runs of other cases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.device.detect import Device
+from bench.judge.compare import compare
+from bench.judge.noise import USUAL, between_runs
+from bench.runner.rows import joined
+from bench.runner.session import Session
+from bench.store import parquet
+from bench.store.schema import Measurement
+from tests.bench.comparable import both, quiet, run, runs_of, still, timed
+
+LIBRARY = {"device_kind": "cpu", "implementation": "onednn", "sm_clock_hz": None}
+GPU_LIBRARY = {"implementation": "cublas"}
+
+
+def night(chance: np.random.Generator, level: float, cases: range, **columns: Any) -> list[Measurement]:
+    """A run of these cases, each once, all at this level."""
+    columns = LIBRARY | columns
+    return [timed(chance, level, visits=1, case=case, **columns) for case in cases]
+
+
+# ---- between runs
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        (GPU_LIBRARY, {"concurrent_gpus": 8}),
+        (GPU_LIBRARY, {"power_limit_w": 350.0}),
+        (GPU_LIBRARY, {"mig": "on"}),
+        (GPU_LIBRARY, {"ecc": "off"}),
+        (LIBRARY, {"threads": 1}),
+        (LIBRARY, {"governor": "powersave"}),
+        (LIBRARY, {"fill": "zeros"}),
+    ],
+    ids=str,
+)
+def test_a_changed_condition_is_no_noise_between_runs(
+    chance: np.random.Generator, kind: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    """What keeps two rows from being compared keeps their difference out of the noise, too."""
+    before = [timed(chance, visits=1, case=case, **kind) for case in range(5)]
+    after = [timed(chance, 1.3, visits=1, case=case, **kind) for case in range(5)]
+    assert between_runs([before, after]) is not None
+    assert between_runs([before, [replace(row, **changed) for row in after]]) is None
+
+
+def test_runs_of_other_cases_between_two_of_the_same_do_not_hide_their_difference(
+    chance: np.random.Generator,
+) -> None:
+    """Shards of one run follow one another in a folder, as do runs of other sweeps."""
+    mine, others = range(8), range(100, 108)
+    together = between_runs([night(chance, level, mine) for level in (1.0, 1.3, 1.0)])
+    assert together is not None and together > 2
+    apart = between_runs(night(chance, level, cases) for level in (1.0, 1.3, 1.0) for cases in (mine, others))
+    assert apart == pytest.approx(together, rel=0.05)
+
+
+def test_a_neighbour_during_an_earlier_run_is_no_noise_between_runs(chance: np.random.Generator) -> None:
+    """Its own rows are widened by what it took; later ones of the quiet machine are not."""
+    quiet_nights = [night(chance, 1.0, range(8)) for _ in range(3)]
+    busy = [replace(row, pressure=0.4) for row in night(chance, 1.6, range(8))]
+    today = night(chance, 1.0, range(8))
+
+    def runs_half(*earlier: list[Measurement]) -> float:
+        (half,) = {row.noise_runs for row in joined(today, earlier)}
+        assert half is not None
+        return half
+
+    calm = runs_half(*quiet_nights)
+    assert runs_half(quiet_nights[0], busy, *quiet_nights[1:]) == pytest.approx(calm, rel=0.3)
+    # A neighbour who is always there is how this machine is.
+    always = [[replace(row, pressure=0.4) for row in night(chance, level, range(8))] for level in (1.0, 1.6)]
+    assert runs_half(*always) > 2 * USUAL["cpu"]["matrix"].runs
+
+
+def test_imported_files_in_a_folder_do_not_displace_earlier_runs(
+    chance: np.random.Generator, tmp_path: Path, simulated_device: Callable[[], Device]
+) -> None: ...
+
+
+# ---- comparing
+
+
+def test_a_neighbour_on_every_case_is_not_averaged_away(chance: np.random.Generator) -> None:
+    """A neighbour stays for a run: what it may have done to one case it may have done to all."""
+    before = run(chance, still, 40, 3, **LIBRARY)
+    after = [
+        replace(row, run_id="b", pressure=0.3) if row.role == "measurement" else replace(row, run_id="b")
+        for row in run(chance, still, 40, 3, effect=1.3, **LIBRARY)
+    ]
+    comparison = compare(runs_of(before), runs_of(after))
+    cases = [case.verdict for case in comparison.cases if case.role == "measurement"]
+    assert set(cases) == {"UNSURE"}
+    assert {mean.verdict for mean in comparison.means if not mean.operator.startswith("ceil")} == {"UNSURE"}
+    assert comparison.exit_code != 1
+
+
+@pytest.mark.parametrize(
+    "changed", [{"concurrent_gpus": 8}, {"power_limit_w": 350.0}, {"device_id": "other"}], ids=str
+)
+def test_ceilings_under_another_condition_say_nothing_of_the_machine(
+    chance: np.random.Generator, changed: dict[str, Any]
+) -> None:
+    """Where no case is comparable no machine became slower; and a condition waved through is the effect."""
+    columns = {"device_kind": "cuda", "device": "h100", "clock": "graph", "concurrent_gpus": 1}
+    columns |= {"power_limit_w": 700.0, "governor": None}
+    before = run(chance, quiet, 8, 3, **columns)
+    after = both(*(replace(row, **changed) for row in run(chance, quiet, 8, 3, **columns)))
+    after = [
+        replace(
+            row,
+            **{name: 1.2 * getattr(row, name) for name in ("median_s", "low_s", "high_s")},
+            samples_s=[1.2 * sample_s for sample_s in row.samples_s or ()],
+        )
+        for row in after
+    ]
+    comparison = compare(runs_of(before), runs_of(after))
+    assert {case.verdict for case in comparison.cases} == {"NOT COMPARABLE"}
+    assert not comparison.shifts and comparison.exit_code == 3
