@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.device.detect import Device
 from bench.judge.compare import compare
 from bench.judge.noise import USUAL, between_runs
+from bench.runner.resume import settle
 from bench.runner.rows import joined
-from bench.runner.session import Session
 from bench.store import parquet
+from bench.store.journal import Journal
 from bench.store.schema import Measurement
 from tests.bench.comparable import both, quiet, run, runs_of, still, timed
 
@@ -85,9 +83,22 @@ def test_a_neighbour_during_an_earlier_run_is_no_noise_between_runs(chance: np.r
     assert runs_half(*always) > 2 * USUAL["cpu"]["matrix"].runs
 
 
-def test_imported_files_in_a_folder_do_not_displace_earlier_runs(
-    chance: np.random.Generator, tmp_path: Path, simulated_device: Callable[[], Device]
-) -> None: ...
+def test_a_run_that_is_recovered_knows_what_earlier_runs_say(
+    chance: np.random.Generator, tmp_path: Path
+) -> None:
+    """As it would have, had it ended by itself; a damaged file and one of other cases are no hindrance."""
+    for number, level in enumerate((1.0, 1.3, 1.0, 1.3)):
+        parquet.write(tmp_path / f"20261101T00000{number}Z-a.parquet", night(chance, level, range(8)))
+    parquet.write(tmp_path / "20261102T000000Z-a.parquet", night(chance, 1.0, range(50, 54)))
+    (tmp_path / "20261103T000000Z-a.parquet").write_bytes(b"PAR1 was here")
+    journal = Journal(tmp_path / "20261104T000000Z-a.journal")
+    journal.append(
+        *(replace(row, noise_visits=None, noise_runs=None) for row in night(chance, 1.0, range(8)))
+    )
+    journal.close()
+    (left,) = settle(tmp_path)
+    spreads = {row.noise_runs for row in parquet.read_rows(left.path)}
+    assert len(spreads) == 1 and min(spread or 0 for spread in spreads) > 2 * USUAL["cpu"]["matrix"].runs
 
 
 # ---- comparing
