@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from bench.runner.rows import joined
 from bench.store import parquet
 from bench.store.journal import Journal
 from bench.store.schema import Measurement
-from tests.bench.comparable import both, quiet, run, runs_of, still, timed
+from tests.bench.comparable import both, older, quiet, run, runs_of, still, timed
 
 LIBRARY = {"device_kind": "cpu", "implementation": "onednn", "sm_clock_hz": None}
 GPU_LIBRARY = {"implementation": "cublas"}
@@ -101,6 +102,26 @@ def test_a_run_that_is_recovered_knows_what_earlier_runs_say(
     assert len(spreads) == 1 and min(spread or 0 for spread in spreads) > 2 * USUAL["cpu"]["matrix"].runs
 
 
+@pytest.mark.parametrize("work", [{}, {"cache": "warm"}, {"arithmetic": "vector"}], ids=str)
+@pytest.mark.parametrize("apart", [0.1, 0.3])
+def test_intervals_hold_what_earlier_runs_differ_by(
+    chance: np.random.Generator, work: dict[str, Any], apart: float
+) -> None:
+    """All of it, not only the share that is usually between runs: a calm run may be one of many levels."""
+    earlier = [
+        [
+            timed(chance, math.exp(apart * chance.standard_normal()), visits=1, case=case, **LIBRARY | work)
+            for case in range(30)
+        ]
+        for _ in range(10)
+    ]
+    halves = [
+        math.log((row.high_s or 0) / (row.median_s or 1))
+        for row in joined(night(chance, 1.0, range(10), **work), earlier)
+    ]
+    assert np.median(halves) == pytest.approx(1.96 * apart, rel=0.3)
+
+
 # ---- comparing
 
 
@@ -140,3 +161,15 @@ def test_ceilings_under_another_condition_say_nothing_of_the_machine(
     comparison = compare(runs_of(before), runs_of(after))
     assert {case.verdict for case in comparison.cases} == {"NOT COMPARABLE"}
     assert not comparison.shifts and comparison.exit_code == 3
+
+
+def test_a_device_of_another_kind_is_compared(chance: np.random.Generator) -> None:
+    """A file may hold what no version could measure yet; its noise is taken to be a CPU's, the largest."""
+    cpu = [older(row) for row in run(chance, still, 4, 3, **LIBRARY)]
+    other = [replace(row, device_kind="xpu", device="xpu-simulated") for row in cpu]
+    effects = [
+        {case.case: case.effect for case in compare(runs_of(rows), runs_of(both(*rows))).cases}
+        for rows in (cpu, other)
+    ]
+    assert effects[0] == effects[1] and None not in effects[0].values()
+    assert between_runs([other, other]) == between_runs([cpu, cpu])
