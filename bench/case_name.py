@@ -30,9 +30,9 @@ def case_name(
     """
     # Behind the implementation: `my-gemm-triton-...` would hold the name of a case of the sweep `gemm`.
     kind = () if operator in re.split("[/_]", sweep) else (operator,)
-    one = ("one-thread",) if threads == "one" else ()
+    thread = ("one-thread",) if threads == "one" else ()
     problem = problem_name(json.loads(parameters))
-    return "-".join(filter(None, (sweep, implementation, *kind, problem, *one, cache)))
+    return "-".join(filter(None, (sweep, implementation, *kind, problem, *thread, cache)))
 
 
 def row_name(row: Any) -> str:

@@ -144,54 +144,53 @@ def _session_lines(run: Run, session: Session) -> Iterator[str]:
         yield f"figures: python -m plots {session.path}"
 
 
-def forecast_lines(found: Forecast, budget_s: float | None, rests_on: str) -> list[str]:
+def forecast_lines(forecast: Forecast, budget_s: float | None, rests_on: str) -> list[str]:
     """What the run will visit and how long it takes, what all of it would take, and what that rests on.
 
     `rests_on` ends the sentence `This rests on ...`; empty where nothing is known of how long a launch takes.
     """
-    ceilings = f"{found.ceilings.cases} ceilings" if found.ceilings.cases else "no ceilings"
+    ceilings = f"{forecast.ceilings.cases} ceilings" if forecast.ceilings.cases else "no ceilings"
     if not rests_on:
-        every = f"{_cases(found.possible)} can run here"
-        if not found.ceilings.cases:
+        every = f"{_cases(forecast.possible)} can run here"
+        if not forecast.ceilings.cases:
             return [every]
         return [f"{every}; first {ceilings}, which tell how many of them there is time for"]
-    if budget_s is None or found.planned == found.possible:
-        first = (
-            f"planned: all {_cases(found.possible)}, and {ceilings}, in about {duration_text(found.seconds)}"
-        )
+    if budget_s is None or forecast.planned == forecast.possible:
+        cases, seconds = _cases(forecast.possible), duration_text(forecast.seconds)
+        first = f"planned: all {cases}, and {ceilings}, in about {seconds}"
         return [first, f"this rests on {rests_on}"]
     return [
-        f"planned: {_share(found)}, and {ceilings} ({duration_text(found.ceilings.seconds)}), in about "
-        f"{duration_text(found.seconds)}",
-        f"all of them would take about {duration_text(found.all_s)} (--bench-budget inf)",
+        f"planned: {_share(forecast)}, and {ceilings} ({duration_text(forecast.ceilings.seconds)}), in about "
+        f"{duration_text(forecast.seconds)}",
+        f"all of them would take about {duration_text(forecast.all_s)} (--bench-budget inf)",
         f"this rests on {rests_on}",
     ]
 
 
-def refined_line(found: Forecast) -> str:
+def refined_line(forecast: Forecast) -> str:
     """The same of the cases alone, once the ceilings have been measured."""
     return (
-        f"planned from the ceilings: {_share(found)}, in about {duration_text(found.planned.seconds)}; "
-        f"all of them would take about {duration_text(found.possible.seconds)} (--bench-budget inf)"
+        f"planned from the ceilings: {_share(forecast)}, in about {duration_text(forecast.planned.seconds)}; "
+        f"all of them would take about {duration_text(forecast.possible.seconds)} (--bench-budget inf)"
     )
 
 
-def _share(found: Forecast) -> str:
-    planned, possible = found.planned, found.possible
+def _share(forecast: Forecast) -> str:
+    planned, possible = forecast.planned, forecast.possible
     if possible.sweeps == 1:
         return f"{planned.cases:,} of {_cases(possible)}"
     return f"{planned.cases:,} of {possible.cases:,} cases, of {planned.sweeps} of {possible.sweeps} sweeps"
 
 
-def plan_lines(found: Forecast, budget_s: float | None, rests_on: str) -> Iterator[str]:
+def plan_lines(forecast: Forecast, budget_s: float | None, rests_on: str) -> Iterator[str]:
     """The same with a table of operators, and every assumption with its source."""
-    yield from forecast_lines(found, budget_s, rests_on)
+    yield from forecast_lines(forecast, budget_s, rests_on)
     shown = table("operator", ">cases", ">of", ">sweeps", ">of", ">seconds", ">of")
-    for operator, (planned, possible) in found.by_operator.items():
+    for operator, (planned, possible) in forecast.by_operator.items():
         shown.add_row(operator, *_columns(planned, possible))
-    shown.add_row("ceilings", *_columns(found.ceilings, found.ceilings))
+    shown.add_row("ceilings", *_columns(forecast.ceilings, forecast.ceilings))
     yield from lines_of(shown)
-    families = [f"{name} {some:,} of {every:,}" for name, (some, every) in found.by_family.items()]
+    families = [f"{name} {cases:,} of {every:,}" for name, (cases, every) in forecast.by_family.items()]
     yield f"by implementation: {', '.join(families)}"
     yield "assumed until visits were made, in seconds or as a share:"
     for name, assumed in ASSUMED.items():

@@ -61,8 +61,8 @@ def case_table(rows: Sequence[Measurement]) -> str:
     for row, flags in zip(measured, flags_of, strict=True):
         own = [name for name in flags if name not in {flag.name for flag in common}]
         shown.add_row(*_cells(row, run_of[row.device, row.run_id], own))
-    told = [f"{counts[flag.name]} of {len(measured)} rows are {flag.name}: {flag.means}" for flag in common]
-    return "\n".join([*lines_of(shown), *told])
+    notes = [f"{counts[flag.name]} of {len(measured)} rows are {flag.name}: {flag.means}" for flag in common]
+    return "\n".join([*lines_of(shown), *notes])
 
 
 def efficiency_table(given: Sequence[Run]) -> Iterator[str]:
@@ -71,19 +71,19 @@ def efficiency_table(given: Sequence[Run]) -> Iterator[str]:
     Imported rows are left out. UserError if a run has no copy to be held against.
     """
     for run in _measured(given):
-        found = list(efficiencies(run))
+        regions = list(efficiencies(run))
         cache = memory_text(run.rows[0].cache_byte)
         yield f"{run.device} {run.run_id}: regions by the bytes of a launch, last-level cache {cache}"
-        if not found:
+        if not regions:
             yield "no memory-bound operator has a time in this run"
             continue
         names = ("operator", "kind", "region", "implementation", ">cases", ">of copy", ">lowest to highest")
         shown = table(*names, ">best other / ours", ">lowest to highest")
-        for one in found:
+        for row in regions:
             shown.add_row(
-                *(one.operator, one.kind, one.region, one.implementation, str(len(one.of_copy))),
-                *_spread(one.of_copy),
-                *_spread(one.versus_best),
+                *(row.operator, row.kind, row.region, row.implementation, str(len(row.of_copy))),
+                *_spread(row.of_copy),
+                *_spread(row.versus_best),
             )
         yield from lines_of(shown)
 
@@ -96,8 +96,8 @@ def duel_table(given: Sequence[Run]) -> Iterator[str]:
     any_pair = False
     for run in _measured(given):
         for cache in run.caches:
-            found, doubtful = duels(run, cache)
-            if not found and not doubtful:
+            pairs, doubtful = duels(run, cache)
+            if not pairs and not doubtful:
                 continue
             any_pair = True
             yield (
@@ -106,7 +106,7 @@ def duel_table(given: Sequence[Run]) -> Iterator[str]:
             )
             if doubtful:
                 yield f"{doubtful} pairs are not compared: a flag casts doubt on one of the two"
-            by_region = list(standings(found))
+            by_region = list(standings(pairs))
             if by_region:
                 yield from _duel_lines(by_region, run.device_name)
     if not any_pair:
@@ -127,15 +127,16 @@ def _duel_lines(by_region: Sequence[Standing], device_name: str) -> Iterator[str
     heads = (">cases", ">goal median (min)", ">median", ">min", ">geometric mean", ">ahead", ">behind")
     shown = table("region", "implementation", *heads)
     worst = table("region", "implementation", ">ratio", ">95 %", "library", "lowest three cases")
-    for one in by_region:
-        numbers = [f"{value:.3f}" for value in (one.median, one.least, one.mean)]
-        shares = [share_text(share) for share in (one.ahead, one.behind)]
-        goals = _goal_text(goal(one.region, device_name))
-        shown.add_row(one.region, one.implementation, str(len(one.duels)), goals, *numbers, *shares)
+    for standing in by_region:
+        numbers = [f"{value:.3f}" for value in (standing.median, standing.least, standing.mean)]
+        shares = [share_text(share) for share in (standing.ahead, standing.behind)]
+        goals = _goal_text(goal(standing.region, device_name))
+        names = standing.region, standing.implementation
+        shown.add_row(*names, str(len(standing.duels)), goals, *numbers, *shares)
         # The lowest of all 16-bit shapes are among the lowest of their regions.
-        for lost in one.duels[:3] if one.region != ALL_16_BIT else ():
+        for lost in standing.duels[:3] if standing.region != ALL_16_BIT else ():
             ends = f"{lost.low:.3f} to {lost.high:.3f}"
-            worst.add_row(one.region, one.implementation, f"{lost.ratio:.3f}", ends, lost.library, lost.name)
+            worst.add_row(*names, f"{lost.ratio:.3f}", ends, lost.library, lost.name)
     yield from lines_of(shown)
     yield from lines_of(worst)
 

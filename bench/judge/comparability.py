@@ -94,8 +94,8 @@ def waved(across: Collection[str]) -> frozenset[str]:
     there = [fact.name for fact in BLOCKING]
     for name in across:
         if name not in there:
-            told = " (it never blocks)" if name in [fact.name for fact in NEVER_BLOCKING] else ""
-            raise UserError(f"--across {name}: no fact that blocks{told}; there is {', '.join(there)}")
+            hint = " (it never blocks)" if name in [fact.name for fact in NEVER_BLOCKING] else ""
+            raise UserError(f"--across {name}: no fact that blocks{hint}; there is {', '.join(there)}")
     also = (WITH_DEVICE if "device" in across else ()) + (WITH_SOURCE if "source" in across else ())
     return frozenset(across) | frozenset(also)
 
@@ -104,23 +104,23 @@ def value(row: Measurement, fact: Fact) -> str | None:
     """The fact as text; None where the row does not know it, or it means nothing on this kind of device."""
     if row.device_kind not in fact.kinds:
         return None
-    found = getattr(row, fact.column)
-    if found is None or found == "":
+    recorded = getattr(row, fact.column)
+    if recorded is None or recorded == "":
         return fact.absent
-    return fact.shown(found)
+    return fact.shown(recorded)
 
 
 def differing(before: Measurement, after: Measurement) -> tuple[list[Difference], list[str]]:
     """(blocking facts in which two rows differ, blocking facts that one of them or both do not know)."""
-    found, unknown = [], []
+    blocking, unknown = [], []
     for fact in BLOCKING:
         if before.device_kind not in fact.kinds and after.device_kind not in fact.kinds:
             continue
-        one, other = value(before, fact), value(after, fact)
-        if one is None or other is None:
+        text_before, text_after = value(before, fact), value(after, fact)
+        if text_before is None or text_after is None:
             # Of a CPU and a GPU each lacks some of the other's facts; that they differ says the device.
             if before.device_kind == after.device_kind:
                 unknown.append(fact.name)
-        elif one != other:
-            found.append(Difference(fact.name, one, other))
-    return found, unknown
+        elif text_before != text_after:
+            blocking.append(Difference(fact.name, text_before, text_after))
+    return blocking, unknown

@@ -96,14 +96,14 @@ class Comparison:
     """By verdict in the order of Verdict, then the biggest effect first, then by name."""
     waved: tuple[Difference, ...] = ()
     """Blocking facts that differed and were waved through."""
-    told: tuple[Difference, ...] = ()
+    not_blocking: tuple[Difference, ...] = ()
     """Facts that never block and differ, of all rows together."""
     unknown: Mapping[str, int] = field(default_factory=dict)
     """Blocking fact -> pairs of which one side or both do not know it."""
 
     def of(self, *verdicts: Verdict) -> list[Compared]:
         """The cases with one of these verdicts."""
-        return [one for one in self.cases if one.verdict in verdicts]
+        return [case for case in self.cases if case.verdict in verdicts]
 
     @property
     def comparable(self) -> int:
@@ -180,25 +180,25 @@ def compare(before: Sequence[Run], after: Sequence[Run], across: Collection[str]
     """
     through = waved(across)
     sides = side(before, "A"), side(after, "B")
-    found: list[Compared] = []
+    compared: list[Compared] = []
     comparable: list[Pair] = []
     unknown: Counter[str] = Counter()
     passed: dict[Difference, None] = {}
-    for case, one, other in _pairs(*sides):
-        if (alone := _unpaired(case, one, other, sides)) is not None:
-            found.append(alone)
+    for case, look_before, look_after in _pairs(*sides):
+        if (alone := _unpaired(case, look_before, look_after, sides)) is not None:
+            compared.append(alone)
             continue
-        assert one is not None and other is not None
-        differs, not_known = differing(one.row, other.row)
+        assert look_before is not None and look_after is not None
+        differs, not_known = differing(look_before.row, look_after.row)
         unknown.update(not_known)
         stops = [each for each in differs if each.fact not in through]
         passed |= dict.fromkeys(each for each in differs if each.fact in through)
         if stops:
             facts = ", ".join(each.fact for each in stops)
-            told = ", ".join(f"{each.fact} {each.before} -> {each.after}" for each in stops)
-            found.append(Compared(case, "NOT COMPARABLE", facts, told))
+            changes = ", ".join(f"{each.fact} {each.before} -> {each.after}" for each in stops)
+            compared.append(Compared(case, "NOT COMPARABLE", facts, changes))
         else:
-            comparable.append((case, one, other))
+            comparable.append((case, look_before, look_after))
     # Two devices' speeds and clocks are part of what is compared; one device's are not.
     one_device = "device" not in through
     shifts = {
@@ -207,10 +207,10 @@ def compare(before: Sequence[Run], after: Sequence[Run], across: Collection[str]
         for b, after_run in sides[1].runs.items()
         if one_device and (shift := between_runs(before_run, after_run)) is not None
     }
-    found += [_judged(*pair, shifts, one_device) for pair in comparable]
+    compared += [_judged(*pair, shifts, one_device) for pair in comparable]
     order = {verdict: place for place, verdict in enumerate(get_args(Verdict))}
-    found.sort(key=lambda each: (order[each.verdict], -_size(each.effect), each.case))
-    return Comparison(*sides, shifts, tuple(found), tuple(passed), tuple(_told(*sides)), unknown)
+    compared.sort(key=lambda each: (order[each.verdict], -_size(each.effect), each.case))
+    return Comparison(*sides, shifts, tuple(compared), tuple(passed), tuple(_not_blocking(*sides)), unknown)
 
 
 def _pairs(before: Side, after: Side) -> Iterator[tuple[Case, Look | None, Look | None]]:
@@ -232,9 +232,11 @@ def _pairs(before: Side, after: Side) -> Iterator[tuple[Case, Look | None, Look 
         yield from ((case, None, look) for case, look in others.items())
 
 
-def _unpaired(case: Case, one: Look | None, other: Look | None, sides: tuple[Side, Side]) -> Compared | None:
+def _unpaired(
+    case: Case, before: Look | None, after: Look | None, sides: tuple[Side, Side]
+) -> Compared | None:
     """The verdict where there are no two times; None where there are."""
-    looks = {name: look for name, look in (("A", one), ("B", other)) if look is not None}
+    looks = {name: look for name, look in (("A", before), ("B", after)) if look is not None}
     bad = {name: look.row for name, look in looks.items() if not look.row.is_timed}
     if bad:
         status = {name: row.status if row.status != "ok" else "no time" for name, row in bad.items()}
@@ -242,14 +244,14 @@ def _unpaired(case: Case, one: Look | None, other: Look | None, sides: tuple[Sid
             why = f"{next(iter(status.values()))} in {' and '.join(status)}"
         else:
             why = ", ".join(f"{status[name]} in {name}" for name in status)
-        told = dict.fromkeys(row.reason for row in bad.values() if row.reason)
-        return Compared(case, "INVALID", why, "; ".join(told))
-    if one is None and other is not None:
+        reasons = dict.fromkeys(row.reason for row in bad.values() if row.reason)
+        return Compared(case, "INVALID", why, "; ".join(reasons))
+    if before is None and after is not None:
         why = sides[0].absent.get(case, "")
-        return Compared(case, "NEW", _status(why, "A"), why, after_s=other.row.median_s)
-    if other is None and one is not None:
+        return Compared(case, "NEW", _status(why, "A"), why, after_s=after.row.median_s)
+    if after is None and before is not None:
         why = sides[1].absent.get(case, "")
-        return Compared(case, "GONE", _status(why, "B"), why, before_s=one.row.median_s)
+        return Compared(case, "GONE", _status(why, "B"), why, before_s=before.row.median_s)
     return None
 
 
@@ -270,7 +272,7 @@ def _judged(
     apart = math.log(after_s / before_s)
     down, up = math.hypot(after.down, before.up), math.hypot(after.up, before.down)
     effect = Effect(after_s / before_s, math.exp(apart - down), math.exp(apart + up))
-    shared = math.hypot(before.runs, after.runs)
+    shared = math.hypot(before.shared, after.shared)
     known = replace(known, effect=effect, shared=shared, detail=_chosen(before.row, after.row))
     if max(down - apart, up + apart) < LEAST:
         return replace(known, verdict="SAME")
@@ -282,13 +284,13 @@ def _judged(
         )
     shift = shifts.get((before.row.run_id, after.row.run_id))
     if shift is not None and _moved(shift) and abs(apart - shift.by) <= needed:
-        told = f"{change_text(math.exp(shift.by))} in {shift.ceilings} ceilings"
-        return replace(known, reason="the machine as a whole moved as far", detail=told)
+        moved_text = f"{change_text(math.exp(shift.by))} in {shift.ceilings} ceilings"
+        return replace(known, reason="the machine as a whole moved as far", detail=moved_text)
     if one_device and work_of(before.row) == "matrix":
         cycles = _in_cycles(before.row, after.row)
         if cycles is not None and math.copysign(1, apart) * cycles < LEAST:
-            told = f"{change_text(math.exp(cycles))} in cycles"
-            return replace(known, reason="the clock explains it", detail=told)
+            moved_text = f"{change_text(math.exp(cycles))} in cycles"
+            return replace(known, reason="the clock explains it", detail=moved_text)
     return replace(known, verdict="SLOWER" if apart > 0 else "FASTER")
 
 
@@ -312,8 +314,8 @@ def _size(effect: Effect | None) -> float:
     return abs(math.log(effect.ratio)) if effect else 0.0
 
 
-def _told(before: Side, after: Side) -> Iterator[Difference]:
+def _not_blocking(before: Side, after: Side) -> Iterator[Difference]:
     for fact in NEVER_BLOCKING:
-        one, other = before.facts[fact.name], after.facts[fact.name]
-        if one != other and one and other:
-            yield Difference(fact.name, ", ".join(one), ", ".join(other))
+        value_before, value_after = before.facts[fact.name], after.facts[fact.name]
+        if value_before != value_after and value_before and value_after:
+            yield Difference(fact.name, ", ".join(value_before), ", ".join(value_after))

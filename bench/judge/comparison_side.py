@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.errors import UserError
 from bench.judge import frame
-from bench.judge.comparability import FACTS, SOFTWARE, value
+from bench.judge.comparability import FACTS, SOFTWARE, differing, value
 from bench.judge.flags import FLAGS, explained
 from bench.judge.noise import OURS, Noise, interval, noise_of
 from bench.model.ceilings import Ceilings
@@ -57,8 +57,9 @@ class Look(NamedTuple):
     up: float
     """How far below and above its median the row's time may be, 95 times in 100: natural logarithms, with the
     noise of its run and what the causes of its flags may have done. NaN where it is not known."""
-    runs: float
-    """The part of that which all rows of its run and kind may share: the noise between runs."""
+    shared: float
+    """The part of that which all rows of its run and kind may share: the noise between runs, and what the
+    causes of its flags may have done, since a neighbour stays for more than one case."""
     flags: tuple[str, ...]
     """The flags whose causes are in `down` and `up`."""
 
@@ -101,10 +102,10 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
         raise UserError(f"{name} holds rows of {len(devices)} devices, name one's: {', '.join(devices)}")
     seen = {run.run_id: _run(run) for run in runs}
     # Where `visit` is not 0, an older file holds the second visit to a ceiling.
-    once = [look for each in seen.values() for look in each.looks.values()]
+    looks = [look for each in seen.values() for look in each.looks.values()]
     # What was imported is never newer than what was measured.
-    once.sort(key=lambda look: (look.row.source is None, look.row.utc))
-    newest = {case_of(look.row): look for look in once}
+    looks.sort(key=lambda look: (look.row.source is None, look.row.utc))
+    newest = {case_of(look.row): look for look in looks}
     used = {look.row.run_id for look in newest.values()}
     return Side(
         looks=newest,
@@ -116,7 +117,7 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
             if row.status in NOT_MEASURED
         },
         facts=_facts([look.row for look in newest.values()]),
-        older=len(once) - len(newest),
+        older=len(looks) - len(newest),
     )
 
 
@@ -136,7 +137,7 @@ def _look(row: Measurement, flags: Sequence[str], noise: Noise) -> Look:
         return Look(row, math.nan, math.nan, 0.0, causing)
     down, up = math.log(row.median_s / ends[0]), math.log(ends[1] / row.median_s)
     runs = noise.of(row).runs if row.noise_runs is None else row.noise_runs
-    return Look(row, down + cause, up + cause, runs, causing)
+    return Look(row, down + cause, up + cause, runs + cause, causing)
 
 
 class Shift(NamedTuple):
@@ -161,7 +162,8 @@ def between_runs(before: Run, after: Run) -> Shift | None:
     """What became of the machine between two runs; None where too few ceilings are in both to tell.
 
     Ceilings are the libraries' kernels and none of ours: where two runs have the same libraries and driver,
-    what their ceilings differ by together is the machine's doing.
+    what their ceilings differ by together is the machine's doing. Ceilings that were measured under another
+    condition (a power limit, a protocol, another card) tell what that does, not what the machine did.
     """
     moves = []
     for case in before.looks.keys() & after.looks.keys():
@@ -172,6 +174,8 @@ def between_runs(before: Run, after: Run) -> Shift | None:
             continue
         if any(value(looks[0].row, fact) != value(looks[1].row, fact) for fact in SOFTWARE):
             return None
+        if differing(looks[0].row, looks[1].row)[0]:
+            continue
         assert looks[0].row.median_s and looks[1].row.median_s
         moves.append(math.log(looks[1].row.median_s / looks[0].row.median_s))
     if len(moves) < LEAST_CEILINGS:
@@ -206,11 +210,11 @@ def _bound(row: Measurement, ceilings: Ceilings) -> Bound:
 
 
 def _facts(rows: Collection[Measurement]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, set[str]] = defaultdict(set)
+    values_of: dict[str, set[str]] = defaultdict(set)
     for fact in FACTS:
-        found[fact.name] = {one for row in rows if (one := value(row, fact)) is not None}
-    found["device name"] = {row.device_name for row in rows}
-    found["run"] = {row.run_id for row in rows}
+        values_of[fact.name] = {text for row in rows if (text := value(row, fact)) is not None}
+    values_of["device name"] = {row.device_name for row in rows}
+    values_of["run"] = {row.run_id for row in rows}
     when = sorted(row.utc for row in rows)
-    found["utc"] = {*when[:1], *when[-1:]}
-    return {name: tuple(sorted(values)) for name, values in found.items()}
+    values_of["utc"] = {*when[:1], *when[-1:]}
+    return {name: tuple(sorted(values)) for name, values in values_of.items()}

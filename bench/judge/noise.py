@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from bench.judge.comparability import FACTS, SOFTWARE
+from bench.judge.comparability import FACTS, value
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import Spread, Visit, publish, publish_ceiling
 
@@ -54,8 +54,8 @@ USUAL: Mapping[str, Mapping[Work, Spread]] = {
 run to run."""
 OURS = "triton"
 """How the names of our own implementations begin."""
-ALIKE = (*SOFTWARE, *(fact for fact in FACTS if fact.name in ("protocol", "regime", "clock", "unit", "host")))
-"""Facts that two runs must share for their difference to be noise."""
+ALIKE = tuple(fact for fact in FACTS if fact.name != "commit")
+"""Facts that two runs must share for their difference to be noise. The commit is that of our own kernels."""
 QUANTILE = 0.95
 """Share of a run's steps that its factor reaches."""
 PRIOR_STEPS = 3
@@ -89,7 +89,7 @@ class Noise:
 
     def of(self, row: Measurement) -> Spread:
         """The spread of a row of this run."""
-        usual = USUAL[self.kind][work_of(row)]
+        usual = _usual(row)
         runs_factor = self.factor if self.runs_factor is None else self.runs_factor
         return Spread(self.factor * usual.visits, runs_factor * usual.runs)
 
@@ -99,7 +99,7 @@ class Noise:
         repeated = [case for case in cases if len(case.medians_s) > 1]
         calm = [case for case in repeated if case.undisturbed]
         steps = [
-            step / USUAL[kind][case.work].visits
+            step / USUAL.get(kind, USUAL["cpu"])[case.work].visits
             for case in calm or repeated
             for step in np.abs(np.diff(np.log(case.medians_s))).tolist()
         ]
@@ -116,16 +116,16 @@ def _factor(steps: Sequence[float]) -> float:
 
 
 def between_runs(runs: Iterable[Iterable[Measurement]]) -> float | None:
-    """Times the usual spread that runs of a device, in time order, differ by; None if no case tells.
+    """Times the usual spread between runs that those of a device, in time order, show; None if no case tells.
 
-    Only libraries' kernels count, and only from one run to the next with the same software: what was changed
-    in between is no noise.
+    Only libraries' kernels count, each from one run to the next that measured it under the same conditions:
+    what was changed in between is no noise.
     """
     steps: list[float] = []
     before: dict[tuple[Any, ...], Measurement] = {}
     for run in runs:
         now = {
-            (row.case, *(getattr(row, fact.column) for fact in ALIKE)): row
+            (row.case, *(value(row, fact) for fact in ALIKE)): row
             for row in run
             if row.is_timed
             and not row.visit
@@ -134,12 +134,25 @@ def between_runs(runs: Iterable[Iterable[Measurement]]) -> float | None:
         }
         for key in now.keys() & before.keys():
             row, other = now[key], before[key]
-            usual = USUAL[row.device_kind][work_of(row)]
-            halves = [usual.over(each.visits or 1).half for each in (row, other)]
             assert row.median_s and other.median_s
-            steps.append(abs(math.log(row.median_s / other.median_s)) / math.hypot(*halves))
-        before = now
+            apart = math.log(row.median_s / other.median_s)
+            # What differs from visit to visit is in the interval already, and is only a part of this.
+            visits = math.hypot(_visits_half(row), _visits_half(other))
+            steps.append(math.sqrt(max(0.0, apart**2 - visits**2) / 2) / _usual(row).runs)
+        before |= now  # shards, and runs of other sweeps, lie between two runs of the same cases
     return _factor(steps) if steps else None
+
+
+def _usual(row: Measurement) -> Spread:
+    """The usual spread of a row's work; on a kind of device that nobody has measured, that on a CPU."""
+    return USUAL.get(row.device_kind, USUAL["cpu"])[work_of(row)]
+
+
+def _visits_half(row: Measurement) -> float:
+    """The noise between visits in the row's median, |ln|: by its own account, else what is usual."""
+    if row.noise_visits is not None:
+        return row.noise_visits
+    return _usual(row).over(row.visits or 1).visits
 
 
 def work_of(row: Measurement) -> Work:
@@ -227,4 +240,4 @@ def usual_half(row: Measurement) -> float:
     """How wide the interval of a row is by noise alone, |ln|: by its own account, else by what is usual."""
     if row.noise_visits is not None and row.noise_runs is not None:
         return Spread(row.noise_visits, row.noise_runs).half
-    return USUAL[row.device_kind][work_of(row)].over(visit_count(row)).half
+    return _usual(row).over(visit_count(row)).half

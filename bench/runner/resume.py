@@ -14,8 +14,11 @@ from bench.errors import UserError
 from bench.runner.rows import joined
 from bench.runner.shard import Shard
 from bench.store.journal import Journal, Recovered, claimed, declared_sweeps, finish, recover, unfinished
-from bench.store.parquet import NO_SWEEPS, Sweeps
-from bench.store.schema import Measurement
+from bench.store.parquet import NO_SWEEPS, Sweeps, rows, tables
+from bench.store.schema import WITHOUT_SAMPLES, Measurement
+
+EARLIER_RUNS = 10
+"""So many of a device's last runs tell how far its runs differ."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,20 @@ def begin(folder: Path, run_id: str, sweeps: Sweeps = NO_SWEEPS) -> Begun:
     return Begun(journal, journal.path.stem, left=left)
 
 
+def earlier_runs(folder: Path) -> list[list[Measurement]]:
+    """The rows of the last runs in this folder, in time order, with which their names begin.
+
+    Files that cannot be read are left out here: whoever reads them is told.
+    """
+    files = sorted(folder.glob("*.parquet"), key=lambda path: path.name)[-EARLIER_RUNS:]
+    if not files:
+        return []
+    try:
+        return [rows(table) for _, table in tables(files, lambda refusal: None, WITHOUT_SAMPLES)]
+    except UserError:
+        return []
+
+
 def settle(folder: Path) -> list[Left]:
     """Make every run in this folder that has ended into a result file. UserError if one cannot be made."""
     return [left for path in unfinished(folder) if (left := _settle(path))]
@@ -124,7 +141,7 @@ def _settle(path: Path) -> Left | None:
         if not ended:
             return None
         recovered = recover(path)
-        file = finish(path, joined(recovered.rows), recovered.damage)
+        file = finish(path, joined(recovered.rows, earlier_runs(path.parent)), recovered.damage)
     return (
         Left(file or path, len(recovered.rows), False, tuple(recovered.damage))
         if file or recovered.damage

@@ -130,7 +130,11 @@ def joined(rows: Iterable[Measurement], earlier: Iterable[Iterable[Measurement]]
     by_case: dict[str, list[Measurement]] = {}
     for row in made:
         by_case.setdefault(row.case, []).append(row)
-    noise = noise_of(made, map(bool, map(disturbances, made)), earlier) if made else None
+    before = [list(run) for run in earlier]
+    # What a neighbour did to an earlier run is no noise of this one, unless no run was without.
+    sound = [[row for row in run if not disturbances(row)] for run in before]
+    disturbed = [bool(disturbances(row)) for row in made]
+    noise = noise_of(made, disturbed, sound if any(sound) else before)
     return [join(visits, noise) for visits in by_case.values()]
 
 

@@ -26,23 +26,19 @@ from typing import Any, NamedTuple
 
 from bench.device.detect import Device
 from bench.device.lock import device_lock
-from bench.errors import UserError
 from bench.runner.forecast import Forecast
 from bench.runner.planner import Planner
-from bench.runner.resume import Kind, Left, begin, go_on
+from bench.runner.resume import Kind, Left, begin, earlier_runs, go_on
 from bench.runner.rows import SEED, UNIT, commit, joined, origin, visit_row
 from bench.runner.shard import Shard
 from bench.runner.supervisor import GRACE_S, Stopped, WorkerSupervisor, check_request, measure_request
 from bench.sampling.protocol import Protocol, Regime, protocol
 from bench.spec import Problem
 from bench.store.journal import Journal, finish
-from bench.store.parquet import rows, tables
-from bench.store.schema import WITHOUT_SAMPLES, Measurement
+from bench.store.schema import Measurement
 from bench.sweep.load import Case
 
 RESULTS = Path(__file__).parents[2] / "results"
-EARLIER_RUNS = 10
-"""So many of a device's last runs tell how far its runs differ."""
 LEAST_GRACE_S = 120.0
 """Least seconds that a visit on a GPU may compile and tune before it counts as hung."""
 
@@ -223,14 +219,7 @@ class Session:
 
     @cached_property
     def _earlier(self) -> Sequence[Sequence[Measurement]]:
-        """The rows of the last runs in this folder, in time order: their names begin with it."""
-        files = sorted(self.folder.glob("*.parquet"), key=lambda path: path.name)[-EARLIER_RUNS:]
-        if not files:
-            return []
-        try:
-            return [rows(table) for _, table in tables(files, lambda refusal: None, WITHOUT_SAMPLES)]
-        except UserError:  # none of them can be read, which whoever reads them is told
-            return []
+        return earlier_runs(self.folder)
 
     def close(self) -> None:
         """Release the device and turn the journal into the run's parquet file. Safe to call twice.

@@ -118,7 +118,7 @@ class Worker:
     def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
         """The answer. WorkerDied if the worker ends, if `deadline_s` seconds pass, or if it answers nonsense.
 
-        However it failed, it is stopped, and every later request is told the same.
+        However it failed, it is stopped, and every later request gets the same answer.
         """
         if self._death is None:
             try:
@@ -127,7 +127,7 @@ class Worker:
                 self._death = self._stopped(deadline_s)
             except WorkerDied as death:
                 self._death = death
-            except BaseException:  # interrupted: what it answers one day is no answer to the next request
+            except BaseException:  # interrupted: a late answer must not be taken for that to the next request
                 self._death = WorkerDied("crashed", "the worker was stopped in the middle of a request")
                 raise
             finally:
@@ -196,11 +196,11 @@ class Worker:
         self._process.send_signal(signal.SIGABRT)
         self._until_over(LAST_WORDS_S)
         where = place(self._all_errors())
-        said = f"no answer within {deadline_s:.0f} s; the worker was stopped"
-        return WorkerDied("timeout", f"{said} {where}".rstrip())
+        reason = f"no answer within {deadline_s:.0f} s; the worker was stopped"
+        return WorkerDied("timeout", f"{reason} {where}".rstrip())
 
     def _until_over(self, most_s: float) -> None:
-        """Listen until the process is over: one that still prints would else wait for a reader."""
+        """Read until the process has ended: a process that still prints would wait for a reader."""
         until = time.monotonic() + most_s
         while self._process.poll() is None and (left_s := until - time.monotonic()) > 0:
             self._hear(min(left_s, 0.02))
@@ -254,7 +254,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def last_words(text: str) -> str:
-    """What was said last before the fault handler spoke, and where the fault was; empty if nothing was."""
+    """The last line before the fault handler's report, and where the fault was; empty if there is neither."""
     lines, report = _parts(text)
     # C++ says what it threw before a long list of addresses.
     thrown = [line for line in lines if line.startswith("what():")]
@@ -264,7 +264,7 @@ def last_words(text: str) -> str:
 
 
 def place(text: str) -> str:
-    """Where the fault handler found the process, `in function (file:line)`; empty if it said nothing."""
+    """Where the fault handler found the process, `in function (file:line)`; empty without its report."""
     return _place(_parts(text)[1])
 
 
@@ -277,7 +277,7 @@ def _parts(text: str) -> tuple[list[str], list[str]]:
 
 def _place(report: list[str]) -> str:
     begin = next((at for at, line in enumerate(report) if line.startswith(_CURRENT)), 0)
-    frames = [found for line in report[begin:] if (found := _FRAME.fullmatch(line))]
+    frames = [frame for line in report[begin:] if (frame := _FRAME.fullmatch(line))]
     if not frames:
         return ""
     # The innermost frame is often inside torch; ours says which kernel it was.

@@ -51,16 +51,16 @@ def settle(
     def window(length_s: float) -> list[float] | None:
         """Samples that took this long together; None if the time is over, or does not pass."""
         nonlocal timed_s
-        found: list[float] = []
+        samples_s: list[float] = []
         before_s = timed_s
         while timed_s - before_s < length_s:
             per_launch, took = sample()
-            found.append(per_launch)
+            samples_s.append(per_launch)
             timed_s += took
-            stands_still = len(found) >= settings.most_samples and timed_s <= before_s
+            stands_still = len(samples_s) >= settings.most_samples and timed_s <= before_s
             if stands_still or max(now() - begin, timed_s) >= most_s:
                 return None
-        return found
+        return samples_s
 
     if light is not None and settings.light_window_s is not None:
         if window(settings.light_window_s) is None:
@@ -69,8 +69,8 @@ def settle(
             return True
     windows: list[list[float]] = []
     clocks: list[float | None] = []
-    while (found := window(window_s)) is not None:
-        windows = [*windows, found][-settings.settle_windows :]
+    while (newest := window(window_s)) is not None:
+        windows = [*windows, newest][-settings.settle_windows :]
         clocks = [*clocks, clock_hz() if clock_hz else None][-settings.settle_windows :]
         if len(windows) < settings.settle_windows:
             continue

@@ -223,11 +223,11 @@ def cupti_reading(part: str, bench: Bench, given: Given, rounds: int) -> Reading
 def nvbench_readings(bench: Bench, given: Sequence[Given], rounds: int) -> Iterator[Reading]:
     """Cold, one launch after a flush: all cases at once, since nvbench runs what is registered."""
 
-    def building(one: Given) -> Callable[[], Callable[[], Any]]:
-        operator, implementation, _ = one
-        return lambda: Slots(bench, kernels.operator(operator), implementation, problem_of(one), 1).calls[0]
+    def building(case: Given) -> Callable[[], Callable[[], Any]]:
+        operator, implementation, _ = case
+        return lambda: Slots(bench, kernels.operator(operator), implementation, problem_of(case), 1).calls[0]
 
-    names = [_name(one) for one in given]
+    names = [_name(case) for case in given]
     for name, turns_s in separate_instruments.nvbench_s(
         dict(zip(names, map(building, given), strict=True)), rounds, TURN_S
     ):
@@ -271,8 +271,8 @@ def main(settings: Mapping[str, Any]) -> None:
     kind, part = settings["kind"], settings["part"]
     lines = answers_only()
 
-    def tell(**said: Any) -> None:
-        lines.write(json.dumps(said) + "\n")
+    def tell(**answer: Any) -> None:
+        lines.write(json.dumps(answer) + "\n")
 
     if lacking := separate_instruments.lacking(part):
         tell(say=lacking)

@@ -188,9 +188,9 @@ OTHERS: tuple[tuple[str, Callable[[Floats], Told]], ...] = (
 # ---- ours
 
 
-def _told(found: Sequence[tuple[Visit, int]], settings: Protocol, run: Run, noise: Noise | None) -> Told:
+def _told(looks: Sequence[tuple[Visit, int]], settings: Protocol, run: Run, noise: Noise | None) -> Told:
     """What the row says of these visits; in a run of this noise, or alone."""
-    visits = [visit for visit, _ in found]
+    visits = [visit for visit, _ in looks]
     # The case is a matrix product, the quietest work there is: its usual noise helps it least.
     columns: dict[str, Any] = {
         **{
@@ -214,7 +214,7 @@ def _told(found: Sequence[tuple[Visit, int]], settings: Protocol, run: Run, nois
         "visit_samples": [len(visit.samples_s) for visit in kept],
     }
     raised = tuple(flags(Measurement(**columns), None))
-    launches = sum(taken for _, taken in found)
+    launches = sum(taken for _, taken in looks)
     return Told(row.median_s, launches, (row.low_s, row.high_s), raised)
 
 
@@ -222,9 +222,9 @@ def ours(run: Run) -> Iterator[tuple[str, Told]]:
     """(name, what is told) of our protocol with one visit and with several, alone and in a run."""
     kind, noise = run.stream.kind, run.noise()
     settings = protocol(kind)
-    one = [run.visit(run.at_s, settings)]
-    yield "ours, 1 visit, alone", _told(one, settings, run, None)
-    yield "ours, 1 visit, in a run", _told(one, settings, run, noise)
+    single = [run.visit(run.at_s, settings)]
+    yield "ours, 1 visit, alone", _told(single, settings, run, None)
+    yield "ours, 1 visit, in a run", _told(single, settings, run, noise)
 
     settings = protocol(kind, visits=3)
     several: list[tuple[Visit, int]] = []
@@ -284,12 +284,12 @@ def scores(repetitions: int, seed: int) -> Iterator[Score]:
 
 
 def _score(stream: str, rule: str, published: Sequence[tuple[Told, float]], launch: float) -> Score:
-    errors = [abs(told.value_s / (level_s * launch) - 1) for told, level_s in published]
-    truth_s = float(np.median([told.value_s for told, _ in published]))
+    errors = [abs(outcome.value_s / (level_s * launch) - 1) for outcome, level_s in published]
+    truth_s = float(np.median([outcome.value_s for outcome, _ in published]))
     covered = [
-        told.interval_s[0] <= truth_s <= told.interval_s[1]
-        for told, _ in published
-        if told.interval_s is not None
+        outcome.interval_s[0] <= truth_s <= outcome.interval_s[1]
+        for outcome, _ in published
+        if outcome.interval_s is not None
     ]
     flagged = [bool(each.flags) for each, _ in published if each.flags is not None]
     either = [a or b for a, b in zip(covered, flagged or [False] * len(covered), strict=True)]

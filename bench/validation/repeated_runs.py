@@ -87,27 +87,27 @@ def _verdicts(runs: Sequence[frame.Run]) -> Iterator[str]:
     pairs = list(itertools.combinations(runs, 2))
     judged = false = operators = false_operators = same = 0
     for before, after in pairs:
-        found = compare([before], [after])
-        judged += found.comparable
-        false += len(found.of("SLOWER", "FASTER"))
-        same += len(found.of("SAME"))
-        operators += len(found.means)
-        false_operators += sum(mean.verdict in ("SLOWER", "FASTER") for mean in found.means)
+        comparison = compare([before], [after])
+        judged += comparison.comparable
+        false += len(comparison.of("SLOWER", "FASTER"))
+        same += len(comparison.of("SAME"))
+        operators += len(comparison.means)
+        false_operators += sum(mean.verdict in ("SLOWER", "FASTER") for mean in comparison.means)
     yield f"{len(pairs)} pairs, nothing changed:"
     yield f"  false verdicts on cases      {_of(false, judged)} ({_of(same, judged)} SAME)"
     yield f"  false verdicts on operators  {_of(false_operators, operators)}"
     yield "a slowdown is written into one of the two files:"
     for name, factor, everywhere in (("x 2, of the cases", 2.0, False), ("+10 % everywhere", 1.1, True)):
-        cases = hits = told = 0
+        cases = hits = alarms = 0
         for before, after in itertools.permutations(runs, 2):
-            found = compare([before], frame.runs(_slowed(after.rows, factor, everywhere)))
+            comparison = compare([before], frame.runs(_slowed(after.rows, factor, everywhere)))
             of_cases = [
-                each for each in found.cases if each.role == "measurement" and each.effect is not None
+                each for each in comparison.cases if each.role == "measurement" and each.effect is not None
             ]
             cases += len(of_cases)
             hits += sum(each.verdict == "SLOWER" for each in of_cases)
-            told += found.exit_code == 1
-        yield f"  {name:<18} found in {_of(hits, cases)}; exit code 1 in {_of(told, 2 * len(pairs))} pairs"
+            alarms += comparison.exit_code == 1
+        yield f"  {name:<18} found in {_of(hits, cases)}; exit code 1 in {_of(alarms, 2 * len(pairs))} pairs"
 
 
 def _flags(runs: Sequence[frame.Run]) -> Table:

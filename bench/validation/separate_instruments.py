@@ -65,11 +65,11 @@ def _cupti_records() -> tuple[Any, list[int]]:
     recorded: list[int] = []
 
     def completed(activities: list[Any]) -> None:
-        wanted = (one for one in activities if one.kind in (*kinds, kind.KERNEL))
-        recorded.extend(one.end - one.start for one in wanted)
+        wanted = (activity for activity in activities if activity.kind in (*kinds, kind.KERNEL))
+        recorded.extend(activity.end - activity.start for activity in wanted)
 
-    for one in kinds:
-        cupti.activity_enable(one)
+    for activity in kinds:
+        cupti.activity_enable(activity)
     cupti.activity_register_callbacks(lambda: (8 * 1024 * 1024, 0), completed)
     return cupti, recorded
 
@@ -135,7 +135,7 @@ def nvbench_s(
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "nvbench.json"
         bench.run_all_benchmarks([sys.argv[0], "--quiet", "--jsonbin", str(file)])
-        found = results.BenchmarkResult.from_json(file)
+        measured = results.BenchmarkResult.from_json(file)
         for number, name in enumerate(builds):
-            states = [found[f"case-{number}-{turn}"].states[0] for turn in range(turns)]
+            states = [measured[f"case-{number}-{turn}"].states[0] for turn in range(turns)]
             yield name, [float(state.center(median) or math.nan) for state in states]

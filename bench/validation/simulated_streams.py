@@ -97,8 +97,8 @@ def remembering(share: float, memory: float) -> Callable[[Generator], Noise]:
         def factors(count: int) -> Floats:
             nonlocal state
             pushes = share * math.sqrt(1 - memory**2) * chance.standard_normal(count)
-            found, state = lfilter([1.0], [1.0, -memory], pushes, zi=state)
-            return np.asarray(1 + found)
+            deviations, state = lfilter([1.0], [1.0, -memory], pushes, zi=state)
+            return np.asarray(1 + deviations)
 
         return factors
 
@@ -163,9 +163,9 @@ class Launches:
     def each_s(self, count: int) -> Floats:
         """Seconds of the next so many launches, singly, as a perfect clock would read them."""
         at_s = self._drawn_until_s + self._launch_s * np.arange(count, dtype=np.float64)
-        found = self._launch_s * self._level(at_s) * self._noise(count)
-        self._drawn_until_s += float(found.sum())
-        return found
+        each_s = self._launch_s * self._level(at_s) * self._noise(count)
+        self._drawn_until_s += float(each_s.sum())
+        return each_s
 
     def sample(self) -> tuple[float, float]:
         """(seconds per launch, seconds it took) of the next sample."""

@@ -54,15 +54,15 @@ class Calendar:
             return [float(self.x[0])], [f"{began:%H:%M}"], f"{began:%Y-%m-%d}"
         low, high = float(self.x[0]), float(self.x[-1])
         locator = AutoDateLocator(minticks=max(most // 2, 2), maxticks=max(most, 3))  # type: ignore[no-untyped-call]
-        found = locator.tick_values(moment(low), moment(high))  # type: ignore[no-untyped-call]
-        inside = [float(one) for one in found if low <= one <= high] or [low]
-        at = [moment(one) for one in inside]
+        candidates = locator.tick_values(moment(low), moment(high))  # type: ignore[no-untyped-call]
+        inside = [float(tick) for tick in candidates if low <= tick <= high] or [low]
+        at = [moment(tick) for tick in inside]
         years = sorted({f"{moment(end):%Y}" for end in (low, high)})
-        if all((one.hour, one.minute) == (0, 0) for one in at):
-            return inside, [f"{one.day} {one:%b}" for one in at], " to ".join(years)
+        if all((tick.hour, tick.minute) == (0, 0) for tick in at):
+            return inside, [f"{tick.day} {tick:%b}" for tick in at], " to ".join(years)
         if math.floor(low) == math.floor(high):
-            return inside, [f"{one:%H:%M}" for one in at], f"{at[0]:%Y-%m-%d}"
-        return inside, [f"{one.day} {one:%b}\n{one:%H:%M}" for one in at], " to ".join(years)
+            return inside, [f"{tick:%H:%M}" for tick in at], f"{at[0]:%Y-%m-%d}"
+        return inside, [f"{tick.day} {tick:%b}\n{tick:%H:%M}" for tick in at], " to ".join(years)
 
     def label(self, axes: Axes, width_in: float) -> None:
         """Limits, ticks and name of an x axis `width_in` inches wide."""

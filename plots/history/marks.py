@@ -52,8 +52,8 @@ class Laid(NamedTuple):
 def laid_out(marks: Sequence[Mark], calendar: Calendar, width_in: float) -> list[Laid]:
     """Each mark's words in the lowest row in which they are free of others, on a panel of that width."""
     taken: list[list[tuple[float, float]]] = [[] for _ in range(MOST_ROWS)]
-    found = []
-    for mark in sorted(marks, key=lambda one: one.x):
+    laid = []
+    for mark in sorted(marks, key=lambda mark: mark.x):
         at = calendar.share(mark.x) * width_in
         long = len(mark.text) * LETTER_IN + 0.1
         leftwards = at + long > width_in
@@ -64,35 +64,35 @@ def laid_out(marks: Sequence[Mark], calendar: Calendar, width_in: float) -> list
         row = next(free, None) if low >= -0.4 else None
         if row is not None:
             taken[row].append((low, high))
-        found.append(Laid(mark, row, leftwards))
-    return found
+        laid.append(Laid(mark, row, leftwards))
+    return laid
 
 
 def rows(laid: Sequence[Laid]) -> int:
     """Rows of words above a panel."""
-    return max((one.row + 1 for one in laid if one.row is not None), default=0)
+    return max((label.row + 1 for label in laid if label.row is not None), default=0)
 
 
 def unsaid(laid: Sequence[Laid]) -> int:
     """Marks for whose words there was no room."""
-    return sum(one.row is None for one in laid)
+    return sum(label.row is None for label in laid)
 
 
 def draw(axes: Axes, laid: Sequence[Laid]) -> None:
     """A line for each mark through the panel, up to its words."""
     across = blended_transform_factory(axes.transData, axes.transAxes)
-    for one in laid:
-        mark = one.mark
+    for label in laid:
+        mark = label.mark
         axes.axvline(mark.x, color=mark.color, lw=0.8, ls=mark.dash, zorder=1.5, label="_mark")
-        if one.row is None:
+        if label.row is None:
             continue
         axes.annotate(
             mark.text,
             (mark.x, 1.0),
             xycoords=across,
-            xytext=(-2 if one.leftwards else 2, 2 + 72 * ROW_IN * one.row),
+            xytext=(-2 if label.leftwards else 2, 2 + 72 * ROW_IN * label.row),
             textcoords="offset points",
-            ha="right" if one.leftwards else "left",
+            ha="right" if label.leftwards else "left",
             va="bottom",
             size=6.5,
             color=mark.color,
@@ -102,7 +102,8 @@ def draw(axes: Axes, laid: Sequence[Laid]) -> None:
 
 def boundary_marks(view: View) -> list[Mark]:
     """A mark where a segment begins, saying what changed."""
-    return [Mark(float(view.calendar.x[i]), _short(said), "#444444", "--") for i, said in view.boundaries()]
+    x = view.calendar.x
+    return [Mark(float(x[i]), _short(change), "#444444", "--") for i, change in view.boundaries()]
 
 
 def step_marks(view: View, kind: str, row: int) -> list[Mark]:
@@ -110,26 +111,26 @@ def step_marks(view: View, kind: str, row: int) -> list[Mark]:
 
     Of a series also those of its class that it took part in.
     """
-    found = []
+    marks = []
     for step in steps(view, kind, row):
         began = step.began - view.first
         effect = change_text(math.exp(step.effect))
-        said = f"{'class ' if kind != step.kind else ''}{verdict(step.effect)} {effect}"
-        said += ", open" if step.ended is None else ""
+        label = f"{'class ' if kind != step.kind else ''}{verdict(step.effect)} {effect}"
+        label += ", open" if step.ended is None else ""
         if began < 0:
-            said += f" since {view.history.nights[step.began].utc[:10]}"
+            label += f" since {view.history.nights[step.began].utc[:10]}"
         color = style.VERMILLION if step.effect > 0 else style.BLUE
-        found.append(Mark(float(view.calendar.x[max(0, began)]), said, color, "-"))
-    return found
+        marks.append(Mark(float(view.calendar.x[max(0, began)]), label, color, "-"))
+    return marks
 
 
 def held(view: View, kind: str, row: int) -> Flags:
     """[nights shown] whether a night belongs to a step of this row."""
     nights = view.first + np.arange(len(view.nights))
-    found = np.zeros(len(nights), dtype=np.bool_)
+    belongs = np.zeros(len(nights), dtype=np.bool_)
     for step in steps(view, kind, row):
-        found |= (nights >= step.began) & (nights < (step.ended or view.first + len(nights)))
-    return found
+        belongs |= (nights >= step.began) & (nights < (step.ended or view.first + len(nights)))
+    return belongs
 
 
 def steps(view: View, kind: str, row: int) -> list[Step]:

@@ -82,7 +82,8 @@ class Panel:
     def limits(self) -> tuple[float, float]:
         """Ends of the y axis: all that was judged, and values that are not far from most."""
         shown = [self.value, self.low, self.high]
-        shown += [some for some in (self.value_low, self.value_high, self.as_judged) if some is not None]
+        optional = self.value_low, self.value_high, self.as_judged
+        shown += [values for values in optional if values is not None]
         values = np.concatenate(shown)
         values = values[np.isfinite(values)]
         if not values.size:
@@ -173,23 +174,23 @@ def draw(axes: Axes, view: View, panel: Panel, unit: str, width_in: float, above
     view.calendar.label(axes, width_in)
 
 
-def legend(view: View, found: Sequence[Panel]) -> list[Artist]:
+def legend(view: View, panels: Sequence[Panel]) -> list[Artist]:
     """What points, lines and the band of these panels mean; only of what is there."""
-    intervals = any(one.value_low is not None and np.isfinite(one.value_low).any() for one in found)
+    intervals = any(panel.value_low is not None and np.isfinite(panel.value_low).any() for panel in panels)
     night = "a night with its 95 % interval" if intervals else "a night"
     handles: list[Artist] = [
         Line2D([], [], color=style.BLUE, marker="o", lw=0.6, ms=POINT, mew=0, label=night)
     ]
-    if any((one.doubted & np.isfinite(one.value)).any() for one in found):
+    if any((panel.doubted & np.isfinite(panel.value)).any() for panel in panels):
         handles.append(style.flagged(POINT))
-    if any(one.moved for one in found):
+    if any(panel.moved for panel in panels):
         handles.append(style.marker("without the machine's own", "#222222", "x", POINT))
-    if any(one.judged for one in found):
+    if any(panel.judged for panel in panels):
         handles.append(Line2D([], [], color="#444444", lw=1.0, label="rolling median"))
         handles.append(Patch(color=BAND, label="band"))
     if view.boundaries():
         handles.append(Line2D([], [], color="#444444", lw=0.8, ls="--", label="new segment"))
-    if any(one.changes.size for one in found):
+    if any(panel.changes.size for panel in panels):
         handles.append(Line2D([], [], color=style.PURPLE, lw=0.9, ls=CHANGE, label="change point"))
     return handles
 

@@ -51,11 +51,11 @@ def classes(view: View) -> Iterator[tuple[str, Page]]:
     rows.sort(key=lambda row: (row not in still, names[row]))
     pages = -(-len(rows) // PANELS)
     for number in range(pages):
-        some = rows[number * PANELS : (number + 1) * PANELS]
-        columns = min(2, len(some))
+        of_page = rows[number * PANELS : (number + 1) * PANELS]
+        columns = min(2, len(of_page))
         width_in = _WIDE_IN if columns == 1 else _NARROW_IN
         shown_panels = [
-            Panel.of(view, track, row, "class", _percent, width_in, title=names[row]) for row in some
+            Panel.of(view, track, row, "class", _percent, width_in, title=names[row]) for row in of_page
         ]
         which = f" ({number + 1} of {pages})" if pages > 1 else ""
         caption = (

@@ -36,25 +36,26 @@ def shown(
 
     UserError, one sentence, if none is left.
     """
-    units = Counter(one.device for one in histories)
-    found, without = [], []
-    for one in histories:
-        names = [row_name(one.series.iloc[row]) for row in range(len(one.series))]
-        seen = view(judged(one), names, since, last)
+    units = Counter(history.device for history in histories)
+    devices, without = [], []
+    for history in histories:
+        names = [row_name(history.series.iloc[row]) for row in range(len(history.series))]
+        seen = view(judged(history), names, since, last)
         if seen is None:
-            without.append(f"{one.device}: its last night is of {one.nights[-1].utc[:10]}, before --since")
+            last_utc = history.nights[-1].utc[:10]
+            without.append(f"{history.device}: its last night is of {last_utc}, before --since")
             continue
-        several = units[one.device] > 1 and one.unit
-        found.append(Device(seen, f"{one.device}-{one.unit[:8]}" if several else one.device))
+        several = units[history.device] > 1 and history.unit
+        devices.append(Device(seen, f"{history.device}-{history.unit[:8]}" if several else history.device))
     if not histories:
         raise UserError(
             "no night to show: no run of our own with a time is among these (imported rows are none)"
         )
-    if not found:
+    if not devices:
         raise UserError("; ".join(without))
-    for said in without:
-        say(f"{said}; nothing shown of it")
-    return found
+    for sentence in without:
+        say(f"{sentence}; nothing shown of it")
+    return devices
 
 
 def save(seen: View, folder: Path, match: str) -> int:
