@@ -98,7 +98,7 @@ class Results:
         timed = pc.and_(pc.equal(ours["status"], "ok"), pc.greater(ours["median_s"], 0.0))
         some = ours.filter(pc.and_(timed, pc.is_finite(ours["median_s"])))
         self.counts["without a time"] += len(ours) - len(some)
-        return parquet.rows(some)
+        return list(parquet.rows(some))
 
     def _why_nothing(self) -> str:
         if self.counts["all"] and self.counts["imported"] == self.counts["all"]:

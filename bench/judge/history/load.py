@@ -93,8 +93,9 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
         if table["source"].null_count < len(table):
             left_out(f"{path}: imported timings have no nights")
             table = table.filter(pc.is_null(table["source"]))
-        for run_id in pc.unique(table["run_id"]).to_pylist():
-            run = table.filter(pc.equal(table["run_id"], run_id))
+        run_ids = pc.unique(table["run_id"]).to_pylist()
+        for run_id in run_ids:
+            run = table if len(run_ids) == 1 else table.filter(pc.equal(table["run_id"], run_id))
             rest = path.stem.partition(REST)[1] + path.stem.partition(REST)[2]
             whose = (run_id + rest, run["device"][0].as_py(), run["device_id"][0].as_py())
             known = seen.setdefault(whose, path)
@@ -115,7 +116,8 @@ def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> No
     new = _Nights(first["device_name"], first["device_kind"])
     into = found.setdefault((first["device"], unit), new)
     median_s = run["median_s"].to_numpy()
-    timed = run.filter(np.asarray(pc.equal(run["status"], "ok")) & (median_s > 0) & np.isfinite(median_s))
+    usable = np.asarray(pc.equal(run["status"], "ok")) & (median_s > 0) & np.isfinite(median_s)
+    timed = run if usable.all() else run.filter(usable)
     keys = list(zip(*(_key_column(timed, name) for name in KEY), strict=True))
     if len(set(keys)) < len(keys):  # an older file's second visit to a ceiling is a row of its own
         once: dict[_Key, int] = {}
@@ -127,7 +129,7 @@ def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> No
     low_s, high_s = timed["low_s"].to_numpy(), timed["high_s"].to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
         half = np.log(high_s / low_s) / 2
-    rows = parquet.rows(timed)
+    suspect = [any(flag.rule(row, _NOTHING) for flag in DOUBTING) for row in parquet.rows(timed)]
     into.nights.append(
         _Gathered(
             _night(run, timed),
@@ -135,7 +137,7 @@ def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> No
             np.array([into.series[key] for key in keys], dtype=np.intp),
             np.log(timed["median_s"].to_numpy()),
             np.where(np.isfinite(half), half, np.nan),
-            np.array([any(flag.rule(row, _NOTHING) for flag in DOUBTING) for row in rows], dtype=bool),
+            np.array(suspect, dtype=bool),
         )
     )
 
