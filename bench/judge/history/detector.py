@@ -5,6 +5,7 @@ Of each night, in this order:
 1. **The machine.** How far the ceilings of a bound (libraries' kernels, none of ours) departed from their own
    rolling medians is how far the machine moved. It is taken off every series of that bound, as far as it
    stands out of its own noise: noise taken off three thousand series at once would move them all together.
+   And only where the median of those series moved at least half as far: a few odd ceilings are no machine.
 2. **Classes**, an implementation of an operator each: the mean departure of its members from their own
    rolling medians, a quarter of them cut off on either side, so that neither one member nor a night's odd
    ones move it, and a changed set of members is no change.
@@ -29,6 +30,7 @@ from bench.case_name import row_name
 from bench.judge.history.monitor import HALF_TO_SIGMA, Ending, Found, Open, Track, Watch
 from bench.judge.history.rolling import LEAST, NEVER, Window
 from bench.judge.history.series import Flags, Floats, History
+from bench.judge.history.weekdays import weekdays
 
 Kind = Literal["machine", "class", "series"]
 BOUNDS = ("memory", "core")
@@ -104,18 +106,20 @@ class _Judge:
     def __init__(self, history: History) -> None:
         self.history = history
         table = history.series
-        count, nights = len(table), len(history.nights)
+        count, days = len(table), weekdays(history.nights)
         self.ceiling: Flags = table["ceiling"].to_numpy(dtype=np.bool_)
         self.bound = np.where(table["bound"].to_numpy() == "memory", 0, 1)
         self.values: Floats = np.where(history.doubted, np.nan, history.log_s)
         self.classes, self.class_of = _classes(table)
-        self.machine = Watch(2, nights, FLOOR, FEW_ODD)
-        self.by_class = Watch(len(self.classes), nights, CLASS_FLOOR, FEW_ODD)
-        self.series = Watch(count, nights, FLOOR, ODD)
+        self.machine = Watch(2, days, FLOOR, FEW_ODD)
+        self.by_class = Watch(len(self.classes), days, CLASS_FLOOR, FEW_ODD)
+        self.series = Watch(count, days, FLOOR, ODD)
         self.probes = Window(count)
         """Of the ceilings, less what of the machine's movement has become normal."""
         self.normal: Floats = np.zeros(2)
         """What has, ln."""
+        self.along: Floats = np.full((2, len(days)), np.nan)
+        """[bounds, nights] how far the other series of a bound departed, ln."""
         self.members = [np.flatnonzero(self.class_of == which) for which in range(len(self.classes))]
         self.found: list[tuple[Kind, Open]] = []
 
@@ -170,23 +174,38 @@ class _Judge:
                 blur[which] = np.median(usual.sigma[there]) * np.sqrt(np.pi / 2 / there.sum())
         self.probes.push(less, night)
         self.machine.look(night, by, blur / HALF_TO_SIGMA)
+        along = self.along[:, night] = self._moved_along(values, by)
         for found in self.machine.found(np.ones(2, dtype=np.bool_)):
-            self.found.append(("machine", self.machine.raise_(night, found)))
-            self.probes.until[(self.bound == found.row) & self.ceiling] = found.began
+            if np.nanmedian(self.along[found.row, found.began : night + 1]) / found.effect > 0.5:
+                self.found.append(("machine", self.machine.raise_(night, found)))
+                self.probes.until[(self.bound == found.row) & self.ceiling] = found.began
         level = np.array(
             [self.machine.open[which].effect if which in self.machine.open else 0.0 for which in (0, 1)]
         )
         noise = NOISE_KEPT * np.fmax(self.machine.sigma, blur)
         rest = by - level
         with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.where(np.abs(rest) > noise, 1 - (noise / rest) ** 2, 0.0)
-        return np.asarray(self.normal + level + np.where(np.isnan(rest), 0.0, share * rest))
+            theirs = (np.abs(rest) > noise) & ((along - level) / rest > 0.5)
+            return np.asarray(self.normal + level + np.where(theirs, rest * (1 - (noise / rest) ** 2), 0.0))
+
+    def _moved_along(self, values: Floats, by: Floats) -> Floats:
+        """How far the other series of each bound departed tonight, their median, [memory, core], ln.
+
+        Where these are too few to tell, `by`, what the ceilings did.
+        """
+        departed = values - self.normal[self.bound] - self.series.window.usual().centre
+        along = by.copy()
+        for which in range(2):
+            there = (self.bound == which) & ~self.ceiling & ~np.isnan(departed)
+            if there.sum() >= LEAST_MEMBERS:
+                along[which] = np.median(departed[there])
+        return along
 
     def _means(self) -> Floats:
         """Of each class tonight, the trimmed mean of its members' departures, ln; NaN for too few."""
         means = np.full(len(self.classes), np.nan)
         for which, rows in enumerate(self.members):
-            there = self.series.departed[rows]
+            there = self.series.departed_by_day[rows]
             there = np.sort(there[~np.isnan(there)])
             if len(there) >= LEAST_MEMBERS:
                 cut = max(1, int(TRIMMED * len(there)))

@@ -16,6 +16,7 @@ from scipy import stats
 from bench.judge.history.rolling import LEAST, NEVER, USUAL, Nights, Window, row_median
 from bench.judge.history.run_probability import LOOK_BACK, Chance
 from bench.judge.history.series import Flags, Floats
+from bench.judge.history.weekdays import DAYS, Weekdays
 
 Ending = Literal["recovered", "accepted", "segment", "gone"]
 
@@ -108,11 +109,16 @@ class Open:
 class Watch:
     """Some rows, and the changes open among them."""
 
-    def __init__(self, rows: int, nights: int, floor: float, odd: float) -> None:
+    def __init__(self, rows: int, days: Sequence[int], floor: float, odd: float) -> None:
+        """`days` are the weekdays of the nights to come."""
         self.window = Window(rows)
-        self.track = Track(*(np.full((rows, nights), np.nan) for _ in range(4)))
+        self.track = Track(*(np.full((rows, len(days)), np.nan) for _ in range(4)))
+        self._days = days
+        self._weekdays = Weekdays(rows)
         self.departed: Floats = np.full(rows, np.nan)
-        """Tonight's value less the median, ln; known from YOUNG nights on."""
+        """Tonight's value less the median and what the weekday does, ln; known from YOUNG nights on."""
+        self.departed_by_day: Floats = np.full(rows, np.nan)
+        """The same with what the weekday does."""
         self.sigma: Floats = np.full(rows, np.nan)
         """Of a night, ln."""
         self.band: Floats = np.full(rows, np.nan)
@@ -136,6 +142,7 @@ class Watch:
             one.ended, one.ending = night, "segment"
         self.open, self.hidden = {}, {}
         self.window.restart(night)
+        self._weekdays = Weekdays(len(self._scores))
         self._chance = Chance(self._odd)
         self._blank(range(len(self._scores)))
 
@@ -147,6 +154,12 @@ class Watch:
         """
         self._give_up()
         usual = self.window.usual()
+        day = self._days[night]
+        self.departed_by_day = values - usual.centre
+        values = values - self._weekdays.expected[:, day]
+        self._weekdays.push(day, self.departed_by_day)
+        if night % DAYS == 0:
+            self._weekdays.learn()
         sigma = np.fmax(usual.sigma, half * HALF_TO_SIGMA)
         unsure = np.sqrt(1 + np.pi / 2 / np.maximum(usual.nights, 1))  # the median is a guess, too
         enough = usual.nights >= LEAST
