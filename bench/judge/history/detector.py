@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 import numpy as np
@@ -30,7 +31,6 @@ from bench.case_name import row_name
 from bench.judge.history.monitor import HALF_TO_SIGMA, Ending, Found, Open, Track, Watch
 from bench.judge.history.rolling import LEAST, NEVER, Window
 from bench.judge.history.series import Flags, Floats, History
-from bench.judge.history.weekdays import weekdays
 
 Kind = Literal["machine", "class", "series"]
 BOUNDS = ("memory", "core")
@@ -106,7 +106,8 @@ class _Judge:
     def __init__(self, history: History) -> None:
         self.history = history
         table = history.series
-        count, days = len(table), weekdays(history.nights)
+        count = len(table)
+        days = [datetime.fromisoformat(night.utc).weekday() for night in history.nights]
         self.ceiling: Flags = table["ceiling"].to_numpy(dtype=np.bool_)
         self.bound = np.where(table["bound"].to_numpy() == "memory", 0, 1)
         self.values: Floats = np.where(history.doubted, np.nan, history.log_s)
@@ -194,12 +195,10 @@ class _Judge:
         Where these are too few to tell, `by`, what the ceilings did.
         """
         departed = values - self.normal[self.bound] - self.series.window.usual().centre
-        along = by.copy()
-        for which in range(2):
-            there = (self.bound == which) & ~self.ceiling & ~np.isnan(departed)
-            if there.sum() >= LEAST_MEMBERS:
-                along[which] = np.median(departed[there])
-        return along
+        there = ~self.ceiling & ~np.isnan(departed)
+        members = [departed[there & (self.bound == which)] for which in range(2)]
+        moved = [np.median(own) if len(own) >= LEAST_MEMBERS else np.nan for own in members]
+        return np.where(np.isnan(moved), by, moved)
 
     def _means(self) -> Floats:
         """Of each class tonight, the trimmed mean of its members' departures, ln; NaN for too few."""

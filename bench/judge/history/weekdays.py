@@ -8,31 +8,21 @@ everywhere else nothing is.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
-from datetime import datetime
-
 import numpy as np
 from scipy import stats
 
-from bench.judge.history.series import Flags, Floats, Night
+from bench.judge.history.rolling import row_median
+from bench.judge.history.series import Flags, Floats
 
 WEEKS = 12
 """Nights of each weekday that are remembered."""
 LEAST_WEEKS = 5
 """Nights of a weekday from which on it counts."""
-RARE = 1e-4
-"""Chance below which the weekdays of a row differ ..."""
-KEPT = 1e-2
-"""... and below which they go on to: an odd night on a rare weekday must not end that."""
+RARE, KEPT = 1e-4, 1e-2
+"""Chance below which the weekdays of a row differ, and below which they go on to: odd nights end nothing."""
 LATELY = 3
 """The last nights of each weekday, which must still differ by half of what is expected."""
 DAYS = 7
-
-
-def weekdays(nights: Sequence[Night]) -> list[int]:
-    """The weekday on which each night began, in UTC; Monday is 0."""
-    return [datetime.fromisoformat(night.utc).weekday() for night in nights]
 
 
 class Weekdays:
@@ -51,29 +41,29 @@ class Weekdays:
 
     def learn(self) -> None:
         """Ask of all rows anew what the weekdays do to them."""
-        nights = (~np.isnan(self._departed)).sum(axis=2)
-        rows = np.flatnonzero((nights >= LEAST_WEEKS).sum(axis=1) > 1)
-        departed = np.where(nights[rows, :, None] >= LEAST_WEEKS, self._departed[rows], np.nan)
-        known = self.expected[rows].any(axis=1)
+        counts = (~np.isnan(self._departed)).sum(axis=2) >= LEAST_WEEKS
+        departed = np.where(counts[:, :, None], self._departed, np.nan)
+        rows = np.flatnonzero(counts.sum(axis=1) > 1)
+        bar = np.where(self.expected[rows].any(axis=1), KEPT, RARE)
         self.expected[:] = 0
-        differ, shrunk = _differ(departed, np.where(known, KEPT, RARE))
-        departed = departed[differ]
-        expected = shrunk[differ, None] * _by_day(departed)
+        differ, share = _differ(departed[rows], bar)
+        rows, departed = rows[differ], departed[rows[differ]]
+        expected = share[differ, None] * _by_day(departed)
         lately = (expected * _by_day(departed[:, :, -LATELY:])).sum(axis=1)
         holds = lately > (expected**2).sum(axis=1) / 2
-        self.expected[rows[differ][holds]] = expected[holds]
+        self.expected[rows[holds]] = expected[holds]
 
 
 def _by_day(departed: Floats) -> Floats:
-    """[rows, days] median of each weekday, less that of the weekdays; 0 where there is none."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of weekdays without a night
-        medians = np.nanmedian(departed, axis=2)
-        return np.nan_to_num(medians - np.nanmedian(medians, axis=1, keepdims=True))
+    """[rows, days] median of each weekday, less the median weekday's; 0 where there is none."""
+    flat = departed.reshape(len(departed) * DAYS, departed.shape[2])
+    medians = row_median(flat, (~np.isnan(flat)).sum(axis=1)).reshape(len(departed), DAYS)
+    usual = row_median(medians, (~np.isnan(medians)).sum(axis=1))
+    return np.nan_to_num(medians - usual[:, None])
 
 
-def _differ(departed: Floats, rare: Floats) -> tuple[Flags, Floats]:
-    """[rows] whether their weekdays differ, and the share of the differences that is not chance."""
+def _differ(departed: Floats, bar: Floats) -> tuple[Flags, Floats]:
+    """[rows] whether chance explains less than `bar`, and the share of the differences that is not chance."""
     known = ~np.isnan(departed)
     nights = known.sum(axis=2)
     total, freedom = nights.sum(axis=1, keepdims=True), (nights > 0).sum(axis=1) - 1
@@ -83,5 +73,4 @@ def _differ(departed: Floats, rare: Floats) -> tuple[Flags, Floats]:
     spread = 12 / (total * (total + 1)) * off**2 / np.maximum(nights, 1)
     together, alone = spread.sum(axis=1), (spread / (1 - nights / total)).max(axis=1, initial=0.0)
     p = np.minimum(stats.chi2.sf(together, freedom), DAYS * stats.chi2.sf(alone, 1))
-    with np.errstate(divide="ignore"):
-        return p < rare, np.fmax(1 - freedom / together, 0.0)
+    return p < bar, 1 - np.minimum(freedom / np.fmax(together, 1e-9), 1.0)
