@@ -50,6 +50,15 @@ def test_the_longer_the_rarer(chance: np.random.Generator) -> None:
     assert p[1] > 0.05, "one night alone is nothing"
 
 
+def test_nights_with_a_quiet_one_between_are_rare_together(chance: np.random.Generator) -> None:
+    """No two of them running are far out, so it is their sum that says it; and only on its own side."""
+    found = counted(chance, 0.0)
+    run = np.array([[1.5, 1.5, 0.2, 1.5, 1.5, 0.2, 1.5]])
+    slower = np.array([True])
+    assert found.run(run, slower).p[0] < 0.02
+    assert found.run(-run, slower).p[0] == 1.0
+
+
 def test_what_is_unknown_is_no_run(chance: np.random.Generator) -> None:
     run = np.full((1, LOOK_BACK), np.nan)
     run[0, -1] = 20.0

@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 
 from bench.case_name import row_name
-from bench.judge.history.monitor import HALF_TO_SIGMA, Ending, Found, Open, Track, Watch
+from bench.judge.history.monitor import HALF_TO_SIGMA, Candidate, Ending, Open, Track, Watch
 from bench.judge.history.rolling import LEAST, NEVER, Window
 from bench.judge.history.series import Flags, Floats, History
 
@@ -122,15 +122,15 @@ class _Judge:
         self.along: Floats = np.full((2, len(days)), np.nan)
         """[bounds, nights] how far the other series of a bound departed, ln."""
         self.members = [np.flatnonzero(self.class_of == which) for which in range(len(self.classes))]
-        self.found: list[tuple[Kind, Open]] = []
+        self.changes: list[tuple[Kind, Open]] = []
 
     def judged(self) -> Judged:
         segment = self.history.nights[0].segment if self.history.nights else 0
-        for night, one in enumerate(self.history.nights):
-            if one.segment != segment:
-                segment = one.segment
-                self._new_segment(night)
-            self._night(night)
+        for at, night in enumerate(self.history.nights):
+            if night.segment != segment:
+                segment = night.segment
+                self._new_segment(at)
+            self._night(at)
         counts = self.series.window.usual().nights
         return Judged(
             history=self.history,
@@ -154,11 +154,11 @@ class _Judge:
         own = np.where(self.ceiling, values, values - moved[self.bound])
         self.series.look(night, own, self.history.half[:, night])
         self.by_class.look(night, self._means(), np.full(len(self.classes), np.nan))
-        for found in self.by_class.found(np.ones(len(self.classes), dtype=np.bool_)):
-            self._raise_class(night, found)
-        for found in self.series.found(~self.ceiling):
-            if not self._joins(found):
-                self.found.append(("series", self.series.raise_(night, found)))
+        for candidate in self.by_class.candidates(np.ones(len(self.classes), dtype=np.bool_)):
+            self._raise_class(night, candidate)
+        for candidate in self.series.candidates(~self.ceiling):
+            if not self._joins(candidate):
+                self.changes.append(("series", self.series.raise_(night, candidate)))
         self._end(night)
 
     def _machine(self, night: int, values: Floats) -> Floats:
@@ -176,10 +176,10 @@ class _Judge:
         self.probes.push(less, night)
         self.machine.look(night, by, blur / HALF_TO_SIGMA)
         along = self.along[:, night] = self._moved_along(values, by)
-        for found in self.machine.found(np.ones(2, dtype=np.bool_)):
-            if np.nanmedian(self.along[found.row, found.began : night + 1]) / found.effect > 0.5:
-                self.found.append(("machine", self.machine.raise_(night, found)))
-                self.probes.until[(self.bound == found.row) & self.ceiling] = found.began
+        for candidate in self.machine.candidates(np.ones(2, dtype=np.bool_)):
+            if np.nanmedian(self.along[candidate.row, candidate.began : night + 1]) / candidate.effect > 0.5:
+                self.changes.append(("machine", self.machine.raise_(night, candidate)))
+                self.probes.until[(self.bound == candidate.row) & self.ceiling] = candidate.began
         level = np.array(
             [self.machine.open[which].effect if which in self.machine.open else 0.0 for which in (0, 1)]
         )
@@ -211,58 +211,58 @@ class _Judge:
                 means[which] = there[cut : len(there) - cut].mean()
         return means
 
-    def _raise_class(self, night: int, found: Found) -> None:
-        one = self.by_class.raise_(night, found)
-        self.found.append(("class", one))
-        free = [int(row) for row in self.members[found.row] if row not in self.series.open]
-        with_it = self.series.recent(free, found.began) / found.effect > 0.5
-        one.members.update(row for row, moved in zip(free, with_it, strict=True) if moved)
-        self.series.hide(one.members, one)
+    def _raise_class(self, night: int, candidate: Candidate) -> None:
+        change = self.by_class.raise_(night, candidate)
+        self.changes.append(("class", change))
+        free = [int(row) for row in self.members[candidate.row] if row not in self.series.open]
+        with_it = self.series.recent(free, candidate.began) / candidate.effect > 0.5
+        change.members.update(row for row, moved in zip(free, with_it, strict=True) if moved)
+        self.series.hide(change.members, change)
 
-    def _joins(self, found: Found) -> bool:
+    def _joins(self, candidate: Candidate) -> bool:
         """Whether an open change of its class explains a series' change; it is then part of that one."""
-        one = self.by_class.open.get(int(self.class_of[found.row]))
-        if one is None or found.effect * one.effect <= 0:
+        change = self.by_class.open.get(int(self.class_of[candidate.row]))
+        if change is None or candidate.effect * change.effect <= 0:
             return False
-        if abs(found.effect) > abs(one.effect) + found.noise:
+        if abs(candidate.effect) > abs(change.effect) + candidate.noise:
             return False
-        one.members.add(found.row)
-        self.series.hide([found.row], one)
+        change.members.add(candidate.row)
+        self.series.hide([candidate.row], change)
         return True
 
     def _end(self, night: int) -> None:
-        for one in self.series.end(night):
-            self.series.release([one.found.row], one, one.ending == "accepted")
-        for one in self.by_class.end(night):
+        for change in self.series.end(night):
+            self.series.release([change.candidate.row], change, change.ending == "accepted")
+        for change in self.by_class.end(night):
             # Members are measured from their own medians: where these move along, the class is at 0 again.
-            self.by_class.release([one.found.row], one, new_normal=False)
-            self.series.release(one.members, one, one.ending == "accepted")
-        for one in self.machine.end(night):
-            which = one.found.row
-            if one.ending == "accepted":
-                self.normal[which] += one.effect
-            self.machine.release([which], one, new_normal=False)
+            self.by_class.release([change.candidate.row], change, new_normal=False)
+            self.series.release(change.members, change, change.ending == "accepted")
+        for change in self.machine.end(night):
+            which = change.candidate.row
+            if change.ending == "accepted":
+                self.normal[which] += change.effect
+            self.machine.release([which], change, new_normal=False)
             probes = np.flatnonzero((self.bound == which) & self.ceiling)
-            self.probes.forget(probes, one.found.began)
+            self.probes.forget(probes, change.candidate.began)
             self.probes.until[probes] = NEVER
 
     def _steps(self) -> Iterable[Step]:
-        order = sorted(self.found, key=lambda pair: (pair[1].raised, -abs(pair[1].effect)))
-        for kind, one in order:
-            row = one.found.row
-            members = sorted(one.members)
+        order = sorted(self.changes, key=lambda pair: (pair[1].raised, -abs(pair[1].effect)))
+        for kind, change in order:
+            row = change.candidate.row
+            members = sorted(change.members)
             if kind == "machine":
                 members = np.flatnonzero(self.ceiling & (self.bound == row)).tolist()
             yield Step(
                 kind=kind,
                 name=self._name(kind, row),
                 row=row,
-                began=one.found.began,
-                raised=one.raised,
-                ended=one.ended,
-                ending=one.ending,
-                effect=one.effect,
-                noise=one.found.noise,
+                began=change.candidate.began,
+                raised=change.raised,
+                ended=change.ended,
+                ending=change.ending,
+                effect=change.effect,
+                noise=change.candidate.noise,
                 members=tuple(members),
             )
 
