@@ -1,7 +1,7 @@
 """Rows of one kind watched night by night: what they usually take, what stands out, what is open.
 
 The machine's two speeds, the classes and the series are watched alike; who subtracts what from whom is
-`history.py`'s matter.
+the matter of `detector.py`.
 """
 
 from __future__ import annotations
