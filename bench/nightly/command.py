@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -89,13 +90,8 @@ def nightly(
         tags=bench_tag or (),
         anonymous=bench_anonymous,
     )
-    nights = night(
-        chosen(bench_device),
-        baseline,
-        options,
-        lambda wanted: measure(wanted, kernels.problem, typer.echo),
-        typer.echo,
-    )
+    run = partial(measure, find=kernels.problem, say=typer.echo)
+    nights = night(chosen(bench_device), baseline, options, run, typer.echo)
     code = worst(device_night.exit_code for device_night in nights)
     page = "\n".join(nightly_lines(nights))
     typer.echo(f"\n{page}")

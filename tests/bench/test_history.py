@@ -96,6 +96,12 @@ def test_a_change_that_stays_for_a_week_is_the_new_normal(chance: Chance) -> Non
     assert level[step.ended + 1] - level[14] == pytest.approx(np.log1p(0.05), abs=0.003)
 
 
+def test_nights_of_a_change_that_has_ended_are_no_evidence(chance: Chance) -> None:
+    """Too small a change by itself, right after a large one has become the new normal."""
+    history = stepped(stepped(quiet(chance, nights=40), [12], 15, 0.05), [12], 25, 0.014)
+    assert only(judged(history)).ending == "accepted"
+
+
 def test_going_back_after_a_week_is_a_change_again(chance: Chance) -> None:
     steps = judged(stepped(quiet(chance, nights=40), [12], 15, 0.05, until=31)).steps
     assert [(step.began, step.raised, step.effect > 0) for step in steps] == [

@@ -190,10 +190,7 @@ class _Judge:
             return np.asarray(self.normal + level + np.where(theirs, rest * (1 - (noise / rest) ** 2), 0.0))
 
     def _moved_along(self, values: Floats, by: Floats) -> Floats:
-        """How far the other series of each bound departed tonight, their median, [memory, core], ln.
-
-        Where these are too few to tell, `by`, what the ceilings did.
-        """
+        """Tonight's median departure of each bound's other series, ln; of fewer than LEAST_MEMBERS, `by`."""
         departed = values - self.normal[self.bound] - self.series.window.usual().centre
         there = ~self.ceiling & ~np.isnan(departed)
         members = [departed[there & (self.bound == which)] for which in range(2)]

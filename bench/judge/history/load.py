@@ -81,9 +81,7 @@ class _Nights:
     """Of each series: dtype, bound, ceiling."""
 
 
-def histories(
-    paths: Iterable[Path], left_out: Callable[[str], object] = lambda sentence: None
-) -> list[History]:
+def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda _: None) -> list[History]:
     """The history of each device in these result files, or folders of them, by device and unit.
 
     Imported rows have no nights and are left out, as are files that cannot be read or hold a run that is
@@ -118,8 +116,7 @@ def _add(devices: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> 
     new = _Nights(first["device_name"], first["device_kind"])
     into = devices.setdefault((first["device"], unit), new)
     median_s = run["median_s"].to_numpy()
-    usable = np.asarray(pc.equal(run["status"], "ok")) & (median_s > 0) & np.isfinite(median_s)
-    timed = run if usable.all() else run.filter(usable)
+    timed = run.filter(np.asarray(pc.equal(run["status"], "ok")) & (median_s > 0) & np.isfinite(median_s))
     keys = list(zip(*(_key_column(timed, name) for name in KEY), strict=True))
     if len(set(keys)) < len(keys):  # an older file's second visit to a ceiling is a row of its own
         once: dict[_Key, int] = {}
@@ -190,11 +187,7 @@ def _told(rows: pa.Table, fact: Fact) -> str:
     if rows["device_kind"][0].as_py() not in fact.kinds:
         return ""
     values = pc.unique(rows[fact.column]).to_pylist()
-    return ", ".join(
-        sorted(
-            {fact.shown(value) for value in values if value is not None and value != "" and value == value}
-        )
-    )
+    return ", ".join(sorted({fact.shown(v) for v in values if v is not None and v != "" and v == v}))
 
 
 def _is_time(text: str) -> bool:
@@ -212,24 +205,22 @@ def _began(run_id: str) -> str:
         return ""
 
 
-def _history(device: str, unit: str, device_nights: _Nights) -> History:
-    order = sorted(
-        device_nights.nights, key=lambda gathered: (gathered.night.utc, gathered.night.run_id, gathered.host)
-    )
-    nights = _in_order([gathered.night for gathered in order])
-    shape = (len(device_nights.series), len(nights))
+def _history(device: str, unit: str, gathered: _Nights) -> History:
+    order = sorted(gathered.nights, key=lambda run: (run.night.utc, run.night.run_id, run.host))
+    nights = _in_order([run.night for run in order])
+    shape = (len(gathered.series), len(nights))
     log_s: Floats = np.full(shape, np.nan)
     half: Floats = np.full(shape, np.nan)
     doubted: Flags = np.zeros(shape, dtype=bool)
-    for place, gathered in enumerate(order):
-        log_s[gathered.series, place] = gathered.log_s
-        half[gathered.series, place] = gathered.half
-        doubted[gathered.series, place] = gathered.doubted
-    series = pd.DataFrame(list(device_nights.series), columns=[*KEY])
+    for place, run in enumerate(order):
+        log_s[run.series, place] = run.log_s
+        half[run.series, place] = run.half
+        doubted[run.series, place] = run.doubted
+    series = pd.DataFrame(list(gathered.series), columns=[*KEY])
     series = pd.concat(
-        [series, pd.DataFrame(device_nights.described, columns=["dtype", "bound", "ceiling"])], axis=1
+        [series, pd.DataFrame(gathered.described, columns=["dtype", "bound", "ceiling"])], axis=1
     )
-    return History(device, device_nights.name, device_nights.kind, unit, nights, series, log_s, half, doubted)
+    return History(device, gathered.name, gathered.kind, unit, nights, series, log_s, half, doubted)
 
 
 def _in_order(nights: Sequence[Night]) -> tuple[Night, ...]:
@@ -254,9 +245,7 @@ def _in_order(nights: Sequence[Night]) -> tuple[Night, ...]:
             if text and known.get(name, text) != text
         )
         known |= {name: text for name, text in facts.items() if text}
-        segment = (
-            made[-1].segment + any(difference.fact != COMMIT.name for difference in changed) if made else 0
-        )
+        segment = made[-1].segment + any(change.fact != COMMIT.name for change in changed) if made else 0
         if at:
             gap = gaps[at - 1]
             if not gap:

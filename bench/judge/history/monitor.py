@@ -198,9 +198,7 @@ class Watch:
         length[near] = run.length
         chosen = (stats.false_discovery_control(p) <= rate) & (p <= ALONE)
         likely = [self._candidate(int(rows[place]), int(length[place])) for place in np.flatnonzero(chosen)]
-        return sorted(
-            (change for change in likely if change is not None), key=lambda change: -abs(change.effect)
-        )
+        return sorted(filter(None, likely), key=lambda candidate: -abs(candidate.effect))
 
     def _far(self, rows: Nights) -> Flags:
         """[rows, LOOK_BACK] whether the median of the last 1, 2, ... departures is beyond the floor."""
@@ -210,15 +208,11 @@ class Watch:
 
     def raise_(self, night: int, candidate: Candidate) -> Open:
         """Open the change: its nights no longer count as usual."""
-        known = (self._nights[candidate.row] >= candidate.began) & ~np.isnan(self._departures[candidate.row])
-        change = Open(
-            candidate,
-            night,
-            self._departures[candidate.row][known].tolist(),
-            self._nights[candidate.row][known].tolist(),
-        )
-        self.open[candidate.row] = change
-        self.window.until[candidate.row] = candidate.began
+        row = candidate.row
+        known = (self._nights[row] >= candidate.began) & ~np.isnan(self._departures[row])
+        departures, nights = self._departures[row][known].tolist(), self._nights[row][known].tolist()
+        change = self.open[row] = Open(candidate, night, departures, nights)
+        self.window.until[row] = candidate.began
         return change
 
     def hide(self, rows: Collection[int], change: Open) -> None:
