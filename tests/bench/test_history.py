@@ -385,6 +385,15 @@ def test_a_pattern_that_ends_is_forgotten_in_three_weeks(chance: Chance) -> None
     assert not [step for step in judged(ended).steps if step.effect > 0 or step.raised >= 112]
 
 
+def test_another_segment_has_its_own_weekdays(chance: Chance) -> None:
+    history = quiet(chance, 40, 90, segments=[70])
+    rows = others(history)
+    weekly = on_days(history, rows, (5, 6), 0.03, until=70)
+    found = judged(weekly)
+    corrected = np.abs(found.series.log - weekly.log_s)[rows]
+    assert (corrected[:, 63:70] > 0.02).any() and (corrected[:, 70:] < 0.01).all()
+
+
 def test_without_a_pattern_no_weekday_is_expected_to_differ(chance: Chance) -> None:
     history = made(chance, 200, 120)
     found = judged(history)
