@@ -98,7 +98,7 @@ class Results:
         timed = pc.and_(pc.equal(ours["status"], "ok"), pc.greater(ours["median_s"], 0.0))
         usable = ours.filter(pc.and_(timed, pc.is_finite(ours["median_s"])))
         self.counts["without a time"] += len(ours) - len(usable)
-        return parquet.rows(usable)
+        return list(parquet.rows(usable))
 
     def _why_nothing(self) -> str:
         if self.counts["all"] and self.counts["imported"] == self.counts["all"]:

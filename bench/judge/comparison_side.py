@@ -56,7 +56,7 @@ class Look(NamedTuple):
     down: float
     up: float
     """How far below and above its median the row's time may be, 95 times in 100: natural logarithms, with the
-    noise of its run and what the causes of its flags may have done. NaN where it is not known."""
+    noise of its run. What the causes of its flags may have added to it counts below. NaN where unknown."""
     shared: float
     """The part of that which all rows of its run and kind may share: the noise between runs, and what the
     causes of its flags may have done, since a neighbour stays for more than one case."""
@@ -137,7 +137,7 @@ def _look(row: Measurement, flags: Sequence[str], noise: Noise) -> Look:
         return Look(row, math.nan, math.nan, 0.0, causing)
     down, up = math.log(row.median_s / ends[0]), math.log(ends[1] / row.median_s)
     runs = noise.of(row).runs if row.noise_runs is None else row.noise_runs
-    return Look(row, down + cause, up + cause, runs + cause, causing)
+    return Look(row, down + cause, up, runs + cause, causing)
 
 
 class Shift(NamedTuple):

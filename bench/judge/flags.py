@@ -145,8 +145,8 @@ def _waited(row: Measurement) -> float:
 def _held(row: Measurement) -> float:
     """What a lower clock may have added while it was held: at most half of it is lost."""
     shares = (row.held_thermal, row.held_hardware, row.held_sync, row.held_power, row.throttled)
-    known = [share for share in shares if share is not None]
-    return _lengthened(0.5 * max(known) if known else 0.5)
+    # Where no counter says for how long, all of the time.
+    return _lengthened(0.5 * (max(share or 0.0 for share in shares) or 1.0))
 
 
 def _shared(row: Measurement) -> float:

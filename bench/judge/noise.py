@@ -44,9 +44,9 @@ USUAL: Mapping[str, Mapping[Work, Spread]] = {
         "launch": Spread(0.07, 0.04),
     },
     "cuda": {
-        "matrix": Spread(0.006, 0.005),
-        "memory": Spread(0.005, 0.003),
-        "cache": Spread(0.006, 0.005),
+        "matrix": Spread(0.006, 0.003),
+        "memory": Spread(0.005, 0.002),
+        "cache": Spread(0.006, 0.003),
         "launch": Spread(0.05, 0.03),
     },
 }

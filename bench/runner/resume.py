@@ -97,7 +97,7 @@ def earlier_runs(folder: Path) -> list[list[Measurement]]:
     if not files:
         return []
     try:
-        return [rows(table) for _, table in tables(files, lambda refusal: None, WITHOUT_SAMPLES)]
+        return [list(rows(table)) for _, table in tables(files, lambda refusal: None, WITHOUT_SAMPLES)]
     except UserError:
         return []
 

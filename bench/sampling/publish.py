@@ -177,7 +177,7 @@ def publish_ceiling(visits: Sequence[Visit], settings: Protocol, spread: Spread 
     low_s, high_s = min(each.low_s for each in alone), max(each.high_s for each in alone)
     stop = _stop(max(high_s - median_s, median_s - low_s), median_s, settings, alone[-1].stop)
     if spread is not None and low_s > 0:
-        spread = spread.over(len(alone))
+        spread = spread.over(1 if together.kept[0] else len(alone))
         low_s, high_s = spread.widen(median_s, low_s, high_s)
     return replace(together, low_s=low_s, high_s=high_s, stop=stop, noise=spread)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.errors import UserError
@@ -128,27 +129,39 @@ def tables(
 
 def read_rows(path: Path) -> list[Measurement]:
     """The rows of one result file as they were written. UserError as for `tables`."""
-    return rows(_read_table(path, list(FIELDS)))
+    return list(rows(_read_table(path, list(FIELDS))))
 
 
-def rows(table: pa.Table) -> list[Measurement]:
+def rows(table: pa.Table) -> Iterator[Measurement]:
     """The rows of a table from `tables`. A missing value is None, whether the file has null or NaN for it.
 
     Nullable columns need not have been read: they are None. UserError if another column is missing.
     """
-    there = [name for name in FIELDS if name in table.column_names]
+    given = set(table.column_names)
+    there = {name: table[name] for name in FIELDS if name in given}
     if required := [name for name in FIELDS if name not in there and not ARROW.field(name).nullable]:
         raise UserError(f"rows lack the column {required[0]}")
-    columns = {name: _values(table[name]) for name in there if table[name].null_count < len(table)}
-    empty = dict.fromkeys(FIELDS)
-    made = []
-    for values in zip(*columns.values(), strict=True):
+    common: dict[str, Any] = dict.fromkeys(FIELDS)
+    columns = {}
+    for name, column in there.items():
+        if _is_constant(column):  # most facts about the machine: a list of them is not worth making
+            common[name] = column[0].as_py()
+        elif column.null_count < len(column):
+            columns[name] = _values(column)
+    for values in zip(*columns.values(), strict=True) if columns else [()] * len(table):
         # As unpickling does: setting a hundred attributes of a frozen class singly takes ten times as long.
         row = object.__new__(Measurement)
-        vars(row).update(empty)
-        vars(row).update(zip(columns, values, strict=True))
-        made.append(row)
-    return made
+        attributes = vars(row)
+        attributes.update(common)
+        attributes.update(zip(columns, values, strict=True))
+        yield row
+
+
+def _is_constant(column: pa.ChunkedArray) -> bool:
+    """Whether each row has the same value: a number or text, neither null nor NaN."""
+    if column.null_count or pa.types.is_list(column.type):
+        return False
+    return bool(len(column)) and pc.all(pc.equal(column, column[0])).as_py()
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
@@ -180,10 +193,12 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         raise UserError(f"{path}: has {given}; this checkout reads schemas 1 and {SCHEMA}")
     if schema == "1" and "sweep" in there:
         table = schema_1.upgraded(table)
+    there = set(table.column_names)
     for column in ARROW if columns is None else [ARROW.field(name) for name in columns]:
-        if column.nullable and column.name not in table.column_names:  # added since the file was written
+        if column.nullable and column.name not in there:  # added since the file was written
             table = table.append_column(column, pa.nulls(len(table), column.type))
-    if missing := [name for name in columns or FIELDS if name not in table.column_names]:
+            there.add(column.name)
+    if missing := [name for name in columns or FIELDS if name not in there]:
         raise UserError(f"{path}: lacks the column {missing[0]}")
     return table if columns is None else table.select(columns)
 

@@ -41,7 +41,7 @@ def rows(count: int, **facts: Any) -> list[Measurement]:
 
 def stored(made: Iterable[Measurement]) -> list[Measurement]:
     """The rows as a result file gives them back, without the disk."""
-    return parquet.rows(pa.Table.from_pylist([record(one) for one in made], schema=ARROW))
+    return list(parquet.rows(pa.Table.from_pylist([record(one) for one in made], schema=ARROW)))
 
 
 def read_frame(paths: Iterable[Path], left_out: Callable[[str], object] | None = None) -> pd.DataFrame:

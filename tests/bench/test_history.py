@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from bench.case_name import row_name
 from bench.judge.history.detector import CLASS_FLOOR, FLOOR, Judged, Step, judged
 from bench.judge.history.monitor import GONE, HOLDS
 from bench.judge.history.rolling import LEAST
-from bench.judge.history.series import History
+from bench.judge.history.series import History, Night
 from tests.bench.nights_made import QUIET, doubted, made, missing, others, rows_of, stepped, throttled
 
 Chance = np.random.Generator
@@ -93,6 +94,12 @@ def test_a_change_that_stays_for_a_week_is_the_new_normal(chance: Chance) -> Non
     assert step.ended is not None and step.ended - step.raised == HOLDS
     assert level[step.ended] - level[14] == pytest.approx(0.0, abs=0.003), "while it is open"
     assert level[step.ended + 1] - level[14] == pytest.approx(np.log1p(0.05), abs=0.003)
+
+
+def test_nights_of_a_change_that_has_ended_are_no_evidence(chance: Chance) -> None:
+    """Too small a change by itself, right after a large one has become the new normal."""
+    history = stepped(stepped(quiet(chance, nights=40), [12], 15, 0.05), [12], 25, 0.014)
+    assert only(judged(history)).ending == "accepted"
 
 
 def test_going_back_after_a_week_is_a_change_again(chance: Chance) -> None:
@@ -310,6 +317,98 @@ def test_a_step_on_a_throttled_night_is_still_seen(chance: Chance) -> None:
     found = [step for step in judged(history).steps if step.kind != "machine"]
     assert [(step.row, step.raised) for step in found] == [(20, near(16))]
     assert found[0].effect == pytest.approx(np.log1p(0.05), abs=0.006)
+
+
+def odd_ceilings(history: History, nights: range, by: float = 0.12) -> History:
+    """Three of the four ceilings of memory take longer; nothing else does."""
+    return stepped(history, [0, 2, 4], nights.start, by, until=nights.stop)
+
+
+def test_odd_ceilings_alone_are_no_slower_machine(chance: Chance) -> None:
+    """Nothing is raised, nothing is taken off the other series, and a step among these is seen."""
+    history = odd_ceilings(quiet(chance, 80, 30), range(15, 20))
+    found = judged(history)
+    assert found.steps == ()
+    rows = others(history)
+    assert np.abs(found.series.log - history.log_s)[rows].max() < 0.005
+    row = rows_of(history, "activations", "triton")[3]
+    step = only(judged(stepped(history, [row], 15, 0.05)))
+    assert (step.kind, step.row, step.raised) == ("series", row, near(16))
+
+
+def test_odd_ceilings_with_the_series_of_their_bound_are_a_slower_machine(chance: Chance) -> None:
+    history = odd_ceilings(quiet(chance, 80, 30), range(15, 20))
+    memory = np.flatnonzero((history.series["bound"] == "memory") & ~history.series["ceiling"])
+    for rows, kinds in ((memory, ["machine"]), (memory[: len(memory) // 4], [])):
+        found = judged(stepped(history, rows.tolist(), 15, 0.12, until=20))
+        assert [step.kind for step in found.steps if step.kind == "machine"] == kinds
+
+
+def test_of_a_bound_with_few_series_the_ceilings_decide(chance: Chance) -> None:
+    history = odd_ceilings(quiet(chance, 2, 30, per_class=2), range(15, 20))
+    assert [step.kind for step in judged(history).steps] == ["machine"]
+
+
+def on_days(history: History, rows: list[int], days: tuple[int, ...], by: float, until: int = 999) -> History:
+    """These series take (1 + by) times as long on these weekdays, up to the night `until`."""
+    log_s = history.log_s.copy()
+    nights = [at for at, night in enumerate(history.nights) if at < until and day(night) in days]
+    log_s[np.ix_(rows, nights)] += np.log1p(by)
+    return replace(history, log_s=log_s)
+
+
+def day(night: Night) -> int:
+    return datetime.fromisoformat(night.utc).weekday()
+
+
+@pytest.mark.parametrize("days", [(5, 6), (6,), (0, 1, 2, 3, 4)])
+def test_weekdays_that_differ_are_expected_to(chance: Chance, days: tuple[int, ...]) -> None:
+    """After nine weeks a step of about the same size is found as it is without a pattern.
+
+    By chance a series stands out on a weekend even then: of 40 series in four weeks, fewer than one.
+    """
+    history = quiet(chance, 40, 90)
+    rows = others(history)
+    weekly = on_days(history, rows, days, 0.03)
+    alarms = judged(weekly).steps
+    assert sum(step.raised >= 63 for step in alarms) <= 3
+    assert not [step for step in alarms if step.kind == "class" and step.raised >= 35], "members learn, too"
+    row = int(chance.choice(rows))
+    steps = [s for s in judged(stepped(weekly, [row], 70, 0.04)).steps if s.row == row]
+    (step,) = [s for s in steps if s.kind == "series" and s.raised in range(70, 77)]
+    assert step.effect == pytest.approx(np.log1p(0.04), abs=0.01)
+
+
+def test_a_pattern_that_ends_is_forgotten_in_three_weeks(chance: Chance) -> None:
+    history = quiet(chance, 40, 150)
+    ended = on_days(history, others(history), (5, 6), 0.03, until=90)
+    assert not [step for step in judged(ended).steps if step.effect > 0 or step.raised >= 112]
+
+
+def test_another_segment_has_its_own_weekdays(chance: Chance) -> None:
+    history = quiet(chance, 40, 90, segments=[70])
+    rows = others(history)
+    weekly = on_days(history, rows, (5, 6), 0.03, until=70)
+    found = judged(weekly)
+    corrected = np.abs(found.series.log - weekly.log_s)[rows]
+    assert (corrected[:, 63:70] > 0.02).any() and (corrected[:, 70:] < 0.01).all()
+
+
+def test_without_a_pattern_no_weekday_is_expected_to_differ(chance: Chance) -> None:
+    history = made(chance, 200, 120)
+    found = judged(history)
+    rows = others(history)
+    taken = np.abs(found.series.log - np.where(history.doubted, np.nan, history.log_s))[rows]
+    assert (taken > 0.003).mean() < 0.02
+
+
+def test_two_speeds_are_no_pattern(chance: Chance) -> None:
+    history = quiet(chance, 80, 120)
+    rows = others(history)
+    log_s = history.log_s.copy()
+    log_s[rows] += 0.1 * (chance.random((len(rows), 120)) < 0.35)
+    found = judged(replace(history, log_s=log_s))
+    assert (np.abs(found.series.log - log_s)[rows] > 0.003).mean() < 0.02
 
 
 def test_noise_of_the_ceilings_is_taken_off_nothing(chance: Chance) -> None:

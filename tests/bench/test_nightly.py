@@ -189,6 +189,15 @@ def test_a_machine_that_got_slower_is_one_event(machine: Machine) -> None:
     assert "the machine itself is slower" in page(found)
 
 
+def test_a_machine_that_got_faster_is_clean(machine: Machine) -> None:
+    machine.nights(NIGHTS)
+    machine.effect = dict.fromkeys(range(CASES), 0.8)
+    machine.run()
+    found = machine.run()
+    assert found.exit_code == 0 and not found.steps()
+    assert found.steps(slower=False, kinds=("machine",))
+
+
 @pytest.mark.parametrize("status", ["wrong", "crashed", "out_of_memory"])
 def test_a_case_that_no_longer_works_is_a_regression_at_once(machine: Machine, status: str) -> None:
     machine.nights(3)

@@ -109,15 +109,15 @@ def asv_steps(seen: Seen) -> Flags:
 def ours_alone(seen: Seen) -> Flags:
     """Our rule for a single series, whatever the others do."""
     rows, nights = seen.log_s.shape
-    watch = Watch(rows, nights, FLOOR, ODD)
+    watch = Watch(rows, [night % 7 for night in range(nights)], FLOOR, ODD)
     alarm = np.zeros(seen.log_s.shape, dtype=np.bool_)
     for night in range(nights):
         watch.look(night, seen.log_s[:, night], seen.half[:, night])
-        for found in watch.found(np.ones(rows, dtype=np.bool_), rate=1.0):
+        for found in watch.candidates(np.ones(rows, dtype=np.bool_), rate=1.0):
             watch.raise_(night, found)
         for one in watch.end(night):
-            watch.release([one.found.row], one, one.ending == "accepted")
-            alarm[one.found.row, night] = one.raised == night
+            watch.release([one.candidate.row], one, one.ending == "accepted")
+            alarm[one.candidate.row, night] = one.raised == night
         for row, one in watch.open.items():
             alarm[row, night] = one.effect > 0
     return alarm

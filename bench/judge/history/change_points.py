@@ -35,11 +35,11 @@ def change_points(values: Floats, segments: Sequence[int] | None = None) -> list
     of = np.zeros(len(values), dtype=np.int64) if segments is None else np.asarray(segments)
     if len(of) != len(values):
         raise ValueError(f"change_points: {len(of)} segments for {len(values)} nights")
-    found: list[int] = []
+    points: list[int] = []
     for segment in np.unique(of):
         nights = np.flatnonzero((of == segment) & np.isfinite(values))
-        found += [int(nights[place]) for place in _within(np.asarray(values, dtype=np.float64)[nights])]
-    return sorted(found)
+        points += [int(nights[place]) for place in _within(np.asarray(values, dtype=np.float64)[nights])]
+    return sorted(points)
 
 
 def _within(values: Floats) -> list[int]:

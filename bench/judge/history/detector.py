@@ -5,12 +5,13 @@ Of each night, in this order:
 1. **The machine.** How far the ceilings of a bound (libraries' kernels, none of ours) departed from their own
    rolling medians is how far the machine moved. It is taken off every series of that bound, as far as it
    stands out of its own noise: noise taken off three thousand series at once would move them all together.
+   And only where the median of those series moved at least half as far: a few odd ceilings are no machine.
 2. **Classes**, an implementation of an operator each: the mean departure of its members from their own
    rolling medians, a quarter of them cut off on either side, so that neither one member nor a night's odd
    ones move it, and a changed set of members is no change.
 3. **Single series** that no open change of their class explains.
 
-All three by one rule (history_watch.py): the last nights, two at least, stand out on one side by more than
+All three by one rule (monitor.py): the last nights, two at least, stand out on one side by more than
 chance explains, at Benjamini and Hochberg's rate over all rows looked at, and by more than a floor. A change
 is open until two nights running are back, or for seven nights more: then it is the new normal. Nothing is
 held against nights of another segment; doubted and missing nights are passed over.
@@ -20,13 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from bench.case_name import row_name
-from bench.judge.history.monitor import HALF_TO_SIGMA, Ending, Found, Open, Track, Watch
+from bench.judge.history.monitor import HALF_TO_SIGMA, Candidate, Ending, Open, Track, Watch
 from bench.judge.history.rolling import LEAST, NEVER, Window
 from bench.judge.history.series import Flags, Floats, History
 
@@ -104,28 +106,31 @@ class _Judge:
     def __init__(self, history: History) -> None:
         self.history = history
         table = history.series
-        count, nights = len(table), len(history.nights)
+        count = len(table)
+        days = [datetime.fromisoformat(night.utc).weekday() for night in history.nights]
         self.ceiling: Flags = table["ceiling"].to_numpy(dtype=np.bool_)
         self.bound = np.where(table["bound"].to_numpy() == "memory", 0, 1)
         self.values: Floats = np.where(history.doubted, np.nan, history.log_s)
         self.classes, self.class_of = _classes(table)
-        self.machine = Watch(2, nights, FLOOR, FEW_ODD)
-        self.by_class = Watch(len(self.classes), nights, CLASS_FLOOR, FEW_ODD)
-        self.series = Watch(count, nights, FLOOR, ODD)
+        self.machine = Watch(2, days, FLOOR, FEW_ODD)
+        self.by_class = Watch(len(self.classes), days, CLASS_FLOOR, FEW_ODD)
+        self.series = Watch(count, days, FLOOR, ODD)
         self.probes = Window(count)
         """Of the ceilings, less what of the machine's movement has become normal."""
         self.normal: Floats = np.zeros(2)
         """What has, ln."""
+        self.along: Floats = np.full((2, len(days)), np.nan)
+        """[bounds, nights] how far the other series of a bound departed, ln."""
         self.members = [np.flatnonzero(self.class_of == which) for which in range(len(self.classes))]
-        self.found: list[tuple[Kind, Open]] = []
+        self.changes: list[tuple[Kind, Open]] = []
 
     def judged(self) -> Judged:
         segment = self.history.nights[0].segment if self.history.nights else 0
-        for night, one in enumerate(self.history.nights):
-            if one.segment != segment:
-                segment = one.segment
-                self._new_segment(night)
-            self._night(night)
+        for at, night in enumerate(self.history.nights):
+            if night.segment != segment:
+                segment = night.segment
+                self._new_segment(at)
+            self._night(at)
         counts = self.series.window.usual().nights
         return Judged(
             history=self.history,
@@ -149,11 +154,11 @@ class _Judge:
         own = np.where(self.ceiling, values, values - moved[self.bound])
         self.series.look(night, own, self.history.half[:, night])
         self.by_class.look(night, self._means(), np.full(len(self.classes), np.nan))
-        for found in self.by_class.found(np.ones(len(self.classes), dtype=np.bool_)):
-            self._raise_class(night, found)
-        for found in self.series.found(~self.ceiling):
-            if not self._joins(found):
-                self.found.append(("series", self.series.raise_(night, found)))
+        for candidate in self.by_class.candidates(np.ones(len(self.classes), dtype=np.bool_)):
+            self._raise_class(night, candidate)
+        for candidate in self.series.candidates(~self.ceiling):
+            if not self._joins(candidate):
+                self.changes.append(("series", self.series.raise_(night, candidate)))
         self._end(night)
 
     def _machine(self, night: int, values: Floats) -> Floats:
@@ -170,81 +175,91 @@ class _Judge:
                 blur[which] = np.median(usual.sigma[there]) * np.sqrt(np.pi / 2 / there.sum())
         self.probes.push(less, night)
         self.machine.look(night, by, blur / HALF_TO_SIGMA)
-        for found in self.machine.found(np.ones(2, dtype=np.bool_)):
-            self.found.append(("machine", self.machine.raise_(night, found)))
-            self.probes.until[(self.bound == found.row) & self.ceiling] = found.began
+        along = self.along[:, night] = self._moved_along(values, by)
+        for candidate in self.machine.candidates(np.ones(2, dtype=np.bool_)):
+            if np.nanmedian(self.along[candidate.row, candidate.began : night + 1]) / candidate.effect > 0.5:
+                self.changes.append(("machine", self.machine.raise_(night, candidate)))
+                self.probes.until[(self.bound == candidate.row) & self.ceiling] = candidate.began
         level = np.array(
             [self.machine.open[which].effect if which in self.machine.open else 0.0 for which in (0, 1)]
         )
         noise = NOISE_KEPT * np.fmax(self.machine.sigma, blur)
         rest = by - level
         with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.where(np.abs(rest) > noise, 1 - (noise / rest) ** 2, 0.0)
-        return np.asarray(self.normal + level + np.where(np.isnan(rest), 0.0, share * rest))
+            theirs = (np.abs(rest) > noise) & ((along - level) / rest > 0.5)
+            return np.asarray(self.normal + level + np.where(theirs, rest * (1 - (noise / rest) ** 2), 0.0))
+
+    def _moved_along(self, values: Floats, by: Floats) -> Floats:
+        """Tonight's median departure of each bound's other series, ln; of fewer than LEAST_MEMBERS, `by`."""
+        departed = values - self.normal[self.bound] - self.series.window.usual().centre
+        there = ~self.ceiling & ~np.isnan(departed)
+        members = [departed[there & (self.bound == which)] for which in range(2)]
+        moved = [np.median(own) if len(own) >= LEAST_MEMBERS else np.nan for own in members]
+        return np.where(np.isnan(moved), by, moved)
 
     def _means(self) -> Floats:
         """Of each class tonight, the trimmed mean of its members' departures, ln; NaN for too few."""
         means = np.full(len(self.classes), np.nan)
         for which, rows in enumerate(self.members):
-            there = self.series.departed[rows]
+            there = self.series.departed_by_day[rows]
             there = np.sort(there[~np.isnan(there)])
             if len(there) >= LEAST_MEMBERS:
                 cut = max(1, int(TRIMMED * len(there)))
                 means[which] = there[cut : len(there) - cut].mean()
         return means
 
-    def _raise_class(self, night: int, found: Found) -> None:
-        one = self.by_class.raise_(night, found)
-        self.found.append(("class", one))
-        free = [int(row) for row in self.members[found.row] if row not in self.series.open]
-        with_it = self.series.recent(free, found.began) / found.effect > 0.5
-        one.members.update(row for row, moved in zip(free, with_it, strict=True) if moved)
-        self.series.hide(one.members, one)
+    def _raise_class(self, night: int, candidate: Candidate) -> None:
+        change = self.by_class.raise_(night, candidate)
+        self.changes.append(("class", change))
+        free = [int(row) for row in self.members[candidate.row] if row not in self.series.open]
+        with_it = self.series.recent(free, candidate.began) / candidate.effect > 0.5
+        change.members.update(row for row, moved in zip(free, with_it, strict=True) if moved)
+        self.series.hide(change.members, change)
 
-    def _joins(self, found: Found) -> bool:
+    def _joins(self, candidate: Candidate) -> bool:
         """Whether an open change of its class explains a series' change; it is then part of that one."""
-        one = self.by_class.open.get(int(self.class_of[found.row]))
-        if one is None or found.effect * one.effect <= 0:
+        change = self.by_class.open.get(int(self.class_of[candidate.row]))
+        if change is None or candidate.effect * change.effect <= 0:
             return False
-        if abs(found.effect) > abs(one.effect) + found.noise:
+        if abs(candidate.effect) > abs(change.effect) + candidate.noise:
             return False
-        one.members.add(found.row)
-        self.series.hide([found.row], one)
+        change.members.add(candidate.row)
+        self.series.hide([candidate.row], change)
         return True
 
     def _end(self, night: int) -> None:
-        for one in self.series.end(night):
-            self.series.release([one.found.row], one, one.ending == "accepted")
-        for one in self.by_class.end(night):
+        for change in self.series.end(night):
+            self.series.release([change.candidate.row], change, change.ending == "accepted")
+        for change in self.by_class.end(night):
             # Members are measured from their own medians: where these move along, the class is at 0 again.
-            self.by_class.release([one.found.row], one, new_normal=False)
-            self.series.release(one.members, one, one.ending == "accepted")
-        for one in self.machine.end(night):
-            which = one.found.row
-            if one.ending == "accepted":
-                self.normal[which] += one.effect
-            self.machine.release([which], one, new_normal=False)
+            self.by_class.release([change.candidate.row], change, new_normal=False)
+            self.series.release(change.members, change, change.ending == "accepted")
+        for change in self.machine.end(night):
+            which = change.candidate.row
+            if change.ending == "accepted":
+                self.normal[which] += change.effect
+            self.machine.release([which], change, new_normal=False)
             probes = np.flatnonzero((self.bound == which) & self.ceiling)
-            self.probes.forget(probes, one.found.began)
+            self.probes.forget(probes, change.candidate.began)
             self.probes.until[probes] = NEVER
 
     def _steps(self) -> Iterable[Step]:
-        order = sorted(self.found, key=lambda pair: (pair[1].raised, -abs(pair[1].effect)))
-        for kind, one in order:
-            row = one.found.row
-            members = sorted(one.members)
+        order = sorted(self.changes, key=lambda pair: (pair[1].raised, -abs(pair[1].effect)))
+        for kind, change in order:
+            row = change.candidate.row
+            members = sorted(change.members)
             if kind == "machine":
                 members = np.flatnonzero(self.ceiling & (self.bound == row)).tolist()
             yield Step(
                 kind=kind,
                 name=self._name(kind, row),
                 row=row,
-                began=one.found.began,
-                raised=one.raised,
-                ended=one.ended,
-                ending=one.ending,
-                effect=one.effect,
-                noise=one.found.noise,
+                began=change.candidate.began,
+                raised=change.raised,
+                ended=change.ended,
+                ending=change.ending,
+                effect=change.effect,
+                noise=change.candidate.noise,
                 members=tuple(members),
             )
 

@@ -70,25 +70,26 @@ class _Nights:
     kind: str
     nights: list[_Gathered] = field(default_factory=list)
     series: dict[_Key, int] = field(default_factory=dict)
-    told: list[dict[str, Any]] = field(default_factory=list)
+    described: list[dict[str, Any]] = field(default_factory=list)
     """Of each series: dtype, bound, ceiling."""
 
 
-def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda said: None) -> list[History]:
+def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda _: None) -> list[History]:
     """The history of each device in these result files, or folders of them, by device and unit.
 
     Imported rows have no nights and are left out, as are files that cannot be read or hold a run that is
     there already: each is told to `left_out` as a sentence. UserError if no file can be read.
     """
-    found: dict[tuple[str, str], _Nights] = {}
+    devices: dict[tuple[str, str], _Nights] = {}
     seen: dict[tuple[str, str, str], Path] = {}
     # Every flag that looks at no single sample can be asked of every night.
     for path, table in parquet.tables(paths, left_out, WITHOUT_SAMPLES):
         if table["source"].null_count < len(table):
             left_out(f"{path}: imported timings have no nights")
             table = table.filter(pc.is_null(table["source"]))
-        for run_id in pc.unique(table["run_id"]).to_pylist():
-            run = table.filter(pc.equal(table["run_id"], run_id))
+        run_ids = pc.unique(table["run_id"]).to_pylist()
+        for run_id in run_ids:
+            run = table if len(run_ids) == 1 else table.filter(pc.equal(table["run_id"], run_id))
             rest = path.stem.partition(REST)[1] + path.stem.partition(REST)[2]
             whose = (run_id + rest, run["device"][0].as_py(), run["device_id"][0].as_py())
             known = seen.setdefault(whose, path)
@@ -98,8 +99,8 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
             elif not (_began(run_id) or _is_time(run["utc"][0].as_py())):
                 left_out(f"{path}: nothing in it tells when the run {run_id} began")
             else:
-                _add(found, path, run)
-    return [_history(device, unit, one) for (device, unit), one in sorted(found.items())]
+                _add(devices, path, run)
+    return [_history(device, unit, gathered) for (device, unit), gathered in sorted(devices.items())]
 
 
 def _beyond_noise(half: Floats, timed: pa.Table) -> Floats:
@@ -114,12 +115,12 @@ def _beyond_noise(half: Floats, timed: pa.Table) -> Floats:
     return np.where(own > visits * (1 + 1e-6), own, 0.0)
 
 
-def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> None:
+def _add(devices: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> None:
     """One run's rows."""
     first = run.slice(0, 1).to_pylist()[0]
     unit = first["device_id"] if first["device_kind"] == "cuda" else ""
     new = _Nights(first["device_name"], first["device_kind"])
-    into = found.setdefault((first["device"], unit), new)
+    into = devices.setdefault((first["device"], unit), new)
     median_s = run["median_s"].to_numpy()
     timed = run.filter(np.asarray(pc.equal(run["status"], "ok")) & (median_s > 0) & np.isfinite(median_s))
     keys = list(zip(*(_key_column(timed, name) for name in KEY), strict=True))
@@ -133,7 +134,7 @@ def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> No
     low_s, high_s = timed["low_s"].to_numpy(), timed["high_s"].to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
         half = _beyond_noise(np.log(high_s / low_s) / 2, timed)
-    rows = parquet.rows(timed)
+    suspect = [any(flag.rule(row, _NOTHING) for flag in DOUBTING) for row in parquet.rows(timed)]
     into.nights.append(
         _Gathered(
             _night(run, timed),
@@ -141,7 +142,7 @@ def _add(found: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> No
             np.array([into.series[key] for key in keys], dtype=np.intp),
             np.log(timed["median_s"].to_numpy()),
             np.where(np.isfinite(half), half, np.nan),
-            np.array([any(flag.rule(row, _NOTHING) for flag in DOUBTING) for row in rows], dtype=bool),
+            np.array(suspect, dtype=bool),
         )
     )
 
@@ -154,15 +155,15 @@ def _key_column(rows: pa.Table, name: str) -> list[Any]:
 
 
 def _describe(into: _Nights, path: Path, run_id: str, fresh: Sequence[_Key]) -> None:
-    """What is told of series that no earlier night had, from the whole rows of this one."""
+    """Describe series that no earlier night had from the whole rows of this one."""
     (run,) = (run for run in runs(parquet.read_rows(path), without_mixed=True) if run.run_id == run_id)
     by_case: dict[_Key, tuple[str, str, str]] = {
         case_of(row): (row.dtype, row.role, bound) for row, bound in zip(run.rows, bounds(run), strict=True)
     }
     for key in fresh:
         dtype, role, whose = by_case[key[:6]]
-        into.series[key] = len(into.told)
-        into.told.append({"dtype": dtype, "bound": whose, "ceiling": role != "measurement"})
+        into.series[key] = len(into.described)
+        into.described.append({"dtype": dtype, "bound": whose, "ceiling": role != "measurement"})
 
 
 def _night(run: pa.Table, timed: pa.Table) -> Night:
@@ -191,10 +192,8 @@ def _told(rows: pa.Table, fact: Fact) -> str:
     """The fact as text, each of its values if the rows differ in it; empty where none knows it."""
     if rows["device_kind"][0].as_py() not in fact.kinds:
         return ""
-    found = pc.unique(rows[fact.column]).to_pylist()
-    return ", ".join(
-        sorted({fact.shown(one) for one in found if one is not None and one != "" and one == one})
-    )
+    values = pc.unique(rows[fact.column]).to_pylist()
+    return ", ".join(sorted({fact.shown(v) for v in values if v is not None and v != "" and v == v}))
 
 
 def _is_time(text: str) -> bool:
@@ -212,22 +211,22 @@ def _began(run_id: str) -> str:
         return ""
 
 
-def _history(device: str, unit: str, found: _Nights) -> History:
-    order = sorted(
-        found.nights, key=lambda gathered: (gathered.night.utc, gathered.night.run_id, gathered.host)
-    )
-    nights = _in_order([gathered.night for gathered in order])
-    shape = (len(found.series), len(nights))
+def _history(device: str, unit: str, gathered: _Nights) -> History:
+    order = sorted(gathered.nights, key=lambda run: (run.night.utc, run.night.run_id, run.host))
+    nights = _in_order([run.night for run in order])
+    shape = (len(gathered.series), len(nights))
     log_s: Floats = np.full(shape, np.nan)
     half: Floats = np.full(shape, np.nan)
     doubted: Flags = np.zeros(shape, dtype=bool)
-    for place, gathered in enumerate(order):
-        log_s[gathered.series, place] = gathered.log_s
-        half[gathered.series, place] = gathered.half
-        doubted[gathered.series, place] = gathered.doubted
-    series = pd.DataFrame(list(found.series), columns=[*KEY])
-    series = pd.concat([series, pd.DataFrame(found.told, columns=["dtype", "bound", "ceiling"])], axis=1)
-    return History(device, found.name, found.kind, unit, nights, series, log_s, half, doubted)
+    for place, run in enumerate(order):
+        log_s[run.series, place] = run.log_s
+        half[run.series, place] = run.half
+        doubted[run.series, place] = run.doubted
+    series = pd.DataFrame(list(gathered.series), columns=[*KEY])
+    series = pd.concat(
+        [series, pd.DataFrame(gathered.described, columns=["dtype", "bound", "ceiling"])], axis=1
+    )
+    return History(device, gathered.name, gathered.kind, unit, nights, series, log_s, half, doubted)
 
 
 def _in_order(nights: Sequence[Night]) -> tuple[Night, ...]:
@@ -252,7 +251,7 @@ def _in_order(nights: Sequence[Night]) -> tuple[Night, ...]:
             if text and known.get(name, text) != text
         )
         known |= {name: text for name, text in facts.items() if text}
-        segment = made[-1].segment + any(one.fact != COMMIT.name for one in changed) if made else 0
+        segment = made[-1].segment + any(change.fact != COMMIT.name for change in changed) if made else 0
         if at:
             gap = gaps[at - 1]
             if not gap:

@@ -1,7 +1,7 @@
 """Rows of one kind watched night by night: what they usually take, what stands out, what is open.
 
 The machine's two speeds, the classes and the series are watched alike; who subtracts what from whom is
-`history.py`'s matter.
+the matter of `detector.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from scipy import stats
 from bench.judge.history.rolling import LEAST, NEVER, USUAL, Nights, Window, row_median
 from bench.judge.history.run_probability import LOOK_BACK, Chance
 from bench.judge.history.series import Flags, Floats
+from bench.judge.history.weekdays import DAYS, Weekdays
 
 Ending = Literal["recovered", "accepted", "segment", "gone"]
 
@@ -55,7 +56,7 @@ class Track:
     """... above it as slower."""
 
 
-class Found(NamedTuple):
+class Candidate(NamedTuple):
     """A change that is told from chance tonight."""
 
     row: int
@@ -71,7 +72,7 @@ class Found(NamedTuple):
 class Open:
     """A change while it is looked at."""
 
-    found: Found
+    candidate: Candidate
     raised: int
     departures: list[float]
     """Of the usable nights since it began, ln."""
@@ -85,19 +86,19 @@ class Open:
     @property
     def effect(self) -> float:
         """ln(level since / level before): of all its nights; if it went back, of those that raised it."""
-        return self.found.effect if self.ending == "recovered" else float(np.median(self.departures))
+        return self.candidate.effect if self.ending == "recovered" else float(np.median(self.departures))
 
     @property
     def back(self) -> bool:
         """Whether the last two nights were in the old band, and nearer to the old level than to the new."""
-        bar = min(self.found.noise, abs(self.found.effect) / 2)
+        bar = min(self.candidate.noise, abs(self.candidate.effect) / 2)
         return self.held >= 2 and max(abs(departed) for departed in self.departures[-2:]) < bar
 
     @property
     def holds(self) -> bool:
         """Whether its nights since the alarm are, on the whole, nearer to the new level."""
         since = [by for by, night in zip(self.departures, self.nights, strict=True) if night > self.raised]
-        return float(np.median(since)) / self.found.effect > 0.5
+        return float(np.median(since)) / self.candidate.effect > 0.5
 
     @property
     def held(self) -> int:
@@ -108,11 +109,16 @@ class Open:
 class Watch:
     """Some rows, and the changes open among them."""
 
-    def __init__(self, rows: int, nights: int, floor: float, odd: float) -> None:
+    def __init__(self, rows: int, days: Sequence[int], floor: float, odd: float) -> None:
+        """`days` are the weekdays of the nights to come."""
         self.window = Window(rows)
-        self.track = Track(*(np.full((rows, nights), np.nan) for _ in range(4)))
+        self.track = Track(*(np.full((rows, len(days)), np.nan) for _ in range(4)))
+        self._days = days
+        self._weekdays = Weekdays(rows)
         self.departed: Floats = np.full(rows, np.nan)
-        """Tonight's value less the median, ln; known from YOUNG nights on."""
+        """Tonight's value less the median and what the weekday does, ln; known from YOUNG nights on."""
+        self.departed_by_day: Floats = np.full(rows, np.nan)
+        """The same with what the weekday does."""
         self.sigma: Floats = np.full(rows, np.nan)
         """Of a night, ln."""
         self.band: Floats = np.full(rows, np.nan)
@@ -132,10 +138,11 @@ class Watch:
 
     def restart(self, night: int) -> None:
         """A new segment: what was before says nothing of what comes."""
-        for one in self.open.values():
-            one.ended, one.ending = night, "segment"
+        for change in self.open.values():
+            change.ended, change.ending = night, "segment"
         self.open, self.hidden = {}, {}
         self.window.restart(night)
+        self._weekdays = Weekdays(len(self._scores))
         self._chance = Chance(self._odd)
         self._blank(range(len(self._scores)))
 
@@ -147,6 +154,12 @@ class Watch:
         """
         self._give_up()
         usual = self.window.usual()
+        day = self._days[night]
+        self.departed_by_day = values - usual.centre
+        values = values - self._weekdays.expected[:, day]
+        self._weekdays.push(day, self.departed_by_day)
+        if night % DAYS == 0:
+            self._weekdays.learn()
         sigma = np.fmax(usual.sigma, half * HALF_TO_SIGMA)
         unsure = np.sqrt(1 + np.pi / 2 / np.maximum(usual.nights, 1))  # the median is a guess, too
         enough = usual.nights >= LEAST
@@ -162,12 +175,12 @@ class Watch:
         track.high[:, night] = usual.centre + np.fmax(reach, self.band)
         self._remember(night, judged, usual.nights, unsure * sigma)
         self.window.push(values, night)
-        for row, one in self.open.items():
+        for row, change in self.open.items():
             if judged[row]:
-                one.departures.append(float(self.departed[row]))
-                one.nights.append(night)
+                change.departures.append(float(self.departed[row]))
+                change.nights.append(night)
 
-    def found(self, watched: Flags, rate: float = RATE) -> list[Found]:
+    def candidates(self, watched: Flags, rate: float = RATE) -> list[Candidate]:
         """What is told from chance tonight, of the rows that are judged tonight and `watched`.
 
         At `rate` 1 each row is judged as if it were the only one.
@@ -184,8 +197,8 @@ class Watch:
         length = np.zeros(len(rows), dtype=np.int64)
         length[near] = run.length
         chosen = (stats.false_discovery_control(p) <= rate) & (p <= ALONE)
-        made = [self._found(int(rows[place]), int(length[place])) for place in np.flatnonzero(chosen)]
-        return sorted((one for one in made if one is not None), key=lambda one: -abs(one.effect))
+        likely = [self._candidate(int(rows[place]), int(length[place])) for place in np.flatnonzero(chosen)]
+        return sorted(filter(None, likely), key=lambda candidate: -abs(candidate.effect))
 
     def _far(self, rows: Nights) -> Flags:
         """[rows, LOOK_BACK] whether the median of the last 1, 2, ... departures is beyond the floor."""
@@ -193,21 +206,20 @@ class Watch:
         medians = [row_median(last[:, :n], np.full(len(rows), n)) for n in range(1, LOOK_BACK + 1)]
         return np.asarray(np.abs(np.stack(medians, axis=1)) > self.floor)
 
-    def raise_(self, night: int, found: Found) -> Open:
+    def raise_(self, night: int, candidate: Candidate) -> Open:
         """Open the change: its nights no longer count as usual."""
-        known = (self._nights[found.row] >= found.began) & ~np.isnan(self._departures[found.row])
-        one = Open(
-            found, night, self._departures[found.row][known].tolist(), self._nights[found.row][known].tolist()
-        )
-        self.open[found.row] = one
-        self.window.until[found.row] = found.began
-        return one
+        row = candidate.row
+        known = (self._nights[row] >= candidate.began) & ~np.isnan(self._departures[row])
+        departures, nights = self._departures[row][known].tolist(), self._nights[row][known].tolist()
+        change = self.open[row] = Open(candidate, night, departures, nights)
+        self.window.until[row] = candidate.began
+        return change
 
-    def hide(self, rows: Collection[int], one: Open) -> None:
+    def hide(self, rows: Collection[int], change: Open) -> None:
         """These rows moved with a class: they raise nothing, and their nights no longer count as usual."""
         for row in rows:
-            self.hidden[row] = one
-            self.window.until[row] = min(self.window.until[row], one.found.began)
+            self.hidden[row] = change
+            self.window.until[row] = min(self.window.until[row], change.candidate.began)
 
     def recent(self, rows: Sequence[int], since: int) -> Floats:
         """Median departure of each row over its nights since then, ln; NaN where there are none."""
@@ -218,28 +230,28 @@ class Watch:
     def end(self, night: int) -> list[Open]:
         """Changes that end tonight; their rows are watched again from the next night on."""
         ended: list[Open] = []
-        for row, one in list(self.open.items()):
+        for row, change in list(self.open.items()):
             if np.isnan(self.band[row]):
-                if night - one.nights[-1] < GONE:
+                if night - change.nights[-1] < GONE:
                     continue
-                one.ended, one.ending = night, "gone"
-            elif one.back or (one.held >= HOLDS and not one.holds):
-                one.ended, one.ending = night, "recovered"
-            elif one.held >= HOLDS:
-                one.ended, one.ending = night, "accepted"
+                change.ended, change.ending = night, "gone"
+            elif change.back or (change.held >= HOLDS and not change.holds):
+                change.ended, change.ending = night, "recovered"
+            elif change.held >= HOLDS:
+                change.ended, change.ending = night, "accepted"
             else:
                 continue
             del self.open[row]
-            ended.append(one)
+            ended.append(change)
         return ended
 
-    def release(self, rows: Collection[int], one: Open, new_normal: bool) -> None:
+    def release(self, rows: Collection[int], change: Open, new_normal: bool) -> None:
         """The nights of a change that has ended: from now on the only ones that count, or never again."""
         chosen = sorted(rows)
         if new_normal:
-            self.window.since[chosen] = one.found.began
+            self.window.since[chosen] = change.candidate.began
         else:
-            self.window.forget(chosen, one.found.began)
+            self.window.forget(chosen, change.candidate.began)
         self.window.until[chosen] = NEVER
         self._blank(chosen)
         for row in chosen:
@@ -277,7 +289,7 @@ class Watch:
         self.window.until[over] = NEVER
         self._beyond[judged] = side[judged]
 
-    def _found(self, row: int, length: int) -> Found | None:
+    def _candidate(self, row: int, length: int) -> Candidate | None:
         departures, nights = self._departures[row, -length:], self._nights[row, -length:]
         effect = float(np.median(departures))
         with_it = departures * np.sign(effect) > abs(effect) / 2
@@ -287,4 +299,4 @@ class Watch:
         self.window.until[row] = until
         if not before ** int(with_it.sum()) <= OWN:
             return None
-        return Found(row, began, effect, float(self.band[row]))
+        return Candidate(row, began, effect, float(self.band[row]))

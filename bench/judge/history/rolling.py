@@ -23,7 +23,7 @@ Nights = npt.NDArray[np.int64]
 WINDOW = 20
 """Nights that make the median and the spread, at most."""
 HELD = 14
-"""Nights that a change can be looked at before it ends one way or another (history_watch.py): seven until it
+"""Nights that a change can be looked at before it ends one way or another (monitor.py): seven until it
 is raised, seven until it is accepted."""
 LEAST = 6
 """Earlier nights from which on a night is judged."""
