@@ -18,6 +18,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -26,7 +27,7 @@ import numpy as np
 from bench.format import change_text
 from bench.judge.comparability import NEVER_BLOCKING, Difference, differing, waved
 from bench.judge.comparison_side import Case, Look, Shift, Side, between_runs, side
-from bench.judge.noise import work_of
+from bench.judge.noise import HOUR_S, work_of
 
 if TYPE_CHECKING:
     from bench.judge.frame import Run
@@ -269,6 +270,8 @@ def _judged(
     for name, look in (("A", before), ("B", after)):
         if not look.has_interval:
             return replace(known, reason=f"no interval in {name}: too few samples")
+    if _seconds_apart(before.row, after.row) > HOUR_S:
+        before, after = before.hours_apart(), after.hours_apart()
     apart = math.log(after_s / before_s)
     down, up = math.hypot(after.down, before.up), math.hypot(after.up, before.down)
     effect = Effect(after_s / before_s, math.exp(apart - down), math.exp(apart + up))
@@ -292,6 +295,14 @@ def _judged(
             moved_text = f"{change_text(math.exp(cycles))} in cycles"
             return replace(known, reason="the clock explains it", detail=moved_text)
     return replace(known, verdict="SLOWER" if apart > 0 else "FASTER")
+
+
+def _seconds_apart(before: Measurement, after: Measurement) -> float:
+    """Between the times at which two rows were measured; 0 where one is unknown (imported)."""
+    if not before.utc or not after.utc:
+        return 0.0
+    times = [datetime.fromisoformat(row.utc) for row in (before, after)]
+    return abs((times[1] - times[0]).total_seconds())
 
 
 def _in_cycles(before: Measurement, after: Measurement) -> float | None:

@@ -14,7 +14,7 @@ from bench.errors import UserError
 from bench.judge import frame
 from bench.judge.comparability import FACTS, SOFTWARE, differing, value
 from bench.judge.flags import FLAGS, explained
-from bench.judge.noise import OURS, Noise, interval, noise_of
+from bench.judge.noise import HOURS_APART, OURS, Noise, interval, noise_of
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, calibrated_row
 
@@ -63,10 +63,25 @@ class Look(NamedTuple):
     flags: tuple[str, ...]
     """The flags whose causes are in `down` and `up`."""
 
+    runs: float
+    """The noise between runs alone."""
+
     @property
     def has_interval(self) -> bool:
         """Whether it is known how far off its time may be."""
         return not math.isnan(self.down)
+
+    def hours_apart(self) -> Look:
+        """The same, held against a run that is hours away from this one."""
+        factor = HOURS_APART[self.row.device_kind]
+        more = self.runs * math.sqrt(factor**2 - 1)
+        shared = self.shared + (factor - 1) * self.runs
+        return self._replace(
+            down=math.hypot(self.down, more),
+            up=math.hypot(self.up, more),
+            shared=shared,
+            runs=factor * self.runs,
+        )
 
 
 @dataclass(frozen=True)
@@ -134,10 +149,10 @@ def _look(row: Measurement, flags: Sequence[str], noise: Noise) -> Look:
     causing = tuple(name for name in flags if explained(row, [name]))
     ends = interval(row, noise) if row.is_timed else None
     if ends is None or row.median_s is None:
-        return Look(row, math.nan, math.nan, 0.0, causing)
+        return Look(row, math.nan, math.nan, 0.0, causing, 0.0)
     down, up = math.log(row.median_s / ends[0]), math.log(ends[1] / row.median_s)
     runs = noise.of(row).runs if row.noise_runs is None else row.noise_runs
-    return Look(row, down + cause, up, runs + cause, causing)
+    return Look(row, down + cause, up, runs + cause, causing, runs)
 
 
 class Shift(NamedTuple):

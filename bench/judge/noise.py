@@ -52,6 +52,11 @@ USUAL: Mapping[str, Mapping[Work, Spread]] = {
 }
 """Kind of device -> by how much medians differ, 95 times in 100, from visit to visit and, beyond that, from
 run to run."""
+HOUR_S = 3600.0
+"""Runs that began farther apart than this ..."""
+HOURS_APART: Mapping[str, float] = {"cpu": 3.0, "cuda": 1.0}
+"""... differ by so many times the noise between runs. Of a CPU by the eight committed runs of an evening and
+the next night: 2.7 times, rounded up. Of a GPU nothing has been measured."""
 OURS = "triton"
 """How the names of our own implementations begin."""
 ALIKE = tuple(fact for fact in FACTS if fact.name != "commit")

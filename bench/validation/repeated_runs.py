@@ -38,8 +38,9 @@ def repeated_lines(runs: Sequence[frame.Run]) -> Iterator[str]:
     """Coverage by kind of row, and verdicts over all pairs. UserError if these are no repeated runs."""
     commits = {(run.device, row.commit) for run in runs for row in run.rows}
     if len(runs) < LEAST_RUNS or len(commits) != 1:
+        several = " of several devices or commits" if len(commits) > 1 else ""
         raise UserError(
-            f"coverage: {count_text(len(runs), 'run')} of {count_text(len(commits), 'device and commit')}; "
+            f"coverage: {count_text(len(runs), 'run')}{several}; "
             f"give {LEAST_RUNS} runs or more of one device and one commit"
         )
     yield from lines_of(_coverage(runs))

@@ -218,8 +218,19 @@ def test_a_flag_vetoes_no_factor_of_two(
 def test_what_a_flag_explains_is_unsure_and_says_which(
     chance: np.random.Generator, changes: dict[str, Any], name: str, side: int
 ) -> None:
-    """A fifth of the time was lost: of 3 % nobody can say whose doing it was, of 30 % one can."""
-    for scale, verdict in ((1.03, "UNSURE"), (1.3, "SLOWER"), (0.97, "UNSURE"), (0.75, "FASTER")):
+    """A fifth of the time was lost: of 3 % nobody can say whose doing it was, of 30 % one can.
+
+    Waiting makes a row slower and never quicker: of a row that is quicker all the same, nothing is explained.
+    """
+    cases = [(1.03, "UNSURE"), (1.3, "SLOWER"), (0.97, "FASTER")]
+    for scale, verdict in (
+        cases
+        if side
+        else [
+            (1 / scale, name)
+            for scale, name in zip((1.03, 1.3, 0.97), ("UNSURE", "FASTER", "SLOWER"), strict=True)
+        ]
+    ):
         pair = [timed(chance), timed(chance, scale)]
         pair[side] = replace(pair[side], **changes)
         found = judged(*pair)
@@ -227,7 +238,8 @@ def test_what_a_flag_explains_is_unsure_and_says_which(
         assert found.effect is not None and found.effect.ratio == pytest.approx(scale, rel=1e-2)
         if verdict == "UNSURE":
             assert found.reason == f"the intervals meet ({name})"
-            assert found.effect.low < scale * 0.82 and found.effect.high > scale * 1.22
+            ends = found.effect.low / scale, found.effect.high / scale
+            assert ends[0] < 0.82 and 1 < ends[1] < 1.05 if side else 0.95 < ends[0] < 1 and ends[1] > 1.22
     # Beside an undisturbed one the same 3 % are told.
     assert judged(timed(chance), timed(chance, 1.03)).verdict == "SLOWER"
 

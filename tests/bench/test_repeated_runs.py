@@ -133,8 +133,8 @@ def test_which_flags_foretell_a_difference(chance: np.random.Generator, written:
 def test_what_are_no_repeated_runs_is_refused_in_a_sentence() -> None:
     other = next(path for path in NIGHTS if path not in COMMIT)
     for paths, sentence in (
-        (COMMIT[:2], "2 runs of 1 device and commit; give 3 runs or more of one device and one commit"),
-        ([*COMMIT[:2], other], "3 runs of 2 "),
+        (COMMIT[:2], "2 runs; give 3 runs or more of one device and one commit"),
+        ([*COMMIT[:2], other], "3 runs of several devices or commits; "),
     ):
         code, out, err = coverage(*paths)
         assert (code, out, err.count("\n")) == (2, "", 1)
