@@ -36,7 +36,11 @@ LEAST_RUNS = 3
 
 def repeated_lines(runs: Sequence[frame.Run]) -> Iterator[str]:
     """Coverage by kind of row, and verdicts over all pairs. UserError if these are no repeated runs."""
-    commits = {(run.device, row.commit) for run in runs for row in run.rows}
+    commits = {
+        (run.device, row.device_id if row.device_kind == "cuda" else "", row.commit)
+        for run in runs
+        for row in run.rows
+    }
     if len(runs) < LEAST_RUNS or len(commits) != 1:
         raise UserError(
             f"coverage: {count_text(len(runs), 'run')} of {count_text(len(commits), 'device and commit')}; "
