@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bench.store.schema import Measurement
 
 LEAST_RUNS = 3
-"""Fewer runs have no level that one of them could be held against."""
+"""With fewer runs there is no level to compare one of them with."""
 
 
 def repeated_lines(runs: Sequence[frame.Run]) -> Iterator[str]:
@@ -115,7 +115,7 @@ def _verdicts(runs: Sequence[frame.Run]) -> Iterator[str]:
 
 
 def _flags(runs: Sequence[frame.Run]) -> Table:
-    """Whether flags foretell how far two runs of one case are apart, relative to all pairs of its runs."""
+    """Whether flags predict how far two runs of a case differ, relative to all pairs of its runs."""
     looks: dict[str, list[tuple[float, Sequence[str]]]] = defaultdict(list)
     for run in runs:
         for row, flags in zip(run.rows, run.flags, strict=True):
@@ -143,14 +143,14 @@ def _flags(runs: Sequence[frame.Run]) -> Table:
 
 
 def _spread(apart: Sequence[float]) -> list[str]:
-    """How many there are, their median and their 95th percentile."""
+    """Their number, median and 95th percentile."""
     if not apart:
         return ["0", "", ""]
     return [f"{len(apart):,}", f"{statistics.median(apart):.2f}", f"{float(np.quantile(apart, 0.95)):.1f}"]
 
 
 def _slowed(rows: Sequence[Measurement], factor: float, everywhere: bool) -> list[Measurement]:
-    """These rows, each time of an operator (or of a ceiling too) so many times as long."""
+    """These rows with the times of operators, and of ceilings too if `everywhere`, multiplied by a factor."""
     return [
         replace(
             row,
