@@ -1,4 +1,4 @@
-"""What a case is called: `case_name` for people, `case_key` for the pairing of rows.
+"""The name of a case: `case_name` for people, `case_key` for pairing rows.
 
 Every command prints the name and takes it back: `-k NAME`, `--bench-case NAME`, `python -m bench explain NAME
 RESULT`. It follows from a case before a run and from its row afterwards alike.
@@ -58,9 +58,9 @@ def problem_name(parameters: Mapping[str, Any]) -> str:
 
 
 def closest(given: str, names: Iterable[str]) -> str:
-    """Of these names the one most like what was given; empty if there are none."""
+    """The name that is most similar to what was given; empty if there are no names."""
     parts = set(re.split("[-/ ]", given))
-    # Comparing letter by letter is slow: only those that have most parts in common come into question.
+    # Comparing letter by letter is slow: only names with the most parts in common are compared.
     alike = heapq.nlargest(50, names, key=lambda name: len(parts & set(re.split("[-/]", name))))
     return next(iter(difflib.get_close_matches(given, alike, n=1, cutoff=0.0)), "")
 

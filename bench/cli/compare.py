@@ -1,4 +1,4 @@
-"""What a person reads of a comparison: what was compared, what changed, and what nobody can tell."""
+"""The report of a comparison: what was compared, what changed, and what stays undecided."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bench.judge.comparability import FACTS, OURS
 from bench.judge.compare import Compared, Comparison, Verdict
 
 EXAMPLE = 80
-"""Letters of an example's own reason."""
+"""Most letters of the reason that an example shows."""
 MOST_LISTED = 40
-"""Cases of one class listed one by one, unless all are asked for."""
+"""Most cases of a verdict that are listed singly unless all are asked for."""
 ALWAYS = ("device", "driver", "protocol", "commit", "torch")
-"""Facts that are told whether or not they differ."""
+"""Facts that are shown whether or not they differ."""
 EACH: tuple[Verdict, ...] = ("SLOWER", "FASTER", "INVALID")
 SUMMED: tuple[Verdict, ...] = ("UNSURE", "NOT COMPARABLE", "NEW", "GONE")
 
@@ -52,7 +52,7 @@ def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterato
 
 
 def _header(comparison: Comparison) -> Table:
-    """The facts of either side, side by side; of those that agree only the usual ones."""
+    """A table of the facts of both sides: those that differ, and of the others only ALWAYS."""
     shown = table("", "A (before)", "B (after)", "")
     before, after = comparison.before.facts, comparison.after.facts
     shown.add_row("run", _values_text(before["run"]), _values_text(after["run"]))
@@ -90,7 +90,7 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
 
 
 def _listed(comparison: Comparison, all_cases: bool) -> Iterator[str]:
-    """A line a case."""
+    """A table with a line for each listed case."""
     shown = table("", "case", ">before", ">after", ">effect", "95 %", "")
     left = []
     for verdict in dict.fromkeys(compared.verdict for compared in comparison.cases):

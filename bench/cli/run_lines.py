@@ -1,4 +1,4 @@
-"""What a person reads of a run, before, during and after it; and a whole run that says it."""
+"""The terminal output of a run before, during and after it, and a whole run that prints it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def measure(options: Options, find: Find, say: Callable[[str], None]) -> list[Ru
 
 
 def opening_lines(run: Run) -> list[str]:
-    """What is said before the first case. UserError if a worker does not start."""
+    """The lines printed before the first case. UserError if a worker does not start."""
     lines = []
     for session in run.sessions:
         device, libraries = session.device, run.libraries(session)
@@ -87,7 +87,7 @@ def _rests_on(device: Device) -> str:
 
 
 def show(run: Run, say: Callable[[str], None], most_failures: int | None = None) -> None:
-    """Measure, and say of each visit what came of it. UserError if results can no longer be written."""
+    """Measure, and print the result of each visit. UserError if results can no longer be written."""
     several = len(run.sessions) > 1
     if several:
         say(f"compiling and checking on {len(run.sessions)} devices at once")

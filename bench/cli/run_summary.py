@@ -1,4 +1,4 @@
-"""What a person reads in the terminal: a line a case while it runs, a table and an account at the end."""
+"""Summaries in the terminal: a line for each visit of a run, and tables and an account at its end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bench.store.schema import Measurement
 DRIFTED = 0.02
 """Largest share by which a sentinel may move in a run."""
 LEAST_COMMON = 4
-"""No fewer rows than these can make a flag that of the run."""
+"""A flag on fewer rows than this is never reported as one of the whole run."""
 
 
 def rate_text(row: Measurement) -> str:
@@ -116,7 +116,7 @@ def duel_table(given: Sequence[Run]) -> Iterator[str]:
 
 
 def _measured(given: Sequence[Run]) -> list[Run]:
-    """Without what was imported: other people's times are not held against ours unasked."""
+    """The runs that are not imported: times of others are not compared with ours unless asked for."""
     ours = [run for run in given if not run.imported]
     if given and not ours:
         raise UserError("all rows given are imported, so none of them can be held against ours")
@@ -148,7 +148,7 @@ def _goal_text(wanted: Goal | None) -> str:
 
 
 def _spread(values: Sequence[float]) -> tuple[str, str]:
-    """Median, and both ends where there are several."""
+    """The median, and the lowest and highest value where there are several."""
     if not values:
         return "", ""
     ends = f"{values[0]:.2f} to {values[-1]:.2f}" if len(values) > 1 else ""
@@ -174,7 +174,7 @@ def _cells(row: Measurement, run: Run, flags: Sequence[str]) -> list[str]:
 
 
 def _visits_text(row: Measurement) -> str:
-    """How many visits the median is of, and of how many in all."""
+    """The number of visits that the median is taken over, and of all visits."""
     published, aside = row.visits or 1, len(row.set_aside or ())
     return f"{published} of {published + aside}" if aside else str(published)
 
@@ -204,7 +204,7 @@ def account(
 
 
 def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:
-    """How far the ceilings moved that were looked at again and again."""
+    """How far the sentinels, the ceilings that were visited throughout the run, moved."""
     moved, shares = [], []
     for row in rows:
         if row.role != "measurement" and len(row.visit_samples_s) > 2:
@@ -223,5 +223,5 @@ def _share(seconds: float, wall_s: float) -> str:
 
 
 def _general(reason: str) -> str:
-    """The reason without its numbers, so that alike ones are counted together."""
+    """The reason without its numbers, so that similar reasons are counted together."""
     return re.sub(r"(?<![\w=.])\d[\d.]*(e[+-]?\d+)?\b", "...", reason)

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing that was so when a row was measured."""
+    """A condition under which a row was measured."""
 
     name: str
-    """What a person calls it, and what `--across` takes."""
+    """Its name in reports and for `--across`."""
     column: str
     kinds: tuple[str, ...] = ("cpu", "cuda")
     """Kinds of device for which it means anything."""
     shown: Callable[[Any], str] = str
     """The value as text; equal texts are equal facts."""
     absent: str | None = None
-    """What a row without a value says; None: that it does not know."""
+    """The text for a row without a value; None: unknown."""
 
 
 OURS = "roofbench"
-"""Who measured a row that names nobody."""
+"""Who measured a row without a source."""
 
 
 def _who(source: str) -> str:
@@ -69,11 +69,11 @@ NEVER_BLOCKING = (
     Fact("libraries", "libraries"),
     Fact("host", "device_id", ("cpu",)),
 )
-"""Rows that differ in these are compared, and the difference is told."""
+"""Rows that differ in these are compared, and the difference is reported."""
 FACTS = (*BLOCKING, *NEVER_BLOCKING)
 """All of them."""
 SOFTWARE = tuple(fact for fact in FACTS if fact.name in ("driver", "torch", "triton", "libraries"))
-"""What the speed of a library's kernel depends on, but for the machine itself."""
+"""The software that the speed of a library's kernel depends on."""
 WITH_DEVICE = ("unit", "threads", "power-limit")
 """Facts that go with the device: whoever compares devices compares these. (One thread or all is another
 matter: that is part of the case.)"""
@@ -90,7 +90,7 @@ class Difference(NamedTuple):
 
 
 def waved(across: Collection[str]) -> frozenset[str]:
-    """The blocking facts that these names wave through; UserError for a name that is none of them."""
+    """The blocking facts that may differ by these names; UserError for any other name."""
     there = [fact.name for fact in BLOCKING]
     for name in across:
         if name not in there:

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from bench.store.schema import Measurement
 
 NOT_MEASURED = ("unsupported", "skipped")
-"""Statuses of rows that nobody tried to time: as good as no row, but for the reason they give."""
+"""Statuses of rows that were never timed: treated as missing, except that their reason is shown."""
 DISTURBING = frozenset(flag.name for flag in FLAGS if flag.disturbed)
-"""Flags that blame the machine."""
+"""Flags whose cause is the machine."""
 Bound = Literal["memory", "core"]
 """Whose speed a row's time follows: memory's, or that of the cores (and of whatever else is not memory)."""
 LEAST_CEILINGS = 6
-"""From fewer ceilings than this nothing is said of the machine as a whole."""
+"""With fewer common ceilings than this, no statement is made about the machine as a whole."""
 NEAR_ROOF = 1.25
 """Times its prediction within which a row that memory limits does run at memory's speed. Above, something
 else takes the time: on a CPU the functions of activations, which the model gives no peak of their own."""
@@ -94,18 +94,18 @@ class Run:
 
 @dataclass(frozen=True)
 class Side:
-    """All that one side holds."""
+    """Everything measured on one side of a comparison."""
 
     looks: Mapping[Case, Look]
     """Each case's newest."""
     runs: Mapping[str, Run]
-    """By run_id, those that a look of this side is from."""
+    """run_id -> each run that a look of this side comes from."""
     absent: Mapping[Case, str]
     """Cases that some run did not measure -> `skipped: reason`; another run may have measured them."""
     facts: Mapping[str, tuple[str, ...]]
     """Name of a fact -> its values over all looks, sorted; also `device name`, `run` and `utc` (the ends)."""
     older: int
-    """Rows left aside because a later row of the same case is there."""
+    """The number of rows that were replaced by a later row of the same case."""
 
 
 def side(runs: Sequence[frame.Run], name: str) -> Side:
@@ -118,7 +118,7 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
     seen = {run.run_id: _run(run) for run in runs}
     # Where `visit` is not 0, an older file holds the second visit to a ceiling.
     looks = [look for each in seen.values() for look in each.looks.values()]
-    # What was imported is never newer than what was measured.
+    # An imported row never replaces a measured one.
     looks.sort(key=lambda look: (look.row.source is None, look.row.utc))
     newest = {case_of(look.row): look for look in looks}
     used = {look.row.run_id for look in newest.values()}
@@ -174,7 +174,7 @@ class Shift(NamedTuple):
 
 
 def between_runs(before: Run, after: Run) -> Shift | None:
-    """What became of the machine between two runs; None where too few ceilings are in both to tell.
+    """How the speed of the machine changed between two runs; None with too few common ceilings.
 
     Ceilings are the libraries' kernels and none of ours: where two runs have the same libraries and driver,
     what their ceilings differ by together is the machine's doing. Ceilings that were measured under another

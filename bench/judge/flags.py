@@ -150,8 +150,11 @@ def _held(row: Measurement) -> float:
 
 
 def _shared(row: Measurement) -> float:
-    """What other processes may have added: each took as much of the GPU as the one that was timed."""
-    return math.log1p(row.foreign_processes or 0)
+    """What other processes may have added: each took as much of the GPU as the one that was timed.
+
+    Those on other slices of a partitioned GPU (MIG) cannot be counted: one at least is assumed.
+    """
+    return math.log1p(max(row.foreign_processes or 0, 1 if row.mig == "on" else 0))
 
 
 def _lengthened(lost: float) -> float:

@@ -1,4 +1,4 @@
-"""The parent's end of the worker: starts it, asks it, outlives it. Needs no torch.
+"""The parent's side of the worker: starts it, sends requests and survives its death. Needs no torch.
 
 A kernel may do anything to the process it runs in: kill it, hang it, fill its memory, write over it. So what
 comes from there is not taken on trust: an answer must be whole, in time, and to what was asked. A worker that
@@ -40,9 +40,9 @@ LONGEST_ANSWER_BYTE = 1 << 26
 ERRORS_KEPT_BYTE = 1 << 16
 """The end of standard error that is kept: a kernel that prints for ever must fill neither disk nor memory."""
 LOOK_S = 1.0
-"""How often a silent worker is looked at: its end goes unheard if a child of its own holds the pipe."""
+"""How often a silent worker is polled: while a child of its own holds the pipe, no end of file arrives."""
 LAST_WORDS_S = 2.0
-"""How long a worker that is stopped has to say where it was."""
+"""Seconds that a stopped worker has to report where it was."""
 DEATH_S = 10.0
 """A process stuck in a driver cannot be killed: it is waited for this long, and then left behind."""
 
@@ -112,7 +112,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Process id, for those who want to kill it."""
+        """Process id of the worker."""
         return self._process.pid
 
     def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Worker:
         return answer
 
     def _hear(self, wait_s: float) -> bool:
-        """Take in what it says within `wait_s` seconds; False if that is nothing."""
+        """Read its output for up to `wait_s` seconds; False if there was none."""
         heard = False
         for key, _ in self._heard.select(wait_s):
             got = os.read(key.fd, 1 << 20)
@@ -172,11 +172,11 @@ class Worker:
         return heard
 
     def _is_over(self) -> bool:
-        """Whether no answer can come any more."""
+        """Whether no answer can arrive any more."""
         return self._process.stdout not in self._heard.get_map() or self._process.poll() is not None
 
     def _ended(self) -> WorkerDied:
-        """What the exit status and the last words say."""
+        """The exception that the exit status and the last output call for."""
         self._until_over(DEATH_S)
         code = self._process.returncode
         if code is None:
@@ -191,7 +191,7 @@ class Worker:
         return WorkerDied("crashed", f"the worker {how}" + (f": {words}" if words else ""))
 
     def _stopped(self, deadline_s: float) -> WorkerDied:
-        """Stop it, in a way that lets the fault handler say where it was."""
+        """Stop it with a signal that lets the fault handler report where it was."""
         self._errors.clear()
         self._process.send_signal(signal.SIGABRT)
         self._until_over(LAST_WORDS_S)
@@ -210,7 +210,7 @@ class Worker:
         return self._errors.decode(errors="replace")
 
     def kill(self) -> None:
-        """End it at once, and what it has started."""
+        """Kill it and the processes it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -237,7 +237,7 @@ def _signal_name(number: int) -> str:
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """An answer's content; WorkerDied if it is none."""
+    """The content of an answer; WorkerDied if the line is no answer."""
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError):

@@ -45,7 +45,7 @@ def settle(
     """
     begin = now()
     timed_s = 0.0
-    # In a short visit the windows are shorter: none could be found settled if they did not fit into it.
+    # In a short visit the windows are shorter, or they would not fit and it could never count as settled.
     window_s = min(settings.settle_window_s, most_s / (settings.settle_windows + 1))
 
     def window(length_s: float) -> list[float] | None:

@@ -114,7 +114,7 @@ class Readings:
         return process.returncode
 
     def _hear(self, line: Mapping[str, Any], begin: int | None) -> int | None:
-        """Take in one line; the case that another process must go on with, if this one is not to."""
+        """Take in a line; the case from which another process must go on, None if this one may continue."""
         if "say" in line:
             self.console.print(line["say"], highlight=False, markup=False)
         if "case" in line:
@@ -144,7 +144,7 @@ def compare_instruments(settings: Mapping[str, Any], environment: Mapping[str, s
 
 
 def reading_table(comparisons: Sequence[Comparison]) -> Table:
-    """A row a case: our median, then of each other instrument its median, and ours as a multiple of it."""
+    """A row for each case: our median, then each other instrument's and ours as a multiple of it."""
     first, *others = comparisons[0].median_s
     pairs = [column for name in others for column in (f">{name}, us", f">{first} / it")]
     shown = table("case", f">{first}, us", *pairs)

@@ -97,7 +97,7 @@ def parent_overhead(find: Callable[[str], type[Problem]]) -> Iterator[str]:
 
 
 def requests_s(worker: Worker) -> list[float]:
-    """Seconds of each of some requests that are next to no work; the first, which imports, is left out."""
+    """Seconds of each of several trivial requests, without the first, which imports modules."""
     return _each_s(lambda: worker.ask({"do": "hello"}, DEADLINE_S), 1 + TIMES)[1:]
 
 

@@ -111,7 +111,7 @@ def alternate(instruments: Sequence[Instrument], rounds: int) -> dict[str, list[
 def turns_of(instruments: Sequence[Instrument], rounds: int) -> dict[str, list[float]]:
     """Name -> seconds of its turns, of instruments that share a process."""
     for instrument in instruments:
-        instrument.read()  # the first turn pays for what later ones find ready
+        instrument.read()  # the first turn includes one-off costs
     return alternate(instruments, rounds)
 
 
@@ -154,7 +154,7 @@ def timer(call: Callable[[], Any], threads: int, launches: int | None = None) ->
 
 
 def plain_loop(call: Callable[[], Any], now: Callable[[], float] = time.perf_counter) -> Instrument:
-    """A loop that looks at the clock after each call."""
+    """A loop that reads the clock after each call."""
 
     def read() -> float:
         begin, count = now(), 0

@@ -37,7 +37,7 @@ from bench.validation.simulated_streams import RUN_S, STREAMS, Launches, Level, 
 SEED = 1
 """Of the printed table: it is the same every time."""
 MOST_LAUNCHES = 40_000
-"""Other tools' rules get no more."""
+"""Most launches that other tools' rules are given."""
 ROUND_S = 20.0
 """The visits of a case lie in rounds of this length, one at any time of each."""
 MATRIX = {"cache": "cold", "flop": 1, "byte": 1, "arithmetic": "matrix"}
@@ -70,7 +70,7 @@ class Run:
         self.machine: Level = stream.level(chance)
         self.case: Level = self.machine if stream.follows else np.ones_like
         self.at_s = 0.0 if stream.first else float(chance.uniform(0, RUN_S - ROUND_S))
-        """When a single visit is made."""
+        """Time of the single visit, seconds from the start of the run."""
 
     @property
     def typical_level(self) -> float:
@@ -219,7 +219,7 @@ def _told(looks: Sequence[tuple[Visit, int]], settings: Protocol, run: Run, nois
 
 
 def ours(run: Run) -> Iterator[tuple[str, Told]]:
-    """(name, what is told) of our protocol with one visit and with several, alone and in a run."""
+    """(name, result) of our protocol with one visit and with several, alone and in a run."""
     kind, noise = run.stream.kind, run.noise()
     settings = protocol(kind)
     single = [run.visit(run.at_s, settings)]

@@ -31,12 +31,16 @@ if TYPE_CHECKING:
     from bench.store.schema import Measurement
 
 LEAST_RUNS = 3
-"""Fewer runs have no level that one of them could be held against."""
+"""With fewer runs there is no level to compare one of them with."""
 
 
 def repeated_lines(runs: Sequence[frame.Run]) -> Iterator[str]:
     """Coverage by kind of row, and verdicts over all pairs. UserError if these are no repeated runs."""
-    commits = {(run.device, row.commit) for run in runs for row in run.rows}
+    commits = {
+        (run.device, row.device_id if row.device_kind == "cuda" else "", row.commit)
+        for run in runs
+        for row in run.rows
+    }
     if len(runs) < LEAST_RUNS or len(commits) != 1:
         several = " of several devices or commits" if len(commits) > 1 else ""
         raise UserError(
@@ -112,7 +116,7 @@ def _verdicts(runs: Sequence[frame.Run]) -> Iterator[str]:
 
 
 def _flags(runs: Sequence[frame.Run]) -> Table:
-    """Whether flags foretell how far two runs of one case are apart, relative to all pairs of its runs."""
+    """Whether flags predict how far two runs of a case differ, relative to all pairs of its runs."""
     looks: dict[str, list[tuple[float, Sequence[str]]]] = defaultdict(list)
     for run in runs:
         for row, flags in zip(run.rows, run.flags, strict=True):
@@ -140,14 +144,14 @@ def _flags(runs: Sequence[frame.Run]) -> Table:
 
 
 def _spread(apart: Sequence[float]) -> list[str]:
-    """How many there are, their median and their 95th percentile."""
+    """Their number, median and 95th percentile."""
     if not apart:
         return ["0", "", ""]
     return [f"{len(apart):,}", f"{statistics.median(apart):.2f}", f"{float(np.quantile(apart, 0.95)):.1f}"]
 
 
 def _slowed(rows: Sequence[Measurement], factor: float, everywhere: bool) -> list[Measurement]:
-    """These rows, each time of an operator (or of a ceiling too) so many times as long."""
+    """These rows with the times of operators, and of ceilings too if `everywhere`, multiplied by a factor."""
     return [
         replace(
             row,

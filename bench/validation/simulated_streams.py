@@ -27,7 +27,7 @@ RUN_S = 160.0
 
 
 def steady(chance: Generator) -> Level:
-    """The same all the time."""
+    """A constant level."""
     return np.ones_like
 
 
@@ -61,7 +61,7 @@ def new_levels(chance: Generator) -> Level:
 
 
 def periodic(share: float, period_s: float) -> Callable[[Generator], Level]:
-    """Up and down by this share in every period: a controller that hunts."""
+    """A periodic level of this amplitude: a controller that oscillates."""
 
     def level(chance: Generator) -> Level:
         phase = chance.uniform(0, 2 * math.pi)
@@ -89,7 +89,7 @@ def stragglers(share: float, often: float, factor: float) -> Callable[[Generator
 
 
 def remembering(share: float, memory: float) -> Callable[[Generator], Noise]:
-    """Each launch remembers the one before: an AR(1) process with this standard deviation."""
+    """Autocorrelated launches: an AR(1) process with this standard deviation."""
 
     def noise(chance: Generator) -> Noise:
         state = np.array([memory * share * chance.standard_normal()])

@@ -1,4 +1,4 @@
-"""Where nights stand on an axis of dates: at their time, and never two on one spot."""
+"""Positions of nights on an axis of dates: at their time, but never two at the same place."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Calendar:
     x: npt.NDArray[np.float64]
     """[nights] days since 1970 UTC, rising; a night too close to the one before stands later than it was."""
     spread: int
-    """How many nights do not stand at their own time."""
+    """The number of nights that are not drawn at their own time."""
     together: bool
     """Whether all began at one time, so that the axis is no more than their order."""
 
@@ -74,7 +74,7 @@ class Calendar:
         axes.set_xlabel(order + (f" ({common})" if common else ""))
 
     def remark(self) -> str:
-        """A sentence for the caption if nights do not stand where they were; else nothing."""
+        """A sentence for the caption if nights are not drawn at their time; else empty."""
         if self.together or not self.spread:
             return ""
         who = "1 night stands" if self.spread == 1 else f"{self.spread} nights stand"

@@ -1,4 +1,4 @@
-"""Words above a panel that say what happened on a night, laid out so that none covers another."""
+"""Labels above a panel that say what happened on a night, placed so that none overlaps another."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class Mark:
 
 
 class Laid(NamedTuple):
-    """A mark with the place of its words."""
+    """A mark and the position of its label."""
 
     mark: Mark
     row: int | None
     """How many rows above the panel; None where there is no room."""
     leftwards: bool
-    """Whether the words end at the line instead of beginning there."""
+    """Whether the label ends at the line instead of beginning there."""
 
 
 def laid_out(marks: Sequence[Mark], calendar: Calendar, width_in: float) -> list[Laid]:
-    """Each mark's words in the lowest row in which they are free of others, on a panel of that width."""
+    """Each mark with its label in the lowest free row, on a panel of that width."""
     taken: list[list[tuple[float, float]]] = [[] for _ in range(MOST_ROWS)]
     laid = []
     for mark in sorted(marks, key=lambda mark: mark.x):
@@ -69,17 +69,17 @@ def laid_out(marks: Sequence[Mark], calendar: Calendar, width_in: float) -> list
 
 
 def rows(laid: Sequence[Laid]) -> int:
-    """Rows of words above a panel."""
+    """The number of rows of labels above a panel."""
     return max((label.row + 1 for label in laid if label.row is not None), default=0)
 
 
 def unsaid(laid: Sequence[Laid]) -> int:
-    """Marks for whose words there was no room."""
+    """The number of marks whose labels had no room."""
     return sum(label.row is None for label in laid)
 
 
 def draw(axes: Axes, laid: Sequence[Laid]) -> None:
-    """A line for each mark through the panel, up to its words."""
+    """Draw a line for each mark through the panel, up to its label."""
     across = blended_transform_factory(axes.transData, axes.transAxes)
     for label in laid:
         mark = label.mark

@@ -1,4 +1,4 @@
-"""The movers as a figure: how much time each gained or lost, beside how far that stands out of its noise."""
+"""The movers as a figure: the time each gained or lost, beside its size relative to the noise."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def draw(view: View, moved: pd.DataFrame) -> Iterator[tuple[str, Page]]:
 
 
 def _words(axes: Axes, shown: pd.DataFrame) -> None:
-    """How much, how far out of the noise, and what has become of it, in a column right of the panel."""
+    """A column right of the panel: the effect, its size relative to the noise, and the state of the step."""
     for place, mover in enumerate(shown.to_dict("records")):
         since = f", {mover['since']}" if mover["since"] else ""
         axes.annotate(

@@ -1,4 +1,4 @@
-"""A device's history as one HTML file that needs nothing else: what changed, what moved, every night.
+"""A device's history as one self-contained HTML file: what changed, what moved, every night.
 
 Every word that comes from a file is escaped by the template engine; figures are inlined.
 """
@@ -37,7 +37,7 @@ class Drawn(NamedTuple):
     stem: str
     """Path below the page's folder, without its ending."""
     alt: str
-    """Its title, for who does not see it."""
+    """Its title, as the alternative text."""
 
 
 class Device(NamedTuple):
@@ -99,7 +99,7 @@ def _template(name: str) -> Template:
 
 
 def _remarks(view: View) -> list[str]:
-    """What must be known before anything is read out of the page."""
+    """Remarks that a reader must know before interpreting the page."""
     history, judged = view.history, view.judged
     nights = len(history.nights)
     usable = np.isfinite(history.log_s) & ~history.doubted

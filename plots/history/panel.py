@@ -1,4 +1,4 @@
-"""One row of a history over its nights: points, the band they were held against, what was made of them."""
+"""A panel of a history: its points, the band they were judged by, and the verdicts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Panel:
         width_in: float,
         **more: Any,
     ) -> Panel:
-        """That of a row of a track, with its marks; `in_unit` turns ln into the unit of the axis."""
+        """The panel of a row of a track, with its marks; `in_unit` turns ln into the unit of the axis."""
         value, centre, low, high = (
             in_unit(view.shown(levels[row])) for levels in (track.log, track.centre, track.low, track.high)
         )
@@ -80,7 +80,7 @@ class Panel:
 
     @cached_property
     def limits(self) -> tuple[float, float]:
-        """Ends of the y axis: all that was judged, and values that are not far from most."""
+        """Ends of the y axis: everything that was judged, and all values near the bulk."""
         shown = [self.value, self.low, self.high]
         optional = self.value_low, self.value_high, self.as_judged
         shown += [values for values in optional if values is not None]
@@ -104,7 +104,7 @@ class Panel:
 
     @property
     def moved(self) -> bool:
-        """Whether what the machine did is to be seen on any night."""
+        """Whether the machine's own movement is visible on any night."""
         return self.as_judged is not None and bool(np.isfinite(self.as_judged).any())
 
     @property
@@ -126,7 +126,7 @@ def draw(axes: Axes, view: View, panel: Panel, unit: str, width_in: float, above
         _, over = _broken(view, panel.high)
         there = np.isfinite(under) & np.isfinite(over)
         axes.fill_between(at, under, over, where=there.tolist(), color=BAND, lw=0, zorder=0.8, label="_band")
-        # A band of one night alone has no width, and would not be seen.
+        # The band of a single night has no width and would be invisible.
         lone = band & ~np.r_[False, band[:-1]] & ~np.r_[band[1:], False]
         axes.vlines(x[lone], panel.low[lone], panel.high[lone], color=BAND, lw=3, zorder=0.8, label="_band")
     axes.plot(*_broken(view, panel.centre), color="#444444", lw=1.0, zorder=2, label="_centre")
@@ -175,7 +175,7 @@ def draw(axes: Axes, view: View, panel: Panel, unit: str, width_in: float, above
 
 
 def legend(view: View, panels: Sequence[Panel]) -> list[Artist]:
-    """What points, lines and the band of these panels mean; only of what is there."""
+    """Legend entries for the points, lines and bands that these panels contain."""
     intervals = any(panel.value_low is not None and np.isfinite(panel.value_low).any() for panel in panels)
     night = "a night with its 95 % interval" if intervals else "a night"
     handles: list[Artist] = [

@@ -1,4 +1,4 @@
-"""How the machine's ceilings moved, and each class of series: small panels, percent against nights."""
+"""The movement of the machine's ceilings and of each class of series: small panels, percent over nights."""
 
 from __future__ import annotations
 

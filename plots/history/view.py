@@ -1,4 +1,4 @@
-"""What of a device's history is shown: its last nights. Judged is always all of it."""
+"""The part of a device's history that is shown, its last nights; all nights are judged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class View:
     calendar: Calendar
     """Places of the nights shown."""
     labels: tuple[str, ...]
-    """[series] what each is called."""
+    """[series] the name of each."""
 
     @property
     def history(self) -> History:
@@ -116,7 +116,7 @@ def verdict(log: float) -> str:
 
 
 def state(step: Step | None) -> str:
-    """What has become of a step: open, recovered, accepted, segment ended; or that there was none."""
+    """The state of a step: open, recovered, accepted or segment ended; or that there was none."""
     if step is None:
         return "no alarm"
     return {None: "open", "segment": "segment ended"}.get(step.ending) or str(step.ending)

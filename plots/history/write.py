@@ -32,7 +32,7 @@ from plots.history.view import View, view
 def shown(
     histories: Sequence[History], since: datetime | None, last: int | None, say: Callable[[str], object]
 ) -> list[Device]:
-    """Each device's history, judged, as far as it is to be shown; one without such nights is told to `say`.
+    """Each device's history, judged; a device without a night to show is reported to `say`.
 
     UserError, one sentence, if none is left.
     """

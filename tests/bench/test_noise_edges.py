@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.errors import UserError
 from bench.judge.compare import compare
 from bench.judge.noise import USUAL, between_runs
 from bench.runner.resume import settle
@@ -17,7 +18,8 @@ from bench.runner.rows import joined
 from bench.store import parquet
 from bench.store.journal import Journal
 from bench.store.schema import Measurement
-from tests.bench.comparable import both, older, quiet, run, runs_of, still, timed
+from bench.validation.repeated_runs import repeated_lines
+from tests.bench.comparable import both, judged, older, quiet, run, runs_of, still, timed
 
 LIBRARY = {"device_kind": "cpu", "implementation": "onednn", "sm_clock_hz": None}
 GPU_LIBRARY = {"implementation": "cublas"}
@@ -173,3 +175,24 @@ def test_a_device_of_another_kind_is_compared(chance: np.random.Generator) -> No
     ]
     assert effects[0] == effects[1] and None not in effects[0].values()
     assert between_runs([other, other]) == between_runs([cpu, cpu])
+
+
+def test_neighbours_on_a_partitioned_gpu_are_not_seen_but_there(chance: np.random.Generator) -> None:
+    """Other slices share its power, and no count of processes shows who uses them: one at least."""
+    before, slower, far_slower = (
+        timed(chance, scale, mig="on", sm_clock_hz=None) for scale in (1.0, 1.2, 5.0)
+    )
+    assert judged(before, slower).verdict == "UNSURE"
+    assert judged(before, far_slower).verdict == "SLOWER"
+
+
+def test_runs_of_two_cards_are_no_repeated_runs(chance: np.random.Generator) -> None:
+    """What two cards differ by is no noise of one: coverage would be that of another question."""
+    rows = [
+        replace(row, run_id=str(number), device_id=f"GPU-{number % 2}")
+        for number in range(4)
+        for row in run(chance, quiet, 4, 3, device_kind="cuda", device="h100", clock="graph")
+    ]
+    with pytest.raises(UserError, match="4 runs of 2 "):
+        list(repeated_lines(runs_of(rows)))
+    assert list(repeated_lines(runs_of([replace(row, device_id="GPU-0") for row in rows])))
