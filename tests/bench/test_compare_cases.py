@@ -54,7 +54,8 @@ OTHER: dict[str, Any] = {
 def test_a_fact_that_blocks_unless_waved_through(chance: np.random.Generator, fact: Any) -> None:
     kind = {} if "cuda" in fact.kinds else {"device_kind": "cpu", "device": "cpu-simulated"}
     before = timed(chance, **kind)
-    after = timed(chance, 1.2, **kind | {fact.column: OTHER[fact.name]})
+    # On a partitioned GPU a neighbour may have had as much of it: that explains a factor of two.
+    after = timed(chance, 2.5, **kind | {fact.column: OTHER[fact.name]})
     found = judged(before, after)
     shown = [value(one, fact) for one in (before, after)]
     assert (found.verdict, found.reason) == ("NOT COMPARABLE", fact.name)

@@ -193,6 +193,6 @@ def test_runs_of_two_cards_are_no_repeated_runs(chance: np.random.Generator) -> 
         for number in range(4)
         for row in run(chance, quiet, 4, 3, device_kind="cuda", device="h100", clock="graph")
     ]
-    with pytest.raises(UserError, match="4 runs of 2 "):
+    with pytest.raises(UserError, match="4 runs of several devices "):
         list(repeated_lines(runs_of(rows)))
     assert list(repeated_lines(runs_of([replace(row, device_id="GPU-0") for row in rows])))
