@@ -1,6 +1,6 @@
 """What `python -m bench predict` says: a sweep on a device, which may be nowhere near.
 
-Each case's three levels and what binds it, from the calibration of the device itself or of another, scaled by
+Each case's four levels and what binds it, from the calibration of the device itself or of another, scaled by
 what the two datasheets say; beside it how far such predictions were from what was measured.
 """
 
@@ -30,8 +30,8 @@ from bench.sweep.load import Case, Loaded
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("datasheet_s", "predicted_s", "structured_s")
-"""Of the three levels, in this order."""
+COLUMNS = ("datasheet_s", "predicted_s", "structured_s", "learned_s")
+"""Of L0 to L3, in this order."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,11 @@ class Basis:
             )
         else:
             yield f"No timing from {self.wanted.name} is known, so nobody knows how far off this is."
+        dtypes = ", ".join(sorted({by.dtype, *by.others}))
+        yield (
+            f"L2 and L3 know data types with calibration shapes ({dtypes}; float16 as bfloat16), L3 only "
+            "on the device that ran them; of other types L1 rests on their stated peaks."
+        )
         yield "Other operators were not compared, so of theirs nobody knows."
 
 
@@ -148,9 +153,9 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
         [case for case in some.cases if not case.missing("cuda", on.wanted.capability)] for some in loaded
     ]
     names = [f"  {case.name}" for cases in possible for case in cases] if each else []
-    width = max([34, *map(len, names), *(len(cases[0].sweep) for cases in possible if cases)])
+    width = max([20, *map(len, names), *(len(cases[0].sweep) for cases in possible if cases)])
     yield f"{on.wanted.name}: one launch of each case, predicted"
-    head = ("L0 datasheet", "L1 calibrated", "L2 structure")
+    head = ("L0 datasheet", "L1 calibrated", "L2 structure", "L3 learned")
     yield _line(width, "", "cases", head, "bound by (L2)")
     known_s: dict[str, list[float]] = {column: [] for column in COLUMNS}
     count = 0
@@ -168,7 +173,7 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
             for case, row in zip(cases, rows.to_dict("records"), strict=True):
                 texts = [_text(row[column]) for column in COLUMNS]
                 yield _line(width, f"  {case.name}", "", texts, row["structured_limiter"])
-    sums = zip(("L0", "L1", "L2"), known_s.values(), strict=True)
+    sums = zip(("L0", "L1", "L2", "L3"), known_s.values(), strict=True)
     told = "; ".join(f"{level} {_text(sum(kept))} for {len(kept)} of them" for level, kept in sums)
     yield f"one launch of each of {count} cases: {told}"
     yield from on.lines()

@@ -32,6 +32,7 @@ IMPORT_NAMES = {
     "pytest-benchmark": "pytest_benchmark",
     "pytest-xdist": "xdist",
     "PyYAML": "yaml",
+    "scikit-learn": "sklearn",
 }
 """Distribution -> the package it is imported as, where that is another name."""
 NOT_IMPORTED = ("aiconfigurator-core", "pandas-stubs", "scipy-stubs", "types-", "zizmor")
