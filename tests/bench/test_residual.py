@@ -78,7 +78,7 @@ def test_siblings_help_a_device_with_few_shapes_and_no_other(chance: np.random.G
     """What all devices leave alike, finer than 64 shapes show: ripples over m and k."""
 
     def ripples(at: np.ndarray) -> np.ndarray:
-        return 0.3 * np.sin(3.0 * np.log(at[:, 0])) * np.sin(3.0 * np.log(at[:, 2]))
+        return 0.3 * np.sin(1.5 * np.log(at[:, 0])) * np.sin(1.5 * np.log(at[:, 2]))
 
     at, other, theirs = (np.floor(shapes(chance, count)) for count in (64, 300, 1024))
     sibling = sample(theirs, ripples(theirs))
