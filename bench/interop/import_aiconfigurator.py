@@ -21,7 +21,7 @@ import importlib.metadata
 import importlib.util
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,6 +81,8 @@ OPERATOR, IMPLEMENTATION = "gemm", "cublas"
 WEIGHTS = 6
 CALIBRATION = "ceilings/gemm_shapes"
 """The sweep whose shapes calibrate the model: rows of these shapes are its rows."""
+MORE_CALIBRATION = "ceilings/on_request/gemm_shapes_448"
+"""The sweep of the shapes that calibrate it besides, but for a sample's."""
 OTHERS = "imported/aiconfigurator"
 """The sweep of all other rows. It has no file."""
 SAMPLE = 300
@@ -119,10 +121,14 @@ class Package:
         return sorted(self.folder.glob(TABLES.format(engine=kind.engine)))
 
 
-def calibration_shapes(find: Find) -> frozenset[str]:
-    """The shapes that calibrate the model, as `parameters` texts. UserError if their sweep is unreadable."""
-    loaded = sweep.load_all(sweep.select(CALIBRATION), find, sm_count=1)
-    return frozenset(parameters_text(case.problem.parameters()) for one in loaded for case in one.cases)
+def calibration_shapes(find: Find, more: bool = False) -> dict[str, str]:
+    """The shapes that calibrate the model, as `parameters` texts -> their sweep; with `more` all 512.
+
+    UserError if a sweep is unreadable.
+    """
+    names = (CALIBRATION, MORE_CALIBRATION) if more else (CALIBRATION,)
+    loaded = (one for name in names for one in sweep.load_all(sweep.select(name), find, sm_count=1))
+    return {parameters_text(case.problem.parameters()): one.name for one in loaded for case in one.cases}
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,7 @@ class Import:
     package: Package
     find: Find
     """The problem of an operator."""
-    calibration: frozenset[str]
+    calibration: Mapping[str, str]
     """As `calibration_shapes` gives them."""
     results: Path
     """The folder of results; of a sample the folder of samples."""
@@ -207,7 +213,7 @@ class Import:
         columns = {name: np.broadcast_to(count, len(shapes)).tolist() for name, count in counted.items()}
         columns["median_s"] = shapes["seconds"].tolist()
         columns["parameters"] = list(texts)
-        columns["sweep"] = [CALIBRATION if text in self.calibration else OTHERS for text in texts]
+        columns["sweep"] = [self.calibration.get(text, OTHERS) for text in texts]
         columns["role"] = ["calibration" if text in self.calibration else "measurement" for text in texts]
         rows = zip(*columns.values(), strict=True)
         return [foreign_row({**said, **same, **dict(zip(columns, values, strict=True))}) for values in rows]

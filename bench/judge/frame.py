@@ -10,7 +10,7 @@ a ceiling is missing:
     datasheet_s  datasheet_per_s                     roofline of the datasheet
     structured_s  structured_limiter  structured_per_s   with tiles, waves, caches
     learned_s  learned_low_s  learned_high_s         with what calibration shapes leave of that; 90 % interval
-    of_roof                                          predicted_s / median_s
+    of_roof                                          share of the calibrated roof, or of the cache's
     imported  calibrating                            another's number; used to calibrate, so never scored
     intensity                                        flop / byte
     condition                                        which ceilings it is held against: cold, warm, ...
@@ -35,7 +35,7 @@ from bench.errors import UserError
 from bench.judge.flags import SUSPECT, flags
 from bench.model.calibrated_runs import Known, known
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition
-from bench.model.predict import completed, predictions, with_peaks
+from bench.model.predict import completed, predictions, reached, with_peaks
 from bench.model.residual import Sample
 from bench.store import parquet
 from bench.store.schema import ARROW, FIELDS, Measurement
@@ -263,6 +263,10 @@ def _add_predictions(frame: pd.DataFrame, run: Run) -> None:
     for level in ("structured", "predicted", "datasheet"):
         frame[f"{level}_per_s"] = _counts(frame) / frame[f"{level}_s"]
     frame["of_roof"] = frame["predicted_s"] / frame["median_s"]
+    # A warm row is held against the cache that held its data, as far as one did.
+    warm = np.flatnonzero((frame["cache"] == "warm") & frame["of_roof"].notna())
+    shares = [reached(row, run.roof_of(row))[0] for row in (run.rows[i] for i in warm.tolist())]
+    frame.loc[frame.index[warm], "of_roof"] = np.array(shares, dtype=float)
 
 
 def _add_verdicts(frame: pd.DataFrame, run: Run) -> None:

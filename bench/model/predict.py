@@ -34,7 +34,15 @@ from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.implementation_factors import apply_factors, apply_starts
 from bench.model.quantization import forced_tile
 from bench.model.residual import Sample
-from bench.model.roofline import Floats, calibrated_columns, datasheet_s, traffic
+from bench.model.roofline import (
+    Floats,
+    calibrated_columns,
+    calibrated_row,
+    datasheet_s,
+    of_roof,
+    row_traffic,
+    traffic,
+)
 from bench.model.tile_wave import Machine, Products, resident
 from bench.spec import ITEM_BYTE
 
@@ -246,6 +254,34 @@ def completed(ceilings: Ceilings, rows: Iterable[Measurement]) -> Ceilings:
         bandwidth = {0.0: Ceiling(highest, highest, highest, named)}
     launch_s = min(seconds for _, seconds in shapes)
     return replace(ceilings, bandwidth_byte_per_s=bandwidth, launch_s=launch_s)
+
+
+def reached(row: Measurement, ceilings: Ceilings) -> tuple[float | None, str]:
+    """(share of the roof that a row reached, what bounds it there): L1's, but for what the cache held.
+
+    Bytes that launches find in the last-level cache are held against its bandwidth, and `cache` bounds them.
+    Without a ceiling of the cache there is no share of memory's that would mean anything: None.
+    """
+    roof = calibrated_row(row, ceilings)
+    if roof is None or ceilings.launch_s is None:
+        return None, ""
+    held = row.ring_byte or row.byte
+    inside = float(resident(held, max(row.cache_byte, 1))) if row.cache == "warm" and not row.flushed else 0.0
+    byte, write_share = row_traffic(row)
+    rate, per_byte_s = ceilings.cached_byte_per_s(held), ceilings.second_per_byte(write_share)
+    if inside and rate is None and roof.bound_by == "memory":
+        return None, "cache"
+    if not inside or rate is None or per_byte_s is None:
+        return of_roof(row.median_s, roof.seconds), roof.bound_by
+    peak = ceilings.peak(row.arithmetic, row.dtype)
+    terms = {
+        "launch": ceilings.launch_s,
+        "compute": row.flop / peak if peak else 0.0,
+        "cache": inside * byte / float(rate),
+        "memory": (1.0 - inside) * byte * float(per_byte_s),
+    }
+    seconds = terms["launch"] + max(terms["compute"], terms["cache"] + terms["memory"])
+    return of_roof(row.median_s, seconds), max(terms, key=lambda term: terms[term])
 
 
 def with_peaks(ceilings: Ceilings, by: Calibration) -> Ceilings:

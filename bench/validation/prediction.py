@@ -47,8 +47,7 @@ def prediction_lines(package: Package, draws: int, say: Callable[[str], object])
     """For each engine and data type a table of devices by levels: mean over draws, and their spread."""
     for kind in KINDS:
         tables = [
-            one.rows
-            for one in Import(package, kernels.problem, frozenset(), package.folder, kind=kind).devices(say)
+            one.rows for one in Import(package, kernels.problem, {}, package.folder, kind=kind).devices(say)
         ]
         found: dict[int, dict[str, Errors]] = {
             count: defaultdict(lambda: defaultdict(list)) for count in COUNTS
