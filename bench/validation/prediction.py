@@ -46,9 +46,10 @@ Errors = dict[str, list[float]]
 def prediction_lines(package: Package, draws: int, say: Callable[[str], object]) -> Iterator[str]:
     """For each engine and data type a table of devices by levels: mean over draws, and their spread."""
     for kind in KINDS:
-        tables = [
-            one.rows for one in Import(package, kernels.problem, {}, package.folder, kind=kind).devices(say)
-        ]
+        imports = Import(package, kernels.problem, {}, package.folder, kind=kind).devices(say)
+        # Of a device's several versions of an engine the longest table; the last of those as long.
+        of_device = {one.rows[0].device: one.rows for one in sorted(imports, key=lambda one: len(one.rows))}
+        tables = [of_device[device] for device in sorted(of_device)]
         found: dict[int, dict[str, Errors]] = {
             count: defaultdict(lambda: defaultdict(list)) for count in COUNTS
         }
