@@ -14,7 +14,7 @@ from bench.cli.application import Commands
 from bench.doctor.command import doctor
 from bench.first_minutes.command import first_minutes
 from bench.nightly.command import nightly
-from bench.validation.command import coverage, instruments, self_measurement
+from bench.validation.command import coverage, instruments, prediction, self_measurement
 
 app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
@@ -35,6 +35,7 @@ app.command()(result_commands.compare)
 app.command()(result_commands.explain)
 app.command()(nightly)
 app.command()(coverage)
+app.command()(prediction)
 app.command()(instruments)
 app.command()(first_minutes)
 app.command()(doctor)

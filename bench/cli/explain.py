@@ -188,11 +188,17 @@ def _predicted(explained: Explained) -> Iterator[tuple[str, str]]:
         yield "L0 datasheet", f"{seconds_text(stated_s)}, at {' and '.join(stated)} as stated"
     yield from _calibrated(explained)
     if derived["structured_s"] != derived["structured_s"]:
-        yield "L2 structure", "no prediction: it needs ceilings that this run does not have"
+        yield (
+            "L2 structure",
+            "no prediction: it needs ceilings, or calibration shapes of its data type, that this run lacks",
+        )
     else:
         bound_by = derived["structured_limiter"]
         bound = f", bound by {bound_by}" if bound_by else ""
         yield "L2 structure", f"{seconds_text(derived['structured_s'])}{bound}"
+    if derived["learned_low_s"] == derived["learned_low_s"]:
+        low, high = (seconds_text(derived[f"learned_{end}_s"]) for end in ("low", "high"))
+        yield "L3 learned", f"{seconds_text(derived['learned_s'])}, nine in ten between {low} and {high}"
     if derived["calibrating"]:
         yield "", "predictions are made of this row, so it is no test of them"
 
@@ -249,7 +255,7 @@ def _measured(explained: Explained) -> Iterator[tuple[str, str]]:
     yield "published", f"{seconds_text(row.median_s)}, {ends}"
     if rate := rate_text(row):
         yield "", rate
-    for level, column in (("L1", "predicted_s"), ("L2", "structured_s")):
+    for level, column in (("L1", "predicted_s"), ("L2", "structured_s"), ("L3", "learned_s")):
         if share := share_text(of_roof(row.median_s, explained.derived[column])):
             yield "", f"{share} of the speed that {level} predicts"
     if row.stop is not None:

@@ -1,6 +1,6 @@
 """`python -m bench predict`: what sweeps would take on a GPU, which need not be in this machine.
 
-Each case has predictions at three levels and the resource that bounds it, from the calibration of the device
+Each case has predictions at four levels and the resource that bounds it, from the calibration of the device
 itself or of another one scaled by the ratio of their datasheets. Below them stands how far such predictions
 were from measured times.
 """
@@ -31,8 +31,8 @@ from bench.sweep.load import Case, Loaded
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("datasheet_s", "predicted_s", "structured_s")
-"""The columns of the three levels of prediction, in this order."""
+COLUMNS = ("datasheet_s", "predicted_s", "structured_s", "learned_s")
+"""The columns of the four levels of prediction, in this order."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,11 @@ class Basis:
             )
         else:
             yield f"No timing from {self.wanted.name} is known, so the error of this prediction is unknown."
+        dtypes = ", ".join(sorted({by.dtype, *by.others}))
+        yield (
+            f"L2 and L3 know data types with calibration shapes ({dtypes}; float16 as bfloat16), L3 only "
+            "on the device that ran them; of other types L1 rests on their stated peaks."
+        )
         yield "Other operators were not compared: the error of their predictions is unknown."
 
 
@@ -149,9 +154,9 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
         [case for case in sweep.cases if not case.missing("cuda", on.wanted.capability)] for sweep in loaded
     ]
     names = [f"  {case.name}" for cases in possible for case in cases] if each else []
-    width = max([34, *map(len, names), *(len(cases[0].sweep) for cases in possible if cases)])
+    width = max([20, *map(len, names), *(len(cases[0].sweep) for cases in possible if cases)])
     yield f"{on.wanted.name}: one launch of each case, predicted"
-    head = ("L0 datasheet", "L1 calibrated", "L2 structure")
+    head = ("L0 datasheet", "L1 calibrated", "L2 structure", "L3 learned")
     yield _line(width, "", "cases", head, "bound by (L2)")
     known_s: dict[str, list[float]] = {column: [] for column in COLUMNS}
     count = 0
@@ -169,7 +174,7 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
             for case, row in zip(cases, rows.to_dict("records"), strict=True):
                 texts = [_text(row[column]) for column in COLUMNS]
                 yield _line(width, f"  {case.name}", "", texts, row["structured_limiter"])
-    sums = zip(("L0", "L1", "L2"), known_s.values(), strict=True)
+    sums = zip(("L0", "L1", "L2", "L3"), known_s.values(), strict=True)
     totals = "; ".join(f"{level} {_text(sum(kept))} for {len(kept)} of them" for level, kept in sums)
     yield f"one launch of each of {count} cases: {totals}"
     yield from on.lines()

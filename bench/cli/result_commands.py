@@ -114,7 +114,7 @@ def import_aiconfigurator(
     from bench.interop.import_aiconfigurator import Import, Package, calibration_shapes
     from bench.runner.session import RESULTS
 
-    package, shapes = Package.installed(), calibration_shapes(kernels.problem)
+    package, shapes = Package.installed(), calibration_shapes(kernels.problem, more=sample is None)
     folder = sample or bench_results or RESULTS
     for device in Import(package, kernels.problem, shapes, folder, sample is not None).devices(remark):
         typer.echo(device if device.save() else f"{device.path}: already there")

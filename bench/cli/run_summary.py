@@ -17,7 +17,7 @@ from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
 from bench.judge.flags import FLAGS
 from bench.judge.frame import Run, runs
-from bench.model.roofline import calibrated_row, of_roof
+from bench.model.predict import reached
 from bench.store.schema import Measurement
 
 DRIFTED = 0.02
@@ -159,16 +159,15 @@ def _cells(row: Measurement, run: Run, flags: Sequence[str]) -> list[str]:
     name = row_name(row)
     if row.status != "ok" or row.median_s is None:
         return [name, row.status, "", "", "", "", "", row.reason]
-    roof = calibrated_row(row, run.roof_of(row))
-    reached = of_roof(row.median_s, roof.seconds if roof else None)
+    share, bound_by = reached(row, run.roof_of(row))
     return [
         name,
         seconds_text(row.median_s),
         half_text(row.median_s, row.low_s, row.high_s),
         _visits_text(row),
         rate_text(row),
-        share_text(reached),
-        roof.bound_by if roof else "",
+        share_text(share),
+        bound_by,
         " ".join(flags),
     ]
 

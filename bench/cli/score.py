@@ -16,7 +16,7 @@ from bench.judge.score import Score, Scorecard, finest, scores, worst
 if TYPE_CHECKING:
     pass
 
-BOUND_BY = {"L1": "limiter", "L2": "structured_limiter"}
+BOUND_BY = {"L1": "limiter", "L2": "structured_limiter", "L3": "structured_limiter"}
 """Level -> the column that says what its prediction is bound by."""
 
 
@@ -39,6 +39,7 @@ def _table(found: Sequence[Score]) -> Table:
     for one in found:
         marks = [f"imported: {one.source.split(';')[0]}"] if one.source else []
         marks += [one.regime or "regime unknown"] if several else []
+        marks += [] if one.coverage is None else [f"90 % interval holds {one.coverage:.0f} %"]
         numbers = (f"{one.mape:.1f}", f"{one.median:.1f}", f"{one.p90:.1f}", f"{one.ratio:.3f}")
         words = (one.operator, one.device, one.level)
         shown.add_row(*map(escape, words), str(one.n), *numbers, escape(", ".join(marks)))

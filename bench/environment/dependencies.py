@@ -32,6 +32,7 @@ IMPORT_NAMES = {
     "pytest-benchmark": "pytest_benchmark",
     "pytest-xdist": "xdist",
     "PyYAML": "yaml",
+    "scikit-learn": "sklearn",
 }
 """Distribution -> the package it is imported as, where the names differ."""
 NOT_IMPORTED = ("aiconfigurator-core", "pandas-stubs", "scipy-stubs", "types-", "zizmor")

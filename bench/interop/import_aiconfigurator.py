@@ -1,11 +1,15 @@
 """Import of public timings of matrix products from the PyPI package aiconfigurator-core (Apache-2.0, NVIDIA).
 
-The package holds, for each GPU, times of vLLM's bfloat16 linear layers: torch.nn.functional.linear, x[m, k]
+What is imported are times of vLLM's bfloat16 linear layers on each GPU: torch.nn.functional.linear, x[m, k]
 times w[n, k] transposed. In the terms of kernels/gemm that is layout TN, with m and n exchanged. Its
 collector (collector/vllm/collect_gemm.py in the repository ai-dynamo/aiconfigurator) captures six layers,
 each with weights of its own, into a CUDA graph, replays it three times to warm up and six times between two
 events, and publishes the mean. So data is warm as far as the cache holds all six weights. x is normal, but
 the weights are left uninitialised: they draw less power than random ones, which raises the highest rates.
+
+Other kinds of table are read only to try the model (bench/validation/prediction.py). Those of SGLang and
+TensorRT-LLM are bfloat16 too. vLLM's of float8 are no products alone: x is bfloat16 and is quantised in each
+launch, by one static scale, before the product is computed (activation_scheme="static" in the collector).
 
 Only the package's data files are read: it is found, never imported.
 """
@@ -17,10 +21,10 @@ import importlib.metadata
 import importlib.util
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,21 +40,50 @@ from bench.sweep import load as sweep
 from bench.sweep.load import Find
 
 MODULE, DISTRIBUTION = "aiconfigurator_core", "aiconfigurator-core"
-TABLES = "systems/data/*/gemm/vllm/*/gemm_perf.parquet"
-"""Pattern below the package: one table for each GPU and version of vLLM."""
+TABLES = "systems/data/*/gemm/{engine}/*/gemm_perf.parquet"
+"""Pattern below the package: one table for each GPU and version of the engine."""
 COLUMNS = ("framework", "version", "device", "op_name", "kernel_source", "gemm_dtype", *"mnk", "latency")
 """Columns of a table that are read."""
-LINEAR = ("torch.nn.functional.linear", "vllm_default")
-"""Names of the linear layer in the column `kernel_source`; older tables use the second for all rows."""
+
+
+class Kind(NamedTuple):
+    """Rows of one engine and data type."""
+
+    engine: str
+    """Their folder."""
+    name: str
+    theirs: str
+    """The data type as the tables call it."""
+    dtype: str
+    sources: tuple[str, ...]
+    """What runs, as the tables call it; `vllm_default` and such is what older ones call all they hold."""
+
+    def weights(self, weight_byte: npt.NDArray[Any], cache_byte: int) -> npt.NDArray[Any]:
+        """Layers that take turns, each with weights of its own.
+
+        Six; TensorRT-LLM's collector has as many as fill the cache, five at most.
+        """
+        if self.engine != "trtllm":
+            return np.full(weight_byte.shape, float(WEIGHTS))
+        return np.clip(np.ceil(cache_byte / weight_byte), 1, 5)
+
+
+KINDS = (
+    Kind("vllm", "vLLM", "bfloat16", "bfloat16", ("torch.nn.functional.linear", "vllm_default")),
+    Kind("sglang", "SGLang", "bfloat16", "bfloat16", ("sglang_torch_linear", "sglang")),
+    Kind("trtllm", "TensorRT-LLM", "bfloat16", "bfloat16", ("torch_flow",)),
+    Kind("vllm", "vLLM", "fp8", "float8_e4m3", ("CutlassFP8ScaledMMLinearKernel",)),
+)
+"""The first is what is imported."""
 GPUS = ("NVIDIA ", "Tesla ")
 """Beginnings of the names of NVIDIA's GPUs."""
 OPERATOR, IMPLEMENTATION = "gemm", "cublas"
-PARAMETERS: dict[str, Any] = {"dtype": "bfloat16", "layout": "TN"}
-"""Parameters that all its rows share."""
 WEIGHTS = 6
 """Number of layers that take turns, each with weights of its own."""
 CALIBRATION = "ceilings/gemm_shapes"
 """The sweep whose shapes calibrate the model: rows of these shapes are its rows."""
+MORE_CALIBRATION = "ceilings/on_request/gemm_shapes_448"
+"""The sweep of the shapes that calibrate it besides, but for a sample's."""
 OTHERS = "imported/aiconfigurator"
 """The sweep of all other rows. It has no file."""
 SAMPLE = 300
@@ -84,16 +117,19 @@ class Package:
         licence = about["License-Expression"] or about["License"] or "licence unknown"
         return cls(Path(spec.submodule_search_locations[0]), about["Version"], licence)
 
-    @property
-    def tables(self) -> list[Path]:
-        """Every table of matrix products that it holds, by name."""
-        return sorted(self.folder.glob(TABLES))
+    def tables(self, kind: Kind) -> list[Path]:
+        """Every table with such matrix products, by name."""
+        return sorted(self.folder.glob(TABLES.format(engine=kind.engine)))
 
 
-def calibration_shapes(find: Find) -> frozenset[str]:
-    """The shapes that calibrate the model, as `parameters` texts. UserError if their sweep is unreadable."""
-    loaded = sweep.load_all(sweep.select(CALIBRATION), find, sm_count=1)
-    return frozenset(parameters_text(case.problem.parameters()) for entry in loaded for case in entry.cases)
+def calibration_shapes(find: Find, more: bool = False) -> dict[str, str]:
+    """The shapes that calibrate the model, as `parameters` texts -> their sweep; with `more` all 512.
+
+    UserError if a sweep is unreadable.
+    """
+    names = (CALIBRATION, MORE_CALIBRATION) if more else (CALIBRATION,)
+    loaded = (entry for name in names for entry in sweep.load_all(sweep.select(name), find, sm_count=1))
+    return {parameters_text(case.problem.parameters()): entry.name for entry in loaded for case in entry.cases}
 
 
 @dataclass(frozen=True)
@@ -103,12 +139,13 @@ class Import:
     package: Package
     find: Find
     """Gives the problem class of an operator."""
-    calibration: frozenset[str]
+    calibration: Mapping[str, str]
     """The `calibration_shapes`."""
     results: Path
     """The folder of results, or of samples."""
     sample: bool = False
     """Keep only the calibration shapes and SAMPLE others of each table."""
+    kind: Kind = KINDS[0]
 
     def devices(self, say: Say) -> Iterator[Imported]:
         """Each GPU's rows, table by table. `say` gets a sentence for whatever is left out.
@@ -116,18 +153,20 @@ class Import:
         UserError if nothing at all could be read.
         """
         none = True
-        for path in self.package.tables:
+        for path in self.package.tables(self.kind):
             try:
-                for timed in timings(path, say):
+                for timed in timings(path, self.kind, say):
                     none = False
                     yield self._imported(timed, str(path.relative_to(self.package.folder)))
             except UserError as refusal:
                 say(str(refusal))
         if none:
-            raise UserError(f"{self.package.folder}: holds no {TABLES} that could be imported")
+            tables = TABLES.format(engine=self.kind.engine)
+            raise UserError(f"{self.package.folder}: holds no {tables} that could be imported")
 
     def _imported(self, timed: Timings, where: str) -> Imported:
-        run_id = f"{DISTRIBUTION}-{self.package.version}-vllm-{timed.version}-{slug_of(timed.device)}"
+        engine = f"{self.kind.engine}-{timed.version}"
+        run_id = f"{DISTRIBUTION}-{self.package.version}-{engine}-{slug_of(timed.device)}"
         folder = self.results / FOLDER / slug_of(timed.device)
         shapes, texts, drawn = timed.shapes, self._texts(timed.shapes), ""
         if self.sample:
@@ -136,11 +175,11 @@ class Import:
             folder, run_id = self.results / slug_of(timed.device), f"{run_id}-sample"
             drawn = f"a sample: {kept.sum()} of {len(shapes)} rows, all that calibrate and {SAMPLE} drawn"
             shapes, texts = shapes[kept], [text for text, keep in zip(texts, kept, strict=True) if keep]
-        who = f"{DISTRIBUTION} {self.package.version}, vLLM {timed.version}"
+        who = f"{DISTRIBUTION} {self.package.version}, {self.kind.name} {timed.version}"
         columns = {
             "run_id": run_id,
             "source": source_text(who, where, f"{self.package.licence}, NVIDIA", drawn),
-            "libraries": f"vLLM {timed.version} and its cuBLAS",
+            "libraries": f"{self.kind.name} {timed.version} and its cuBLAS",
             **{"protocol": who, "clock": "graph", "cache": "warm", "ring_slots": WEIGHTS},
             "fill": "x normal, weights uninitialised",
             **device_columns(timed.device, "cuda", find_datasheet(timed.device)),
@@ -148,9 +187,14 @@ class Import:
         rows = self._rows(shapes, texts, columns)
         return Imported(folder / f"{run_id}.parquet", rows, declared(rows, self.find))
 
+    @property
+    def _parameters(self) -> dict[str, Any]:
+        """What all its rows have in common."""
+        return {"dtype": self.kind.dtype, "layout": "TN"}
+
     def _texts(self, shapes: pd.DataFrame) -> list[str]:
         """The canonical text of each row's parameters."""
-        least: dict[str, Any] = PARAMETERS | dict.fromkeys("mnk", 1)
+        least = self._parameters | dict.fromkeys("mnk", 1)
         same = self.find(OPERATOR)(**least).parameters()
         rows = zip(*(size.tolist() for size in _sizes(shapes).values()), strict=True)
         return [parameters_text(same | dict(zip("mnk", sizes, strict=True))) for sizes in rows]
@@ -159,17 +203,18 @@ class Import:
         # One problem with arrays as sizes counts all 35,000 rows by the formulas for one. It is made without
         # the checks of a single problem: reading the table checked that sizes are whole and above zero.
         sizes = _sizes(shapes)
-        every: dict[str, Any] = PARAMETERS | sizes
+        every = self._parameters | sizes
         problem = self.find(OPERATOR).model_construct(**every)
         facts = problem.facts(IMPLEMENTATION)
         sized = ("flop", "byte", "moved", "product")
         counted = {name: count for name, count in facts.items() if name.startswith(sized)}
         m, n, k = sizes.values()
-        counted["ring_byte"] = (WEIGHTS * m * k + k * n + m * n) * problem.item_byte
+        weights = self.kind.weights(m * k * float(problem.item_byte), same["cache_byte"])
+        counted["ring_byte"] = ((weights * m * k + k * n + m * n) * problem.item_byte).astype(np.int64)
         columns = {name: np.broadcast_to(count, len(shapes)).tolist() for name, count in counted.items()}
         columns["median_s"] = shapes["seconds"].tolist()
         columns["parameters"] = list(texts)
-        columns["sweep"] = [CALIBRATION if text in self.calibration else OTHERS for text in texts]
+        columns["sweep"] = [self.calibration.get(text, OTHERS) for text in texts]
         columns["role"] = ["calibration" if text in self.calibration else "measurement" for text in texts]
         rows = zip(*columns.values(), strict=True)
         return [foreign_row({**facts, **same, **dict(zip(columns, values, strict=True))}) for values in rows]
@@ -216,12 +261,12 @@ class Timings:
     """Columns `m`, `n`, `k` as the table has them, and `seconds`: one row for each shape, by size."""
 
 
-def timings(path: Path, say: Say) -> Iterator[Timings]:
+def timings(path: Path, kind: Kind, say: Say) -> Iterator[Timings]:
     """Every GPU's times in one table. `say` gets a sentence for whatever is left out.
 
     UserError if the table cannot be read, or has nothing that could be imported.
     """
-    linear = _linear(_read(path), path, say)
+    linear = _linear(_read(path), kind, path, say)
     for (device, version), group in linear.groupby(["device", "version"], sort=True):
         if not str(device).startswith(GPUS):
             say(f"left out {path}: {device} is no NVIDIA GPU")
@@ -243,15 +288,15 @@ def _read(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _linear(frame: pd.DataFrame, path: Path, say: Say) -> pd.DataFrame:
-    """The bfloat16 rows that torch's linear layer ran; other types have kernels of vLLM's own."""
-    frame = frame[(frame["gemm_dtype"] == "bfloat16") & (frame["op_name"] == "gemm")]
-    ours = frame["kernel_source"].isin(LINEAR)
+def _linear(frame: pd.DataFrame, kind: Kind, path: Path, say: Say) -> pd.DataFrame:
+    """The rows of this kind; other data types have kernels of the engine's own."""
+    frame = frame[(frame["gemm_dtype"] == kind.theirs) & (frame["op_name"] == "gemm")]
+    ours = frame["kernel_source"].isin(kind.sources)
     if not ours.all():
         others = ", ".join(sorted(frame["kernel_source"][~ours].astype(str).unique()))
-        say(f"left out {int((~ours).sum())} rows of {path}: run by {others}, not by {LINEAR[0]}")
+        say(f"left out {int((~ours).sum())} rows of {path}: run by {others}, not by {kind.sources[0]}")
     if not ours.any():
-        raise UserError(f"left out {path}: holds no bfloat16 row of {LINEAR[0]}")
+        raise UserError(f"left out {path}: holds no {kind.theirs} row of {kind.sources[0]}")
     return frame[ours]
 
 

@@ -9,7 +9,8 @@ a ceiling is missing:
     predicted_s  limiter  predicted_per_s            calibrated roofline of the same run
     datasheet_s  datasheet_per_s                     roofline of the datasheet
     structured_s  structured_limiter  structured_per_s   with tiles, waves, caches
-    of_roof                                          predicted_s / median_s
+    learned_s  learned_low_s  learned_high_s         with what calibration shapes leave of that; 90 % interval
+    of_roof                                          share of the calibrated roof, or of the cache's
     imported  calibrating                            another's number; used to calibrate, so never scored
     intensity                                        flop / byte
     condition                                        which ceilings it is held against: cold, warm, ...
@@ -34,7 +35,8 @@ from bench.errors import UserError
 from bench.judge.flags import SUSPECT, flags
 from bench.model.calibrated_runs import Known, known
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition
-from bench.model.predict import completed, predictions, with_peaks
+from bench.model.predict import completed, predictions, reached, with_peaks
+from bench.model.residual import Sample
 from bench.store import parquet
 from bench.store.schema import ARROW, FIELDS, Measurement
 
@@ -55,6 +57,8 @@ class Run:
     datasheet: Datasheet | None = None
     lent: Known | None = None
     """Another run of the same device, whose ceilings and calibration stand in for those that it lacks."""
+    siblings: Sequence[Known] = ()
+    """Runs of other devices, whose calibration shapes help to learn what few shapes of its own leave."""
 
     @property
     def device_name(self) -> str:
@@ -177,8 +181,8 @@ def load(
     """`read` for figures and scores: with datasheets, and with what a run without ceilings borrows.
 
     `datasheet_of` gives the datasheet of a device by its name. A run without ceilings of its own borrows
-    those of a run of the same device in the files `lenders`: asked for, never by itself. UserError if no row
-    has a time.
+    those of a run of the same device in the files `lenders`, and the other devices in these are siblings:
+    asked for, never by itself. UserError if no row has a time.
     """
     paths = list(paths)
     given = read(paths, left_out)
@@ -188,15 +192,17 @@ def load(
         named = ", ".join(map(str, paths))
         raise UserError(f"{named}: no row has a time, so there is nothing to draw ({counts})")
     # A run that is lent measured one data type perhaps; its datasheet scales that to the others.
+    known_lenders = list(known_runs(read(lenders), datasheet_of)) if lenders else []
     lent = {
         lender.device_name: replace(lender, ceilings=with_peaks(lender.ceilings, lender.calibrations[-1]))
-        for lender in (known_runs(read(lenders), datasheet_of) if lenders else ())
+        for lender in known_lenders
     }
     return [
         replace(
             run,
             datasheet=datasheet_of(run.device_name),
             lent=None if run.measured_ceilings else lent.get(run.device_name),
+            siblings=[lender for lender in known_lenders if lender.device_name != run.device_name],
         )
         for run in given
     ]
@@ -248,11 +254,19 @@ def _add_rates(frame: pd.DataFrame) -> None:
 def _add_predictions(frame: pd.DataFrame, run: Run) -> None:
     frame["imported"] = frame["source"].notna()
     given = run.lent.calibrations if run.lent else None
-    for level, column in predictions(frame, run.roof, run.datasheet, given).items():
+    samples: dict[str, list[Sample]] = {}
+    for sibling in run.siblings:
+        for dtype, sample in sibling.samples.items():
+            samples.setdefault(dtype, []).append(sample)
+    for level, column in predictions(frame, run.roof, run.datasheet, given, samples).items():
         frame[str(level)] = column
     for level in ("structured", "predicted", "datasheet"):
         frame[f"{level}_per_s"] = _counts(frame) / frame[f"{level}_s"]
     frame["of_roof"] = frame["predicted_s"] / frame["median_s"]
+    # A warm row is held against the cache that held its data, as far as one did.
+    warm = np.flatnonzero((frame["cache"] == "warm") & frame["of_roof"].notna())
+    shares = [reached(row, run.roof_of(row))[0] for row in (run.rows[i] for i in warm.tolist())]
+    frame.loc[frame.index[warm], "of_roof"] = np.array(shares, dtype=float)
 
 
 def _add_verdicts(frame: pd.DataFrame, run: Run) -> None:

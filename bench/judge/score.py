@@ -6,6 +6,7 @@ them up over the rows of one operator on one device, at one level of the model:
     L0         datasheet_s    the datasheet's roofline
     L1         predicted_s    the roofline with the ceilings of the same run, and its launch floor
     L2         structured_s   with structure: tiles, waves, split-K, cache residency, passes
+    L3         learned_s      L2 and what calibration shapes leave of it, with an interval
     L2-priors  priors_s       the same with measured ceilings and shared constants, nothing fitted
 
 All levels of a group are scored on the same rows, those where each of them has a number: a level must not
@@ -28,7 +29,7 @@ from bench.model.predict import LEVELS
 if TYPE_CHECKING:
     import pandas as pd
 
-FINEST = ("L2", "L1", "L2-priors", "L0")
+FINEST = ("L3", "L2", "L1", "L2-priors", "L0")
 """The level that the worst cases are told of: the first of these that a group has."""
 
 
@@ -56,6 +57,8 @@ class Score:
     """sustained | boost; None where the rows do not say."""
     runs: tuple[str, ...]
     """The runs whose rows are scored, by their ids."""
+    coverage: float | None = None
+    """Percent of the rows whose time is inside the level's 90 % interval; None where it has none."""
 
     def as_json(self) -> dict[str, Any]:
         """Its fields in this order; the runs as a list."""
@@ -212,4 +215,12 @@ def _score(group: Group, level: str, predicted_s: np.ndarray, measured_s: np.nda
         source=group.source,
         regime=group.regime,
         runs=tuple(sorted(group.rows["run_id"].unique())),
+        coverage=_coverage(group.rows) if level == "L3" else None,
     )
+
+
+def _coverage(rows: pd.DataFrame) -> float | None:
+    low, high = rows["learned_low_s"], rows["learned_high_s"]
+    known = low.notna() & high.notna()
+    inside = rows["median_s"].between(low, high)
+    return float(100 * inside[known].mean()) if known.any() else None

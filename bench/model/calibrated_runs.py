@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bench.errors import UserError
-from bench.model import tile_wave
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceilings
 from bench.model.predict import calibrated, products, stated_tile, unfitted
+from bench.model.residual import Sample
 from bench.model.roofline import Floats
 from bench.model.scale_to_device import dtype_on, transferred
 
@@ -76,6 +76,12 @@ class Known:
         """Without a fit, and fitted where there are the shapes for it."""
         return calibrated(self.rows, self.ceilings, self.sheet)
 
+    @property
+    def samples(self) -> Mapping[str, Sample]:
+        """dtype -> what its calibration shapes leave of its L2, where there is a fit."""
+        by = self.calibrations[-1]
+        return {one.dtype: one.sample for one in (by, *by.others.values()) if one.sample}
+
     @cached_property
     def _scored(self) -> pd.DataFrame:
         rows = self.rows
@@ -94,7 +100,7 @@ class Known:
         if not len(rows):
             return None
         rows = rows.iloc[np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(int)]
-        found = tile_wave.predict(by.machine, products(rows)).seconds
+        found = by.predict(products(rows)).seconds
         return Errors.of(found, rows["median_s"].to_numpy(dtype=float))
 
 

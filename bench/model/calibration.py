@@ -1,23 +1,28 @@
-"""What a device is to matrix products: its ceilings, shared priors, and a fit to sixty-four shapes.
+"""What a device is to matrix products: its ceilings, shared priors, and a fit to its calibration shapes.
 
 Two calibrations, both reported. Without a fit: what the run's probes measured, and for the rest priors that
 are the same rule for every device. Fitted: those as a starting point, and the rows whose role is calibration
 (sweeps/ceilings/gemm_shapes.yaml), to whose times all nine numbers are drawn in logarithms, each as far as
-its spread allows. Bandwidth is measured, so it hardly moves; what nobody measured moves most. Shapes of the
-sweep are designated and never scored.
+its spread allows. Bandwidth is measured, so it hardly moves; what nobody measured moves most. What the fit
+leaves of these times is learned besides (bench/model/residual.py). Shapes that calibrate are never scored.
+
+Each data type is calibrated by its own shapes. The peak of another type says too little of it: bfloat16's
+fit at the peak of float8 was off by 37 to 57 % on eight GPUs (docs/predictions.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
-from bench.model import tile_wave
+from bench.model import residual, tile_wave
 from bench.model.ceilings import Ceilings
+from bench.model.residual import Residual, Sample
 from bench.model.roofline import Floats
-from bench.model.tile_wave import Machine, Products
+from bench.model.tile_wave import Answer, Machine, Products
 
 LEAST_SHAPES = 32
 """Shapes with a time from which a fit is made: half of them were enough on Hopper and Blackwell."""
@@ -34,6 +39,12 @@ FITTED = {
 }
 """Field of Machine -> how far a fit may draw it from where it starts: the standard deviation of its
 logarithm."""
+UNFITTED = 1.113
+"""Measured time over what ceilings and priors predict: the geometric mean over the 64 calibration shapes of
+nine GPUs (0.98 on L40S to 1.24 on A100). One number for all: a device is predicted without a fit where
+nothing is known of it."""
+SAME_UNITS = frozenset({"bfloat16", "float16"})
+"""Data types that the same units multiply at the same rate: what is fitted to one holds for the other."""
 ERROR = 0.10
 """The error of one shape's prediction that is taken for granted, as a share."""
 BULK_COPIES = (9, 10)
@@ -43,13 +54,14 @@ sooner there. Consumer Blackwell (12) multiplies as Ampere does."""
 
 @dataclass(frozen=True)
 class Calibration:
-    """A device as a run saw it, ready to predict matrix products of every data type."""
+    """A device as a run saw it, ready to predict matrix products."""
 
     machine: Machine
     """For `dtype`."""
     dtype: str
     peaks: Mapping[str, float]
-    """dtype -> FLOP/s of the largest products, measured or else stated; to scale the machine's by."""
+    """dtype -> FLOP/s of the largest products, measured, or else the same share of what is stated: for L1 of
+    data types that nobody measured."""
     fitted: bool
     shapes: int = 0
     """How many it was fitted to."""
@@ -57,15 +69,33 @@ class Calibration:
     """Mean |predicted / measured - 1| on those shapes themselves: smaller than on others."""
     said: str = ""
     """Whence: the device and the run."""
+    others: Mapping[str, Calibration] = field(default_factory=dict)
+    """dtype -> its own calibration, of the run's other data types."""
+    sample: Sample | None = field(default=None, compare=False)
+    """What the fit leaves of its shapes' times."""
+    implementations: frozenset[str] = frozenset()
+    """Those that ran the shapes: the residual is theirs."""
+    siblings: Sequence[Sample] = field(default=(), compare=False)
+    """The same data type's samples of other devices."""
 
-    def of(self, dtype: str) -> Machine | None:
-        """The machine for a data type: its peak in proportion. None where neither peak is known."""
+    def of(self, dtype: str) -> Calibration | None:
+        """The calibration of a data type; None where neither it nor one of the same units has shapes."""
         if dtype == self.dtype:
-            return self.machine
-        here, there = self.peaks.get(self.dtype), self.peaks.get(dtype)
-        if not here or not there:
-            return None
-        return replace(self.machine, flop_per_s=self.machine.flop_per_s * there / here)
+            return self
+        same = SAME_UNITS & {dtype, self.dtype} == {dtype, self.dtype}
+        return self.others.get(dtype) or (self if same else None)
+
+    def predict(self, products: Products, tile: tuple[int, int] | None = None) -> Answer:
+        """What launches take, by the tile that is stated or by the quickest."""
+        answer = tile_wave.predict(self.machine, products, tile)
+        # A product that is held to a tile lacks the choice for which the factor stands.
+        factor = 1.0 if self.fitted or tile else UNFITTED
+        return answer._replace(seconds=factor * answer.seconds)
+
+    @cached_property
+    def residual(self) -> Residual | None:
+        """Learned when it is first asked for; None where there are too few shapes."""
+        return residual.learn(self.sample, self.siblings) if self.sample else None
 
 
 def started(

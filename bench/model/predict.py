@@ -1,10 +1,12 @@
-"""The third level of prediction for all rows of a run: structure, on top of datasheet and ceilings.
+"""All levels of prediction for all rows of a run: structure and what is learned, on top of the roofline.
 
     L0  datasheet   max(FLOP / peak, bytes / bandwidth), as the maker states them
     L1  calibrated  t0 + max(FLOP / peak, bytes / bandwidth), as the run's ceilings were measured
     L2  structure   a GPU's matrix products: tiles, waves, split K, caches (bench/model/tile_wave.py)
                     all else: kernels * t0 + factor * max(FLOP / peak, bytes by where they lie / bandwidth
                     there, special functions / the units for them)
+    L3  learned     L2 times what the calibration shapes say it leaves (bench/model/residual.py), with the
+                    interval of nine in ten; L2 where nothing was learned
 
 L2 says by what a launch is bound: launch, compute, memory, L2 (a CPU's: cache), wave tail, special functions.
 Its *factor* is how much longer an implementation takes than its bytes or FLOP need: one number for each kind
@@ -20,17 +22,27 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench.case_name import row_name
-from bench.model import calibration, tile_wave
+from bench.model import calibration, residual, tile_wave
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.implementation_factors import apply_factors, apply_starts
 from bench.model.quantization import forced_tile
-from bench.model.roofline import Floats, calibrated_columns, datasheet_s, traffic
+from bench.model.residual import Sample
+from bench.model.roofline import (
+    Floats,
+    calibrated_columns,
+    calibrated_row,
+    datasheet_s,
+    of_roof,
+    row_traffic,
+    traffic,
+)
 from bench.model.tile_wave import Machine, Products, resident
 from bench.spec import ITEM_BYTE
 
@@ -44,13 +56,19 @@ LEVELS: Mapping[str, str] = {
     "L0": "datasheet_s",
     "L1": "predicted_s",
     "L2": "structured_s",
+    "L3": "learned_s",
     "L2-priors": "priors_s",
 }
 """Level -> the column of seconds that it predicts."""
+LEARNED = ("learned_s", "learned_low_s", "learned_high_s")
+"""Columns of L3: expected seconds, and the ends of the interval that holds nine launches in ten."""
 SPECIAL_PER_CLOCK = 16
 """Special functions that an SM finishes in one clock, since Volta (CUDA C++ Programming Guide, 8.4.1)."""
 MOSTLY_EMPTY = 0.5
 """Share of the waves' places in use below which the tail of the waves binds, not the multiplying."""
+Siblings = Mapping[str, Sequence[Sample]]
+"""dtype -> what the calibration shapes of other devices leave of their own L2."""
+NO_SIBLINGS: Siblings = MappingProxyType({})
 _STATED_TILE = re.compile(r"\b([1-9][0-9]*)x([1-9][0-9]*)x[1-9][0-9]* w[0-9]+ s[0-9]+")
 
 
@@ -59,12 +77,13 @@ def predictions(
     roof: Callable[[str], Ceilings],
     sheet: Datasheet | None,
     given: Sequence[Calibration] | None = None,
+    siblings: Siblings = NO_SIBLINGS,
 ) -> pd.DataFrame:
     """All levels: columns `datasheet_s`, `predicted_s`, `limiter` (of L1), and those of `structured`.
 
     The arguments are those of `structured`; NaN and "" where a level cannot say.
     """
-    found = structured(rows, roof, sheet, given)
+    found = structured(rows, roof, sheet, given, siblings)
     found["predicted_s"], found["limiter"] = np.nan, ""
     for how, some in rows.groupby("condition", sort=False):
         counts = (some["flop"], *_traffic(some), some["arithmetic"], some["dtype"])
@@ -80,12 +99,13 @@ def structured(
     roof: Callable[[str], Ceilings],
     sheet: Datasheet | None,
     given: Sequence[Calibration] | None = None,
+    siblings: Siblings = NO_SIBLINGS,
 ) -> pd.DataFrame:
-    """Columns `structured_s`, `structured_limiter`, `priors_s`, `calibrating` for the rows of one run.
+    """Columns `structured_s`, `structured_limiter`, `priors_s`, `calibrating` and LEARNED of one run's rows.
 
     `rows` has the columns of a result file, and `condition`; `roof` gives the ceilings of one. `given`,
-    without a fit and fitted, stands in for what the rows themselves would be calibrated by. NaN and ""
-    where the level cannot say.
+    without a fit and fitted, stands in for what the rows themselves would be calibrated by; `siblings` are
+    what other devices' shapes leave. NaN and "" where a level cannot say.
     """
     import pandas as pd
 
@@ -95,6 +115,7 @@ def structured(
             "structured_limiter": "",
             "priors_s": np.nan,
             "calibrating": rows["role"] != "measurement",
+            **dict.fromkeys(LEARNED, np.nan),
         },
         index=rows.index,
     )
@@ -104,11 +125,18 @@ def structured(
         of_gpu = some[gpu[some.index]]
         of_products = given
         if of_products is None:
-            of_products = calibrated(some, ceilings, sheet) if len(of_gpu) else ()
+            of_products = calibrated(some, ceilings, sheet, siblings) if len(of_gpu) else ()
         for column, one in zip(("priors_s", "structured_s"), of_products, strict=False):
             _predict_products(found, column, of_gpu, one)
         _predict_others(found, some[~gpu[some.index]], ceilings, sheet)
-    found["structured_s"] = found["structured_s"].fillna(found["priors_s"])
+        if len(of_products) < 2:  # a fit of one data type says nothing of another's
+            unfitted_s = found.loc[of_gpu.index, "priors_s"]
+            found.loc[of_gpu.index, "structured_s"] = unfitted_s
+        found.loc[of_gpu.index, "calibrating"] |= _as_shapes(of_gpu)
+    others = rows.index[~gpu]
+    found.loc[others, "structured_s"] = found.loc[others, "priors_s"]
+    if found["learned_s"].notna().any():
+        found["learned_s"] = found["learned_s"].fillna(found["structured_s"])
     products_of_cpu = (rows["arithmetic"] == "matrix") & (rows["device_kind"] == "cpu")
     apply_starts(found, rows[products_of_cpu])
     apply_factors(found, rows[rows["product_m"].isna() & (rows["arithmetic"] != "matrix")], roof)
@@ -118,42 +146,78 @@ def structured(
 # ---- matrix products of a GPU
 
 
-def calibrated(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) -> tuple[Calibration, ...]:
+def calibrated(
+    rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None, siblings: Siblings = NO_SIBLINGS
+) -> tuple[Calibration, ...]:
     """(without a fit, fitted) for the rows of one run and condition.
 
-    The second only where enough of the calibration shapes have a time; none without a product's ceilings.
+    The second only where enough calibration shapes have a time; none without a product's ceilings. What it
+    says of data types beside the one with the most shapes is among its `others`.
     """
     plain = unfitted(rows, ceilings, sheet)
     if plain is None:
         return ()
-    shapes = _shapes(rows)
-    if len(shapes) < calibration.LEAST_SHAPES:
-        return (plain,)
+    fits = {
+        dtype: _fitted(start, shapes, siblings.get(dtype, ()))
+        for dtype, shapes in _shapes(rows).items()
+        if len(shapes) >= calibration.LEAST_SHAPES and (start := plain.of(dtype)) is not None
+    }
+    fitted = fits.pop(plain.dtype, None)
+    return (plain, replace(fitted, others=fits)) if fitted else (plain,)
+
+
+def _fitted(start: Calibration, shapes: pd.DataFrame, siblings: Sequence[Sample]) -> Calibration:
     of, seconds = products(shapes), shapes["median_s"].to_numpy(dtype=float)
-    machine = calibration.fit(plain.machine, of, seconds)
-    off = calibration.error(machine, of, seconds)
-    return plain, replace(plain, machine=machine, fitted=True, shapes=len(shapes), error=off)
+    machine = calibration.fit(start.machine, of, seconds)
+    answer = tile_wave.predict(machine, of)
+    return replace(
+        start,
+        machine=machine,
+        fitted=True,
+        shapes=len(shapes),
+        error=calibration.error(machine, of, seconds),
+        sample=Sample(residual.features(machine, of, answer), np.log(seconds / answer.seconds)),
+        implementations=frozenset(shapes["implementation"]),
+        siblings=siblings,
+    )
 
 
 def unfitted(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) -> Calibration | None:
-    """Measured ceilings and shared priors; None without peak, bandwidth, SMs or cache."""
+    """Measured ceilings and shared priors; None without peak, bandwidth, SMs or cache.
+
+    For the data type of most calibration shapes; `others` holds those of every other measured peak.
+    """
     shapes = _shapes(rows)
-    dtype = str(shapes["dtype"].iloc[0]) if len(shapes) else _commonest(rows, ceilings)
+    dtype = next(iter(shapes), "") or _commonest(rows, ceilings)
     sm_count, cache_byte = int(rows["sm_count"].iloc[0]), int(rows["cache_byte"].iloc[0])
     if not sm_count or not cache_byte:
         return None
     capability, clock_hz = (sheet.capability, sheet.boost_clock_hz) if sheet else (None, None)
-    start = calibration.started(ceilings, dtype, sm_count, cache_byte, capability, clock_hz)
-    if start is None:
-        return None
-    if ceilings.launch is None and len(shapes):
-        start = calibration.with_launch(start, products(shapes), shapes["median_s"].to_numpy(dtype=float))
     said = f"{rows['device_name'].iloc[0]}, run {rows['run_id'].iloc[0]}"
-    return Calibration(start, dtype, _peaks(ceilings, dtype, sheet), fitted=False, said=said)
+    found = {}
+    for kind in (dtype, *(of for unit, of in ceilings.peak_flop_per_s if unit == "matrix" and of != dtype)):
+        start = calibration.started(ceilings, kind, sm_count, cache_byte, capability, clock_hz)
+        if start is not None and ceilings.launch is None and kind in shapes:
+            seconds = shapes[kind]["median_s"].to_numpy(dtype=float)
+            start = calibration.with_launch(start, products(shapes[kind]), seconds)
+        if start is not None:
+            found[kind] = Calibration(start, kind, _peaks(ceilings, kind, sheet), fitted=False, said=said)
+    plain = found.pop(dtype, None)
+    return replace(plain, others=found) if plain else None
 
 
-def _shapes(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[(rows["role"] == "calibration") & rows["product_m"].notna() & (rows["median_s"] > 0)]
+def _shapes(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """dtype -> the timed calibration shapes; the type of most shapes first."""
+    timed = rows[(rows["role"] == "calibration") & rows["product_m"].notna() & (rows["median_s"] > 0)]
+    return {str(of): timed[timed["dtype"] == of] for of in timed["dtype"].value_counts().index}
+
+
+def _as_shapes(rows: pd.DataFrame) -> np.ndarray:
+    """Which rows have the product and data type of a calibration shape: what was learned is no test of it."""
+    same = ["dtype", "product_m", "product_n", "product_k"]
+    keys = rows[same].apply(tuple, axis=1) if len(rows) else rows["dtype"]
+    known = set(keys[(rows["role"] == "calibration") & (rows["median_s"] > 0)])
+    return keys.isin(known).to_numpy(dtype=bool)
 
 
 def _peaks(ceilings: Ceilings, dtype: str, sheet: Datasheet | None) -> dict[str, float]:
@@ -190,6 +254,34 @@ def completed(ceilings: Ceilings, rows: Iterable[Measurement]) -> Ceilings:
         bandwidth = {0.0: Ceiling(highest, highest, highest, named)}
     launch_s = min(seconds for _, seconds in shapes)
     return replace(ceilings, bandwidth_byte_per_s=bandwidth, launch_s=launch_s)
+
+
+def reached(row: Measurement, ceilings: Ceilings) -> tuple[float | None, str]:
+    """(share of the roof that a row reached, what bounds it there): L1's, but for what the cache held.
+
+    Bytes that launches find in the last-level cache are held against its bandwidth, and `cache` bounds them.
+    Without a ceiling of the cache there is no share of memory's that would mean anything: None.
+    """
+    roof = calibrated_row(row, ceilings)
+    if roof is None or ceilings.launch_s is None:
+        return None, ""
+    held = row.ring_byte or row.byte
+    inside = float(resident(held, max(row.cache_byte, 1))) if row.cache == "warm" and not row.flushed else 0.0
+    byte, write_share = row_traffic(row)
+    rate, per_byte_s = ceilings.cached_byte_per_s(held), ceilings.second_per_byte(write_share)
+    if inside and rate is None and roof.bound_by == "memory":
+        return None, "cache"
+    if not inside or rate is None or per_byte_s is None:
+        return of_roof(row.median_s, roof.seconds), roof.bound_by
+    peak = ceilings.peak(row.arithmetic, row.dtype)
+    terms = {
+        "launch": ceilings.launch_s,
+        "compute": row.flop / peak if peak else 0.0,
+        "cache": inside * byte / float(rate),
+        "memory": (1.0 - inside) * byte * float(per_byte_s),
+    }
+    seconds = terms["launch"] + max(terms["compute"], terms["cache"] + terms["memory"])
+    return of_roof(row.median_s, seconds), max(terms, key=lambda term: terms[term])
 
 
 def with_peaks(ceilings: Ceilings, by: Calibration) -> Ceilings:
@@ -239,13 +331,19 @@ def _predict_products(found: pd.DataFrame, column: str, rows: pd.DataFrame, by: 
     tiles = [stated_tile(*one) for one in zip(rows["implementation"], rows["configuration"], strict=True)]
     keys = list(zip(rows["dtype"], tiles, strict=True))
     for key in dict.fromkeys(keys):
-        machine = by.of(str(key[0]))
-        if machine is None:
+        of_dtype = by.of(str(key[0]))
+        if of_dtype is None:
             continue
         some = rows[[one == key for one in keys]]
-        answer = tile_wave.predict(machine, products(some), key[1])
+        of = products(some)
+        answer = of_dtype.predict(of, key[1])
         found.loc[some.index, column] = answer.seconds
-        found.loc[some.index, "structured_limiter"] = bound_by(machine, answer)
+        found.loc[some.index, "structured_limiter"] = bound_by(of_dtype.machine, answer)
+        alike = some["implementation"].isin(of_dtype.implementations).to_numpy(dtype=bool)
+        if key[1] is None and alike.any() and of_dtype.residual:
+            told = of_dtype.residual.correct(residual.features(of_dtype.machine, of, answer))
+            for name, factor in zip(LEARNED, told, strict=True):
+                found.loc[some.index[alike], name] = (factor * answer.seconds)[alike]
 
 
 def bound_by(machine: Machine, answer: tile_wave.Answer) -> list[str]:

@@ -27,10 +27,12 @@ def transferred(calibration: Calibration, measured: Datasheet, wanted: Datasheet
     """The calibration of `measured` as it would be on `wanted`. UserError without the numbers it
     takes."""
     dtype = dtype_on(calibration.dtype, wanted)
-    machine = calibration.of(dtype)
+    own = calibration.of(dtype)
     peak = _ratio("peak", dtype, measured, wanted)
-    if machine is None:
-        raise UserError(f"{measured.name}: its calibration has no peak of {calibration.dtype} and {dtype}")
+    if own is None:
+        lacks = f"{calibration.dtype}, which {wanted.name} lacks"
+        raise UserError(f"{measured.name}: its calibration is of {lacks}, and says nothing of {dtype}")
+    machine = own.machine
     memory = _ratio("bandwidth", "", measured, wanted)
     by_sm = measured.sm_count / wanted.sm_count
     scaled = replace(
@@ -49,7 +51,8 @@ def transferred(calibration: Calibration, measured: Datasheet, wanted: Datasheet
         before, after = (sheet.peak_flop_per_s("matrix", kind) for sheet in (measured, wanted))
         if before and after:
             peaks[kind] = per_s * after / before
-    return replace(calibration, machine=scaled, dtype=dtype, peaks=peaks)
+    # What was learned is of the measured device; other data types' fits do not scale with this one's peak.
+    return replace(calibration, machine=scaled, dtype=dtype, peaks=peaks, sample=None, others={})
 
 
 def transferred_ceilings(ceilings: Ceilings, measured: Datasheet, wanted: Datasheet) -> Ceilings:

@@ -34,6 +34,10 @@ SWEEPS = Path(__file__).parents[2] / "sweeps"
 FIRST = ("ceilings/launch", "ceilings/stream", "ceilings/gemm", "ceilings/gemm_cpu")
 """The first ceilings, in order: each needs what those before it measured. Others follow by name."""
 
+ON_REQUEST = "on_request"
+"""A folder of sweeps that are too long for every run: only their own names mean them, not that of all sweeps
+or of a folder above."""
+
 _NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
 _SUFFIXES = (".yaml", ".yml")
 
@@ -160,13 +164,13 @@ def select(name: str, root: Path = SWEEPS) -> list[Path]:
     # os.path and not Path: it answers False to names that no file can have.
     if name.endswith(_SUFFIXES) and os.path.exists(name) and not os.path.isdir(name):
         return [Path(name)]
-    there = {_name(path, root): path for path in _below(root)}
+    there = {_name(path, root): path for path in _below(root, on_request=True)}
     bare = name.rstrip("/")
     for suffix in _SUFFIXES:
         bare = bare.removesuffix(suffix)
     for matches in (
         [n for n in there if n == bare],
-        [n for n in there if n.startswith(f"{bare}/")],
+        [n for n in there if n.startswith(f"{bare}/") and ON_REQUEST not in n.removeprefix(bare).split("/")],
         [n for n in there if n.endswith(f"/{bare}")],
     ):
         if matches and bare:
@@ -181,8 +185,9 @@ def _order(loaded: Loaded) -> tuple[bool, int, str]:
     return loaded.sweep.role == "measurement", place, loaded.name
 
 
-def _below(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.rglob("*") if p.suffix in _SUFFIXES and not p.name.startswith("."))
+def _below(folder: Path, on_request: bool = False) -> list[Path]:
+    files = (p for p in folder.rglob("*") if p.suffix in _SUFFIXES and not p.name.startswith("."))
+    return sorted(p for p in files if on_request or ON_REQUEST not in p.relative_to(folder).parts)
 
 
 def _name(path: Path, root: Path) -> str:

@@ -1,4 +1,4 @@
-"""`python -m bench coverage`, `instruments` and `self`: the harness held against something else."""
+"""`python -m bench coverage`, `prediction`, `instruments`, `self`: our word held against something else."""
 
 from __future__ import annotations
 
@@ -40,6 +40,22 @@ def coverage(
     if repetitions < 1:
         raise UserError(f"--repetitions {repetitions}: give a whole number, 1 or more")
     for line in coverage_lines(scores(repetitions, SEED), repetitions, SEED):
+        typer.echo(line)
+
+
+def prediction(
+    draws: Annotated[int, typer.Option(help="Random draws of the calibration shapes.")] = 5,
+) -> None:
+    """How far each level is off on public tables of nine GPUs and three engines: twenty minutes on one core.
+
+    Needs the package aiconfigurator-core. Shapes that calibrate are never scored.
+    """
+    from bench.interop.import_aiconfigurator import Package
+    from bench.validation.prediction import prediction_lines
+
+    if draws < 1:
+        raise UserError(f"--draws {draws}: give a whole number, 1 or more")
+    for line in prediction_lines(Package.installed(), draws, remark):
         typer.echo(line)
 
 

@@ -31,6 +31,7 @@ SAID: Mapping[str, str] = {
     "L0": "L0: datasheet",
     "L1": "L1: calibrated",
     "L2": "L2: with structure",
+    "L3": "L3: learned",
     "L2-priors": "L2-priors: no fit",
 }
 LOOKS: Mapping[str, style.Look] = {
@@ -38,6 +39,7 @@ LOOKS: Mapping[str, style.Look] = {
     "L1": style.Look(style.BLUE, "s"),
     "L2": style.Look(style.VERMILLION, "D"),
     "L2-priors": style.Look(style.GREEN, "^"),
+    "L3": style.Look(style.PURPLE, "v"),
 }
 MANY = 1500
 """Points of a figure from which they are drawn as pixels: an SVG of 30,000 markers opens in no browser."""

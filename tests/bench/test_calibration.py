@@ -298,16 +298,13 @@ def test_no_start_without_peak_or_bandwidth() -> None:
 # ---- data types
 
 
-def test_other_data_types_go_by_their_peaks() -> None:
-    by = Calibration(
-        USUAL, "bfloat16", {"bfloat16": 8e14, "float8_e4m3": 1.6e15, "tf32": 0.0}, fitted=True, shapes=64
-    )
-    assert by.of("bfloat16") == USUAL
-    assert by.of("float8_e4m3") == replace(USUAL, flop_per_s=2 * USUAL.flop_per_s)
-    assert by.of("float64") is by.of("tf32") is None
-    # Without a peak of its own there is nothing in proportion to which others could be told.
-    alone = replace(by, peaks={"float16": 1e15})
-    assert alone.of("bfloat16") == USUAL and alone.of("float16") is None
+def test_other_data_types_go_by_their_own_shapes() -> None:
+    by = Calibration(USUAL, "bfloat16", {"bfloat16": 8e14, "float8_e4m3": 1.6e15}, fitted=True, shapes=64)
+    assert by.of("bfloat16") is by.of("float16") is by
+    assert by.of("float8_e4m3") is by.of("tf32") is None
+    eight = replace(by, dtype="float8_e4m3")
+    assert replace(by, others={"float8_e4m3": eight}).of("float8_e4m3") is eight
+    assert eight.of("float16") is None
 
 
 def test_all_but_what_a_driver_tells_is_fitted() -> None:

@@ -112,6 +112,8 @@ def test_shapes_that_calibrate_are_rows_of_that_sweep(
     there = {(m, n, k) for n, m, k in every[["m", "n", "k"]].itertuples(index=False)}
     assert {(row.m, row.n, row.k) for row in found.itertuples()} == wanted & there
     assert len(wanted & there) >= 20
+    more = calibration_shapes(kernels.problem, more=True)
+    assert len(more) == 512 and set(calibration_shapes(kernels.problem)) < set(more)
     roles = {(CALIBRATION, "calibration"), (OTHERS, "measurement")}
     assert set(zip(rows["sweep"], rows["role"], strict=True)) == roles
 

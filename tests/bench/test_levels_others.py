@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.model.predict import structured
+from bench.model.predict import reached, structured
 from bench.model.roofline import calibrated_columns
 from bench.store.schema import Measurement
 from kernels.activations.problem import Activation
@@ -325,3 +325,27 @@ def test_index_and_order_of_rows_change_nothing(chance: np.random.Generator) -> 
     mixed = frame.sample(frac=1.0, random_state=int(chance.integers(2**31)))
     one, other = (structured(some, lambda _: ROOF, None) for some in (frame, mixed))
     assert other.loc[one.index].equals(one)
+
+
+# ---- what share of its roof a row reached
+
+
+def test_what_a_cache_held_is_held_against_the_cache() -> None:
+    copy = Stream(kind="copy", length=2**22, dtype="float32")
+    cold = timed(copy, "aten", FLOOR_S + 2 * copy.byte / COPY)
+    assert reached(cold, ROOF) == (pytest.approx((FLOOR_S + copy.byte / COPY) / cold.median_s), "memory")
+    held_s = FLOOR_S + copy.byte / CACHED[2**24]
+    warm = dataclasses.replace(cold, cache="warm", ring_byte=2**25, median_s=2 * held_s)
+    assert reached(warm, ROOF) == (pytest.approx(0.5), "cache")
+    # With no ceiling of the cache nothing is said: memory's would say more than all.
+    assert reached(warm, dataclasses.replace(ROOF, cached={})) == (None, "cache")
+    # Warm, but flushed or larger than any cache: memory's, as a cold row.
+    for large in (
+        dataclasses.replace(warm, flushed=True),
+        dataclasses.replace(warm, ring_byte=2 * warm.cache_byte),
+    ):
+        assert reached(large, ROOF) == reached(dataclasses.replace(large, cache="cold"), ROOF)
+    half = dataclasses.replace(warm, ring_byte=int(1.025 * warm.cache_byte))
+    share, bound_by = reached(half, ROOF)
+    assert share is not None and 0.5 < share < reached(dataclasses.replace(half, cache="cold"), ROOF)[0]
+    assert bound_by == "memory"

@@ -72,7 +72,7 @@ def machine() -> Machine:
     assert fitted.fitted and fitted.shapes == 64
     found = fitted.of("float16")
     assert found
-    return found
+    return found.machine
 
 
 @pytest.fixture(scope="module")

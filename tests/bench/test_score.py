@@ -40,6 +40,7 @@ def frame(n: int, chance: np.random.Generator, **facts: Any) -> pd.DataFrame:
         "structured_limiter": "wave tail",
     }
     made |= {column: median_s * np.exp(chance.normal(0, 0.3, n)) for column in LEVELS.values()}
+    made |= {"learned_low_s": made["learned_s"] / 1.5, "learned_high_s": made["learned_s"] * 1.5}
     return pd.DataFrame(made | facts)
 
 
@@ -53,7 +54,7 @@ def chance() -> np.random.Generator:
 def test_scores_are_what_a_plain_loop_gives(chance: np.random.Generator) -> None:
     rows = frame(201, chance)
     found = scores(scorecard(rows))
-    assert [one.level for one in found] == ["L0", "L1", "L2", "L2-priors"]
+    assert [one.level for one in found] == ["L0", "L1", "L2", "L3", "L2-priors"]
     for one in found:
         pairs = list(zip(rows[LEVELS[one.level]], rows["median_s"], strict=True))
         errors = sorted(100 * abs(predicted / measured - 1) for predicted, measured in pairs)
@@ -78,7 +79,7 @@ def test_all_levels_are_scored_on_the_rows_that_all_of_them_know(chance: np.rand
     silent = chance.permutation(100)
     rows.loc[silent[:30], "structured_s"] = np.nan
     rows.loc[silent[20:35], "datasheet_s"] = [np.nan, np.inf, 0.0] * 5
-    rows["priors_s"] = np.nan  # a level that the device lacks entirely costs no row
+    rows[["priors_s", "learned_s"]] = np.nan  # a level that the device lacks entirely costs no row
     card = scorecard(rows)
     (group,) = card.groups
     assert group.levels == ("L0", "L1", "L2")
@@ -91,7 +92,7 @@ def test_all_levels_are_scored_on_the_rows_that_all_of_them_know(chance: np.rand
 
 
 def test_a_level_whose_column_is_absent_is_no_level(chance: np.random.Generator) -> None:
-    rows = frame(9, chance).drop(columns=["priors_s", "datasheet_s"])
+    rows = frame(9, chance).drop(columns=["priors_s", "datasheet_s", "learned_s"])
     assert {one.level: one.n for one in scores(scorecard(rows))} == {"L1": 9, "L2": 9}
 
 
@@ -131,24 +132,24 @@ def test_operators_devices_sources_and_regimes_are_never_pooled(chance: np.rando
 
 def test_runs_of_one_device_are_one_score(chance: np.random.Generator) -> None:
     rows = pd.concat([frame(4, chance, run_id="b"), frame(3, chance, run_id="a")], ignore_index=True)
-    assert [(one.n, one.runs) for one in scores(scorecard(rows))] == [(7, ("a", "b"))] * 4
+    assert [(one.n, one.runs) for one in scores(scorecard(rows))] == [(7, ("a", "b"))] * 5
 
 
 def test_json_has_its_keys_in_their_order(chance: np.random.Generator) -> None:
     (one, *_) = scores(scorecard(frame(3, chance)))
     known = json.loads(json.dumps(one.as_json()))
-    keys = "operator device level n mape median p90 ratio source regime runs"
+    keys = "operator device level n mape median p90 ratio source regime runs coverage"
     assert " ".join(known) == keys
     assert (known["source"], known["regime"], known["runs"]) == (None, "sustained", ["run"])
 
 
 def test_the_worst_are_the_farthest_in_logarithms(chance: np.random.Generator) -> None:
-    rows = frame(50, chance)
+    rows = frame(50, chance).drop(columns="learned_s")
     rows["structured_s"] = rows["median_s"] * 1.1
     rows.loc[7, "structured_s"] = rows.loc[7, "median_s"] / 5  # an error of 80 %, yet farther than
     rows.loc[9, "structured_s"] = rows.loc[9, "median_s"] * 4  # one of 300 %
     other = frame(5, chance, operator="softmax", sweep="softmax").drop(
-        columns=["structured_s", "priors_s", "datasheet_s"]
+        columns=["structured_s", "priors_s", "datasheet_s", "learned_s"]
     )
     other["predicted_s"] = other["median_s"] * [1, 1, 3, 1, 1]
     card = scorecard(pd.concat([rows, other], ignore_index=True))
@@ -184,7 +185,7 @@ def test_nothing_to_score_is_said_and_is_no_error(
 
 
 def test_levels_that_share_no_row_are_said_to(chance: np.random.Generator) -> None:
-    rows = frame(4, chance).drop(columns=["priors_s", "datasheet_s"])
+    rows = frame(4, chance).drop(columns=["priors_s", "datasheet_s", "learned_s"])
     rows["predicted_s"] = [1.0, 1.0, np.nan, np.nan]
     rows["structured_s"] = [np.nan, np.nan, 1.0, 1.0]
     card = scorecard(rows)

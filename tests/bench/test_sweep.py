@@ -413,6 +413,23 @@ def test_which_sweep_a_name_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert str(refused.value) == f"sweeps/ has no sweep {yaml_nodes.shown(name)}; it has {there}{hint}"
 
 
+def test_what_is_on_request_is_meant_by_its_own_name_alone(tmp_path: Path) -> None:
+    """Of a long sweep: a run of everything, or of its folder, must not grow by it."""
+    root = tmp_path / "sweeps"
+    for name in ("ceilings/short", f"ceilings/{sweep.ON_REQUEST}/long"):
+        read(root, block("k: 1"), f"{name}.yaml")
+    for name, means in {
+        "ceilings": ["ceilings/short"],
+        "long": ["ceilings/on_request/long"],
+        "ceilings/on_request/long.yaml": ["ceilings/on_request/long"],
+        "ceilings/on_request": ["ceilings/on_request/long"],
+        str(root / "ceilings" / "on_request"): ["ceilings/on_request/long"],
+    }.items():
+        loaded = sweep.load_all(sweep.select(name, root), find, 1, root)
+        assert [one.name for one in loaded] == means, name
+    assert [one.name for one in sweep.load_all(root, find, 1, root)] == ["ceilings/short"]
+
+
 def test_all_of_a_folder(tmp_path: Path) -> None:
     root = tmp_path / "sweeps"
     root.mkdir()

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from bench.device.datasheet import find_datasheet
 from bench.judge.frame import Run, load
 from bench.judge.score import scorecard, scores
-from bench.model.predict import LEVELS
+from bench.model.predict import LEARNED, LEVELS
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.base import style
@@ -66,7 +66,7 @@ def page(drawn: Any) -> Figure:
 
 def test_every_scored_case_is_a_point_at_its_times(tmp_path: Path, chance: np.random.Generator) -> None:
     rows = loaded(tmp_path).frame
-    for name in ("structured_s", "priors_s"):
+    for name in ("structured_s", "priors_s", *LEARNED):
         rows[name] = rows["median_s"] * np.exp(chance.normal(0, 0.1, len(rows)))
     figure = page(scored.draw(rows))
     (group,) = scorecard(rows).groups
@@ -86,7 +86,7 @@ def test_every_scored_case_is_a_point_at_its_times(tmp_path: Path, chance: np.ra
 
 def test_below_stand_median_and_mean_of_every_level(tmp_path: Path, chance: np.random.Generator) -> None:
     rows = pd.concat([loaded(tmp_path, machine).frame for machine in (H100, H200)], ignore_index=True)
-    for name in ("structured_s", "priors_s"):
+    for name in ("structured_s", "priors_s", *LEARNED):
         rows[name] = rows["median_s"] * np.exp(chance.normal(0, 0.1, len(rows)))
     figure = page(scored.draw(rows))
     (axes,) = [axes for axes in figure.axes if "percent" in axes.get_xlabel()]
