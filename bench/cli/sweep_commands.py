@@ -72,7 +72,7 @@ def predict(
     ] = None,
     cases: Annotated[bool, typer.Option("--cases", help="Every case, not only every sweep.")] = False,
 ) -> None:
-    """What sweeps would take on any GPU: three levels of prediction, the bounding resource and the error."""
+    """What sweeps would take on any GPU: four levels of prediction, the bounding resource and the error."""
     from bench.cli.predict import basis, datasheet_named, prediction_lines
     from bench.runner.session import RESULTS
 
