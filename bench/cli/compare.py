@@ -15,6 +15,7 @@ from bench.cli.table import lines_of, table
 from bench.format import change_text, count_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, OURS
 from bench.judge.compare import Compared, Comparison, Verdict
+from bench.judge.comparison_side import Shift
 
 EXAMPLE = 80
 """Most letters of the reason that an example shows."""
@@ -80,13 +81,17 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
         if side.older:
             yield f"{side.older} older rows of {name} are left aside: a later run measured the same case"
     for shift in comparison.shifts.values():
-        yield (
-            f"the machine as a whole from A to B: {change_text(math.exp(shift.by))} "
-            f"(±{share_text(shift.error, 1)}), by {shift.ceilings} ceilings of the same libraries"
-        )
+        yield f"the machine as a whole from A to B: {_shift_text(shift)} of the same libraries"
+    for what, shift in comparison.machine.items():
+        yield f"{'SLOWER' if shift.by > 0 else 'FASTER'}: {what}, {_shift_text(shift)}"
     if comparison.unknown:
         counts = ", ".join(f"{name} ({count} cases)" for name, count in sorted(comparison.unknown.items()))
         yield f"not known on either side or both, so not held against a case: {counts}"
+
+
+def _shift_text(shift: Shift) -> str:
+    """`+8.1 % (±1.0 %), by 7 ceilings`."""
+    return f"{change_text(math.exp(shift.by))} (±{share_text(shift.error, 1)}), by {shift.ceilings} ceilings"
 
 
 def _listed(comparison: Comparison, all_cases: bool) -> Iterator[str]:

@@ -129,7 +129,9 @@ def calibration_shapes(find: Find, more: bool = False) -> dict[str, str]:
     """
     names = (CALIBRATION, MORE_CALIBRATION) if more else (CALIBRATION,)
     loaded = (entry for name in names for entry in sweep.load_all(sweep.select(name), find, sm_count=1))
-    return {parameters_text(case.problem.parameters()): entry.name for entry in loaded for case in entry.cases}
+    return {
+        parameters_text(case.problem.parameters()): entry.name for entry in loaded for case in entry.cases
+    }
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 *   SLOWER and FASTER: medians at least MINIMUM_EFFECT apart, and 95 % intervals that do not meet. An interval
     holds all the noise that is known (bench/judge/noise.py): within a visit, between visits, between runs.
     What a flag blames, a neighbour say, widens it by as much as that may have done; it vetoes nothing.
-*   Not so where the machine explains it: the ceilings of the same libraries moved as far, or, on a GPU, the
-    cycles (seconds x the clock of the SMs) did not change along. Then it is UNSURE, with that reason.
+*   Not so where the machine may explain it: the ceilings of the same libraries moved as far, as near as they
+    tell, or, on a GPU, the cycles (seconds x the clock of the SMs) did not change along. Then it is UNSURE,
+    with that reason.
 *   SAME: the 95 % interval of the effect lies within MINIMUM_EFFECT either side of none.
 *   All else is UNSURE: the effect's interval says how much may be hidden.
 
@@ -27,7 +28,7 @@ import numpy as np
 from bench.format import change_text
 from bench.judge.comparability import NEVER_BLOCKING, Difference, differing, waved
 from bench.judge.comparison_side import Case, Look, Shift, Side, between_runs, side
-from bench.judge.noise import HOUR_S, work_of
+from bench.judge.noise import HOUR_S, HOURS_APART, Work, work_of
 
 if TYPE_CHECKING:
     from bench.judge.frame import Run
@@ -40,6 +41,13 @@ JUDGED: tuple[Verdict, ...] = ("SLOWER", "FASTER", "SAME", "UNSURE")
 MINIMUM_EFFECT = 0.01
 """Least difference of medians that counts, as a share of the smaller."""
 LEAST = math.log1p(MINIMUM_EFFECT)
+WORDS: Mapping[Work, str] = {
+    "matrix": "the machine's matrix products",
+    "memory": "the machine's memory",
+    "cache": "the machine's caches",
+    "launch": "the machine's launches",
+}
+"""What a kind of work tells the speed of."""
 
 
 Pair = tuple[Case, Look, Look]
@@ -129,11 +137,24 @@ class Comparison:
         0: something was decided, and nothing became slower.
         """
         verdicts = {*(each.verdict for each in self.cases), *(mean.verdict for mean in self.means)}
-        if "SLOWER" in verdicts or any(_moved(shift) and shift.by > 0 for shift in self.shifts.values()):
+        if "SLOWER" in verdicts or any(moved.by > 0 for moved in self.machine.values()):
             return 1
         if "INVALID" in verdicts:
             return 2
         return 0 if verdicts & {"FASTER", "SAME"} else 3
+
+    @property
+    def machine(self) -> Mapping[str, Shift]:
+        """What of the machine surely became slower or faster -> by how much; between any two runs."""
+        return {
+            what: moved
+            for shift in self.shifts.values()
+            for what, moved in (
+                *((WORDS[work], of_work) for work, of_work in shift.by_work.items()),
+                ("the machine as a whole", shift),
+            )
+            if _moved(moved)
+        }
 
     @cached_property
     def means(self) -> Sequence[Mean]:
@@ -270,8 +291,11 @@ def _judged(
     for name, look in (("A", before), ("B", after)):
         if not look.has_interval:
             return replace(known, reason=f"no interval in {name}: too few samples")
+    # Of two runs of one machine the one that knows more of how its runs differ speaks for both.
+    runs = max(before.runs, after.runs)
     if _seconds_apart(before.row, after.row) > HOUR_S:
-        before, after = before.hours_apart(), after.hours_apart()
+        runs *= HOURS_APART.get(before.row.device_kind, 1.0)
+    before, after = before.among_runs(runs), after.among_runs(runs)
     apart = math.log(after_s / before_s)
     down, up = math.hypot(after.down, before.up), math.hypot(after.up, before.down)
     effect = Effect(after_s / before_s, math.exp(apart - down), math.exp(apart + up))
@@ -285,11 +309,17 @@ def _judged(
         return replace(
             known, reason=f"the intervals meet ({', '.join(blamed)})" if blamed else "the intervals meet"
         )
+    work = work_of(before.row)
     shift = shifts.get((before.row.run_id, after.row.run_id))
-    if shift is not None and _moved(shift) and abs(apart - shift.by) <= needed:
-        moved_text = f"{change_text(math.exp(shift.by))} in {shift.ceilings} ceilings"
-        return replace(known, reason="the machine as a whole moved as far", detail=moved_text)
-    if one_device and work_of(before.row) == "matrix":
+    if shift is not None:
+        # By its own kind of ceilings if there are enough of them: memory may be slower and the cores not.
+        alike = shift.by_work.get(work)
+        moved, what = (shift, "the machine as a whole") if alike is None else (alike, WORDS[work])
+        # What is left of the effect must have its sign, beyond all that is not known of either.
+        if math.copysign(1, apart) * (apart - moved.by) <= needed + moved.error:
+            moved_text = f"{change_text(math.exp(moved.by))} in {moved.ceilings} ceilings"
+            return replace(known, reason=f"{what} may have moved as far", detail=moved_text)
+    if one_device and work == "matrix":
         cycles = _in_cycles(before.row, after.row)
         if cycles is not None and math.copysign(1, apart) * cycles < LEAST:
             moved_text = f"{change_text(math.exp(cycles))} in cycles"

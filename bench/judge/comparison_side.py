@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from bench.errors import UserError
 from bench.judge import frame
 from bench.judge.comparability import FACTS, SOFTWARE, differing, value
 from bench.judge.flags import FLAGS, explained
-from bench.judge.noise import HOURS_APART, OURS, Noise, interval, noise_of
+from bench.judge.noise import OURS, Noise, Work, interval, noise_of, work_of
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, calibrated_row
 
@@ -27,8 +28,8 @@ DISTURBING = frozenset(flag.name for flag in FLAGS if flag.disturbed)
 """Flags whose cause is the machine."""
 Bound = Literal["memory", "core"]
 """Whose speed a row's time follows: memory's, or that of the cores (and of whatever else is not memory)."""
-LEAST_CEILINGS = 6
-"""With fewer common ceilings than this, no statement is made about the machine as a whole."""
+LEAST_CEILINGS, LEAST_ALIKE = 6, 3
+"""From fewer ceilings than this nothing is said of the machine as a whole, or of one kind of its work."""
 NEAR_ROOF = 1.25
 """Times its prediction within which a row that memory limits does run at memory's speed. Above, something
 else takes the time: on a CPU the functions of activations, which the model gives no peak of their own."""
@@ -71,17 +72,13 @@ class Look(NamedTuple):
         """Whether it is known how far off its time may be."""
         return not math.isnan(self.down)
 
-    def hours_apart(self) -> Look:
-        """The same, held against a run that is hours away from this one."""
-        factor = HOURS_APART[self.row.device_kind]
-        more = self.runs * math.sqrt(factor**2 - 1)
-        shared = self.shared + (factor - 1) * self.runs
-        return self._replace(
-            down=math.hypot(self.down, more),
-            up=math.hypot(self.up, more),
-            shared=shared,
-            runs=factor * self.runs,
-        )
+    def among_runs(self, runs: float) -> Look:
+        """The same with as much noise between runs as this, if that is more than its own."""
+        if runs <= self.runs:
+            return self
+        more = math.sqrt(runs**2 - self.runs**2)
+        down, up = math.hypot(self.down, more), math.hypot(self.up, more)
+        return self._replace(down=down, up=up, shared=self.shared + runs - self.runs, runs=runs)
 
 
 @dataclass(frozen=True)
@@ -163,6 +160,8 @@ class Shift(NamedTuple):
     error: float
     """Its 95 % half-width."""
     ceilings: int
+    by_work: Mapping[Work, Shift] = MappingProxyType({})
+    """The same by the ceilings of one kind of work: a neighbour may take the memory and leave the cores."""
 
     @property
     def is_sure(self) -> bool:
@@ -180,7 +179,7 @@ def between_runs(before: Run, after: Run) -> Shift | None:
     what their ceilings differ by together is the machine's doing. Ceilings that were measured under another
     condition (a power limit, a protocol, another card) tell what that does, not what the machine did.
     """
-    moves = []
+    moves: dict[Work, list[tuple[float, float]]] = defaultdict(list)
     for case in before.looks.keys() & after.looks.keys():
         looks = before.looks[case], after.looks[case]
         if case.implementation.startswith(OURS) or looks[0].row.role == "measurement":
@@ -192,11 +191,25 @@ def between_runs(before: Run, after: Run) -> Shift | None:
         if differing(looks[0].row, looks[1].row)[0]:
             continue
         assert looks[0].row.median_s and looks[1].row.median_s
-        moves.append(math.log(looks[1].row.median_s / looks[0].row.median_s))
-    if len(moves) < LEAST_CEILINGS:
+        half = math.hypot(*((look.down + look.up) / 2 for look in looks))
+        moves[work_of(looks[0].row)].append((math.log(looks[1].row.median_s / looks[0].row.median_s), half))
+    every = [move for of_work in moves.values() for move in of_work]
+    if len(every) < LEAST_CEILINGS:
         return None
-    by = float(np.median(moves))
-    spread = 1.4826 * float(np.median(np.abs(np.array(moves) - by)))
+    by_work = {}
+    for work, of_work in moves.items():
+        if len(of_work) >= LEAST_ALIKE:
+            alone = _shift(of_work)
+            # So few may agree by chance: they are no surer than their own intervals leave them.
+            own = float(np.mean([half for _, half in of_work])) / len(of_work) ** 0.5
+            by_work[work] = alone._replace(error=math.hypot(alone.error, own))
+    return _shift(every)._replace(by_work=by_work)
+
+
+def _shift(moves: Sequence[tuple[float, float]]) -> Shift:
+    apart = np.array([move for move, _ in moves])
+    by = float(np.median(apart))
+    spread = 1.4826 * float(np.median(np.abs(apart - by)))
     return Shift(by, 2 * 1.2533 * spread / len(moves) ** 0.5, len(moves))
 
 

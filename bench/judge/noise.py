@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bench.store.schema import Measurement
 
 Work = Literal["matrix", "memory", "cache", "launch"]
-"""Matrix products; everything else from a cold cache; everything from a warm one; empty launches."""
+"""Matrix products; other work from memory; any work from a warm cache that holds it; empty launches."""
 
 USUAL: Mapping[str, Mapping[Work, Spread]] = {
     "cpu": {
@@ -164,7 +164,7 @@ def work_of(row: Measurement) -> Work:
     """The kind of work that a row measured."""
     if not row.flop and not row.byte:
         return "launch"
-    if row.cache == "warm":
+    if row.cache == "warm" and row.byte <= row.cache_byte:
         return "cache"
     return "matrix" if row.arithmetic == "matrix" else "memory"
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench.judge.compare import Comparison, compare
-from bench.judge.noise import Noise, noise_of
+from bench.judge.noise import Noise, noise_of, work_of
 from bench.store.schema import Measurement
 from tests.bench.comparable import (
     CPU,
@@ -326,6 +326,12 @@ def verdicts(found: Comparison) -> set[tuple[str, str]]:
     return {(one.verdict, one.reason) for one in found.cases if one.role == "measurement"}
 
 
+MOVED = {
+    ("UNSURE", "the machine's matrix products may have moved as far"),
+    ("UNSURE", "the machine's memory may have moved as far"),
+}
+
+
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_a_machine_that_became_slower_explains_its_cases_and_is_told(
     chance: np.random.Generator, kind: str
@@ -337,7 +343,7 @@ def test_a_machine_that_became_slower_explains_its_cases_and_is_told(
     )
     moved = both(*[slowed(one, 1.1, 1.1) for one in a])
     found = compare(runs_of(a), runs_of(moved))
-    assert verdicts(found) == {("UNSURE", "the machine as a whole moved as far")}
+    assert verdicts(found) == MOVED
     (shift,) = found.shifts.values()
     assert math.exp(shift.by) == pytest.approx(1.1) and shift.ceilings == 16 and shift.is_sure
     assert found.exit_code == 1
@@ -346,7 +352,7 @@ def test_a_machine_that_became_slower_explains_its_cases_and_is_told(
         ("SLOWER", "")
     }
     found = compare(runs_of(a), runs_of(both(*[slowed(one, 1 / 1.1, 1 / 1.1) for one in a])))
-    assert verdicts(found) == {("UNSURE", "the machine as a whole moved as far")} and found.exit_code == 0
+    assert verdicts(found) == MOVED and found.exit_code == 0
     # Other libraries are no other machine, and kernels of ours may have changed themselves.
     for changes in ({"torch": "2.14.0"}, {"libraries": "cuBLAS 13.1"}):
         found = compare(runs_of(a), runs_of([replace(one, **changes) for one in moved]))
@@ -369,10 +375,72 @@ def test_a_machine_that_became_slower_counts_though_no_row_is_sure(
 def test_a_few_ceilings_are_no_machine(chance: np.random.Generator) -> None:
     a = run(chance, quiet, 4, 3, **GPU | {"implementation": "aten"})
     places = [place for place, one in enumerate(a) if one.role != "measurement"]
-    for count, expected in ((5, {("SLOWER", "")}), (6, {("UNSURE", "the machine as a whole moved as far")})):
+    whole = ("UNSURE", "the machine as a whole may have moved as far")
+    memory = ("UNSURE", "the machine's memory may have moved as far")
+    for count, expected in ((5, {("SLOWER", "")}), (6, {whole, memory})):  # the first is of launching
         few = [one for place, one in enumerate(a) if place not in places[count:]]
         found = compare(runs_of(few), runs_of(both(*[slowed(one, 1.1, 1.1) for one in few])))
         assert verdicts(found) == expected
+
+
+def test_a_machine_whose_memory_alone_became_slower(chance: np.random.Generator) -> None:
+    """A neighbour takes the bandwidth and leaves the cores: a case is held against ceilings of its kind."""
+    a = run(chance, quiet, 12, 3, **GPU | {"implementation": "aten"})
+    b = run(chance, quiet, 12, 3, run_id="b", **GPU | {"implementation": "aten"})
+
+    def changed(memory: float, matrix: float) -> Comparison:
+        """Memory's ceilings take 1.5 times as long, the cases so many times."""
+        rows = []
+        for each in b:
+            is_memory = work_of(each) == "memory"
+            of_case = memory if is_memory else matrix
+            rows.append(slowed(each, of_case, 1.5 if is_memory else 1.0))
+        return compare(runs_of(a), runs_of(rows))
+
+    found = changed(1.5, 1.1)
+    told = {(case.case.sweep, case.verdict) for case in found.cases if case.role == "measurement"}
+    assert told == {("stream/sizes", "UNSURE"), ("gemm/square", "SLOWER")}
+    assert list(found.machine) == ["the machine's memory"] and found.exit_code == 1
+    assert math.exp(found.machine["the machine's memory"].by) == pytest.approx(1.5, rel=0.01)
+    # What became slower by more, or did not follow the memory, is the kernels' own.
+    assert verdicts(changed(1.8, 1.0)) >= {("SLOWER", "")}
+    assert changed(1.0, 1.0).exit_code == 1, "the machine is slower whatever the cases did"
+
+
+def test_of_two_runs_the_one_that_knows_more_of_the_machine_speaks_for_both(
+    chance: np.random.Generator,
+) -> None:
+    known = [replace(timed(chance, scale), noise_visits=0.001, noise_runs=0.001) for scale in (1.0, 1.2)]
+    assert judged(*known).verdict == "SLOWER"
+    for side in (0, 1):
+        pair = list(known)
+        pair[side] = replace(
+            pair[side],
+            noise_runs=0.15,
+            low_s=(pair[side].median_s or 0) * 0.86,
+            high_s=(pair[side].median_s or 0) * 1.17,
+        )
+        assert judged(*pair).verdict == "UNSURE"
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("cpu", "UNSURE"), ("cuda", "SLOWER")])
+def test_runs_of_a_cpu_that_are_hours_apart_differ_by_more(
+    chance: np.random.Generator, kind: str, verdict: str
+) -> None:
+    pair = [
+        replace(
+            timed(chance, scale, device_kind=kind, sm_clock_hz=None),
+            noise_visits=0.001,
+            noise_runs=0.02,
+            low_s=1e-3 * scale * 0.98,
+            high_s=1e-3 * scale * 1.02,
+        )
+        for scale in (1.0, 1.06)
+    ]
+    pair[1] = replace(pair[1], utc="2026-11-21T10:50:00.000+00:00")
+    assert judged(*pair).verdict == "SLOWER"
+    pair[1] = replace(pair[1], utc="2026-11-21T11:30:00.000+00:00")
+    assert judged(*pair).verdict == verdict
 
 
 # --- what the exit code says ------------------------------------------------------------------------

@@ -107,8 +107,12 @@ def test_both_parts_of_the_usual_spread_grow_by_the_factor(chance: np.random.Gen
     [
         ({}, "matrix"),
         ({"arithmetic": "vector"}, "memory"),  # computes as it may: no product of matrices
-        ({"flop": 0, "arithmetic": "matrix", "byte": 1, "cache": "warm"}, "cache"),
-        ({"cache": "warm"}, "cache"),
+        ({"flop": 0, "arithmetic": "matrix", "byte": 1, "cache_byte": 1, "cache": "warm"}, "cache"),
+        ({"cache": "warm", "byte": 100, "cache_byte": 100}, "cache"),
+        (
+            {"cache": "warm", "byte": 101, "cache_byte": 100, "arithmetic": "vector"},
+            "memory",
+        ),  # warm, but it does not fit
         (NOTHING, "launch"),
         (NOTHING | {"cache": "warm"}, "launch"),
     ],
