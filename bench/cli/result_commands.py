@@ -71,6 +71,29 @@ def compare(
     raise typer.Exit(comparison.exit_code)
 
 
+def claims(
+    results: Results,
+    rule: Annotated[int | None, typer.Option(metavar="N", help="Only claims that speak to this rule.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table as Markdown.")] = False,
+    expect: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Exit code 1 if a verdict is not the one in FILE, from --json."),
+    ] = None,
+) -> None:
+    """What the documents claim, judged: SUPPORTED, CONTRADICTED, UNDECIDED, TOO FEW, NOT MEASURED, NOT APPLICABLE."""
+    from bench.cli.claims import as_json as json_text
+    from bench.cli.claims import chosen, claim_lines, differing, verdicts
+
+    judged = chosen(verdicts(results, kernels.problem, left_out, remark), rule)
+    show([json_text(judged)] if as_json else claim_lines(judged, rule, markdown))
+    if expect is not None:
+        sentences = differing(judged, expect)
+        for sentence in sentences:
+            remark(sentence)
+        raise typer.Exit(1 if sentences else 0)
+
+
 def explain(
     case: Annotated[str, typer.Argument(metavar="CASE", help="The name of a case, as commands print it.")],
     result: Annotated[Path, typer.Argument(metavar="RESULT", help="A parquet file, or a folder of them.")],
