@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 from rich.markup import escape
@@ -18,12 +16,12 @@ from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claim_tests import Effect
-from bench.judge.claims import Declared, Judged, judge
+from bench.judge.claims import Declared, Judged, Written, judge
 from bench.judge.frame import read
-from bench.store.parquet import read_sweeps
+from bench.store.parquet import Sweeps, read_sweeps
 from bench.sweep.claims import Claim
 from bench.sweep.experiments import RULES
-from bench.sweep.load import SWEEPS, Find, load_all, table_claims
+from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
 
 Say = Callable[[str], object]
 
@@ -31,42 +29,44 @@ Say = Callable[[str], object]
 def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) -> list[Judged]:
     """Every verdict on every device of these result files. UserError if none can be read."""
     runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in read(results, left_out)]
-    own = read_sweeps(results)
+    kept = read_sweeps(results)
     tables = [table_claims(path, find) for path in sorted(CLAIMS.glob("*.yaml"))]
-    imported = [Declared(each.rows[0], each.rows, each.claims) for each in tables]
     judged: list[Judged] = []
-    key = lambda run: (run.device, run.imported)  # noqa: E731 - sorts and groups
-    for (_, is_imported), group in itertools.groupby(sorted(runs, key=key), key):
-        of_device = list(group)
-        there = {row.sweep for run in of_device for row in run.rows}
-        declared = _sweeps(of_device[0].rows[0].sm_count, find)
-        known = {each.name for each in declared}
-        if is_imported:  # somebody else's table lacks most of our cases, and nobody expects them of it
-            declared = [each._replace(cases=()) for each in declared if each.name in there]
-            declared += [each for each in imported if there & set(each.rows)]
-        for run in of_device:
-            for name, kept in sorted(own.get((run.device, run.run_id), {}).items()):
-                if name not in known and (claims := _claims_of(kept, name, remark)):
-                    known.add(name)
-                    declared.append(Declared(name, (name,), claims, by_result=True))
-        judged += judge(of_device, declared)
+    for is_imported in (False, True):
+        for device in sorted({run.device for run in runs if run.imported == is_imported}):
+            of_device = [run for run in runs if (run.device, run.imported) == (device, is_imported)]
+            own = [kept.get((device, run.run_id), {}) for run in of_device]
+            declared = _of_checkout(load_all(SWEEPS, find, of_device[0].rows[0].sm_count), own)
+            declared += _of_results({each.name for each in declared}, own, remark)
+            if is_imported:  # somebody else's table lacks most of our cases, and nobody expects them of it
+                there = {row.sweep for run in of_device for row in run.rows}
+                declared = [each._replace(cases=()) for each in declared if each.name in there]
+                declared += [Declared(each.rows[0], each.rows, each.claims) for each in tables if there & {*each.rows}]
+            judged += judge(of_device, declared)
     return judged
 
 
-def _sweeps(sm_count: int, find: Find) -> list[Declared]:
-    return [
-        Declared(each.name, (each.name,), each.sweep.claims, each.cases)
-        for each in load_all(SWEEPS, find, sm_count)
-    ]
+def _of_checkout(loaded: Iterable[Loaded], own: Sequence[Sweeps]) -> list[Declared]:
+    """The claims of the checkout's sweeps, each marked whether the runs' own files have the same."""
+    declared = []
+    for each in loaded:
+        kept = [sweeps[each.name].get("claims") for sweeps in own if each.name in sweeps]
+        same = all(claims == each.sweep.declared.get("claims") for claims in kept)
+        written: Written = "before the run" if same and kept else "after the run"
+        declared.append(Declared(each.name, (each.name,), each.sweep.claims, each.cases, written))
+    return declared
 
 
-def _claims_of(kept: Any, name: str, remark: Say) -> list[Claim]:
-    """The claims that a result file keeps of a sweep; none if they are of a form that was never judged."""
-    try:
-        return [Claim.model_validate(claim) for claim in kept.get("claims", ())]
-    except ValidationError:
-        remark(f"{name}: no sweep of this checkout, and the result's own claims have no test")
-        return []
+def _of_results(known: set[str], own: Sequence[Sweeps], remark: Say) -> list[Declared]:
+    """The claims that only the runs' own files have."""
+    declared = {}
+    for name, kept in ((name, kept) for sweeps in own for name, kept in sweeps.items() if name not in known):
+        try:
+            claims = [Claim.model_validate(claim) for claim in kept.get("claims", ())]
+            declared[name] = Declared(name, (name,), claims, written="in the result")
+        except ValidationError:
+            remark(f"{name}: no sweep of this checkout, and the claims in the result have no test")
+    return list(declared.values())
 
 
 def chosen(judged: Iterable[Judged], rule: int | None) -> list[Judged]:
@@ -74,20 +74,19 @@ def chosen(judged: Iterable[Judged], rule: int | None) -> list[Judged]:
     if rule is not None and rule not in RULES:
         raise UserError(f"--rule {rule}: there are rules 1 to {max(RULES)}")
     mine = [each for each in judged if rule is None or rule in each.claim.rules]
-    return sorted(mine, key=lambda each: (each.claim.rules or (99,), each.claim.id, each.declared.name))
+    return sorted(mine, key=lambda each: (each.claim.rules or (99,), each.claim.id, each.declared.name, each.device))
 
 
 def claim_lines(judged: Sequence[Judged], rule: int | None, markdown: bool) -> Iterator[str]:
     """The table: of one device with every number, of several side by side; then what is left to say."""
     devices = list(dict.fromkeys(_device(each) for each in judged))
-    header, lines = _one(judged) if len(devices) == 1 else _several(judged, devices)
-    if markdown and lines:
+    if rule is not None:
+        yield f"Rule {rule}: {RULES[rule]}"
+    if markdown:
+        header, lines = _side_by_side(judged, devices)
         yield from (f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *lines))
-    elif lines:
-        shown = table(*header)
-        for cells in lines:
-            shown.add_row(*map(escape, cells))
-        yield from lines_of(shown)
+    else:
+        yield from _listed(judged)
     yield ""
     for device in devices:
         mine = [each for each in judged if _device(each) == device]
@@ -100,8 +99,12 @@ def claim_lines(judged: Sequence[Judged], rule: int | None, markdown: bool) -> I
 
 
 def _remarks(judged: Sequence[Judged], rule: int | None) -> Iterator[str]:
-    yield "Bars, selections and least numbers are those of the sweeps of this checkout."
-    if by_result := sorted({each.declared.name for each in judged if each.declared.by_result}):
+    yield (
+        "Bars, selections and least numbers are those of this checkout's sweeps; "
+        f"{sum(each.declared.written == 'after the run' for each in judged)} of {len(judged)} verdicts rest on some "
+        "that were written or changed after the rows were measured."
+    )
+    if by_result := sorted({each.declared.name for each in judged if each.declared.written == "in the result"}):
         yield f"Not in this checkout, so by the result's own claims: {', '.join(by_result)}."
     if any(each.imported for each in judged):
         yield (
@@ -110,25 +113,30 @@ def _remarks(judged: Sequence[Judged], rule: int | None) -> Iterator[str]:
         )
     spoken = {number for each in judged for number in each.claim.rules}
     if silent := [number for number in ([rule] if rule else RULES) if number not in spoken]:
-        yield "No claim about these results speaks to: " + "; ".join(f"{n} {RULES[n]}" for n in silent) + "."
+        yield f"No claim about these results speaks to rules {', '.join(map(str, silent))}."
 
 
 def _device(each: Judged) -> str:
     return each.device + (" (imported)" if each.imported else "")
 
 
-def _one(judged: Sequence[Judged]) -> tuple[list[str], list[list[str]]]:
-    header = ["rules", "claim", "sweep", "verdict", "effect", "95 %", "n", "pairs", "left out", "expected", "says"]
-    return header, [
-        [
-            *_named(each), each.declared.name, each.verdict, *_numbers(each.effect), str(each.suspect or ""),
-            each.claim.expect, each.claim.says + (f" ({each.reason})" if each.reason else ""),
-        ]
-        for each in judged
-    ]  # fmt: skip
+def _listed(judged: Sequence[Judged]) -> list[str]:
+    """A line for each claim and device; what devices share stands on the first of their lines."""
+    shown = table(
+        "rules", "claim", "sweep", "says", "expected", "device", "verdict", ">effect", "95 %", ">n", ">pairs", ">left out", "why"
+    )  # fmt: skip
+    before: tuple[str, ...] = ()
+    for each in judged:
+        claim = (*_named(each), each.declared.name, each.claim.says, each.claim.expect)
+        cells = claim if claim != before else ("",) * len(claim)
+        before = claim
+        numbers = (*_numbers(each.effect), str(each.suspect or ""))
+        shown.add_row(*map(escape, (*cells, _device(each), each.verdict, *numbers, each.reason)))
+    return lines_of(shown)
 
 
-def _several(judged: Sequence[Judged], devices: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+def _side_by_side(judged: Sequence[Judged], devices: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """The header and a line for each claim, a column for each device."""
     by_claim: dict[tuple[str, str], dict[str, Judged]] = {}
     for each in judged:
         by_claim.setdefault((each.declared.name, each.claim.id), {})[_device(each)] = each
@@ -172,7 +180,7 @@ def as_json(judged: Iterable[Judged]) -> str:
             | {"rules": list(claim.rules), "says": claim.says, "expect": claim.expect, "bar": claim.bar}
             | {"least": claim.least, "verdict": each.verdict, "reason": each.reason, "effect": numbers.pop("value")}
             | numbers
-            | {"suspect": each.suspect, "claims_of": "result" if each.declared.by_result else "checkout"}
+            | {"suspect": each.suspect, "written": each.declared.written}
         )
     return json.dumps(listed, indent=1)
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 ALIKE = ("run_id", "implementation", "cache", "threads_asked", "dtype")
 """Columns beside the parameters in which compared rows agree, unless the test itself names them."""
-LINE = 3
-"""Points that a line, or a column of tiles, has at least."""
-FLAT, STEEP = 1 / 8, 4.0
+COLUMN = 3
+"""Points that a column of tiles has at least."""
+FLAT, STEEP = 1 / 4, 2.0
 """Times the ridge up to which memory is taken to be the only limit, and from which arithmetic is."""
 NORMAL = 1.959964
 """Standard deviations of the normal distribution within which 95 % lie."""
@@ -65,37 +65,42 @@ def observed(name: str, test: Any, rows: pd.DataFrame) -> list[Seen]:
     return [seen for seen in _TESTS[name](rows, test) if math.isfinite(seen.value)]
 
 
-def effect(name: str, test: Any, seen: Sequence[Seen], against: Sequence[Seen] = ()) -> Effect | None:
+def cluster_count(test: Any, seen: Sequence[Seen], against: Sequence[Seen]) -> int:
+    """How many clusters an effect would rest on: with `less`, the fewer of the two ratios'."""
+    counts = [len({each.cluster for each in some}) for some in (seen, against)]
+    return min(counts) if getattr(test, "less", None) is not None else counts[0]
+
+
+def effect(name: str, test: Any, seen: Sequence[Seen], against: Sequence[Seen]) -> Effect | None:
     """Their effect; None from fewer than two clusters. `against`: what a ratio with `less` is divided by."""
-    mean, half, clusters = _mean(seen)
-    if name == "share":
-        return _wilson(mean, clusters, len(seen)) if clusters > 1 else None
-    if getattr(test, "less", None) is not None:
-        other, other_half, others = _mean(against)
-        mean, half, clusters = mean - other, math.hypot(half, other_half), min(clusters, others)
+    clusters = cluster_count(test, seen, against)
     if clusters < 2:
         return None
+    mean, half = _mean(seen)
+    if name == "share":
+        return _wilson(mean, clusters, len(seen))
+    if against:
+        other, other_half = _mean(against)
+        mean, half = mean - other, math.hypot(half, other_half)
     of = (mean, mean - half, mean + half)
     if name != "slope":
         of = (math.exp(of[0]), math.exp(of[1]), math.exp(of[2]))
     return Effect(*of, clusters, len(seen) + len(against))
 
 
-def _mean(seen: Sequence[Seen]) -> tuple[float, float, int]:
-    """Mean over clusters, half of its 95 % interval, number of clusters."""
+def _mean(seen: Sequence[Seen]) -> tuple[float, float]:
+    """Mean over clusters, at least two, and half of its 95 % interval."""
     clusters: dict[Hashable, list[Seen]] = defaultdict(list)
     for each in seen:
         clusters[each.cluster].append(each)
     n = len(clusters)
-    if n < 2:
-        return math.nan, math.nan, n
     from scipy import stats  # takes longer to import than most commands that judge nothing
 
     means = np.array([np.mean([each.value for each in cluster]) for cluster in clusters.values()])
     halves = np.array([max(each.half for each in cluster) for cluster in clusters.values()])
     apart = float(stats.t.ppf(0.975, n - 1) * means.std(ddof=1) / math.sqrt(n))
     own = math.sqrt(float((halves**2).sum())) / n
-    return float(means.mean()), max(apart, own) if math.isfinite(own) else apart, n
+    return float(means.mean()), max(apart, own) if math.isfinite(own) else apart
 
 
 def _wilson(share: float, n: int, pairs: int) -> Effect:
@@ -136,7 +141,7 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
 
 def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
     for cluster, line in _lines(rows, {test.x}):
-        if line[test.x].nunique() >= LINE:
+        if line[test.x].nunique() > 1:
             x, y = np.log(line[test.x].to_numpy(float)), np.log(line["median_s"].to_numpy())
             x -= x.mean()
             half = math.sqrt(float(((x * line["half"].to_numpy()) ** 2).sum()))
@@ -169,7 +174,7 @@ def _jumps(rows: pd.DataFrame, test: Jumps) -> Iterator[Seen]:
         parts = [(column, part) for column, part in line.groupby(columns)]
         if test.of == "within":
             for column, part in parts:
-                if len(part) >= LINE:
+                if len(part) >= COLUMN:
                     yield _over(part.iloc[-1], part.iloc[0], (cluster, column))
         else:
             for (column, part), (after, following) in zip(parts, parts[1:], strict=False):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from bench.judge.claim_rows import case_rows, claim_rows, selected
-from bench.judge.claim_tests import Effect, effect, observed
+from bench.judge.claim_tests import Effect, cluster_count, effect, observed
 from bench.sweep.claims import Claim, Ratio
 
 if TYPE_CHECKING:
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from bench.sweep.load import Case
 
 Verdict = Literal["SUPPORTED", "CONTRADICTED", "UNDECIDED", "TOO FEW", "NOT MEASURED", "NOT APPLICABLE"]
+
+Written = Literal["before the run", "after the run", "in the result"]
+"""Whether the rows' own file has the same claims, so that they stood before the rows were measured; `in the
+result`: only there, since the checkout lacks the sweep."""
 
 
 class Declared(NamedTuple):
@@ -38,8 +42,7 @@ class Declared(NamedTuple):
     claims: Sequence[Claim]
     cases: Sequence[Case] = ()
     """Its cases on this device; none for an imported table."""
-    by_result: bool = False
-    """Whether the checkout lacks the sweep, so that the result file's own claims are judged."""
+    written: Written = "after the run"
 
 
 @dataclass(frozen=True)
@@ -71,28 +74,27 @@ def judge(runs: Sequence[Run], declared: Sequence[Declared]) -> list[Judged]:
 def _judged(claim: Claim, declared: Declared, rows: pd.DataFrame, runs: Sequence[Run]) -> Judged:
     name, test = claim.test
     wanted = _wanted(rows, claim)
-    suspect = int(wanted["suspect"].sum())
+    other = _other_device(claim, runs)
+    suspect = 0 if other else int(wanted["suspect"].sum())
 
     def verdict(word: Verdict, reason: str = "", of: Effect | None = None) -> Judged:
         imported = all(run.imported for run in runs)
         return Judged(runs[0].device, imported, declared, claim, word, reason, of, suspect)
 
-    if reason := _other_device(claim, runs):
-        return verdict("NOT APPLICABLE", reason)
+    if other:
+        return verdict("NOT APPLICABLE", other)
     sound = selected(rows[~rows["suspect"]], claim.where)
     seen = observed(name, test, sound)
     against = observed(name, test.less, sound) if isinstance(test, Ratio) and test.less else []
-    clusters = len({each.cluster for each in seen})
-    if isinstance(test, Ratio) and test.less:
-        clusters = min(clusters, len({each.cluster for each in against}))
+    clusters = cluster_count(test, seen, against)
     of = effect(name, test, seen, against)
     if of is not None and clusters >= claim.least:
         answer = claim.expected.answer(of.low, of.high)
         return verdict("UNDECIDED" if answer is None else "SUPPORTED" if answer else "CONTRADICTED", of=of)
     if clusters == 0 and not suspect:
-        refusal, missing = _missing(claim, declared, wanted, runs[0])
+        refusal, missing = _missing(claim, declared, rows, runs[0])
         return verdict("NOT APPLICABLE", refusal) if refusal else verdict("NOT MEASURED", missing)
-    missing = _missing(claim, declared, wanted, runs[0])[1] if declared.cases else ""
+    missing = _missing(claim, declared, rows, runs[0])[1] if declared.cases else ""
     return verdict("TOO FEW", "; ".join(filter(None, [f"{clusters} of {claim.least}", missing])), of)
 
 
@@ -125,7 +127,8 @@ def _other_device(claim: Claim, runs: Sequence[Run]) -> str:
 def _missing(claim: Claim, declared: Declared, timed: pd.DataFrame, run: Run) -> tuple[str, str]:
     """(why no case that is wanted runs on this device, or empty; which of those that do have no time)."""
     if not declared.cases:
-        return "", "no such rows" if timed.empty else f"no two of {len(timed)} rows are comparable in this way"
+        there = len(_wanted(timed, claim))
+        return "", f"no two of {there} rows are comparable in this way" if there else "no such rows"
     first = run.rows[0]
     capability = run.datasheet.capability if run.datasheet else None
     kind: Literal["cpu", "cuda"] = "cpu" if first.device_kind == "cpu" else "cuda"
@@ -138,5 +141,5 @@ def _missing(claim: Claim, declared: Declared, timed: pd.DataFrame, run: Run) ->
     able = [case for case, refusal in zip(cases, refusals, strict=True) if not refusal]
     without = [case for case in able if case.key not in there]
     if not without:
-        return "", f"all {len(able)} cases are measured, and none are comparable in this way"
+        return "", f"all {len(able)} cases are measured, and too few of them are comparable in this way"
     return "", f"{len(without)} of {len(able)} cases have no time, such as {without[0].name}"

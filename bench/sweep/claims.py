@@ -88,6 +88,8 @@ def conditions(value: Any) -> list[Condition]:
         except ValidationError as error:
             raise ValueError("a mapping in a selection is {per_sm: N} or {per_sm: N, plus: P}") from error
     if isinstance(value, list | tuple):
+        if no_values := [each for each in value if isinstance(each, str) and re.match("[!%<>~]", each)]:
+            raise ValueError(f"a list holds values; {no_values[0]!r} is a condition, which stands alone")
         return [Among(tuple(value))]
     if not isinstance(value, str):
         return [Among((value,))]
@@ -177,6 +179,8 @@ class Ratio(Strict):
     def _compares_two(self) -> Ratio:
         if self.of == self.to and self.pairing.how != "times":
             raise ValueError("ratio compares rows with themselves: of and to are the same")
+        if self.less is not None and self.less.less is not None:
+            raise ValueError("a ratio that is `less` another is no `less` of a third")
         return self
 
 
@@ -202,17 +206,32 @@ class Jumps(Strict):
     """How time changes across, or within, the columns of tiles or waves."""
 
     x: str = Field(description="m or n, or another parameter with a step in numbers")
-    every: Literal["tile", "wave"] | Annotated[int, Field(ge=2)] = Field(description="What a column ends with")
+    every: str | int = Field(description="What a column ends with: tile, wave, or a number of x")
     of: Literal["across", "within"] = Field(
         description="across: the first row of a column over the last of the one before; within: last over first"
     )
+
+
+    @model_validator(mode="after")
+    def _has_columns(self) -> Jumps:
+        if self.every not in ("tile", "wave") and (isinstance(self.every, str) or self.every < 2):
+            raise ValueError(f"every is tile, wave or a whole number above 1, not {self.every!r}")
+        if isinstance(self.every, str) and self.x not in ("m", "n"):
+            raise ValueError(f"tiles quantize m and n; x: {self.x} is neither")
+        return self
 
 
 class Knee(Strict):
     """Where the line of memory meets the line of arithmetic, over where it should."""
 
     x: str = Field(description="The parameter along the line")
-    to: Literal["ridge"] | Annotated[int, Field(ge=1)] = Field(description="Where it should be")
+    to: str | int = Field(description="Where it should be: ridge, or a number of x")
+
+    @model_validator(mode="after")
+    def _has_a_place(self) -> Knee:
+        if self.to != "ridge" and (isinstance(self.to, str) or self.to < 1):
+            raise ValueError(f"to is ridge or a whole number above 0, not {self.to!r}")
+        return self
 
 
 class Share(Strict):
@@ -225,9 +244,13 @@ class Devices(Strict):
     """The devices that a claim is about."""
 
     kind: Literal["cpu", "cuda"] | None = Field(None, description="Kind of device")
-    capability: Annotated[str, StringConstraints(pattern=r"^>=[0-9]+\.[0-9]$")] | None = Field(
-        None, description='The least compute capability, as ">=8.0"'
-    )
+    capability: str | None = Field(None, description='The least compute capability, as ">=8.0"')
+
+    @model_validator(mode="after")
+    def _is_a_least(self) -> Devices:
+        if self.capability is not None and not re.fullmatch(r">=[0-9]+\.[0-9]", self.capability):
+            raise ValueError(f'capability is the least there must be, as ">=8.0", not {self.capability!r}')
+        return self
 
 
 class Expected(NamedTuple):

@@ -22,7 +22,7 @@ from bench.case_name import case_key, case_name, closest
 from bench.errors import UserError
 from bench.spec import DeviceKind, Problem, parameters_text
 from bench.sweep.expand import MAX_CASES, Block, block
-from bench.sweep.claims import FACTS, Claim, Times, conditions
+from bench.sweep.check_claims import check_claims
 from bench.sweep.grammar import (
     COLUMNS,
     Cache,
@@ -134,7 +134,7 @@ def table_claims(path: Path, find: Find) -> TableClaims:
     try:
         file = tree(_bytes(path))
         table = table_contents(file)
-        _check_claims(table.claims, file, _kind(table.operator, file, find))
+        check_claims(table.claims, file, _kind(table.operator, file, find))
     except Mistake as mistake:
         where = path.name if mistake.line is None else f"{path.name}:{mistake.line}"
         raise UserError(f"{where}: {mistake}") from mistake
@@ -250,7 +250,7 @@ def _cases(name: str, file: Node, sweep: Sweep, find: Find, sm_count: int) -> li
             raise Mistake(node.line, unknown("implementation", implementation, kind.operator, declared))
     for number, plot in enumerate(sweep.plot):
         _check_plot(plot, file.under(["plot", number]), kind)
-    _check_claims(sweep.claims, file, kind)
+    check_claims(sweep.claims, file, kind)
     named = sweep.implementations or declared
     ways = [Way(i, cache, threads) for i in named for cache in sweep.cache for threads in sweep.threads]
     blocks = _blocks(file, kind, sm_count, len(ways))
@@ -262,34 +262,6 @@ def _kind(operator: str, file: Node, find: Find) -> type[Problem]:
         return find(operator)
     except LookupError as error:
         raise Mistake(file.under(["operator"]).line, str(error)) from error
-
-
-def _check_claims(claims: Iterable[Claim], file: Node, kind: type[Problem]) -> None:
-    """Every column that a claim names is one of the operator's, and every implementation that it names."""
-    parameters, of = list(kind.model_fields), f"a claim about {kind.operator}"
-    implementations = [each.name for each in kind.implementations]
-    lines: dict[str, int] = {}
-    for number, claim in enumerate(claims):
-        node = file.under(["claims", number])
-        if claim.id in lines:
-            raise Mistake(node.line, f"claim {claim.id} stands here again; first on line {lines[claim.id]}")
-        lines[claim.id] = node.line
-        for place, column in claim.columns():
-            possible = [*parameters, "flop", "byte", "byte_moved", "implementation"]
-            if column not in possible:
-                raise Mistake(node.under(place).line, unknown("parameter", column, of, possible))
-        for place, select in claim.selections():
-            for column, value in select.items():
-                line = node.under([*place, column]).line
-                if column not in (*FACTS, *parameters):
-                    raise Mistake(line, unknown("column", column, of, [*FACTS, *parameters]))
-                others = [each.column for each in conditions(value) if isinstance(each, Times)]
-                if others and others[0] not in parameters:
-                    raise Mistake(line, unknown("parameter", others[0], of, parameters))
-                named = value if isinstance(value, list) else [value]
-                wrong = [name for name in named if name not in implementations and not str(name).startswith("~")]
-                if column == "implementation" and wrong:
-                    raise Mistake(line, unknown("implementation", str(wrong[0]), of, implementations))
 
 
 def _check_plot(plot: Plot, node: Node, kind: type[Problem]) -> None:
