@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,7 +42,9 @@ def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) ->
             if is_imported:  # somebody else's table lacks most of our cases, and nobody expects them of it
                 there = {row.sweep for run in of_device for row in run.rows}
                 declared = [each._replace(cases=()) for each in declared if each.name in there]
-                declared += [Declared(each.rows[0], each.rows, each.claims) for each in tables if there & {*each.rows}]
+                declared += [
+                    Declared(each.rows[0], each.rows, each.claims) for each in tables if there & {*each.rows}
+                ]
             judged += judge(of_device, declared)
     return judged
 
@@ -74,7 +77,9 @@ def chosen(judged: Iterable[Judged], rule: int | None) -> list[Judged]:
     if rule is not None and rule not in RULES:
         raise UserError(f"--rule {rule}: there are rules 1 to {max(RULES)}")
     mine = [each for each in judged if rule is None or rule in each.claim.rules]
-    return sorted(mine, key=lambda each: (each.claim.rules or (99,), each.claim.id, each.declared.name, each.device))
+    return sorted(
+        mine, key=lambda each: (each.claim.rules or (99,), each.claim.id, each.declared.name, each.device)
+    )
 
 
 def claim_lines(judged: Sequence[Judged], rule: int | None, markdown: bool) -> Iterator[str]:
@@ -92,19 +97,23 @@ def claim_lines(judged: Sequence[Judged], rule: int | None, markdown: bool) -> I
         mine = [each for each in judged if _device(each) == device]
         words = Counter(each.verdict for each in mine)
         suspect = sum(each.suspect for each in mine)
-        yield f"{device}: " + ", ".join(f"{n} {word}" for word, n in words.items()) + (
-            f"; {suspect} times a row was left out since a flag makes its time suspect" if suspect else ""
+        yield (
+            f"{device}: "
+            + ", ".join(f"{n} {word}" for word, n in words.items())
+            + (f"; {suspect} times a row was left out since a flag makes its time suspect" if suspect else "")
         )
     yield from _remarks(judged, rule)
 
 
 def _remarks(judged: Sequence[Judged], rule: int | None) -> Iterator[str]:
+    later = sum(each.declared.written == "after the run" for each in judged)
     yield (
         "Bars, selections and least numbers are those of this checkout's sweeps; "
-        f"{sum(each.declared.written == 'after the run' for each in judged)} of {len(judged)} verdicts rest on some "
-        "that were written or changed after the rows were measured."
+        f"{later} of {len(judged)} verdicts rest on some that were written or changed after the run."
     )
-    if by_result := sorted({each.declared.name for each in judged if each.declared.written == "in the result"}):
+    if by_result := sorted(
+        {each.declared.name for each in judged if each.declared.written == "in the result"}
+    ):
         yield f"Not in this checkout, so by the result's own claims: {', '.join(by_result)}."
     if any(each.imported for each in judged):
         yield (
@@ -122,9 +131,8 @@ def _device(each: Judged) -> str:
 
 def _listed(judged: Sequence[Judged]) -> list[str]:
     """A line for each claim and device; what devices share stands on the first of their lines."""
-    shown = table(
-        "rules", "claim", "sweep", "says", "expected", "device", "verdict", ">effect", "95 %", ">n", ">pairs", ">left out", "why"
-    )  # fmt: skip
+    names = ("verdict", ">effect", "95 %", ">n", ">pairs", ">left out", "why")
+    shown = table("rules", "claim", "sweep", "says", "expected", "device", *names)
     before: tuple[str, ...] = ()
     for each in judged:
         claim = (*_named(each), each.declared.name, each.claim.says, each.claim.expect)
@@ -174,11 +182,12 @@ def as_json(judged: Iterable[Judged]) -> str:
     listed = []
     for each in judged:
         claim, effect = each.claim, each.effect
-        numbers = {name: getattr(effect, name, None) for name in ("value", "low", "high", "clusters", "pairs")}
+        of_claim = claim.model_dump(mode="json", include={"rules", "says", "expect", "bar", "least"})
+        numbers = {f.name: getattr(effect, f.name, None) for f in dataclasses.fields(Effect)}
         listed.append(
             {"device": each.device, "imported": each.imported, "sweep": each.declared.name, "claim": claim.id}
-            | {"rules": list(claim.rules), "says": claim.says, "expect": claim.expect, "bar": claim.bar}
-            | {"least": claim.least, "verdict": each.verdict, "reason": each.reason, "effect": numbers.pop("value")}
+            | of_claim
+            | {"verdict": each.verdict, "reason": each.reason}
             | numbers
             | {"suspect": each.suspect, "written": each.declared.written}
         )
@@ -189,9 +198,11 @@ _PLACE = ("device", "imported", "sweep", "claim")
 
 
 def differing(judged: Iterable[Judged], expected: Path) -> list[str]:
-    """A sentence for each verdict that is not the one in a file that `--json` wrote. UserError if it is none."""
+    """A sentence for each verdict that differs from a file that `--json` wrote. UserError if it is none."""
     try:
-        wanted = {tuple(each[name] for name in _PLACE): each["verdict"] for each in json.loads(expected.read_text())}
+        wanted = {
+            tuple(each[name] for name in _PLACE): each["verdict"] for each in json.loads(expected.read_text())
+        }
     except OSError as error:
         raise UserError(f"--expect {expected}: cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, UnicodeDecodeError) as error:
@@ -204,4 +215,3 @@ def differing(judged: Iterable[Judged], expected: Path) -> list[str]:
         for device, imported, sweep, claim in (key,)
         if have.get(key) != verdict
     ]
-

@@ -73,7 +73,9 @@ def compare(
 
 def claims(
     results: Results,
-    rule: Annotated[int | None, typer.Option(metavar="N", help="Only claims that speak to this rule.")] = None,
+    rule: Annotated[
+        int | None, typer.Option(metavar="N", help="Only claims that speak to this rule.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="The table as Markdown.")] = False,
     expect: Annotated[
@@ -81,7 +83,10 @@ def claims(
         typer.Option(metavar="FILE", help="Exit code 1 if a verdict is not the one in FILE, from --json."),
     ] = None,
 ) -> None:
-    """What the documents claim, judged: SUPPORTED, CONTRADICTED, UNDECIDED, TOO FEW, NOT MEASURED, NOT APPLICABLE."""
+    """What the documents claim, judged by rows: SUPPORTED, CONTRADICTED, UNDECIDED ...
+
+    Exit code 1: with --expect, some verdict is another one. 2: the input is bad. 0: neither.
+    """
     from bench.cli.claims import as_json as json_text
     from bench.cli.claims import chosen, claim_lines, differing, verdicts
 

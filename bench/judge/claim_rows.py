@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.judge.comparison_side import case_of, side
 from bench.judge.flags import SUSPECT
@@ -102,26 +103,28 @@ def selected(rows: pd.DataFrame, select: Mapping[str, Any]) -> pd.DataFrame:
     return rows[keep]
 
 
-def _holds(rows: pd.DataFrame, column: str, condition: Condition) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _holds(rows: pd.DataFrame, column: str, condition: Condition) -> npt.NDArray[np.bool_]:
     unit = condition.unit if isinstance(condition, Than) else ""
     if column not in rows or (unit and _unit(unit) not in rows):
         return np.full(len(rows), column in UNKNOWN or unit in UNKNOWN)
     values = rows[column]
+    held: Any
     if isinstance(condition, Among):
-        return values.isin(condition.values).to_numpy()
-    if isinstance(condition, Matching):
-        return values.astype("string").str.contains(condition.pattern, regex=True).fillna(False).to_numpy(bool)
-    if isinstance(condition, Than):
-        bars = condition.bar * (rows[_unit(unit)] if unit else 1.0)
-        return condition.compare(values, bars).to_numpy(bool)
-    if isinstance(condition, Times):
-        return (values == condition.factor * rows[condition.column]).to_numpy(bool)
-    if isinstance(condition, Divisible):
+        held = values.isin(condition.values)
+    elif isinstance(condition, Matching):
+        held = values.fillna("").astype(str).str.contains(condition.pattern, regex=True)
+    elif isinstance(condition, Than):
+        held = condition.compare(values, condition.bar * (rows[_unit(unit)] if unit else 1.0))
+    elif isinstance(condition, Times):
+        held = values == condition.factor * rows[condition.column]
+    elif isinstance(condition, Divisible):
         divisor: Any = condition.divisor
         if condition.in_bytes:
             divisor = np.maximum(1, condition.divisor // rows["item_byte"])
-        return (values.notna() & ((values % divisor == 0) == condition.wanted)).to_numpy(bool)
-    return (values == condition.per_sm * rows["sm_count"] + condition.plus).to_numpy(bool)
+        held = values.notna() & ((values % divisor == 0) == condition.wanted)
+    else:
+        held = values == condition.per_sm * rows["sm_count"] + condition.plus
+    return np.asarray(held, dtype=bool)
 
 
 def _unit(unit: str) -> str:

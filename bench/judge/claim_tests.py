@@ -8,6 +8,7 @@ leave of their mean. Imported rows have no intervals, so that only the first is 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -132,7 +133,7 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
     pairs = pairs[pairs["key"] != pairs["key_to"]]
     if pairing.how == "nearest" and len(pairs):
         column = pairing.columns[0]
-        far = np.log(pairs[column] / pairs[f"{column}_to"]).abs()
+        far = (np.log(pairs[column]) - np.log(pairs[f"{column}_to"])).abs()
         least = far.groupby([pairs["run_id"], pairs["key"]]).transform("min")
         pairs = pairs[far <= least * (1 + 1e-9)]
     half = np.hypot(pairs["half"], pairs["half_to"])
@@ -168,30 +169,30 @@ def _bound(rows: pd.DataFrame, test: Bound) -> Iterator[Seen]:
 def _jumps(rows: pd.DataFrame, test: Jumps) -> Iterator[Seen]:
     for cluster, line in _lines(rows, {test.x}):
         line = line.sort_values(test.x).drop_duplicates(test.x)
-        columns = [_column(row, test) for row in line.to_dict("records")]
+        columns = [_column(row, test) for _, row in line.iterrows()]
         if None in columns:
             continue
-        parts = [(column, part) for column, part in line.groupby(columns)]
+        parts = {column: line[[each == column for each in columns]] for column in dict.fromkeys(columns)}
         if test.of == "within":
-            for column, part in parts:
+            for column, part in parts.items():
                 if len(part) >= COLUMN:
                     yield _over(part.iloc[-1], part.iloc[0], (cluster, column))
         else:
-            for (column, part), (after, following) in zip(parts, parts[1:], strict=False):
-                if after == column + 1:
-                    yield _over(following.iloc[0], part.iloc[-1], (cluster, column))
+            for (before, part), (after, following) in itertools.pairwise(parts.items()):
+                if before is not None and after == before + 1:
+                    yield _over(following.iloc[0], part.iloc[-1], (cluster, after))
 
 
-def _column(row: Mapping[str, Any], test: Jumps) -> int | None:
+def _column(row: pd.Series, test: Jumps) -> int | None:
     """Number of the column of tiles, or of the wave, that a row is in; None if its tile is not known."""
     if isinstance(test.every, int):
-        return math.ceil(row[test.x] / test.every)
+        return math.ceil(float(row[test.x]) / test.every)
     tile = forced_tile(row["implementation"])
     if tile is None or test.x not in ("m", "n"):
         return None
     if test.every == "wave":
-        return waves(tiles(row["m"], row["n"], *tile), row["sm_count"])
-    return math.ceil(row[test.x] / tile["mn".index(test.x)])
+        return waves(tiles(int(row["m"]), int(row["n"]), *tile), int(row["sm_count"]))
+    return math.ceil(float(row[test.x]) / tile["mn".index(test.x)])
 
 
 def _knee(rows: pd.DataFrame, test: Knee) -> Iterator[Seen]:
@@ -201,7 +202,7 @@ def _knee(rows: pd.DataFrame, test: Knee) -> Iterator[Seen]:
         if len(flat) > 1 and len(steep) > 1:
             knee = flat["median_s"].median() / (steep["median_s"] / steep[test.x]).median()
             half = math.hypot(flat["half"].max(), steep["half"].max())
-            yield Seen(math.log(knee / (ridge if test.to == "ridge" else test.to)), half, cluster)
+            yield Seen(math.log(knee / (ridge if isinstance(test.to, str) else test.to)), half, cluster)
 
 
 def _share(rows: pd.DataFrame, test: Share) -> Iterator[Seen]:

@@ -105,7 +105,9 @@ def _wanted(rows: pd.DataFrame, claim: Claim) -> pd.DataFrame:
     if not isinstance(test, Ratio) or rows.empty:
         return rows
     ratios = (test, test.less) if test.less else (test,)
-    index = {each for ratio in ratios for select in (ratio.of, ratio.to) for each in selected(rows, select).index}
+    index = {
+        each for ratio in ratios for select in (ratio.of, ratio.to) for each in selected(rows, select).index
+    }
     return rows.loc[sorted(index)]
 
 
@@ -127,8 +129,8 @@ def _other_device(claim: Claim, runs: Sequence[Run]) -> str:
 def _missing(claim: Claim, declared: Declared, timed: pd.DataFrame, run: Run) -> tuple[str, str]:
     """(why no case that is wanted runs on this device, or empty; which of those that do have no time)."""
     if not declared.cases:
-        there = len(_wanted(timed, claim))
-        return "", f"no two of {there} rows are comparable in this way" if there else "no such rows"
+        count = len(_wanted(timed, claim))
+        return "", f"no two of {count} rows are comparable in this way" if count else "no such rows"
     first = run.rows[0]
     capability = run.datasheet.capability if run.datasheet else None
     kind: Literal["cpu", "cuda"] = "cpu" if first.device_kind == "cpu" else "cuda"

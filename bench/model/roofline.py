@@ -120,8 +120,8 @@ def calibrated_row(row: Measurement, ceilings: Ceilings) -> Prediction | None:
 
 def row_terms(row: Measurement, ceilings: Ceilings) -> tuple[float, float, float]:
     """Seconds of launch, memory and compute of a row; NaN where a ceiling that it needs was not measured."""
-    counts = (np.asarray([count], dtype=np.float64) for count in (row.flop, *row_traffic(row)))
-    launch, memory, compute = _terms(*counts, row.arithmetic, row.dtype, ceilings)[:, 0].tolist()
+    flop, byte, share = (np.asarray([count], dtype=np.float64) for count in (row.flop, *row_traffic(row)))
+    launch, memory, compute = _terms(flop, byte, share, row.arithmetic, row.dtype, ceilings)[:, 0].tolist()
     return launch, memory, compute
 
 

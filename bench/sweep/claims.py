@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from bench.sweep.experiments import EXPERIMENTS, RULES
 from bench.sweep.models import List, PerSm, Strict, Text
@@ -81,7 +81,7 @@ Condition = Among | Divisible | Than | Times | Matching | PerSm
 
 
 def conditions(value: Any) -> list[Condition]:
-    """What the value of a selection's column means. ValueError for what looks like a condition and is none."""
+    """What the value of a selection's column means. ValueError for what only looks like a condition."""
     if isinstance(value, Mapping):
         try:
             return [PerSm.model_validate(dict(value))]
@@ -107,8 +107,8 @@ def conditions(value: Any) -> list[Condition]:
         part = _CONDITION.match(value, at)
         if part is None or value[part.end() : part.end() + 1] not in ("", " "):
             raise ValueError(
-                f"{value!r} is no condition: write %8, !%8, %16B (bytes), >=64, <0.5 ridge, x3 inputs, several "
-                "with a space between them, or ~ and a regular expression"
+                f"{value!r} is no condition: write %8, !%8, %16B (bytes), >=64, <0.5 ridge, x3 inputs, "
+                "several with a space between them, or ~ and a regular expression"
             )
         read.append(_condition(part))
         at = part.end() + 1
@@ -208,9 +208,8 @@ class Jumps(Strict):
     x: str = Field(description="m or n, or another parameter with a step in numbers")
     every: str | int = Field(description="What a column ends with: tile, wave, or a number of x")
     of: Literal["across", "within"] = Field(
-        description="across: the first row of a column over the last of the one before; within: last over first"
+        description="across: a column's first row over the last of the one before; within: last over first"
     )
-
 
     @model_validator(mode="after")
     def _has_columns(self) -> Jumps:
@@ -270,14 +269,17 @@ class Expected(NamedTuple):
 
 _EXPECT = re.compile(rf"(above|below) ({_NUMBER})|(between|outside) ({_NUMBER}) and ({_NUMBER})")
 TESTS: Mapping[str, type[Strict]] = {
-    "ratio": Ratio, "slope": Slope, "spread": Spread, "bound": Bound, "jumps": Jumps, "knee": Knee, "share": Share
+    "ratio": Ratio, "slope": Slope, "spread": Spread, "bound": Bound, "jumps": Jumps, "knee": Knee,
+    "share": Share,
 }  # fmt: skip
 
 
 class Claim(Strict):
     """A statement of the document and the test by which rows decide it."""
 
-    id: str = Field(pattern=r"^[A-Z]{2}-[0-9]{2}[a-z]?$", description="An experiment, such as MM-01 or MM-11b")
+    id: str = Field(
+        pattern=r"^[A-Z]{2}-[0-9]{2}[a-z]?$", description="An experiment, such as MM-01 or MM-11b"
+    )
     rules: List[int] = Field((), description="Rules of the guides that it speaks to")
     says: Text = Field(description="The claim in our own words")
     device: Devices = Field(Devices(), description="The devices that it is about; all if left out")
@@ -290,7 +292,9 @@ class Claim(Strict):
     knee: Knee | None = None
     share: Share | None = None
     expect: str = Field(description="above X, below X, between X and Y, or outside X and Y")
-    bar: Text = Field("ours", description="Where the numbers of `expect` stand: the document's place, or ours")
+    bar: Text = Field(
+        "ours", description="Where the numbers of `expect` stand: the document's place, or ours"
+    )
     least: int = Field(3, ge=2, description="The least number of clusters for a verdict")
 
     @property
@@ -307,7 +311,11 @@ class Claim(Strict):
                 f"expect is `above X`, `below X`, `between X and Y` or `outside X and Y`, not {self.expect!r}"
             )
         if read[1]:
-            return Expected(float(read[2]), math.inf) if read[1] == "above" else Expected(-math.inf, float(read[2]))
+            return (
+                Expected(float(read[2]), math.inf)
+                if read[1] == "above"
+                else Expected(-math.inf, float(read[2]))
+            )
         low, high = float(read[4]), float(read[5])
         if low >= high:
             raise ValueError(f"expect: {low:g} is not below {high:g}")

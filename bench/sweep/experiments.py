@@ -8,7 +8,9 @@ _COUNT = {"MM": 23, "FC": 17, "CV": 20, "ML": 17, "RN": 10, "GB": 11, "PR": 9, "
 """Group -> how many experiments it has: matrix products, fully-connected layers, convolution, memory-limited
 layers, recurrent layers, GPU background, precision, hardware, training."""
 
-EXPERIMENTS = tuple(f"{group}-{number:02}" for group, count in _COUNT.items() for number in range(1, count + 1))
+EXPERIMENTS = tuple(
+    f"{group}-{number:02}" for group, count in _COUNT.items() for number in range(1, count + 1)
+)
 """Their numbers, such as MM-01."""
 
 RULES: Mapping[int, str] = dict(

@@ -34,6 +34,7 @@ COLUMNS = ("implementation", "cache", "threads_asked", "device")
 QUANTITIES = ("median_s", "rate")
 """Possible quantities on the vertical axis of a curve."""
 
+
 class Source(Strict):
     """The document that a sweep reproduces, and the GPU and library of that document."""
 

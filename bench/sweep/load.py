@@ -21,8 +21,8 @@ from typing import NamedTuple
 from bench.case_name import case_key, case_name, closest
 from bench.errors import UserError
 from bench.spec import DeviceKind, Problem, parameters_text
-from bench.sweep.expand import MAX_CASES, Block, block
 from bench.sweep.check_claims import check_claims
+from bench.sweep.expand import MAX_CASES, Block, block
 from bench.sweep.grammar import (
     COLUMNS,
     Cache,
