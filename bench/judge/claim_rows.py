@@ -45,11 +45,10 @@ def claim_rows(runs: Sequence[Run]) -> pd.DataFrame:
     """The timed rows of the runs of one device, those of older files' second visits left out."""
     import pandas as pd
 
-    seen = side(runs, "the result").runs
     parts = []
     for run in runs:
         frame = run.columns
-        looks = seen[run.run_id].looks
+        looks = side([run], run.run_id).looks  # each run's own: all of them count, not the newest alone
         derived = [_derived(row, run) for row in run.rows]
         frame = pd.concat([frame, pd.DataFrame(derived, index=frame.index)], axis=1)
         frame["key"] = [row.case for row in run.rows]
