@@ -29,6 +29,8 @@ ALIKE = ("run_id", "implementation", "cache", "threads_asked", "dtype")
 """Columns beside the parameters in which compared rows agree, unless the test itself names them."""
 COLUMN = 3
 """Points that a column of tiles has at least."""
+SPAN = 2.0
+"""The greatest x of a line over its least, at least: the exponent between neighbours is mostly noise."""
 FLAT, STEEP = 1 / 4, 2.0
 """Times the ridge up to which memory is taken to be the only limit, and from which arithmetic is."""
 NORMAL = 1.959964
@@ -142,7 +144,7 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
 
 def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
     for cluster, line in _lines(rows, {test.x}):
-        if line[test.x].nunique() > 1:
+        if line[test.x].max() >= SPAN * line[test.x].min():
             x, y = np.log(line[test.x].to_numpy(float)), np.log(line["median_s"].to_numpy())
             x -= x.mean()
             half = math.sqrt(float(((x * line["half"].to_numpy()) ** 2).sum()))
