@@ -81,6 +81,10 @@ def test_pairs_that_share_a_row_and_runs_that_repeat_a_case_are_one_cluster() ->
     again = [dataclasses.replace(each, run_id="later") for each in (*ceilings(H100), *rows)]
     of = [judged(claim("ratio", "above 1", least=2), made).effect for made in (rows, [*rows, *again])]
     assert [(each.clusters, each.pairs) for each in of] == [(2, 16), (2, 32)]
+    lines = [timed(1e-3 * m * n, m=m, n=n) for m in (1024, 2048) for n in (1024, 2048)]
+    again = [dataclasses.replace(each, run_id="later") for each in (*ceilings(H100), *lines)]
+    slope = judged(claim("slope", "above 0.9", least=2), [*lines, *again])
+    assert (slope.verdict, slope.effect.clusters, slope.effect.pairs) == ("SUPPORTED", 2, 4)
 
 
 def test_rows_of_two_runs_are_no_pair() -> None:
@@ -130,7 +134,7 @@ def test_how_rows_are_paired() -> None:
         "equal but for the columns named": {"of": {"n": 1056}, "to": {"n": [512, 1024]}},
         "of the SMs": {"of": {"n": {"per_sm": 8}}, "to": {"n": {"per_sm": 7, "plus": 100}}},
         "times another column": {"of": {"n": "x2 m"}, "to": {"n": "x1 m"}},
-        "bytes": {"of": {"n": "!%128B"}, "to": {"n": "%128B"}, "pair": "nearest n"},
+        "bytes": {"of": {"n": "%64B >1024"}, "to": {"n": 1024}},
     }
     claims = [
         Claim.model_validate({"id": "MM-01", "says": "x", "ratio": how, "expect": "above 1"})
