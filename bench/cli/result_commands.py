@@ -90,10 +90,11 @@ def claims(
     from bench.cli.claims import as_json as json_text
     from bench.cli.claims import chosen, claim_lines, differing, verdicts
 
-    judged = chosen(verdicts(results, kernels.problem, left_out, remark), rule)
+    every = verdicts(results, kernels.problem, left_out, remark)
+    judged = chosen(every, rule)
     show([json_text(judged)] if as_json else claim_lines(judged, rule, markdown))
     if expect is not None:
-        sentences = differing(judged, expect)
+        sentences = differing(every, expect)
         for sentence in sentences:
             remark(sentence)
         raise typer.Exit(1 if sentences else 0)

@@ -6,7 +6,7 @@ Columns beside those of a Measurement and the parameters:
     half      half of the 95 % interval, |ln|, with all noise that the run knows; NaN without an interval
     suspect   whether a flag casts doubt on the time
     ridge     FLOP for each byte at which the limit of the device changes for such a row
-    launch    launch floor, seconds
+    launch_s  launch floor, seconds
     memory_s  compute_s   terms of the roofline
     intensity
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 UNKNOWN = ("kernels", "median_s", "intensity", *UNITS)
 """What is not known of a case before it is measured."""
+_UNITS = {"ridge": "ridge", "cache": "cache_byte", "launches": "launch_s"}
+"""Unit of a condition -> the column that holds it."""
 
 
 def claim_rows(runs: Sequence[Run]) -> pd.DataFrame:
@@ -69,7 +71,7 @@ def _derived(row: Measurement, run: Run) -> dict[str, float]:
     if row.byte and not read[1]:  # no arithmetic that could limit it
         ridge = math.inf
     memory_s, compute_s = stated if run.imported else (memory_s, compute_s)
-    terms = {"launch": launch_s, "memory_s": memory_s, "compute_s": compute_s}
+    terms = {"launch_s": launch_s, "memory_s": memory_s, "compute_s": compute_s}
     return {**terms, "ridge": ridge, "intensity": intensity}
 
 
@@ -104,7 +106,7 @@ def selected(rows: pd.DataFrame, select: Mapping[str, Any]) -> pd.DataFrame:
 
 def _holds(rows: pd.DataFrame, column: str, condition: Condition) -> npt.NDArray[np.bool_]:
     unit = condition.unit if isinstance(condition, Than) else ""
-    if column not in rows or (unit and _unit(unit) not in rows):
+    if column not in rows or (unit and _UNITS[unit] not in rows):
         return np.full(len(rows), column in UNKNOWN or unit in UNKNOWN)
     values = rows[column]
     held: Any
@@ -113,7 +115,7 @@ def _holds(rows: pd.DataFrame, column: str, condition: Condition) -> npt.NDArray
     elif isinstance(condition, Matching):
         held = values.fillna("").astype(str).str.contains(condition.pattern, regex=True)
     elif isinstance(condition, Than):
-        held = condition.compare(values, condition.bar * (rows[_unit(unit)] if unit else 1.0))
+        held = condition.compare(values, condition.bar * (rows[_UNITS[unit]] if unit else 1.0))
     elif isinstance(condition, Times):
         held = values == condition.factor * rows[condition.column]
     elif isinstance(condition, Divisible):
@@ -124,7 +126,3 @@ def _holds(rows: pd.DataFrame, column: str, condition: Condition) -> npt.NDArray
     else:
         held = values == condition.per_sm * rows["sm_count"] + condition.plus
     return np.asarray(held, dtype=bool)
-
-
-def _unit(unit: str) -> str:
-    return "cache_byte" if unit == "cache" else unit

@@ -26,7 +26,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from bench.sweep.experiments import EXPERIMENTS, RULES
 from bench.sweep.models import List, PerSm, Strict, Text
 
-UNITS = ("ridge", "cache", "launch")
+UNITS = ("ridge", "cache", "launches")
 """What a number of a condition may be a multiple of: the device's FLOP for each byte at which its limit
 changes, its last-level cache in bytes, its launch floor in seconds."""
 FACTS = ("implementation", "cache", "threads_asked", "kernels", "median_s", "intensity", "flop", "byte")
