@@ -111,10 +111,9 @@ def _remarks(judged: Sequence[Judged], rule: int | None) -> Iterator[str]:
         "Bars, selections and least numbers are those of this checkout's sweeps; "
         f"{later} of {len(judged)} verdicts rest on some that were written or changed after the run."
     )
-    if by_result := sorted(
-        {each.declared.name for each in judged if each.declared.written == "in the result"}
-    ):
-        yield f"Not in this checkout, so by the result's own claims: {', '.join(by_result)}."
+    own = sorted({each.declared.name for each in judged if each.declared.written == "in the result"})
+    if own:
+        yield f"Not in this checkout, so by the result's own claims: {', '.join(own)}."
     if any(each.imported for each in judged):
         yield (
             "(imported): measured by others, without intervals: theirs follow from how the pairs differ; "
@@ -207,11 +206,12 @@ def differing(judged: Iterable[Judged], expected: Path) -> list[str]:
         raise UserError(f"--expect {expected}: cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, UnicodeDecodeError) as error:
         raise UserError(f"--expect {expected}: holds no verdicts as `claims --json` writes them") from error
-    have = {tuple(each[name] for name in _PLACE): each["verdict"] for each in json.loads(as_json(judged))}
-    return [
-        f"{device}{' (imported)' if imported else ''}: {claim} of {sweep} is {have.get(key, 'not judged')}, "
-        f"expected {verdict}"
-        for key, verdict in wanted.items()
-        for device, imported, sweep, claim in (key,)
-        if have.get(key) != verdict
-    ]
+    have = {(each.device, each.imported, each.declared.name, each.claim.id): each for each in judged}
+    sentences = []
+    for place, verdict in wanted.items():
+        device, imported, sweep, claim = place
+        word = have[place].verdict if place in have else "not judged"
+        if word != verdict:
+            of = f"{device}{' (imported)' if imported else ''}: {claim} of {sweep}"
+            sentences.append(f"{of} is {word}, expected {verdict}")
+    return sentences

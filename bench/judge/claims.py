@@ -105,10 +105,8 @@ def _wanted(rows: pd.DataFrame, claim: Claim) -> pd.DataFrame:
     if not isinstance(test, Ratio) or rows.empty:
         return rows
     ratios = (test, test.less) if test.less else (test,)
-    index = {
-        each for ratio in ratios for select in (ratio.of, ratio.to) for each in selected(rows, select).index
-    }
-    return rows.loc[sorted(index)]
+    selections = [select for ratio in ratios for select in (ratio.of, ratio.to)]
+    return rows.loc[sorted({each for select in selections for each in selected(rows, select).index})]
 
 
 def _other_device(claim: Claim, runs: Sequence[Run]) -> str:
