@@ -71,6 +71,35 @@ def compare(
     raise typer.Exit(comparison.exit_code)
 
 
+def claims(
+    results: Results,
+    rule: Annotated[
+        int | None, typer.Option(metavar="N", help="Only claims that speak to this rule.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table as Markdown.")] = False,
+    expect: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Exit code 1 if a verdict is not the one in FILE, from --json."),
+    ] = None,
+) -> None:
+    """What the documents claim, judged by rows: SUPPORTED, CONTRADICTED, UNDECIDED ...
+
+    Exit code 1: with --expect, some verdict is another one. 2: the input is bad. 0: neither.
+    """
+    from bench.cli.claims import as_json as json_text
+    from bench.cli.claims import chosen, claim_lines, differing, verdicts
+
+    every = verdicts(results, kernels.problem, left_out, remark)
+    judged = chosen(every, rule)
+    show([json_text(judged)] if as_json else claim_lines(judged, rule, markdown))
+    if expect is not None:
+        sentences = differing(every, expect)
+        for sentence in sentences:
+            remark(sentence)
+        raise typer.Exit(1 if sentences else 0)
+
+
 def explain(
     case: Annotated[str, typer.Argument(metavar="CASE", help="The name of a case, as commands print it.")],
     result: Annotated[Path, typer.Argument(metavar="RESULT", help="A parquet file, or a folder of them.")],

@@ -19,6 +19,8 @@ from bench.sweep.load import SWEEPS, Find, load
 
 FOLDER = "imported"
 """Folder below a folder of results, apart from what was measured there."""
+CLAIMS = Path(__file__).with_name("claims")
+"""Folder of the claims about imported tables, a file each (`bench.sweep.load.table_claims`)."""
 
 
 @dataclass(frozen=True)

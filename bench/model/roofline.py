@@ -118,6 +118,13 @@ def calibrated_row(row: Measurement, ceilings: Ceilings) -> Prediction | None:
     return calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
 
 
+def row_terms(row: Measurement, ceilings: Ceilings) -> tuple[float, float, float]:
+    """Seconds of launch, memory and compute of a row; NaN where a ceiling that it needs was not measured."""
+    flop, byte, share = (np.asarray([count], dtype=np.float64) for count in (row.flop, *row_traffic(row)))
+    launch, memory, compute = _terms(flop, byte, share, row.arithmetic, row.dtype, ceilings)[:, 0].tolist()
+    return launch, memory, compute
+
+
 def calibrated_columns(
     flop: npt.ArrayLike,
     byte: npt.ArrayLike,

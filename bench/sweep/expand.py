@@ -10,7 +10,8 @@ from itertools import product
 from pydantic import ValidationError
 
 from bench.spec import Problem
-from bench.sweep.grammar import PerSm, Range, earliest, nearest, worded
+from bench.sweep.grammar import Range, earliest, nearest, worded
+from bench.sweep.models import PerSm
 from bench.sweep.yaml_nodes import MAX_DIGITS, Mistake, Node, shown
 
 MAX_CASES = 100_000

@@ -5,24 +5,19 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
-    GetJsonSchemaHandler,
-    StringConstraints,
     ValidationError,
-    WithJsonSchema,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, ErrorDetails
+from pydantic_core import ErrorDetails
 
 from bench.spec import Problem
+from bench.sweep.claims import TESTS, Claim, Devices
+from bench.sweep.models import Label, List, OneOrList, Strict, Text
 from bench.sweep.yaml_nodes import Mistake, Node, shown
 
 Cache = Literal["cold", "warm"]
@@ -38,51 +33,6 @@ COLUMNS = ("implementation", "cache", "threads_asked", "device")
 """Columns by which a plot can group rows, besides the operator's parameters."""
 QUANTITIES = ("median_s", "rate")
 """Possible quantities on the vertical axis of a curve."""
-
-T = TypeVar("T")
-
-
-class _List:
-    """A list in the JSON Schema; with `or_one`, `x` may stand for `[x]`."""
-
-    def __init__(self, or_one: bool = False) -> None:
-        self.or_one = or_one
-
-    def __get_pydantic_json_schema__(
-        self, core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        # The models need not check this: bench.sweep.yaml_nodes refuses every empty list.
-        many = handler(core) | {"minItems": 1}
-        return {"anyOf": [many["items"], many]} if self.or_one else many
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _one_or_list(value: Any) -> Any:
-    return _tuple(value) if isinstance(value, list | tuple) else (value,)
-
-
-List = Annotated[tuple[T, ...], BeforeValidator(_tuple), _List()]
-OneOrList = Annotated[tuple[T, ...], BeforeValidator(_one_or_list), _List(or_one=True)]
-
-Text = Annotated[str, StringConstraints(pattern=r"\S"), AfterValidator(lambda text: " ".join(text.split()))]
-"""Text of at least one visible character; line breaks become spaces."""
-
-
-Label = Annotated[
-    Text,
-    BeforeValidator(lambda v: str(v) if isinstance(v, int) and not isinstance(v, bool) else v),
-    WithJsonSchema({"type": ["integer", "string"]}),
-]
-"""Number of a figure, table or section: 2 or "2 (b)"."""
-
-
-class Strict(BaseModel):
-    """A model that converts no value and allows no unknown key."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
 
 class Source(Strict):
@@ -146,15 +96,6 @@ class Plot(Strict):
         return self
 
 
-class Claim(BaseModel):
-    """A statement of the document; its further keys belong to the judge, which checks it."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
-
-    id: str = Field(pattern=r"^[A-Z]{2}-[0-9]{2}$", description="Number of the claim, such as MM-01")
-    says: Text = Field(description="The claim in our own words")
-
-
 class Sweep(Strict):
     """One experiment: an operator at many sizes."""
 
@@ -185,6 +126,15 @@ class Sweep(Strict):
         return self.model_dump(mode="json", include={"title", "plot", "claims"}, exclude_unset=True)
 
 
+class TableClaims(Strict):
+    """Claims about the rows of an imported table, which no sweep of ours has measured."""
+
+    title: Text = Field(description="What the table holds")
+    operator: str = Field(description="A folder of kernels/")
+    rows: OneOrList[str] = Field(description="The names that its rows have in the column `sweep`")
+    claims: List[Claim] = Field(description="What the documents say about such rows")
+
+
 class Range(Strict):
     """Whole numbers from `from` to `to`; both are included if the steps meet them."""
 
@@ -206,13 +156,6 @@ class Range(Strict):
         return self
 
 
-class PerSm(Strict):
-    """A multiple of the device's SM count (on a CPU: of its cores)."""
-
-    per_sm: int = Field(ge=1, description="How many for each SM")
-    plus: int = Field(0, description="How many more (fewer, if negative) in all")
-
-
 def whole_numbers(kind: type[Problem]) -> list[str]:
     """The parameters of an operator that are whole numbers."""
     fields = kind.model_json_schema()["properties"]
@@ -223,6 +166,9 @@ OWNERS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "source": ("source", Source),
     "plot": ("plot", Plot),
     "claims": ("a claim", Claim),
+    "device": ("device", Devices),
+    **{name: (name, model) for name, model in TESTS.items()},
+    "less": ("less", TESTS["ratio"]),
 }
 
 
@@ -243,12 +189,21 @@ def contents(tree: Node) -> Sweep:
     return sweep
 
 
+def table_contents(tree: Node) -> TableClaims:
+    """The contents of a file of claims about an imported table. Raises Mistake."""
+    try:
+        return TableClaims.model_validate(tree.data())
+    except ValidationError as errors:
+        raise earliest(errors, tree, "a table's claims", TableClaims) from errors
+
+
 def earliest(errors: ValidationError, node: Node, owner: str, model: type[BaseModel]) -> Mistake:
     """The first mistake in the file, except that a misspelt key comes before the key that is thus missing."""
 
     def mistake(error: ErrorDetails) -> Mistake:
         path = error["loc"]
-        of, holder = OWNERS.get(str(path[0]), (owner, model)) if len(path) > 1 else (owner, model)
+        inside = [step for step in path[:-1] if step in OWNERS]
+        of, holder = OWNERS[str(inside[-1])] if inside else (owner, model)
         if error["type"] == "extra_forbidden":
             key = str(path[-1])
             possible = [f.alias or name for name, f in holder.model_fields.items()]

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.spec import Problem
-from bench.sweep.grammar import COLUMNS, QUANTITIES, PerSm, Range, Sweep, whole_numbers
+from bench.sweep.grammar import COLUMNS, QUANTITIES, Range, Sweep, whole_numbers
+from bench.sweep.models import PerSm
 
 Schema = dict[str, Any]
 

@@ -21,8 +21,21 @@ from typing import NamedTuple
 from bench.case_name import case_key, case_name, closest
 from bench.errors import UserError
 from bench.spec import DeviceKind, Problem, parameters_text
+from bench.sweep.check_claims import check_claims
 from bench.sweep.expand import MAX_CASES, Block, block
-from bench.sweep.grammar import COLUMNS, Cache, Plot, Role, Sweep, Threads, contents, unknown, whole_numbers
+from bench.sweep.grammar import (
+    COLUMNS,
+    Cache,
+    Plot,
+    Role,
+    Sweep,
+    TableClaims,
+    Threads,
+    contents,
+    table_contents,
+    unknown,
+    whole_numbers,
+)
 from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Node, tree
 
 Find = Callable[[str], type[Problem]]
@@ -118,6 +131,18 @@ def load(path: Path, find: Find, sm_count: int, root: Path = SWEEPS) -> Loaded:
     except Mistake as mistake:
         where = shown if mistake.line is None else f"{shown}:{mistake.line}"
         raise UserError(" ".join(f"{where}: {mistake}".splitlines())) from mistake
+
+
+def table_claims(path: Path, find: Find) -> TableClaims:
+    """Claims about imported rows, which belong to no sweep. UserError names the file and the line."""
+    try:
+        file = tree(_bytes(path))
+        table = table_contents(file)
+        check_claims(table.claims, file, _kind(table.operator, file, find))
+    except Mistake as mistake:
+        where = path.name if mistake.line is None else f"{path.name}:{mistake.line}"
+        raise UserError(f"{where}: {mistake}") from mistake
+    return table
 
 
 def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path = SWEEPS) -> list[Loaded]:
@@ -221,10 +246,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _cases(name: str, file: Node, sweep: Sweep, find: Find, sm_count: int) -> list[Case]:
-    try:
-        kind = find(sweep.operator)
-    except LookupError as error:
-        raise Mistake(file.under(["operator"]).line, str(error)) from error
+    kind = _kind(sweep.operator, file, find)
     declared = [i.name for i in kind.implementations]
     for implementation, node in zip(
         sweep.implementations, file.under(["implementations"]).items, strict=False
@@ -233,10 +255,18 @@ def _cases(name: str, file: Node, sweep: Sweep, find: Find, sm_count: int) -> li
             raise Mistake(node.line, unknown("implementation", implementation, kind.operator, declared))
     for number, plot in enumerate(sweep.plot):
         _check_plot(plot, file.under(["plot", number]), kind)
+    check_claims(sweep.claims, file, kind)
     named = sweep.implementations or declared
     ways = [Way(i, cache, threads) for i in named for cache in sweep.cache for threads in sweep.threads]
     blocks = _blocks(file, kind, sm_count, len(ways))
     return _expanded(name, sweep, blocks, ways)
+
+
+def _kind(operator: str, file: Node, find: Find) -> type[Problem]:
+    try:
+        return find(operator)
+    except LookupError as error:
+        raise Mistake(file.under(["operator"]).line, str(error)) from error
 
 
 def _check_plot(plot: Plot, node: Node, kind: type[Problem]) -> None:

@@ -141,7 +141,10 @@ def test_the_schema_is_written_where_sweeps_name_it_and_no_commit_holds_it() -> 
         (head("cache: [cold, warm]"), head("cache: []")),
         (head("plot: [{x: k, lines: m}]"), head("plot: [{x: k, lines: q}]")),
         (head("plot: {x: k}"), head("plot: {x: q}")),
-        (head("claims: [{id: MM-01, says: x, bar: 1}]"), head("claims: [{id: MM-1, says: x}]")),
+        (
+            head("claims: [{id: MM-01, says: x, slope: {x: k}, expect: above 1}]"),
+            head("claims: [{id: MM-01, says: x, slop: {x: k}, expect: above 1}]"),
+        ),
         (head("cache: cold"), head("cache: cold").replace("gemm", "gmem")),
         (head("cache: cold"), head("titel: x")),
     ],

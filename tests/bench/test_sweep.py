@@ -10,6 +10,7 @@ from bench.errors import UserError
 from bench.spec import Implementation, Problem, parameters_text
 from bench.sweep import load as sweep
 from bench.sweep import yaml_nodes
+from bench.sweep.claims import Slope
 from bench.sweep.load import Loaded
 
 Size = Annotated[int, Field(ge=1)]
@@ -191,13 +192,13 @@ def test_only_what_has_m_and_n_has_tiles(tmp_path: Path) -> None:
 def test_the_top_of_a_sweep(tmp_path: Path) -> None:
     text = head(
         "plot: {x: k, y: rate, lines: [implementation, m], panels: dtype, log: x}\n"
-        'claims: [{id: MM-01, says: "8 is\n best", bar: 1.5}]'
+        'claims: [{id: MM-01b, says: "8 is\n best", slope: {x: k}, expect: above 1}]'
     ).replace("A guide", "A guide, figure: 2, range: ours")
     found = read(tmp_path, text).sweep
     assert (found.source.figure, found.source.range, found.source.gpu) == ("2", "ours", "")
     assert (found.plot[0].lines, found.plot[0].panels) == (("implementation", "m"), ("dtype",))
     assert found.claims[0].says == "8 is best"
-    assert found.claims[0].model_extra == {"bar": 1.5}
+    assert found.claims[0].test == ("slope", Slope(x="k"))
 
 
 # Mistakes: the line, what was given, what there is
@@ -316,10 +317,6 @@ MISTAKES = {
     "way: leave out panels, y",
     head("plot:\n  - {x: k}\n  - x: k\n    lines: [m, foo]"): "7: a plot of toy has no column 'foo'; "
     f"it has implementation, cache, threads_asked, device, {FIELDS}",
-    head(
-        "claims: [{id: MM-1, says: x}]"
-    ): "4: id must be two capitals, a dash and two digits, as MM-01, not 'MM-1'",
-    head("claims:\n  - {id: MM-01}"): "5: a claim needs the key 'says'",
     head("claims: [MM-01]"): "4: a claim must be a mapping, not 'MM-01'",
     # what is hardly a sweep at all
     "": "1: this file is empty; a sweep begins with `title:`",

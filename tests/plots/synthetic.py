@@ -91,7 +91,7 @@ def row(machine: Machine, where: str, problem: Problem, implementation: str, **f
     """A row as the roofline would have it, 2 % noise and a ramp for small problems."""
     chance = random.Random(f"{where} {seeding(problem)} {implementation}")
     peak = machine.flop_per_s.get(problem.dtype, 1e9) if problem.flop else math.inf
-    stream = machine.byte_per_s[getattr(problem, "kind", "copy")]
+    stream = machine.byte_per_s.get(getattr(problem, "kind", "copy"), machine.byte_per_s["copy"])
     sizes = [getattr(problem, s) for s in ("m", "n", "k") if hasattr(problem, s)]
     ramp = min(sizes) / (min(sizes) + 300) if sizes else 1.0
     ramp *= 0.93 if any(s % 8 for s in sizes) else 1.0

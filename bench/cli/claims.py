@@ -1,0 +1,217 @@
+"""`python -m bench claims`: the verdicts on the documents' claims, as a table, as Markdown or as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import ValidationError
+from rich.markup import escape
+
+from bench.cli.table import lines_of, table
+from bench.device.datasheet import find_datasheet
+from bench.errors import UserError
+from bench.interop.imported_rows import CLAIMS
+from bench.judge.claim_tests import Effect
+from bench.judge.claims import Declared, Judged, Written, judge
+from bench.judge.frame import read
+from bench.store.parquet import Sweeps, read_sweeps
+from bench.sweep.claims import Claim
+from bench.sweep.experiments import RULES
+from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
+
+Say = Callable[[str], object]
+
+
+def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) -> list[Judged]:
+    """Every verdict on every device of these result files. UserError if none can be read."""
+    runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in read(results, left_out)]
+    kept = read_sweeps(results)
+    tables = [table_claims(path, find) for path in sorted(CLAIMS.glob("*.yaml"))]
+    judged: list[Judged] = []
+    for is_imported in (False, True):
+        for device in sorted({run.device for run in runs if run.imported == is_imported}):
+            of_device = [run for run in runs if (run.device, run.imported) == (device, is_imported)]
+            own = [kept.get((device, run.run_id), {}) for run in of_device]
+            declared = _of_checkout(load_all(SWEEPS, find, of_device[0].rows[0].sm_count), own)
+            declared += _of_results({each.name for each in declared}, own, remark)
+            if is_imported:  # somebody else's table lacks most of our cases, and nobody expects them of it
+                there = {row.sweep for run in of_device for row in run.rows}
+                declared = [each._replace(cases=()) for each in declared if each.name in there]
+                declared += [
+                    Declared(each.rows[0], each.rows, each.claims) for each in tables if there & {*each.rows}
+                ]
+            judged += judge(of_device, declared)
+    return judged
+
+
+def _of_checkout(loaded: Iterable[Loaded], own: Sequence[Sweeps]) -> list[Declared]:
+    """The claims of the checkout's sweeps, each marked whether the runs' own files have the same."""
+    declared = []
+    for each in loaded:
+        kept = [sweeps[each.name].get("claims") for sweeps in own if each.name in sweeps]
+        same = all(claims == each.sweep.declared.get("claims") for claims in kept)
+        written: Written = "before the run" if same and kept else "after the run"
+        declared.append(Declared(each.name, (each.name,), each.sweep.claims, each.cases, written))
+    return declared
+
+
+def _of_results(known: set[str], own: Sequence[Sweeps], remark: Say) -> list[Declared]:
+    """The claims that only the runs' own files have."""
+    declared = {}
+    for name, kept in ((name, kept) for sweeps in own for name, kept in sweeps.items() if name not in known):
+        try:
+            claims = [Claim.model_validate(claim) for claim in kept.get("claims", ())]
+            declared[name] = Declared(name, (name,), claims, written="in the result")
+        except ValidationError:
+            remark(f"{name}: no sweep of this checkout, and the claims in the result have no test")
+    return list(declared.values())
+
+
+def chosen(judged: Iterable[Judged], rule: int | None) -> list[Judged]:
+    """Those that speak to this rule, all if None, by rule and experiment. UserError if it is no rule."""
+    if rule is not None and rule not in RULES:
+        raise UserError(f"--rule {rule}: there are rules 1 to {max(RULES)}")
+    mine = [each for each in judged if rule is None or rule in each.claim.rules]
+    return sorted(
+        mine, key=lambda each: (each.claim.rules or (99,), each.claim.id, each.declared.name, each.device)
+    )
+
+
+def claim_lines(judged: Sequence[Judged], rule: int | None, markdown: bool) -> Iterator[str]:
+    """The table: of one device with every number, of several side by side; then what is left to say."""
+    devices = list(dict.fromkeys(_device(each) for each in judged))
+    if rule is not None:
+        yield f"Rule {rule}: {RULES[rule]}"
+    if markdown:
+        header, lines = _side_by_side(judged, devices)
+        yield from (f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *lines))
+    else:
+        yield from _listed(judged)
+    yield ""
+    for device in devices:
+        mine = [each for each in judged if _device(each) == device]
+        words = Counter(each.verdict for each in mine)
+        suspect = sum(each.suspect for each in mine)
+        yield (
+            f"{device}: "
+            + ", ".join(f"{n} {word}" for word, n in words.items())
+            + (f"; {suspect} times a row was left out since a flag makes its time suspect" if suspect else "")
+        )
+    yield from _remarks(judged, rule)
+
+
+def _remarks(judged: Sequence[Judged], rule: int | None) -> Iterator[str]:
+    later = sum(each.declared.written == "after the run" for each in judged)
+    yield (
+        "Bars, selections and least numbers are those of this checkout's sweeps; "
+        f"{later} of {len(judged)} verdicts rest on some that were written or changed after the run."
+    )
+    own = sorted({each.declared.name for each in judged if each.declared.written == "in the result"})
+    if own:
+        yield f"Not in this checkout, so by the result's own claims: {', '.join(own)}."
+    if any(each.imported for each in judged):
+        yield (
+            "(imported): measured by others, without intervals: theirs follow from how the pairs differ; "
+            "times over roofs are over the datasheet's."
+        )
+    spoken = {number for each in judged for number in each.claim.rules}
+    if silent := [number for number in ([rule] if rule else RULES) if number not in spoken]:
+        yield f"No claim about these results speaks to rules {', '.join(map(str, silent))}."
+
+
+def _device(each: Judged) -> str:
+    return each.device + (" (imported)" if each.imported else "")
+
+
+def _listed(judged: Sequence[Judged]) -> list[str]:
+    """A line for each claim and device; what devices share stands on the first of their lines."""
+    names = ("verdict", ">effect", "95 %", ">n", ">pairs", ">left out", "why")
+    shown = table("rules", "claim", "sweep", "says", "expected", "device", *names)
+    before: tuple[str, ...] = ()
+    for each in judged:
+        claim = (*_named(each), each.declared.name, each.claim.says, each.claim.expect)
+        cells = claim if claim != before else ("",) * len(claim)
+        before = claim
+        numbers = (*_numbers(each.effect), str(each.suspect or ""))
+        shown.add_row(*map(escape, (*cells, _device(each), each.verdict, *numbers, each.reason)))
+    return lines_of(shown)
+
+
+def _side_by_side(judged: Sequence[Judged], devices: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """The header and a line for each claim, a column for each device."""
+    by_claim: dict[tuple[str, str], dict[str, Judged]] = {}
+    for each in judged:
+        by_claim.setdefault((each.declared.name, each.claim.id), {})[_device(each)] = each
+    lines = []
+    for (sweep, _), on in by_claim.items():
+        first = next(iter(on.values()))
+        cells = [_cell(on[device]) if device in on else "" for device in devices]
+        lines.append([*_named(first), sweep, first.claim.says, first.claim.expect, *cells])
+    return ["rules", "claim", "sweep", "says", "expected", *devices], lines
+
+
+def _named(each: Judged) -> list[str]:
+    return [", ".join(map(str, each.claim.rules)), each.claim.id]
+
+
+def _cell(each: Judged) -> str:
+    """The verdict with its numbers, or with how many there are too few of."""
+    if each.verdict == "TOO FEW":
+        return f"TOO FEW, {each.reason.split(';')[0]}"
+    if each.effect is None:
+        return each.verdict
+    value, interval, clusters, _ = _numbers(each.effect)
+    return f"{each.verdict} {value} {interval} n={clusters}"
+
+
+def _numbers(effect: Effect | None) -> list[str]:
+    if effect is None:
+        return [""] * 4
+    interval = f"[{effect.low:.3f}, {effect.high:.3f}]"
+    return [f"{effect.value:.3f}", interval, str(effect.clusters), str(effect.pairs)]
+
+
+def as_json(judged: Iterable[Judged]) -> str:
+    """Every verdict with its claim, one object each."""
+    listed = []
+    for each in judged:
+        claim, effect = each.claim, each.effect
+        of_claim = claim.model_dump(mode="json", include={"rules", "says", "expect", "bar", "least"})
+        numbers = {f.name: getattr(effect, f.name, None) for f in dataclasses.fields(Effect)}
+        listed.append(
+            {"device": each.device, "imported": each.imported, "sweep": each.declared.name, "claim": claim.id}
+            | of_claim
+            | {"verdict": each.verdict, "reason": each.reason}
+            | numbers
+            | {"suspect": each.suspect, "written": each.declared.written}
+        )
+    return json.dumps(listed, indent=1)
+
+
+_PLACE = ("device", "imported", "sweep", "claim")
+
+
+def differing(judged: Iterable[Judged], expected: Path) -> list[str]:
+    """A sentence for each verdict that differs from a file that `--json` wrote. UserError if it is none."""
+    try:
+        wanted = {
+            tuple(each[name] for name in _PLACE): each["verdict"] for each in json.loads(expected.read_text())
+        }
+    except OSError as error:
+        raise UserError(f"--expect {expected}: cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, UnicodeDecodeError) as error:
+        raise UserError(f"--expect {expected}: holds no verdicts as `claims --json` writes them") from error
+    have = {(each.device, each.imported, each.declared.name, each.claim.id): each for each in judged}
+    sentences = []
+    for place, verdict in wanted.items():
+        device, imported, sweep, claim = place
+        word = have[place].verdict if place in have else "not judged"
+        if word != verdict:
+            of = f"{device}{' (imported)' if imported else ''}: {claim} of {sweep}"
+            sentences.append(f"{of} is {word}, expected {verdict}")
+    return sentences

@@ -1,0 +1,128 @@
+"""The rows that claims are judged on: each with its noise, its units and its roofs, and how one selects them.
+
+Columns beside those of a Measurement and the parameters:
+
+    key       the case, equal in every run
+    half      half of the 95 % interval, |ln|, with all noise that the run knows; NaN without an interval
+    suspect   whether a flag casts doubt on the time
+    ridge     FLOP for each byte at which the limit of the device changes for such a row
+    launch_s  launch floor, seconds
+    memory_s  compute_s   terms of the roofline
+    intensity
+
+An imported run has no roof of its own but the best of the very rows that are judged; its terms are those of
+the datasheet. Its ridge is read from its rows, as that of every run: it selects rows and judges none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.judge.comparison_side import case_of, side
+from bench.judge.flags import SUSPECT
+from bench.model.roofline import datasheet_s, row_terms
+from bench.spec import ITEM_BYTE
+from bench.sweep.claims import UNITS, Among, Condition, Divisible, Matching, Than, Times, conditions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.device.datasheet import Datasheet
+    from bench.judge.frame import Run
+    from bench.store.schema import Measurement
+    from bench.sweep.load import Case
+
+UNKNOWN = ("kernels", "median_s", "intensity", *UNITS)
+"""What is not known of a case before it is measured."""
+_UNITS = {"ridge": "ridge", "cache": "cache_byte", "launches": "launch_s"}
+"""Unit of a condition -> the column that holds it."""
+
+
+def claim_rows(runs: Sequence[Run]) -> pd.DataFrame:
+    """The timed rows of the runs of one device, those of older files' second visits left out."""
+    import pandas as pd
+
+    parts = []
+    for run in runs:
+        frame = run.columns
+        looks = side([run], run.run_id).looks  # each run's own: all of them count, not the newest alone
+        derived = [_derived(row, run) for row in run.rows]
+        frame = pd.concat([frame, pd.DataFrame(derived, index=frame.index)], axis=1)
+        frame["key"] = [row.case for row in run.rows]
+        frame["item_byte"] = frame["dtype"].map(ITEM_BYTE)
+        frame["suspect"] = [not SUSPECT.isdisjoint(flags) for flags in run.flags]
+        known = [looks.get(case_of(row)) for row in run.rows]
+        frame["half"] = [max(look.down, look.up) if look else math.nan for look in known]
+        parts.append(frame[(frame["visit"] == 0) & (frame["median_s"] > 0)])
+    return pd.concat(parts, ignore_index=True)
+
+
+def _derived(row: Measurement, run: Run) -> dict[str, float]:
+    launch_s, memory_s, compute_s = row_terms(row, run.roof_of(row))
+    stated = (_stated_s(row, 0, row.byte, run.datasheet), _stated_s(row, row.flop, 0, run.datasheet))
+    read = (memory_s, compute_s) if math.isfinite(memory_s + compute_s) else stated
+    intensity = row.flop / row.byte if row.byte else math.nan
+    ridge = intensity * read[0] / read[1] if row.flop and read[1] else math.nan
+    if row.byte and not read[1]:  # no arithmetic that could limit it
+        ridge = math.inf
+    memory_s, compute_s = stated if run.imported else (memory_s, compute_s)
+    terms = {"launch_s": launch_s, "memory_s": memory_s, "compute_s": compute_s}
+    return {**terms, "ridge": ridge, "intensity": intensity}
+
+
+def _stated_s(row: Measurement, flop: float, byte: float, sheet: Datasheet | None) -> float:
+    seconds = datasheet_s(flop, byte, row.arithmetic, row.dtype, sheet)
+    return math.nan if seconds is None else seconds
+
+
+def case_rows(cases: Iterable[Case], sm_count: int) -> pd.DataFrame:
+    """Cases that were perhaps never measured, as far as selections can be asked about them."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        {
+            **case.problem.parameters(),
+            "key": case.key, "implementation": case.implementation, "cache": case.cache,
+            "threads_asked": case.threads, "flop": case.problem.flop, "byte": case.problem.byte,
+            "item_byte": case.problem.item_byte, "sm_count": sm_count,
+        }
+        for case in cases
+    )  # fmt: skip
+
+
+def selected(rows: pd.DataFrame, select: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows that a selection names. What is not known of a case (`UNKNOWN`) rules none out."""
+    keep = np.ones(len(rows), dtype=bool)
+    for column, value in select.items():
+        for condition in conditions(value):
+            keep &= _holds(rows, column, condition)
+    return rows[keep]
+
+
+def _holds(rows: pd.DataFrame, column: str, condition: Condition) -> npt.NDArray[np.bool_]:
+    unit = condition.unit if isinstance(condition, Than) else ""
+    if column not in rows or (unit and _UNITS[unit] not in rows):
+        return np.full(len(rows), column in UNKNOWN or unit in UNKNOWN)
+    values = rows[column]
+    held: Any
+    if isinstance(condition, Among):
+        held = values.isin(condition.values)
+    elif isinstance(condition, Matching):
+        held = values.fillna("").astype(str).str.contains(condition.pattern, regex=True)
+    elif isinstance(condition, Than):
+        held = condition.compare(values, condition.bar * (rows[_UNITS[unit]] if unit else 1.0))
+    elif isinstance(condition, Times):
+        held = values == condition.factor * rows[condition.column]
+    elif isinstance(condition, Divisible):
+        divisor: Any = condition.divisor
+        if condition.in_bytes:
+            divisor = np.maximum(1, condition.divisor // rows["item_byte"])
+        held = values.notna() & ((values % divisor == 0) == condition.wanted)
+    else:
+        held = values == condition.per_sm * rows["sm_count"] + condition.plus
+    return np.asarray(held, dtype=bool)

@@ -1,0 +1,218 @@
+"""The tests of claims: from rows to observations, and from those to an effect with its 95 % interval.
+
+An observation is a pair of rows, a line of rows or a row. Those of one cluster (a row that several are
+compared with; a line; the same case in several runs) are no independent evidence: they count as one, with
+their mean. The interval is the wider of two: Student's t over the clusters, and what the rows' own intervals
+leave of their mean. Imported rows have no intervals, so that only the first is left.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bench.judge.claim_rows import selected
+from bench.judge.frame import parameter_names
+from bench.model.quantization import forced_tile, tiles, waves
+from bench.sweep.claims import Bound, Jumps, Knee, Ratio, Share, Slope, Spread
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALIKE = ("run_id", "implementation", "cache", "threads_asked", "dtype")
+"""Columns beside the parameters in which compared rows agree, unless the test itself names them."""
+COLUMN = 3
+"""Points that a column of tiles has at least."""
+SPAN = 2.0
+"""The greatest x of a line over its least, at least: the exponent between neighbours is mostly noise."""
+FLAT, STEEP = 1 / 4, 2.0
+"""Times the ridge up to which memory is taken to be the only limit, and from which arithmetic is."""
+NORMAL = 1.959964
+"""Standard deviations of the normal distribution within which 95 % lie."""
+
+
+class Seen(NamedTuple):
+    """One observation."""
+
+    value: float
+    """ln of a ratio; of a slope the exponent; of a share 0 or 1."""
+    half: float
+    """Half of its own 95 % interval; NaN if it has none."""
+    cluster: Hashable
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What the rows say: a ratio, an exponent or a share, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    clusters: int
+    pairs: int
+    """Observations in all clusters together."""
+
+
+def observed(name: str, test: Any, rows: pd.DataFrame) -> list[Seen]:
+    """The observations of a test, by its name, among rows whose times count."""
+    needed = [getattr(test, key) for key in ("x", "over", "per") if getattr(test, key, "")]
+    needed += test.pairing.columns if isinstance(test, Ratio) else []
+    if rows.empty or any(column not in rows for column in needed):
+        return []
+    return [seen for seen in _TESTS[name](rows, test) if math.isfinite(seen.value)]
+
+
+def cluster_count(test: Any, seen: Sequence[Seen], against: Sequence[Seen]) -> int:
+    """How many clusters an effect would rest on: with `less`, the fewer of the two ratios'."""
+    counts = [len({each.cluster for each in some}) for some in (seen, against)]
+    return min(counts) if getattr(test, "less", None) is not None else counts[0]
+
+
+def effect(name: str, test: Any, seen: Sequence[Seen], against: Sequence[Seen]) -> Effect | None:
+    """Their effect; None from fewer than two clusters. `against`: what a ratio with `less` is divided by."""
+    clusters = cluster_count(test, seen, against)
+    if clusters < 2:
+        return None
+    mean, half = _mean(seen)
+    if name == "share":
+        return _wilson(mean, clusters, len(seen))
+    if against:
+        other, other_half = _mean(against)
+        mean, half = mean - other, math.hypot(half, other_half)
+    of = (mean, mean - half, mean + half)
+    if name != "slope":
+        of = (math.exp(of[0]), math.exp(of[1]), math.exp(of[2]))
+    return Effect(*of, clusters, len(seen) + len(against))
+
+
+def _mean(seen: Sequence[Seen]) -> tuple[float, float]:
+    """Mean over clusters, at least two, and half of its 95 % interval."""
+    clusters: dict[Hashable, list[Seen]] = defaultdict(list)
+    for each in seen:
+        clusters[each.cluster].append(each)
+    n = len(clusters)
+    from scipy import stats  # takes longer to import than most commands that judge nothing
+
+    means = np.array([np.mean([each.value for each in cluster]) for cluster in clusters.values()])
+    halves = np.array([max(each.half for each in cluster) for cluster in clusters.values()])
+    apart = float(stats.t.ppf(0.975, n - 1) * means.std(ddof=1) / math.sqrt(n))
+    own = math.sqrt(float((halves**2).sum())) / n
+    return float(means.mean()), max(apart, own) if math.isfinite(own) else apart
+
+
+def _wilson(share: float, n: int, pairs: int) -> Effect:
+    """The interval of Wilson, which a share of 0 or 1 has too."""
+    z = NORMAL**2 / n
+    middle, half = (share + z / 2) / (1 + z), NORMAL / (1 + z) * math.sqrt((share * (1 - share) + z / 4) / n)
+    return Effect(share, middle - half, middle + half, n, pairs)
+
+
+def _lines(rows: pd.DataFrame, moving: Collection[str]) -> Iterator[tuple[Hashable, pd.DataFrame]]:
+    """(cluster, rows) of rows that are alike in all but these columns."""
+    columns = [name for name in (*ALIKE, *parameter_names(rows)) if name not in moving]
+    for key, line in rows.groupby(columns, dropna=False, sort=False):
+        yield tuple(map(str, key[1:])), line  # without the run: several runs of a line are one cluster
+
+
+def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
+    pairing = test.pairing
+    moving = {*test.of, *test.to, *pairing.columns}
+    alike = [name for name in (*ALIKE, *parameter_names(rows)) if name not in moving]
+    rows = rows.assign(log=np.log(rows["median_s"] / (rows[test.per] if test.per else 1.0)))
+    kept = [*alike, *pairing.columns, "key", "log", "half"]
+    above, below = selected(rows, test.of)[kept], selected(rows, test.to)[kept]
+    if pairing.how == "times":
+        for column in pairing.columns:
+            below = below.assign(**{column: below[column] * pairing.factor})
+        alike += pairing.columns
+    pairs = above.merge(below, on=alike, suffixes=("", "_to"))
+    pairs = pairs[pairs["key"] != pairs["key_to"]]
+    if pairing.how == "nearest" and len(pairs):
+        column = pairing.columns[0]
+        far = (np.log(pairs[column]) - np.log(pairs[f"{column}_to"])).abs()
+        least = far.groupby([pairs["run_id"], pairs["key"]]).transform("min")
+        pairs = pairs[far <= least * (1 + 1e-9)]
+    half = np.hypot(pairs["half"], pairs["half_to"])
+    yield from map(Seen, pairs["log"] - pairs["log_to"], half, pairs["key_to"])
+
+
+def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
+    for cluster, line in _lines(rows, {test.x}):
+        if line[test.x].max() >= SPAN * line[test.x].min():
+            x, y = np.log(line[test.x].to_numpy(float)), np.log(line["median_s"].to_numpy())
+            x -= x.mean()
+            half = math.sqrt(float(((x * line["half"].to_numpy()) ** 2).sum()))
+            yield Seen(float((x * y).sum() / (x**2).sum()), half / float((x**2).sum()), cluster)
+
+
+def _spread(rows: pd.DataFrame, test: Spread) -> Iterator[Seen]:
+    for cluster, alike in _lines(rows, {test.over}):
+        best = alike.sort_values("median_s").drop_duplicates(test.over)
+        if len(best) > 1:
+            yield _over(best.iloc[-1], best.iloc[0], cluster)
+
+
+def _over(above: pd.Series, below: pd.Series, cluster: Hashable) -> Seen:
+    value = math.log(above["median_s"] / below["median_s"])
+    return Seen(value, math.hypot(above["half"], below["half"]), cluster)
+
+
+def _bound(rows: pd.DataFrame, test: Bound) -> Iterator[Seen]:
+    rows = rows[rows[f"{test.by}_s"] > 0]
+    yield from map(Seen, np.log(rows["median_s"] / rows[f"{test.by}_s"]), rows["half"], rows["key"])
+
+
+def _jumps(rows: pd.DataFrame, test: Jumps) -> Iterator[Seen]:
+    for cluster, line in _lines(rows, {test.x}):
+        line = line.sort_values(test.x).drop_duplicates(test.x)
+        columns = [_column(row, test) for _, row in line.iterrows()]
+        if None in columns:
+            continue
+        parts = {column: line[[each == column for each in columns]] for column in dict.fromkeys(columns)}
+        if test.of == "within":
+            for column, part in parts.items():
+                if len(part) >= COLUMN:
+                    yield _over(part.iloc[-1], part.iloc[0], (cluster, column))
+        else:
+            for (before, part), (after, following) in itertools.pairwise(parts.items()):
+                if before is not None and after == before + 1:
+                    yield _over(following.iloc[0], part.iloc[-1], (cluster, after))
+
+
+def _column(row: pd.Series, test: Jumps) -> int | None:
+    """Number of the column of tiles, or of the wave, that a row is in; None if its tile is not known."""
+    if isinstance(test.every, int):
+        return math.ceil(float(row[test.x]) / test.every)
+    tile = forced_tile(row["implementation"])
+    if tile is None or test.x not in ("m", "n"):
+        return None
+    if test.every == "wave":
+        return waves(tiles(int(row["m"]), int(row["n"]), *tile), int(row["sm_count"]))
+    return math.ceil(float(row[test.x]) / tile["mn".index(test.x)])
+
+
+def _knee(rows: pd.DataFrame, test: Knee) -> Iterator[Seen]:
+    for cluster, line in _lines(rows, {test.x}):
+        ridge = float(line["ridge"].median())
+        flat, steep = line[line[test.x] <= FLAT * ridge], line[line[test.x] >= STEEP * ridge]
+        if len(flat) > 1 and len(steep) > 1:
+            knee = flat["median_s"].median() / (steep["median_s"] / steep[test.x]).median()
+            half = math.hypot(flat["half"].max(), steep["half"].max())
+            yield Seen(math.log(knee / (ridge if isinstance(test.to, str) else test.to)), half, cluster)
+
+
+def _share(rows: pd.DataFrame, test: Share) -> Iterator[Seen]:
+    holds = rows.index.isin(selected(rows, test.of).index)
+    yield from map(Seen, holds.astype(float), np.zeros(len(rows)), rows["key"])
+
+
+_TESTS: Mapping[str, Callable[[Any, Any], Iterator[Seen]]] = {
+    "ratio": _ratio, "slope": _slope, "spread": _spread, "bound": _bound, "jumps": _jumps, "knee": _knee,
+    "share": _share,
+}  # fmt: skip

@@ -1,0 +1,145 @@
+"""Verdicts on claims: what the rows of a device say about the statements of the documents.
+
+*   SUPPORTED: the whole 95 % interval of the effect is where the claim expects it. CONTRADICTED: none of it.
+    UNDECIDED: it holds a bar.
+*   TOO FEW: fewer clusters of rows than the claim asks for.
+*   NOT MEASURED: not one, and the cases that are missing could be measured here.
+*   NOT APPLICABLE: the claim is about other devices, or nothing that it is about runs on this one.
+
+Bars, selections and least numbers stand in the sweep's file, which is older than the run. Rows whose time a
+flag makes suspect are left out, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from bench.judge.claim_rows import case_rows, claim_rows, selected
+from bench.judge.claim_tests import Effect, cluster_count, effect, observed
+from bench.sweep.claims import Claim, Ratio
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.judge.frame import Run
+    from bench.sweep.load import Case
+
+Verdict = Literal["SUPPORTED", "CONTRADICTED", "UNDECIDED", "TOO FEW", "NOT MEASURED", "NOT APPLICABLE"]
+
+Written = Literal["before the run", "after the run", "in the result"]
+"""Whether the rows' own file has the same claims, so that they stood before the rows were measured; `in the
+result`: only there, since the checkout lacks the sweep."""
+
+
+class Declared(NamedTuple):
+    """The claims of one sweep, or of one imported table."""
+
+    name: str
+    rows: Collection[str]
+    """The names that its rows have in the column `sweep`."""
+    claims: Sequence[Claim]
+    cases: Sequence[Case] = ()
+    """Its cases on this device; none for an imported table."""
+    written: Written = "after the run"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One claim on one device."""
+
+    device: str
+    imported: bool
+    declared: Declared
+    claim: Claim
+    verdict: Verdict
+    reason: str = ""
+    """Why there is no more: for TOO FEW, NOT MEASURED and NOT APPLICABLE."""
+    effect: Effect | None = None
+    suspect: int = 0
+    """Rows that would have taken part and were left out."""
+
+
+def judge(runs: Sequence[Run], declared: Sequence[Declared]) -> list[Judged]:
+    """Every claim on the runs of one device, in the order given. UserError if they are of several."""
+    rows = claim_rows(runs)
+    return [
+        _judged(claim, each, rows[rows["sweep"].isin(each.rows)], runs)
+        for each in declared
+        for claim in each.claims
+    ]
+
+
+def _judged(claim: Claim, declared: Declared, rows: pd.DataFrame, runs: Sequence[Run]) -> Judged:
+    name, test = claim.test
+    wanted = _wanted(rows, claim)
+    other = _other_device(claim, runs)
+    suspect = 0 if other else int(wanted["suspect"].sum())
+
+    def verdict(word: Verdict, reason: str = "", of: Effect | None = None) -> Judged:
+        imported = all(run.imported for run in runs)
+        return Judged(runs[0].device, imported, declared, claim, word, reason, of, suspect)
+
+    if other:
+        return verdict("NOT APPLICABLE", other)
+    sound = selected(rows[~rows["suspect"]], claim.where)
+    seen = observed(name, test, sound)
+    against = observed(name, test.less, sound) if isinstance(test, Ratio) and test.less else []
+    clusters = cluster_count(test, seen, against)
+    of = effect(name, test, seen, against)
+    if of is not None and clusters >= claim.least:
+        answer = claim.expected.answer(of.low, of.high)
+        return verdict("UNDECIDED" if answer is None else "SUPPORTED" if answer else "CONTRADICTED", of=of)
+    if clusters == 0 and not suspect:
+        refusal, missing = _missing(claim, declared, rows, runs[0])
+        return verdict("NOT APPLICABLE", refusal) if refusal else verdict("NOT MEASURED", missing)
+    missing = _missing(claim, declared, rows, runs[0])[1] if declared.cases else ""
+    return verdict("TOO FEW", "; ".join(filter(None, [f"{clusters} of {claim.least}", missing])), of)
+
+
+def _wanted(rows: pd.DataFrame, claim: Claim) -> pd.DataFrame:
+    """The rows, or cases, that can take part in the test."""
+    rows = selected(rows, claim.where)
+    test = claim.test[1]
+    if not isinstance(test, Ratio) or rows.empty:
+        return rows
+    ratios = (test, test.less) if test.less else (test,)
+    selections = [select for ratio in ratios for select in (ratio.of, ratio.to)]
+    return rows.loc[sorted({each for select in selections for each in selected(rows, select).index})]
+
+
+def _other_device(claim: Claim, runs: Sequence[Run]) -> str:
+    """Why the claim is not about this device; empty if it is."""
+    kind, least = runs[0].rows[0].device_kind, claim.device.capability
+    if claim.device.kind not in (None, kind):
+        return f"about {claim.device.kind} devices"
+    if least is None:
+        return ""
+    sheet = runs[0].datasheet
+    if kind != "cuda" or sheet is None or sheet.capability is None:
+        return f"about compute capability {least}; this device's is unknown"
+    wanted = tuple(map(int, least.removeprefix(">=").split(".")))
+    have = ".".join(map(str, sheet.capability))
+    return "" if sheet.capability >= wanted else f"about compute capability {least}; this device has {have}"
+
+
+def _missing(claim: Claim, declared: Declared, timed: pd.DataFrame, run: Run) -> tuple[str, str]:
+    """(why no case that is wanted runs on this device, or empty; which of those that do have no time)."""
+    if not declared.cases:
+        count = len(_wanted(timed, claim))
+        return "", f"no two of {count} rows are comparable in this way" if count else "no such rows"
+    first = run.rows[0]
+    capability = run.datasheet.capability if run.datasheet else None
+    kind: Literal["cpu", "cuda"] = "cpu" if first.device_kind == "cpu" else "cuda"
+    wanted = _wanted(case_rows(declared.cases, first.sm_count), claim)
+    cases = [declared.cases[index] for index in wanted.index]
+    refusals = [case.missing(kind, capability) for case in cases]
+    if all(refusals):
+        return refusals[0] if refusals else "the sweep has no such case on this device", ""
+    there = set(timed["key"])
+    able = [case for case, refusal in zip(cases, refusals, strict=True) if not refusal]
+    without = [case for case in able if case.key not in there]
+    if not without:
+        return "", f"all {len(able)} cases are measured, and too few of them are comparable in this way"
+    return "", f"{len(without)} of {len(able)} cases have no time, such as {without[0].name}"

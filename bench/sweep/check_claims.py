@@ -1,0 +1,61 @@
+"""What of a claim depends on the operator: its columns, and the values that they can have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from bench.spec import Problem
+from bench.sweep.claims import FACTS, Among, Claim, Matching, Times, conditions
+from bench.sweep.grammar import unknown, whole_numbers
+from bench.sweep.yaml_nodes import Mistake, Node, shown
+
+_NUMBERS = ("median_s", "intensity", "flop", "byte", "byte_moved")
+"""Columns of every row that are numbers."""
+
+
+def check_claims(claims: Iterable[Claim], file: Node, kind: type[Problem]) -> None:
+    """Raises Mistake at the first claim that names what the operator does not have, or that stands twice."""
+    lines: dict[str, int] = {}
+    for number, claim in enumerate(claims):
+        node = file.under(["claims", number])
+        if claim.id in lines:
+            raise Mistake(node.line, f"claim {claim.id} stands here again; first on line {lines[claim.id]}")
+        lines[claim.id] = node.line
+        _check_columns(claim, node, kind)
+        for place, select in claim.selections():
+            for column, value in select.items():
+                _check_condition(column, value, node.under([*place, column]).line, kind)
+
+
+def _check_columns(claim: Claim, node: Node, kind: type[Problem]) -> None:
+    of, numbers = f"a claim about {kind.operator}", [*whole_numbers(kind), "flop", "byte", "byte_moved"]
+    for place, column in claim.columns():
+        possible = [*kind.model_fields, "implementation"] if place[-1] == "over" else numbers
+        if column not in possible:
+            raise Mistake(node.under(place).line, unknown("parameter", column, of, possible))
+
+
+def _check_condition(column: str, value: Any, line: int, kind: type[Problem]) -> None:
+    of, parameters, numbers = f"a claim about {kind.operator}", list(kind.model_fields), whole_numbers(kind)
+    if column not in (*FACTS, *parameters):
+        raise Mistake(line, unknown("column", column, of, [*FACTS, *parameters]))
+    for condition in conditions(value):
+        if isinstance(condition, Times) and condition.column not in numbers:
+            raise Mistake(line, unknown("number", condition.column, of, numbers))
+        if isinstance(condition, Among):
+            _check_values(column, condition.values, line, kind)
+        elif not isinstance(condition, Matching) and column not in (*_NUMBERS, *numbers):
+            raise Mistake(line, f"{column} is no number, so {shown(value)} is no condition of it")
+
+
+def _check_values(column: str, values: Iterable[Any], line: int, kind: type[Problem]) -> None:
+    field = kind.model_json_schema()["properties"].get(column, {})
+    possible = field.get("enum")
+    if column == "implementation":
+        possible = [each.name for each in kind.implementations]
+    for value in values:
+        if possible and value not in possible:
+            raise Mistake(line, unknown(column, str(value), kind.operator, map(str, possible)))
+        if column in whole_numbers(kind) and (isinstance(value, bool) or not isinstance(value, int)):
+            raise Mistake(line, f"{column} is a whole number, not {shown(value)}")

@@ -1,0 +1,359 @@
+"""Grammar of claims: what a sweep's rows should show, with bar and least number of clusters, before a run.
+
+    - id: MM-01                     # an experiment; with a letter if it makes several statements
+      rules: [3, 7]
+      says: K divisible by 8 is fastest
+      device: {kind: cuda, capability: ">=8.0"}
+      where: {implementation: cublas}
+      ratio: {of: {k: "!%8"}, to: {k: "%8"}, pair: nearest k, per: flop}
+      expect: above 1.03
+      bar: ours
+      least: 8
+
+docs/claims.md explains every key. `bench.judge.claims` gives the verdicts.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from bench.sweep.experiments import EXPERIMENTS, RULES
+from bench.sweep.models import List, PerSm, Strict, Text
+
+UNITS = ("ridge", "cache", "launches")
+"""What a number of a condition may be a multiple of: the device's FLOP for each byte at which its limit
+changes, its last-level cache in bytes, its launch floor in seconds."""
+FACTS = ("implementation", "cache", "threads_asked", "kernels", "median_s", "intensity", "flop", "byte")
+"""Columns of rows that a selection may name besides the operator's parameters."""
+
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?"
+_CONDITION = re.compile(
+    rf"(?P<not>!)?%(?P<divisor>[1-9][0-9]*)(?P<byte>B)?|(?P<than>[<>]=?)(?P<bar>{_NUMBER})"
+    rf"(?: (?P<unit>{'|'.join(UNITS)}))?|x(?P<factor>[1-9][0-9]*) (?P<column>[a-z_]+)"
+)
+_THAN: Mapping[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
+}  # fmt: skip
+
+
+class Among(NamedTuple):
+    """A column has one of these values."""
+
+    values: tuple[Any, ...]
+
+
+class Divisible(NamedTuple):
+    """A column is (or, `wanted` False, is not) a multiple of a number of elements, or of bytes."""
+
+    divisor: int
+    in_bytes: bool
+    wanted: bool
+
+
+class Than(NamedTuple):
+    """A column is below or above a number, of `unit` if that is not empty."""
+
+    compare: Callable[[Any, Any], Any]
+    bar: float
+    unit: str
+
+
+class Times(NamedTuple):
+    """A column is so many times another."""
+
+    factor: int
+    column: str
+
+
+class Matching(NamedTuple):
+    """A text in which a regular expression is found."""
+
+    pattern: str
+
+
+Condition = Among | Divisible | Than | Times | Matching | PerSm
+
+
+def conditions(value: Any) -> list[Condition]:
+    """What the value of a selection's column means. ValueError for what only looks like a condition."""
+    if isinstance(value, Mapping):
+        try:
+            return [PerSm.model_validate(dict(value))]
+        except ValidationError as error:
+            raise ValueError("a mapping in a selection is {per_sm: N} or {per_sm: N, plus: P}") from error
+    if isinstance(value, list | tuple):
+        if no_values := [each for each in value if isinstance(each, str) and re.match("[!%<>~]", each)]:
+            raise ValueError(f"a list holds values; {no_values[0]!r} is a condition, which stands alone")
+        return [Among(tuple(value))]
+    if not isinstance(value, str):
+        return [Among((value,))]
+    if value.startswith("~"):
+        try:
+            re.compile(value[1:])
+        except re.error as error:
+            raise ValueError(f"{value!r} is no regular expression: {error}") from error
+        return [Matching(value[1:])]
+    if not re.match(r"[!%<>]|x[0-9]", value):
+        return [Among((value,))]
+    read: list[Condition] = []
+    at = 0
+    while at < len(value):
+        part = _CONDITION.match(value, at)
+        if part is None or value[part.end() : part.end() + 1] not in ("", " "):
+            raise ValueError(
+                f"{value!r} is no condition: write %8, !%8, %16B (bytes), >=64, <0.5 ridge, x3 inputs, "
+                "several with a space between them, or ~ and a regular expression"
+            )
+        read.append(_condition(part))
+        at = part.end() + 1
+    return read
+
+
+def _condition(part: re.Match[str]) -> Condition:
+    if part["divisor"]:
+        return Divisible(int(part["divisor"]), bool(part["byte"]), not part["not"])
+    if part["than"]:
+        return Than(_THAN[part["than"]], float(part["bar"]), part["unit"] or "")
+    return Times(int(part["factor"]), part["column"])
+
+
+def _selection(select: dict[str, Any]) -> dict[str, Any]:
+    for value in select.values():
+        conditions(value)
+    return select
+
+
+Select = Annotated[dict[str, Any], AfterValidator(_selection)]
+"""Column -> a value, a list of values, or a condition."""
+
+
+class Pair(NamedTuple):
+    """Which rows are compared: in the same way, nearest by the columns, or `factor` times them."""
+
+    how: Literal["same", "nearest", "times"]
+    columns: tuple[str, ...]
+    factor: int = 1
+
+
+_PAIR = re.compile(r"same|(nearest|x([2-9])) ([a-z_]+(?:=[a-z_]+)*)")
+
+
+def _pair(text: str) -> Pair:
+    read = _PAIR.fullmatch(text)
+    if read is None:
+        raise ValueError(f"pair is `same`, `nearest k`, `nearest m=n=k` or `x2 k`, not {text!r}")
+    columns = tuple(read[3].split("=")) if read[3] else ()
+    if read[2]:
+        return Pair("times", columns, int(read[2]))
+    return Pair("nearest" if columns else "same", columns)
+
+
+def _valid_pair(text: str) -> str:
+    _pair(text)
+    return text
+
+
+class Ratio(Strict):
+    """Seconds of some rows over those of others that differ from them in nothing else."""
+
+    of: Select = Field({}, description="The rows above the line")
+    to: Select = Field({}, description="The rows below it")
+    pair: Annotated[str, AfterValidator(_valid_pair)] = Field(
+        "same", description="Which are compared: same, nearest k, nearest m=n=k, x2 k"
+    )
+    per: str = Field("", description="A number by which each time is divided first: flop or a parameter")
+    less: Ratio | None = Field(None, description="Another ratio by which this one is divided")
+
+    @property
+    def pairing(self) -> Pair:
+        """`pair` as it was read."""
+        return _pair(self.pair)
+
+    @model_validator(mode="after")
+    def _compares_two(self) -> Ratio:
+        if self.of == self.to and self.pairing.how != "times":
+            raise ValueError("ratio compares rows with themselves: of and to are the same")
+        if self.less is not None and self.less.less is not None:
+            raise ValueError("a ratio that is `less` another is no `less` of a third")
+        return self
+
+
+class Slope(Strict):
+    """The exponent of seconds over x: 1 if time grows as x does, one for each line."""
+
+    x: str = Field(description="The parameter along the line")
+
+
+class Spread(Strict):
+    """The slowest over the quickest of rows that differ in one column only."""
+
+    over: str = Field(description="That column")
+
+
+class Bound(Strict):
+    """Seconds over a term of the roofline."""
+
+    by: Literal["memory", "compute"] = Field(description="The term")
+
+
+class Jumps(Strict):
+    """How time changes across, or within, the columns of tiles or waves."""
+
+    x: str = Field(description="m or n, or another parameter with a step in numbers")
+    every: str | int = Field(description="What a column ends with: tile, wave, or a number of x")
+    of: Literal["across", "within"] = Field(
+        description="across: a column's first row over the last of the one before; within: last over first"
+    )
+
+    @model_validator(mode="after")
+    def _has_columns(self) -> Jumps:
+        if self.every not in ("tile", "wave") and (isinstance(self.every, str) or self.every < 2):
+            raise ValueError(f"every is tile, wave or a whole number above 1, not {self.every!r}")
+        if isinstance(self.every, str) and self.x not in ("m", "n"):
+            raise ValueError(f"tiles quantize m and n; x: {self.x} is neither")
+        return self
+
+
+class Knee(Strict):
+    """Where the line of memory meets the line of arithmetic, over where it should."""
+
+    x: str = Field(description="The parameter along the line")
+    to: str | int = Field(description="Where it should be: ridge, or a number of x")
+
+    @model_validator(mode="after")
+    def _has_a_place(self) -> Knee:
+        if self.to != "ridge" and (isinstance(self.to, str) or self.to < 1):
+            raise ValueError(f"to is ridge or a whole number above 0, not {self.to!r}")
+        return self
+
+
+class Share(Strict):
+    """The share of rows that a selection holds for."""
+
+    of: Select = Field(description="The selection")
+
+
+class Devices(Strict):
+    """The devices that a claim is about."""
+
+    kind: Literal["cpu", "cuda"] | None = Field(None, description="Kind of device")
+    capability: str | None = Field(None, description='The least compute capability, as ">=8.0"')
+
+    @model_validator(mode="after")
+    def _is_a_least(self) -> Devices:
+        if self.capability is not None and not re.fullmatch(r">=[0-9]+\.[0-9]", self.capability):
+            raise ValueError(f'capability is the least there must be, as ">=8.0", not {self.capability!r}')
+        return self
+
+
+class Expected(NamedTuple):
+    """A range that an effect should be inside of, or `outside` of."""
+
+    low: float
+    high: float
+    outside: bool = False
+
+    def answer(self, low: float, high: float) -> bool | None:
+        """Whether an effect with this interval is as expected; None if the interval holds a bar."""
+        inside, apart = self.low <= low and high <= self.high, high < self.low or low > self.high
+        if self.outside:
+            inside, apart = apart, inside
+        return True if inside else False if apart else None
+
+
+_EXPECT = re.compile(rf"(above|below) ({_NUMBER})|(between|outside) ({_NUMBER}) and ({_NUMBER})")
+TESTS: Mapping[str, type[Strict]] = {
+    "ratio": Ratio, "slope": Slope, "spread": Spread, "bound": Bound, "jumps": Jumps, "knee": Knee,
+    "share": Share,
+}  # fmt: skip
+
+
+class Claim(Strict):
+    """A statement of the document and the test by which rows decide it."""
+
+    id: str = Field(
+        pattern=r"^[A-Z]{2}-[0-9]{2}[a-z]?$", description="An experiment, such as MM-01 or MM-11b"
+    )
+    rules: List[int] = Field((), description="Rules of the guides that it speaks to")
+    says: Text = Field(description="The claim in our own words")
+    device: Devices = Field(Devices(), description="The devices that it is about; all if left out")
+    where: Select = Field({}, description="The rows that take part; all if left out")
+    ratio: Ratio | None = None
+    slope: Slope | None = None
+    spread: Spread | None = None
+    bound: Bound | None = None
+    jumps: Jumps | None = None
+    knee: Knee | None = None
+    share: Share | None = None
+    expect: str = Field(description="above X, below X, between X and Y, or outside X and Y")
+    bar: Text = Field(
+        "ours", description="Where the numbers of `expect` stand: the document's place, or ours"
+    )
+    least: int = Field(3, ge=2, description="The least number of clusters for a verdict")
+
+    @property
+    def test(self) -> tuple[str, Any]:
+        """Name and content of its one test."""
+        return next((name, value) for name in TESTS if (value := getattr(self, name)) is not None)
+
+    @property
+    def expected(self) -> Expected:
+        """`expect` as it was read."""
+        read = _EXPECT.fullmatch(self.expect)
+        if read is None:
+            raise ValueError(
+                f"expect is `above X`, `below X`, `between X and Y` or `outside X and Y`, not {self.expect!r}"
+            )
+        if read[1]:
+            return (
+                Expected(float(read[2]), math.inf)
+                if read[1] == "above"
+                else Expected(-math.inf, float(read[2]))
+            )
+        low, high = float(read[4]), float(read[5])
+        if low >= high:
+            raise ValueError(f"expect: {low:g} is not below {high:g}")
+        return Expected(low, high, read[3] == "outside")
+
+    @model_validator(mode="after")
+    def _is_of_the_guides(self) -> Claim:
+        if self.id[:5] not in EXPERIMENTS:
+            group = [name for name in EXPERIMENTS if name.startswith(self.id[:3])] or EXPERIMENTS
+            raise ValueError(f"there is no experiment {self.id[:5]}; there are {group[0]} to {group[-1]}")
+        if unknown := [rule for rule in self.rules if rule not in RULES]:
+            raise ValueError(f"there is no rule {unknown[0]}; there are 1 to {max(RULES)}")
+        given = [name for name in TESTS if getattr(self, name) is not None]
+        if len(given) != 1:
+            has = " and ".join(given) or "none"
+            raise ValueError(f"a claim has exactly one test of {', '.join(TESTS)}; {self.id} has {has}")
+        assert self.expected
+        return self
+
+    def selections(self) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+        """Every selection in it, with its place in the file."""
+        yield ("where",), self.where
+        name, test = self.test
+        place: tuple[str, ...] = (name,)
+        while test is not None:
+            for key in ("of", "to"):
+                if isinstance(select := getattr(test, key, None), dict):
+                    yield (*place, key), select
+            place, test = (*place, "less"), getattr(test, "less", None)
+
+    def columns(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Every parameter that its test names outside of a selection, with its place in the file."""
+        name, test = self.test
+        place: tuple[str, ...] = (name,)
+        while test is not None:
+            for key in ("x", "over", "per"):
+                if getattr(test, key, ""):
+                    yield (*place, key), getattr(test, key)
+            if isinstance(test, Ratio):
+                yield from (((*place, "pair"), column) for column in test.pairing.columns)
+            place, test = (*place, "less"), getattr(test, "less", None)

@@ -1,0 +1,295 @@
+"""Verdicts on claims: every word for every kind of test, on rows whose effect is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kernels
+from bench.device.datasheet import find_datasheet
+from bench.judge.claims import Declared, judge
+from bench.judge.frame import runs
+from bench.model.roofline import calibrated_row
+from bench.store.schema import Measurement
+from bench.sweep.claims import Claim
+from bench.sweep.load import SWEEPS, load
+from tests.bench.claims_made import KINDS, SWEEP, claim, judged, timed, truth
+from tests.drawing import drawn
+from tests.plots.synthetic import CPU, H100, Machine, ceilings, row
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_word_of_every_test(kind: str, chance: np.random.Generator) -> None:
+    """The same rows, claims that expect something else of them."""
+    rows, of = list(KINDS[kind][0](chance)), truth(kind)
+    is_share = kind == "share"
+    words = {
+        "SUPPORTED": claim(kind, f"above {of * 0.7:.4f}"),
+        "CONTRADICTED": claim(kind, f"below {of * 0.7:.4f}"),
+        "UNDECIDED": claim(kind, f"above {of:.4f}"),
+        "TOO FEW": claim(kind, f"above {of * 0.7:.4f}", least=999),
+        "NOT MEASURED": claim(kind, "above 1", where={"m": 77}),
+        "NOT APPLICABLE": claim(kind, "above 1", device={"kind": "cpu"}),
+    }
+    found = dict(zip(words, judged(list(words.values()), rows), strict=True))
+    assert {word: each.verdict for word, each in found.items()} == {word: word for word in words}
+    for word in ("SUPPORTED", "CONTRADICTED", "UNDECIDED"):
+        effect = found[word].effect
+        assert effect.low < effect.value < effect.high and effect.value == pytest.approx(of, rel=0.02)
+        assert effect.high - effect.low < (0.13 if is_share else 0.05) and effect.clusters <= effect.pairs
+    assert found["TOO FEW"].reason == f"{found['SUPPORTED'].effect.clusters} of 999"
+    assert found["NOT MEASURED"].reason == "no such rows"
+    assert found["NOT APPLICABLE"].reason == "about cpu devices"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranges_are_judged_at_both_ends(kind: str, chance: np.random.Generator) -> None:
+    rows, of = list(KINDS[kind][0](chance)), truth(kind)
+    expected = {
+        f"between {of * 0.7:.4f} and {of * 1.3:.4f}": "SUPPORTED",
+        f"outside {of * 0.7:.4f} and {of * 1.3:.4f}": "CONTRADICTED",
+        f"outside {of * 0.4:.4f} and {of * 0.7:.4f}": "SUPPORTED",
+        f"between {of * 1.3:.4f} and {of * 1.6:.4f}": "CONTRADICTED",
+        f"between {of:.4f} and {of * 1.3:.4f}": "UNDECIDED",
+        f"outside {of:.4f} and {of * 1.3:.4f}": "UNDECIDED",
+    }
+    answers = judged([claim(kind, expect) for expect in expected], rows)
+    assert [each.verdict for each in answers] == list(expected.values())
+
+
+def test_rows_in_doubt_are_left_out_and_counted(chance: np.random.Generator) -> None:
+    rows = list(KINDS["ratio"][0](chance))
+    spoilt = [
+        dataclasses.replace(each, median_s=9.0, low_s=9.0, high_s=9.0, settled=False) for each in rows[:30]
+    ]
+    found = judged(claim("ratio", "above 1.1"), [*spoilt, *rows[30:]])
+    assert (found.verdict, found.suspect) == ("SUPPORTED", 30) and found.effect.high < 1.3
+    none = judged(claim("ratio", "above 1.1"), [dataclasses.replace(each, settled=False) for each in rows])
+    assert (none.verdict, none.reason, none.suspect) == ("TOO FEW", "0 of 3", len(rows))
+
+
+def test_pairs_that_share_a_row_and_runs_that_repeat_a_case_are_one_cluster() -> None:
+    rows = [timed(1.0 + 0.1 * (k != 4096), k=k) for k in range(4090, 4101)]
+    again = [dataclasses.replace(each, run_id="later") for each in (*ceilings(H100), *rows)]
+    once, twice = (judged(claim("ratio", "above 1"), made) for made in (rows, [*rows, *again]))
+    assert once.verdict == twice.verdict == "TOO FEW" and once.reason == twice.reason == "1 of 3"
+    rows += [timed(1.0 + 0.1 * (k != 4104), k=k) for k in range(4101, 4108)]
+    again = [dataclasses.replace(each, run_id="later") for each in (*ceilings(H100), *rows)]
+    of = [judged(claim("ratio", "above 1", least=2), made).effect for made in (rows, [*rows, *again])]
+    assert [(each.clusters, each.pairs) for each in of] == [(2, 16), (2, 32)]
+    lines = [timed(1e-3 * m * n, m=m, n=n) for m in (1024, 2048) for n in (1024, 2048)]
+    again = [dataclasses.replace(each, run_id="later") for each in (*ceilings(H100), *lines)]
+    slope = judged(claim("slope", "above 0.9", least=2), [*lines, *again])
+    assert (slope.verdict, slope.effect.clusters, slope.effect.pairs) == ("SUPPORTED", 2, 4)
+
+
+def test_rows_of_two_runs_are_no_pair() -> None:
+    rows = [timed(1.0, k=k, run_id="a" if k % 8 else "b") for k in range(4000, 4100)]
+    probes = [dataclasses.replace(each, run_id=name) for each in ceilings(H100) for name in "ab"]
+    assert judged(claim("ratio", "above 1"), [*probes, *rows]).verdict == "NOT MEASURED"
+
+
+def test_a_wide_interval_of_the_rows_widens_that_of_the_effect(chance: np.random.Generator) -> None:
+    """However well the pairs agree: a restless machine may shift them all."""
+    rows = [timed(1e-6 * k * (1.1 if k % 8 else 1.0), k=k, half=0.3) for k in range(4000, 4033)]
+    rows = [dataclasses.replace(each, noise_visits=0.3, noise_runs=0.1) for each in rows]
+    found = judged(claim("ratio", "above 1.03"), rows)
+    assert found.verdict == "UNDECIDED" and found.effect.low < 1.0 < 1.2 < found.effect.high
+
+
+def test_imported_rows_have_the_interval_of_their_pairs_and_the_roof_of_the_datasheet() -> None:
+    facts = {"low_s": None, "high_s": None, "source": "somebody", "settled": None}
+    rows = [
+        dataclasses.replace(timed(1e-6 * k * (1.2 if k % 8 else 1.0), k=k), **facts)
+        for k in range(4000, 4033)
+    ]
+    probes = [dataclasses.replace(each, source="somebody") for each in ceilings(H100)]
+    ratio, bound = claim("ratio", "above 1.1"), claim("bound", "above 0")
+    sheet = find_datasheet("NVIDIA H100 80GB HBM3")
+    assert sheet is not None and sheet.bandwidth_byte_per_s is not None
+    (run,) = runs([*probes, *rows])
+    run = dataclasses.replace(run, datasheet=sheet)
+    found, over = judge([run], [Declared(SWEEP, (SWEEP,), [ratio, bound])])
+    assert found.imported and found.verdict == "SUPPORTED" and found.effect is not None
+    assert found.effect.low == pytest.approx(found.effect.high) == pytest.approx(1.2, rel=1e-3)
+    stated_s = [each.byte / sheet.bandwidth_byte_per_s for each in rows]
+    logs = [math.log((each.median_s or 0) / seconds) for each, seconds in zip(rows, stated_s, strict=True)]
+    assert over.effect is not None
+    assert over.effect.value == pytest.approx(math.exp(sum(logs) / len(logs)))
+
+
+def test_how_rows_are_paired() -> None:
+    rows = [
+        timed(1e-6 * n * (2 if m == n else 1), m=m, n=n) for m in (512, 1024, 2048) for n in (512, 1024, 1056)
+    ]
+    ask = {
+        "one dimension doubled": {"pair": "x2 n"},
+        "two dimensions doubled together": {"pair": "x2 m=n"},
+        "two dimensions, by flop": {"pair": "x2 m=n", "per": "flop"},
+        "nearest": {"of": {"n": 1056}, "to": {"n": [512, 1024]}, "pair": "nearest n"},
+        "equal but for the columns named": {"of": {"n": 1056}, "to": {"n": [512, 1024]}},
+        "of the SMs": {"of": {"n": {"per_sm": 8}}, "to": {"n": {"per_sm": 7, "plus": 100}}},
+        "times another column": {"of": {"n": "x2 m"}, "to": {"n": "x1 m"}},
+        "bytes": {"of": {"n": "%64B >1024"}, "to": {"n": 1024}},
+    }
+    claims = [
+        Claim.model_validate({"id": "MM-01", "says": "x", "ratio": how, "expect": "above 1"})
+        for how in ask.values()
+    ]
+    found = dict(
+        zip(ask, judged([each.model_copy(update={"least": 2}) for each in claims], rows), strict=True)
+    )
+    pairs = {
+        name: (each.effect.clusters, each.effect.pairs) if each.effect else each.reason
+        for name, each in found.items()
+    }
+    assert pairs == {
+        "one dimension doubled": (3, 3),
+        "two dimensions doubled together": (2, 2),
+        "two dimensions, by flop": (2, 2),
+        "nearest": (3, 3),
+        "equal but for the columns named": (6, 6),
+        "of the SMs": (3, 3),
+        "times another column": "1 of 2",
+        "bytes": (3, 3),
+    }  # fmt: skip
+    # 2 x the size takes 2, 1 and 4 times as long: into the diagonal, out of it, past it.
+    assert found["one dimension doubled"].effect.value == pytest.approx((1 * 4 * 2) ** (1 / 3))
+
+
+def test_less_divides_one_ratio_by_another() -> None:
+    gain = {4096: 1.2, 8192: 1.05}
+    rows = [
+        timed(1e-6 * k * (by if k % 8 else 1.0), m=m, k=k)
+        for around, by in gain.items()
+        for m in (256, 512, 1024, 2048)
+        for k in (around, around + 1)
+    ]
+    near = {name: {"of": {"k": f"!%8 {size}"}, "to": {"k": f"%8 {size}"}, "pair": "nearest k", "per": "k"}
+            for name, size in (("small", "<6000"), ("large", ">6000"))}  # fmt: skip
+    given = {
+        "id": "MM-20",
+        "says": "x",
+        "ratio": near["small"] | {"less": near["large"]},
+        "expect": "above 1.01",
+    }
+    found = judged(Claim.model_validate(given), rows)
+    assert found.verdict == "SUPPORTED" and found.effect.value == pytest.approx(1.2 / 1.05)
+    assert (found.effect.clusters, found.effect.pairs) == (4, 8)
+    half = judged(Claim.model_validate(given), rows[:-4])
+    assert (half.verdict, half.reason) == ("TOO FEW", "2 of 3")
+
+
+def test_a_column_of_tiles_is_flat_where_it_is_and_waves_are_counted_by_tiles() -> None:
+    waves = [
+        timed(1e-4 * -(-2 * -(-n // 128) // 132), "triton-256x128", m=512, n=n)
+        for n in range(7936, 25000, 128)
+    ]
+    every = {"x": "n", "every": "wave"}
+    across, within = (
+        judged(
+            Claim.model_validate(
+                {"id": "MM-13", "says": "x", "jumps": every | {"of": of}, "expect": "above 1.1", "least": 2}
+            ),
+            waves,
+        )
+        for of in ("across", "within")
+    )
+    assert across.effect.value == pytest.approx(math.sqrt(2 * 1.5)) and across.effect.clusters == 2
+    assert within.effect.value == pytest.approx(1.0) and within.verdict == "CONTRADICTED"
+    free = judged(
+        claim("jumps", "above 1"), [dataclasses.replace(each, implementation="cublas") for each in waves]
+    )
+    assert free.verdict == "NOT MEASURED", "nobody knows the tile of a library that chooses it"
+
+
+TEXT = """title: A sweep
+source: {document: A guide}
+operator: gemm
+implementations: [cublas, onednn]
+cases:
+  - {m: 64, n: 64, k: [1, 2, 8, 16], dtype: float32}
+claims:
+  - id: MM-01
+    says: x
+    where: {implementation: cublas}
+    ratio: {of: {k: "!%8"}, to: {k: "%8"}}
+    expect: above 1
+  - id: MM-02
+    says: x
+    where: {implementation: onednn}
+    ratio: {of: {k: 1}, to: {k: 2}}
+    expect: above 1
+  - {id: MM-03, says: x, device: {capability: ">=10.0"}, slope: {x: k}, expect: above 1}
+"""
+
+
+def test_what_was_not_measured_is_named_and_what_cannot_run_does_not_apply(tmp_path: Path) -> None:
+    path = tmp_path / "gemm" / "mine.yaml"
+    path.parent.mkdir()
+    path.write_text(TEXT)
+    sweep, cases = load(path, kernels.problem, 132, root=tmp_path)
+    found = judged(list(sweep.claims), [], cases)
+    assert [(each.verdict, each.reason) for each in found] == [
+        ("NOT MEASURED", f"4 of 4 cases have no time, such as {cases[0].name}"),
+        ("NOT APPLICABLE", "onednn runs on cpu, not on cuda"),
+        ("NOT APPLICABLE", "about compute capability >=10.0; this device has 9.0"),
+    ]
+    some = [row(H100, SWEEP, case.problem, "cublas") for case in cases[:6] if case.implementation == "cublas"]
+    few = judged(sweep.claims[0], some, cases)
+    assert few.verdict == "TOO FEW"
+    assert few.reason == f"1 of 3; 1 of 4 cases have no time, such as {cases[6].name}"
+
+
+def test_verdicts_are_right_as_often_as_their_intervals_promise(chance: np.random.Generator) -> None:
+    """An effect at the bar is hardly ever decided, one 3 % beyond it nearly always, on a quiet GPU."""
+    wrong = decided = 0
+    for _ in range(60):
+
+        def noisy(effect: float) -> list[Measurement]:
+            return [
+                timed(
+                    1e-6 * k * (effect if k % 8 else 1.0) * math.exp(chance.normal(0, 0.004)), k=k, half=0.004
+                )
+                for k in range(4000, 4100, 4)
+            ]
+
+        wrong += judged(claim("ratio", "above 1.03"), noisy(1.03)).verdict != "UNDECIDED"
+        decided += judged(claim("ratio", "above 1.03"), noisy(1.03 * 1.03)).verdict == "SUPPORTED"
+    assert wrong <= 9 and decided >= 54
+
+
+WITH_CLAIMS = [path for path in sorted(SWEEPS.rglob("*.yaml")) if "\nclaims:" in path.read_text()]
+
+
+@pytest.mark.parametrize("machine", [H100, CPU], ids=["gpu", "cpu"])
+@pytest.mark.parametrize("path", drawn(WITH_CLAIMS, 14, "claims of our sweeps"), ids=lambda path: path.stem)
+def test_a_sweep_that_is_measured_whole_decides_its_claims(path: Path, machine: Machine) -> None:
+    """None is TOO FEW or NOT MEASURED where each of its cases takes what the roofline says."""
+    name = path.relative_to(SWEEPS).with_suffix("").as_posix()
+    sweep, cases = load(path, kernels.problem, machine.facts["sm_count"])
+    kind = machine.facts["device_kind"]
+    (roofs,) = runs(ceilings(machine))
+
+    def as_predicted(made: Measurement) -> Measurement:
+        predicted = calibrated_row(made, roofs.roof_of(made))
+        seconds = 1.02 * (predicted.seconds if predicted else made.median_s or 1.0)
+        return dataclasses.replace(made, median_s=seconds, low_s=seconds * 0.995, high_s=seconds * 1.005)
+
+    rows = [
+        as_predicted(row(machine, name, case.problem, case.implementation, cache=case.cache, kernels="gmma"))
+        for case in cases
+        if not case.missing(kind, (9, 0))
+    ]
+    if not rows:
+        assert kind == "cpu"
+        return
+    (run,) = runs([*ceilings(machine), *rows])
+    run = dataclasses.replace(run, datasheet=find_datasheet(run.device_name))
+    for each in judge([run], [Declared(name, (name,), sweep.claims, cases)]):
+        assert each.verdict not in ("TOO FEW", "NOT MEASURED"), (each.claim.id, each.reason)
+        assert each.verdict != "NOT APPLICABLE" or kind == "cpu", (each.claim.id, each.reason)

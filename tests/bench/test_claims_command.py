@@ -1,0 +1,194 @@
+"""`python -m bench claims`: its tables, what it says of them, its exit codes, and what public timings say."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kernels
+from bench.cli.claims import claim_lines, verdicts
+from bench.judge.claims import Judged
+from bench.store.parquet import write
+from bench.sweep.load import SWEEPS, load
+from tests.bench.claims_made import timed
+from tests.plots.synthetic import H100, ceilings, row
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "results" / "reference"
+PUBLIC = (1, 3, 14, 15, 16, 21, 29, 31, 34, 43)
+"""Rules that public tables can decide."""
+WORDS = {"SUPPORTED", "CONTRADICTED", "UNDECIDED", "TOO FEW", "NOT MEASURED", "NOT APPLICABLE"}
+
+
+def ignore(sentence: str) -> None:
+    """Nothing is said of it."""
+
+
+def bench(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *map(str, words)], cwd=ROOT, capture_output=True, text=True
+    )
+
+
+def result(folder: Path, sweeps: Any = None, name: str = "gemm/aligned_k") -> Path:
+    """A run of an H100 with one sweep of products, multiples of 8 a quarter faster."""
+    sweep, cases = load(SWEEPS / "gemm" / "aligned_k.yaml", kernels.problem, 132)
+    rows = []
+    for case in cases:
+        if case.implementation == "cublas":
+            made = row(H100, name, case.problem, "cublas")
+            seconds = case.problem.flop / 3e14 * (1.25 if case.problem.parameters()["k"] % 8 else 1.0)  # type: ignore[operator]
+            half = seconds * 0.001
+            times = {"median_s": seconds, "low_s": seconds - half, "high_s": seconds + half}
+            rows.append(dataclasses.replace(made, **times))  # type: ignore[arg-type]
+    kept = {name: sweep.declared} if sweeps is None else sweeps
+    return write(folder / "run.parquet", [*ceilings(H100), *rows], kept)
+
+
+def test_the_table_and_json_say_the_same_and_name_what_was_left_out(tmp_path: Path) -> None:
+    path = result(tmp_path)
+    shown = bench("claims", path, "--rule", 7)
+    assert shown.returncode == 0, shown.stderr
+    assert "Rule 7: unaligned sizes use Tensor Cores too, but more slowly" in shown.stdout
+    (line,) = [line for line in shown.stdout.splitlines() if "  MM-01  " in line]
+    assert re.search(
+        r"3, 7, 13 +MM-01 +gemm/aligned_k .* above 1.03 +h100-sxm +SUPPORTED +1\.2\d\d +\[", line
+    )
+    listed = json.loads(bench("claims", path, "--rule", 7, "--json").stdout)
+    (of,) = [each for each in listed if each["claim"] == "MM-01"]
+    assert of["verdict"] == "SUPPORTED" and of["low"] < of["value"] < of["high"]
+    assert f"{of['value']:.3f}" in line and f" {of['clusters']}  " in line and of["bar"] == "ours"
+    assert {each["claim"] for each in listed} == {"MM-01", "MM-01b", "MM-02"}
+    assert all(each["verdict"] in WORDS for each in listed)
+
+
+def test_a_bar_that_is_younger_than_the_run_is_told(tmp_path: Path) -> None:
+    def written(folder: str, sweeps: Any) -> Any:
+        judged = verdicts([result(tmp_path / folder, sweeps)], kernels.problem, ignore, ignore)
+        return {each.declared.written for each in judged if each.declared.name == "gemm/aligned_k"}
+
+    assert written("same", None) == {"before the run"}
+    assert written("other", {"gemm/aligned_k": {"claims": [{"id": "MM-01", "says": "x"}]}}) == {
+        "after the run"
+    }
+
+
+def test_a_sweep_that_the_checkout_lacks_is_judged_by_the_claims_in_the_result(tmp_path: Path) -> None:
+    near = {"of": {"k": "!%8"}, "to": {"k": "%8"}, "pair": "nearest k"}
+    claims = [{"id": "MM-01", "says": "x", "ratio": near, "expect": "above 1.03"}]
+    path = result(tmp_path, {"my/own": {"claims": claims}}, "my/own")
+    judged = verdicts([path], kernels.problem, ignore, ignore)
+    (mine,) = [each for each in judged if each.declared.name == "my/own"]
+    assert (mine.verdict, mine.declared.written) == ("SUPPORTED", "in the result")
+    said = "\n".join(claim_lines(judged, None, markdown=False))
+    assert "Not in this checkout, so by the result's own claims: my/own." in said
+    (tmp_path / "run.parquet").unlink()
+    remarks: list[str] = []
+    old = result(tmp_path, {"my/own": {"claims": [{"id": "MM-01", "says": "x"}]}}, "my/own")
+    judged = verdicts([old], kernels.problem, ignore, remarks.append)
+    assert "my/own" not in {each.declared.name for each in judged}
+    assert remarks == ["my/own: no sweep of this checkout, and the claims in the result have no test"]
+
+
+def test_expected_verdicts_are_exit_codes(tmp_path: Path) -> None:
+    path, expected = result(tmp_path), tmp_path / "expected.json"
+    expected.write_text(bench("claims", path, "--rule", 7, "--json").stdout)
+    assert bench("claims", path, "--expect", expected).returncode == 0
+    listed = json.loads(expected.read_text())
+    was = listed[0]["verdict"]
+    assert was != "UNDECIDED"
+    listed[0]["verdict"] = "UNDECIDED"
+    expected.write_text(json.dumps([*listed, listed[0] | {"claim": "MM-23x"}]))
+    differs = bench("claims", path, "--expect", expected)
+    assert differs.returncode == 1
+    assert differs.stderr.splitlines() == [
+        f"h100-sxm: {listed[0]['claim']} of gemm/aligned_k is {was}, expected UNDECIDED",
+        "h100-sxm: MM-23x of gemm/aligned_k is not judged, expected UNDECIDED",
+    ]
+
+
+def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
+    path = result(tmp_path)
+    other = tmp_path / "other.json"
+    for words, says in {
+        (path, "--rule", 55): "error: --rule 55: there are rules 1 to 54\n",
+        (path, "--expect", other): f"error: --expect {other}: cannot be read: No such file or directory\n",
+        (tmp_path / "none.parquet",): f"error: {tmp_path / 'none.parquet'}: no such file\n",
+    }.items():
+        refused = bench("claims", *words)
+        assert (refused.returncode, refused.stderr) == (2, says)
+    other.write_text('{"a": 1}')
+    refused = bench("claims", path, "--expect", other)
+    assert refused.stderr == f"error: --expect {other}: holds no verdicts as `claims --json` writes them\n"
+
+
+def test_nvidias_own_points_of_the_tile_quantization_figure(tmp_path: Path) -> None:
+    """The figure that the claim is from supports it, or the claim is not what the figure says."""
+    figure = REFERENCE / "published" / "nvidia_a100_tile_quantization.csv"
+    done = bench("import", "csv", figure, "--bench-results", tmp_path)
+    assert done.returncode == 0, done.stderr
+    judged = {each.claim.id: each for each in verdicts([tmp_path], kernels.problem, ignore, ignore)}
+    assert {name: each.verdict for name, each in judged.items()} == {
+        "MM-11a": "SUPPORTED", "MM-11b": "SUPPORTED", "MM-12": "NOT MEASURED"
+    }  # fmt: skip
+    flat, steep = judged["MM-11a"], judged["MM-11b"]
+    assert flat.claim.expect == "below 1.15" and steep.claim.expect == "above 1.15"
+    assert flat.effect is not None and steep.effect is not None and flat.imported
+    # 0.2079 -> 0.2203, 0.3109 -> 0.3225 ms and so on; jumps of 1.36, 1.41 and 1.29 (documents: MM-11).
+    assert flat.effect.value == pytest.approx(1.033, abs=0.001) and flat.effect.clusters == 4
+    assert steep.effect.value == pytest.approx((1.36 * 1.41 * 1.29) ** (1 / 3), abs=0.01)
+
+
+@pytest.fixture(scope="module")
+def public() -> list[Judged]:
+    """The verdicts on the nine public GPUs."""
+    return verdicts([REFERENCE / "public"], kernels.problem, ignore, ignore)
+
+
+def test_every_public_gpu_has_a_verdict_or_a_reason_for_every_rule(public: list[Judged]) -> None:
+    devices = {each.device for each in public}
+    assert len(devices) == 9 and all(each.imported for each in public)
+    for device in devices:
+        mine = [each for each in public if each.device == device]
+        assert {rule for each in mine for rule in each.claim.rules} >= set(PUBLIC)
+        for each in mine:
+            assert (each.verdict in ("SUPPORTED", "CONTRADICTED", "UNDECIDED")) == (not each.reason)
+            assert each.verdict != "NOT APPLICABLE"
+    assert sum(each.verdict in ("SUPPORTED", "CONTRADICTED") for each in public) > 50
+
+
+def test_the_page_has_the_table_that_the_command_prints(public: list[Judged]) -> None:
+    lines = list(claim_lines(sorted_as_shown(public), None, markdown=True))
+    table = "\n".join(line for line in lines if line.startswith("|"))
+    assert table in (ROOT / "docs" / "claims.md").read_text()
+
+
+def sorted_as_shown(judged: list[Judged]) -> list[Judged]:
+    from bench.cli.claims import chosen
+
+    return chosen(judged, None)
+
+
+def test_devices_stand_side_by_side(public: list[Judged]) -> None:
+    lines = list(claim_lines(sorted_as_shown(public), 1, markdown=True))
+    header, _, *cells = [line for line in lines if line.startswith("|")]
+    assert header.count("(imported)") == 9 and all(line.count("|") == header.count("|") for line in cells)
+    text = list(claim_lines(sorted_as_shown(public), None, markdown=False))
+    assert sum("nvidia-h200 (imported)  " in line for line in text) == len(cells)
+
+
+def test_two_kinds_of_rows_of_one_device_are_judged_apart(tmp_path: Path) -> None:
+    result(tmp_path)
+    theirs = {"source": "somebody", "run_id": "b", "sweep": "gemm/aligned_k"}
+    foreign = [dataclasses.replace(timed(1.0, k=k), **theirs) for k in (1, 8)]  # type: ignore[arg-type]
+    write(tmp_path / "foreign.parquet", foreign)
+    judged = verdicts([tmp_path], kernels.problem, ignore, ignore)
+    mine = [each for each in judged if each.claim.id == "MM-01"]
+    assert [(each.imported, each.verdict) for each in mine] == [(False, "SUPPORTED"), (True, "TOO FEW")]
