@@ -184,9 +184,9 @@ def test_the_sample_holds_each_gpu(sample: pd.DataFrame) -> None:
 
 
 def test_the_sample_holds_the_shapes_that_calibrate(sample: pd.DataFrame) -> None:
-    wanted = calibration_shapes(kernels.problem)
+    wanted = set(calibration_shapes(kernels.problem))
     for _, some in sample.groupby("device"):
-        assert set(some["parameters"][some["sweep"] == CALIBRATION]) == set(wanted)
+        assert set(some["parameters"][some["sweep"] == CALIBRATION]) == wanted
         assert not wanted & set(some["parameters"][some["sweep"] == OTHERS])
     assert set(sample["sweep"]) == {CALIBRATION, OTHERS}
 
