@@ -59,8 +59,8 @@ def compare(
 ) -> None:
     """Two runs, case by case: SLOWER, FASTER, SAME, UNSURE, INVALID, NOT COMPARABLE, NEW, GONE.
 
-    Exit code 1: some case is SLOWER, whatever else there is. 2: some row is INVALID, or the input is bad.
-    3: nothing could be compared. 0: none of these.
+    Exit code 1: a case, an operator or the machine is SLOWER, whatever else there is. 2: some row is INVALID,
+    or the input is bad. 3: nothing was decided. 0: none of these.
     """
     from bench.cli.compare import comparison_lines
     from bench.judge.compare import compare as compared

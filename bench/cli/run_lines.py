@@ -136,6 +136,7 @@ def _session_lines(run: Run, session: Session) -> Iterator[str]:
     yield from session.planner.given_up
     for cause, count in session.worker.renewed.most_common():
         yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
+    yield from run_summary.noise_lines(rows)
     yield from run_summary.sentinel_lines(rows)
     if not any(row.role != "measurement" for row in rows):
         yield 'no ceilings among these cases, so no roof: give -k "ceilings or (...)"'

@@ -12,11 +12,20 @@ import numpy as np
 from bench.case_name import row_name
 from bench.cli.table import lines_of, table
 from bench.errors import UserError
-from bench.format import amount_text, duration_text, half_text, memory_text, seconds_text, share_text
+from bench.format import (
+    amount_text,
+    count_text,
+    duration_text,
+    half_text,
+    memory_text,
+    seconds_text,
+    share_text,
+)
 from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
-from bench.judge.flags import FLAGS
+from bench.judge.flags import FLAGS, disturbances
 from bench.judge.frame import Run, runs
+from bench.judge.noise import noise_of
 from bench.model.predict import reached
 from bench.store.schema import Measurement
 
@@ -200,6 +209,18 @@ def account(
     rest_s = max(0.0, wall_s - sum(parts_s.values()) - (started_s or 0.0))
     lines.append(f"{duration_text(wall_s)}: {', '.join(shares)}, harness {_share(rest_s, wall_s)}")
     return lines
+
+
+def noise_lines(rows: Sequence[Measurement]) -> list[str]:
+    """How restless the machine was in this run, which every interval holds."""
+    timed = [row for row in rows if row.is_timed]
+    noise = noise_of(timed, [bool(disturbances(row)) for row in timed])
+    if not noise.steps:
+        return []
+    steps = count_text(noise.steps, "step")
+    return [
+        f"noise: {noise.factor:.1f} times what is usual for this kind of device, by {steps} between visits"
+    ]
 
 
 def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:

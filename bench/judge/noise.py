@@ -1,10 +1,11 @@
 """The noise of a row's time: what it would differ by at another visit and in another run.
 
-The 95 % interval of a row has three parts, added as squares: within its visits (from their samples:
-bench/sampling/publish.py), between the visits of a run, and between runs. Few rows are visited often enough
-to tell the second for themselves, and none is in two runs at once. So each kind of work has a usual spread of
-both, and a run says how restless the machine was by how far its repeated cases moved beside what is usual for
-them: the usual spreads are multiplied by that one factor.
+The 95 % interval of a row has three parts: within its visits (from their samples: bench/sampling/publish.py),
+between the visits of a run, and between runs. Of the first two the wider counts, the third is added as
+squares. Few rows are visited often enough to tell the second for themselves, and none is in two runs at once.
+So each kind of work has a usual spread of both. A run says by its repeated cases how restless the machine was
+beside that, and earlier runs of the device how far its runs differ: the usual spreads are multiplied by these
+two factors.
 
 The kind of work follows from what is measured, not from what is presumed to bound it: on a CPU many
 activations stay well below the memory's speed and are as restless as it.

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.cli.run_summary import noise_lines
 from bench.judge.noise import USUAL, Noise, between_runs
 from bench.runner.rows import joined
 from bench.store.schema import Measurement
@@ -76,3 +77,16 @@ def test_a_row_publishes_what_earlier_runs_say(chance: np.random.Generator) -> N
     assert halves(informed) > halves(alone)
     assert Noise("cpu", 2.0).of(today[0]).runs == 2 * USUAL["cpu"]["matrix"].runs
     assert Noise("cpu", 2.0, runs_factor=0.5).of(today[0]).runs == 0.5 * USUAL["cpu"]["matrix"].runs
+
+
+def test_a_run_says_how_restless_its_machine_was(chance: np.random.Generator) -> None:
+    """Each case 10 % off from one visit to the next, where usually 95 in 100 are within 3.5 %."""
+    usual = USUAL["cpu"]["matrix"].visits
+    row = replace(timed(chance, visits=2, **LIBRARY), visit_samples=[9, 9])
+    rows = [
+        replace(row, parameters=f'{{"m":{case}}}', samples_s=[1.0] * 9 + [math.exp(2.9 * usual)] * 9)
+        for case in range(20)
+    ]
+    line = "noise: 2.9 times what is usual for this kind of device, by 20 steps between visits"
+    assert noise_lines(rows) == [line]
+    assert noise_lines([replace(row, samples_s=[1.0] * 9, visit_samples=[9])]) == noise_lines([]) == []
