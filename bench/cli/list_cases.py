@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bench.cli.run_lines import plan_lines
 from bench.device.datasheet import Datasheet
 from bench.device.detect import Device
 from bench.format import duration_text, seconds_text
@@ -64,6 +63,9 @@ def planned(device: Device, loaded: Iterable[Loaded], budget_s: float | None, vi
     ordered += [others[index] for index in prices.ordered(others)]
     rests_on = f"the datasheet of {device.name} and on the assumptions below" if device.datasheet else ""
     yield f"{device.name}, {visits} visit{'s' * (visits > 1)} of each case"
+    # What a run says imports more than listing needs.
+    from bench.cli.run_lines import plan_lines
+
     yield from plan_lines(prices.forecast(ordered), budget_s, rests_on)
 
 
