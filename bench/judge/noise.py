@@ -63,7 +63,7 @@ OURS = "triton"
 ALIKE = tuple(fact for fact in FACTS if fact.name != "commit")
 """Facts that two runs must share for their difference to be noise. The commit is that of our own kernels."""
 QUANTILE = 0.95
-"""Share of a run's steps that its factor reaches."""
+"""Share of a run's steps that its factor reaches: interpolated, or of twenty one odd step would decide."""
 PRIOR_STEPS = 3
 """How many steps the assumption that a machine is as restless as usual weighs as much as."""
 CALMEST = 0.4
@@ -117,7 +117,7 @@ def _factor(steps: Sequence[float]) -> float:
 
     That it was restless is believed at once, that it was calm the more steps say so.
     """
-    seen = float(np.quantile(steps, QUANTILE, method="higher"))
+    seen = float(np.quantile(steps, QUANTILE))
     return max(CALMEST, seen, (len(steps) * seen + PRIOR_STEPS) / (len(steps) + PRIOR_STEPS))
 
 
