@@ -291,11 +291,11 @@ def _judged(
     for name, look in (("A", before), ("B", after)):
         if not look.has_interval:
             return replace(known, reason=f"no interval in {name}: too few samples")
-    # Of two runs of one machine the one that knows more of how its runs differ speaks for both.
-    runs = max(before.runs, after.runs)
-    if _seconds_apart(before.row, after.row) > HOUR_S:
-        runs *= HOURS_APART.get(before.row.device_kind, 1.0)
-    before, after = before.among_runs(runs), after.among_runs(runs)
+    if one_device:  # of its two runs the one that knows more of how they differ speaks for both
+        runs = max(before.runs, after.runs)
+        if _seconds_apart(before.row, after.row) > HOUR_S:
+            runs *= HOURS_APART.get(before.row.device_kind, 1.0)
+        before, after = before.among_runs(runs), after.among_runs(runs)
     apart = math.log(after_s / before_s)
     down, up = math.hypot(after.down, before.up), math.hypot(after.up, before.down)
     effect = Effect(after_s / before_s, math.exp(apart - down), math.exp(apart + up))

@@ -156,11 +156,12 @@ def publish(visits: Sequence[Visit], settings: Protocol, spread: Spread | None =
     else:
         stop = _stop(max(high - median, median - low), median, settings, taken[-1].stop)
 
+    noise = None
     if spread is not None and low > 0:
         # Visits that agree after others did not may all be in the rarer of two states.
-        spread = spread.over(1 if first else len(taken))
-        low, high = spread.widen(median, low, high)
-    return Published(median, low, high, stop, kept, spread)
+        noise = spread.over(1 if first else len(taken))
+        low, high = noise.widen(median, low, high)
+    return Published(median, low, high, stop, kept, noise)
 
 
 def publish_ceiling(visits: Sequence[Visit], settings: Protocol, spread: Spread | None = None) -> Published:
@@ -176,10 +177,11 @@ def publish_ceiling(visits: Sequence[Visit], settings: Protocol, spread: Spread 
     alone = [publish([visits[index]], settings) for index in together.kept]
     low_s, high_s = min(each.low_s for each in alone), max(each.high_s for each in alone)
     stop = _stop(max(high_s - median_s, median_s - low_s), median_s, settings, alone[-1].stop)
+    noise = None
     if spread is not None and low_s > 0:
-        spread = spread.over(1 if together.kept[0] else len(alone))
-        low_s, high_s = spread.widen(median_s, low_s, high_s)
-    return replace(together, low_s=low_s, high_s=high_s, stop=stop, noise=spread)
+        noise = spread.over(1 if together.kept[0] else len(alone))
+        low_s, high_s = noise.widen(median_s, low_s, high_s)
+    return replace(together, low_s=low_s, high_s=high_s, stop=stop, noise=noise)
 
 
 def _stop(half_s: float, median_s: float, settings: Protocol, last: Stop) -> Stop:

@@ -536,3 +536,12 @@ def test_what_is_there_is_found(kind: str, effect: float, least: float) -> None:
     assert found.of("SLOWER" if effect > 0 else "FASTER") >= least
     assert found.of("FASTER" if effect > 0 else "SLOWER") == 0
     assert found.of("SAME") == 0
+
+
+def test_of_two_devices_neither_speaks_for_the_other(chance: np.random.Generator) -> None:
+    """How restless one card's runs are says nothing of another's: its interval stays its own."""
+    known = {"noise_visits": 0.001, "noise_runs": 0.001}
+    before = with_interval(replace(timed(chance), **known), 0.004)
+    after = with_interval(replace(timed(chance, 1.3, device="b200"), **known | {"noise_runs": 0.12}), 0.12)
+    found = judged(before, after, "device")
+    assert found.effect is not None and math.log(found.effect.high / found.effect.ratio) < 0.13

@@ -563,3 +563,11 @@ def test_samples_that_remember_each_other_are_watched_until_they_are_worth_enoug
     assert max(quiet) <= 1.1 * CUDA.least_timed_s / 1e-3 + 1
     worth = (1 - 0.95) / (1 + 0.95)
     assert np.median(dependent) > LEAST_WORTH * 0.5 / worth > 1.5 * np.median(quiet)
+
+
+@pytest.mark.parametrize("publishing", [publish, publish_ceiling])
+def test_an_interval_that_reaches_zero_claims_no_noise(publishing: Callable[..., Published]) -> None:
+    """A clock that reads in more than the launch takes: nothing was widened, so nothing is said to be."""
+    coarse, fine = (publishing([visit(1.0, step_s=step_s)], CPU, SPREAD) for step_s in (2.0, 1e-6))
+    assert coarse.low_s <= 0 and coarse.noise is None and coarse.columns()["noise_runs"] is None
+    assert fine.low_s > 0 and fine.noise == SPREAD.over(1)
