@@ -166,7 +166,9 @@ def test_the_ceilings_of_a_run_tell_how_restless_it_is(seed: int) -> None:
     quiet = Run(QUIET, np.random.default_rng(seed)).noise()
     drifting = Run(BY_NAME["slow drift, 2 % up and down"], np.random.default_rng(seed)).noise()
     assert quiet.factor < 0.6 and quiet.steps > 12
-    assert 4 < drifting.factor < 10  # steps of 2 to 4 % where 0.5 % are usual
+    # Its steps are at most 4 % where 0.5 % are usual; which of them the sentinels meet, the phase decides:
+    # 3.66 to 5.76 over 400 seeds.
+    assert 2 < drifting.factor < 10
 
 
 def test_a_gpu_has_a_clock_and_a_processor_none() -> None:
