@@ -26,7 +26,7 @@ import numpy.typing as npt
 from bench.judge.comparison_side import case_of, side
 from bench.judge.flags import SUSPECT
 from bench.model.roofline import datasheet_s, row_terms
-from bench.spec import ITEM_BYTE
+from bench.spec import ITEM_BYTE, parameters_text
 from bench.sweep.claims import UNITS, Among, Condition, Divisible, Matching, Than, Times, conditions
 
 if TYPE_CHECKING:
@@ -86,9 +86,10 @@ def case_rows(cases: Iterable[Case], sm_count: int) -> pd.DataFrame:
 
     return pd.DataFrame(
         {
-            **case.problem.parameters(),
+            **case.problem.parameters(), "parameters": parameters_text(case.problem.parameters()),
             "key": case.key, "implementation": case.implementation, "cache": case.cache,
             "threads_asked": case.threads, "flop": case.problem.flop, "byte": case.problem.byte,
+            "byte_moved": case.problem.byte_moved(case.implementation),
             "item_byte": case.problem.item_byte, "sm_count": sm_count,
         }
         for case in cases

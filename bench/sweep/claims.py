@@ -251,6 +251,15 @@ class Devices(Strict):
             raise ValueError(f'capability is the least there must be, as ">=8.0", not {self.capability!r}')
         return self
 
+    def include(self, kind: str, capability: tuple[int, int] | None) -> bool:
+        """Whether a device of this kind and compute capability (None: it has none) is one of them."""
+        if self.kind not in (None, kind):
+            return False
+        least = self.capability
+        return least is None or (
+            capability is not None and capability >= tuple(map(int, least.removeprefix(">=").split(".")))
+        )
+
 
 class Expected(NamedTuple):
     """A range that an effect should be inside of, or `outside` of."""
