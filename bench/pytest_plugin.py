@@ -43,8 +43,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Our options, without their prefix `--bench-`; destinations are the names of the run's Options."""
 HELP = {
-    "suite": "tour (default): some experiments as whole curves; core: what decides every rule; full: "
-    "everything; or another of sweeps/suites.yaml. --bench-sweep, --bench-case and -k choose among all cases.",
+    "suite": "tour (default): some experiments as whole curves; core: what decides every rule; full: all; "
+    "or another of sweeps/suites.yaml. --bench-sweep, --bench-case and -k choose among all cases.",
     "sweep": "Only this sweep (gemm/square, square), folder of sweeps (gemm) or YAML file; repeatable.",
     "case": "Only the case of exactly this name, as every command prints it, and the ceilings; repeatable.",
     "device": "cpu, cuda, cuda:N or all (GPUs); auto (default): the first GPU, else the CPU.",

@@ -36,7 +36,7 @@ def list_cases(
     """The sweeps and their cases, with the least time that the device's datasheet allows; or a run's plan."""
     from bench.cli.list_cases import listing, of_datasheet, planned
     from bench.cli.predict import datasheet_named
-    from bench.runner.comparisons import chosen
+    from bench.runner.comparisons import cases_of_suite
     from bench.runner.forecast import Prices, budget_s
     from bench.sampling.protocol import protocol
     from bench.sweep.suites import load_suite
@@ -51,7 +51,7 @@ def list_cases(
     if suite:
         of_suite = load_suite(suite, kernels.problem, device.sm_count)
         prices = Prices(device, settings, budget_s(bench_budget, device.kind, of_suite.suite))
-        loaded, asked = of_suite.loaded, chosen(of_suite, prices)
+        loaded, asked = of_suite.loaded, cases_of_suite(of_suite, prices)
     else:
         # A run measures the ceilings, too, whichever sweeps are asked for.
         loaded = _loaded(["ceilings", *sweeps] if sweeps else [], device.sm_count)

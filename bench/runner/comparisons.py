@@ -80,7 +80,7 @@ def comparisons(cases: Sequence[Case], claims: Claims, prices: Prices) -> list[C
     return list(_in_turns(queues, prices))
 
 
-def chosen(suite: LoadedSuite, prices: Prices) -> list[Case]:
+def cases_of_suite(suite: LoadedSuite, prices: Prices) -> list[Case]:
     """The ceilings, and the cases of a suite for one device. UserError if a selection holds for no case."""
     device = prices.device
     kept: set[str] = set()

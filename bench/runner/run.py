@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.device.detect import Device, unusable_gpu
-from bench.device.detect import chosen as chosen_devices
+from bench.device.detect import Device, chosen, unusable_gpu
 from bench.errors import UserError
 from bench.judge.frame import Run as JudgedRun
 from bench.judge.frame import runs
-from bench.runner.comparisons import chosen, comparisons
+from bench.runner.comparisons import cases_of_suite, comparisons
 from bench.runner.forecast import budget_s
 from bench.runner.rows import MOST_ASKED, tags_of
 from bench.runner.session import RESULTS, Session, Visited, at_once, in_turn, prepare_all
@@ -110,7 +109,7 @@ class Run:
                 given = "--bench-sweep" if options.sweeps else "--bench-case"
                 raise UserError(f"--bench-suite chooses among all sweeps: leave it out, or {given}")
             self.suite = _suite(options.suite)
-            devices = chosen_devices(options.device)
+            devices = chosen(options.device)
             choosing = devices[0].kind == "cpu" and options.device in ("auto", "all")
             self.unusable = unusable_gpu() if choosing else ""
             if self.concurrent and len(devices) == 1:
@@ -260,7 +259,7 @@ def load_cases(options: Options, session: Session, find: Callable[[str], type[Pr
     """
     if options.suite is not None:
         suite = load_suite(options.suite, find, session.device.sm_count)
-        loaded, cases = suite.loaded, chosen(suite, session.planner.prices)
+        loaded, cases = suite.loaded, cases_of_suite(suite, session.planner.prices)
     else:
         paths = [path for name in options.sweeps for path in sweep.select(name)] or sweep.every_sweep()
         paths += sweep.select("ceilings")
