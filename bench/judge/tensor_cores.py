@@ -26,8 +26,8 @@ NAMES: tuple[tuple[str, Answer], ...] = (
     # MainloopSm100TmaUmma... of include/cutlass/gemm/dispatch_policy.hpp.
     (r"Sm\d+\w*(Gmma|Umma)", "used"),
     # cuBLAS and TensorRT. sm89_xmma_gemm_e4m3e4m3_..._tensor16x8x32_... states the instruction;
-    # sm90_xmma_gemm_f16f16_..._warpgroupsize1x1x1_... (NVIDIA/TensorRT-LLM, issue 1541) multiplies by groups of
-    # warps, as wgmma alone does; sm80_xmma_gemm_f32f32_..._ffma_aligna4_alignc4_... states that of one thread.
+    # sm90_xmma_gemm_f16f16_..._warpgroupsize1x1x1_... (NVIDIA/TensorRT-LLM, issue 1541) multiplies by groups
+    # of warps, as wgmma alone does; sm80_xmma_gemm_f32f32_..._ffma_aligna4_... states that of single threads.
     (r"xmma_\w*(_tensor\d+x\d+x\d+|warpgroupsize)", "used"),
     (r"xmma_\w*_ffma_", "unused"),
     # cuBLAS from Hopper on: nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NTT (NVIDIA/Fuser, issue 3279), at 77 % of
@@ -39,7 +39,7 @@ NAMES: tuple[tuple[str, Answer], ...] = (
     # What accompanies a product: other nodes of the graph, cuBLASLt's sum over the parts of K.
     (r"^(copy|memset)$|splitKreduce_kernel", "unused"),
 )
-"""Patterns and what a name says in which one is found; the first counts. Mangled names hold the same words."""
+"""Patterns, and what a name that has one says; the first counts. Mangled names hold the same text."""
 
 OURS = "multiply"
 """The name of every GEMM kernel of ours."""
@@ -47,7 +47,7 @@ _OURS_BY_DTYPE: dict[str, Answer] = {
     **dict.fromkeys(("float16", "bfloat16", "tf32", "float8_e4m3", "int8"), "used"),
     "float32": "unused",
 }
-"""The compiled code as tests/kernels/gemm_pointer_compiled.py finds it; of float64 it depends on the device."""
+"""What tests/kernels/gemm_pointer_compiled.py finds in the code; with float64 it depends on the device."""
 
 
 def tensor_cores(row: Measurement) -> Answer:

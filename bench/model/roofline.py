@@ -30,7 +30,7 @@ Term = Literal["launch", "memory", "compute"]
 TERMS: tuple[Term, ...] = ("launch", "memory", "compute")
 
 NEAR = 2.0
-"""A time is near a term if neither is more than so many times the other: the guides' own bar (GB-10)."""
+"""A time is near a term of the roofline if neither is more than so many times the other. Ours."""
 
 Floats = npt.NDArray[np.float64]
 
