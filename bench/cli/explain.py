@@ -20,6 +20,7 @@ from bench.judge.flags import FLAGS
 from bench.judge.frame import Run, read
 from bench.judge.history.series import CASE
 from bench.judge.tensor_cores import tensor_cores
+from bench.model.predict import cached_share
 from bench.model.roofline import (
     NEAR,
     TERMS,
@@ -285,7 +286,7 @@ def _measured_limits(explained: Explained) -> Iterator[tuple[str, str]]:
     row = explained.row
     terms = row_terms(row, explained.run.roof_of(row))
     predicted = largest_term(terms)
-    if predicted and row.median_s:
+    if predicted and row.median_s and not cached_share(row):  # a cache is none of the terms
         nearest = nearest_term(row.median_s, terms)
         if nearest in TERMS:
             ratio = row.median_s / terms[TERMS.index(nearest)]

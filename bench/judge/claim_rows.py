@@ -10,7 +10,7 @@ Columns beside those of a Measurement and the parameters:
     memory_s  compute_s   terms of the roofline
     bound_by          launch, memory or compute: the largest of these three, the prediction of the roofline
     measured_bound_by the one that the time is nearest to; none: more than a factor of 2 from each
-    as_predicted      whether these two agree; like them None without a roof
+    as_predicted      whether these two agree. All three are None without a roof, and of what a cache serves
     tensor_cores      used, unused or unknown, by the names of the kernels
     intensity
 
@@ -30,6 +30,7 @@ import numpy.typing as npt
 from bench.judge.comparison_side import case_of, side
 from bench.judge.flags import SUSPECT
 from bench.judge.tensor_cores import tensor_cores
+from bench.model.predict import cached_share
 from bench.model.roofline import datasheet_s, largest_term, nearest_term, row_terms
 from bench.spec import ITEM_BYTE
 from bench.sweep.claims import ANSWERS, UNITS, Among, Condition, Divisible, Matching, Than, Times, conditions
@@ -77,12 +78,13 @@ def _derived(row: Measurement, run: Run) -> dict[str, Any]:
         ridge = math.inf
     memory_s, compute_s = stated if run.imported else (memory_s, compute_s)
     terms = (launch_s, memory_s, compute_s)
-    predicted = largest_term(terms)
-    measured = nearest_term(row.median_s, terms) if row.median_s else None
+    measured = predicted = None
+    if row.median_s and not cached_share(row):  # a cache that serves a row is none of these terms
+        measured, predicted = nearest_term(row.median_s, terms), largest_term(terms)
     return {
         "launch_s": launch_s, "memory_s": memory_s, "compute_s": compute_s,
         "ridge": ridge, "intensity": intensity, "bound_by": predicted, "measured_bound_by": measured,
-        "as_predicted": measured == predicted if measured and predicted else None,
+        "as_predicted": measured == predicted if measured else None,
         "tensor_cores": tensor_cores(row),
     }  # fmt: skip
 
