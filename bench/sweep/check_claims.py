@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bench.spec import Problem
-from bench.sweep.claims import FACTS, Among, Claim, Matching, Times, conditions
+from bench.sweep.claims import ANSWERS, FACTS, Among, Claim, Matching, Times, conditions
 from bench.sweep.grammar import unknown, whole_numbers
 from bench.sweep.yaml_nodes import Mistake, Node, shown
 
@@ -55,7 +55,7 @@ def check_condition(
 
 def _check_values(column: str, values: Iterable[Any], line: int, kind: type[Problem]) -> None:
     field = kind.model_json_schema()["properties"].get(column, {})
-    possible = field.get("enum")
+    possible = ANSWERS.get(column, field.get("enum"))
     if column == "implementation":
         possible = [each.name for each in kind.implementations]
     for value in values:

@@ -43,6 +43,17 @@ def test_our_sweeps_load_with_unique_cases() -> None:
     assert len({c.name for c in cases}) == len({c.key for c in cases}) == len(cases)
 
 
+def test_every_implementation_stands_in_some_sweep() -> None:
+    """One that stands in none is never measured, and nobody notices."""
+    cases = [case for each in sweep.load_all(SWEEPS, kernels.problem, sm_count=132) for case in each.cases]
+    able = {
+        (case.problem.operator, case.implementation)
+        for case in cases
+        if any(not case.missing(kind, capability) for kind, capability in (("cpu", None), ("cuda", (9, 0))))
+    }
+    assert {(kind.operator, each.name) for kind in PROBLEMS for each in kind.implementations} == able
+
+
 def test_what_a_result_keeps_of_our_sweeps_is_their_plots_to_the_letter() -> None:
     for one in sweep.load_all(SWEEPS, kernels.problem, sm_count=132):
         kept = json.loads(json.dumps(one.sweep.declared))
