@@ -155,7 +155,7 @@ def evenly(line: Sequence[T], count: int) -> list[T]:
 
 
 def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Mapping[str, float], spare: float) -> list[str]:
-    """Keys of the cases that decide a claim, those that are compared next to each other.
+    """Keys of the cases that decide a claim, those that are compared next to each other; none if too few.
 
     What is taken is drawn: a regular choice could meet the same data type, or remainder, each time.
     """
@@ -166,6 +166,8 @@ def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Mapping[str, float], spare
         clusters: dict[Hashable, list[tuple[str, ...]]] = {}
         for seen in observed(name, part, rows):
             clusters.setdefault(seen.cluster, []).append(seen.keys)
+        if len(clusters) < claim.least:
+            return []
         # More rows that are compared with the same one would be no further evidence.
         members = [chance.choice(of_cluster) for of_cluster in clusters.values()]
         compared = [evenly(each, POINTS if name == "knee" else ENOUGH) for each in members]

@@ -139,6 +139,12 @@ def test_pairs_lie_next_to_each_other_and_then_come_the_lines(small: Loaded) -> 
     assert {case.implementation for case in lines[0].cases} == {"cublas"}
 
 
+def test_a_claim_that_these_cases_cannot_decide_is_no_comparison(small: Loaded) -> None:
+    one_pair = [case for case in small.cases if case.problem.parameters()["k"] in (1000, 1001)]
+    prices = Prices(gpu(0), protocol("cuda"), None)
+    assert [each.claim for each in comparisons(one_pair, claims_of([small]), prices)] == [None, None]
+
+
 def test_a_claim_about_other_devices_compares_nothing(small: Loaded) -> None:
     claim = small.sweep.claims[0].model_dump(exclude_unset=True) | {"device": {"capability": ">=99.0"}}
     of = {small.name: [Claim.model_validate(claim)]}
