@@ -5,14 +5,17 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.device.datasheet import Datasheet
 from bench.device.detect import Device
 from bench.format import duration_text, seconds_text
 from bench.model.roofline import datasheet_s
-from bench.runner.comparisons import Claims, comparisons
 from bench.runner.forecast import Prices, impossible
 from bench.sweep.load import Case, Loaded
+
+if TYPE_CHECKING:
+    from bench.runner.comparisons import Claims
 
 
 def listing(device: Device, loaded: Iterable[Loaded], cases: bool) -> Iterator[str]:
@@ -62,6 +65,10 @@ def planned(
     named: bool = False,
 ) -> Iterator[str]:
     """The plan of a run over these cases, by the prices with which runs begin; `named`: each case too."""
+    # A plan imports more than listing needs.
+    from bench.cli.run_lines import left_out_lines, plan_lines
+    from bench.runner.comparisons import comparisons
+
     prices.limit_ceilings(cases)
     ceilings = [case for case in cases if case.role != "measurement"]
     able = [case for case in cases if impossible(case, device) is None and case.role == "measurement"]
@@ -75,9 +82,6 @@ def planned(
             )
     visits = prices.settings.visits
     yield f"{device.name}, {visits} visit{'s' * (visits > 1)} of each case"
-    # What a run says imports more than listing needs.
-    from bench.cli.run_lines import left_out_lines, plan_lines
-
     yield from plan_lines(forecast, prices.budget_s, device)
     yield from left_out_lines([each for each in compared if not forecast.keys.issuperset(each.keys)])
 

@@ -1,7 +1,7 @@
 """Forecast of a run: the cost of its visits and how many the budget allows, updated while the run goes on.
 
 Only this module turns cases into priced jobs. The planner asks it while the run goes on; for a device that is
-not here it forecasts from the datasheet alone (`python -m bench list --on h100 --bench-budget 600`).
+not here it forecasts from the datasheet alone (`python -m bench list --on h100_sxm5 --suite core`).
 """
 
 from __future__ import annotations
