@@ -25,8 +25,8 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
 def forecast(device: str) -> dict[str, Any]:
     """The plan of `pytest bench/ --benchmark` as the run itself makes it before its first measurement.
 
-    Keys: `cases` of the suite that it takes, those of them `runnable` on the device, `planned` cases for which there is
-    room, wall `seconds`, and `budget_s` (None: no limit).
+    Keys: `cases` of the suite that it takes, those of them `runnable` on the device, `planned` cases for
+    which there is room, wall `seconds`, and `budget_s` (None: no limit).
     """
     run = Run(Options(device, suite=TOUR), kernels.problem, opens=False)
     names = list(run.cases)
@@ -50,7 +50,7 @@ def forecast_finding(numbers: Mapping[str, Any]) -> Finding:
     seconds, budget_s = numbers["seconds"], numbers["budget_s"]
     within = "without a budget" if budget_s is None else f"within {duration_text(budget_s)}"
     sentence = (
-        f"pytest bench/ --benchmark, the {TOUR}: {numbers['planned']} of the {numbers['runnable']} cases that can run "
-        f"here (of {numbers['cases']}), {within}; about {duration_text(seconds)}."
+        f"pytest bench/ --benchmark, the {TOUR}: {numbers['planned']} of the {numbers['runnable']} cases "
+        f"that can run here (of {numbers['cases']}), {within}; about {duration_text(seconds)}."
     )
     return checked("forecast", seconds <= LONG_S, sentence, REMEDY, **numbers)
