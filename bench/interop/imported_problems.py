@@ -1,6 +1,6 @@
-"""Operators that exist as imported rows alone: nobody here can run them, but their rows are counted and judged.
+"""Operators that exist as imported rows alone: nobody here can run them, but their rows are judged.
 
-Each is the problem that a public table times, with the same counts of FLOP and bytes as an operator of kernels/
+Each is the problem that a public table times, with the counts of FLOP and bytes that an operator of kernels/
 has. One that gets a folder in kernels/ leaves this module.
 """
 
@@ -28,9 +28,9 @@ class QuantizedLinear(Problem):
     """y [batch, outputs] = x [batch, inputs] w' as an inference engine runs it: x and y are bfloat16.
 
     `dtype` is what is multiplied. Each launch quantises x to it; the weights are quantised beforehand.
-    `scaling` says what has a scale of its own: a `row` of x (the weights have one); a `block`, 128 elements of a
-    row of x and 128 x 128 of the weights, in float32; a `group` of 16 elements of a row, in 8 bits, beside one
-    for the tensor (nvfp4).
+    `scaling` says what has a scale of its own: a `row` of x (the weights have one); a `block`, 128 elements
+    of a row of x and 128 x 128 of the weights, in float32; a `group` of 16 elements of a row, in 8 bits,
+    beside one for the tensor (nvfp4).
     """
 
     operator: ClassVar[str] = "quantized_linear"
@@ -80,8 +80,8 @@ class Attention(Problem):
     """o = softmax(q k' / sqrt(width)) v over the last `queries` of `length` positions, causal, for inference.
 
     q and o are [batch, queries, heads, width]. k and v of all positions lie in a paged cache,
-    [batch, length, kv_heads, width]; those of the queries' positions are copied to it first. A position sees the
-    last `window` positions up to itself; all of them if that is 0.
+    [batch, length, kv_heads, width]; those of the queries' positions are copied to it first, which no count
+    here has. A position sees the last `window` positions up to itself; all of them if that is 0.
     """
 
     operator: ClassVar[str] = "attention"
@@ -89,16 +89,8 @@ class Attention(Problem):
     rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
         *(_on_gpus(f"vllm_flash_attn_fa{n}", f"FlashAttention {n} in vLLM", _HALF) for n in (2, 3, 4)),
-        *(
-            _on_gpus(f"vllm_flashinfer_{name}", f"FlashInfer in vLLM: {says}", _HALF)
-            for name, says in (
-                ("fiprefill", "its own kernel for many queries"),
-                ("fidecode", "its own kernel for one query"),
-                ("trtllmprefill", "TensorRT-LLM's kernel for many queries"),
-                ("trtllmdecode", "TensorRT-LLM's kernel for one query"),
-            )
-        ),
-        _on_gpus("vllm_triton_attn", "vLLM's own kernel in Triton", _HALF),
+        _on_gpus("vllm_flashinfer_trtllmprefill", "TensorRT-LLM's kernel for many queries in vLLM", _HALF),
+        _on_gpus("vllm_flashinfer_trtllmdecode", "TensorRT-LLM's kernel for one query in vLLM", _HALF),
     )
 
     batch: Count
@@ -113,11 +105,9 @@ class Attention(Problem):
     def pairs(self) -> int:
         """Of a query and a position that it sees, in one head of one sequence."""
 
-        def triangle(side: int) -> int:
-            return max(0, side) * (side + 1) // 2
-
         def seen(positions: int) -> int:
-            return triangle(positions) - triangle(positions - self.queries)
+            last, before = max(0, positions), max(0, positions - self.queries)
+            return (last * (last + 1) - before * (before + 1)) // 2
 
         return seen(self.length) - (seen(self.length - self.window) if self.window else 0)
 
@@ -132,40 +122,22 @@ class Attention(Problem):
         return self.batch * self.heads * self.pairs
 
     @property
-    def _new(self) -> int:
-        """Bytes of k and v of the queries' positions."""
-        return 2 * self.batch * self.queries * self.kv_heads * self.width * self.item_byte
-
-    @property
     def byte_read(self) -> int:
         """q, and k and v of the positions that some query sees."""
         seen = min(self.length, self.queries + self.window - 1) if self.window else self.length
-        kv = 2 * self.batch * seen * self.kv_heads * self.width * self.item_byte
-        return self.byte_written + kv
+        return self.byte_written + 2 * self.batch * seen * self.kv_heads * self.width * self.item_byte
 
     @property
     def byte_written(self) -> int:
         """o."""
         return self.batch * self.queries * self.heads * self.width * self.item_byte
 
-    def byte_moved(self, implementation: str) -> int:
-        """`byte`; and k and v of the queries' positions are read and written once more, for the cache."""
-        return self.byte + 2 * self._new
-
-    def byte_again(self, implementation: str) -> int:
-        """What was written to the cache, and is read from it."""
-        return self._new
-
-    def moved_written(self, implementation: str) -> int:
-        """o and the copy in the cache."""
-        return self.byte_written + self._new
-
 
 class Collective(Problem):
     """An operation that `gpus` GPUs of one machine do together; counts are those of one of them.
 
-    `elements` is the larger of a GPU's two buffers: for all_gather its output, else its input. What goes from GPU to
-    GPU is not counted, and no datasheet here has the rate of that.
+    `elements` is the larger of a GPU's two buffers: for all_gather its output, else its input. What goes from
+    GPU to GPU is not counted, and no datasheet here has the rate of that.
     """
 
     operator: ClassVar[str] = "collective"
