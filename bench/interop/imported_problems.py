@@ -134,7 +134,7 @@ class Attention(Problem):
 
 
 class Collective(Problem):
-    """An operation that `gpus` GPUs of one machine do together; counts are those of one of them.
+    """An operation that `gpus` GPUs do together; counts are those of one of them.
 
     `elements` is the larger of a GPU's two buffers: for all_gather its output, else its input. What goes from
     GPU to GPU is not counted, and no datasheet here has the rate of that.
