@@ -120,17 +120,8 @@ COLUMNS = ("version", "device", "op_name", "kernel_source", "latency")
 """Columns of every table that are read."""
 
 
-class Source(NamedTuple):
-    """Where times are from."""
-
-    device: str
-    """Name of the GPU as its driver gives it."""
-    engine: str
-    version: str
-    folder: str
-    """Of the table, below the package."""
-
-
+Source = tuple[str, str, str, str]
+"""The GPU as its driver names it, the engine, its version, and the folder of the table below the package."""
 Times = dict[Case, list[float]]
 """Seconds: all that a table has of a case, of which the median counts."""
 
@@ -171,7 +162,7 @@ class EngineImport:
     def _newest(self, system: Path) -> Iterator[Path]:
         """The table of the highest version, of each pattern that the system has one of."""
         for pattern in TABLES[self.operator].files:
-            there = sorted(system.glob(pattern), key=lambda path: _version(path.parent.name))
+            there = sorted(system.glob(pattern), key=lambda path: _numbers(path.parent.name))
             yield from there[-1:]
 
     def _read(self, path: Path, times: dict[Source, Times], say: Say) -> None:
@@ -186,7 +177,7 @@ class EngineImport:
             except LookupError as refusal:
                 left[str(refusal.args[0])] += 1
                 continue
-            source = Source(str(row.device), ENGINES[path.parts[-3]], str(row.version), where)
+            source = (str(row.device), ENGINES[path.parts[-3]], str(row.version), where)
             times[source][case].append(float(str(row.latency)) / 1e3)
         for reason, count in left.items():
             say(f"left out {count} rows of {path}: {reason}")
@@ -228,7 +219,7 @@ class EngineImport:
             raise LookupError("without a time above zero")
         try:
             case = TABLES[self.operator].case(row)
-        except (KeyError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise LookupError(f"of sizes or data types that {self.operator} has not") from error
         case.problem.implementation(case.implementation)
         return case
@@ -243,5 +234,5 @@ class EngineImport:
         return {problem for problem, key in keys.items() if key in kept}
 
 
-def _version(text: str) -> list[int]:
-    return [int(number) for number in re.findall(r"[0-9]+", text)]
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"[0-9]+", version)]

@@ -193,6 +193,7 @@ def test_collectives_of_nccl_and_of_vllm(folder: Path, tmp_path: Path) -> None:
         ({"message_size": 0}, "of sizes or data types that collective has not"),
         ({"num_gpus": 1}, "of sizes or data types that collective has not"),
         ({"nccl_dtype": "double"}, "of sizes or data types that collective has not"),
+        ({"kernel_source": "vLLM_custom_graph"}, "of sizes or data types that collective has not"),
         ({"op_name": "gossip"}, "of sizes or data types that collective has not"),
         ({"device": "AMD MI300X"}, "AMD MI300X is no NVIDIA GPU"),
     ],
