@@ -15,6 +15,7 @@ from rich.markup import escape
 from bench.cli.table import lines_of, table
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
+from bench.interop.imported_problems import with_imported
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claim_tests import Effect
 from bench.judge.claims import Declared, Judged, Written, judge
@@ -31,7 +32,7 @@ def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) ->
     """Every verdict on every device of these result files. UserError if none can be read."""
     runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in read(results, left_out)]
     kept = read_sweeps(results)
-    tables = [table_claims(path, find) for path in sorted(CLAIMS.glob("*.yaml"))]
+    tables = [table_claims(path, with_imported(find)) for path in sorted(CLAIMS.glob("*.yaml"))]
     judged: list[Judged] = []
     for is_imported in (False, True):
         for device in sorted({run.device for run in runs if run.imported == is_imported}):

@@ -134,18 +134,32 @@ def export(
 
 def import_aiconfigurator(
     bench_results: ResultsOption = None,
+    table: Annotated[
+        str, typer.Option(metavar="NAME", help="gemm, quantized_linear, attention or collective.")
+    ] = "gemm",
     sample: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Instead: below DIR, a few hundred rows a GPU, always the same."),
     ] = None,
 ) -> None:
-    """Public timings of bfloat16 linear layers on NVIDIA's GPUs, from the package aiconfigurator-core."""
+    """Public timings on NVIDIA's GPUs, from the package aiconfigurator-core.
+
+    gemm: bfloat16 linear layers. quantized_linear: the same beside float8 and nvfp4, quantising included.
+    attention: of the prompt and of one new token. collective: NCCL and vLLM's all-reduce, 2 GPUs or more.
+    """
     from bench.interop.import_aiconfigurator import Import, Package, calibration_shapes
+    from bench.interop.import_engine_tables import TABLES, EngineImport
     from bench.runner.session import RESULTS
 
-    package, shapes = Package.installed(), calibration_shapes(kernels.problem, more=sample is None)
-    folder = sample or bench_results or RESULTS
-    for device in Import(package, kernels.problem, shapes, folder, sample is not None).devices(remark):
+    if table not in ("gemm", *TABLES):
+        raise UserError(f"--table {table}: there is gemm, {', '.join(TABLES)}")
+    package, folder = Package.installed(), sample or bench_results or RESULTS
+    if table == "gemm":
+        shapes = calibration_shapes(kernels.problem, more=sample is None)
+        devices = Import(package, kernels.problem, shapes, folder, sample is not None).devices(remark)
+    else:
+        devices = EngineImport(package, table, folder, sample is not None).devices(remark)
+    for device in devices:
         typer.echo(device if device.save() else f"{device.path}: already there")
 
 

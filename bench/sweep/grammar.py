@@ -130,7 +130,7 @@ class TableClaims(Strict):
     """Claims about the rows of an imported table, which no sweep of ours has measured."""
 
     title: Text = Field(description="What the table holds")
-    operator: str = Field(description="A folder of kernels/")
+    operator: str = Field(description="A folder of kernels/, or an operator of imported rows alone")
     rows: OneOrList[str] = Field(description="The names that its rows have in the column `sweep`")
     claims: List[Claim] = Field(description="What the documents say about such rows")
 
