@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import ValidationError
 from rich.markup import escape
 
 from bench.cli.table import lines_of, table
@@ -17,10 +16,9 @@ from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claim_tests import Effect
-from bench.judge.claims import Declared, Judged, Written, judge
+from bench.judge.claims import Declared, Judged, Written, judge, kept
 from bench.judge.frame import read
 from bench.store.parquet import Sweeps, read_sweeps
-from bench.sweep.claims import Claim
 from bench.sweep.experiments import RULES
 from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
 
@@ -30,13 +28,13 @@ Say = Callable[[str], object]
 def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) -> list[Judged]:
     """Every verdict on every device of these result files. UserError if none can be read."""
     runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in read(results, left_out)]
-    kept = read_sweeps(results)
+    stored = read_sweeps(results)
     tables = [table_claims(path, find) for path in sorted(CLAIMS.glob("*.yaml"))]
     judged: list[Judged] = []
     for is_imported in (False, True):
         for device in sorted({run.device for run in runs if run.imported == is_imported}):
             of_device = [run for run in runs if (run.device, run.imported) == (device, is_imported)]
-            own = [kept.get((device, run.run_id), {}) for run in of_device]
+            own = [stored.get((device, run.run_id), {}) for run in of_device]
             declared = _of_checkout(load_all(SWEEPS, find, of_device[0].rows[0].sm_count), own)
             declared += _of_results({each.name for each in declared}, own, remark)
             if is_imported:  # somebody else's table lacks most of our cases, and nobody expects them of it
@@ -53,9 +51,9 @@ def _of_checkout(loaded: Iterable[Loaded], own: Sequence[Sweeps]) -> list[Declar
     """The claims of the checkout's sweeps, each marked whether the runs' own files have the same."""
     declared = []
     for each in loaded:
-        kept = [sweeps[each.name].get("claims") for sweeps in own if each.name in sweeps]
-        same = all(claims == each.sweep.declared.get("claims") for claims in kept)
-        written: Written = "before the run" if same and kept else "after the run"
+        own_claims = [sweeps[each.name].get("claims") for sweeps in own if each.name in sweeps]
+        same = all(claims == each.sweep.declared.get("claims") for claims in own_claims)
+        written: Written = "before the run" if same and own_claims else "after the run"
         declared.append(Declared(each.name, (each.name,), each.sweep.claims, each.cases, written))
     return declared
 
@@ -63,12 +61,13 @@ def _of_checkout(loaded: Iterable[Loaded], own: Sequence[Sweeps]) -> list[Declar
 def _of_results(known: set[str], own: Sequence[Sweeps], remark: Say) -> list[Declared]:
     """The claims that only the runs' own files have."""
     declared = {}
-    for name, kept in ((name, kept) for sweeps in own for name, kept in sweeps.items() if name not in known):
-        try:
-            claims = [Claim.model_validate(claim) for claim in kept.get("claims", ())]
-            declared[name] = Declared(name, (name,), claims, written="in the result")
-        except ValidationError:
+    for name, sweep in ((name, sweep) for sweeps in own for name, sweep in sweeps.items()):
+        if name in known:
+            continue
+        if (claims := kept(name, sweep)) is None:
             remark(f"{name}: no sweep of this checkout, and the claims in the result have no test")
+        else:
+            declared[name] = claims
     return list(declared.values())
 
 
@@ -165,15 +164,13 @@ def _cell(each: Judged) -> str:
         return f"TOO FEW, {each.reason.split(';')[0]}"
     if each.effect is None:
         return each.verdict
-    value, interval, clusters, _ = _numbers(each.effect)
-    return f"{each.verdict} {value} {interval} n={clusters}"
+    return f"{each.verdict} {each.effect} n={each.effect.clusters}"
 
 
 def _numbers(effect: Effect | None) -> list[str]:
     if effect is None:
         return [""] * 4
-    interval = f"[{effect.low:.3f}, {effect.high:.3f}]"
-    return [f"{effect.value:.3f}", interval, str(effect.clusters), str(effect.pairs)]
+    return [f"{effect.value:.3f}", effect.interval, str(effect.clusters), str(effect.pairs)]
 
 
 def as_json(judged: Iterable[Judged]) -> str:

@@ -262,7 +262,7 @@ def _nights(one: Night) -> Iterator[str]:
         short = int((one.judged.short & here).sum())
         yield (
             f"* tonight {count_text(int(here.sum()), 'case')} (ceilings apart) got a time: {one.compared} "
-            f"were compared; {short} have too few nights so far; {doubted} are in doubt (a neighbour, heat, "
+            f"were compared; {short} have too few nights so far; {doubted} are suspect (a neighbour, heat, "
             "a limit) and count for nothing"
         )
         track = one.judged.machine
