@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 
@@ -175,19 +176,21 @@ def _numbers(effect: Effect | None) -> list[str]:
 
 def as_json(judged: Iterable[Judged]) -> str:
     """Every verdict with its claim, one object each."""
-    listed = []
-    for each in judged:
-        claim, effect = each.claim, each.effect
-        of_claim = claim.model_dump(mode="json", include={"rules", "says", "expect", "bar", "least"})
-        numbers = {f.name: getattr(effect, f.name, None) for f in dataclasses.fields(Effect)}
-        listed.append(
-            {"device": each.device, "imported": each.imported, "sweep": each.declared.name, "claim": claim.id}
-            | of_claim
-            | {"verdict": each.verdict, "reason": each.reason}
-            | numbers
-            | {"suspect": each.suspect, "written": each.declared.written}
-        )
-    return json.dumps(listed, indent=1)
+    return json.dumps([entry(each) for each in judged], indent=1)
+
+
+def entry(judged: Judged) -> dict[str, Any]:
+    """A verdict with its claim, for JSON."""
+    of_claim = judged.claim.model_dump(mode="json", include={"rules", "says", "expect", "bar", "least"})
+    numbers = {f.name: getattr(judged.effect, f.name, None) for f in dataclasses.fields(Effect)}
+    place = (judged.device, judged.imported, judged.declared.name, judged.claim.id)
+    return (
+        dict(zip(_PLACE, place, strict=True))
+        | of_claim
+        | {"verdict": judged.verdict, "reason": judged.reason}
+        | numbers
+        | {"suspect": judged.suspect, "written": judged.declared.written}
+    )
 
 
 _PLACE = ("device", "imported", "sweep", "claim")
