@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rich.markup import escape
 
@@ -17,10 +17,10 @@ from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claim_tests import Effect
-from bench.judge.claims import Declared, Judged, Written, judge, kept
+from bench.judge.claims import Declared, Judged, Verdict, Written, judge, kept
 from bench.judge.frame import read
 from bench.store.parquet import Sweeps, read_sweeps
-from bench.sweep.experiments import RULES
+from bench.sweep.experiments import HALF, LACKING, RULES
 from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
 
 Say = Callable[[str], object]
@@ -82,13 +82,19 @@ def chosen(judged: Iterable[Judged], rule: int | None) -> list[Judged]:
     )
 
 
-def claim_lines(judged: Sequence[Judged], rule: int | None, markdown: bool) -> Iterator[str]:
-    """The table: of one device with every number, of several side by side; then what is left to say."""
+def claim_lines(
+    judged: Sequence[Judged], rule: int | None, markdown: bool, by_rule: bool = False
+) -> Iterator[str]:
+    """The table, then what is left to say.
+
+    A line for each claim and device with every number; `markdown`: a line for each claim, the devices side by
+    side; `by_rule`: a line for each rule, so too.
+    """
     devices = list(dict.fromkeys(_device(each) for each in judged))
     if rule is not None:
         yield f"Rule {rule}: {RULES[rule]}"
-    if markdown:
-        header, lines = _side_by_side(judged, devices)
+    if markdown or by_rule:
+        header, lines = _rules(judged, devices, rule) if by_rule else _side_by_side(judged, devices)
         yield from (f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *lines))
     else:
         yield from _listed(judged)
@@ -153,6 +159,38 @@ def _side_by_side(judged: Sequence[Judged], devices: Sequence[str]) -> tuple[lis
         cells = [_cell(on[device]) if device in on else "" for device in devices]
         lines.append([*_named(first), sweep, first.claim.says, first.claim.expect, *cells])
     return ["rules", "claim", "sweep", "says", "expected", *devices], lines
+
+
+def _rules(
+    judged: Sequence[Judged], devices: Sequence[str], rule: int | None
+) -> tuple[list[str], list[list[str]]]:
+    """The header and a line for each rule, or for this one: what each device says, and what is missing."""
+    lines = []
+    for number in [rule] if rule is not None else RULES:
+        speaking = [each for each in judged if number in each.claim.rules]
+        cells = [_summary([each for each in speaking if _device(each) == device]) for device in devices]
+        missing = []
+        if number in LACKING:
+            missing.append(f"no claim: it needs {LACKING[number]}")
+        elif not speaking:
+            missing.append("not in these results")
+        if number in HALF:
+            missing.append(f"the rest of the rule needs {HALF[number]}")
+        lines.append([str(number), RULES[number], *cells, "; ".join(missing)])
+    return ["rule", "says", *devices, "what is missing"], lines
+
+
+def _summary(judged: Sequence[Judged]) -> str:
+    """`SUPPORTED 3 of 4, UNDECIDED 1`: how many of the claims that are about a device have which verdict."""
+    counts = Counter(each.verdict for each in judged if each.verdict != "NOT APPLICABLE")
+    words = sorted(counts, key=get_args(Verdict).index)
+    if not words:
+        reasons = sorted({each.reason for each in judged})
+        return f"NOT APPLICABLE: {'; '.join(reasons)}" if reasons else ""
+    if counts.total() == 1:
+        return words[0]
+    shares = [f"{word} {counts[word]}" for word in words]
+    return ", ".join([f"{shares[0]} of {counts.total()}", *shares[1:]])
 
 
 def _named(each: Judged) -> list[str]:
