@@ -22,7 +22,7 @@ from bench.store.parquet import write
 from bench.sweep.experiments import HALF, LACKING, RULES
 from bench.sweep.load import SWEEPS, load, load_all, table_claims
 from tests.bench.claims_made import timed
-from tests.plots.synthetic import H100, ceilings, row
+from tests.plots.synthetic import CPU, H100, ceilings, row
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "results" / "reference"
@@ -222,17 +222,21 @@ def test_the_table_of_rules_counts_the_claims_of_each_device(tmp_path: Path) -> 
     result(tmp_path)
     foreign = dataclasses.replace(timed(1.0, k=1), source="somebody", run_id="b", sweep="gemm/aligned_k")
     write(tmp_path / "foreign.parquet", [foreign])
+    write(tmp_path / "cpu.parquet", list(ceilings(CPU)))
     listed = json.loads(bench("claims", tmp_path, "--json").stdout)
     header, _, *lines = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in bench("claims", tmp_path, "--rules").stdout.splitlines()
         if line.startswith("|")
     ]
-    assert header == ["rule", "says", "h100-sxm", "h100-sxm (imported)", "what is missing"]
+    devices = ["amd-epyc-9r14", "h100-sxm", "h100-sxm (imported)"]
+    assert header == ["rule", "says", *devices, "what is missing"]
     assert [(int(line[0]), line[1]) for line in lines] == list(RULES.items())
     for number, _, *cells, missing in lines:
-        for imported, cell in enumerate(cells):
-            mine = [e for e in listed if int(number) in e["rules"] and e["imported"] == bool(imported)]
+        for device, cell in zip(devices, cells, strict=True):
+            place = (device.removesuffix(" (imported)"), device.endswith(" (imported)"))
+            on_device = [each for each in listed if (each["device"], each["imported"]) == place]
+            mine = [each for each in on_device if int(number) in each["rules"]]
             counts = Counter(each["verdict"] for each in mine if each["verdict"] != "NOT APPLICABLE")
             if not counts:
                 assert cell.startswith("NOT APPLICABLE: ") if mine else not cell
@@ -244,9 +248,9 @@ def test_the_table_of_rules_counts_the_claims_of_each_device(tmp_path: Path) -> 
                 shown = {word: int(count) for word, count in [(first[0], first[1].split("/")[0]), *others]}
                 assert shown == counts
         assert ("no claim: it needs " in missing) == (int(number) in LACKING)
-    assert lines[6][2:] == ["SUPPORTED 1 of 3, CONTRADICTED 2", "TOO FEW 1 of 3, NOT MEASURED 2", ""]
-    assert lines[4][2:] == ["", "", "no claim: it needs an operator for convolution"]
-    assert lines[8][4] == "the rest of the rule needs a step in mixed precision"
+    assert lines[6][3:] == ["SUPPORTED 1 of 3, CONTRADICTED 2", "TOO FEW 1 of 3, NOT MEASURED 2", ""]
+    assert lines[4][2:] == ["", "", "", "no claim: it needs an operator for convolution"]
+    assert lines[8][-1] == "the rest of the rule needs a step in mixed precision"
 
 
 def test_a_rule_of_imported_rows_alone_may_not_be_in_them(public: list[Judged]) -> None:

@@ -121,8 +121,13 @@ def test_nights_of_before_are_judged_by_the_claims_of_tonight(machine: Machine) 
 def test_another_protocol_is_passed_over(machine: Machine) -> None:
     machine.facts = {"protocol": "another"}
     after(machine, {})
+    machine.facts, machine.effect = {}, SLOW
+    assert not changes(machine.run())
+    machine.facts, machine.effect = {"protocol": "another"}, {}
+    machine.run()
     machine.facts = {}
-    assert not changes(after(machine, SLOW))
+    (change,) = changes(machine.run())
+    assert [each["run_id"] for each in change["before"]] == [run_id(NIGHTS)]
 
 
 def test_only_the_last_nights_are_read(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
