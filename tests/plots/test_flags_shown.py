@@ -1,4 +1,4 @@
-"""A flag is seen in every kind of figure: hollow where it casts doubt, and told by name and number."""
+"""A flag is seen in every kind of figure: hollow where it makes a time suspect, and by name and number."""
 
 import dataclasses
 import itertools
@@ -143,7 +143,7 @@ def test_a_duel_leaves_doubt_out_says_how_many_and_tells_the_other_flags(tmp_pat
     rows[places[1]] = dataclasses.replace(rows[places[1]], **UNCONVERGED)
     figure = figures(loaded(tmp_path, rows))["duel-triton"]
     assert points(figure, "_case") == (7, 0)
-    assert "1 pairs of this run are left out: a flag casts doubt on one of the two." in said(figure)
+    assert "Left out: 1 pair of this run in which a time is suspect." in said(figure)
     assert "Flagged: 1 unconverged." in said(figure)
     # The same problem again in another sweep, in doubt there: the sound row is the one that is drawn.
     again = dataclasses.replace(rows[places[2]], sweep="gemm/more", **CONTENDED)
