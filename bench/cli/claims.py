@@ -170,12 +170,10 @@ def _rules(
         speaking = [each for each in judged if number in each.claim.rules]
         cells = [_summary([each for each in speaking if _device(each) == device]) for device in devices]
         missing = []
-        if number in LACKING:
-            missing.append(f"no claim: it needs {LACKING[number]}")
-        elif not speaking:
-            missing.append("not in these results")
+        if not speaking:
+            missing.append(f"needs {LACKING[number]}" if number in LACKING else "not in these results")
         if number in HALF:
-            missing.append(f"the rest of the rule needs {HALF[number]}")
+            missing.append(f"the rest needs {HALF[number]}")
         lines.append([str(number), RULES[number], *cells, "; ".join(missing)])
     return ["rule", "says", *devices, "what is missing"], lines
 

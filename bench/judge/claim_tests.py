@@ -45,6 +45,8 @@ class Seen(NamedTuple):
     half: float
     """Half of its own 95 % interval; NaN if it has none."""
     cluster: Hashable
+    keys: tuple[str, ...] = ()
+    """The cases it is made of, those that are compared beside each other."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,8 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
         least = far.groupby([pairs["run_id"], pairs["key"]]).transform("min")
         pairs = pairs[far <= least * (1 + 1e-9)]
     half = np.hypot(pairs["half"], pairs["half_to"])
-    yield from map(Seen, pairs["log"] - pairs["log_to"], half, pairs["key_to"])
+    keys = zip(pairs["key"], pairs["key_to"], strict=True)
+    yield from map(Seen, pairs["log"] - pairs["log_to"], half, pairs["key_to"], keys)
 
 
 def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
@@ -156,24 +159,26 @@ def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
             x, y = np.log(line[test.x].to_numpy(float)), np.log(line["median_s"].to_numpy())
             x -= x.mean()
             half = math.sqrt(float(((x * line["half"].to_numpy()) ** 2).sum()))
-            yield Seen(float((x * y).sum() / (x**2).sum()), half / float((x**2).sum()), cluster)
+            exponent = float((x * y).sum() / (x**2).sum())
+            yield Seen(exponent, half / float((x**2).sum()), cluster, tuple(line["key"]))
 
 
 def _spread(rows: pd.DataFrame, test: Spread) -> Iterator[Seen]:
     for cluster, alike in _lines(rows, {test.over}):
         best = alike.sort_values("median_s").drop_duplicates(test.over)
         if len(best) > 1:
-            yield _over(best.iloc[-1], best.iloc[0], cluster)
+            yield _over(best.iloc[-1], best.iloc[0], cluster, best)
 
 
-def _over(above: pd.Series, below: pd.Series, cluster: Hashable) -> Seen:
+def _over(above: pd.Series, below: pd.Series, cluster: Hashable, of: pd.DataFrame) -> Seen:
     value = math.log(above["median_s"] / below["median_s"])
-    return Seen(value, math.hypot(above["half"], below["half"]), cluster)
+    return Seen(value, math.hypot(above["half"], below["half"]), cluster, tuple(of["key"]))
 
 
 def _bound(rows: pd.DataFrame, test: Bound) -> Iterator[Seen]:
     rows = rows[rows[f"{test.by}_s"] > 0]
-    yield from map(Seen, np.log(rows["median_s"] / rows[f"{test.by}_s"]), rows["half"], rows["key"])
+    logs = np.log(rows["median_s"] / rows[f"{test.by}_s"])
+    yield from map(Seen, logs, rows["half"], rows["key"], zip(rows["key"]))
 
 
 def _jumps(rows: pd.DataFrame, test: Jumps) -> Iterator[Seen]:
@@ -186,11 +191,12 @@ def _jumps(rows: pd.DataFrame, test: Jumps) -> Iterator[Seen]:
         if test.of == "within":
             for column, part in parts.items():
                 if len(part) >= COLUMN:
-                    yield _over(part.iloc[-1], part.iloc[0], (cluster, column))
+                    yield _over(part.iloc[-1], part.iloc[0], (cluster, column), part)
         else:
             for (before, part), (after, following) in itertools.pairwise(parts.items()):
                 if before is not None and after == before + 1:
-                    yield _over(following.iloc[0], part.iloc[-1], (cluster, after))
+                    edge = line.loc[[part.index[-1], following.index[0]]]
+                    yield _over(following.iloc[0], part.iloc[-1], (cluster, after), edge)
 
 
 def _column(row: pd.Series, test: Jumps) -> int | None:
@@ -212,12 +218,13 @@ def _knee(rows: pd.DataFrame, test: Knee) -> Iterator[Seen]:
         if len(flat) > 1 and len(steep) > 1:
             knee = flat["median_s"].median() / (steep["median_s"] / steep[test.x]).median()
             half = math.hypot(flat["half"].max(), steep["half"].max())
-            yield Seen(math.log(knee / (ridge if isinstance(test.to, str) else test.to)), half, cluster)
+            where = ridge if isinstance(test.to, str) else test.to
+            yield Seen(math.log(knee / where), half, cluster, (*flat["key"], *steep["key"]))
 
 
 def _share(rows: pd.DataFrame, test: Share) -> Iterator[Seen]:
     holds = rows.index.isin(selected(rows, test.of).index)
-    yield from map(Seen, holds.astype(float), np.zeros(len(rows)), rows["key"])
+    yield from map(Seen, holds.astype(float), np.zeros(len(rows)), rows["key"], zip(rows["key"]))
 
 
 _TESTS: Mapping[str, Callable[[Any, Any], Iterator[Seen]]] = {

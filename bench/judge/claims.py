@@ -134,9 +134,9 @@ def _other_device(claim: Claim, runs: Sequence[Run]) -> str:
     sheet = runs[0].datasheet
     if kind != "cuda" or sheet is None or sheet.capability is None:
         return f"about compute capability {least}; this device's is unknown"
-    wanted = tuple(map(int, least.removeprefix(">=").split(".")))
     have = ".".join(map(str, sheet.capability))
-    return "" if sheet.capability >= wanted else f"about compute capability {least}; this device has {have}"
+    met = claim.device.include(kind, sheet.capability)
+    return "" if met else f"about compute capability {least}; this device has {have}"
 
 
 def _untimed(run: Run, sweeps: Collection[str]) -> pd.DataFrame:

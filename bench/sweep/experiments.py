@@ -86,7 +86,7 @@ LACKING: Mapping[int, str] = {
     39: "an implementation with 2:4 sparsity", **dict.fromkeys((40, 41, 46), _STEP),
     **dict.fromkeys((44, 48), _TRANSFERS), 49: "several GPUs",
 }  # fmt: skip
-"""Rule that no claim speaks to -> what would have to be measured first."""
+"""Rule that no claim about runs of our own speaks to -> what that would need."""
 HALF: Mapping[int, str] = {
     9: "a step in mixed precision", 26: "functions fused behind a convolution", 28: _CONVOLUTION,
     43: "a training step", 47: "cuDNN's settings", 54: "attention",

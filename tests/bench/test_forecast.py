@@ -29,9 +29,7 @@ def cases(loaded: list[Loaded]) -> list[Case]:
 def ten_minutes(cases: list[Case]) -> tuple[Prices, Forecast]:
     prices = Prices(H100, protocol("cuda"), 600.0)
     prices.limit_ceilings(cases)
-    others = [case for case in cases if case.role == "measurement"]
-    ordered = [others[index] for index in prices.ordered(others)]
-    return prices, prices.forecast([*(case for case in cases if case.role != "measurement"), *ordered])
+    return prices, prices.forecast(cases)
 
 
 def test_ten_minutes_on_an_h100_visit_1500_cases_of_30_sweeps(
@@ -102,6 +100,7 @@ def test_prices_follow_what_visits_took(cases: list[Case]) -> None:
 
 
 def test_the_plan_is_printed_with_every_assumption(loaded: list[Loaded]) -> None:
-    text = "\n".join(planned(H100, [sweep for sweep in loaded if "softmax" in sweep.name], 60.0, 1))
+    cases = [case for sweep in loaded if "softmax" in sweep.name for case in sweep.cases]
+    text = "\n".join(planned(H100, cases, {}, Prices(H100, protocol("cuda"), 60.0)))
     assert "of 2 of 2 sweeps" in text and "(--bench-budget inf)" in text
     assert "tuning" not in text.partition("assumed")[0] and "power_settle_s" in text
