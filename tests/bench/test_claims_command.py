@@ -20,8 +20,11 @@ from bench.interop.imported_rows import CLAIMS
 from bench.judge.claims import Judged
 from bench.store.parquet import write
 from bench.sweep.experiments import HALF, LACKING, RULES
-from bench.sweep.load import SWEEPS, load, load_all, table_claims
+from bench.sweep.grammar import table_contents
+from bench.sweep.load import SWEEPS, load
+from bench.sweep.yaml_nodes import tree
 from tests.bench.claims_made import timed
+from tests.our_sweeps import declared
 from tests.plots.synthetic import CPU, H100, ceilings, row
 
 ROOT = Path(__file__).parents[2]
@@ -196,7 +199,7 @@ def test_a_page_has_the_table_that_its_command_prints(place: tuple[str, str]) ->
 
 
 def test_the_pages_have_such_tables() -> None:
-    assert ("claims.md", "results/reference/public --markdown") in TABLES
+    assert any(page == "claims.md" for page, _ in TABLES)
 
 
 def test_devices_stand_side_by_side(public: list[Judged]) -> None:
@@ -267,7 +270,8 @@ def test_a_rule_of_imported_rows_alone_may_not_be_in_them(public: list[Judged]) 
 
 
 def test_every_rule_has_a_claim_or_what_it_lacks() -> None:
-    loaded = [each.sweep.claims for each in load_all(SWEEPS, kernels.problem, 132)]
-    tables = [table_claims(path, kernels.problem).claims for path in CLAIMS.glob("*.yaml")]
-    spoken = {rule for claims in (*loaded, *tables) for claim in claims for rule in claim.rules}
+    tables = [table_contents(tree(path.read_bytes())) for path in CLAIMS.glob("*.yaml")]
+    rules = [claim.get("rules", ()) for sweep in declared().values() for claim in sweep.get("claims", ())]
+    rules += [claim.rules for table in tables for claim in table.claims]
+    spoken = {rule for of_claim in rules for rule in of_claim}
     assert set(RULES) - spoken <= set(LACKING) and set(HALF) <= spoken - set(LACKING)
