@@ -157,8 +157,8 @@ def _session_lines(run: Run, session: Session) -> Iterator[str]:
 def forecast_lines(forecast: Forecast, budget_s: float | None, rests_on: str) -> list[str]:
     """What the run will visit and how long it takes, what all of it would take, and what that rests on."""
     ceilings = f"{forecast.ceilings.cases} ceilings" if forecast.ceilings.cases else "no ceilings"
-    if budget_s is None or forecast.planned == forecast.possible:
-        cases, seconds = _cases(forecast.possible), duration_text(forecast.seconds)
+    if budget_s is None or forecast.planned.cases == forecast.possible.cases:
+        cases, seconds = _cases(forecast.planned), duration_text(forecast.seconds)
         first = f"planned: all {cases}, and {ceilings}, in about {seconds}"
         return [first, f"this rests on {rests_on}"]
     return [

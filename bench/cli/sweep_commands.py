@@ -38,6 +38,7 @@ def list_cases(
     from bench.cli.predict import datasheet_named
     from bench.runner.comparisons import cases_of_suite
     from bench.runner.forecast import Prices, budget_s
+    from bench.runner.run import without_idle_roofs
     from bench.sampling.protocol import protocol
     from bench.sweep.suites import load_suite
 
@@ -58,7 +59,7 @@ def list_cases(
         prices = Prices(device, settings, budget_s(bench_budget, device.kind))
         asked = [case for each in loaded for case in each.cases]
     claims = {each.name: each.sweep.claims for each in loaded}
-    show(planned(device, asked, claims, prices, named=cases or bool(suite)))
+    show(planned(device, without_idle_roofs(asked), claims, prices, named=cases or bool(suite)))
 
 
 def schema() -> None:

@@ -43,10 +43,10 @@ Claims = Mapping[str, Sequence[Claim]]
 
 SPARE: Mapping[DeviceKind, float] = {"cpu": 1.5, "cuda": 1.25}
 """Clusters that are measured for each that a claim needs: flags make some rows suspect, more of a CPU's."""
-BESIDE = 2
-"""Most rows that one row is compared with: more of them are no further evidence."""
 POINTS = 8
 """Points of a line that show its course."""
+ENOUGH = 5
+"""Points of a line that tell its exponent, or of a column of tiles how time changes within it."""
 CPU_FLOP_PER_S, CPU_BYTE_PER_S = 1e11, 1e10
 """What a CPU is taken to reach before its ceilings are measured, to choose among cases and for nothing else:
 the committed CPU runs have 35 to 1,400 GFLOP/s, by data type, and 8 to 20 GB/s on two cores."""
@@ -100,7 +100,7 @@ def cases_of_suite(suite: LoadedSuite, prices: Prices) -> list[Case]:
 def _held(cases: Sequence[Case], entry: Entry, device: Device) -> list[Case]:
     if not entry.where:
         return list(cases)
-    return [cases[index] for index in selected(_expected_rows(cases, device), entry.where).index]
+    return [cases[index] for index in selected(expected_rows(cases, device), entry.where).index]
 
 
 def _narrowed(cases: Sequence[Case], entry: Entry, claims: Sequence[Claim], prices: Prices) -> Sequence[Case]:
@@ -128,7 +128,7 @@ def decisive(cases: Sequence[Case], claims: Iterable[Claim], prices: Prices) -> 
     """The cases of one sweep that decide its claims, claim by claim; none of one that they cannot decide."""
     by_key, device = {case.key: case for case in cases}, prices.device
     asked = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
-    rows = _expected_rows(cases, device) if asked else None
+    rows = expected_rows(cases, device) if asked else None
     cost_s = {key: prices.visit_s(case) for key, case in by_key.items()} if asked else {}
     for claim in asked:
         if rows is not None and (keys := _needed(claim, rows, cost_s, SPARE[device.kind])):
@@ -155,39 +155,39 @@ def evenly(line: Sequence[T], count: int) -> list[T]:
 
 
 def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Mapping[str, float], spare: float) -> list[str]:
-    """Keys of the cases that decide a claim, those that are compared next to each other."""
+    """Keys of the cases that decide a claim, those that are compared next to each other; none if too few.
+
+    What is taken is drawn: a regular choice could meet the same data type, or remainder, each time.
+    """
     name, test = claim.test
-    rows = selected(rows, claim.where)
+    rows, chance = selected(rows, claim.where), random.Random(0)
     keys: dict[str, None] = {}
     for part in (test, test.less) if isinstance(test, Ratio) and test.less else (test,):
         clusters: dict[Hashable, list[tuple[str, ...]]] = {}
         for seen in observed(name, part, rows):
             clusters.setdefault(seen.cluster, []).append(seen.keys)
-        chosen = _affordable(list(clusters.values()), cost_s, math.ceil(spare * claim.least))
-        for members in chosen:
-            for compared in evenly(members, BESIDE):
-                keys |= dict.fromkeys(evenly(compared, POINTS))
+        if len(clusters) < claim.least:
+            return []
+        # More rows that are compared with the same one would be no further evidence.
+        members = [chance.choice(of_cluster) for of_cluster in clusters.values()]
+        compared = [evenly(each, POINTS if name == "knee" else ENOUGH) for each in members]
+        costs_s = [sum(cost_s[key] for key in each) for each in compared]
+        for place in _affordable(costs_s, math.ceil(spare * claim.least), chance):
+            keys |= dict.fromkeys(compared[place])
     return list(keys)
 
 
-def _affordable(
-    clusters: Sequence[Sequence[Sequence[str]]], cost_s: Mapping[str, float], count: int
-) -> list[Sequence[Sequence[str]]]:
-    """So many clusters: those that cost nothing more, then others, drawn from the cheaper half.
-
-    Drawn, since a regular choice could meet the same data type or implementation each time.
-    """
-    costs = [sum(cost_s[key] for keys in evenly(members, BESIDE) for key in keys) for members in clusters]
-    places = sorted(range(len(costs)), key=costs.__getitem__)
-    chosen = [place for place in places if costs[place] == 0.0][:count]
-    dear = places[len(chosen) :]
-    dear = dear[: max(count - len(chosen), len(dear) // 2)]
-    chosen += random.Random(0).sample(dear, min(count - len(chosen), len(dear)))
-    return [clusters[place] for place in sorted(chosen)]
+def _affordable(costs_s: Sequence[float], count: int, chance: random.Random) -> list[int]:
+    """The places of so many clusters: those that cost nothing more, then some of the cheaper half."""
+    places = sorted(range(len(costs_s)), key=costs_s.__getitem__)
+    chosen = [place for place in places if costs_s[place] == 0.0][:count]
+    others = places[len(chosen) :]
+    others = others[: max(count - len(chosen), len(others) // 2)]
+    return sorted([*chosen, *chance.sample(others, min(count - len(chosen), len(others)))])
 
 
-def _expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
-    """The cases as rows, with the times and roofs that are expected of them."""
+def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
+    """The cases as rows for `bench.judge.claim_tests`, with the times and roofs that are expected of them."""
     rows = case_rows(cases, device.sm_count)
     terms = [_terms(case, device) for case in cases]
     rows["memory_s"], rows["compute_s"] = ([term[part] for term in terms] for part in (0, 1))

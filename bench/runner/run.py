@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -271,7 +271,11 @@ def load_cases(options: Options, session: Session, find: Callable[[str], type[Pr
     if named:
         roofs = [case for case in cases if case.role != "measurement"]
         cases = named if all(case.role != "measurement" for case in named) else [*roofs, *named]
-    # A roof of one thread costs time: it runs only for cases of one thread, or if it is named.
+    return without_idle_roofs(cases, named)
+
+
+def without_idle_roofs(cases: list[Case], named: Container[Case] = ()) -> list[Case]:
+    """These cases but for roofs of one thread, which cost time, unless a case is of one or they are named."""
     few = any(case.threads == "one" and (case.role == "measurement" or case in named) for case in cases)
     return [case for case in cases if few or case.threads == "all" or case.role == "measurement"]
 

@@ -47,13 +47,8 @@ def test_one_sweep_is_not_counted_out_of_one() -> None:
 
 
 def test_what_there_is_no_time_for_is_said_as_claims_and_lines() -> None:
-    claim: dict[str, Any] = {
-        "id": "MM-01",
-        "rules": [3, 7],
-        "says": "s",
-        "slope": {"x": "n"},
-        "expect": "below 1",
-    }
+    claim: dict[str, Any] = {"id": "MM-01", "rules": [3, 7], "says": "s", "expect": "below 1"}
+    claim |= {"slope": {"x": "n"}}
     made = [SimpleNamespace(sweep=f"gemm/s{number}", key=str(number)) for number in range(9)]
     cases = [cast(Case, case) for case in made]
     of_claim = Comparison(tuple(cases[:2]), Claim.model_validate(claim))
