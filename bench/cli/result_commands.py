@@ -78,6 +78,9 @@ def claims(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="The table as Markdown.")] = False,
+    by_rule: Annotated[
+        bool, typer.Option("--rules", help="A line for each of the guides' rules, as Markdown.")
+    ] = False,
     expect: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Exit code 1 if a verdict is not the one in FILE, from --json."),
@@ -90,9 +93,11 @@ def claims(
     from bench.cli.claims import as_json as json_text
     from bench.cli.claims import chosen, claim_lines, differing, verdicts
 
+    if as_json and by_rule:
+        raise UserError("--json lists claims and --rules is a table of rules: give one of them")
     every = verdicts(results, kernels.problem, left_out, remark)
     judged = chosen(every, rule)
-    show([json_text(judged)] if as_json else claim_lines(judged, rule, markdown))
+    show([json_text(judged)] if as_json else claim_lines(judged, rule, markdown, by_rule))
     if expect is not None:
         sentences = differing(every, expect)
         for sentence in sentences:

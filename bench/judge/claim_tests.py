@@ -60,6 +60,14 @@ class Effect:
     pairs: int
     """Observations in all clusters together."""
 
+    @property
+    def interval(self) -> str:
+        """`[1.150, 1.280]`, of 95 %."""
+        return f"[{self.low:.3f}, {self.high:.3f}]"
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} {self.interval}"
+
 
 def observed(name: str, test: Any, rows: pd.DataFrame) -> list[Seen]:
     """The observations of a test, by its name, among rows whose times count."""
