@@ -346,7 +346,9 @@ def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(dearer: f
 
     simulation.answer = answer
     made = [case for case, row in simulation.run() if row.status == "ok" and case.role == "measurement"]
-    assert 0.9 * budget_s < simulation.at_s <= 1.03 * budget_s
+    # A comparison that has begun is finished, even if its cases turn out dearer than those before.
+    longest_s = max(sum(map(prices.visit_s, each.cases)) for each in compared)
+    assert 0.9 * budget_s < simulation.at_s <= budget_s + dearer * longest_s
     assert len(made) < len(between)
     there = {case.key for case in made}
     whole = [each for each in compared if there.issuperset(each.keys)]
