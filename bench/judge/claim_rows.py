@@ -8,6 +8,8 @@ Columns beside those of a Measurement and the parameters:
     ridge     FLOP for each byte at which the limit of the device changes for such a row
     launch_s  launch floor, seconds
     memory_s  compute_s   terms of the roofline
+    memory_down  memory_up  compute_down  compute_up
+              how far too small and too large seconds over that term may be, ln, by the roof's own interval
     intensity
 
 An imported run has no roof of its own but the best of the very rows that are judged; its terms are those of
@@ -72,7 +74,19 @@ def _derived(row: Measurement, run: Run) -> dict[str, float]:
         ridge = math.inf
     memory_s, compute_s = stated if run.imported else (memory_s, compute_s)
     terms = {"launch_s": launch_s, "memory_s": memory_s, "compute_s": compute_s}
-    return {**terms, "ridge": ridge, "intensity": intensity}
+    return {**terms, **_roof_errors(row, run), "ridge": ridge, "intensity": intensity}
+
+
+def _roof_errors(row: Measurement, run: Run) -> dict[str, float]:
+    """Of the terms of memory and compute; 0 where the roof is a datasheet's or a term is missing."""
+    roof = run.roof_of(row)
+    slowest, seen, quickest = (row_terms(row, each) for each in (roof.slowest, roof, roof.quickest))
+    errors = {}
+    for place, term in ((1, "memory"), (2, "compute")):
+        known = not run.imported and quickest[place] > 0
+        errors[f"{term}_down"] = math.log(slowest[place] / seen[place]) if known else 0.0
+        errors[f"{term}_up"] = math.log(seen[place] / quickest[place]) if known else 0.0
+    return errors
 
 
 def _stated_s(row: Measurement, flop: float, byte: float, sheet: Datasheet | None) -> float:

@@ -3,7 +3,9 @@
 An observation is a pair of rows, a line of rows or a row. Those of one cluster (a row that several are
 compared with; a line; the same case in several runs) are no independent evidence: they count as one, with
 their mean. The interval is the wider of two: Student's t over the clusters, and what the rows' own intervals
-leave of their mean. Imported rows have no intervals, so that only the first is left.
+leave of their mean. Imported rows have no intervals, so that only the first is left. What is wrong with all
+clusters alike does not shrink with their number, and is added to that: the roofs' own intervals, and by how much
+noise alone makes the slowest of several rows slower and the quickest quicker.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -45,6 +48,9 @@ class Seen(NamedTuple):
     half: float
     """Half of its own 95 % interval; NaN if it has none."""
     cluster: Hashable
+    down: float = 0.0
+    up: float = 0.0
+    """How far below and above its value all observations may be wrong together, in the unit of `value`."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,8 @@ def effect(name: str, test: Any, seen: Sequence[Seen], against: Sequence[Seen]) 
     if against:
         other, other_half = _mean(against)
         mean, half = mean - other, math.hypot(half, other_half)
-    of = (mean, mean - half, mean + half)
+    down, up = (float(np.mean([getattr(each, side) for each in seen])) for side in ("down", "up"))
+    of = (mean, mean - half - down, mean + half + up)
     if name != "slope":
         of = (math.exp(of[0]), math.exp(of[1]), math.exp(of[2]))
     return Effect(*of, clusters, len(seen) + len(against))
@@ -155,7 +162,22 @@ def _spread(rows: pd.DataFrame, test: Spread) -> Iterator[Seen]:
     for cluster, alike in _lines(rows, {test.over}):
         best = alike.sort_values("median_s").drop_duplicates(test.over)
         if len(best) > 1:
-            yield _over(best.iloc[-1], best.iloc[0], cluster)
+            of = _over(best.iloc[-1], best.iloc[0], cluster)
+            yield of._replace(down=_chance(best) + _chance(best.iloc[::-1]))
+
+
+def _chance(ranked: pd.DataFrame) -> float:
+    """By how much noise alone takes the first of these rows beyond its true time, on average: |ln|.
+
+    Those whose intervals reach its time may truly be as quick, or as slow, as it is. Of so many normal
+    deviations the greatest is taken as Blom (1958) approximates it. 0 for rows without intervals.
+    """
+    logs, half = np.log(ranked["median_s"].to_numpy()), ranked["half"].to_numpy()
+    tied = half[np.abs(logs - logs[0]) <= np.hypot(half, half[0])]
+    if not len(tied):
+        return 0.0
+    deviations = NormalDist().inv_cdf((len(tied) - 3 / 8) / (len(tied) + 1 / 4))
+    return deviations * math.sqrt(float((tied**2).mean())) / NORMAL
 
 
 def _over(above: pd.Series, below: pd.Series, cluster: Hashable) -> Seen:
@@ -165,7 +187,9 @@ def _over(above: pd.Series, below: pd.Series, cluster: Hashable) -> Seen:
 
 def _bound(rows: pd.DataFrame, test: Bound) -> Iterator[Seen]:
     rows = rows[rows[f"{test.by}_s"] > 0]
-    yield from map(Seen, np.log(rows["median_s"] / rows[f"{test.by}_s"]), rows["half"], rows["key"])
+    logs = np.log(rows["median_s"] / rows[f"{test.by}_s"])
+    roof = rows[f"{test.by}_down"], rows[f"{test.by}_up"]
+    yield from map(Seen, logs, rows["half"], rows["key"], *roof)
 
 
 def _jumps(rows: pd.DataFrame, test: Jumps) -> Iterator[Seen]:
@@ -204,7 +228,13 @@ def _knee(rows: pd.DataFrame, test: Knee) -> Iterator[Seen]:
         if len(flat) > 1 and len(steep) > 1:
             knee = flat["median_s"].median() / (steep["median_s"] / steep[test.x]).median()
             half = math.hypot(flat["half"].max(), steep["half"].max())
-            yield Seen(math.log(knee / (ridge if isinstance(test.to, str) else test.to)), half, cluster)
+            if isinstance(test.to, int):
+                yield Seen(math.log(knee / test.to), half, cluster)
+            else:  # slower memory moves the ridge up, slower arithmetic down
+                of = line[["memory_down", "memory_up", "compute_down", "compute_up"]].median()
+                down = math.hypot(of["memory_down"], of["compute_up"])
+                up = math.hypot(of["memory_up"], of["compute_down"])
+                yield Seen(math.log(knee / ridge), half, cluster, down, up)
 
 
 def _share(rows: pd.DataFrame, test: Share) -> Iterator[Seen]:
