@@ -4,6 +4,7 @@ Columns beside those of a Measurement and the parameters:
 
     key       the case, equal in every run
     half      half of the 95 % interval, |ln|, with all noise that the run knows; NaN without an interval
+    shared    the part of that which all rows of a run may share
     suspect   whether a flag casts doubt on the time
     ridge     FLOP for each byte at which the limit of the device changes for such a row
     launch_s  launch floor, seconds
@@ -60,6 +61,7 @@ def claim_rows(runs: Sequence[Run]) -> pd.DataFrame:
         frame["suspect"] = [not SUSPECT.isdisjoint(flags) for flags in run.flags]
         known = [looks.get(case_of(row)) for row in run.rows]
         frame["half"] = [max(look.down, look.up) if look else math.nan for look in known]
+        frame["shared"] = [look.shared if look else 0.0 for look in known]
         parts.append(frame[(frame["visit"] == 0) & (frame["median_s"] > 0)])
     return pd.concat(parts, ignore_index=True)
 

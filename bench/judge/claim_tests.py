@@ -3,9 +3,10 @@
 An observation is a pair of rows, a line of rows or a row. Those of one cluster (a row that several are
 compared with; a line; the same case in several runs) are no independent evidence: they count as one, with
 their mean. The interval is the wider of two: Student's t over the clusters, and what the rows' own intervals
-leave of their mean. Imported rows have no intervals, so that only the first is left. What is wrong with all
-clusters alike does not shrink with their number, and is added to that: the roofs' own intervals, and by how much
-noise alone makes the slowest of several rows slower and the quickest quicker.
+leave of their mean. Imported rows have no intervals, so that only the first is left. An error that all
+clusters share does not shrink with their number and is added to that: how far off the roof and the level of
+the run may be, where rows are held against a roof, and what noise alone adds to the slowest over the quickest
+of several rows.
 """
 
 from __future__ import annotations
@@ -159,9 +160,12 @@ def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
 
 
 def _spread(rows: pd.DataFrame, test: Spread) -> Iterator[Seen]:
-    for cluster, alike in _lines(rows, {test.over}):
-        best = alike.sort_values("median_s").drop_duplicates(test.over)
-        if len(best) > 1:
+    alike = [name for name in ALIKE if name not in ("run_id", test.over)]
+    values = rows.groupby(alike, dropna=False)[test.over].transform("nunique")
+    for cluster, line in _lines(rows.assign(values=values), {test.over}):
+        best = line.sort_values("median_s").drop_duplicates(test.over)
+        # Without one of its rows a line has a smaller spread than the others.
+        if len(best) == line["values"].iloc[0] > 1:
             of = _over(best.iloc[-1], best.iloc[0], cluster)
             yield of._replace(down=_chance(best) + _chance(best.iloc[::-1]))
 
@@ -188,8 +192,8 @@ def _over(above: pd.Series, below: pd.Series, cluster: Hashable) -> Seen:
 def _bound(rows: pd.DataFrame, test: Bound) -> Iterator[Seen]:
     rows = rows[rows[f"{test.by}_s"] > 0]
     logs = np.log(rows["median_s"] / rows[f"{test.by}_s"])
-    roof = rows[f"{test.by}_down"], rows[f"{test.by}_up"]
-    yield from map(Seen, logs, rows["half"], rows["key"], *roof)
+    down, up = (np.hypot(rows[f"{test.by}_{side}"], rows["shared"]) for side in ("down", "up"))
+    yield from map(Seen, logs, rows["half"], rows["key"], down, up)
 
 
 def _jumps(rows: pd.DataFrame, test: Jumps) -> Iterator[Seen]:
@@ -228,13 +232,14 @@ def _knee(rows: pd.DataFrame, test: Knee) -> Iterator[Seen]:
         if len(flat) > 1 and len(steep) > 1:
             knee = flat["median_s"].median() / (steep["median_s"] / steep[test.x]).median()
             half = math.hypot(flat["half"].max(), steep["half"].max())
-            if isinstance(test.to, int):
-                yield Seen(math.log(knee / test.to), half, cluster)
-            else:  # slower memory moves the ridge up, slower arithmetic down
+            # The run may have had slow memory, and not slow arithmetic.
+            down = up = math.hypot(flat["shared"].max(), steep["shared"].max())
+            if isinstance(test.to, str):  # slower memory moves the ridge up, slower arithmetic down
                 of = line[["memory_down", "memory_up", "compute_down", "compute_up"]].median()
-                down = math.hypot(of["memory_down"], of["compute_up"])
-                up = math.hypot(of["memory_up"], of["compute_down"])
-                yield Seen(math.log(knee / ridge), half, cluster, down, up)
+                down = math.hypot(down, of["memory_down"], of["compute_up"])
+                up = math.hypot(up, of["memory_up"], of["compute_down"])
+            where = ridge if isinstance(test.to, str) else test.to
+            yield Seen(math.log(knee / where), half, cluster, down, up)
 
 
 def _share(rows: pd.DataFrame, test: Share) -> Iterator[Seen]:

@@ -96,9 +96,14 @@ def claim(kind: str, expect: str, **more: Any) -> Claim:
     return Claim.model_validate(given | more)
 
 
-def judged(claims: Claim | list[Claim], rows: Iterable[Measurement], cases: Any = ()) -> Any:
-    """The verdict on one claim, or on each of several, of one run on an H100 with its ceilings."""
-    made = [*ceilings(H100), *rows]
+def judged(
+    claims: Claim | list[Claim],
+    rows: Iterable[Measurement],
+    cases: Any = (),
+    roofs: Iterable[Measurement] | None = None,
+) -> Any:
+    """The verdict on one claim, or on each of several, of one run on an H100 with its ceilings, or these."""
+    made = [*(ceilings(H100) if roofs is None else roofs), *rows]
     found = [dataclasses.replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(made)]
     several = claims if isinstance(claims, list) else [claims]
     answers: list[Judged] = judge(found, [Declared(SWEEP, (SWEEP,), several, cases)])

@@ -1,16 +1,19 @@
 """How often the judge of claims is wrong, where the truth is known: `python -m tests.trials.honest_claims`.
 
-A simulated run holds rows for each kind of test (tests/bench/claims_made.py), whose true effects are known, and
-ceilings. Each visit draws its samples from a machine; the visits become rows as a run's do (bench/runner/rows.py),
-and the judge gets the rows. It is asked of each effect about five bars: the effect itself, and 1 % and 3 % to
-either side of it.
+A simulated run holds ceilings and rows for each kind of test (tests/bench/claims_made.py) whose true effects
+are known. Each visit draws its samples from a machine, visits become rows as they always do
+(bench/runner/rows.py), and the judge gets the rows. Of each effect it is asked about five bars: the effect
+itself, and bars that the effect is 1 % and 3 % above or below.
 
-An effect at the bar is neither above nor below it, so that any decision is `wrong`. Beyond the bar, the opposite
-word is wrong, and what is UNDECIDED counts as such.
+An effect at the bar is neither above nor below it, so any decision is wrong there. Beyond the bar the
+opposite word is wrong. UNDECIDED is never wrong, and never right.
 
-The machines: GPUs that are quiet, drift or change their clock (simulated), and the committed runs of CPUs. Of these
-a row takes the visits of one row that was measured: its samples over what its case takes in the middle of all runs,
-and, in place of how far the run's level was off at that time, how far it was at the simulated visit's. Takes a seed.
+The machines are GPUs that are quiet, drift or change their clock (simulated), and the committed runs of CPUs.
+A row on one of these takes the visits of a row that was measured there: their samples, over what the case
+takes in the middle of all runs of that commit. The level of the run, the median of the visits next in time,
+is that of the time of the simulated visit, not that of the measured one.
+
+    python -m tests.trials.honest_claims [SEED [RUNS A MACHINE]]
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import math
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +40,7 @@ from bench.sampling.protocol import protocol
 from bench.store.schema import Measurement
 from bench.sweep.claims import Claim
 from bench.validation.simulated_streams import RUN_S, Level, slow_drift, steady, two_states
-from tests.bench.claims_made import KINDS, TRUTH, timed, truth
+from tests.bench.claims_made import KINDS, timed, truth
 from tests.plots.synthetic import H100, ceilings
 
 Floats = npt.NDArray[np.float64]
@@ -50,6 +53,8 @@ NEAR = 5
 """Visits next in time whose median is the level of a replayed run."""
 MOST_SAMPLES = 100
 """Most samples of a visit that are replayed."""
+SENTINELS = (2, 10)
+"""The ceilings that are visited five times: the first of memory, and of arithmetic."""
 SHARES = 1000
 """Rows of which a share is taken: 3 % beyond the bar is not to be told from fewer."""
 
@@ -105,20 +110,22 @@ Donors = Mapping[Work, Sequence[Sequence[Visit]]]
 """Kind of work -> rows of a run -> their visits, relative to what their cases take."""
 
 
+@cache
 def donors(folder: Path) -> list[Donors]:
-    """Of each run of one machine, the rows whose cases several runs of the same commit measured undisturbed.
+    """Of each run of one machine, the rows of cases that several runs of the same commit measured.
 
-    What the machine is to blame for, and what had not settled, the judge leaves out, too. Into the runs without
-    a commit slowdowns were written.
+    Rows that were disturbed, or had not settled, the judge leaves out, too. The runs without a commit have
+    slowdowns that were written into them.
     """
     seconds: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    measured = read(sorted(folder.glob("*.parquet")))
     timed_rows = [
         [
             row
             for row, names in zip(run.rows, run.flags, strict=True)
             if row.is_timed and row.samples_s and row.commit and LEFT_OUT.isdisjoint(names)
         ]
-        for run in read(sorted(folder.glob("*.parquet")))
+        for run in measured
     ]
     for of_run in timed_rows:
         for row in of_run:
@@ -139,16 +146,18 @@ def donors(folder: Path) -> list[Donors]:
 def _visits(row: Measurement, usual_s: float, end_s: float) -> list[Visit]:
     parts = [np.asarray(part, dtype=np.float64)[:MOST_SAMPLES] / usual_s for part in row.visit_samples_s]
     at = [at_s / end_s for at_s in row.visit_at_s or ()]
-    outvoted = visit_medians_s(row)[: -len(parts)]
+    outvoted = visit_medians_s(row)[: -len(parts)]  # of these only the medians were kept
+    shape = parts[0] / float(np.median(parts[0])) / usual_s
     before = [
-        Visit(at[0] * (index + 0.5) / len(outvoted), parts[0] * median_s / usual_s / float(np.median(parts[0])))
+        Visit(at[0] * (index + 0.5) / len(outvoted), shape * median_s)
         for index, median_s in enumerate(outvoted)
-    ]  # only their medians were kept
+    ]
     return [*before, *map(Visit, at, parts)]
 
 
-def replayed(by_run: Sequence[Donors], chance: np.random.Generator) -> Whims:
-    """One of these runs, its rows at other times."""
+def replayed(folder: Path, chance: np.random.Generator) -> Whims:
+    """One of the runs of this machine, its rows at other times."""
+    by_run = donors(folder)
     of_run = by_run[int(chance.integers(len(by_run)))]
     level = {work: _level(rows) for work, rows in of_run.items()}
 
@@ -181,7 +190,7 @@ def machines() -> list[Machine]:
         Machine("GPU, 2 % up and down", "cuda", partial(simulated, slow_drift)),
         Machine("GPU, two clocks 3 % apart", "cuda", partial(simulated, two_states(0.03, 20.0))),
         *(
-            Machine(f"CPU, {folder.relative_to(REFERENCE).parts[0]}", "cpu", partial(replayed, donors(folder)))
+            Machine(f"CPU, {folder.relative_to(REFERENCE).parts[0]}", "cpu", partial(replayed, folder))
             for folder in folders
         ),
     ]
@@ -200,37 +209,47 @@ class Family(NamedTuple):
     effect: float
 
 
-def alike(chance: np.random.Generator) -> Iterator[Measurement]:
-    """Rows of which four differ in nothing that matters."""
-    for m in range(256, 4096, 256):
-        for layout in ("NN", "NT", "TN", "TT"):
-            yield timed(1e-6 * m, m=m, layout=layout)
+TIMES = (
+    "ratio", "ratio, memory", "slope", "slope, memory", "spread", "spread, memory", "spread of nothing",
+    "spread of nothing, memory", "bound", "jumps", "knee", "knee, ridge",
+)  # fmt: skip
+"""Families of rows whose times are judged: matrix products but for `memory`, which is any other work."""
+NAMES = (*TIMES, "share")
+"""All of them. What a share counts has no noise, and hangs on no machine."""
 
 
-def families(chance: np.random.Generator) -> dict[str, Family]:
-    """One of each kind of test; of rows at memory's speed a second one, where that is not the first already."""
-    made: dict[str, Family] = {}
-    for kind, (rows, test) in KINDS.items():
-        if kind == "share":
-            holds = chance.random(SHARES) < 1 - truth(kind) / 5
-            shared = [timed(1e-1, k=4000 + k, kernels="gmma" if hold else "simt") for k, hold in enumerate(holds)]
-            made[kind] = Family(shared, {kind: test}, 1 - truth(kind) / 5)
-        else:
-            made[kind] = Family(list(rows(chance, 0.0)), {kind: test}, truth(kind))
-    made["spread, none"] = Family(list(alike(chance)), made["spread"].test, 1.0)
-    made["knee, ridge"] = Family(made["knee"].rows, {"knee": {"x": "n", "to": "ridge"}}, _of_the_ridge(made["knee"]))
-    for kind in ("ratio", "slope", "spread", "spread, none"):
-        of_memory = [dataclasses.replace(row, arithmetic="vector") for row in made[kind].rows]
-        made[f"{kind}, memory"] = made[kind]._replace(rows=of_memory)
-    return made
+def family(name: str, chance: np.random.Generator) -> Family:
+    """The one of this name."""
+    kind, _, of = name.partition(", ")
+    rows: Iterable[Measurement]
+    if kind == "spread of nothing":
+        kind, effect = "spread", 1.0
+        rows = (
+            timed(1e-6 * m, m=m, layout=how)
+            for m in range(256, 4096, 256)
+            for how in ("NN", "NT", "TN", "TT")
+        )
+    elif kind == "share":
+        effect = 0.95
+        holds = chance.random(SHARES) < effect
+        rows = (timed(1e-1, k=4000 + k, kernels="gmma" if hold else "simt") for k, hold in enumerate(holds))
+    else:
+        rows, effect = KINDS[kind][0](chance, 0.0), truth(kind)
+    made, test = list(rows), KINDS[kind][1]
+    if of == "memory":
+        made = [dataclasses.replace(row, arithmetic="vector") for row in made]
+    elif of == "ridge":
+        effect, test = effect * test["to"] / _ridge(made), test | {"to": "ridge"}
+    return Family(made, {kind: test}, effect)
 
 
-def _of_the_ridge(knee: Family) -> float:
-    """The knee over the ridge in truth."""
+def _ridge(rows: Sequence[Measurement]) -> float:
+    """FLOP for each byte, in truth."""
     (roofs,) = runs(ceilings(H100))
-    terms = [(row, *row_terms(row, roofs.roof_of(row))[1:]) for row in knee.rows]
-    ridges = [row.flop / row.byte * memory_s / compute_s for row, memory_s, compute_s in terms]
-    return 128 * knee.effect / float(np.median(ridges))
+    terms = [(row, *row_terms(row, roofs.roof_of(row))[1:]) for row in rows]
+    return float(
+        np.median([row.flop / row.byte * memory_s / compute_s for row, memory_s, compute_s in terms])
+    )
 
 
 def rows_of(
@@ -239,7 +258,10 @@ def rows_of(
     """The rows of one run, ceilings included."""
     whims = machine.run(chance)
     settings = protocol("cpu" if machine.kind == "cpu" else "cuda", ROUNDS)
-    facts: dict[str, Any] = {"device_kind": machine.kind, "clock": "host" if machine.kind == "cpu" else "graph"}
+    facts: dict[str, Any] = {
+        "device_kind": machine.kind,
+        "clock": "host" if machine.kind == "cpu" else "graph",
+    }
     facts |= {"protocol": settings.hash, "protocol_version": settings.version, "regime": settings.regime}
 
     def visits(row: Measurement, at: Sequence[float]) -> Iterator[Measurement]:
@@ -251,7 +273,7 @@ def rows_of(
 
     of_run: list[Measurement] = []
     for index, row in enumerate(ceilings(H100)):
-        of_run += visits(row, (0.0, 0.25, 0.5, 0.75, 1.0) if index in (2, 10) else (0.0, 1.0))
+        of_run += visits(row, (0.0, 0.25, 0.5, 0.75, 1.0) if index in SENTINELS else (0.0, 1.0))
     every = [
         dataclasses.replace(row, sweep=f"gemm/{name}") for name, family in made.items() for row in family.rows
     ]
@@ -265,30 +287,28 @@ def rows_of(
 # ---- verdicts
 
 
-def verdicts(chance: np.random.Generator, machine: Machine, shuffled: bool = True) -> Iterator[tuple[str, float, str]]:
-    """(kind of test, how far beyond the bar, verdict) of one run."""
-    made = families(chance)
+def verdicts(
+    chance: np.random.Generator, machine: Machine, names: Sequence[str] = NAMES, shuffled: bool = True
+) -> Iterator[tuple[str, float, str]]:
+    """(family, how far beyond the bar, verdict) of one run that measures these families."""
+    made = {name: family(name, chance) for name in names}
     found = runs(rows_of(chance, machine, made, shuffled))
-    claims = {
-        name: [
-            Claim.model_validate(
-                {"id": "MM-01", "says": "x", **family.test, "expect": f"above {family.effect / (1 + beyond):.6f}"}
-            )
-            for beyond in BEYOND
-        ]
-        for name, family in made.items()
-    }
-    declared = [Declared(f"gemm/{name}", (f"gemm/{name}",), of[:1]) for name, of in claims.items()]
-    for (name, of), first in zip(claims.items(), judge(found, declared), strict=True):
-        yield name, BEYOND[0], first.verdict
-        for claim, beyond in zip(of[1:], BEYOND[1:], strict=True):
-            # Of the other bars the judge would make the same effect anew.
-            answer = first.effect and claim.expected.answer(first.effect.low, first.effect.high)
-            yield name, beyond, {True: "SUPPORTED", False: "CONTRADICTED", None: "UNDECIDED"}[answer]
+    declared = [
+        Declared(f"gemm/{name}", (f"gemm/{name}",), [_claim(each, beyond) for beyond in BEYOND])
+        for name, each in made.items()
+    ]
+    for judged, beyond in zip(judge(found, declared), BEYOND * len(made), strict=True):
+        yield judged.declared.name.removeprefix("gemm/"), beyond, judged.verdict
+
+
+def _claim(of: Family, beyond: float) -> Claim:
+    """That the effect is above a bar that it is this share beyond."""
+    expect = f"above {of.effect / (1 + beyond):.6f}"
+    return Claim.model_validate({"id": "MM-01", "says": "x", **of.test, "expect": expect})
 
 
 class Counts:
-    """Verdicts of many runs on one kind of test."""
+    """Verdicts of many runs on one family."""
 
     def __init__(self) -> None:
         self.at: dict[float, Counter[str]] = defaultdict(Counter)
@@ -303,17 +323,20 @@ class Counts:
         )
         return wrong / sum(self.at[each].total() for each in beyond)
 
-    def decided(self, *beyond: float) -> float:
+    def right(self, *beyond: float) -> float:
         """Share of the verdicts at these distances that are right."""
         right = sum(self.at[each]["SUPPORTED" if each > 0 else "CONTRADICTED"] for each in beyond)
         return right / sum(self.at[each].total() for each in beyond)
 
 
-def counted(seed: int, machine: Machine, repetitions: int, shuffled: bool = True) -> dict[str, Counts]:
-    """Kind of test -> the verdicts of so many runs."""
+def counted(
+    seed: int, machine: Machine, repetitions: int, names: Sequence[str] = NAMES, shuffled: bool = True
+) -> dict[str, Counts]:
+    """Family -> the verdicts of so many runs."""
     counts: dict[str, Counts] = defaultdict(Counts)
     for repetition in range(repetitions):
-        for name, beyond, word in verdicts(np.random.default_rng([seed, repetition]), machine, shuffled):
+        chance = np.random.default_rng([seed, repetition])
+        for name, beyond, word in verdicts(chance, machine, names, shuffled):
             counts[name].at[beyond][word] += 1
     return counts
 
@@ -322,15 +345,16 @@ def table(seed: int, repetitions: int) -> Iterator[str]:
     """A line for each machine and kind of test."""
     yield f"seed {seed}, {repetitions} runs a machine"
     yield ""
-    yield "| machine | test | wrong at the bar | 1 % beyond | 3 % beyond | of all | right 1 % beyond | 3 % beyond |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for machine in machines():
-        for name, of in counted(seed, machine, repetitions).items():
-            shares = (of.wrong(0.0), of.wrong(-0.01, 0.01), of.wrong(-0.03, 0.03), of.wrong(*BEYOND),
-                      of.decided(-0.01, 0.01), of.decided(-0.03, 0.03))  # fmt: skip
+    yield "| machine | test | wrong: at the bar | 1 % beyond | 3 % beyond | right: 1 % beyond | 3 % beyond |"
+    yield "|---|---|---|---|---|---|---|"
+    for place, machine in enumerate(machines()):
+        for name, of in counted(seed, machine, repetitions, TIMES if place else NAMES).items():
+            shares = (of.wrong(0.0), of.wrong(-0.01, 0.01), of.wrong(-0.03, 0.03),
+                      of.right(-0.01, 0.01), of.right(-0.03, 0.03))  # fmt: skip
             yield f"| {machine.name} | {name} | " + " | ".join(f"{share:.1%}" for share in shares) + " |"
 
 
 if __name__ == "__main__":
-    for line in table(int(sys.argv[1]) if len(sys.argv) > 1 else 0, int(sys.argv[2]) if len(sys.argv) > 2 else 200):
+    given = [int(text) for text in sys.argv[1:]]
+    for line in table(*given, *(0, 60)[len(given) :]):
         print(line, flush=True)
