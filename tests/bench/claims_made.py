@@ -73,7 +73,7 @@ def shares(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Meas
         yield timed(1e-1, k=k, kernels="gmma" if k % 4 == 0 else "simt")
 
 
-KINDS: Mapping[str, tuple[Callable[[np.random.Generator], Iterable[Measurement]], dict[str, Any]]] = {
+KINDS: Mapping[str, tuple[Callable[..., Iterable[Measurement]], dict[str, Any]]] = {
     "ratio": (ratios, {"of": {"k": "!%8"}, "to": {"k": "%8"}, "pair": "nearest k", "per": "k"}),
     "slope": (slopes, {"x": "n"}),
     "spread": (spreads, {"over": "layout"}),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from bench.store.schema import Measurement
-from tests.bench.claims_made import bounds, claim, judged, knees, timed
+from tests.bench.claims_made import KINDS, bounds, claim, judged, knees, timed
 from tests.drawing import drawn
 from tests.plots.synthetic import H100, ceilings
 from tests.trials.honest_claims import BEYOND, NAMES, TIMES, counted, machines
@@ -39,7 +41,7 @@ def test_on_a_quiet_gpu_few_verdicts_are_wrong_and_three_percent_are_seen(name: 
         assert found.right(beyond) * RUNS >= least(0.9) > 0, (seed, beyond, found.at)
 
 
-@pytest.mark.parametrize("name", drawn(TIMES, 4, "honest claims on a CPU"))
+@pytest.mark.parametrize("name", drawn(TIMES, 2, "honest claims on a CPU"))
 @pytest.mark.parametrize("machine", [name for name in MACHINES if name.startswith("CPU")])
 def test_with_the_noise_of_measured_runs_few_verdicts_are_wrong(machine: str, name: str, seed: int) -> None:
     found = counted(seed, MACHINES[machine], RUNS, [name])[name]
@@ -47,12 +49,16 @@ def test_with_the_noise_of_measured_runs_few_verdicts_are_wrong(machine: str, na
         assert found.wrong(beyond) * RUNS <= most(0.05), (seed, beyond, found.at)
 
 
-def of_several(half: float, times: int, apart: float = 0.0) -> list[Measurement]:
-    """Rows of four layouts, alike but for noise of which `half` is known, and one that is slower by `apart`."""
+OF_RUN: dict[str, Any] = {"noise_visits": 0.0, "noise_runs": 0.0}
+"""Columns of a row whose interval holds all noise of its run already."""
+
+
+def several(half: float, times: int, apart: float = 0.0) -> list[Measurement]:
+    """Rows of four layouts that are alike, but that one is slower by `apart` and all have noise of `half`."""
     chance = np.random.default_rng(times)
     slower = {"NN": 0.0, "NT": 0.0, "TN": 0.0, "TT": apart}
     return [
-        timed(1e-3 * m * np.exp(chance.normal(by, half / 1.96)), m=m, layout=layout, half=half)
+        timed(1e-3 * m * np.exp(chance.normal(by, half / 1.96)), half=half, m=m, layout=layout, **OF_RUN)
         for m in range(256, 256 + 8 * times, 8)
         for layout, by in slower.items()
     ]
@@ -60,18 +66,25 @@ def of_several(half: float, times: int, apart: float = 0.0) -> list[Measurement]
 
 def test_what_noise_alone_adds_to_a_spread_is_in_its_interval() -> None:
     """However many lines there are: each is wrong in the same direction."""
-    nothing = judged(claim("spread", "above 1.02"), of_several(0.04, 100))
+    nothing = judged(claim("spread", "above 1.02"), several(0.04, 100))
     assert nothing.verdict == "UNDECIDED" and nothing.effect.low < 1.01 < 1.03 < nothing.effect.value
-    apart = judged(claim("spread", "above 1.2"), of_several(0.04, 100, apart=0.3))
-    assert apart.verdict == "SUPPORTED" and apart.effect.low > 1.3, (
-        "three at one end, and no doubt of the other"
-    )
-    few = judged(claim("spread", "below 1.02"), of_several(0.001, 100))
-    assert few.verdict == "SUPPORTED", "without noise there is nothing to add"
+    apart = judged(claim("spread", "above 1.2"), several(0.04, 100, apart=0.3))
+    assert apart.verdict == "SUPPORTED" and apart.effect.low > 1.3
+    quiet = judged(claim("spread", "below 1.02"), several(0.001, 100))
+    assert quiet.verdict == "SUPPORTED"
+
+
+def test_a_line_without_one_of_its_rows_has_no_spread() -> None:
+    """Else the rest would be narrower than the whole, by chance or because the slowest row is in doubt."""
+    rows = several(0.001, 20, apart=0.3)
+    slowest = [index for index, each in enumerate(rows) if '"TT"' in each.parameters]
+    spoilt = [dataclasses.replace(each, settled=index not in slowest[:15]) for index, each in enumerate(rows)]
+    found = judged(claim("spread", "above 1.3"), spoilt)
+    assert (found.verdict, found.effect.clusters, found.suspect) == ("SUPPORTED", 5, 15)
 
 
 def test_imported_rows_have_no_noise_that_could_be_added_to_their_spread() -> None:
-    rows = [dataclasses.replace(each, low_s=None, high_s=None, source="x") for each in of_several(0.04, 20)]
+    rows = [dataclasses.replace(each, low_s=None, high_s=None, source="x") for each in several(0.04, 20)]
     effect = judged(claim("spread", "above 1"), rows).effect
     assert np.log(effect.value / effect.low) == pytest.approx(np.log(effect.high / effect.value))
 
@@ -102,3 +115,17 @@ def test_what_is_not_known_of_a_roof_is_in_what_is_held_against_it(
             assert all(0.05 < by < 0.15 for by in wider), (term, wider)
         else:
             assert wider == pytest.approx([0.0, 0.0]), (term, wider)
+
+
+@pytest.mark.parametrize(("kind", "sides"), [("bound", 1), ("knee", 2)])
+def test_the_level_of_a_run_is_as_unsure_for_many_rows_as_for_one(
+    kind: str, sides: int, chance: np.random.Generator
+) -> None:
+    """Where rows are not held against others of the run that it moved as far."""
+    rows = [
+        dataclasses.replace(each, noise_visits=0.0, noise_runs=0.1) for each in KINDS[kind][0](chance, 0.0)
+    ]
+    effect = judged(claim(kind, "above 0"), rows).effect
+    assert effect.clusters >= 8
+    assert 0.1 < np.log(effect.high / effect.value) / math.sqrt(sides) < 0.12
+    assert 0.1 < np.log(effect.value / effect.low) / math.sqrt(sides) < 0.12

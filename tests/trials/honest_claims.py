@@ -130,7 +130,7 @@ def donors(folder: Path) -> list[Donors]:
     for of_run in timed_rows:
         for row in of_run:
             seconds[row.case, row.protocol, row.commit].append(float(np.median(visit_medians_s(row))))
-    found = []
+    found: list[Donors] = []
     for of_run in timed_rows:
         end_s = max((max(row.visit_at_s or [0.0]) for row in of_run), default=0.0)
         by_work: dict[Work, list[list[Visit]]] = defaultdict(list)
