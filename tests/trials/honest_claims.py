@@ -252,9 +252,7 @@ def _ridge(rows: Sequence[Measurement]) -> float:
     )
 
 
-def rows_of(
-    chance: np.random.Generator, machine: Machine, made: Mapping[str, Family], shuffled: bool = True
-) -> list[Measurement]:
+def rows_of(chance: np.random.Generator, machine: Machine, made: Mapping[str, Family]) -> list[Measurement]:
     """The rows of one run, ceilings included."""
     whims = machine.run(chance)
     settings = protocol("cpu" if machine.kind == "cpu" else "cuda", ROUNDS)
@@ -277,7 +275,7 @@ def rows_of(
     every = [
         dataclasses.replace(row, sweep=f"gemm/{name}") for name, family in made.items() for row in family.rows
     ]
-    orders = [chance.permutation(len(every)) if shuffled else np.arange(len(every)) for _ in range(ROUNDS)]
+    orders = [chance.permutation(len(every)) for _ in range(ROUNDS)]
     for place, row in enumerate(every):
         at = [(number + order[place] / len(every)) / ROUNDS for number, order in enumerate(orders)]
         of_run += visits(row, at[:1] if "share" in row.sweep else at)
@@ -288,11 +286,11 @@ def rows_of(
 
 
 def verdicts(
-    chance: np.random.Generator, machine: Machine, names: Sequence[str] = NAMES, shuffled: bool = True
+    chance: np.random.Generator, machine: Machine, names: Sequence[str]
 ) -> Iterator[tuple[str, float, str]]:
     """(family, how far beyond the bar, verdict) of one run that measures these families."""
     made = {name: family(name, chance) for name in names}
-    found = runs(rows_of(chance, machine, made, shuffled))
+    found = runs(rows_of(chance, machine, made))
     declared = [
         Declared(f"gemm/{name}", (f"gemm/{name}",), [_claim(each, beyond) for beyond in BEYOND])
         for name, each in made.items()
@@ -329,29 +327,31 @@ class Counts:
         return right / sum(self.at[each].total() for each in beyond)
 
 
-def counted(
-    seed: int, machine: Machine, repetitions: int, names: Sequence[str] = NAMES, shuffled: bool = True
-) -> dict[str, Counts]:
+def counted(seed: int, machine: Machine, repetitions: int, names: Sequence[str]) -> dict[str, Counts]:
     """Family -> the verdicts of so many runs."""
     counts: dict[str, Counts] = defaultdict(Counts)
     for repetition in range(repetitions):
         chance = np.random.default_rng([seed, repetition])
-        for name, beyond, word in verdicts(chance, machine, names, shuffled):
+        for name, beyond, word in verdicts(chance, machine, names):
             counts[name].at[beyond][word] += 1
     return counts
 
 
 def table(seed: int, repetitions: int) -> Iterator[str]:
-    """A line for each machine and kind of test."""
+    """A line for each machine and family, and one for all families of a machine together."""
     yield f"seed {seed}, {repetitions} runs a machine"
     yield ""
     yield "| machine | test | wrong: at the bar | 1 % beyond | 3 % beyond | right: 1 % beyond | 3 % beyond |"
     yield "|---|---|---|---|---|---|---|"
     for place, machine in enumerate(machines()):
-        for name, of in counted(seed, machine, repetitions, TIMES if place else NAMES).items():
-            shares = (of.wrong(0.0), of.wrong(-0.01, 0.01), of.wrong(-0.03, 0.03),
-                      of.right(-0.01, 0.01), of.right(-0.03, 0.03))  # fmt: skip
-            yield f"| {machine.name} | {name} | " + " | ".join(f"{share:.1%}" for share in shares) + " |"
+        found = counted(seed, machine, repetitions, TIMES if place else NAMES)
+        shares = {
+            name: [of.wrong(0.0), *(part(-by, by) for part in (of.wrong, of.right) for by in (0.01, 0.03))]
+            for name, of in found.items()
+        }
+        shares["all"] = np.mean(list(shares.values()), axis=0).tolist()
+        for name, of_name in shares.items():
+            yield f"| {machine.name} | {name} | " + " | ".join(f"{share:.1%}" for share in of_name) + " |"
 
 
 if __name__ == "__main__":
