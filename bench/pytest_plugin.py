@@ -26,6 +26,7 @@ EXAMPLES: pytest.StashKey[Examples] = pytest.StashKey()
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
+    "suite": {"metavar": "NAME"},
     "sweep": {"metavar": "NAME", "dest": "bench_sweeps", "action": "append", "default": []},
     "case": {"metavar": "NAME", "dest": "bench_cases", "action": "append", "default": []},
     "device": {"metavar": "DEVICE", "default": "auto"},
@@ -42,10 +43,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Our options, without their prefix `--bench-`; destinations are the names of the run's Options."""
 HELP = {
+    "suite": "tour (default): some experiments as whole curves; core: what decides every rule; full: all; "
+    "or another of sweeps/suites.yaml. --bench-sweep, --bench-case and -k choose among all cases.",
     "sweep": "Only this sweep (gemm/square, square), folder of sweeps (gemm) or YAML file; repeatable.",
     "case": "Only the case of exactly this name, as every command prints it, and the ceilings; repeatable.",
     "device": "cpu, cuda, cuda:N or all (GPUs); auto (default): the first GPU, else the CPU.",
-    "budget": "Wall time of the run, on each device if several; or inf. Default: 120 on a CPU, 600 on a GPU.",
+    "budget": "Wall time of the run, on each device if several; or inf. Default: the suite's; without one "
+    "120 on a CPU, 600 on a GPU.",
     "visits": "Visits of each case, spread over the run: 3 for numbers to decide by; default 1: a look.",
     "regime": "sustained: settled under load (default); boost: short bursts, each after a rest.",
     "results": "Where to write results; default results/ of the checkout.",
@@ -99,6 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if getattr(given, "numprocesses", None) or os.environ.get("PYTEST_XDIST_WORKER"):
             _refuse("--benchmark times one case after the other: leave out -n (pytest-xdist)")
     values = {field.name: getattr(given, f"bench_{field.name}") for field in fields(Options)}
+    values["suite"] = given.bench_suite or _usual_suite(config)
     options = Options(**values | {"results": Path(given.bench_results or RESULTS)})
     try:
         run = Run(options, kernels.problem, timing=given.bench_run, opens=not given.collectonly)
@@ -107,6 +112,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUN] = run
     if config.pluginmanager.hasplugin("benchmark"):
         _configure_pytest_benchmark(given, run.device.slug)
+
+
+def _usual_suite(config: pytest.Config) -> str | None:
+    """The tour, unless the command chooses among all cases by itself."""
+    from bench.sweep.suites import TOUR
+
+    given = config.option
+    chooses = given.bench_sweeps or given.bench_cases or given.keyword or any("::" in a for a in config.args)
+    return None if chooses else TOUR
 
 
 def _refuse(sentence: str) -> NoReturn:

@@ -64,7 +64,7 @@ def test_measure(case: str, request: pytest.FixtureRequest) -> None:
     run = request.config.stash[RUN]
     row = run.row(case)
     if row is None:
-        pytest.skip(run.stopped or "not measured")
+        pytest.skip(run.stopped or "there was no time for it")
     if row.status in ("unsupported", "skipped"):
         pytest.skip(row.reason)
     if row.status != "ok":

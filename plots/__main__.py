@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,7 @@ from bench.judge import score as judge
 from bench.judge.frame import Run, load, read
 from bench.judge.history.load import histories
 from bench.store import parquet
-from plots.base import style
+from plots.base import style, verdict_lines
 from plots.base.page import Page
 from plots.base.plot_spec import Section, sections
 from plots.base.saving import save_all
@@ -252,8 +253,10 @@ def pages(run: Run, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:
     for name, page in duel.draw(run):
         yield f"duel-{name}", page
     once = run.frame[run.frame["visit"] == 0]
+    decided = verdict_lines.by_sweep(run, sweeps)
     for path, rows in once.groupby("sweep", sort=True):
         wanted = sections(rows, sweeps.get(str(path), {}))
+        wanted = [replace(section, decided=decided.get(str(path), ())) for section in wanted]
         for i, section in enumerate(wanted):
             which = f"-{i + 1}" if len(wanted) > 1 else ""
             for drawn, leaves in _drawings(run, rows, section):
@@ -265,7 +268,7 @@ def pages(run: Run, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:
 def _drawings(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[tuple[str, Iterator[Page]]]:
     """(name, pages) of each figure of a section."""
     if section.kind == "quantization":
-        yield "quantization", quantization.draw(run, rows, section.x)
+        yield "quantization", quantization.draw(run, rows, section)
     elif section.kind == "heatmap":
         yield "heatmap", heatmap.draw(run, rows, section)
     else:

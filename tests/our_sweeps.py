@@ -22,7 +22,7 @@ def declared() -> dict[str, Any]:
 
 @cache
 def _sweeps() -> dict[str, Sweep]:
-    paths = sorted(SWEEPS.rglob("*.yaml"))
+    paths = sorted(SWEEPS.glob("*/**/*.yaml"))
     return {
         path.relative_to(SWEEPS).with_suffix("").as_posix(): contents(tree(path.read_bytes()))
         for path in paths

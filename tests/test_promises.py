@@ -13,8 +13,8 @@ import kernels
 ROOT = Path(__file__).parents[1]
 WAY = ("spec.py", "test_benchmark.py", "sweep", "device", "sampling", "store", "worker", "runner")
 """Below bench/: what a case goes through from its sweep to its row."""
-CLOCKS = {"stream"}
-"""Names of clocks that are operators' too."""
+SHARED = {"stream", "launch"}
+"""Names of operators that mean other things too: a clock, a term of the roofline."""
 
 
 def texts(source: str) -> Iterator[str]:
@@ -28,7 +28,7 @@ def texts(source: str) -> Iterator[str]:
 
 def naming_operators(source: str) -> set[str]:
     """Operators and sweeps of operators (`gemm/square`) that these texts name."""
-    operators = set(kernels.names()) - CLOCKS
+    operators = set(kernels.names()) - SHARED
     return {text for text in texts(source) if text.split("/")[0] in operators}
 
 

@@ -8,20 +8,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, get_args
 
-from pydantic import ValidationError
 from rich.markup import escape
 
 from bench.cli.table import lines_of, table
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
+from bench.interop.imported_problems import with_imported
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claim_tests import Effect
-from bench.judge.claims import Declared, Judged, Written, judge
+from bench.judge.claims import Declared, Judged, Verdict, Written, judge, kept
 from bench.judge.frame import read
 from bench.store.parquet import Sweeps, read_sweeps
-from bench.sweep.claims import Claim
-from bench.sweep.experiments import RULES
+from bench.sweep.experiments import HALF, LACKING, RULES
 from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
 
 Say = Callable[[str], object]
@@ -30,13 +30,13 @@ Say = Callable[[str], object]
 def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) -> list[Judged]:
     """Every verdict on every device of these result files. UserError if none can be read."""
     runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in read(results, left_out)]
-    kept = read_sweeps(results)
-    tables = [table_claims(path, find) for path in sorted(CLAIMS.glob("*.yaml"))]
+    stored = read_sweeps(results)
+    tables = [table_claims(path, with_imported(find)) for path in sorted(CLAIMS.glob("*.yaml"))]
     judged: list[Judged] = []
     for is_imported in (False, True):
         for device in sorted({run.device for run in runs if run.imported == is_imported}):
             of_device = [run for run in runs if (run.device, run.imported) == (device, is_imported)]
-            own = [kept.get((device, run.run_id), {}) for run in of_device]
+            own = [stored.get((device, run.run_id), {}) for run in of_device]
             declared = _of_checkout(load_all(SWEEPS, find, of_device[0].rows[0].sm_count), own)
             declared += _of_results({each.name for each in declared}, own, remark)
             if is_imported:  # somebody else's table lacks most of our cases, and nobody expects them of it
@@ -53,9 +53,9 @@ def _of_checkout(loaded: Iterable[Loaded], own: Sequence[Sweeps]) -> list[Declar
     """The claims of the checkout's sweeps, each marked whether the runs' own files have the same."""
     declared = []
     for each in loaded:
-        kept = [sweeps[each.name].get("claims") for sweeps in own if each.name in sweeps]
-        same = all(claims == each.sweep.declared.get("claims") for claims in kept)
-        written: Written = "before the run" if same and kept else "after the run"
+        own_claims = [sweeps[each.name].get("claims") for sweeps in own if each.name in sweeps]
+        same = all(claims == each.sweep.declared.get("claims") for claims in own_claims)
+        written: Written = "before the run" if same and own_claims else "after the run"
         declared.append(Declared(each.name, (each.name,), each.sweep.claims, each.cases, written))
     return declared
 
@@ -63,12 +63,13 @@ def _of_checkout(loaded: Iterable[Loaded], own: Sequence[Sweeps]) -> list[Declar
 def _of_results(known: set[str], own: Sequence[Sweeps], remark: Say) -> list[Declared]:
     """The claims that only the runs' own files have."""
     declared = {}
-    for name, kept in ((name, kept) for sweeps in own for name, kept in sweeps.items() if name not in known):
-        try:
-            claims = [Claim.model_validate(claim) for claim in kept.get("claims", ())]
-            declared[name] = Declared(name, (name,), claims, written="in the result")
-        except ValidationError:
+    for name, sweep in ((name, sweep) for sweeps in own for name, sweep in sweeps.items()):
+        if name in known:
+            continue
+        if (claims := kept(name, sweep)) is None:
             remark(f"{name}: no sweep of this checkout, and the claims in the result have no test")
+        else:
+            declared[name] = claims
     return list(declared.values())
 
 
@@ -82,13 +83,19 @@ def chosen(judged: Iterable[Judged], rule: int | None) -> list[Judged]:
     )
 
 
-def claim_lines(judged: Sequence[Judged], rule: int | None, markdown: bool) -> Iterator[str]:
-    """The table: of one device with every number, of several side by side; then what is left to say."""
+def claim_lines(
+    judged: Sequence[Judged], rule: int | None, markdown: bool, by_rule: bool = False
+) -> Iterator[str]:
+    """The table, then what is left to say.
+
+    A line for each claim and device with every number; `markdown`: a line for each claim, the devices side by
+    side; `by_rule`: a line for each rule, so too.
+    """
     devices = list(dict.fromkeys(_device(each) for each in judged))
     if rule is not None:
         yield f"Rule {rule}: {RULES[rule]}"
-    if markdown:
-        header, lines = _side_by_side(judged, devices)
+    if markdown or by_rule:
+        header, lines = _rules(judged, devices, rule) if by_rule else _side_by_side(judged, devices)
         yield from (f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *lines))
     else:
         yield from _listed(judged)
@@ -155,6 +162,36 @@ def _side_by_side(judged: Sequence[Judged], devices: Sequence[str]) -> tuple[lis
     return ["rules", "claim", "sweep", "says", "expected", *devices], lines
 
 
+def _rules(
+    judged: Sequence[Judged], devices: Sequence[str], rule: int | None
+) -> tuple[list[str], list[list[str]]]:
+    """The header and a line for each rule, or for this one: what each device says, and what is missing."""
+    lines = []
+    for number in [rule] if rule is not None else RULES:
+        speaking = [each for each in judged if number in each.claim.rules]
+        cells = [_summary([each for each in speaking if _device(each) == device]) for device in devices]
+        missing = []
+        if not speaking:
+            missing.append(f"needs {LACKING[number]}" if number in LACKING else "not in these results")
+        if number in HALF:
+            missing.append(f"the rest needs {HALF[number]}")
+        lines.append([str(number), RULES[number], *cells, "; ".join(missing)])
+    return ["rule", "says", *devices, "what is missing"], lines
+
+
+def _summary(judged: Sequence[Judged]) -> str:
+    """`SUPPORTED 3 of 4, UNDECIDED 1`: how many of the claims that are about a device have which verdict."""
+    counts = Counter(each.verdict for each in judged if each.verdict != "NOT APPLICABLE")
+    words = sorted(counts, key=get_args(Verdict).index)
+    if not words:
+        reasons = sorted({each.reason for each in judged})
+        return f"NOT APPLICABLE: {'; '.join(reasons)}" if reasons else ""
+    if counts.total() == 1:
+        return words[0]
+    shares = [f"{word} {counts[word]}" for word in words]
+    return ", ".join([f"{shares[0]} of {counts.total()}", *shares[1:]])
+
+
 def _named(each: Judged) -> list[str]:
     return [", ".join(map(str, each.claim.rules)), each.claim.id]
 
@@ -165,32 +202,32 @@ def _cell(each: Judged) -> str:
         return f"TOO FEW, {each.reason.split(';')[0]}"
     if each.effect is None:
         return each.verdict
-    value, interval, clusters, _ = _numbers(each.effect)
-    return f"{each.verdict} {value} {interval} n={clusters}"
+    return f"{each.verdict} {each.effect} n={each.effect.clusters}"
 
 
 def _numbers(effect: Effect | None) -> list[str]:
     if effect is None:
         return [""] * 4
-    interval = f"[{effect.low:.3f}, {effect.high:.3f}]"
-    return [f"{effect.value:.3f}", interval, str(effect.clusters), str(effect.pairs)]
+    return [f"{effect.value:.3f}", effect.interval, str(effect.clusters), str(effect.pairs)]
 
 
 def as_json(judged: Iterable[Judged]) -> str:
     """Every verdict with its claim, one object each."""
-    listed = []
-    for each in judged:
-        claim, effect = each.claim, each.effect
-        of_claim = claim.model_dump(mode="json", include={"rules", "says", "expect", "bar", "least"})
-        numbers = {f.name: getattr(effect, f.name, None) for f in dataclasses.fields(Effect)}
-        listed.append(
-            {"device": each.device, "imported": each.imported, "sweep": each.declared.name, "claim": claim.id}
-            | of_claim
-            | {"verdict": each.verdict, "reason": each.reason}
-            | numbers
-            | {"suspect": each.suspect, "written": each.declared.written}
-        )
-    return json.dumps(listed, indent=1)
+    return json.dumps([entry(each) for each in judged], indent=1)
+
+
+def entry(judged: Judged) -> dict[str, Any]:
+    """A verdict with its claim, for JSON."""
+    of_claim = judged.claim.model_dump(mode="json", include={"rules", "says", "expect", "bar", "least"})
+    numbers = {f.name: getattr(judged.effect, f.name, None) for f in dataclasses.fields(Effect)}
+    place = (judged.device, judged.imported, judged.declared.name, judged.claim.id)
+    return (
+        dict(zip(_PLACE, place, strict=True))
+        | of_claim
+        | {"verdict": judged.verdict, "reason": judged.reason}
+        | numbers
+        | {"suspect": judged.suspect, "written": judged.declared.written}
+    )
 
 
 _PLACE = ("device", "imported", "sweep", "claim")

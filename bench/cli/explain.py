@@ -19,7 +19,19 @@ from bench.format import amount_text, duration_text, half_text, seconds_text, sh
 from bench.judge.flags import FLAGS
 from bench.judge.frame import Run, read
 from bench.judge.history.series import CASE
-from bench.model.roofline import calibrated_row, datasheet_s, of_roof, row_traffic
+from bench.judge.tensor_cores import tensor_cores
+from bench.model.predict import cached_share
+from bench.model.roofline import (
+    NEAR,
+    TERMS,
+    calibrated_row,
+    datasheet_s,
+    largest_term,
+    nearest_term,
+    of_roof,
+    row_terms,
+    row_traffic,
+)
 from bench.runner.rows import protocol_of
 from bench.spec import Problem
 from bench.store.parquet import tables
@@ -258,6 +270,7 @@ def _measured(explained: Explained) -> Iterator[tuple[str, str]]:
     for level, column in (("L1", "predicted_s"), ("L2", "structured_s"), ("L3", "learned_s")):
         if share := share_text(of_roof(row.median_s, explained.derived[column])):
             yield "", f"{share} of the speed that {level} predicts"
+    yield from _measured_limits(explained)
     if row.stop is not None:
         yield "sampling", f"ended because {STOPS.get(row.stop, row.stop)}"
     if row.relative_error is not None and row.tolerance is not None:
@@ -266,6 +279,23 @@ def _measured(explained: Explained) -> Iterator[tuple[str, str]]:
             f"its largest error is {row.relative_error:.1e} of the largest value; its arithmetic explains "
             f"{row.tolerance:.1e}",
         )
+
+
+def _measured_limits(explained: Explained) -> Iterator[tuple[str, str]]:
+    """What the time says of what bounded it, and what the kernels' names say of Tensor Cores."""
+    row = explained.row
+    terms = row_terms(row, explained.run.roof_of(row))
+    predicted = largest_term(terms)
+    if predicted and row.median_s and not cached_share(row):  # a cache is none of the terms
+        nearest = nearest_term(row.median_s, terms)
+        if nearest in TERMS:
+            ratio = row.median_s / terms[TERMS.index(nearest)]
+            text = f"{nearest}, the term of L1 that the time is nearest to: {ratio:.2f} times that"
+        else:
+            text = f"none of L1's terms: the time is more than a factor of {NEAR:g} from each"
+        yield "bound by", text + ("" if nearest == predicted else f"; predicted: {predicted}")
+    if row.kernels and row.arithmetic == "matrix":
+        yield "Tensor Cores", f"{tensor_cores(row)}, by the names of its kernels: {row.kernels}"
 
 
 def _visits(row: Measurement) -> Iterator[tuple[str, str]]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.device.datasheet import Datasheet
 from bench.device.detect import Device
 from bench.format import duration_text, seconds_text
 from bench.model.roofline import datasheet_s
 from bench.runner.forecast import Prices, impossible
-from bench.sampling.protocol import protocol
 from bench.sweep.load import Case, Loaded
+
+if TYPE_CHECKING:
+    from bench.runner.comparisons import Claims
 
 
 def listing(device: Device, loaded: Iterable[Loaded], cases: bool) -> Iterator[str]:
@@ -53,20 +56,34 @@ def of_datasheet(sheet: Datasheet) -> Device:
     )
 
 
-def planned(device: Device, loaded: Iterable[Loaded], budget_s: float | None, visits: int) -> Iterator[str]:
-    """The plan of a run of this budget on the device, by the prices with which runs begin."""
-    cases = [case for sweep in loaded for case in sweep.cases]
-    prices = Prices(device, protocol(device.kind, visits), budget_s)
-    prices.limit_ceilings(cases)
-    ordered = [case for case in cases if case.role != "measurement"]
-    others = [case for case in cases if impossible(case, device) is None and case.role == "measurement"]
-    ordered += [others[index] for index in prices.ordered(others)]
-    rests_on = f"the datasheet of {device.name} and on the assumptions below" if device.datasheet else ""
-    yield f"{device.name}, {visits} visit{'s' * (visits > 1)} of each case"
-    # What a run says imports more than listing needs.
-    from bench.cli.run_lines import plan_lines
+def planned(
+    device: Device,
+    cases: Sequence[Case],
+    claims: Claims,
+    prices: Prices,
+    *,
+    named: bool = False,
+) -> Iterator[str]:
+    """The plan of a run over these cases, by the prices with which runs begin; `named`: each case too."""
+    # A plan imports more than listing needs.
+    from bench.cli.run_lines import left_out_lines, plan_lines
+    from bench.runner.comparisons import comparisons
 
-    yield from plan_lines(prices.forecast(ordered), budget_s, rests_on)
+    prices.limit_ceilings(cases)
+    ceilings = [case for case in cases if case.role != "measurement"]
+    able = [case for case in cases if impossible(case, device) is None and case.role == "measurement"]
+    compared = comparisons(able, claims, prices)
+    ordered = list({case.key: case for each in compared for case in each.cases}.values())
+    forecast = prices.forecast([*ceilings, *ordered], comparisons=[each.keys for each in compared])
+    if named:
+        for case in (*ceilings, *ordered):
+            yield _line(case, device) + (
+                "" if case.key in forecast.keys or case in ceilings else "   no time"
+            )
+    visits = prices.settings.visits
+    yield f"{device.name}, {visits} visit{'s' * (visits > 1)} of each case"
+    yield from plan_lines(forecast, prices.budget_s, device)
+    yield from left_out_lines([each for each in compared if not forecast.keys.issuperset(each.keys)])
 
 
 def _least_s(case: Case, device: Device) -> float | None:

@@ -78,6 +78,9 @@ def claims(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="The table as Markdown.")] = False,
+    by_rule: Annotated[
+        bool, typer.Option("--rules", help="A line for each of the guides' rules, as Markdown.")
+    ] = False,
     expect: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Exit code 1 if a verdict is not the one in FILE, from --json."),
@@ -90,9 +93,11 @@ def claims(
     from bench.cli.claims import as_json as json_text
     from bench.cli.claims import chosen, claim_lines, differing, verdicts
 
+    if as_json and by_rule:
+        raise UserError("--json lists claims and --rules is a table of rules: give one of them")
     every = verdicts(results, kernels.problem, left_out, remark)
     judged = chosen(every, rule)
-    show([json_text(judged)] if as_json else claim_lines(judged, rule, markdown))
+    show([json_text(judged)] if as_json else claim_lines(judged, rule, markdown, by_rule))
     if expect is not None:
         sentences = differing(every, expect)
         for sentence in sentences:
@@ -134,18 +139,32 @@ def export(
 
 def import_aiconfigurator(
     bench_results: ResultsOption = None,
+    table: Annotated[
+        str, typer.Option(metavar="NAME", help="gemm, quantized_linear, attention or collective.")
+    ] = "gemm",
     sample: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Instead: below DIR, a few hundred rows a GPU, always the same."),
     ] = None,
 ) -> None:
-    """Public timings of bfloat16 linear layers on NVIDIA's GPUs, from the package aiconfigurator-core."""
+    """Public timings on NVIDIA's GPUs, from the package aiconfigurator-core.
+
+    gemm: bfloat16 linear layers. quantized_linear: the same beside float8 and nvfp4, quantising included.
+    attention: of the prompt and of one new token. collective: NCCL and vLLM's all-reduce, 2 GPUs or more.
+    """
     from bench.interop.import_aiconfigurator import Import, Package, calibration_shapes
+    from bench.interop.import_engine_tables import TABLES, EngineImport
     from bench.runner.session import RESULTS
 
-    package, shapes = Package.installed(), calibration_shapes(kernels.problem, more=sample is None)
-    folder = sample or bench_results or RESULTS
-    for device in Import(package, kernels.problem, shapes, folder, sample is not None).devices(remark):
+    if table not in ("gemm", *TABLES):
+        raise UserError(f"--table {table}: there is gemm, {', '.join(TABLES)}")
+    package, folder = Package.installed(), sample or bench_results or RESULTS
+    if table == "gemm":
+        shapes = calibration_shapes(kernels.problem, more=sample is None)
+        devices = Import(package, kernels.problem, shapes, folder, sample is not None).devices(remark)
+    else:
+        devices = EngineImport(package, table, folder, sample is not None).devices(remark)
+    for device in devices:
         typer.echo(device if device.save() else f"{device.path}: already there")
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 from bench.cli import run_summary
 from bench.cli.table import lines_of, table
 from bench.device.detect import Device
 from bench.environment.dependencies import lacking_extras
 from bench.errors import UserError
-from bench.format import duration_text
+from bench.format import count_text, duration_text
+from bench.runner.comparisons import Comparison
 from bench.runner.forecast import Forecast, Tally
 from bench.runner.price import ASSUMED
 from bench.runner.run import Options, Run, RunResult, short_name
 from bench.runner.session import Session, measured_s
 from bench.sweep.load import Find
+
+NO_SHEET = "no datasheet, so launches are taken to be short; the ceilings and then every visit correct it"
+SHOWN = 5
+"""Most sweeps that are named in a sentence."""
 
 
 def measure(options: Options, find: Find, say: Callable[[str], None]) -> list[RunResult]:
@@ -53,6 +59,8 @@ def opening_lines(run: Run) -> list[str]:
         limit = "no limit" if session.budget_s is None else duration_text(session.budget_s)
         times = {1: "once", 2: "twice"}.get(session.visits, f"{session.visits} times")
         regime = "" if session.regime == "sustained" else f" in {session.regime}"
+        if run.suite is not None:
+            lines.append(f"suite {run.options.suite}: {run.suite.title}")
         lines.append(f"budget: {limit}; each case visited {times}{regime}; results: {session.folder}")
         forecast = session.planner.forecast(session.elapsed_s)
         lines += forecast_lines(forecast, session.budget_s, _rests_on(device))
@@ -77,9 +85,9 @@ def opening_lines(run: Run) -> list[str]:
 
 
 def _rests_on(device: Device) -> str:
-    """What is known of how long a launch takes before the ceilings are measured; empty if nothing."""
+    """What is known of how long a launch takes before the ceilings are measured."""
     if device.datasheet is None:
-        return ""
+        return NO_SHEET
     return (
         f"the datasheet of {device.datasheet.name} and on assumptions (`python -m bench list --bench-budget` "
         "lists them); the ceilings and then every visit correct it"
@@ -133,6 +141,7 @@ def _session_lines(run: Run, session: Session) -> Iterator[str]:
     if table := run_summary.case_table(rows):
         yield from (table, "")
     yield from run_summary.account(rows, session.elapsed_s, measured_s(rows), session.worker.starting_s)
+    yield from left_out_lines(session.planner.left_out)
     yield from session.planner.given_up
     for cause, count in session.worker.renewed.most_common():
         yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
@@ -146,18 +155,10 @@ def _session_lines(run: Run, session: Session) -> Iterator[str]:
 
 
 def forecast_lines(forecast: Forecast, budget_s: float | None, rests_on: str) -> list[str]:
-    """What the run will visit and how long it takes, what all of it would take, and what that rests on.
-
-    `rests_on` ends the sentence `This rests on ...`; empty where nothing is known of how long a launch takes.
-    """
+    """What the run will visit and how long it takes, what all of it would take, and what that rests on."""
     ceilings = f"{forecast.ceilings.cases} ceilings" if forecast.ceilings.cases else "no ceilings"
-    if not rests_on:
-        every = f"{_cases(forecast.possible)} can run here"
-        if not forecast.ceilings.cases:
-            return [every]
-        return [f"{every}; first {ceilings}, which tell how many of them there is time for"]
-    if budget_s is None or forecast.planned == forecast.possible:
-        cases, seconds = _cases(forecast.possible), duration_text(forecast.seconds)
+    if budget_s is None or forecast.planned.cases == forecast.possible.cases:
+        cases, seconds = _cases(forecast.planned), duration_text(forecast.seconds)
         first = f"planned: all {cases}, and {ceilings}, in about {seconds}"
         return [first, f"this rests on {rests_on}"]
     return [
@@ -183,8 +184,24 @@ def _share(forecast: Forecast) -> str:
     return f"{planned.cases:,} of {possible.cases:,} cases, of {planned.sweeps} of {possible.sweeps} sweeps"
 
 
-def plan_lines(forecast: Forecast, budget_s: float | None, rests_on: str) -> Iterator[str]:
-    """The same with a table of operators, and every assumption with its source."""
+def left_out_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """What there is no time for: claims by experiment and rules, and lines of plots by sweep."""
+    claims = [each.claim for each in comparisons if each.claim is not None]
+    if claims:
+        rules = sorted({rule for claim in claims for rule in claim.rules})
+        experiments = dict.fromkeys(claim.id for claim in claims)
+        of_rules = f" (rules {', '.join(map(str, rules))})" if rules else ""
+        yield f"no time for the claims {', '.join(experiments)}{of_rules}"
+    if lines := Counter(each.sweep for each in comparisons if each.claim is None):
+        sweeps = ", ".join(f"{count} of {sweep}" for sweep, count in lines.most_common(SHOWN))
+        rest = f", and of {len(lines) - SHOWN} more sweeps" if len(lines) > SHOWN else ""
+        yield f"no time for {count_text(sum(lines.values()), 'line')} of plots: {sweeps}{rest}"
+
+
+def plan_lines(forecast: Forecast, budget_s: float | None, device: Device) -> Iterator[str]:
+    """The same with a table of operators, and of a GPU every assumption with its source."""
+    has_datasheet = device.datasheet is not None
+    rests_on = f"the datasheet of {device.name} and on the assumptions below" if has_datasheet else NO_SHEET
     yield from forecast_lines(forecast, budget_s, rests_on)
     shown = table("operator", ">cases", ">of", ">sweeps", ">of", ">seconds", ">of")
     for operator, (planned, possible) in forecast.by_operator.items():
@@ -193,9 +210,10 @@ def plan_lines(forecast: Forecast, budget_s: float | None, rests_on: str) -> Ite
     yield from lines_of(shown)
     families = [f"{name} {cases:,} of {every:,}" for name, (cases, every) in forecast.by_family.items()]
     yield f"by implementation: {', '.join(families)}"
-    yield "assumed until visits were made, in seconds or as a share:"
-    for name, assumed in ASSUMED.items():
-        yield f"  {name:<15} {assumed.value:<7g} {assumed.source}"
+    if has_datasheet:
+        yield "assumed until visits were made, in seconds or as a share:"
+        for name, assumed in ASSUMED.items():
+            yield f"  {name:<16} {assumed.value:<7g} {assumed.source}"
 
 
 def _cases(tally: Tally) -> str:

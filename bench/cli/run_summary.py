@@ -105,16 +105,16 @@ def duel_table(given: Sequence[Run]) -> Iterator[str]:
     any_pair = False
     for run in _measured(given):
         for cache in run.caches:
-            pairs, doubtful = duels(run, cache)
-            if not pairs and not doubtful:
+            pairs, suspect = duels(run, cache)
+            if not pairs and not suspect:
                 continue
             any_pair = True
             yield (
                 f"{run.device} {run.run_id}, {cache} cache: "
                 "seconds of the library / seconds of ours, above 1 is ahead"
             )
-            if doubtful:
-                yield f"{doubtful} pairs are not compared: a flag casts doubt on one of the two"
+            if suspect:
+                yield f"not compared: {count_text(suspect, 'pair')} in which a time is suspect"
             by_region = list(standings(pairs))
             if by_region:
                 yield from _duel_lines(by_region, run.device_name)

@@ -29,22 +29,37 @@ def list_cases(
         typer.Option(metavar="SECONDS", help="The plan of a run: what it would visit in this time."),
     ] = None,
     bench_visits: Annotated[int, typer.Option(metavar="N", help="Visits of each case, for the plan.")] = 1,
+    suite: Annotated[
+        str, typer.Option(metavar="NAME", help="The plan of a suite: tour, core, full (sweeps/suites.yaml).")
+    ] = "",
 ) -> None:
     """The sweeps and their cases, with the least time that the device's datasheet allows; or a run's plan."""
     from bench.cli.list_cases import listing, of_datasheet, planned
     from bench.cli.predict import datasheet_named
-    from bench.runner.forecast import budget_s
+    from bench.runner.comparisons import cases_of_suite
+    from bench.runner.forecast import Prices, budget_s
+    from bench.runner.run import without_idle_roofs
+    from bench.sampling.protocol import protocol
+    from bench.sweep.suites import load_suite
 
     device = of_datasheet(datasheet_named(on)) if on else detect(bench_device)
-    is_plan = bool(on) or bench_budget is not None
-    limit_s = budget_s(bench_budget, device.kind) if is_plan else None
-    # A run measures the ceilings, too, whichever sweeps are asked for.
-    names = ["ceilings", *sweeps] if sweeps and is_plan else sweeps or []
-    loaded = _loaded(names, device.sm_count)
-    if is_plan:
-        show(planned(device, loaded, limit_s, bench_visits))
+    if suite and sweeps:
+        raise UserError(f"--suite {suite} chooses among all sweeps: leave it out, or {', '.join(sweeps)}")
+    if not (on or suite or bench_budget is not None):
+        show(listing(device, _loaded(sweeps or [], device.sm_count), cases=cases or bool(sweeps)))
+        return
+    settings = protocol(device.kind, bench_visits)
+    if suite:
+        of_suite = load_suite(suite, kernels.problem, device.sm_count)
+        prices = Prices(device, settings, budget_s(bench_budget, device.kind, of_suite.suite))
+        loaded, asked = of_suite.loaded, cases_of_suite(of_suite, prices)
     else:
-        show(listing(device, loaded, cases=cases or bool(sweeps)))
+        # A run measures the ceilings, too, whichever sweeps are asked for.
+        loaded = _loaded(["ceilings", *sweeps] if sweeps else [], device.sm_count)
+        prices = Prices(device, settings, budget_s(bench_budget, device.kind))
+        asked = [case for each in loaded for case in each.cases]
+    claims = {each.name: each.sweep.claims for each in loaded}
+    show(planned(device, without_idle_roofs(asked), claims, prices, named=cases or bool(suite)))
 
 
 def schema() -> None:

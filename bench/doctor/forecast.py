@@ -10,9 +10,10 @@ from bench.device.detect import Device
 from bench.doctor.finding import Finding, checked, failed, guarded
 from bench.format import duration_text
 from bench.runner.run import Options, Run
+from bench.sweep.suites import TOUR
 
 LONG_S = 2 * 3600.0
-REMEDY = "Give it a budget, which chooses an even spread of every sweep: --bench-budget 600."
+REMEDY = "Give it a budget: --bench-budget 600."
 SWEEPS_REMEDY = "Look at python -m bench list: no case of the sweeps can run on this device."
 
 
@@ -24,10 +25,10 @@ def findings(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
 def forecast(device: str) -> dict[str, Any]:
     """The plan of `pytest bench/ --benchmark` as the run itself makes it before its first measurement.
 
-    Keys: `cases` of all sweeps, those of them `runnable` on the device, `planned` cases for which there is
-    room, wall `seconds`, and `budget_s` (None: no limit).
+    Keys: `cases` of the suite that it takes, those of them `runnable` on the device, `planned` cases for
+    which there is room, wall `seconds`, and `budget_s` (None: no limit).
     """
-    run = Run(Options(device), kernels.problem, opens=False)
+    run = Run(Options(device, suite=TOUR), kernels.problem, opens=False)
     names = list(run.cases)
     order = run.order(names)
     run.plan(names[index] for index in order)
@@ -49,7 +50,7 @@ def forecast_finding(numbers: Mapping[str, Any]) -> Finding:
     seconds, budget_s = numbers["seconds"], numbers["budget_s"]
     within = "without a budget" if budget_s is None else f"within {duration_text(budget_s)}"
     sentence = (
-        f"pytest bench/ --benchmark: {numbers['planned']} of the {numbers['runnable']} cases that can run "
-        f"here (of {numbers['cases']}), {within}; about {duration_text(seconds)}."
+        f"pytest bench/ --benchmark, the {TOUR}: {numbers['planned']} of the {numbers['runnable']} cases "
+        f"that can run here (of {numbers['cases']}), {within}; about {duration_text(seconds)}."
     )
     return checked("forecast", seconds <= LONG_S, sentence, REMEDY, **numbers)

@@ -9,7 +9,8 @@ the weights are left uninitialised: they draw less power than random ones, which
 
 Other kinds of table are read only to try the model (bench/validation/prediction.py). Those of SGLang and
 TensorRT-LLM are bfloat16 too. vLLM's of float8 are no products alone: x is bfloat16 and is quantised in each
-launch, by one static scale, before the product is computed (activation_scheme="static" in the collector).
+launch, by a scale for each row that the launch finds, before the product is computed. As what they are they
+are imported by bench/interop/import_engine_tables.py.
 
 Only the package's data files are read: it is found, never imported.
 """
@@ -21,7 +22,7 @@ import importlib.metadata
 import importlib.util
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -234,19 +235,23 @@ def sampled(shapes: pd.DataFrame, calibrating: npt.NDArray[np.bool_]) -> npt.NDA
     The octaves take turns, each giving its next shape in the order of a hash of SEED and the shape. So the
     choice is the same every time, and the same in two tables that hold the same shapes.
     """
-    octaves: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for place, (m, n, k) in enumerate(zip(*_sizes(shapes).values(), strict=True)):
-        if not calibrating[place]:
-            rank = hashlib.sha256(f"{SEED} {m} {n} {k}".encode()).hexdigest()
-            octaves[int(math.log2(float(m) * n * k))].append((rank, place))
+    sizes = list(zip(*_sizes(shapes).values(), strict=True))
+    others = [size for size, calibrates in zip(sizes, calibrating, strict=True) if not calibrates]
+    drawn = evenly({f"{m} {n} {k}": float(m) * n * k for m, n, k in others})
+    return np.logical_or(calibrating, [f"{m} {n} {k}" in drawn for m, n, k in sizes])
+
+
+def evenly(work: Mapping[str, float]) -> set[str]:
+    """SAMPLE of these names, each with its work, evenly over the octaves of work."""
+    octaves: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for name, amount in work.items():
+        octaves[int(math.log2(amount))].append((hashlib.sha256(f"{SEED} {name}".encode()).hexdigest(), name))
     turns = sorted(
-        (turn, octave, place)
+        (turn, octave, name)
         for octave, ranked in octaves.items()
-        for turn, (_, place) in enumerate(sorted(ranked))
+        for turn, (_, name) in enumerate(sorted(ranked))
     )
-    kept = calibrating.copy()
-    kept[[place for _, _, place in turns[:SAMPLE]]] = True
-    return kept
+    return {name for _, _, name in turns[:SAMPLE]}
 
 
 # ---- one table: its sound times of bfloat16 linear layers
@@ -268,7 +273,7 @@ def timings(path: Path, kind: Kind, say: Say) -> Iterator[Timings]:
 
     UserError if the table cannot be read, or has nothing that could be imported.
     """
-    linear = _linear(_read(path), kind, path, say)
+    linear = _linear(read_table(path, COLUMNS), kind, path, say)
     for (device, version), group in linear.groupby(["device", "version"], sort=True):
         if not str(device).startswith(GPUS):
             say(f"left out {path}: {device} is no NVIDIA GPU")
@@ -278,13 +283,14 @@ def timings(path: Path, kind: Kind, say: Say) -> Iterator[Timings]:
             yield Timings(str(device), str(version), sound)
 
 
-def _read(path: Path) -> pd.DataFrame:
+def read_table(path: Path, columns: Iterable[str]) -> pd.DataFrame:
+    """A table that has these columns, and perhaps others. UserError if it cannot be read or lacks one."""
     try:
         frame: pd.DataFrame = pq.read_table(path).to_pandas()
     except Exception as error:  # pyarrow may raise anything on damaged bytes
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"left out {path}: not a whole parquet file ({reason})") from error
-    if lacking := [name for name in COLUMNS if name not in frame.columns]:
+    if lacking := [name for name in columns if name not in frame.columns]:
         there = ", ".join(map(str, frame.columns))
         raise UserError(f"left out {path}: lacks the column {lacking[0]}; it has {there}")
     return frame

@@ -11,6 +11,10 @@ Columns beside those of a Measurement and the parameters:
     memory_s  compute_s   terms of the roofline
     memory_down  memory_up  compute_down  compute_up
               how far too small and too large seconds over that term may be, ln, by the roof's own interval
+    bound_by          launch, memory or compute: the largest of these three, the prediction of the roofline
+    measured_bound_by the one that the time is nearest to; none: more than a factor of 2 from each
+    as_predicted      whether these two agree. All three are None without a roof, and of what a cache serves
+    tensor_cores      used, unused or unknown, by the names of the kernels
     intensity
 
 An imported run has no roof of its own but the best of the very rows that are judged; its terms are those of
@@ -28,9 +32,11 @@ import numpy.typing as npt
 
 from bench.judge.comparison_side import case_of, side
 from bench.judge.flags import SUSPECT
-from bench.model.roofline import datasheet_s, row_terms
-from bench.spec import ITEM_BYTE
-from bench.sweep.claims import UNITS, Among, Condition, Divisible, Matching, Than, Times, conditions
+from bench.judge.tensor_cores import tensor_cores
+from bench.model.predict import cached_share
+from bench.model.roofline import datasheet_s, largest_term, nearest_term, row_terms
+from bench.spec import ITEM_BYTE, parameters_text
+from bench.sweep.claims import ANSWERS, UNITS, Among, Condition, Divisible, Matching, Than, Times, conditions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +46,9 @@ if TYPE_CHECKING:
     from bench.store.schema import Measurement
     from bench.sweep.load import Case
 
-UNKNOWN = ("kernels", "median_s", "intensity", *UNITS)
+ERRORS = ("half", "shared", "memory_down", "memory_up", "compute_down", "compute_up")
+"""Columns that say how far off a time or a roof may be."""
+UNKNOWN = ("kernels", "median_s", "intensity", *ANSWERS, *UNITS)
 """What is not known of a case before it is measured."""
 _UNITS = {"ridge": "ridge", "cache": "cache_byte", "launches": "launch_s"}
 """Unit of a condition -> the column that holds it."""
@@ -66,7 +74,7 @@ def claim_rows(runs: Sequence[Run]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _derived(row: Measurement, run: Run) -> dict[str, float]:
+def _derived(row: Measurement, run: Run) -> dict[str, Any]:
     launch_s, memory_s, compute_s = row_terms(row, run.roof_of(row))
     stated = (_stated_s(row, 0, row.byte, run.datasheet), _stated_s(row, row.flop, 0, run.datasheet))
     read = (memory_s, compute_s) if math.isfinite(memory_s + compute_s) else stated
@@ -75,8 +83,16 @@ def _derived(row: Measurement, run: Run) -> dict[str, float]:
     if row.byte and not read[1]:  # no arithmetic that could limit it
         ridge = math.inf
     memory_s, compute_s = stated if run.imported else (memory_s, compute_s)
-    terms = {"launch_s": launch_s, "memory_s": memory_s, "compute_s": compute_s}
-    return {**terms, **_roof_errors(row, run), "ridge": ridge, "intensity": intensity}
+    terms = (launch_s, memory_s, compute_s)
+    measured = predicted = None
+    if row.median_s and not cached_share(row):  # a cache that serves a row is none of these terms
+        measured, predicted = nearest_term(row.median_s, terms), largest_term(terms)
+    return {
+        "launch_s": launch_s, "memory_s": memory_s, "compute_s": compute_s,
+        "ridge": ridge, "intensity": intensity, "bound_by": predicted, "measured_bound_by": measured,
+        "as_predicted": measured == predicted if measured else None,
+        "tensor_cores": tensor_cores(row), **_roof_errors(row, run),
+    }  # fmt: skip
 
 
 def _roof_errors(row: Measurement, run: Run) -> dict[str, float]:
@@ -102,9 +118,10 @@ def case_rows(cases: Iterable[Case], sm_count: int) -> pd.DataFrame:
 
     return pd.DataFrame(
         {
-            **case.problem.parameters(),
+            **case.problem.parameters(), "parameters": parameters_text(case.problem.parameters()),
             "key": case.key, "implementation": case.implementation, "cache": case.cache,
             "threads_asked": case.threads, "flop": case.problem.flop, "byte": case.problem.byte,
+            "byte_moved": case.problem.byte_moved(case.implementation),
             "item_byte": case.problem.item_byte, "sm_count": sm_count,
         }
         for case in cases

@@ -49,6 +49,8 @@ class Seen(NamedTuple):
     half: float
     """Half of its own 95 % interval; NaN if it has none."""
     cluster: Hashable
+    keys: tuple[str, ...] = ()
+    """The cases it is made of, those that are compared beside each other."""
     down: float = 0.0
     up: float = 0.0
     """How far below and above its value all observations may be wrong together, in the unit of `value`."""
@@ -64,6 +66,14 @@ class Effect:
     clusters: int
     pairs: int
     """Observations in all clusters together."""
+
+    @property
+    def interval(self) -> str:
+        """`[1.150, 1.280]`, of 95 %."""
+        return f"[{self.low:.3f}, {self.high:.3f}]"
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} {self.interval}"
 
 
 def observed(name: str, test: Any, rows: pd.DataFrame) -> list[Seen]:
@@ -147,7 +157,8 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
         least = far.groupby([pairs["run_id"], pairs["key"]]).transform("min")
         pairs = pairs[far <= least * (1 + 1e-9)]
     half = np.hypot(pairs["half"], pairs["half_to"])
-    yield from map(Seen, pairs["log"] - pairs["log_to"], half, pairs["key_to"])
+    keys = zip(pairs["key"], pairs["key_to"], strict=True)
+    yield from map(Seen, pairs["log"] - pairs["log_to"], half, pairs["key_to"], keys)
 
 
 def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
@@ -156,7 +167,8 @@ def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
             x, y = np.log(line[test.x].to_numpy(float)), np.log(line["median_s"].to_numpy())
             x -= x.mean()
             half = math.sqrt(float(((x * line["half"].to_numpy()) ** 2).sum()))
-            yield Seen(float((x * y).sum() / (x**2).sum()), half / float((x**2).sum()), cluster)
+            exponent = float((x * y).sum() / (x**2).sum())
+            yield Seen(exponent, half / float((x**2).sum()), cluster, tuple(line["key"]))
 
 
 def _spread(rows: pd.DataFrame, test: Spread) -> Iterator[Seen]:
@@ -166,7 +178,7 @@ def _spread(rows: pd.DataFrame, test: Spread) -> Iterator[Seen]:
         best = line.sort_values("median_s").drop_duplicates(test.over)
         # Without one of its rows a line has a smaller spread than the others.
         if len(best) == line["values"].iloc[0] > 1:
-            of = _over(best.iloc[-1], best.iloc[0], cluster)
+            of = _over(best.iloc[-1], best.iloc[0], cluster, best)
             yield of._replace(down=_chance(best) + _chance(best.iloc[::-1]))
 
 
@@ -184,16 +196,16 @@ def _chance(ranked: pd.DataFrame) -> float:
     return deviations * math.sqrt(float((tied**2).mean())) / NORMAL
 
 
-def _over(above: pd.Series, below: pd.Series, cluster: Hashable) -> Seen:
+def _over(above: pd.Series, below: pd.Series, cluster: Hashable, of: pd.DataFrame) -> Seen:
     value = math.log(above["median_s"] / below["median_s"])
-    return Seen(value, math.hypot(above["half"], below["half"]), cluster)
+    return Seen(value, math.hypot(above["half"], below["half"]), cluster, tuple(of["key"]))
 
 
 def _bound(rows: pd.DataFrame, test: Bound) -> Iterator[Seen]:
     rows = rows[rows[f"{test.by}_s"] > 0]
     logs = np.log(rows["median_s"] / rows[f"{test.by}_s"])
     down, up = (np.hypot(rows[f"{test.by}_{side}"], rows["shared"]) for side in ("down", "up"))
-    yield from map(Seen, logs, rows["half"], rows["key"], down, up)
+    yield from map(Seen, logs, rows["half"], rows["key"], zip(rows["key"]), down, up)
 
 
 def _jumps(rows: pd.DataFrame, test: Jumps) -> Iterator[Seen]:
@@ -206,11 +218,12 @@ def _jumps(rows: pd.DataFrame, test: Jumps) -> Iterator[Seen]:
         if test.of == "within":
             for column, part in parts.items():
                 if len(part) >= COLUMN:
-                    yield _over(part.iloc[-1], part.iloc[0], (cluster, column))
+                    yield _over(part.iloc[-1], part.iloc[0], (cluster, column), part)
         else:
             for (before, part), (after, following) in itertools.pairwise(parts.items()):
                 if before is not None and after == before + 1:
-                    yield _over(following.iloc[0], part.iloc[-1], (cluster, after))
+                    edge = line.loc[[part.index[-1], following.index[0]]]
+                    yield _over(following.iloc[0], part.iloc[-1], (cluster, after), edge)
 
 
 def _column(row: pd.Series, test: Jumps) -> int | None:
@@ -239,12 +252,12 @@ def _knee(rows: pd.DataFrame, test: Knee) -> Iterator[Seen]:
                 down = math.hypot(down, of["memory_down"], of["compute_up"])
                 up = math.hypot(up, of["memory_up"], of["compute_down"])
             where = ridge if isinstance(test.to, str) else test.to
-            yield Seen(math.log(knee / where), half, cluster, down, up)
+            yield Seen(math.log(knee / where), half, cluster, (*flat["key"], *steep["key"]), down, up)
 
 
 def _share(rows: pd.DataFrame, test: Share) -> Iterator[Seen]:
     holds = rows.index.isin(selected(rows, test.of).index)
-    yield from map(Seen, holds.astype(float), np.zeros(len(rows)), rows["key"])
+    yield from map(Seen, holds.astype(float), np.zeros(len(rows)), rows["key"], zip(rows["key"]))
 
 
 _TESTS: Mapping[str, Callable[[Any, Any], Iterator[Seen]]] = {

@@ -12,12 +12,15 @@ flag makes suspect are left out, and counted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from bench.judge.claim_rows import case_rows, claim_rows, selected
+from pydantic import ValidationError
+
+from bench.judge.claim_rows import UNKNOWN, case_rows, claim_rows, selected
 from bench.judge.claim_tests import Effect, cluster_count, effect, observed
+from bench.spec import ITEM_BYTE
 from bench.sweep.claims import Claim, Ratio
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ class Declared(NamedTuple):
     """The names that its rows have in the column `sweep`."""
     claims: Sequence[Claim]
     cases: Sequence[Case] = ()
-    """Its cases on this device; none for an imported table."""
+    """Its cases on this device; none for an imported table, and for claims read from a result alone."""
     written: Written = "after the run"
 
 
@@ -59,6 +62,18 @@ class Judged:
     effect: Effect | None = None
     suspect: int = 0
     """Rows that would have taken part and were left out."""
+
+
+def kept(name: str, sweep: Mapping[str, Any]) -> Declared | None:
+    """The claims that a result file keeps of one of its sweeps; None if they have no test, as in older files.
+
+    `sweep` is what the sweep declared (`bench.store.parquet.Sweeps`).
+    """
+    try:
+        claims = [Claim.model_validate(claim) for claim in sweep.get("claims", ())]
+    except ValidationError:
+        return None
+    return Declared(name, (name,), claims, written="in the result")
 
 
 def judge(runs: Sequence[Run], declared: Sequence[Declared]) -> list[Judged]:
@@ -119,17 +134,28 @@ def _other_device(claim: Claim, runs: Sequence[Run]) -> str:
     sheet = runs[0].datasheet
     if kind != "cuda" or sheet is None or sheet.capability is None:
         return f"about compute capability {least}; this device's is unknown"
-    wanted = tuple(map(int, least.removeprefix(">=").split(".")))
     have = ".".join(map(str, sheet.capability))
-    return "" if sheet.capability >= wanted else f"about compute capability {least}; this device has {have}"
+    met = claim.device.include(kind, sheet.capability)
+    return "" if met else f"about compute capability {least}; this device has {have}"
+
+
+def _untimed(run: Run, sweeps: Collection[str]) -> pd.DataFrame:
+    """The rows of these sweeps, timed or not, without the columns that a row without a time lacks."""
+    rows = run.columns[run.columns["sweep"].isin(sweeps)]
+    rows = rows.assign(item_byte=rows["dtype"].map(ITEM_BYTE))
+    return rows.drop(columns=[name for name in UNKNOWN if name in rows])
 
 
 def _missing(claim: Claim, declared: Declared, timed: pd.DataFrame, run: Run) -> tuple[str, str]:
     """(why no case that is wanted runs on this device, or empty; which of those that do have no time)."""
-    if not declared.cases:
-        count = len(_wanted(timed, claim))
-        return "", f"no two of {count} rows are comparable in this way" if count else "no such rows"
     first = run.rows[0]
+    if not declared.cases:
+        if count := len(_wanted(timed, claim)):
+            return "", f"no two of {count} rows are comparable in this way"
+        asked = _wanted(_untimed(run, declared.rows), claim)
+        if len(asked) and (asked["status"] == "unsupported").all():
+            return str(asked["reason"].iloc[0] or "unsupported"), ""
+        return "", "no such rows"
     capability = run.datasheet.capability if run.datasheet else None
     kind: Literal["cpu", "cuda"] = "cpu" if first.device_kind == "cpu" else "cuda"
     wanted = _wanted(case_rows(declared.cases, first.sm_count), claim)

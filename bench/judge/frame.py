@@ -70,7 +70,7 @@ class Run:
         """The states of the cache that its rows were measured with: cold, warm."""
         return sorted({row.cache for row in self.rows})
 
-    @property
+    @cached_property
     def imported(self) -> bool:
         """Whether somebody else measured it."""
         return all(row.source is not None for row in self.rows)

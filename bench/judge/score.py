@@ -10,7 +10,7 @@ them up over the rows of one operator on one device, at one level of the model:
     L2-priors  priors_s       the same with measured ceilings and shared constants, nothing fitted
 
 All levels of a group are scored on the same rows, those where each of them has a number: a level must not
-look better for having passed over what is hard. Rows without a time, rows whose time is in doubt and rows
+look better for having passed over what is hard. Rows without a time, rows whose time is suspect and rows
 that the model was calibrated with are never scored. Numbers that somebody else measured have groups of their
 own, and so have the regimes, whose clocks differ.
 """
@@ -91,7 +91,7 @@ class Scorecard:
     """All rows that were given."""
     without_time: int
     calibrating: int
-    in_doubt: int
+    suspect: int
     without_number: int
     """Rows with a sound time, but at least one of the group's levels has no number for them."""
 
@@ -102,11 +102,11 @@ class Scorecard:
 
     @property
     def left_out(self) -> str:
-        """For people: `left out: 3 without a time, 2 in doubt (flagged)`; empty if nothing is."""
+        """For people: `left out: 3 without a time, 2 suspect (flagged)`; empty if nothing is."""
         told = (
             (self.without_time, "without a time"),
             (self.calibrating, "that calibrate the model"),
-            (self.in_doubt, "in doubt (flagged)"),
+            (self.suspect, "suspect (flagged)"),
             (self.without_number, "that not every level has a number for"),
         )
         said = ", ".join(f"{n} {why}" for n, why in told if n)
@@ -117,7 +117,7 @@ def scorecard(frame: pd.DataFrame) -> Scorecard:
     """Sort out what can be scored of these rows.
 
     `frame` holds rows as bench.judge.frame derives them, of one run or of many: the columns of a Measurement,
-    those of LEVELS that there are, `calibrating`, and `scored`: false where the time is in doubt for any
+    those of LEVELS that there are, `calibrating`, and `scored`: false where the time is suspect for any
     reason but that it is quicker than predicted. A case that was visited twice is scored once, so rows of a
     second visit (older files) are not counted at all.
     """
@@ -131,7 +131,7 @@ def scorecard(frame: pd.DataFrame) -> Scorecard:
         rows=len(frame),
         without_time=int((~timed).sum()),
         calibrating=int((timed & calibrating).sum()),
-        in_doubt=int((timed & ~calibrating & ~usable).sum()),
+        suspect=int((timed & ~calibrating & ~usable).sum()),
         without_number=len(sound) - sum(len(group.rows) for group in groups),
     )
 

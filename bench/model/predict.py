@@ -256,6 +256,13 @@ def completed(ceilings: Ceilings, rows: Iterable[Measurement]) -> Ceilings:
     return replace(ceilings, bandwidth_byte_per_s=bandwidth, launch_s=launch_s)
 
 
+def cached_share(row: Measurement) -> float:
+    """The share of a row's data that its launches find in the last-level cache, 0 to 1."""
+    if row.cache != "warm" or row.flushed:
+        return 0.0
+    return float(resident(row.ring_byte or row.byte, max(row.cache_byte, 1)))
+
+
 def reached(row: Measurement, ceilings: Ceilings) -> tuple[float | None, str]:
     """(share of the roof that a row reached, what bounds it there): L1's, but for what the cache held.
 
@@ -265,10 +272,10 @@ def reached(row: Measurement, ceilings: Ceilings) -> tuple[float | None, str]:
     roof = calibrated_row(row, ceilings)
     if roof is None or ceilings.launch_s is None:
         return None, ""
-    held = row.ring_byte or row.byte
-    inside = float(resident(held, max(row.cache_byte, 1))) if row.cache == "warm" and not row.flushed else 0.0
+    inside = cached_share(row)
     byte, write_share = row_traffic(row)
-    rate, per_byte_s = ceilings.cached_byte_per_s(held), ceilings.second_per_byte(write_share)
+    rate = ceilings.cached_byte_per_s(row.ring_byte or row.byte)
+    per_byte_s = ceilings.second_per_byte(write_share)
     if inside and rate is None and roof.bound_by == "memory":
         return None, "cache"
     if not inside or rate is None or per_byte_s is None:

@@ -10,6 +10,8 @@ timings on five GPUs with the same ceilings, adding t0 beat max-ing it (mean err
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -26,6 +28,9 @@ Term = Literal["launch", "memory", "compute"]
 """The largest of the three terms t0, traffic / bandwidth and flop / peak, a tie in this order."""
 
 TERMS: tuple[Term, ...] = ("launch", "memory", "compute")
+
+NEAR = 2.0
+"""A time is near a term of the roofline if neither is more than so many times the other. Ours."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -123,6 +128,24 @@ def row_terms(row: Measurement, ceilings: Ceilings) -> tuple[float, float, float
     flop, byte, share = (np.asarray([count], dtype=np.float64) for count in (row.flop, *row_traffic(row)))
     launch, memory, compute = _terms(flop, byte, share, row.arithmetic, row.dtype, ceilings)[:, 0].tolist()
     return launch, memory, compute
+
+
+def largest_term(terms: Sequence[float]) -> Term | None:
+    """What is predicted to bound a launch, of seconds of launch, memory, compute; None if one is NaN."""
+    return TERMS[int(np.argmax(terms))] if np.isfinite(terms).all() else None
+
+
+def nearest_term(seconds: float, terms: Sequence[float]) -> Term | Literal["none"] | None:
+    """What bounds a launch by the time that it took: the term to which this is nearest, as a ratio.
+
+    `none` if it is near none of them (NEAR); None if one is NaN. A time above all terms is nearest to the
+    largest, the predicted one: that something else bounds a launch shows as `none`.
+    """
+    if not np.isfinite(terms).all():
+        return None
+    far = {name: abs(math.log(seconds / term)) for name, term in zip(TERMS, terms, strict=True) if term > 0}
+    nearest = min(far, key=lambda name: far[name], default=None)
+    return nearest if nearest and far[nearest] <= math.log(NEAR) else "none"
 
 
 def calibrated_columns(

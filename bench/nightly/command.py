@@ -23,6 +23,10 @@ Sweeps = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only thi
 Cases = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Only the case of this name; repeatable.")
 ]
+Suite = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="As for pytest. Default: core, unless sweeps or cases are named."),
+]
 Budget = Annotated[
     str | None, typer.Option(metavar="SECONDS", help="Wall time of the measuring, as for pytest.")
 ]
@@ -50,6 +54,7 @@ def nightly(
     bench_device: Device = "auto",
     bench_sweep: Sweeps = None,
     bench_case: Cases = None,
+    bench_suite: Suite = None,
     bench_budget: Budget = None,
     bench_visits: Visits = 3,
     bench_shard: Shard = None,
@@ -71,6 +76,7 @@ def nightly(
     from bench.nightly.report import nightly_json, nightly_lines
     from bench.runner.run import Options
     from bench.runner.session import RESULTS
+    from bench.sweep.suites import CORE
 
     refuse_if_missing()
     if baseline is not None and not baseline.is_dir():
@@ -81,6 +87,7 @@ def nightly(
         device=bench_device,
         sweeps=bench_sweep or (),
         cases=bench_case or (),
+        suite=bench_suite or (None if bench_sweep or bench_case else CORE),
         budget=bench_budget,
         visits=str(bench_visits),
         results=(bench_results or RESULTS).absolute(),

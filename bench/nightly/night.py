@@ -22,6 +22,7 @@ from bench.judge.comparison_side import case_of
 from bench.judge.history.detector import Judged, Step, judged
 from bench.judge.history.load import histories
 from bench.judge.history.series import KEY
+from bench.nightly.verdict_changes import VerdictChange, verdict_changes
 from bench.runner.run import Options, RunResult, short_name
 from bench.store.schema import Measurement
 
@@ -37,7 +38,7 @@ class Failing:
 
     row: Measurement
     since: str
-    """The first run without a time after the last that has one."""
+    """The first run without a time after the last that has device_night."""
 
 
 @dataclass
@@ -58,13 +59,15 @@ class Night:
     judged: Judged | None = None
     """Everything so far, tonight last; None if there is nothing of tonight."""
     failing: list[Failing] = field(default_factory=list)
+    verdict_changes: list[VerdictChange] = field(default_factory=list)
+    """Claims whose verdict is another than on the nights before; no part of the exit code."""
     left_out: list[str] = field(default_factory=list)
     """Files of the history that could not be used, a sentence each."""
 
     @property
     def refused(self) -> list[Unfit]:
         """Why nothing was measured."""
-        return [one for one in self.unfit if one.refuses]
+        return [remark for remark in self.unfit if remark.refuses]
 
     @property
     def tonight(self) -> int | None:
@@ -89,8 +92,8 @@ class Night:
         """Whether tonight's times had a part in it: not of a case that was left out or disturbed tonight."""
         if self.judged is None or self.tonight is None:
             return False
-        found = {"machine": self.judged.machine, "class": self.judged.by_class, "series": self.judged.series}
-        return not math.isnan(found[step.kind].log[step.row, self.tonight])
+        tracks = {"machine": self.judged.machine, "class": self.judged.by_class, "series": self.judged.series}
+        return not math.isnan(tracks[step.kind].log[step.row, self.tonight])
 
     @property
     def compared(self) -> int:
@@ -134,18 +137,22 @@ def night(
     left out of the measuring.
     """
     nights = [Night(device, unfit=look(device)) for device in devices]
-    for one in nights:
-        for remark in one.unfit:
-            say(f"{one.device}: {remark}")
-    fit = [one for one in nights if not one.refused]
+    for device_night in nights:
+        for remark in device_night.unfit:
+            say(f"{device_night.device}: {remark}")
+    fit = [device_night for device_night in nights if not device_night.refused]
     if fit and len(fit) == len(nights):
         _measure(fit, options, measure)
     else:  # a run for each that is left
-        for one in fit:
-            _measure([one], replace(options, device=short_name(one.device), concurrent=False), measure)
-    for one in fit:
-        if one.paths:
-            judge(one, options.results, baseline)
+        for device_night in fit:
+            _measure(
+                [device_night],
+                replace(options, device=short_name(device_night.device), concurrent=False),
+                measure,
+            )
+    for device_night in fit:
+        if device_night.paths:
+            judge(device_night, options.results, baseline)
     return nights
 
 
@@ -166,14 +173,14 @@ def _measure(
     except Exception as error:  # the other nights and the page are worth having; exit code 1 would be a lie
         traceback.print_exc()
         broken = f"a mistake of ours ended the run, please report it: {type(error).__name__}: {error}"
-    for one in nights:
-        one.wall_s = time.perf_counter() - began_s
-        one.refusal, one.broken = refusal, broken
-        result = results.get(one.device.id)
+    for device_night in nights:
+        device_night.wall_s = time.perf_counter() - began_s
+        device_night.refusal, device_night.broken = refusal, broken
+        result = results.get(device_night.device.id)
         if result is not None and result.path is not None:
-            one.paths, one.rows = [result.path], result.rows
+            device_night.paths, device_night.rows = [result.path], result.rows
         elif not refusal and not broken:
-            one.broken = _why(result)
+            device_night.broken = _why(result)
 
 
 def _why(result: RunResult | None) -> str:
@@ -194,31 +201,33 @@ def _terminated_as_by_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, usual)
 
 
-def judge(one: Night, results: Path, baseline: Path | None) -> None:
+def judge(device_night: Night, results: Path, baseline: Path | None) -> None:
     """Hold tonight against every night of its device in `results` and `baseline`."""
-    places = [results / one.device.slug]
+    places = [results / device_night.device.slug]
     if baseline is not None:
-        ours = baseline / one.device.slug
+        ours = baseline / device_night.device.slug
         places.append(ours if ours.is_dir() else baseline)
     there = [place for place in places if any(place.rglob("*.parquet"))]
-    unit = one.device.id if one.device.kind == "cuda" else ""
-    for history in histories(there, one.left_out.append):
-        if (history.device, history.unit) == (one.device.slug, unit):
-            one.judged = judged(history)
-    one.failing = list(_failing(one))
+    unit = device_night.device.id if device_night.device.kind == "cuda" else ""
+    for history in histories(there, device_night.left_out.append):
+        if (history.device, history.unit) == (device_night.device.slug, unit):
+            device_night.judged = judged(history)
+    device_night.failing = list(_failing(device_night))
+    if device_night.judged is not None and device_night.tonight is not None:
+        device_night.verdict_changes = verdict_changes(device_night.judged.history, device_night.tonight)
 
 
-def _failing(one: Night) -> Iterable[Failing]:
-    if one.judged is None or (tonight := one.tonight) is None:
+def _failing(device_night: Night) -> Iterable[Failing]:
+    if device_night.judged is None or (tonight := device_night.tonight) is None:
         return
-    history = one.judged.history
+    history = device_night.judged.history
     had = history.log_s[:, :tonight] == history.log_s[:, :tonight]
     last: dict[tuple[str, ...], int] = {}
     cases = history.series[list(KEY[:6])].itertuples(index=False, name=None)
     for at, case in enumerate(cases):
         if had[at].any():
             last[case] = max(last.get(case, -1), int(had[at].nonzero()[0][-1]))
-    for row in one.rows:
+    for row in device_night.rows:
         case = case_of(row)
         if row.status in FAILED and case in last:
             yield Failing(row, history.nights[last[case] + 1].run_id)

@@ -23,6 +23,7 @@ from bench.judge.history.rolling import LEAST
 from bench.judge.history.series import COMMIT
 from bench.judge.history.series import Night as Before
 from bench.nightly.night import BROKEN, CLEAN, NOT_COMPARABLE, REGRESSION, Night
+from bench.nightly.verdict_changes import flip_lines, quiet_lines
 from bench.runner.session import measured_s
 
 VERDICTS = {CLEAN: "CLEAN", REGRESSION: "REGRESSION", NOT_COMPARABLE: "NOT COMPARABLE", BROKEN: "BROKEN"}
@@ -36,18 +37,19 @@ LAST = 5
 
 def nightly_lines(nights: Sequence[Night]) -> Iterator[str]:
     """The page, a section for each device."""
-    for one in nights:
-        yield from _device(one)
+    for device_night in nights:
+        yield from _device(device_night)
 
 
-def _device(one: Night) -> Iterator[str]:
-    yield f"# {VERDICTS[one.exit_code]}: {one.device}"
+def _device(device_night: Night) -> Iterator[str]:
+    yield f"# {VERDICTS[device_night.exit_code]}: {device_night.device}"
     yield ""
-    yield f"{_in_short(one)}."
+    yield f"{_in_short(device_night)}."
     yield ""
-    for remark in one.unfit:
+    yield from flip_lines(device_night.verdict_changes, MOST_SHOWN)
+    for remark in device_night.unfit:
         yield f"* {'refused' if remark.refuses else 'beware'}: {remark}"
-    tonight = _tonight(one)
+    tonight = _tonight(device_night)
     if tonight is not None:
         facts = ", ".join(f"{name} {text}" for name, text in tonight.facts.items() if name != "libraries")
         yield f"* run {tonight.run_id}, commit {tonight.commit or 'unknown'}; {facts}"
@@ -55,60 +57,61 @@ def _device(one: Night) -> Iterator[str]:
             yield f"* changed since the night before: {_changes(tonight.changed)}"
         for remark_text in tonight.remarks:
             yield f"* tonight: {remark_text}"
-    for said in one.left_out:
-        yield f"* left out: {said}"
+    for sentence in device_night.left_out:
+        yield f"* left out: {sentence}"
     yield ""
-    yield from _moved(one)
-    yield from _across(one)
-    yield from _failing(one)
-    yield from _nights(one)
-    if one.rows:
+    yield from _moved(device_night)
+    yield from _across(device_night)
+    yield from _failing(device_night)
+    yield from quiet_lines(device_night.verdict_changes, MOST_SHOWN)
+    yield from _nights(device_night)
+    if device_night.rows:
         yield from ("## What ran, and where the time went", "")
-        for line in account(one.rows, one.wall_s, measured_s(one.rows)):
+        for line in account(device_night.rows, device_night.wall_s, measured_s(device_night.rows)):
             yield f"  {line}" if line.startswith(" ") else f"* {line}"
-        for line in sentinel_lines(one.rows):
+        for line in sentinel_lines(device_night.rows):
             yield f"* {line}"
-        for path in one.paths:
+        for path in device_night.paths:
             yield f"* rows: `{path}`"
-        if one.paths:
-            yield f"* page: `python -m plots history {one.paths[-1].parent}`"
+        if device_night.paths:
+            yield f"* page: `python -m plots history {device_night.paths[-1].parent}`"
         yield ""
 
 
-def _in_short(one: Night) -> str:
+def _in_short(device_night: Night) -> str:
     """One sentence."""
-    if one.broken:
-        return one.broken
-    if one.refused:
+    if device_night.broken:
+        return device_night.broken
+    if device_night.refused:
         return "not measured: the device is not fit"
-    if one.refusal:
-        return f"not measured: {one.refusal}"
-    slower, faster = one.steps(slower=True), one.steps(slower=False)
-    tonight = one.tonight
-    said = []
+    if device_night.refusal:
+        return f"not measured: {device_night.refusal}"
+    slower, faster = device_night.steps(slower=True), device_night.steps(slower=False)
+    tonight = device_night.tonight
+    clauses = []
     if slower or faster:
         new = sum(step.raised == tonight for step in slower)
-        said.append(f"{len(slower)} slower ({new} of them new tonight), {len(faster)} faster")
-    if one.failing:
-        said.append(f"{len(one.failing)} cases that had a time have none")
-    if any(step.kind == "machine" for step in one.steps(slower=True, kinds=("machine",))):
-        said.append("the machine itself is slower than it was: see below")
-    if not one.compared:
-        said.append(f"nothing could be compared: {_why_not(one)}")
-    elif not said:
-        said.append(f"nothing moved: {one.compared} cases held against their nights")
+        clauses.append(f"{len(slower)} slower ({new} of them new tonight), {len(faster)} faster")
+    if device_night.failing:
+        clauses.append(f"{len(device_night.failing)} cases that had a time have none")
+    if any(step.kind == "machine" for step in device_night.steps(slower=True, kinds=("machine",))):
+        clauses.append("the machine itself is slower than it was: see below")
+    if not device_night.compared:
+        clauses.append(f"nothing could be compared: {_why_not(device_night)}")
+    elif not clauses:
+        clauses.append(f"nothing moved: {device_night.compared} cases held against their nights")
     else:
-        said.append(f"{one.compared} cases compared")
-    return "; ".join(said)
+        clauses.append(f"{device_night.compared} cases compared")
+    return "; ".join(clauses)
 
 
-def _why_not(one: Night) -> str:
-    tonight = _tonight(one)
-    if tonight is None or one.judged is None:
+def _why_not(device_night: Night) -> str:
+    tonight = _tonight(device_night)
+    if tonight is None or device_night.judged is None:
         return "there is no result"
     if not tonight.timed:
         return "no case has a time"
-    nights = one.judged.history.nights
+    nights = device_night.judged.history.nights
     first = next(night for night in nights if night.segment == tonight.segment)
     changed = [change for change in first.changed if change.fact != COMMIT.name]
     since = f" since {_changes(changed)}" if changed else ""
@@ -116,65 +119,71 @@ def _why_not(one: Night) -> str:
     return f"this is night {number}{since}, and a judgement needs {LEAST} before it"
 
 
-def _tonight(one: Night) -> Before | None:
-    at = one.tonight
-    return None if one.judged is None or at is None else one.judged.history.nights[at]
+def _tonight(device_night: Night) -> Before | None:
+    at = device_night.tonight
+    return None if device_night.judged is None or at is None else device_night.judged.history.nights[at]
 
 
 def _changes(changed: Sequence[Difference]) -> str:
-    return ", ".join(f"{one.fact} {one.before} -> {one.after}" for one in changed)
+    return ", ".join(f"{change.fact} {change.before} -> {change.after}" for change in changed)
 
 
 # ---- what moved
 
 
-def _moved(one: Night) -> Iterator[str]:
-    if one.judged is None:
+def _moved(device_night: Night) -> Iterator[str]:
+    if device_night.judged is None:
         return
-    steps = one.steps(kinds=("machine", "class", "series"))
+    steps = device_night.steps(kinds=("machine", "class", "series"))
     steps.sort(key=lambda step: (step.effect < 0, -abs(step.effect) / max(step.noise, 1e-9)))
-    over = [step for step in one.judged.steps if step.ended is not None and step.ended == one.tonight]
+    over = [
+        step
+        for step in device_night.judged.steps
+        if step.ended is not None and step.ended == device_night.tonight
+    ]
     if steps:
         yield from ("## What moved", "")
         yield "| | what | by | usual within | since | what changed then |"
         yield "|---|---|---:|---:|---|---|"
-        rows = [_row(one, alike) for alike in _together(one, steps)]
+        rows = [_row(device_night, alike) for alike in _together(device_night, steps)]
         yield from _cells(rows, "in the JSON and on the history page")
     if over:
         yield from ("## What is over tonight", "")
-        said = {
+        endings = {
             "recovered": "is back",
             "accepted": "has held for a week: the new normal",
             "gone": "has not been measured for a month",
         }
         for step in over:
-            how = said.get(step.ending or "", "belongs to nights before a change")
+            how = endings.get(step.ending or "", "belongs to nights before a change")
             yield f"* {step.name}: {change_text(math.exp(step.effect))} {how}"
         yield ""
 
 
-def _together(one: Night, steps: Sequence[Step]) -> list[list[Step]]:
+def _together(device_night: Night, steps: Sequence[Step]) -> list[list[Step]]:
     """The steps, those of many single series of one class and direction as one line of the page."""
-    assert one.judged is not None
-    series = one.judged.history.series
-    found: dict[object, list[Step]] = {}
+    assert device_night.judged is not None
+    series = device_night.judged.history.series
+    groups: dict[object, list[Step]] = {}
     for at, step in enumerate(steps):
         of = (*series.iloc[step.row][["operator", "implementation"]], step.effect > 0)
-        found.setdefault(of if step.kind == "series" else at, []).append(step)
+        groups.setdefault(of if step.kind == "series" else at, []).append(step)
     return [
-        some for many in found.values() for some in ([many] if len(many) > ALONE else [[s] for s in many])
+        line
+        for group in groups.values()
+        for line in ([group] if len(group) > ALONE else [[step] for step in group])
     ]
 
 
-def _row(one: Night, steps: Sequence[Step]) -> tuple[str, ...]:
+def _row(device_night: Night, steps: Sequence[Step]) -> tuple[str, ...]:
     """Cells of one line: a step, or many of one class."""
-    assert one.judged is not None
-    nights = one.judged.history.nights
+    assert device_night.judged is not None
+    nights = device_night.judged.history.nights
     most = steps[0]
     word = "SLOWER" if most.effect > 0 else "FASTER"
-    new = sum(step.raised == one.tonight for step in steps)
+    new = sum(step.raised == device_night.tonight for step in steps)
     if len(steps) > 1:
-        of = " ".join(one.judged.history.series.iloc[most.row][["operator", "implementation"]])
+        of = " ".join(device_night.judged.history.series.iloc[most.row][["operator", "implementation"]])
         what = f"{of}: {len(steps)} cases singly, most of all {most.name}"
     else:
         what = {
@@ -203,12 +212,12 @@ def _cells(rows: Sequence[Sequence[str]], where: str) -> Iterator[str]:
     yield ""
 
 
-def _across(one: Night) -> Iterator[str]:
+def _across(device_night: Night) -> Iterator[str]:
     """Where a new segment begins: what tonight is beside the nights before the change, by class."""
-    at = one.tonight
-    if one.judged is None or not at:
+    at = device_night.tonight
+    if device_night.judged is None or not at:
         return
-    history = one.judged.history
+    history = device_night.judged.history
     segment = history.nights[at].segment
     if history.nights[at - 1].segment == segment:
         return
@@ -231,21 +240,21 @@ def _across(one: Night) -> Iterator[str]:
     yield ""
 
 
-def _failing(one: Night) -> Iterator[str]:
-    if not one.failing:
+def _failing(device_night: Night) -> Iterator[str]:
+    if not device_night.failing:
         return
     yield from ("## What had a time and has none", "")
     yield "| case | tonight | since | why |"
     yield "|---|---|---|---|"
-    failed = ((failing.row, failing.since) for failing in one.failing)
+    failed = ((failing.row, failing.since) for failing in device_night.failing)
     yield from _cells([(row_name(r), r.status, since, r.reason[:160]) for r, since in failed], "in the JSON")
 
 
-def _nights(one: Night) -> Iterator[str]:
+def _nights(device_night: Night) -> Iterator[str]:
     """Of the nights before: how many, and what was odd about them."""
-    if one.judged is None:
+    if device_night.judged is None:
         return
-    history, at = one.judged.history, one.tonight
+    history, at = device_night.judged.history, device_night.tonight
     yield from ("## The history", "")
     segments = Counter(night.segment for night in history.nights)
     first, last = history.nights[0], history.nights[-1]
@@ -259,13 +268,13 @@ def _nights(one: Night) -> Iterator[str]:
         ceiling = history.series["ceiling"].to_numpy(dtype=bool)
         here = ~np.isnan(history.log_s[:, at]) & ~ceiling
         doubted = int((history.doubted[:, at] & here).sum())
-        short = int((one.judged.short & here).sum())
+        short = int((device_night.judged.short & here).sum())
         yield (
-            f"* tonight {count_text(int(here.sum()), 'case')} (ceilings apart) got a time: {one.compared} "
-            f"were compared; {short} have too few nights so far; {doubted} are in doubt (a neighbour, heat, "
-            "a limit) and count for nothing"
+            f"* tonight {count_text(int(here.sum()), 'case')} (ceilings apart) got a time: "
+            f"{device_night.compared} were compared; {short} have too few nights so far; "
+            f"{doubted} are suspect (a neighbour, heat, a limit) and count for nothing"
         )
-        track = one.judged.machine
+        track = device_night.judged.machine
         for place, name in enumerate(("memory", "core")):
             if not math.isnan(track.log[place, at]):
                 band = (track.high[place, at] - track.low[place, at]) / 2
@@ -283,30 +292,37 @@ def _nights(one: Night) -> Iterator[str]:
 
 def nightly_json(nights: Sequence[Night], exit_code: int) -> str:
     """Everything as JSON: seconds, percent, numbers that are not known are null."""
-    told = {"schema": 1, "exit_code": exit_code, "verdict": VERDICTS[exit_code]}
-    return json.dumps(told | {"devices": [_plain(one) for one in nights]}, indent=1, allow_nan=False) + "\n"
+    head = {"schema": 1, "exit_code": exit_code, "verdict": VERDICTS[exit_code]}
+    return (
+        json.dumps(
+            head | {"devices": [_plain(device_night) for device_night in nights]}, indent=1, allow_nan=False
+        )
+        + "\n"
+    )
 
 
-def _plain(one: Night) -> dict[str, Any]:
-    tonight = _tonight(one)
-    history = None if one.judged is None else one.judged.history
+def _plain(device_night: Night) -> dict[str, Any]:
+    tonight = _tonight(device_night)
+    history = None if device_night.judged is None else device_night.judged.history
     return {
-        "device": one.device.slug,
-        "device_name": one.device.name,
-        "device_id": one.device.id,
-        "exit_code": one.exit_code,
-        "verdict": VERDICTS[one.exit_code],
-        "in_short": _in_short(one),
-        "unfit": [{"says": str(remark), "refuses": remark.refuses} for remark in one.unfit],
-        "results": [str(path) for path in one.paths],
+        "device": device_night.device.slug,
+        "device_name": device_night.device.name,
+        "device_id": device_night.device.id,
+        "exit_code": device_night.exit_code,
+        "verdict": VERDICTS[device_night.exit_code],
+        "in_short": _in_short(device_night),
+        "unfit": [{"says": str(remark), "refuses": remark.refuses} for remark in device_night.unfit],
+        "results": [str(path) for path in device_night.paths],
         "run_id": None if tonight is None else tonight.run_id,
         "commit": None if tonight is None else tonight.commit,
         "facts": {} if tonight is None else dict(tonight.facts),
         "changed": [] if tonight is None else [change._asdict() for change in tonight.changed],
         "remarks": [] if tonight is None else list(tonight.remarks),
         "nights": 0 if history is None else len(history.nights),
-        "compared": one.compared,
-        "steps": [_step(one, step) for step in one.steps(kinds=("machine", "class", "series"))],
+        "compared": device_night.compared,
+        "steps": [
+            _step(device_night, step) for step in device_night.steps(kinds=("machine", "class", "series"))
+        ],
         "failing": [
             {
                 "case": row_name(failing.row),
@@ -318,17 +334,18 @@ def _plain(one: Night) -> dict[str, Any]:
                 "reason": failing.row.reason,
                 "since": failing.since,
             }
-            for failing in one.failing
+            for failing in device_night.failing
         ],
-        "rows": dict(Counter(row.status for row in one.rows)),
-        "wall_s": round(one.wall_s, 3),
-        "left_out": one.left_out,
+        "verdict_changes": [change.as_json() for change in device_night.verdict_changes],
+        "rows": dict(Counter(row.status for row in device_night.rows)),
+        "wall_s": round(device_night.wall_s, 3),
+        "left_out": device_night.left_out,
     }
 
 
-def _step(one: Night, step: Step) -> dict[str, Any]:
-    assert one.judged is not None
-    history = one.judged.history
+def _step(device_night: Night, step: Step) -> dict[str, Any]:
+    assert device_night.judged is not None
+    history = device_night.judged.history
     began = history.nights[step.began]
     series = [step.row] if step.kind == "series" else list(step.members)
     names = ["sweep", "operator", "implementation", "parameters", "cache", "threads_asked"]
@@ -342,6 +359,6 @@ def _step(one: Night, step: Step) -> dict[str, Any]:
         "since_commit": began.commit,
         "changed_then": [change._asdict() for change in began.changed],
         "confirmed": history.nights[step.raised].run_id,
-        "new": step.raised == one.tonight,
+        "new": step.raised == device_night.tonight,
         "series": json.loads(history.series.iloc[series][names].to_json(orient="records")),
     }

@@ -1,7 +1,7 @@
 """Forecast of a run: the cost of its visits and how many the budget allows, updated while the run goes on.
 
 Only this module turns cases into priced jobs. The planner asks it while the run goes on; for a device that is
-not here it forecasts from the datasheet alone (`python -m bench list --on h100 --bench-budget 600`).
+not here it forecasts from the datasheet alone (`python -m bench list --on h100_sxm5 --suite core`).
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from bench.errors import UserError
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, datasheet_s, traffic
 from bench.runner.price import ASSUMED, Learned, Price, Work, price
-from bench.runner.schedule import ONE_VISIT, ROOF_TIMED_S, SEVERAL_VISITS, Job, Place, Range, order, schedule
+from bench.runner.schedule import ONE_VISIT, ROOF_TIMED_S, SEVERAL_VISITS, Job, Range, schedule
 from bench.sampling.protocol import Protocol
 from bench.spec import DeviceKind
 from bench.sweep.load import Case
+from bench.sweep.suites import Suite
 
 BUDGET_S: Mapping[DeviceKind, float] = {"cpu": 120.0, "cuda": 600.0}
-"""Default budget of a run, wall seconds.
-
-Ten minutes on a GPU reach every sweep, and somebody who rents one will wait so long; all cases take a night.
-"""
+"""Default budget of a run without a suite, wall seconds."""
 ROOF_S: Mapping[DeviceKind, Range] = {"cpu": Range(0.6, 0.6), "cuda": Range(0.6, 3.0)}
 """Seconds that a visit to a roof may sample, settling included."""
 PROBE_S: Mapping[DeviceKind, float] = {"cpu": 0.2, "cuda": 0.3}
@@ -67,10 +65,13 @@ def impossible(case: Case, device: Device) -> dict[str, Any] | None:
     return None
 
 
-def budget_s(given: str | None, kind: DeviceKind) -> float | None:
-    """Wall seconds that --bench-budget gives, None for no limit; UserError if it is no positive number."""
+def budget_s(given: str | None, kind: DeviceKind, suite: Suite | None = None) -> float | None:
+    """Wall seconds that --bench-budget gives, None for no limit; UserError if it is no positive number.
+
+    Without one those of the suite, or BUDGET_S.
+    """
     if given is None:
-        return BUDGET_S[kind]
+        return BUDGET_S[kind] if suite is None else suite.limit_s(kind)
     try:
         seconds = float(given)
     except ValueError:
@@ -132,6 +133,8 @@ class Prices:
         self._besides, self._samplings = Learned(), Learned()
         self._paid: set[Hashable] = set()
         """Kinds of cases that were visited at least once."""
+        self._is_hot = False
+        """Whether the last visit was bound by power, so that the clock has fallen."""
         self._known: dict[int, _Known] = {}
         """Facts by the id() of a case: thousands are priced repeatedly, and making a key is slow."""
 
@@ -187,11 +190,12 @@ class Prices:
         an earlier visit has. Without a prediction the datasheet's time is taken.
         """
         besides, samplings = self._besides.shares(), self._samplings.shares()
-        paid = set(self._paid)
+        paid, is_hot = set(self._paid), self._is_hot
         jobs = []
         for case, launch_s, made in cases:
             _, key, kind, work, priced = self.known(case)
             sort = _sort(case, made == 0)
+            sampling_s, is_hot = priced.after(is_hot), priced.again_s is not None
             first_s = 0.0 if made else priced.first_s + (kind not in paid) * priced.kind_s
             paid.add(kind)
             jobs.append(
@@ -201,7 +205,7 @@ class Prices:
                     self.settings.visits - made,
                     besides(sort) * priced.beside_s,
                     besides(sort) * first_s,
-                    None if priced.sampling_s is None else samplings(sort) * priced.sampling_s,
+                    None if sampling_s is None else samplings(sort) * sampling_s,
                 )
             )
         return jobs
@@ -213,33 +217,28 @@ class Prices:
         expected_s = priced.beside_s + first * (priced.first_s + (kind not in self._paid) * priced.kind_s)
         self._paid.add(kind)
         self._besides.visited(sort, expected_s, beside_s)
-        if sampling_s is not None and priced.sampling_s is not None:
-            self._samplings.visited(sort, priced.sampling_s, sampling_s)
+        expected_sampling_s, self._is_hot = priced.after(self._is_hot), priced.again_s is not None
+        if sampling_s is not None and expected_sampling_s is not None:
+            self._samplings.visited(sort, expected_sampling_s, sampling_s)
 
-    def ordered(self, cases: Sequence[Case]) -> list[int]:
-        """These cases as indices, in the order of their first visits: an even spread first."""
-        indices = list(range(len(cases)))
-        for _ in range(2):  # the first case of a kind is dear, and only an order tells which one that is
-            jobs = self.jobs((cases[index], None, 0) for index in indices)
-            cost_s = {
-                index: job.cost_s(self.sampling.least_s) for index, job in zip(indices, jobs, strict=True)
-            }
-            indices = order([self._place(case, cost_s[index]) for index, case in enumerate(cases)])
-        return indices
-
-    def _place(self, case: Case, cost_s: float) -> Place:
-        return Place(case.sweep, self.known(case).kind, case.series, _family(case), cost_s)
+    def visit_s(self, case: Case) -> float:
+        """Expected wall seconds of a first visit to this case, as short as possible."""
+        *_, work, priced = self.known(case)
+        job = Job("", work.launch_s, 1, priced.beside_s, priced.first_s, priced.sampling_s)
+        return job.cost_s(self.sampling.least_s)
 
     def forecast(
         self,
         cases: Sequence[Case],
         launch_s: Mapping[str, float | None] = MappingProxyType({}),
         left_s: float | None = None,
+        comparisons: Sequence[Sequence[str]] = (),
     ) -> Forecast:
         """The forecast of a run over these cases, in this order, without those that the device cannot run.
 
         `launch_s`: predictions by key, better than the datasheet's. `left_s`: seconds of the budget that are
-        left for these cases; None before the run has begun.
+        left for these cases; None before the run has begun. `comparisons`: keys of cases that are measured
+        all or none.
         """
         cases = [case for case in cases if case.key not in self.left_out and self._is_possible(case)]
         ceilings = [case for case in cases if case.role != "measurement"]
@@ -249,7 +248,7 @@ class Prices:
         if left_s is None and self.budget_s is not None:
             left_s = max(0.0, self.budget_s - start_s - of_ceilings.seconds)
         jobs = self.jobs((case, launch_s.get(case.key), 0) for case in others)
-        planned = schedule(jobs, left_s, self.budget_s, self.sampling).sampling_s
+        planned = schedule(jobs, left_s, self.budget_s, self.sampling, comparisons).sampling_s
         costs = [
             (case, job.cost_s(planned.get(job.key, self.sampling.most_s)), job.cost_s(self.sampling.most_s))
             for case, job in zip(others, jobs, strict=True)

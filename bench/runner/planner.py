@@ -1,23 +1,25 @@
 """Planner of a run: which case is visited next, and for how long. Pure: no pytest, no worker, no clock.
 
 A planner knows the cases, the rows of the visits made and their cost; callers pass the elapsed seconds.
-Ceilings are visited first. Then every case gets its first visit in the order given, and each further visit in
-an order of its own, drawn from the run's seed: a drift affects all cases alike, and the visits of one case
-lie far apart. Cases that need more visits (rows.py) get them in further rounds. After each quarter of the
-run's time the ceilings that serve as sentinels are visited again: with the visits at the ends that is enough
-to see a drift (validation/interval_coverage.py). Last of all come the roofs again, since a roof is the best
-that was reached at either end of the run.
+Ceilings are visited first. Then every case gets its first visit, comparison by comparison (comparisons.py),
+as far as there is time: one that begins is finished. Each further round of visits has an order of its own,
+drawn from the run's seed: a drift affects all alike, and the visits of one case lie far apart, while cases
+that are compared stay next to each other, every other round in reverse. Cases that need more visits (rows.py)
+get them in further rounds. After each quarter of the run's time the ceilings that serve as sentinels are
+visited again: with the visits at the ends that is enough to see a drift (validation/interval_coverage.py).
+Last of all come the roofs again, since a roof is the best that was reached at either end of the run.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.device.detect import Device
 from bench.model.ceilings import Ceilings, condition
+from bench.runner.comparisons import Comparison
 from bench.runner.forecast import Forecast, Prices, again_s, impossible, predicted_s
 from bench.runner.rows import SEED, wants_another
 from bench.runner.schedule import Job, Schedule, launch_limit_s, schedule
@@ -109,6 +111,10 @@ class Planner:
         self.device, self.settings, self.budget_s, self.seed = device, settings, budget_s, seed
         self.prices = Prices(device, settings, budget_s)
         self._cases: dict[str, Case] = {}
+        self.comparisons: Sequence[Comparison] = ()
+        """What is measured whole or not at all, in the order of the first visits."""
+        self._begun: tuple[str, ...] = ()
+        """Keys of the comparison whose first visits are being made."""
         self._able: list[str] = []
         """Keys of the cases that this device can run."""
         self._able_ceilings: list[Case] = []
@@ -126,9 +132,11 @@ class Planner:
 
     # ---- what is known
 
-    def plan(self, cases: Iterable[Case]) -> None:
-        """Set the cases that may be visited, in the order of their first visits."""
+    def plan(self, cases: Iterable[Case], comparisons: Sequence[Comparison] | None = None) -> None:
+        """Set the cases that may be visited; if they are not compared, in the order of their first visits."""
         self._cases = {case.key: case for case in cases}
+        others = [case for case in self._cases.values() if case.role == "measurement"]
+        self.comparisons = [Comparison((case,)) for case in others] if comparisons is None else comparisons
         self._able = [key for key, case in self._cases.items() if not self.missing(case)]
         self._order = None
         self.prices.limit_ceilings(self._cases.values())
@@ -225,11 +233,11 @@ class Planner:
         yield from (case for case in ceilings if self._count(case) == 0)
         looks = list(LOOKS)
         for turn in range(self.settings.visits):
-            for case in cases if turn == 0 else chance.sample(cases, len(cases)):
+            for case in self._round(turn, chance):
                 if looks and self._share_done() >= looks[0]:
                     looks.pop(0)
                     yield from self._sentinels(ceilings)
-                if self._count(case) <= turn and self._wants(case):
+                if self._count(case) == 0 or (self._count(case) <= turn and self._wants(case)):
                     yield case
         while wanting := [case for case in chance.sample(cases, len(cases)) if self._wants(case)]:
             before = [self._count(case) for case in wanting]
@@ -238,18 +246,45 @@ class Planner:
                 break
         yield from ceilings
 
+    def _round(self, turn: int, chance: random.Random) -> Iterator[Case]:
+        """The cases of a round of visits in order; in the first one only those for which there is time."""
+        drawn = self.comparisons if turn == 0 else chance.sample(self.comparisons, len(self.comparisons))
+        for comparison in drawn:
+            if turn == 0:
+                if self._is_left_out(comparison):
+                    continue
+                self._begun = comparison.keys
+            cases = comparison.cases if turn % 2 == 0 else comparison.cases[::-1]
+            yield from (case for case in cases if turn == 0 or case.key in self._rows)
+        self._begun = ()
+
+    def _is_left_out(self, comparison: Comparison) -> bool:
+        left_out = self._scheduled().left_out
+        return any(key in left_out and key not in self._rows for key in comparison.keys)
+
+    @property
+    def left_out(self) -> list[Comparison]:
+        """The comparisons that were not measured, or not whole, since there was no time."""
+        able = set(self._able)
+        return [
+            each
+            for each in self.comparisons
+            if any(
+                case.key in able and case.key not in self._rows and not self._giving_up.reason(case)
+                for case in each.cases
+            )
+        ]
+
     def _count(self, case: Case) -> int:
         return len(self._rows.get(case.key, ()))
 
     def _wants(self, case: Case) -> bool:
         """Whether another visit would improve the result, and there is time for it."""
         rows = self._rows.get(case.key, [])
-        if not rows:
-            return True
-        if not wants_another(rows, self.settings):
+        if not rows or not wants_another(rows, self.settings):
             return False
         if len(rows) < self.settings.visits:
-            return case.key not in self._scheduled().skipped
+            return case.key not in self._scheduled().left_out
         (job,) = self.prices.jobs([(case, self._launch_s.get(case.key), len(rows))])
         spare_s = self._spare_s()
         return spare_s is None or replace(job, visits=1).cost_s(self.prices.sampling.least_s) <= spare_s
@@ -279,7 +314,7 @@ class Planner:
                     f"one launch is predicted to take {launch_s:.2g} s; the budget allows {limit_s:.2g} s"
                 )
         else:
-            reason = self._scheduled().skipped.get(case.key, "")
+            reason = self._scheduled().refused.get(case.key, "")
         return {"status": "skipped", "reason": reason} if reason else None
 
     def _ceilings(self, threads: str) -> Ceilings:
@@ -293,7 +328,10 @@ class Planner:
         """The schedule: which cases have room and how long each may sample; remade every few visits."""
         if self._schedule is None or self._until_replan <= 0:
             sampling = self.prices.sampling
-            self._schedule = schedule(self._due(), self._spare_s(), self.budget_s, sampling)
+            fresh = [[key for key in each.keys if key not in self._rows] for each in self.comparisons]
+            self._schedule = schedule(
+                self._due(), self._spare_s(), self.budget_s, sampling, fresh, self._begun
+            )
             self._scheduled_at_s, self._until_replan = self._elapsed_s, REPLAN
         return self._schedule
 
@@ -351,4 +389,6 @@ class Planner:
         """The forecast of this run, before its first visit, or of the rest of it."""
         self._elapsed_s = elapsed_s
         left_s = self._spare_s() if self._launch_s else None
-        return self.prices.forecast(list(self._cases.values()), self._launch_s, left_s)
+        cases = list(self._cases.values())
+        keys = [each.keys for each in self.comparisons]
+        return self.prices.forecast(cases, self._launch_s, left_s, keys)

@@ -75,6 +75,11 @@ ASSUMED: Mapping[str, Assumed] = {
         "settling of a device that is bound by power: simulated for a clock that falls by 12 % with a time "
         "constant of 0.5 s, in windows of 0.25 s; with one of 3 s it takes all that it may",
     ),
+    "power_again_s": Assumed(
+        0.75,
+        "the same right after another visit that was bound by power, whose clock has fallen already: the "
+        "three windows that show it; no measurement",
+    ),
 }
 """The assumptions of prices by name."""
 
@@ -108,6 +113,12 @@ class Price(NamedTuple):
     """For each visit beside settling and sampling: building, checking, capturing."""
     sampling_s: float | None
     """For settling and sampling of each visit; None: as long as its limit."""
+    again_s: float | None = None
+    """The same right after another visit that was bound by power, if it is so bound itself; else None."""
+
+    def after(self, is_hot: bool) -> float | None:
+        """`sampling_s` of a visit; `is_hot`: whether the one before it was bound by power."""
+        return self.sampling_s if self.again_s is None or not is_hot else self.again_s
 
 
 def price(work: Work, kind: DeviceKind, cache_byte: int, settings: Protocol) -> Price:
@@ -119,7 +130,11 @@ def price(work: Work, kind: DeviceKind, cache_byte: int, settings: Protocol) -> 
         return Price(0.0, 0.0, OVERHEAD_S, None)
     slots = slots_of(work, cache_byte, settings)
     beside_s = ASSUMED["visit_s"].value + slots * ASSUMED["slot_s"].value
-    return Price(*_making_s(work.implementation), beside_s, sampling_s(work, slots, settings))
+    sampling = sampling_s(work, slots, settings)
+    again = sampling_s(work, slots, settings, ASSUMED["power_again_s"].value)
+    return Price(
+        *_making_s(work.implementation), beside_s, sampling, again if is_bound_by_power(work) else None
+    )
 
 
 def slots_of(work: Work, cache_byte: int, settings: Protocol) -> int:
@@ -145,7 +160,9 @@ def is_bound_by_power(work: Work) -> bool:
     return work.launch_s is not None and work.flop_s > ASSUMED["power_share"].value * work.launch_s
 
 
-def sampling_s(work: Work, slots: int, settings: Protocol) -> float:
+def sampling_s(
+    work: Work, slots: int, settings: Protocol, power_settle_s: float = ASSUMED["power_settle_s"].value
+) -> float:
     """Seconds of settling and sampling on a GPU, for a quiet case, which stops as early as possible."""
     launch_s = work.launch_s or ASSUMED["launch_s"].value
     sample_s = max(settings.least_sample_s, slots * launch_s)  # a graph holds whole turns of the ring
@@ -157,7 +174,7 @@ def sampling_s(work: Work, slots: int, settings: Protocol) -> float:
         return min(windows_s, settings.settle_most_s) + timed_s
     settle_s = max(settings.light_window_s, sample_s)
     if is_bound_by_power(work):
-        settle_s += max(ASSUMED["power_settle_s"].value, windows_s)
+        settle_s += max(power_settle_s, windows_s)
     return min(settle_s, settings.settle_most_s) + timed_s
 
 

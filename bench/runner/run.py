@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from bench.device.detect import Device, chosen, unusable_gpu
 from bench.errors import UserError
 from bench.judge.frame import Run as JudgedRun
 from bench.judge.frame import runs
+from bench.runner.comparisons import cases_of_suite, comparisons
 from bench.runner.forecast import budget_s
 from bench.runner.rows import MOST_ASKED, tags_of
 from bench.runner.session import RESULTS, Session, Visited, at_once, in_turn, prepare_all
@@ -22,6 +23,7 @@ from bench.spec import Problem
 from bench.store.schema import Measurement
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
+from bench.sweep.suites import Suite, load_suite, suites
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Options:
     sweeps: Sequence[str] = ()
     cases: Sequence[str] = ()
     """Names of the only cases to measure, beside the ceilings; empty for all."""
+    suite: str | None = None
+    """Name of the suite; None for whatever `sweeps` and `cases` say."""
     budget: str | None = None
     visits: str = "1"
     regime: Regime = "sustained"
@@ -81,6 +85,7 @@ class Run:
 
         Without `timing` no case is read; without `opens` no journal begins and no device is locked.
         """
+        self.options = options
         self.cases: dict[str, Asked] = {}
         """Every case by the name of its test."""
         self.sessions: list[Session] = []
@@ -100,6 +105,10 @@ class Run:
         self.shard = Shard.of(options.shard) if options.shard is not None else None
         self.concurrent = options.concurrent and timing
         try:
+            if options.suite is not None and (options.sweeps or options.cases):
+                given = "--bench-sweep" if options.sweeps else "--bench-case"
+                raise UserError(f"--bench-suite chooses among all sweeps: leave it out, or {given}")
+            self.suite = _suite(options.suite)
             devices = chosen(options.device)
             choosing = devices[0].kind == "cpu" and options.device in ("auto", "all")
             self.unusable = unusable_gpu() if choosing else ""
@@ -122,7 +131,7 @@ class Run:
         return Session(
             device,
             options.results,
-            budget_s(options.budget, device.kind),
+            budget_s(options.budget, device.kind, self.suite),
             options.resume,
             _visits(options.visits),
             options.regime,
@@ -146,32 +155,38 @@ class Run:
         """Indices of those of these cases that run, in order.
 
         Cases of other shards are left out, and cases that their device cannot run, which get rows. The order
-        is device by device, with ceilings first, then an even spread first. If none can run, all count as
-        running: each is then shown with its reason.
+        is device by device, with ceilings first, then comparison by comparison. If none can run, all count
+        as running: each is then shown with its reason.
         """
         asked = [self.cases[name] for name in names]
         ours = [index for index, (_, case) in enumerate(asked) if self._is_in_shard(case)]
         here = [i for i in ours if not asked[i].session.planner.missing(asked[i].case)] or ours
         running: list[int] = []
         for session in self.sessions:
-            indices = [index for index in here if asked[index].session is session]
-            between = [index for index in indices if asked[index].case.role == "measurement"]
-            spread = session.planner.prices.ordered([asked[index].case for index in between])
-            running += [index for index in indices if asked[index].case.role != "measurement"]
-            running += [between[place] for place in spread]
+            places = {asked[index].case.key: index for index in here if asked[index].session is session}
+            cases = [asked[index].case for index in places.values()]
+            running += [places[case.key] for case in cases if case.role != "measurement"]
+            between = [case for case in cases if case.role == "measurement"]
+            session.comparisons = comparisons(between, session.claims, session.planner.prices)
+            first = {case.key: case for each in session.comparisons for case in each.cases}
+            running += [places[key] for key in first]
         self.elsewhere = [asked[index] for index in sorted(set(ours) - set(here))]
         self.other_shards = len(asked) - len(ours)
         return running
 
     def _is_in_shard(self, case: Case) -> bool:
-        """Whether this run measures the case. Ceilings always: no row can be judged without its roof."""
-        return self.shard is None or case.role != "measurement" or case.key in self.shard
+        """Whether this run measures the case. Ceilings always: no row can be judged without its roof.
+
+        Sweeps stay whole: their cases are compared with each other.
+        """
+        return self.shard is None or case.role != "measurement" or case.sweep in self.shard
 
     def plan(self, names: Iterable[str]) -> None:
-        """Set the cases to visit, by name, in the order of their first visits."""
+        """Set the cases to visit, by name: those that `order` gave."""
         self.asked = [self.cases[name] for name in names if name in self.cases]
         for session in self.sessions:
-            session.planner.plan(asked.case for asked in self.asked if asked.session is session)
+            mine = (asked.case for asked in self.asked if asked.session is session)
+            session.planner.plan(mine, session.comparisons)
 
     def libraries(self, session: Session) -> str:
         """The libraries of a device, with versions; starts its worker. UserError if it does not start."""
@@ -242,18 +257,25 @@ def load_cases(options: Options, session: Session, find: Callable[[str], type[Pr
 
     The session keeps what their sweeps declare.
     """
-    paths = [path for name in options.sweeps for path in sweep.select(name)] or sweep.SWEEPS
-    if isinstance(paths, list):
-        ceilings = [path for path in sweep.select("ceilings") if path not in paths]
-        paths = [*ceilings, *dict.fromkeys(paths)]
-    loaded = sweep.load_all(paths, find, session.device.sm_count)
+    if options.suite is not None:
+        suite = load_suite(options.suite, find, session.device.sm_count)
+        loaded, cases = suite.loaded, cases_of_suite(suite, session.planner.prices)
+    else:
+        paths = [path for name in options.sweeps for path in sweep.select(name)] or sweep.every_sweep()
+        paths += sweep.select("ceilings")
+        loaded = sweep.load_all(dict.fromkeys(paths), find, session.device.sm_count)
+        cases = [case for each in loaded for case in each.cases]
     session.sweeps = {each.name: each.sweep.declared for each in loaded}
-    cases = [case for each in loaded for case in each.cases]
+    session.claims = {each.name: each.sweep.claims for each in loaded}
     named = sweep.pick(cases, options.cases)
     if named:
         roofs = [case for case in cases if case.role != "measurement"]
         cases = named if all(case.role != "measurement" for case in named) else [*roofs, *named]
-    # A roof of one thread costs time: it runs only for cases of one thread, or if it is named.
+    return without_idle_roofs(cases, named)
+
+
+def without_idle_roofs(cases: list[Case], named: Container[Case] = ()) -> list[Case]:
+    """These cases but for roofs of one thread, which cost time, unless a case is of one or they are named."""
     few = any(case.threads == "one" and (case.role == "measurement" or case in named) for case in cases)
     return [case for case in cases if few or case.threads == "all" or case.role == "measurement"]
 
@@ -273,6 +295,11 @@ def _finished(session: Session, interrupted: bool, reason: str) -> RunResult:
 def short_name(device: Device) -> str:
     """`cpu` or `cuda:0`."""
     return "cpu" if device.index is None else f"cuda:{device.index}"
+
+
+def _suite(name: str | None) -> Suite | None:
+    """The suite of this name; None if there is none, which is refused when its sweeps are loaded."""
+    return None if name is None else suites().get(name)
 
 
 def _visits(given: str) -> int:

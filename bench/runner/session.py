@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from bench.device.detect import Device
 from bench.device.lock import device_lock
+from bench.runner.comparisons import Comparison
 from bench.runner.forecast import Forecast
 from bench.runner.planner import Planner
 from bench.runner.resume import Kind, Left, begin, earlier_runs, go_on
@@ -36,6 +37,7 @@ from bench.sampling.protocol import Protocol, Regime, protocol
 from bench.spec import Problem
 from bench.store.journal import Journal, finish
 from bench.store.schema import Measurement
+from bench.sweep.claims import Claim
 from bench.sweep.load import Case
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -67,6 +69,10 @@ class Session:
     """Whether what names the machine and its device is hashed in the rows."""
     sweeps: Mapping[str, Any] = field(default_factory=dict)
     """Sweep -> what it declares (`Sweep.declared`), for the result file; known before `open`."""
+    claims: Mapping[str, Sequence[Claim]] = field(default_factory=dict)
+    """Sweep -> its claims, from which comparisons follow."""
+    comparisons: Sequence[Comparison] | None = None
+    """What is measured whole or not at all; None: each case by itself."""
     suffix: str = ""
     """Ending of this run's id that sets it apart from other devices' runs of the same second."""
     left: list[Left] = field(default_factory=list)

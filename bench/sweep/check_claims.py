@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bench.spec import Problem
-from bench.sweep.claims import FACTS, Among, Claim, Matching, Times, conditions
+from bench.sweep.claims import ANSWERS, FACTS, Among, Claim, Matching, Times, conditions
 from bench.sweep.grammar import unknown, whole_numbers
 from bench.sweep.yaml_nodes import Mistake, Node, shown
 
@@ -25,7 +25,8 @@ def check_claims(claims: Iterable[Claim], file: Node, kind: type[Problem]) -> No
         _check_columns(claim, node, kind)
         for place, select in claim.selections():
             for column, value in select.items():
-                _check_condition(column, value, node.under([*place, column]).line, kind)
+                line = node.under([*place, column]).line
+                check_condition(column, value, line, kind, "a claim", FACTS)
 
 
 def _check_columns(claim: Claim, node: Node, kind: type[Problem]) -> None:
@@ -36,10 +37,13 @@ def _check_columns(claim: Claim, node: Node, kind: type[Problem]) -> None:
             raise Mistake(node.under(place).line, unknown("parameter", column, of, possible))
 
 
-def _check_condition(column: str, value: Any, line: int, kind: type[Problem]) -> None:
-    of, parameters, numbers = f"a claim about {kind.operator}", list(kind.model_fields), whole_numbers(kind)
-    if column not in (*FACTS, *parameters):
-        raise Mistake(line, unknown("column", column, of, [*FACTS, *parameters]))
+def check_condition(
+    column: str, value: Any, line: int, kind: type[Problem], owner: str, facts: Sequence[str]
+) -> None:
+    """Raises Mistake if a selection of an operator's rows cannot be; `facts`: columns beside parameters."""
+    of, parameters, numbers = f"{owner} about {kind.operator}", list(kind.model_fields), whole_numbers(kind)
+    if column not in (*facts, *parameters):
+        raise Mistake(line, unknown("column", column, of, [*facts, *parameters]))
     for condition in conditions(value):
         if isinstance(condition, Times) and condition.column not in numbers:
             raise Mistake(line, unknown("number", condition.column, of, numbers))
@@ -51,7 +55,7 @@ def _check_condition(column: str, value: Any, line: int, kind: type[Problem]) ->
 
 def _check_values(column: str, values: Iterable[Any], line: int, kind: type[Problem]) -> None:
     field = kind.model_json_schema()["properties"].get(column, {})
-    possible = field.get("enum")
+    possible = ANSWERS.get(column, field.get("enum"))
     if column == "implementation":
         possible = [each.name for each in kind.implementations]
     for value in values:

@@ -29,7 +29,16 @@ from bench.sweep.models import List, PerSm, Strict, Text
 UNITS = ("ridge", "cache", "launches")
 """What a number of a condition may be a multiple of: the device's FLOP for each byte at which its limit
 changes, its last-level cache in bytes, its launch floor in seconds."""
-FACTS = ("implementation", "cache", "threads_asked", "kernels", "median_s", "intensity", "flop", "byte")
+ANSWERS: Mapping[str, tuple[str | bool, ...]] = {
+    "tensor_cores": ("used", "unused", "unknown"),
+    "bound_by": ("launch", "memory", "compute"),
+    "measured_bound_by": ("launch", "memory", "compute", "none"),
+    "as_predicted": (True, False),
+}
+"""Columns that are derived of a measured row, and what they say of it (`bench.judge.claim_rows`)."""
+FACTS = (
+    "implementation", "cache", "threads_asked", "kernels", "median_s", "intensity", "flop", "byte", *ANSWERS
+)  # fmt: skip
 """Columns of rows that a selection may name besides the operator's parameters."""
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?"
@@ -250,6 +259,15 @@ class Devices(Strict):
         if self.capability is not None and not re.fullmatch(r">=[0-9]+\.[0-9]", self.capability):
             raise ValueError(f'capability is the least there must be, as ">=8.0", not {self.capability!r}')
         return self
+
+    def include(self, kind: str, capability: tuple[int, int] | None) -> bool:
+        """Whether a device of this kind and compute capability (None: it has none) is one of them."""
+        if self.kind not in (None, kind):
+            return False
+        least = self.capability
+        return least is None or (
+            capability is not None and capability >= tuple(map(int, least.removeprefix(">=").split(".")))
+        )
 
 
 class Expected(NamedTuple):

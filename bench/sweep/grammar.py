@@ -130,7 +130,7 @@ class TableClaims(Strict):
     """Claims about the rows of an imported table, which no sweep of ours has measured."""
 
     title: Text = Field(description="What the table holds")
-    operator: str = Field(description="A folder of kernels/")
+    operator: str = Field(description="A folder of kernels/, or an operator of imported rows alone")
     rows: OneOrList[str] = Field(description="The names that its rows have in the column `sweep`")
     claims: List[Claim] = Field(description="What the documents say about such rows")
 
@@ -171,6 +171,9 @@ OWNERS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "less": ("less", TESTS["ratio"]),
 }
 
+ITEMS = {"cases": "a block of cases", "claims": "a claim", "entries": "an entry"}
+"""Keys of lists -> what their items are called."""
+
 
 def contents(tree: Node) -> Sweep:
     """The file's contents, as far as they can be checked without knowing the operator. Raises Mistake."""
@@ -197,13 +200,19 @@ def table_contents(tree: Node) -> TableClaims:
         raise earliest(errors, tree, "a table's claims", TableClaims) from errors
 
 
-def earliest(errors: ValidationError, node: Node, owner: str, model: type[BaseModel]) -> Mistake:
+def earliest(
+    errors: ValidationError,
+    node: Node,
+    owner: str,
+    model: type[BaseModel],
+    owners: Mapping[str, tuple[str, type[BaseModel]]] = OWNERS,
+) -> Mistake:
     """The first mistake in the file, except that a misspelt key comes before the key that is thus missing."""
 
     def mistake(error: ErrorDetails) -> Mistake:
         path = error["loc"]
-        inside = [step for step in path[:-1] if step in OWNERS]
-        of, holder = OWNERS[str(inside[-1])] if inside else (owner, model)
+        inside = [step for step in path[:-1] if step in owners]
+        of, holder = owners[str(inside[-1])] if inside else (owner, model)
         if error["type"] == "extra_forbidden":
             key = str(path[-1])
             possible = [f.alias or name for name, f in holder.model_fields.items()]
@@ -211,8 +220,8 @@ def earliest(errors: ValidationError, node: Node, owner: str, model: type[BaseMo
         if error["type"] == "missing":
             return Mistake(node.under(path[:-1]).line, f"{of} needs the key {str(path[-1])!r}")
         name = next((step for step in reversed(path) if isinstance(step, str)), owner)
-        if len(path) == 2 and path[0] in ("cases", "claims"):
-            name = "a block of cases" if path[0] == "cases" else "a claim"
+        if len(path) == 2 and path[0] in ITEMS:
+            name = ITEMS[str(path[0])]
         return Mistake(node.under(path).line, worded(error, name))
 
     mistakes = [(e["type"] == "missing", mistake(e)) for e in errors.errors(include_url=False)]

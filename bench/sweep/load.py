@@ -43,6 +43,8 @@ Find = Callable[[str], type[Problem]]
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 """Folder of the sweeps of this checkout."""
+SUITES = SWEEPS / "suites.yaml"
+"""The only file among them that is no sweep."""
 
 FIRST = ("ceilings/launch", "ceilings/stream", "ceilings/gemm", "ceilings/gemm_cpu")
 """The first ceilings, in order: each needs what those before it measured. Others follow by name."""
@@ -121,11 +123,11 @@ class Loaded(NamedTuple):
 
 def load(path: Path, find: Find, sm_count: int, root: Path = SWEEPS) -> Loaded:
     """One sweep for a device of `sm_count` SMs. UserError names the file and the line."""
-    shown, name = _shown(path, root), _name(path, root)
+    shown, name = shown_path(path, root), sweep_name(path, root)
     try:
         if not _NAME.fullmatch(name):
             raise Mistake(None, f"{name!r} is no name for a sweep: use letters, digits and _ . + -")
-        file = tree(_bytes(path))
+        file = tree(file_bytes(path))
         sweep = contents(file)
         return Loaded(sweep, _cases(name, file, sweep, find, sm_count))
     except Mistake as mistake:
@@ -136,7 +138,7 @@ def load(path: Path, find: Find, sm_count: int, root: Path = SWEEPS) -> Loaded:
 def table_claims(path: Path, find: Find) -> TableClaims:
     """Claims about imported rows, which belong to no sweep. UserError names the file and the line."""
     try:
-        file = tree(_bytes(path))
+        file = tree(file_bytes(path))
         table = table_contents(file)
         check_claims(table.claims, file, _kind(table.operator, file, find))
     except Mistake as mistake:
@@ -153,14 +155,14 @@ def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path
     if isinstance(paths, Path):
         files = _below(paths) if paths.is_dir() else [paths]
         if not files:
-            raise UserError(f"{_shown(paths, root)}: there is no sweep in this folder")
+            raise UserError(f"{shown_path(paths, root)}: there is no sweep in this folder")
     else:
         files = list(paths)
     named: dict[str, Path] = {}
     for path in files:
-        first = named.setdefault(_name(path, root), path)
+        first = named.setdefault(sweep_name(path, root), path)
         if first.resolve() != path.resolve():
-            given, other = _shown(path, root), _shown(first, root)
+            given, other = shown_path(path, root), shown_path(first, root)
             raise UserError(f"{given}: its rows would mix with those of {other}; rename one of the two")
     loaded = [load(named[name], find, sm_count, root) for name in sorted(named)]
     return sorted(loaded, key=_order)
@@ -189,7 +191,7 @@ def select(name: str, root: Path = SWEEPS) -> list[Path]:
     # os.path and not Path: it answers False to names that no file can have.
     if name.endswith(_SUFFIXES) and os.path.exists(name) and not os.path.isdir(name):
         return [Path(name)]
-    there = {_name(path, root): path for path in _below(root, on_request=True)}
+    there = {sweep_name(path, root): path for path in _below(root, on_request=True)}
     bare = name.rstrip("/")
     for suffix in _SUFFIXES:
         bare = bare.removesuffix(suffix)
@@ -210,12 +212,19 @@ def _order(loaded: Loaded) -> tuple[bool, int, str]:
     return loaded.sweep.role == "measurement", place, loaded.name
 
 
+def every_sweep() -> list[Path]:
+    """The files of all sweeps of this checkout, without those that are run on request only."""
+    return _below(SWEEPS)
+
+
 def _below(folder: Path, on_request: bool = False) -> list[Path]:
     files = (p for p in folder.rglob("*") if p.suffix in _SUFFIXES and not p.name.startswith("."))
+    files = (p for p in files if p != SUITES)
     return sorted(p for p in files if on_request or ON_REQUEST not in p.relative_to(folder).parts)
 
 
-def _name(path: Path, root: Path) -> str:
+def sweep_name(path: Path, root: Path = SWEEPS) -> str:
+    """Name of the sweep in a file: its path under `root` without suffix."""
     try:
         real, of = Path(os.path.realpath(path)), Path(os.path.realpath(root))
     except ValueError:  # a NUL, which no path may hold: refused as a name
@@ -224,14 +233,15 @@ def _name(path: Path, root: Path) -> str:
     return (stem.with_suffix("") if stem.suffix in _SUFFIXES else stem).as_posix()
 
 
-def _shown(path: Path, root: Path) -> str:
+def shown_path(path: Path, root: Path = SWEEPS) -> str:
     """The path as the user gave it; for a file of this checkout `sweeps/...`."""
     if path.is_absolute() and path.is_relative_to(root.absolute()):
         return str(Path(root.absolute().name) / path.relative_to(root.absolute()))
     return str(path)
 
 
-def _bytes(path: Path) -> bytes:
+def file_bytes(path: Path) -> bytes:
+    """The content of a file of this folder, or of one like it. Raises Mistake."""
     try:
         if path.is_dir():
             raise Mistake(None, "this is a folder; a sweep is a YAML file")

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 
 T = TypeVar("T")
+_INDENT = 4 * "\N{NO-BREAK SPACE}"
 
 
 def leaves(panels: Sequence[T], most: int) -> Iterator[tuple[Sequence[T], str]]:
@@ -40,9 +41,11 @@ class Page:
         caption: str,
         right_in: float = RIGHT,
         left_in: float = LEFT,
+        decided: Sequence[str] = (),
     ) -> None:
         """`height_in` is the drawing area's, x labels included; the page grows around it.
 
+        `decided` are sentences on what the rows decide, each on lines of its own above the caption.
         `right_in` is the margin right of the axes, of which RIGHT stays free; `left_in` that for y labels.
         """
         self.width_in = width_in
@@ -50,6 +53,9 @@ class Page:
         columns = int((width_in - 0.3) * 16.4)
         self._title = textwrap.wrap(title, int(columns * 0.62)) or [""]
         self._below = [line.strip(" ·") for line in textwrap.wrap(below, columns)]
+        self._decided = [
+            line for text in decided for line in textwrap.wrap(text, columns, subsequent_indent=_INDENT)
+        ]
         self._caption = textwrap.wrap(caption, columns)
         self._area_in = height_in
         self._legend: list[list[Artist]] = []
@@ -69,7 +75,8 @@ class Page:
     def grid(self, rows: int, columns: int, **how: Any) -> GridSpec:
         """Grid of axes in the drawing area; call after `legend`."""
         top_in = 0.14 + 0.21 * len(self._title) + 0.15 * len(self._below) + 0.2 * len(self._legend) + 0.26
-        bottom_in = 0.62 + 0.14 * len(self._caption)
+        decided_at_in = 0.17 + 0.14 * len(self._caption)
+        bottom_in = 0.45 + decided_at_in + (0.05 + 0.15 * len(self._decided) if self._decided else 0.0)
         height_in = top_in + self._area_in + bottom_in
         figure = self.figure
         figure.set_size_inches(self.width_in, height_in)
@@ -94,6 +101,9 @@ class Page:
                 handletextpad=0.5,
             )
             y_in -= 0.2
+        for i, line in enumerate(reversed(self._decided)):
+            y = (decided_at_in + 0.15 * i) / height_in
+            figure.text(at_x, y, line, size=7.5, color="#222222", va="bottom")
         for i, line in enumerate(self._caption, 1):
             figure.text(
                 at_x,

@@ -41,6 +41,8 @@ class Section:
     """The kind of figure; quantization uses only x, a heatmap x, y and panels."""
     y: str = ""
     """The parameter along the vertical axis of a heatmap."""
+    decided: tuple[str, ...] = ()
+    """Sentences on what the sweep's rows decide, which stand below the figure."""
 
 
 def sections(rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[Section]:

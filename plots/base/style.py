@@ -222,7 +222,7 @@ def marker(label: str, color: str, shape: str, size: float = 5.0, **how: Any) ->
 
 def flagged(size: float) -> Line2D:
     """Entry of a legend for hollow points, whatever their colour and marker."""
-    return marker("in doubt (flagged)", "#444444", "o", size, mfc="white")
+    return marker("suspect (flagged)", "#444444", "o", size, mfc="white")
 
 
 def _paler(color: str, white: float) -> str:

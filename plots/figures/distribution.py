@@ -132,5 +132,5 @@ def _caption(known: pd.DataFrame, sound: pd.DataFrame, several: bool, roof_name:
         sentences.append(f"{beyond} cases beyond {_LIMITS[1]:.0f} % stand on the right edge.")
     if len(sound) > len(known):
         sentences.append(f"{len(sound) - len(known)} cases have no {roof_name} roof.")
-    sentences.append("Cases in doubt (flagged) and those that calibrate are left out.")
+    sentences.append("Suspect cases (flagged) and those that calibrate are left out.")
     return " ".join(sentences)

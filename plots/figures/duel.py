@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
+from bench.format import count_text
 from bench.judge import duel as judge
 from bench.judge.frame import Run
 from plots.base import axes as scale
@@ -149,6 +150,6 @@ def _caption(duels: Sequence[judge.Duel], name: str, suspect: int, rows: pd.Data
     lowest = sorted(duels, key=lambda duel: duel.ratio)[:3]
     sentences.append("Lowest: " + "; ".join(f"{duel.name} {duel.ratio:.3f}" for duel in lowest) + ".")
     if suspect:
-        sentences.append(f"{suspect} pairs of this run are left out: a flag casts doubt on one of the two.")
+        sentences.append(f"Left out: {count_text(suspect, 'pair')} of this run in which a time is suspect.")
     sentences.append(style.flag_counts(rows))
     return " ".join(sentences)

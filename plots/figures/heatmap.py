@@ -85,6 +85,7 @@ def _page(run: Run, section: Section, groups: Sequence[tuple[Any, pd.DataFrame]]
         style.facts(run, shown),
         _caption(shown, section, x, y),
         _RIGHT_IN,
+        decided=section.decided,
     )
     page.legend(_handles(shown))
     gaps = {"wspace": _GAP_IN / width_in, "hspace": _GAP_IN / height_in}
@@ -220,7 +221,7 @@ def _caption(rows: pd.DataFrame, section: Section, x: _Places, y: _Places) -> st
     caption.append(prediction_lines.bound(rows))
     if timed["suspect"].any():
         caption.append(
-            f"{int(timed['suspect'].sum())} of the cases are flagged as in doubt, yet in their cells."
+            f"{int(timed['suspect'].sum())} of the cases are flagged as suspect, yet in their cells."
         )
     return " ".join(filter(None, caption))
 

@@ -8,7 +8,7 @@ steps are predicted. The structured level, if it has a prediction, is another li
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,7 @@ from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
 from plots.base.measured_points import Columns
 from plots.base.page import Page
+from plots.base.plot_spec import Section
 from plots.base.prediction_lines import STRUCTURED, Quantity
 
 _WIDTH_IN = 7.4
@@ -81,8 +82,9 @@ class _Stair:
         return sorted({*even, *self.edges, *(at + 1 for at in self.edges)})
 
 
-def draw(run: Run, rows: pd.DataFrame, x: str) -> Iterator[Page]:
-    """The pages for rows of one sweep over `x`, which is m or n; none without a forced tile on a GPU."""
+def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
+    """The pages for rows of one sweep over m or n; none without a forced tile on a GPU."""
+    x = section.x
     rows = rows[rows[x].notna() & (rows["device_kind"] == "cuda")]
     other = "n" if x == "m" else "m"
     fixed = [c for c in ("dtype", *parameter_names(rows), "cache") if c != x]
@@ -99,7 +101,8 @@ def draw(run: Run, rows: pd.DataFrame, x: str) -> Iterator[Page]:
             held = here[[forced[name] == tile for name in here["implementation"]]]
             if held[x].nunique() > 1:
                 problem = ", ".join(style.labelled(c, here[c].iloc[0]) for c in shown)
-                yield _Drawing(run, x, other, tile, here, len(of_problem) - len(timed)).page(problem)
+                drawing = _Drawing(run, x, other, tile, here, len(of_problem) - len(timed))
+                yield drawing.page(problem, section.decided)
 
 
 class _Drawing:
@@ -133,13 +136,14 @@ class _Drawing:
         measured = zip(usable[self.x].astype(int), usable["median_s"], strict=True)
         return model.second_per_wave([(self.stair.tiles(at), s) for at, s in measured], self.stair.sm_count)
 
-    def page(self, problem: str) -> Page:
+    def page(self, problem: str, decided: Sequence[str]) -> Page:
         page = Page(
             _WIDTH_IN + Page.LEFT + Page.RIGHT,
             _RATE_IN + _DURATION_IN + _STRIP_IN,
             f"{self.rows['sweep'].iloc[0]}: tiles of {self.tile} against {self.x}, {problem}",
             style.facts(self.run, self.rows),
             self._caption(),
+            decided=decided,
         )
         page.legend(self._handles())
         grid = page.grid(3, 1, height_ratios=[_RATE_IN, _DURATION_IN, _STRIP_IN], hspace=0.1)

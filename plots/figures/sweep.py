@@ -135,6 +135,7 @@ class _Drawing:
             f"{sweep}: {self.label} against {self.section.x}{which}",
             style.facts(self.run, self.shown),
             self._caption(strips),
+            decided=self.section.decided,
         )
         page.legend(self._handles())
         grid = page.grid(rows, columns, hspace=_GAP_IN / panel_in, wspace=0.24)

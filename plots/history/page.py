@@ -109,7 +109,7 @@ def _remarks(view: View) -> list[str]:
     if nights == 1:
         remarks.append("This is the first night: there is nothing to compare with yet.")
     elif not usable.any():
-        remarks.append("Every time of every night is in doubt, so nothing was judged.")
+        remarks.append("Every time of every night is suspect, so nothing was judged.")
     elif not (usable.sum(1) > 1).any():
         remarks.append("No series has a time on two nights, so there is nothing to compare.")
     elif judged.short.all():

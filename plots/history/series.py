@@ -111,7 +111,7 @@ def _changes(view: View, row: int) -> Floats:
 def _caption(view: View, panel: Panel, left_out: int) -> str:
     usable = int((np.isfinite(panel.value) & ~panel.doubted).sum())
     sentences = [
-        f"{usable} of {len(view.nights)} nights with a time that is not in doubt; short ticks on the floor "
+        f"{usable} of {len(view.nights)} nights with a time that is not suspect; short ticks on the floor "
         "are nights without one."
     ]
     if panel.judged:

@@ -13,7 +13,7 @@ import kernels
 from bench.device.datasheet import find_datasheet
 from bench.judge.claims import Declared, judge
 from bench.judge.frame import runs
-from bench.model.roofline import calibrated_row
+from bench.model.roofline import calibrated_row, row_terms
 from bench.store.schema import Measurement
 from bench.sweep.claims import Claim
 from bench.sweep.load import SWEEPS, load
@@ -184,6 +184,34 @@ def test_less_divides_one_ratio_by_another() -> None:
     assert (half.verdict, half.reason) == ("TOO FEW", "2 of 3")
 
 
+def test_a_claim_asks_which_term_of_the_roofline_the_time_is_near() -> None:
+    """A quarter of the rows take three times what memory takes, which is what the roofline names for all."""
+    (roofs,) = runs(ceilings(H100))
+    rows = []
+    for number, m in enumerate(range(4096, 14336, 128)):
+        product = timed(1.0, m=m, n=8)
+        memory_s = row_terms(product, roofs.roof_of(product))[1]
+        rows.append(timed(memory_s * (3 if number % 4 == 0 else 1.1), m=m, n=8))
+    selections = {
+        "predicted": {"bound_by": "memory"},
+        "near": {"measured_bound_by": "memory"},
+        "near none": {"measured_bound_by": "none"},
+        "as predicted": {"as_predicted": True},
+    }
+    asked = [claim("share", "above 0.5", share={"of": select}) for select in selections.values()]
+    found = dict(zip(selections, judged(asked, rows), strict=True))
+    assert {name: each.effect.value for name, each in found.items()} == {
+        "predicted": 1.0, "near": 0.75, "near none": 0.25, "as predicted": 0.75
+    }  # fmt: skip
+    # No ceiling of its type was measured, or a cache served it: of that the terms say nothing.
+    small = timed(1e-6, m=512, n=512, k=512, cache="warm", ring_byte=10**6)
+    (run,) = runs([*ceilings(H100), dataclasses.replace(rows[0], dtype="float8_e4m3"), small])
+    known = claim(
+        "share", "above 0.5", where={"as_predicted": [True, False]}, share={"of": {"as_predicted": True}}
+    )
+    assert judge([run], [Declared(SWEEP, (SWEEP,), [known])])[0].verdict == "NOT MEASURED"
+
+
 def test_a_column_of_tiles_is_flat_where_it_is_and_waves_are_counted_by_tiles() -> None:
     waves = [
         timed(1e-4 * -(-2 * -(-n // 128) // 132), "triton-256x128", m=512, n=n)
@@ -245,6 +273,7 @@ def test_what_was_not_measured_is_named_and_what_cannot_run_does_not_apply(tmp_p
     assert few.reason == f"1 of 3; 1 of 4 cases have no time, such as {cases[6].name}"
 
 
+NVJET = "nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NTT grid 132x1x1 block 384"
 WITH_CLAIMS = [path for path in sorted(SWEEPS.rglob("*.yaml")) if "\nclaims:" in path.read_text()]
 
 
@@ -263,7 +292,7 @@ def test_a_sweep_that_is_measured_whole_decides_its_claims(path: Path, machine: 
         return dataclasses.replace(made, median_s=seconds, low_s=seconds * 0.995, high_s=seconds * 1.005)
 
     rows = [
-        as_predicted(row(machine, name, case.problem, case.implementation, cache=case.cache, kernels="gmma"))
+        as_predicted(row(machine, name, case.problem, case.implementation, cache=case.cache, kernels=NVJET))
         for case in cases
         if not case.missing(kind, (9, 0))
     ]

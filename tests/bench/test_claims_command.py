@@ -7,23 +7,30 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kernels
-from bench.cli.claims import claim_lines, verdicts
+from bench.cli.claims import chosen, claim_lines, verdicts
+from bench.interop.imported_rows import CLAIMS
 from bench.judge.claims import Judged
 from bench.store.parquet import write
+from bench.sweep.experiments import HALF, LACKING, RULES
+from bench.sweep.grammar import table_contents
 from bench.sweep.load import SWEEPS, load
+from bench.sweep.yaml_nodes import tree
 from tests.bench.claims_made import timed
-from tests.plots.synthetic import H100, ceilings, row
+from tests.our_sweeps import declared
+from tests.plots.synthetic import CPU, H100, ceilings, row
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "results" / "reference"
-PUBLIC = (1, 3, 14, 15, 16, 21, 29, 31, 34, 43)
-"""Rules that public tables can decide."""
+PUBLIC = (1, 3, 14, 15, 16, 21, 29, 31, 34, 43, 49)
+"""Rules that public tables of every one of the nine GPUs can decide; 54 needs one that has float8."""
 WORDS = {"SUPPORTED", "CONTRADICTED", "UNDECIDED", "TOO FEW", "NOT MEASURED", "NOT APPLICABLE"}
 
 
@@ -124,6 +131,8 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     }.items():
         refused = bench("claims", *words)
         assert (refused.returncode, refused.stderr) == (2, says)
+    refused = bench("claims", path, "--rules", "--json")
+    assert refused.returncode == 2 and refused.stderr.startswith("error: --json lists claims and --rules is ")
     other.write_text('{"a": 1}')
     refused = bench("claims", path, "--expect", other)
     assert refused.stderr == f"error: --expect {other}: holds no verdicts as `claims --json` writes them\n"
@@ -146,10 +155,16 @@ def test_nvidias_own_points_of_the_tile_quantization_figure(tmp_path: Path) -> N
     assert steep.effect.value == pytest.approx((1.36 * 1.41 * 1.29) ** (1 / 3), abs=0.01)
 
 
+@cache
+def committed(*results: str) -> list[Judged]:
+    """The verdicts on these results, which are paths as the pages have them."""
+    return chosen(verdicts([ROOT / path for path in results], kernels.problem, ignore, ignore), None)
+
+
 @pytest.fixture(scope="module")
 def public() -> list[Judged]:
     """The verdicts on the nine public GPUs."""
-    return verdicts([REFERENCE / "public"], kernels.problem, ignore, ignore)
+    return committed("results/reference/public", "results/reference/engines")
 
 
 def test_every_public_gpu_has_a_verdict_or_a_reason_for_every_rule(public: list[Judged]) -> None:
@@ -157,30 +172,45 @@ def test_every_public_gpu_has_a_verdict_or_a_reason_for_every_rule(public: list[
     assert len(devices) == 9 and all(each.imported for each in public)
     for device in devices:
         mine = [each for each in public if each.device == device]
-        assert {rule for each in mine for rule in each.claim.rules} >= set(PUBLIC)
+        rules = {rule for each in mine for rule in each.claim.rules}
+        assert rules >= {*PUBLIC, *(() if "a100" in device else (54,))}
         for each in mine:
             assert (each.verdict in ("SUPPORTED", "CONTRADICTED", "UNDECIDED")) == (not each.reason)
-            assert each.verdict != "NOT APPLICABLE"
+            assert each.verdict != "NOT APPLICABLE" or each.claim.device.capability is not None
+    assert {each.device for each in public if each.verdict == "NOT APPLICABLE"} == {
+        "nvidia-h100-80gb-hbm3", "nvidia-h200", "nvidia-l40s"
+    }, "no other of these GPUs lacks nvfp4"  # fmt: skip
     assert sum(each.verdict in ("SUPPORTED", "CONTRADICTED") for each in public) > 50
 
 
-def test_the_page_has_the_table_that_the_command_prints(public: list[Judged]) -> None:
-    lines = list(claim_lines(sorted_as_shown(public), None, markdown=True))
-    table = "\n".join(line for line in lines if line.startswith("|"))
-    assert table in (ROOT / "docs" / "claims.md").read_text()
+MARKED = re.compile(r"^<!-- python -m bench claims (.+?) -->\n(.*?)\n<!-- end -->$", re.MULTILINE | re.DOTALL)
+"""A table of a page between the command that prints it and its end."""
+TABLES = {
+    (path.name, command): table
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for command, table in MARKED.findall(path.read_text())
+}
 
 
-def sorted_as_shown(judged: list[Judged]) -> list[Judged]:
-    from bench.cli.claims import chosen
+@pytest.mark.parametrize("place", TABLES, ids=" ".join)
+def test_a_page_has_the_table_that_its_command_prints(place: tuple[str, str]) -> None:
+    words = place[1].split()
+    results = [word for word in words if not word.startswith("--")]
+    options = {word for word in words if word.startswith("--")}
+    assert options <= {"--markdown", "--rules"}
+    lines = claim_lines(committed(*results), None, "--markdown" in options, "--rules" in options)
+    assert TABLES[place].splitlines() == [line for line in lines if line.startswith("|")]
 
-    return chosen(judged, None)
+
+def test_the_pages_have_such_tables() -> None:
+    assert any(page == "claims.md" for page, _ in TABLES)
 
 
 def test_devices_stand_side_by_side(public: list[Judged]) -> None:
-    lines = list(claim_lines(sorted_as_shown(public), 1, markdown=True))
+    lines = list(claim_lines(public, 1, markdown=True))
     header, _, *cells = [line for line in lines if line.startswith("|")]
     assert header.count("(imported)") == 9 and all(line.count("|") == header.count("|") for line in cells)
-    text = list(claim_lines(sorted_as_shown(public), None, markdown=False))
+    text = list(claim_lines(public, None, markdown=False))
     assert sum("nvidia-h200 (imported)  " in line for line in text) == len(cells)
 
 
@@ -192,3 +222,60 @@ def test_two_kinds_of_rows_of_one_device_are_judged_apart(tmp_path: Path) -> Non
     judged = verdicts([tmp_path], kernels.problem, ignore, ignore)
     mine = [each for each in judged if each.claim.id == "MM-01"]
     assert [(each.imported, each.verdict) for each in mine] == [(False, "SUPPORTED"), (True, "TOO FEW")]
+
+
+def test_the_table_of_rules_counts_the_claims_of_each_device(tmp_path: Path) -> None:
+    """One line a rule, whose cells hold what `--json` lists, as counts."""
+    result(tmp_path)
+    foreign = dataclasses.replace(timed(1.0, k=1), source="somebody", run_id="b", sweep="gemm/aligned_k")
+    write(tmp_path / "foreign.parquet", [foreign])
+    write(tmp_path / "cpu.parquet", list(ceilings(CPU)))
+    listed = json.loads(bench("claims", tmp_path, "--json").stdout)
+    header, _, *lines = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in bench("claims", tmp_path, "--rules").stdout.splitlines()
+        if line.startswith("|")
+    ]
+    devices = ["amd-epyc-9r14", "h100-sxm", "h100-sxm (imported)"]
+    assert header == ["rule", "says", *devices, "what is missing"]
+    assert [(int(line[0]), line[1]) for line in lines] == list(RULES.items())
+    for number, _, *cells, missing in lines:
+        for device, cell in zip(devices, cells, strict=True):
+            place = (device.removesuffix(" (imported)"), device.endswith(" (imported)"))
+            on_device = [each for each in listed if (each["device"], each["imported"]) == place]
+            mine = [each for each in on_device if int(number) in each["rules"]]
+            counts = Counter(each["verdict"] for each in mine if each["verdict"] != "NOT APPLICABLE")
+            if not counts:
+                assert cell.startswith("NOT APPLICABLE: ") if mine else not cell
+            elif counts.total() == 1:
+                assert cell == next(iter(counts))
+            else:
+                first, *others = (part.rsplit(" ", 1) for part in cell.replace(" of ", "/").split(", "))
+                assert first[1].endswith(f"/{counts.total()}")
+                shown = {word: int(count) for word, count in [(first[0], first[1].split("/")[0]), *others]}
+                assert shown == counts
+        assert missing.startswith("needs ") == (int(number) in LACKING)
+    assert re.match(r"SUPPORTED 1 of \d, [A-Z]+ ", lines[6][3]) and not lines[6][-1]
+    assert lines[4][2:] == ["", "", "", "needs an operator for convolution"]
+    assert lines[8][-1] == "the rest needs a step in mixed precision"
+
+
+def test_a_rule_of_imported_rows_alone_may_not_be_in_them(public: list[Judged]) -> None:
+    lines = {
+        line.split("|")[1].strip(): line
+        for line in claim_lines(public, None, False, by_rule=True)
+        if line.startswith("|")
+    }
+    assert lines["20"].endswith("|  | not in these results |") and lines["14"].endswith(
+        "| SUPPORTED 3 of 3 |  |"
+    )
+    (alone,) = [line for line in claim_lines(public, 14, False, by_rule=True) if line.startswith("| 14 ")]
+    assert alone == lines["14"]
+
+
+def test_every_rule_has_a_claim_or_what_it_lacks() -> None:
+    tables = [table_contents(tree(path.read_bytes())) for path in CLAIMS.glob("*.yaml")]
+    rules = [claim.get("rules", ()) for sweep in declared().values() for claim in sweep.get("claims", ())]
+    rules += [claim.rules for table in tables for claim in table.claims]
+    spoken = {rule for of_claim in rules for rule in of_claim}
+    assert set(RULES) - spoken <= set(LACKING) and set(HALF) <= spoken - set(LACKING)

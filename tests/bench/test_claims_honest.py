@@ -49,8 +49,8 @@ def test_with_the_noise_of_measured_runs_few_verdicts_are_wrong(machine: str, na
         assert found.wrong(beyond) * RUNS <= most(0.05), (seed, beyond, found.at)
 
 
-OF_RUN: dict[str, Any] = {"noise_visits": 0.0, "noise_runs": 0.0}
-"""Columns of a row whose interval holds all noise of its run already."""
+OF_RUN: dict[str, Any] = {"noise_visits": 0.04, "noise_runs": 0.0}
+"""Columns of a row whose interval holds all noise of its run already, and is not noisier than that."""
 
 
 def several(half: float, times: int, apart: float = 0.0) -> list[Measurement]:

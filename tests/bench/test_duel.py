@@ -318,7 +318,7 @@ def test_the_command(tmp_path: Path) -> None:
     code, lines, _ = said(parquet.write(tmp_path / "run.parquet", rows))
     assert code == 0
     assert "h100-sxm 2026-11-21T10-00-00Z-4f2a91c, cold cache" in lines[0]
-    assert lines[1] == "1 pairs are not compared: a flag casts doubt on one of the two"
+    assert lines[1] == "not compared: 1 pair in which a time is suspect"
     tables = [line.split() for line in lines]
     large = next(words for words in tables if words[:3] == ["16-bit", "large", "triton"])
     assert large[3:6] == ["5", "1.00", "(0.95)"]

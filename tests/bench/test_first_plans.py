@@ -54,8 +54,7 @@ def test_a_block_has_time_for_every_case_of_both_sides(
     ]
     (command, *_) = next(one for one in blocks() if one.name == block).commands
     prices = Prices(device, protocol("cuda"), command.budget_s(command.limit_s))
-    ordered = [*ceilings, *(others[index] for index in prices.ordered(others))]
-    prices.limit_ceilings(ordered)
-    found = prices.forecast(ordered)
+    prices.limit_ceilings(cases)
+    found = prices.forecast([*ceilings, *others])
     assert found.planned.cases == found.possible.cases == len(others) > 0
     assert {is_ours(case) for case in others} == sides

@@ -29,23 +29,14 @@ def cases(loaded: list[Loaded]) -> list[Case]:
 def ten_minutes(cases: list[Case]) -> tuple[Prices, Forecast]:
     prices = Prices(H100, protocol("cuda"), 600.0)
     prices.limit_ceilings(cases)
-    others = [case for case in cases if case.role == "measurement"]
-    ordered = [others[index] for index in prices.ordered(others)]
-    return prices, prices.forecast([*(case for case in cases if case.role != "measurement"), *ordered])
+    return prices, prices.forecast(cases)
 
 
-def test_ten_minutes_on_an_h100_visit_1500_cases_of_30_sweeps(
-    ten_minutes: tuple[Prices, Forecast], cases: list[Case]
-) -> None:
+def test_ten_minutes_on_an_h100_are_planned_to_their_end(ten_minutes: tuple[Prices, Forecast]) -> None:
     _, found = ten_minutes
-    assert found.planned.cases + found.ceilings.cases >= 1500
-    assert found.planned.sweeps >= 30 and found.planned.sweeps == found.possible.sweeps
-    assert 0.95 * 600 < found.seconds <= 600
-    assert found.all_s > 3600
-    # each operator, and of each sweep something
-    assert all(of_it.cases > 0 for of_it, _ in found.by_operator.values())
+    assert 0.95 * 600 < found.seconds <= 600 < 3600 < found.all_s
     assert sum(of_it.cases for of_it, _ in found.by_operator.values()) == found.planned.cases
-    assert all(count > 0 for count, _ in found.by_family.values())
+    assert sum(count for count, _ in found.by_family.values()) == found.planned.cases
 
 
 def test_ceilings_take_their_share_of_ten_minutes_and_roofs_can_settle_in_it(
@@ -102,6 +93,7 @@ def test_prices_follow_what_visits_took(cases: list[Case]) -> None:
 
 
 def test_the_plan_is_printed_with_every_assumption(loaded: list[Loaded]) -> None:
-    text = "\n".join(planned(H100, [sweep for sweep in loaded if "softmax" in sweep.name], 60.0, 1))
+    cases = [case for sweep in loaded if "softmax" in sweep.name for case in sweep.cases]
+    text = "\n".join(planned(H100, cases, {}, Prices(H100, protocol("cuda"), 60.0)))
     assert "of 2 of 2 sweeps" in text and "(--bench-budget inf)" in text
     assert "tuning" not in text.partition("assumed")[0] and "power_settle_s" in text

@@ -72,7 +72,7 @@ def test_a_time_above_the_roof_is_suspect_and_scored_all_the_same(tmp_path: Path
     assert frame["suspect"].tolist() == [False] * 5 + [True] * 3
     card = scorecard(run.frame)
     (group,) = [group for group in card.groups if group.operator == "gemm"]
-    assert set(group.rows["parameters"]) == set(frame["parameters"][:6]) and card.in_doubt == 2
+    assert set(group.rows["parameters"]) == set(frame["parameters"][:6]) and card.suspect == 2
 
 
 def test_a_row_without_a_good_result_has_no_time_in_any_column(tmp_path: Path) -> None:

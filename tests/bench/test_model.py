@@ -15,6 +15,8 @@ from bench.model.roofline import (
     calibrated,
     calibrated_columns,
     datasheet_s,
+    largest_term,
+    nearest_term,
     of_roof,
     row_traffic,
     traffic,
@@ -178,6 +180,17 @@ def test_launch_is_the_limiter_only_while_it_is_the_largest_term(measured: Ceili
     below, above = (calibrated(0, byte * f, 0.5, "vector", "float32", measured) for f in (0.999, 1.001))
     assert below is not None and above is not None
     assert (below.bound_by, above.bound_by) == ("launch", "memory")
+
+
+def test_the_measured_limit_is_the_nearest_term_if_one_is_near() -> None:
+    terms = (1e-6, 8e-6, 1e-4)
+    seconds = {1.9e-6: "launch", 2.1e-6: "none", 4.2e-6: "memory", 1.5e-5: "memory", 5.1e-5: "compute"}
+    assert {each: nearest_term(each, terms) for each in seconds} == seconds
+    assert nearest_term(1.99e-4, terms) == largest_term(terms) == "compute"
+    assert nearest_term(2.01e-4, terms) == "none" and nearest_term(0.49e-6, terms) == "none"
+    # What moves nothing is bound by no memory, however short it is; what is unknown bounds nothing.
+    assert nearest_term(1e-9, (1e-6, 0.0, 0.0)) == "none" and largest_term((1e-6, 0.0, 0.0)) == "launch"
+    assert nearest_term(1e-6, (1e-6, math.nan, 0.0)) is largest_term((1e-6, math.nan, 0.0)) is None
 
 
 def test_nothing_to_do_takes_the_launch_floor(measured: Ceilings) -> None:

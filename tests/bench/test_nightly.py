@@ -28,7 +28,7 @@ from bench.nightly.night import Night, night, worst
 from bench.nightly.report import nightly_json, nightly_lines
 from bench.runner import run as runs
 from bench.runner.run import Options, RunResult
-from bench.store.parquet import read_rows, write
+from bench.store.parquet import NO_SWEEPS, Sweeps, read_rows, write
 from bench.store.schema import Measurement
 from tests.bench import several
 from tests.bench.test_gathering import case, run_id
@@ -51,6 +51,7 @@ class Machine:
         self.effect: dict[int, float] = {}
         self.broken: dict[int, str] = {}
         self.facts: dict[str, Any] = {}
+        self.sweeps: Sweeps = NO_SWEEPS
 
     def rows(self) -> Made:
         """One night's: the first two cases are ceilings, the others gemm and softmax in turns."""
@@ -79,7 +80,7 @@ class Machine:
         return made
 
     def write(self) -> Path:
-        return write(self.results / "h100" / f"{run_id(self.night)}.parquet", self.rows())
+        return write(self.results / "h100" / f"{run_id(self.night)}.parquet", self.rows(), self.sweeps)
 
     def finished(self) -> RunResult:
         path = self.write()

@@ -14,6 +14,7 @@ import pytest
 
 import kernels
 from bench.device.detect import Device
+from bench.runner.comparisons import comparisons
 from bench.runner.forecast import AGAIN, Prices
 from bench.runner.planner import LOOKS, Planner, Step
 from bench.runner.rows import visit_row
@@ -248,7 +249,8 @@ def test_the_time_of_the_roofs_is_kept_for_measuring_them_again(
         simulation.visit(), simulation.visit()
         simulation.beside_s, simulation.at_s = 1.2, 2 * beside_s
         visited = simulation.run()
-        skipped.append(sum(row.status == "skipped" for _, row in visited))
+        assert all(row.status == "ok" for _, row in visited)
+        skipped.append(len(simulation.planner.left_out))
     more, fewer = skipped
     kept_s = AGAIN * 2 * (beside_s - 0.5)
     assert more > fewer and (more - fewer) * 1.3 == pytest.approx(kept_s, abs=2 * 1.3)
@@ -318,8 +320,9 @@ def test_how_long_a_visit_may_sample_follows_from_the_budget(cases: list[Case]) 
 
 @pytest.mark.parametrize("dearer", [1.0, 2.0])
 def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(dearer: float) -> None:
-    """A twentieth of the cases of every sweep on an H100, which take `dearer` times what is expected."""
-    every = [case for sweep in load_all(SWEEPS, kernels.problem, H100.sm_count) for case in sweep.cases]
+    """Cases of every sweep on an H100, which take `dearer` times what is expected: comparisons are whole."""
+    loaded = load_all(SWEEPS, kernels.problem, H100.sm_count)
+    every = [case for sweep in loaded for case in sweep.cases]
     every = [case for case in every if not case.missing("cuda", H100.capability)]
     by_sweep = itertools.groupby(every, key=lambda case: case.sweep)
     kept = [list(of) for _, of in by_sweep]
@@ -328,9 +331,10 @@ def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(dearer: f
     budget_s, settings = 100.0, protocol("cuda")
     prices = Prices(H100, settings, budget_s)
     between = [case for case in some if case.role == "measurement"]
-    ordered = [between[index] for index in prices.ordered(between)]
+    claims = {sweep.name: sweep.sweep.claims for sweep in loaded}
+    compared = comparisons(between, claims, prices)
     plan = Planner(H100, settings, budget_s)
-    plan.plan([*(case for case in some if case.role != "measurement"), *ordered])
+    plan.plan(some, compared)
     simulation = Simulation(plan)
 
     def answer(step: Step) -> dict[str, Any]:
@@ -344,12 +348,11 @@ def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(dearer: f
     made = [case for case, row in simulation.run() if row.status == "ok" and case.role == "measurement"]
     assert 0.9 * budget_s < simulation.at_s <= 1.03 * budget_s
     assert len(made) < len(between)
-    assert {case.sweep for case in made} == {case.sweep for case in between}, "something of every sweep"
-    jobs = Prices(H100, settings, budget_s).jobs((case, None, 0) for case in between)
-    cheap = {job.key for job in jobs if job.cost_s(0.0) < 0.4}
-    visited, possible = (Counter(c.sweep for c in of if c.key in cheap) for of in (made, between))
-    cut_short = [visited[sweep] for sweep in possible if visited[sweep] < possible[sweep]]
-    assert len(cut_short) > 10 and max(cut_short) - min(cut_short) <= 3, "as many of each as of another"
+    there = {case.key for case in made}
+    whole = [each for each in compared if there.issuperset(each.keys)]
+    assert there == {key for each in whole for key in each.keys}, "all of a comparison, or nothing"
+    assert len(whole) + len(plan.left_out) == len(compared)
+    assert len({each.sweep for each in whole}) > 10
 
 
 # ---- what is not worth asking

@@ -62,7 +62,7 @@ def test_who_compiles_and_tunes_pays_for_it_and_libraries_do_not(
 
 
 def test_a_cpu_samples_for_as_long_as_it_may() -> None:
-    assert price(LIGHT, "cpu", L2, protocol("cpu")) == (0.0, 0.0, OVERHEAD_S, None)
+    assert price(LIGHT, "cpu", L2, protocol("cpu")) == (0.0, 0.0, OVERHEAD_S, None, None)
 
 
 def test_every_assumption_says_where_it_comes_from() -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from bench.cli.run_lines import forecast_lines, refined_line
+from bench.cli.run_lines import forecast_lines, left_out_lines, refined_line
 from bench.format import duration_text
+from bench.runner.comparisons import Comparison
 from bench.runner.forecast import BUDGET_S, Forecast, Tally, budget_s
 from bench.runner.session import in_turn
+from bench.sweep.claims import Claim
+from bench.sweep.load import Case
 from tests.bench import several
 from tests.bench.several import opened, small
 from tests.bench.test_forecast import H100
@@ -41,11 +46,19 @@ def test_one_sweep_is_not_counted_out_of_one() -> None:
     assert forecast_lines(few, 60.0, "x")[0].startswith("planned: 5 of 20 cases of 1 sweep, and 82 ceilings")
 
 
-def test_where_nothing_is_known_of_launches_no_number_is_made_up() -> None:
-    (line,) = forecast_lines(SOME, 120.0, "")
-    assert (
-        line.startswith("14,201 cases of 62 sweeps can run here; first 82 ceilings") and "about" not in line
-    )
+def test_what_there_is_no_time_for_is_said_as_claims_and_lines() -> None:
+    claim: dict[str, Any] = {"id": "MM-01", "rules": [3, 7], "says": "s", "expect": "below 1"}
+    claim |= {"slope": {"x": "n"}}
+    made = [SimpleNamespace(sweep=f"gemm/s{number}", key=str(number)) for number in range(9)]
+    cases = [cast(Case, case) for case in made]
+    of_claim = Comparison(tuple(cases[:2]), Claim.model_validate(claim))
+    other = Comparison(tuple(cases[:1]), Claim.model_validate({**claim, "id": "MM-02", "rules": []}))
+    assert list(left_out_lines([other])) == ["no time for the claims MM-02"]
+    first, second = left_out_lines([of_claim, *(Comparison((case,)) for case in (cases[0], *cases)), other])
+    assert first == "no time for the claims MM-01, MM-02 (rules 3, 7)"
+    assert second.startswith("no time for 10 lines of plots: 2 of gemm/s0, 1 of gemm/s1, ")
+    assert second.endswith(" and of 4 more sweeps")
+    assert list(left_out_lines([])) == []
 
 
 def test_after_the_ceilings_it_is_said_again() -> None:

@@ -104,10 +104,10 @@ def test_who_is_never_scored(chance: np.random.Generator) -> None:
     rows.loc[12:14, "scored"] = True  # whatever the column says
     rows.loc[30:33, "visit"] = 1
     card = scorecard(rows)
-    counts = (card.rows, card.without_time, card.calibrating, card.in_doubt, card.without_number, card.scored)
+    counts = (card.rows, card.without_time, card.calibrating, card.suspect, card.without_number, card.scored)
     assert counts == (56, 10, 5, 15, 0, 26)
     assert set(card.groups[0].rows.index) == set(range(34, 60))
-    assert card.left_out == "left out: 10 without a time, 5 that calibrate the model, 15 in doubt (flagged)"
+    assert card.left_out == "left out: 10 without a time, 5 that calibrate the model, 15 suspect (flagged)"
 
 
 def test_operators_devices_sources_and_regimes_are_never_pooled(chance: np.random.Generator) -> None:

@@ -1,4 +1,4 @@
-"""A flag is seen in every kind of figure: hollow where it casts doubt, and told by name and number."""
+"""A flag is seen in every kind of figure: hollow where it makes a time suspect, and by name and number."""
 
 import dataclasses
 import itertools
@@ -71,7 +71,7 @@ def test_a_sweep_and_its_strip_and_the_roofline(tmp_path: Path) -> None:
         assert points(drawn[stem], "_measured") == (6, 2), stem
         told = "Flagged: 1 unsettled, 2 contended (hollow); 1 unconverged, 1 power_capped."
         assert told in said(drawn[stem]), stem
-        assert "in doubt (flagged)" in legend(drawn[stem])
+        assert "suspect (flagged)" in legend(drawn[stem])
     assert points(drawn["gemm/mine-duration"], "_ratio") == (6, 2)
     roofline = drawn["roofline-float16"]
     solid, hollow = points(roofline, "_measured")
@@ -83,13 +83,13 @@ def test_a_sweep_without_a_flag_says_so(tmp_path: Path) -> None:
     drawn = figures(loaded(tmp_path, some({})))
     for stem in ("gemm/mine-duration", "gemm/mine-rate", "roofline-float16"):
         assert points(drawn[stem], "_measured")[1] == 0
-        assert "No point is flagged." in said(drawn[stem]) and "in doubt (flagged)" not in legend(drawn[stem])
+        assert "No point is flagged." in said(drawn[stem]) and "suspect (flagged)" not in legend(drawn[stem])
 
 
 def test_flags_without_doubt_are_told_but_not_hollow(tmp_path: Path) -> None:
     figure = figures(loaded(tmp_path, some({0: UNCONVERGED, 2: UNCONVERGED})))["gemm/mine-rate"]
     assert points(figure, "_measured") == (8, 0)
-    assert "Flagged: 2 unconverged." in said(figure) and "in doubt (flagged)" not in legend(figure)
+    assert "Flagged: 2 unconverged." in said(figure) and "suspect (flagged)" not in legend(figure)
 
 
 def test_the_lettered_cases_tell_their_flags(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_wrong_row_is_a_tick_and_not_a_hollow_point(tmp_path: Path, status: st
     run = loaded(tmp_path, rows)
     assert run.frame.loc[run.frame["status"] == status, "flags"].tolist() == [status]
     figure = figures(run)["gemm/mine-duration"]
-    assert points(figure, "_measured") == (7, 0) and "in doubt (flagged)" not in legend(figure)
+    assert points(figure, "_measured") == (7, 0) and "suspect (flagged)" not in legend(figure)
     assert f"1 of 8 cases have no time (1 {status}): ticks at the bottom." in said(figure)
     assert "No point is flagged." in said(figure)
 
@@ -128,7 +128,7 @@ def test_quantization(tmp_path: Path) -> None:
         _, hollow = points(drawn[tile], "_measured")
         assert hollow == 2 * 5, "in the panel of rates and in that of durations"
         assert "Flagged: 5 contended (hollow)." in said(drawn[tile])
-        assert "in doubt (flagged)" in legend(drawn[tile])
+        assert "suspect (flagged)" in legend(drawn[tile])
 
 
 def test_a_duel_leaves_doubt_out_says_how_many_and_tells_the_other_flags(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_duel_leaves_doubt_out_says_how_many_and_tells_the_other_flags(tmp_pat
     rows[places[1]] = dataclasses.replace(rows[places[1]], **UNCONVERGED)
     figure = figures(loaded(tmp_path, rows))["duel-triton"]
     assert points(figure, "_case") == (7, 0)
-    assert "1 pairs of this run are left out: a flag casts doubt on one of the two." in said(figure)
+    assert "Left out: 1 pair of this run in which a time is suspect." in said(figure)
     assert "Flagged: 1 unconverged." in said(figure)
     # The same problem again in another sweep, in doubt there: the sound row is the one that is drawn.
     again = dataclasses.replace(rows[places[2]], sweep="gemm/more", **CONTENDED)

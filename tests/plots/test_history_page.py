@@ -200,7 +200,7 @@ def test_what_there_is_not_is_said(quiet: History) -> None:
     assert "first night: there is nothing to compare with" in said(cut(quiet, [0]))
     rows = range(len(quiet.series))
     with np.errstate(all="ignore"):
-        assert "in doubt, so nothing was judged" in said(doubted(quiet, rows, range(NIGHTS)))
+        assert "is suspect, so nothing was judged" in said(doubted(quiet, rows, range(NIGHTS)))
         apart = missing(missing(cut(quiet, [0, 1]), rows[:9], [0]), rows[9:], [1])
         assert "No series has a time on two nights" in said(apart)
     assert "No series has enough nights" in said(quiet, short=True)

@@ -35,7 +35,9 @@ def loaded(folder: Path, rows: list[Measurement]) -> Run:
 
 def drawn(run: Run, x: str = "n", sweep: str = "gemm/waves") -> list[Figure]:
     with style.look():
-        return [page.figure for page in quantization.draw(run, run.frame[run.frame["sweep"] == sweep], x)]
+        return [
+            page.figure for page in quantization.draw(run, run.frame[run.frame["sweep"] == sweep], Section(x))
+        ]
 
 
 @pytest.fixture(scope="module")

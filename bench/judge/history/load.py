@@ -137,7 +137,7 @@ def _add(devices: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> 
     suspect = [any(flag.rule(row, _NOTHING) for flag in DOUBTING) for row in parquet.rows(timed)]
     into.nights.append(
         _Gathered(
-            _night(run, timed),
+            _night(path, run, timed),
             first["device_id"],
             np.array([into.series[key] for key in keys], dtype=np.intp),
             np.log(timed["median_s"].to_numpy()),
@@ -166,7 +166,7 @@ def _describe(into: _Nights, path: Path, run_id: str, fresh: Sequence[_Key]) -> 
         into.described.append({"dtype": dtype, "bound": whose, "ceiling": role != "measurement"})
 
 
-def _night(run: pa.Table, timed: pa.Table) -> Night:
+def _night(path: Path, run: pa.Table, timed: pa.Table) -> Night:
     run_id = run["run_id"][0].as_py()
     facts = {fact.name: text for fact in SEGMENT if (text := _told(timed if len(timed) else run, fact))}
     looks = [
@@ -185,6 +185,7 @@ def _night(run: pa.Table, timed: pa.Table) -> Night:
         asked=len(run) - pc.sum(pc.equal(run["status"], "unsupported")).as_py(),
         timed=len(timed),
         remarks=("it was cut short: no ceiling was measured again at its end",) if cut_short else (),
+        file=path,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,6 +56,8 @@ class Night:
     """Rows with a time."""
     remarks: tuple[str, ...] = ()
     """What is odd about it, a sentence each: it was cut short, it began in the second of another ..."""
+    file: Path | None = None
+    """Where its rows are; None for a night that was never written."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,177 @@
+"""Operators that exist as imported rows alone: nobody here can run them, but their rows are judged.
+
+Each is the problem that a public table times, with the counts of FLOP and bytes that an operator of kernels/
+has. One that gets a folder in kernels/ leaves this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from bench.spec import ITEM_BYTE, Implementation, Problem
+from bench.sweep.load import Find
+
+Count = Annotated[int, Field(ge=1)]
+_HALF: dict[Any, tuple[int, int]] = {"bfloat16": (8, 0)}
+_FLOAT8: dict[Any, tuple[int, int]] = {"float8_e4m3": (8, 9)}
+_NVFP4: dict[Any, tuple[int, int]] = {"nvfp4": (10, 0)}
+
+
+def _on_gpus(name: str, summary: str, dtypes: dict[Any, tuple[int, int]]) -> Implementation:
+    return Implementation(name, summary, ("cuda",), dtypes)
+
+
+class QuantizedLinear(Problem):
+    """y [batch, outputs] = x [batch, inputs] w' as an inference engine runs it: x and y are bfloat16.
+
+    `dtype` is what is multiplied. Each launch quantises x to it; the weights are quantised beforehand.
+    `scaling` says what has a scale of its own: a `row` of x (the weights have one); a `block`, 128 elements
+    of a row of x and 128 x 128 of the weights, in float32; a `group` of 16 elements of a row, in 8 bits,
+    beside one for the tensor (nvfp4).
+    """
+
+    operator: ClassVar[str] = "quantized_linear"
+    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
+    rate: ClassVar[Literal["flop", "byte"]] = "flop"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        _on_gpus("torch.nn.functional.linear", "not quantised: what the others are compared with", _HALF),
+        _on_gpus("CutlassFP8ScaledMMLinearKernel", "vLLM's CUTLASS kernel, a scale for each row", _FLOAT8),
+        *(
+            _on_gpus(f"{name}Fp8BlockScaledMMKernel", f"vLLM's choice of {name}, scales for blocks", _FLOAT8)
+            for name in ("Cutlass", "DeepGemm", "FlashInfer", "Triton")
+        ),
+        *(
+            _on_gpus(f"FlashInfer{name}NvFp4LinearKernel", f"FlashInfer's {name} kernel", _NVFP4)
+            for name in ("CuteDsl", "Cutlass")
+        ),
+    )
+
+    dtype: Any  # one of `implementations`: nvfp4 is no data type of kernels/
+    scaling: Literal["none", "row", "block", "group"]
+    batch: Count
+    inputs: Count
+    outputs: Count
+
+    @property
+    def flop(self) -> int:
+        """2 batch inputs outputs; quantising x is not counted."""
+        return 2 * self.batch * self.inputs * self.outputs
+
+    @property
+    def byte_read(self) -> int:
+        """x in bfloat16, the weights as they are multiplied, and the weights' scales."""
+        weights = self.inputs * self.outputs
+        of_weights = weights // 2 if self.dtype == "nvfp4" else weights * ITEM_BYTE[self.dtype]
+        blocks = -(-self.inputs // 128) * -(-self.outputs // 128)
+        groups = -(-self.inputs // 16) * self.outputs
+        scales = {"none": 0, "row": 4, "block": 4 * blocks, "group": groups + 4}[self.scaling]
+        return 2 * self.batch * self.inputs + of_weights + scales
+
+    @property
+    def byte_written(self) -> int:
+        """y. Whether a quantised copy of x goes through memory besides, the tables do not say."""
+        return 2 * self.batch * self.outputs
+
+
+class Attention(Problem):
+    """o = softmax(q k' / sqrt(width)) v over the last `queries` of `length` positions, causal, for inference.
+
+    q and o are [batch, queries, heads, width]. k and v of all positions lie in a paged cache,
+    [batch, length, kv_heads, width]; those of the queries' positions are copied to it first, which no count
+    here has. A position sees the last `window` positions up to itself; all of them if that is 0.
+    """
+
+    operator: ClassVar[str] = "attention"
+    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
+    rate: ClassVar[Literal["flop", "byte"]] = "flop"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        *(_on_gpus(f"vllm_flash_attn_fa{n}", f"FlashAttention {n} in vLLM", _HALF) for n in (2, 3, 4)),
+        _on_gpus("vllm_flashinfer_trtllmprefill", "TensorRT-LLM's kernel for many queries in vLLM", _HALF),
+        _on_gpus("vllm_flashinfer_trtllmdecode", "TensorRT-LLM's kernel for one query in vLLM", _HALF),
+    )
+
+    batch: Count
+    heads: Count
+    kv_heads: Count
+    queries: Count
+    length: Count
+    width: Count
+    window: Annotated[int, Field(ge=0)]
+
+    @property
+    def pairs(self) -> int:
+        """Of a query and a position that it sees, in one head of one sequence."""
+
+        def seen(positions: int) -> int:
+            last, before = max(0, positions), max(0, positions - self.queries)
+            return (last * (last + 1) - before * (before + 1)) // 2
+
+        return seen(self.length) - (seen(self.length - self.window) if self.window else 0)
+
+    @property
+    def flop(self) -> int:
+        """4 width for each pair: a multiply and an add in each of the two products."""
+        return 4 * self.width * self.batch * self.heads * self.pairs
+
+    @property
+    def special_functions(self) -> int:
+        """An exponential for each pair."""
+        return self.batch * self.heads * self.pairs
+
+    @property
+    def byte_read(self) -> int:
+        """q, and k and v of the positions that some query sees."""
+        seen = min(self.length, self.queries + self.window - 1) if self.window else self.length
+        return self.byte_written + 2 * self.batch * seen * self.kv_heads * self.width * self.item_byte
+
+    @property
+    def byte_written(self) -> int:
+        """o."""
+        return self.batch * self.queries * self.heads * self.width * self.item_byte
+
+
+class Collective(Problem):
+    """An operation that `gpus` GPUs do together; counts are those of one of them.
+
+    `elements` is the larger of a GPU's two buffers: for all_gather its output, else its input. What goes from
+    GPU to GPU is not counted, and no datasheet here has the rate of that.
+    """
+
+    operator: ClassVar[str] = "collective"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        _on_gpus("NCCL", "NCCL, by nccl-tests", {"float16": (7, 0), "int8": (7, 0)}),
+        _on_gpus("vLLM_custom_graph", "vLLM's tensor_model_parallel_all_reduce in a CUDA graph", _HALF),
+    )
+
+    operation: Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall"]
+    gpus: Annotated[int, Field(ge=2)]
+    elements: Count
+
+    @property
+    def flop(self) -> int:
+        """The sums that fall to one GPU: gpus - 1 additions for each element of its share."""
+        sums = self.operation in ("all_reduce", "reduce_scatter")
+        return self.elements * (self.gpus - 1) // self.gpus if sums else 0
+
+    @property
+    def byte_read(self) -> int:
+        """This GPU's input."""
+        return self.elements * self.item_byte // (self.gpus if self.operation == "all_gather" else 1)
+
+    @property
+    def byte_written(self) -> int:
+        """This GPU's output."""
+        return self.elements * self.item_byte // (self.gpus if self.operation == "reduce_scatter" else 1)
+
+
+PROBLEMS: Mapping[str, type[Problem]] = {
+    problem.operator: problem for problem in (QuantizedLinear, Attention, Collective)
+}
+
+
+def with_imported(find: Find) -> Find:
+    """Gives the problem class of these operators too. LookupError as `find` if there is none."""
+    return lambda name: PROBLEMS[name] if name in PROBLEMS else find(name)

@@ -1,0 +1,229 @@
+"""What a run measures whole or not at all: the cases that a claim compares, and the lines of the plots.
+
+A comparison is the pairs, lines or edges of one claim, a few more than it needs for a verdict, with those
+that are compared next to each other; or evenly spread points of one line of a plot, ends included; or a whole
+line. A case may stand in several. Sweeps take turns by the time that their comparisons cost, claims before
+lines, so whenever time runs out, some rules and lines are whole and none is half.
+
+What is known of a case before it is measured comes from the datasheet; of a CPU, which has none, it is
+assumed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from bench.errors import UserError
+from bench.judge.claim_rows import ERRORS, case_rows, selected
+from bench.judge.claim_tests import observed
+from bench.model.roofline import datasheet_s
+from bench.runner.forecast import Prices, impossible, kind_of
+from bench.runner.price import ASSUMED
+from bench.sweep.claims import Claim, Ratio
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.device.detect import Device
+    from bench.spec import DeviceKind
+    from bench.sweep.load import Case
+    from bench.sweep.suites import Entry, LoadedSuite
+
+T = TypeVar("T")
+Claims = Mapping[str, Sequence[Claim]]
+"""Sweep -> its claims."""
+
+SPARE: Mapping[DeviceKind, float] = {"cpu": 1.5, "cuda": 1.25}
+"""Clusters that are measured for each that a claim needs: flags make some rows suspect, more of a CPU's."""
+POINTS = 8
+"""Points of a line that show its course."""
+ENOUGH = 5
+"""Points of a line that tell its exponent, or of a column of tiles how time changes within it."""
+CPU_FLOP_PER_S, CPU_BYTE_PER_S = 1e11, 1e10
+"""What a CPU is taken to reach before its ceilings are measured, to choose among cases and for nothing else:
+the committed CPU runs have 35 to 1,400 GFLOP/s, by data type, and 8 to 20 GB/s on two cores."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Cases that are measured whole or not at all, in the order of their visits."""
+
+    cases: tuple[Case, ...]
+    claim: Claim | None = None
+    """The claim that they decide; None of a line."""
+
+    @property
+    def sweep(self) -> str:
+        """The sweep that they are of."""
+        return self.cases[0].sweep
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of its cases, in order."""
+        return tuple(case.key for case in self.cases)
+
+
+def comparisons(cases: Sequence[Case], claims: Claims, prices: Prices) -> list[Comparison]:
+    """Every comparison among these cases, in the order in which they should be measured."""
+    of_sweep: dict[str, list[Case]] = {}
+    for case in cases:
+        of_sweep.setdefault(case.sweep, []).append(case)
+    queues = [_of_sweep(mine, claims.get(name, ()), prices) for name, mine in of_sweep.items()]
+    return list(_in_turns(queues, prices))
+
+
+def cases_of_suite(suite: LoadedSuite, prices: Prices) -> list[Case]:
+    """The ceilings, and the cases of a suite for one device. UserError if a selection holds for no case."""
+    device = prices.device
+    kept: set[str] = set()
+    for entry, names, place in suite.taken:
+        if not entry.device.include(device.kind, device.capability):
+            continue
+        every = [each for each in suite.loaded if each.name in names]
+        held = {each.name: _held(each.cases, entry, device) for each in every}
+        if not any(held.values()):
+            raise UserError(f"{place}: where holds for no case of {', '.join(sorted(names))}")
+        for each in every:
+            kept |= {case.key for case in _narrowed(held[each.name], entry, each.sweep.claims, prices)}
+    cases = [case for each in suite.loaded for case in each.cases]
+    return [case for case in cases if case.role != "measurement" or case.key in kept]
+
+
+def _held(cases: Sequence[Case], entry: Entry, device: Device) -> list[Case]:
+    if not entry.where:
+        return list(cases)
+    return [cases[index] for index in selected(expected_rows(cases, device), entry.where).index]
+
+
+def _narrowed(cases: Sequence[Case], entry: Entry, claims: Sequence[Claim], prices: Prices) -> Sequence[Case]:
+    if not (entry.claims or entry.lines or entry.points):
+        return cases
+    able = [case for case in cases if impossible(case, prices.device) is None]
+    if entry.claims:
+        return [case for each in decisive(able, claims, prices) for case in each.cases]
+    lines = _lines(able)[: entry.lines]
+    return [case for line in lines for case in evenly(line, entry.points or len(line))]
+
+
+def _of_sweep(cases: Sequence[Case], claims: Iterable[Claim], prices: Prices) -> Iterator[Comparison]:
+    """Of one sweep: those of claims, the courses of its lines, and their rests."""
+    yield from decisive(cases, claims, prices)
+    lines = _lines(cases)
+    for line in lines:
+        yield Comparison(tuple(evenly(line, POINTS)))
+    for line in lines:
+        if len(line) > POINTS:
+            yield Comparison(tuple(line))
+
+
+def decisive(cases: Sequence[Case], claims: Iterable[Claim], prices: Prices) -> Iterator[Comparison]:
+    """The cases of one sweep that decide its claims, claim by claim; none of one that they cannot decide."""
+    by_key, device = {case.key: case for case in cases}, prices.device
+    asked = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
+    rows = expected_rows(cases, device) if asked else None
+    cost_s = {key: prices.visit_s(case) for key, case in by_key.items()} if asked else {}
+    for claim in asked:
+        if rows is not None and (keys := _needed(claim, rows, cost_s, SPARE[device.kind])):
+            cost_s |= dict.fromkeys(keys, 0.0)  # another claim had better use what is there
+            yield Comparison(tuple(by_key[key] for key in keys), claim)
+
+
+def _lines(cases: Sequence[Case]) -> list[list[Case]]:
+    """The lines of a sweep's plot; lines of a single point are one line if they are of one kind."""
+    series: dict[Hashable, list[Case]] = {}
+    for case in cases:
+        series.setdefault(case.series, []).append(case)
+    lines: dict[Hashable, list[Case]] = {}
+    for name, line in series.items():
+        lines.setdefault(name if len(line) > 1 else kind_of(line[0]), []).extend(line)
+    return list(lines.values())
+
+
+def evenly(line: Sequence[T], count: int) -> list[T]:
+    """So many of these, evenly spread, with the first and the last."""
+    if len(line) <= count:
+        return list(line)
+    return [line[round(place)] for place in np.linspace(0, len(line) - 1, count)]
+
+
+def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Mapping[str, float], spare: float) -> list[str]:
+    """Keys of the cases that decide a claim, those that are compared next to each other; none if too few.
+
+    What is taken is drawn: a regular choice could meet the same data type, or remainder, each time.
+    """
+    name, test = claim.test
+    rows, chance = selected(rows, claim.where), random.Random(0)
+    keys: dict[str, None] = {}
+    for part in (test, test.less) if isinstance(test, Ratio) and test.less else (test,):
+        clusters: dict[Hashable, list[tuple[str, ...]]] = {}
+        for seen in observed(name, part, rows):
+            clusters.setdefault(seen.cluster, []).append(seen.keys)
+        if len(clusters) < claim.least:
+            return []
+        # More rows that are compared with the same one would be no further evidence.
+        members = [chance.choice(of_cluster) for of_cluster in clusters.values()]
+        compared = [evenly(each, POINTS if name == "knee" else ENOUGH) for each in members]
+        costs_s = [sum(cost_s[key] for key in each) for each in compared]
+        for place in _affordable(costs_s, math.ceil(spare * claim.least), chance):
+            keys |= dict.fromkeys(compared[place])
+    return list(keys)
+
+
+def _affordable(costs_s: Sequence[float], count: int, chance: random.Random) -> list[int]:
+    """The places of so many clusters: those that cost nothing more, then some of the cheaper half."""
+    places = sorted(range(len(costs_s)), key=costs_s.__getitem__)
+    chosen = [place for place in places if costs_s[place] == 0.0][:count]
+    others = places[len(chosen) :]
+    others = others[: max(count - len(chosen), len(others) // 2)]
+    return sorted([*chosen, *chance.sample(others, min(count - len(chosen), len(others)))])
+
+
+def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
+    """The cases as rows for `bench.judge.claim_tests`, with the times and roofs that are expected of them."""
+    rows = case_rows(cases, device.sm_count)
+    terms = [_terms(case, device) for case in cases]
+    rows["memory_s"], rows["compute_s"] = ([term[part] for term in terms] for part in (0, 1))
+    rows["launch_s"] = ASSUMED["launch_s"].value
+    rows["median_s"] = rows["launch_s"] + rows[["memory_s", "compute_s"]].max(axis=1)
+    rows["intensity"] = rows["flop"] / rows["byte"]
+    ridge = rows["intensity"] * rows["memory_s"] / rows["compute_s"]
+    rows["ridge"] = ridge.where(rows["compute_s"] > 0, math.inf)
+    rows["cache_byte"] = device.cache_byte
+    return rows.assign(run_id="", **dict.fromkeys(ERRORS, 0.0))
+
+
+def _terms(case: Case, device: Device) -> tuple[float, float]:
+    """Expected seconds of a case's memory traffic, and of its arithmetic."""
+    problem, sheet = case.problem, device.datasheet
+    if sheet is None:
+        return problem.byte / CPU_BYTE_PER_S, problem.flop / CPU_FLOP_PER_S
+    of = (problem.arithmetic, problem.dtype, sheet)
+    seconds = datasheet_s(0, problem.byte, *of), datasheet_s(problem.flop, 0, *of)
+    return seconds[0] or math.nan, seconds[1] or 0.0
+
+
+def _in_turns(queues: Sequence[Iterator[Comparison]], prices: Prices) -> Iterator[Comparison]:
+    """Sweeps take turns: the next comparison is of the sweep that will have had the least time after it."""
+    seen: set[str] = set()
+    waiting: list[tuple[float, int, Comparison]] = []
+
+    def await_next(number: int, had_s: float) -> None:
+        if (each := next(queues[number], None)) is not None:
+            cost_s = sum(prices.visit_s(case) for case in each.cases if case.key not in seen)
+            heapq.heappush(waiting, (had_s + cost_s, number, each))
+
+    for number in range(len(queues)):
+        await_next(number, 0.0)
+    while waiting:
+        had_s, number, each = heapq.heappop(waiting)
+        yield each
+        seen |= {case.key for case in each.cases}
+        await_next(number, had_s)

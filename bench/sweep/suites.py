@@ -1,0 +1,180 @@
+"""Suites: named choices among the sweeps, in sweeps/suites.yaml.
+
+    tour:
+      title: Ten experiments as whole curves
+      budget_s: {cpu: 150, cuda: 170}
+      entries:
+        - {sweeps: gemm/square, device: {kind: cpu}, where: {dtype: float32}, points: 8}
+
+An entry takes cases of its sweeps: all of them; those that a selection names; so many lines of each plot, and
+points of each line; or those that decide the sweeps' claims. Entries add up, and the ceilings come with them.
+`bench.runner.comparisons` makes the choice.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from bench.errors import UserError
+from bench.spec import DeviceKind, Problem
+from bench.sweep.check_claims import check_condition
+from bench.sweep.claims import Devices, Select
+from bench.sweep.grammar import earliest, nearest
+from bench.sweep.load import (
+    SUITES,
+    Find,
+    Loaded,
+    every_sweep,
+    file_bytes,
+    load_all,
+    select,
+    shown_path,
+    sweep_name,
+)
+from bench.sweep.models import List, OneOrList, Strict, Text
+from bench.sweep.yaml_nodes import Mistake, Node, shown, tree
+
+ALL = "all"
+"""The name that stands for every sweep."""
+TOUR, CORE = "tour", "core"
+"""The suites of a run that asks for nothing else, and of a night."""
+KNOWN = ("implementation", "cache", "threads_asked", "intensity", "flop", "byte")
+"""Columns beside the operator's parameters that are known of a case before it is measured."""
+
+
+class Seconds(Strict):
+    """Wall seconds of a run."""
+
+    cpu: float = Field(gt=0, description="On a CPU")
+    cuda: float = Field(gt=0, description="On a GPU")
+
+
+class Entry(Strict):
+    """Cases of some sweeps."""
+
+    sweeps: OneOrList[str] = Field(description="As for --bench-sweep, or all")
+    device: Devices = Field(Devices(), description="The devices that it is for; all if left out")
+    where: Select = Field({}, description="Only cases of which this holds")
+    lines: int | None = Field(None, ge=1, description="The first so many lines of each plot")
+    points: int | None = Field(None, ge=2, description="So many points of each line, ends included")
+    claims: bool = Field(False, description="Only cases that decide the sweeps' claims")
+
+    @model_validator(mode="after")
+    def _narrows_in_one_way(self) -> Entry:
+        if self.claims and (self.lines or self.points):
+            raise ValueError("claims: true takes what the claims need: leave out lines and points")
+        return self
+
+
+class Suite(Strict):
+    """A choice among the sweeps."""
+
+    title: Text = Field(description="What it is for")
+    budget_s: Seconds | None = Field(None, description="Wall time of a run; no limit if left out")
+    entries: List[Entry] = Field(description="What it measures beside the ceilings")
+
+    def limit_s(self, kind: DeviceKind) -> float | None:
+        """Wall seconds of a run on this kind of device; None for no limit."""
+        if self.budget_s is None:
+            return None
+        return self.budget_s.cpu if kind == "cpu" else self.budget_s.cuda
+
+
+_OWNERS: dict[str, tuple[str, type[BaseModel]]] = {
+    "entries": ("an entry", Entry),
+    "budget_s": ("budget_s", Seconds),
+    "device": ("device", Devices),
+}
+
+
+class Taken(NamedTuple):
+    """An entry with the names of its sweeps."""
+
+    entry: Entry
+    sweeps: frozenset[str]
+    place: str
+    """File and line, for a refusal."""
+
+
+class LoadedSuite(NamedTuple):
+    """A suite, and every sweep that it names, ceilings first."""
+
+    suite: Suite
+    taken: list[Taken]
+    loaded: list[Loaded]
+
+
+def suites(path: Path = SUITES) -> dict[str, Suite]:
+    """Every suite of a file, by name, in its order. UserError names the file and the line."""
+    return {name: suite for name, (suite, _) in _read(path).items()}
+
+
+def load_suite(name: str, find: Find, sm_count: int, path: Path = SUITES) -> LoadedSuite:
+    """A suite with its sweeps for a device of `sm_count` SMs. UserError names the file and the line."""
+    there = _read(path)
+    if name not in there:
+        raise UserError(
+            f"--bench-suite {name}: {shown_path(path)} has {', '.join(there)}{nearest(name, there)}"
+        )
+    suite, node = there[name]
+    taken, paths = [], {sweep_name(each): each for each in select("ceilings")}
+    for number, entry in enumerate(suite.entries):
+        of_entry = node.under(["entries", number])
+        mine = _paths(entry, of_entry, path)
+        paths |= mine
+        taken.append(Taken(entry, frozenset(mine), f"{shown_path(path)}:{of_entry.line}"))
+    loaded = load_all(paths.values(), find, sm_count)
+    for number, (entry, names, _) in enumerate(taken):
+        for each in loaded:
+            if each.name in names:
+                _check_where(entry, node.under(["entries", number, "where"]), find(each.sweep.operator), path)
+    return LoadedSuite(suite, taken, loaded)
+
+
+def _read(path: Path) -> dict[str, tuple[Suite, Node]]:
+    """Name -> the suite, and where it stands."""
+    try:
+        file = tree(file_bytes(path))
+        if not file.mapping:
+            raise Mistake(file.line, f"suites are a mapping from names to suites, not {shown(file.data())}")
+        return {name: (_suite(node), node) for name, node in file.mapping.items()}
+    except Mistake as mistake:
+        raise _located(mistake, path) from mistake
+
+
+def _suite(node: Node) -> Suite:
+    if not node.mapping:
+        raise Mistake(node.line, f"a suite is a mapping that begins with `title:`, not {shown(node.data())}")
+    try:
+        return Suite.model_validate(node.data())
+    except ValidationError as errors:
+        raise earliest(errors, node, "a suite", Suite, _OWNERS) from errors
+
+
+def _paths(entry: Entry, node: Node, path: Path) -> dict[str, Path]:
+    """Name -> file of each sweep of an entry."""
+    lines = node.under(["sweeps"]).items
+    found: dict[str, Path] = {}
+    for name, given in zip(entry.sweeps, lines, strict=True):
+        try:
+            of_name = every_sweep() if name == ALL else select(name)
+        except UserError as error:
+            raise _located(Mistake(given.line, str(error)), path) from error
+        found |= {sweep_name(each): each for each in of_name}
+    return found
+
+
+def _check_where(entry: Entry, node: Node, kind: type[Problem], path: Path) -> None:
+    for column, value in entry.where.items():
+        try:
+            check_condition(column, value, node.under([column]).line, kind, "an entry", KNOWN)
+        except Mistake as mistake:
+            raise _located(mistake, path) from mistake
+
+
+def _located(mistake: Mistake, path: Path) -> UserError:
+    where = shown_path(path) if mistake.line is None else f"{shown_path(path)}:{mistake.line}"
+    return UserError(f"{where}: {mistake}")

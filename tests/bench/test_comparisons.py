@@ -1,0 +1,163 @@
+"""What is measured whole or not at all: our own sweeps as an H100 would get them, and a small one."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import kernels
+from bench.judge.claim_rows import selected
+from bench.judge.claim_tests import cluster_count, observed
+from bench.runner.comparisons import POINTS, Claims, cases_of_suite, comparisons, evenly, expected_rows
+from bench.runner.forecast import Prices, impossible
+from bench.sampling.protocol import protocol
+from bench.sweep.claims import Claim, Ratio
+from bench.sweep.load import Case, Loaded, load
+from bench.sweep.suites import CORE, LoadedSuite, load_suite
+from tests.bench.several import gpu
+from tests.bench.test_forecast import H100
+
+TWENTY_MINUTES_S = 1200.0
+
+
+@pytest.fixture(scope="module")
+def core() -> LoadedSuite:
+    return load_suite(CORE, kernels.problem, H100.sm_count)
+
+
+@pytest.fixture(scope="module")
+def cases(core: LoadedSuite) -> list[Case]:
+    chosen = cases_of_suite(core, Prices(H100, protocol("cuda"), None))
+    return [case for case in chosen if not case.missing("cuda", H100.capability)]
+
+
+def between(cases: list[Case]) -> list[Case]:
+    return [case for case in cases if case.role == "measurement"]
+
+
+def claims_of(loaded: list[Loaded]) -> Claims:
+    return {each.name: each.sweep.claims for each in loaded}
+
+
+def undecided(loaded: list[Loaded], keys: set[str]) -> list[tuple[str, str, int]]:
+    """(sweep, claim, clusters) of the claims about an H100 that these cases are too few for."""
+    few = []
+    for each in loaded:
+        cases = [case for case in each.cases if case.key in keys and not impossible(case, H100)]
+        for claim in each.sweep.claims:
+            if claim.device.include("cuda", H100.capability):
+                count = clusters(claim, cases) if cases else 0
+                few += [(each.name, claim.id, count)] if count < claim.least else []
+    return few
+
+
+def clusters(claim: Claim, cases: list[Case]) -> int:
+    rows = selected(expected_rows(cases, H100), claim.where)
+    name, test = claim.test
+    against = observed(name, test.less, rows) if isinstance(test, Ratio) and test.less else []
+    return cluster_count(test, observed(name, test, rows), against)
+
+
+def test_the_core_suite_decides_every_claim_in_twenty_minutes_of_an_h100(
+    core: LoadedSuite, cases: list[Case]
+) -> None:
+    prices = Prices(H100, protocol("cuda"), core.suite.limit_s("cuda"))
+    prices.limit_ceilings(cases)
+    compared = comparisons(between(cases), claims_of(core.loaded), prices)
+    forecast = prices.forecast(cases, comparisons=[each.keys for each in compared])
+    assert forecast.seconds <= TWENTY_MINUTES_S and forecast.planned == forecast.possible
+    assert undecided(core.loaded, {case.key for case in cases}) == []
+
+
+def test_with_a_quarter_of_the_time_some_rules_are_whole_and_none_is_half(
+    core: LoadedSuite, cases: list[Case]
+) -> None:
+    budget_s = (core.suite.limit_s("cuda") or 0.0) / 4
+    prices = Prices(H100, protocol("cuda"), budget_s)
+    prices.limit_ceilings(cases)
+    compared = comparisons(between(cases), claims_of(core.loaded), prices)
+    planned = prices.forecast(cases, comparisons=[each.keys for each in compared]).keys
+    whole = [each for each in compared if planned.issuperset(each.keys)]
+    assert planned == {key for each in whole for key in each.keys}
+    assert len({rule for each in whole if each.claim for rule in each.claim.rules}) >= 10
+    # What a whole comparison decides it decides, though the sweep's other cases are not there.
+    few = {(sweep, claim) for sweep, claim, _ in undecided(core.loaded, set(planned))}
+    assert few.isdisjoint((each.sweep, each.claim.id) for each in whole if each.claim)
+
+
+def test_every_case_stands_in_a_comparison_and_lines_begin_with_their_course(
+    core: LoadedSuite, seed: int
+) -> None:
+    chance = random.Random(seed)
+    sweeps = chance.sample([each for each in core.loaded if each.sweep.role == "measurement"], 8)
+    cases = [case for each in sweeps for case in each.cases if not impossible(case, H100)]
+    compared = comparisons(cases, claims_of(sweeps), Prices(H100, protocol("cuda"), None))
+    assert Counter({key for each in compared for key in each.keys}) == Counter(case.key for case in cases)
+    for each in compared:
+        assert len({case.sweep for case in each.cases}) == 1 and len(set(each.keys)) == len(each.keys)
+    claimed = [each.claim is not None for each in compared if each.sweep == cases[0].sweep]
+    assert claimed == sorted(claimed, reverse=True), "claims before lines"
+
+
+SWEEP = """\
+title: t
+source: {document: none, range: ours}
+operator: gemm
+implementations: [cublas, cublaslt]
+cases:
+  - {k: {from: 1000, to: 1040}, m=n: 4096, dtype: float16, layout: NN}
+claims:
+  - id: MM-01
+    rules: [3]
+    says: s
+    where: {implementation: cublas}
+    ratio: {of: {k: "!%8"}, to: {k: "%8"}, pair: nearest k, per: flop}
+    expect: above 1.03
+    least: 2
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Loaded:
+    path = tmp_path / "small.yaml"
+    path.write_text(SWEEP)
+    return load(path, kernels.problem, 2, tmp_path)
+
+
+def test_pairs_lie_next_to_each_other_and_then_come_the_lines(small: Loaded) -> None:
+    prices = Prices(gpu(0), protocol("cuda"), None)
+    first, *lines = comparisons(small.cases, claims_of([small]), prices)
+    assert first.claim is not None and len(first.cases) == 6  # three clusters: 1.25 times two
+    ks = [case.problem.parameters()["k"] for case in first.cases]
+    for above, below in zip(ks[::2], ks[1::2], strict=True):
+        assert above % 8 and below % 8 == 0 and abs(above - below) <= 4
+    assert [len(line.cases) for line in lines] == [POINTS, POINTS, 41, 41]
+    assert {case.implementation for case in lines[0].cases} == {"cublas"}
+
+
+def test_a_claim_that_these_cases_cannot_decide_is_no_comparison(small: Loaded) -> None:
+    one_pair = [case for case in small.cases if case.problem.parameters()["k"] in (1000, 1001)]
+    prices = Prices(gpu(0), protocol("cuda"), None)
+    assert [each.claim for each in comparisons(one_pair, claims_of([small]), prices)] == [None, None]
+
+
+def test_a_claim_about_other_devices_compares_nothing(small: Loaded) -> None:
+    claim = small.sweep.claims[0].model_dump(exclude_unset=True) | {"device": {"capability": ">=99.0"}}
+    of = {small.name: [Claim.model_validate(claim)]}
+    prices = Prices(gpu(0), protocol("cuda"), None)
+    assert all(each.claim is None for each in comparisons(small.cases, of, prices))
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 41])
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_points_of_a_line_are_spread_evenly_with_its_ends(length: int, count: int) -> None:
+    line = list(range(length))
+    points = evenly(line, count)
+    assert points == sorted(set(points)) and len(points) == min(length, count)
+    assert {points[0], points[-1]} == {0, length - 1}
+    gaps = [b - a for a, b in itertools.pairwise(points)]
+    assert not gaps or max(gaps) - min(gaps) <= 1

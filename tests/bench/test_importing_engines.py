@@ -1,0 +1,269 @@
+"""`python -m bench import aiconfigurator --table NAME`: layers, attention, collectives of made-up tables."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import kernels
+from bench.__main__ import app
+from bench.device.datasheet import find_datasheet
+from bench.interop.import_aiconfigurator import SAMPLE
+from bench.interop.imported_problems import PROBLEMS, with_imported
+from tests.bench.public_tables import package, shapes
+from tests.bench.rows import read_frame
+
+ENGINES = Path(__file__).parents[2] / "results" / "reference" / "engines"
+H200, B200 = "NVIDIA H200", "NVIDIA B200"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an installed package without tables."""
+    made = package(tmp_path / "site")
+    monkeypatch.syspath_prepend(made.parent)
+    return made
+
+
+def put(
+    folder: Path, place: str, rows: list[dict[str, Any]], device: str = H200, version: str = "1.2"
+) -> Path:
+    """The table `place`, such as comm/nccl/1.2/nccl_perf.parquet, of a system; all of it is of one device."""
+    path = folder / "systems" / "data" / device.split()[1].lower() / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    same = {"framework": "X", "version": version, "device": device}
+    pd.DataFrame([same | row for row in rows]).to_parquet(path)
+    return path
+
+
+def ran(*arguments: object) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["import", "aiconfigurator", *map(str, arguments)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def imported(table: str, results: Path) -> tuple[pd.DataFrame, str]:
+    """(the rows, what the command says of those that it left out)."""
+    code, _, err = ran("--table", table, "--bench-results", results)
+    assert code == 0, err
+    return read_frame([results]), err
+
+
+LAYERS = {
+    "bfloat16": ("torch.nn.functional.linear", "bfloat16", "none", "graph", 6),
+    "fp8": ("CutlassFP8ScaledMMLinearKernel", "float8_e4m3", "row", "graph", 6),
+    "fp8_block": ("DeepGemmFp8BlockScaledMMKernel", "float8_e4m3", "block", "stream", 1),
+    "nvfp4": ("FlashInferCuteDslNvFp4LinearKernel", "nvfp4", "group", "graph", 1),
+}
+"""Data type as the tables call it -> the kernel, and what our row says."""
+
+
+def layers(sizes: pd.DataFrame) -> list[dict[str, Any]]:
+    """Every size in every data type, as the table has them."""
+    return [
+        {"op_name": "gemm", "kernel_source": LAYERS[kind][0], "gemm_dtype": kind}
+        | {"m": int(one.m), "n": int(one.n), "k": int(one.k), "latency": float(one.latency) * (1 + number)}
+        for one in sizes.itertuples()
+        for number, kind in enumerate(LAYERS)
+    ]
+
+
+def test_layers_say_how_they_are_quantised_and_how_they_were_timed(
+    folder: Path, tmp_path: Path, chance: np.random.Generator
+) -> None:
+    table = layers(shapes(chance, 20))
+    put(folder, "gemm/vllm/1.2/gemm_perf.parquet", table)
+    rows, err = imported("quantized_linear", tmp_path / "out")
+    assert len(rows) == len(table) and err == ""
+    by = {(row.implementation, row.batch, row.outputs, row.inputs): row for row in rows.itertuples()}
+    for theirs in table:
+        kernel, dtype, scaling, clock, slots = LAYERS[theirs["gemm_dtype"]]
+        row = by[kernel, theirs["m"], theirs["n"], theirs["k"]]
+        assert (row.dtype, row.scaling, row.clock, row.ring_slots) == (dtype, scaling, clock, slots)
+        assert row.median_s == pytest.approx(theirs["latency"] / 1e3)
+        assert row.flop == 2 * theirs["m"] * theirs["n"] * theirs["k"]
+    assert rows["low_s"].isna().all() and rows["samples_s"].isna().all() and (rows["commit"] == "").all()
+    assert rows["source"].str.startswith("aiconfigurator-core 9.8.7, vLLM 1.2; systems/data/h200").all()
+
+
+def test_the_scales_of_a_layer_are_bytes_too() -> None:
+    layer = PROBLEMS["quantized_linear"]
+    same = {"batch": 10, "inputs": 256, "outputs": 300}
+    bytes_read = {
+        scaling: layer(dtype=dtype, scaling=scaling, **same).byte_read
+        for _, dtype, scaling, _, _ in LAYERS.values()
+    }
+    x, weights = 2 * 10 * 256, 256 * 300
+    assert bytes_read == {
+        "none": x + 2 * weights, "row": x + weights + 4, "block": x + weights + 4 * 2 * 3,
+        "group": x + weights // 2 + weights // 16 + 4,
+    }  # fmt: skip
+
+
+def attention(isl: int, step: int, **changes: Any) -> dict[str, Any]:
+    row = {"batch_size": 2, "num_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "window_size": 0}
+    types = {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16", "beam_width": 1}
+    named = {"op_name": "attention", "kernel_source": "vllm_flash_attn_fa3", "latency": 0.5}
+    return row | types | named | {"isl": isl, "step": step} | changes
+
+
+def test_attention_of_a_prompt_and_of_a_new_token(folder: Path, tmp_path: Path) -> None:
+    put(
+        folder,
+        "attention/vllm/1.2/context_attention_perf.parquet",
+        [attention(6, 0), attention(6, 0, window_size=4)],
+    )
+    late = attention(1, 31, kernel_source="vllm_flash_attn_fa4")
+    fp8 = attention(1, 31, kv_cache_dtype="fp8", latency=0.4)
+    path = put(folder, "attention/vllm/1.2/generation_attention_perf.parquet", [late, fp8])
+    rows, err = imported("attention", tmp_path / "out")
+    assert f"left out 1 rows of {path}: a cache in fp8, where the type of the products is not known" in err
+    got = {(row.queries, row.length, row.window): row for row in rows.itertuples()}
+    assert set(got) == {(6, 6, 0), (6, 6, 4), (1, 32, 0)}
+    each = 4 * 64 * 2 * 8  # FLOP of a pair, times sequences and heads
+    assert {key: row.flop / each for key, row in got.items()} == {
+        (6, 6, 0): 1 + 2 + 3 + 4 + 5 + 6, (6, 6, 4): 1 + 2 + 3 + 4 + 4 + 4, (1, 32, 0): 32
+    }  # fmt: skip
+    q, kv = 2 * 8 * 64 * 2, 2 * 2 * 4 * 64 * 2  # bytes of a position
+    assert {key: row.byte for key, row in got.items()} == {
+        (6, 6, 0): 6 * (2 * q + kv), (6, 6, 4): 6 * (2 * q + kv), (1, 32, 0): 2 * q + 32 * kv
+    }  # fmt: skip
+    assert len(set(rows["run_id"])) == 1 and (rows["arithmetic"] == "matrix").all()
+
+
+def test_pairs_of_attention_are_those_that_one_can_count() -> None:
+    for queries, more, window in itertools.product((1, 3, 8), (0, 2, 9), (0, 1, 4, 30)):
+        sizes = {
+            "batch": 1,
+            "heads": 1,
+            "kv_heads": 1,
+            "width": 1,
+            "queries": queries,
+            "length": queries + more,
+        }
+        problem = PROBLEMS["attention"](dtype="bfloat16", window=window, **sizes)
+        positions = range(more + 1, queries + more + 1)
+        assert problem.special_functions == sum(min(p, window or p) for p in positions)
+        first = max(0, more + 1 - window) if window else 0  # the earliest position that some query sees
+        assert problem.byte_read == 2 * queries + 2 * 2 * (queries + more - first)
+
+
+def collective(op: str, gpus: int, elements: int, **changes: Any) -> dict[str, Any]:
+    named = {"op_name": op, "kernel_source": "NCCL", "nccl_dtype": "half", "latency": 0.25}
+    return named | {"num_gpus": gpus, "message_size": elements} | changes
+
+
+def test_collectives_of_nccl_and_of_vllm(folder: Path, tmp_path: Path) -> None:
+    operations = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
+    nccl = [collective(op, 4, 1024) for op in operations]
+    put(folder, "comm/nccl/2.9.1/nccl_perf.parquet", [collective("all_reduce", 2, 8)], version="2.9.1")
+    put(folder, "comm/nccl/2.10.0/nccl_perf.parquet", nccl, version="2.10.0")
+    in_graph = collective("all_reduce", 8, 64, kernel_source="vLLM_custom_graph", allreduce_dtype="bfloat16")
+    eager = in_graph | {"kernel_source": "vLLM_custom_eager"}
+    path = put(folder, "comm/vllm/1.2/custom_allreduce_perf.parquet", [in_graph, eager])
+    rows, err = imported("collective", tmp_path / "out")
+    assert (
+        f"left out 1 rows of {path}: collective has no implementation 'vLLM_custom_eager'; it has NCCL" in err
+    )
+    theirs = rows[rows["implementation"] == "NCCL"]
+    assert set(theirs["libraries"]) == {"NCCL 2.10.0"}, "of 2.9.1 and 2.10.0 the second is the newer"
+    sides = {row.operation: (row.byte - row.byte_written, row.byte_written) for row in theirs.itertuples()}
+    assert sides == {
+        "all_reduce": (2048, 2048), "alltoall": (2048, 2048),
+        "all_gather": (512, 2048), "reduce_scatter": (2048, 512),
+    }  # fmt: skip
+    (ours,) = rows[rows["implementation"] == "vLLM_custom_graph"].itertuples()
+    assert (ours.gpus, ours.elements, ours.dtype, ours.clock) == (8, 64, "bfloat16", "graph")
+    assert ours.flop == 64 * 7 // 8 and ours.median_s == pytest.approx(0.25e-3)
+    assert ran("--table", "collective", "--bench-results", tmp_path / "out")[1].count(": already there") == 2
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ({"latency": float("nan")}, "without a time above zero"),
+        ({"latency": 0.0}, "without a time above zero"),
+        ({"message_size": 0}, "of sizes or data types that collective has not"),
+        ({"num_gpus": 1}, "of sizes or data types that collective has not"),
+        ({"nccl_dtype": "double"}, "of sizes or data types that collective has not"),
+        ({"kernel_source": "vLLM_custom_graph"}, "of sizes or data types that collective has not"),
+        ({"op_name": "gossip"}, "of sizes or data types that collective has not"),
+        ({"device": "AMD MI300X"}, "AMD MI300X is no NVIDIA GPU"),
+    ],
+)
+def test_rows_that_mean_nothing_here_are_counted(
+    folder: Path, tmp_path: Path, bad: dict[str, Any], why: str
+) -> None:
+    good = collective("all_reduce", 2, 8)
+    path = put(folder, "comm/nccl/2/nccl_perf.parquet", [good, good | bad, good | {"latency": 0.75}])
+    rows, err = imported("collective", tmp_path / "out")
+    assert err.strip() == f"left out 1 rows of {path}: {why}"
+    assert rows["median_s"].tolist() == [pytest.approx(0.5e-3)], "of two times of a case the median counts"
+
+
+def test_without_such_tables(folder: Path, tmp_path: Path) -> None:
+    code, _, err = ran("--table", "attention", "--bench-results", tmp_path)
+    assert code == 2 and err.count("\n") == 1
+    assert err.startswith(f"error: {folder}: holds no attention/vllm/*/context_attention_perf.parquet or ")
+    put(folder, "attention/vllm/1/context_attention_perf.parquet", [{"isl": 1}])
+    code, _, err = ran("--table", "attention", "--bench-results", tmp_path)
+    assert code == 2 and "lacks the column op_name; it has framework, version, device, isl" in err
+
+
+def test_an_unknown_table_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+    code, _, err = ran("--table", "moe", "--bench-results", tmp_path)
+    assert (code, err) == (2, "error: --table moe: there is gemm, quantized_linear, attention, collective\n")
+
+
+def test_a_sample_keeps_a_size_in_every_data_type(
+    folder: Path, tmp_path: Path, chance: np.random.Generator
+) -> None:
+    sizes = shapes(chance, SAMPLE + 60)
+    for number, device in enumerate((H200, B200)):
+        put(
+            folder, "gemm/vllm/1/gemm_perf.parquet", layers(sizes.sample(frac=1, random_state=number)), device
+        )
+    assert ran("--table", "quantized_linear", "--sample", tmp_path / "out")[0] == 0
+    rows = read_frame([tmp_path / "out"])
+    of = {str(name): part for name, part in rows.groupby("device")}
+    kept = [set(part[["batch", "inputs", "outputs"]].itertuples(index=False)) for part in of.values()]
+    assert len(kept) == 2 and kept[0] == kept[1] and len(kept[0]) == SAMPLE
+    assert all(len(part) == 4 * SAMPLE for part in of.values())
+    assert rows["source"].str.contains(f"a sample: {4 * SAMPLE} of {4 * len(sizes)} rows").all()
+
+
+def test_an_operator_of_imported_rows_alone_is_none_of_kernels() -> None:
+    assert not set(PROBLEMS) & set(kernels.names())
+    find = with_imported(kernels.problem)
+    assert find("attention") is PROBLEMS["attention"] and find("gemm") is kernels.problem("gemm")
+    with pytest.raises(LookupError, match="no operator 'gossip'; kernels/ has "):
+        find("gossip")
+
+
+# ---- the committed sample
+
+
+def test_the_committed_rows_are_counted_by_their_problems_and_below_every_peak() -> None:
+    rows = read_frame([ENGINES])
+    assert set(rows["operator"]) == set(PROBLEMS) and rows["source"].str.contains("Apache-2.0, NVIDIA").all()
+    for row in rows.drop_duplicates(["operator", "parameters", "implementation"]).itertuples():
+        facts = PROBLEMS[row.operator](**json.loads(row.parameters)).facts(row.implementation)
+        assert facts["dtype"] == row.dtype
+        assert (row.flop, row.byte, row.byte_written) == (facts["flop"], facts["byte"], facts["byte_written"])
+    for (name, dtype), part in rows[rows["arithmetic"] == "matrix"].groupby(["device_name", "dtype"]):
+        sheet = find_datasheet(name)
+        assert sheet is not None
+        peak = sheet.peak_flop_per_s(
+            "matrix", dtype
+        )  # none of nvfp4, which has four times bfloat16's at least
+        of_peak = (part["flop"] / part["median_s"]).max() / (
+            peak or 4 * sheet.peak_flop_per_s("matrix", "bfloat16")
+        )
+        assert 0.4 < of_peak < 1.0, (name, dtype)

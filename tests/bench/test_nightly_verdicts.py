@@ -1,0 +1,144 @@
+"""Nights and claims: which verdicts changed, how loudly it is said, and what it costs after a year."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.nightly import verdict_changes
+from bench.nightly.night import Night
+from bench.nightly.report import nightly_json
+from tests.bench.test_gathering import run_id
+from tests.bench.test_nightly import NIGHTS, Machine, page
+
+PAIRED = {"of": {"m": ">=6"}, "to": {"m": "<6"}, "pair": "x2 m"}
+CLAIM = {
+    "id": "MM-01",
+    "rules": [3],
+    "says": "six is more than three",
+    "ratio": PAIRED,
+    "expect": "above 1.1",
+}
+SLOW = {6: 1.3, 8: 1.3, 10: 1.3}
+"""Case -> its time over that of half the size: supports the claim; none of them contradicts it."""
+MIXED = {6: 1.0, 8: 1.3, 10: 1.1}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, chance: np.random.Generator) -> Machine:
+    """Whose twelve cases all take the same time, and whose sweep has a claim."""
+    made = Machine(tmp_path / "results", chance)
+    made.level_s = np.full_like(made.level_s, 1e-3)
+    made.sweeps = {"gemm/all": {"title": "x", "claims": [CLAIM]}}
+    return made
+
+
+def after(machine: Machine, *effects: dict[int, float]) -> Night:
+    """Quiet nights enough, then one of each of these effects; the last of them."""
+    machine.effect = effects[0]
+    night = machine.nights(NIGHTS)
+    for machine.effect in effects[1:]:
+        night = machine.run()
+    return night
+
+
+def changes(night: Night) -> list[dict[str, Any]]:
+    (device,) = json.loads(nightly_json([night], night.exit_code))["devices"]
+    listed: list[dict[str, Any]] = device["verdict_changes"]
+    return listed
+
+
+def test_a_flip_stands_at_the_top_and_is_no_regression(machine: Machine) -> None:
+    night = after(machine, SLOW, {})
+    (flip,) = [line for line in page(night).splitlines()[:6] if line.startswith("* FLIPPED: ")]
+    interval = r"[01]\.\d+ \[[01]\.\d+, [01]\.\d+\]"
+    assert re.search(
+        f"MM-01 of gemm/all was SUPPORTED on 3 nights, last {interval}; tonight CONTRADICTED, {interval}, "
+        r"n = 3; expected above 1\.1\. six is more than three\.",
+        flip,
+    )
+    assert night.exit_code == 0
+    (change,) = changes(night)
+    assert (change["claim"], change["flipped"], change["verdict"]) == ("MM-01", True, "CONTRADICTED")
+    assert change["low"] < change["value"] < change["high"] < 1.1
+    assert [each["run_id"] for each in change["before"]] == [run_id(at) for at in range(NIGHTS - 3, NIGHTS)]
+    assert all(each["verdict"] == "SUPPORTED" and each["low"] > 1.1 for each in change["before"])
+
+
+def test_nothing_is_told_twice_nor_of_nights_that_agree(machine: Machine) -> None:
+    assert not changes(after(machine, SLOW))
+    assert changes(after(machine, SLOW, {})) and not changes(machine.run())
+
+
+def test_to_and_from_undecided_is_told_more_quietly(machine: Machine) -> None:
+    night = after(machine, SLOW, MIXED)
+    text = page(night)
+    assert "FLIPPED" not in text
+    assert "## Verdicts that changed without a flip" in text and "tonight UNDECIDED, 1." in text
+    assert not changes(night)[0]["flipped"]
+    machine.effect = SLOW  # as on two of the last three nights: a claim at its bar is no news every night
+    assert not changes(machine.run())
+    for machine.effect in (MIXED, MIXED, MIXED):
+        machine.run()
+    machine.effect = SLOW
+    assert "was UNDECIDED on 3 nights, last 1." in page(machine.run())
+
+
+def test_a_flip_with_undecided_nights_between_is_a_flip(machine: Machine) -> None:
+    night = after(machine, SLOW, MIXED, {})
+    assert changes(night)[0]["flipped"]
+    assert "was SUPPORTED on 2 nights, UNDECIDED on 1 night, last 1." in page(night)
+
+
+def test_cases_without_a_time_are_told_as_too_few(machine: Machine) -> None:
+    machine.effect = SLOW
+    machine.nights(NIGHTS)
+    machine.broken = {6: "skipped"}
+    assert "tonight TOO FEW, 2 of 3; expected above 1.1" in page(machine.run())
+    machine.broken = {6: "skipped", 8: "skipped", 10: "skipped"}
+    assert "tonight NOT MEASURED, " in page(machine.run())
+
+
+def test_a_claim_that_nothing_spoke_to_before_is_no_change(machine: Machine) -> None:
+    machine.broken = {6: "skipped", 8: "skipped", 10: "skipped"}
+    machine.nights(NIGHTS)
+    machine.broken, machine.effect = {}, SLOW
+    assert not changes(machine.run())
+
+
+def test_nights_of_before_are_judged_by_the_claims_of_tonight(machine: Machine) -> None:
+    """A corrected bar is no change of what was measured."""
+    after(machine, SLOW)
+    machine.sweeps = {"gemm/all": {"title": "x", "claims": [CLAIM | {"expect": "below 1.1"}]}}
+    assert not changes(machine.run())
+
+
+def test_another_protocol_is_passed_over(machine: Machine) -> None:
+    machine.facts = {"protocol": "another"}
+    after(machine, {})
+    machine.facts, machine.effect = {}, SLOW
+    assert not changes(machine.run())
+    machine.facts, machine.effect = {"protocol": "another"}, {}
+    machine.run()
+    machine.facts = {}
+    (change,) = changes(machine.run())
+    assert [each["run_id"] for each in change["before"]] == [run_id(NIGHTS)]
+
+
+def test_only_the_last_nights_are_read(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    real = verdict_changes.read_rows
+    monkeypatch.setattr(verdict_changes, "read_rows", lambda path: read.append(path.stem) or real(path))
+    after(machine, SLOW)
+    assert read == [run_id(at) for at in range(NIGHTS - 4, NIGHTS)]
+
+
+def test_nights_without_claims_read_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.sweeps = {"gemm/all": {"title": "x", "claims": [{"id": "MM-01", "says": "x"}]}}
+    monkeypatch.setattr(verdict_changes, "read_rows", None)
+    assert not changes(after(machine, SLOW, {}))

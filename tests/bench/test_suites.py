@@ -1,0 +1,171 @@
+"""Suites: what their entries take of the sweeps, ours among them, and how a broken one is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import kernels
+from bench.__main__ import app
+from bench.errors import UserError
+from bench.runner.comparisons import cases_of_suite
+from bench.runner.forecast import Prices
+from bench.runner.run import Options, Run
+from bench.sampling.protocol import protocol
+from bench.sweep.load import Case, every_sweep, sweep_name
+from bench.sweep.suites import CORE, TOUR, load_suite, suites
+from tests.bench.several import gpu
+from tests.bench.test_forecast import H100
+
+CPU = Prices(gpu(0), protocol("cuda"), None)
+
+
+def taken(folder: Path, entries: str, device: Any = H100) -> list[Case]:
+    """The cases, ceilings apart, of a suite of these entries."""
+    path = folder / "suites.yaml"
+    path.write_text(f"mine:\n  title: t\n  entries:\n{entries}")
+    suite = load_suite("mine", kernels.problem, device.sm_count, path)
+    chosen = cases_of_suite(suite, Prices(device, protocol(device.kind), None))
+    assert any(case.role == "roof" for case in chosen)
+    return [case for case in chosen if case.role == "measurement"]
+
+
+def test_an_entry_without_a_choice_takes_all_of_its_sweeps(tmp_path: Path) -> None:
+    cases = taken(tmp_path, "    - {sweeps: [gemm/square, softmax]}\n")
+    assert {case.sweep for case in cases} == {"gemm/square", "softmax/length", "softmax/rows"}
+    assert {case.implementation for case in cases} >= {"onednn", "cublas"}, "what cannot run gets a row"
+
+
+def test_where_lines_and_points_narrow_and_entries_add_up(tmp_path: Path) -> None:
+    entry = "    - {sweeps: gemm/square, where: {dtype: float16, implementation: [cublas, triton]}"
+    every = taken(tmp_path, f"{entry}}}\n")
+    assert {(case.problem.dtype, case.implementation) for case in every} == {
+        ("float16", "cublas"),
+        ("float16", "triton"),
+    }
+    few = taken(tmp_path, f"{entry}, lines: 1, points: 3}}\n")
+    assert len(few) == 3 and len({case.series for case in few}) == 1
+    line = [case for case in every if case.series == few[0].series]
+    assert few[0].key == line[0].key and few[-1].key == line[-1].key
+    both = taken(tmp_path, f"{entry}, lines: 1, points: 3}}\n{entry}, points: 2}}\n")
+    assert {case.key for case in both} > {case.key for case in few}
+
+
+def test_an_entry_for_other_devices_takes_nothing(tmp_path: Path) -> None:
+    entries = "    - {sweeps: gemm/square, device: {kind: cpu}}\n    - {sweeps: gemm/beta}\n"
+    assert {case.sweep for case in taken(tmp_path, entries)} == {"gemm/beta"}
+
+
+def test_an_entry_of_claims_takes_what_they_compare(tmp_path: Path) -> None:
+    cases = taken(tmp_path, "    - {sweeps: gemm/aligned_k, claims: true}\n")
+    every = taken(tmp_path, "    - {sweeps: gemm/aligned_k}\n")
+    assert 0 < len(cases) < len(every) / 4
+    assert all(not case.missing("cuda", H100.capability) for case in cases)
+
+
+def test_every_sweep_of_ours_is_in_a_suite_and_all_are_in_full() -> None:
+    names = {sweep_name(path) for path in every_sweep()}
+    assert list(suites()) == [TOUR, CORE, "full"]
+    for name in suites():
+        suite = load_suite(name, kernels.problem, H100.sm_count)
+        assert {each.name for each in suite.loaded} <= names
+    assert {each.name for each in suite.loaded} == names
+
+
+def test_a_selection_that_holds_for_no_case_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"suites.yaml:4: where holds for no case of gemm/square$"):
+        taken(tmp_path, "    - {sweeps: gemm/square, where: {m: 7}}\n")
+
+
+GOOD = "mine:\n  title: t\n  entries:\n    - {sweeps: gemm/square}\n"
+BROKEN = [
+    ("[3]", ":1: suites are a mapping from names to suites, not a list"),
+    ("tour", "suites are a mapping from names to suites, not 'tour'"),
+    ("mine: 3\n", ":1: a suite is a mapping that begins with `title:`, not 3"),
+    (
+        "mine:\n  titel: t\n",
+        ":2: a suite has no key 'titel'; it has title, budget_s, entries; did you mean title?",
+    ),
+    ("mine:\n  title: t\n", ":2: a suite needs the key 'entries'"),
+    ("mine:\n  entries: [{sweeps: all}]\n", ":2: a suite needs the key 'title'"),
+    (GOOD.replace("t\n", "''\n", 1), ":2: "),
+    (GOOD.replace("title: t", "title: t\n  budget_s: 5"), ":3: budget_s must be a mapping, not 5"),
+    (GOOD.replace("title: t", "title: t\n  budget_s: {cpu: 5}"), ":3: budget_s needs the key 'cuda'"),
+    (GOOD.replace("title: t", "title: t\n  budget_s: {cpu: 0, cuda: 5}"), ":3: cpu must be above 0, not 0"),
+    (
+        GOOD.replace("title: t", "title: t\n  budget_s: {cpu: 1, gpu: 5}"),
+        "no key 'gpu'; it has cpu, cuda",
+    ),
+    (GOOD.replace("gemm/square", "gemm/squere"), ":4: sweeps/ has no sweep 'gemm/squere'"),
+    (GOOD.replace("gemm/square", "[]"), ":4: "),
+    (
+        GOOD.replace("square}", "square, point: 3}"),
+        ":4: an entry has no key 'point'",
+    ),
+    (GOOD.replace("square}", "square, points: 1}"), ":4: points must be at least 2, not 1"),
+    (GOOD.replace("square}", "square, lines: 0}"), ":4: lines must be at least 1, not 0"),
+    (GOOD.replace("square}", "square, points: many}"), ":4: points must be a whole number, not 'many'"),
+    (GOOD.replace("square}", "square, claims: 1}"), ":4: claims must be true or false, not 1"),
+    (
+        GOOD.replace("square}", "square, claims: true, points: 3}"),
+        ":4: claims: true takes what",
+    ),
+    (GOOD.replace("square}", "square, device: cpu}"), ":4: device must be a mapping, not 'cpu'"),
+    (GOOD.replace("square}", "square, device: {kind: gpu}}"), ":4: kind is one of cpu, cuda, not 'gpu'"),
+    (
+        GOOD.replace("square}", 'square, device: {capability: "8"}}'),
+        ":4: capability is the least",
+    ),
+    (GOOD.replace("square}", "square, where: {o: 3}}"), ":4: an entry about gemm has no column 'o'"),
+    (
+        GOOD.replace("square}", "square, where: {median_s: 3}}"),
+        "gemm has no column 'median_s'",
+    ),
+    (GOOD.replace("square}", 'square, where: {m: "%0"}}'), ":4: '%0' is no condition"),
+    (GOOD.replace("square}", "square, where: {m: x}}"), ":4: m is a whole number, not 'x'"),
+    (
+        GOOD.replace("square}", "square, where: {implementation: cudnn}}"),
+        "no implementation 'cudnn'",
+    ),
+    (GOOD.replace("square}", "square, where: {m: 7}}"), ":4: where holds for no case of gemm/square"),
+    (GOOD + "mine:\n  title: t\n", ":5: "),
+    ("mine: [", ":2: this is not YAML"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), BROKEN)
+def test_a_broken_suite_is_one_sentence_with_file_and_line(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "suites.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError) as refusal:
+        cases_of_suite(load_suite("mine", kernels.problem, 2, path), CPU)
+    sentence = str(refusal.value)
+    assert says in sentence and sentence.startswith(str(path)) and len(sentence.splitlines()) == 1
+
+
+def test_what_cannot_go_together_or_is_not_there_is_refused(tmp_path: Path) -> None:
+    for options, says in (
+        (
+            Options(suite="turo"),
+            "turo: sweeps/suites.yaml has tour, core, full; did you mean tour?",
+        ),
+        (Options(suite="tour", sweeps=["gemm"]), "--bench-suite chooses among all sweeps"),
+        (Options(suite="tour", cases=["x"]), "leave it out, or --bench-case"),
+    ):
+        with pytest.raises(UserError, match="--bench-suite") as refusal:
+            Run(options, kernels.problem, opens=False)
+        assert says in str(refusal.value)
+    done = CliRunner().invoke(app, ["list", "gemm", "--suite", "tour"])
+    assert done.exit_code == 2 and "chooses among all sweeps" in done.output
+
+
+def test_a_suite_is_listed_with_its_cases_and_how_long_it_takes() -> None:
+    done = CliRunner().invoke(app, ["list", "--suite", "core", "--on", "h100_sxm5"])
+    assert done.exit_code == 0
+    assert "gemm/aligned_k-cublas-" in done.output and "in about 1" in done.output
+    assert "no time for" not in done.output
+    short = CliRunner().invoke(app, ["list", "--suite", "core", "--on", "h100_sxm5", "--bench-budget", "200"])
+    assert "no time for the claims " in short.output and "   no time\n" in short.output
