@@ -102,7 +102,7 @@ def judged(
     cases: Any = (),
     roofs: Iterable[Measurement] | None = None,
 ) -> Any:
-    """The verdict on one claim, or on each of several, of one run on an H100 with its ceilings, or `roofs`."""
+    """The verdict on one claim, or on each of several, of a run on an H100 with its ceilings, or `roofs`."""
     made = [*(ceilings(H100) if roofs is None else roofs), *rows]
     found = [dataclasses.replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(made)]
     several = claims if isinstance(claims, list) else [claims]
