@@ -10,7 +10,8 @@ Columns beside those of a Measurement and the parameters:
     launch_s  launch floor, seconds
     memory_s  compute_s   terms of the roofline
     memory_down  memory_up  compute_down  compute_up
-              how far too small and too large seconds over that term may be, ln, by the roof's own interval
+              how far below and above its value the ratio of the seconds to that term may be by the roof's own
+              interval, |ln|
     bound_by          launch, memory or compute: the largest of these three, the prediction of the roofline
     measured_bound_by the one that the time is nearest to; none: more than a factor of 2 from each
     as_predicted      whether these two agree. All three are None without a roof, and of what a cache serves
