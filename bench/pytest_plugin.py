@@ -271,10 +271,12 @@ VOLATILE = ("hz_actual", "hz_actual_friendly", "hz_advertised", "hz_advertised_f
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
-    """Add the device that was timed; leave out what changes from run to run."""
+    """Add the device that was timed; leave out what changes from run to run, and names if so asked."""
     for name in VOLATILE:
         machine_info.get("cpu", {}).pop(name, None)
     if (run := config.stash.get(RUN, None)) is not None:
+        if run.options.anonymous:
+            machine_info.pop("node", None)
         machine_info["device"] = {"slug": run.device.slug, "name": run.device.name, "id": run.device.id}
 
 

@@ -152,6 +152,7 @@ def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: 
     frame = read_frame([path]).set_index("parameters")
     assert set(frame["tags"]) == {'{"rack": "b12"}'} and socket.gethostname() not in set(frame["host"])
     saved = json.loads(report.read_text())
+    assert "node" not in saved["machine_info"], "the name of the host"
     assert saved["machine_info"]["device"]["slug"] == frame["device"].iloc[0]
     assert len(saved["benchmarks"]) == 4
     for one in saved["benchmarks"]:

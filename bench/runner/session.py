@@ -93,6 +93,8 @@ class Session:
         self.worker = WorkerSupervisor(self.device, SEED, self.grace_s)
         self.unlocked = ""
         """Why the device is not locked against a second run; empty if it is, or needs no lock."""
+        self._joined: tuple[int, list[Measurement]] = (0, [])
+        """The number of visits that were joined last, and their rows."""
         self._journal: Journal | None = None
         self._lock = ExitStack()
         self.begin()
@@ -221,7 +223,10 @@ class Session:
 
     def rows(self) -> list[Measurement]:
         """One row for each case visited so far."""
-        return joined(self.planner.rows, self._earlier)
+        visits = self.planner.rows
+        if len(visits) != self._joined[0]:
+            self._joined = len(visits), joined(visits, self._earlier)
+        return self._joined[1]
 
     @cached_property
     def _earlier(self) -> Sequence[Sequence[Measurement]]:
