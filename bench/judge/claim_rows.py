@@ -4,10 +4,14 @@ Columns beside those of a Measurement and the parameters:
 
     key       the case, equal in every run
     half      half of the 95 % interval, |ln|, with all noise that the run knows; NaN without an interval
+    shared    the part of that which all rows of a run may share
     suspect   whether a flag casts doubt on the time
     ridge     FLOP for each byte at which the limit of the device changes for such a row
     launch_s  launch floor, seconds
     memory_s  compute_s   terms of the roofline
+    memory_down  memory_up  compute_down  compute_up
+              how far below and above its value the ratio of the seconds to that term may be by the roof's own
+              interval, |ln|
     bound_by          launch, memory or compute: the largest of these three, the prediction of the roofline
     measured_bound_by the one that the time is nearest to; none: more than a factor of 2 from each
     as_predicted      whether these two agree. All three are None without a roof, and of what a cache serves
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from bench.store.schema import Measurement
     from bench.sweep.load import Case
 
+ERRORS = ("half", "shared", "memory_down", "memory_up", "compute_down", "compute_up")
+"""Columns that say how far off a time or a roof may be."""
 UNKNOWN = ("kernels", "median_s", "intensity", *ANSWERS, *UNITS)
 """What is not known of a case before it is measured."""
 _UNITS = {"ridge": "ridge", "cache": "cache_byte", "launches": "launch_s"}
@@ -64,6 +70,7 @@ def claim_rows(runs: Sequence[Run]) -> pd.DataFrame:
         frame["suspect"] = [not SUSPECT.isdisjoint(flags) for flags in run.flags]
         known = [looks.get(case_of(row)) for row in run.rows]
         frame["half"] = [max(look.down, look.up) if look else math.nan for look in known]
+        frame["shared"] = [look.shared if look else 0.0 for look in known]
         parts.append(frame[(frame["visit"] == 0) & (frame["median_s"] > 0)])
     return pd.concat(parts, ignore_index=True)
 
@@ -85,8 +92,20 @@ def _derived(row: Measurement, run: Run) -> dict[str, Any]:
         "launch_s": launch_s, "memory_s": memory_s, "compute_s": compute_s,
         "ridge": ridge, "intensity": intensity, "bound_by": predicted, "measured_bound_by": measured,
         "as_predicted": measured == predicted if measured else None,
-        "tensor_cores": tensor_cores(row),
+        "tensor_cores": tensor_cores(row), **_roof_errors(row, run),
     }  # fmt: skip
+
+
+def _roof_errors(row: Measurement, run: Run) -> dict[str, float]:
+    """Of the terms of memory and compute; 0 where the roof is a datasheet's or a term is missing."""
+    roof = run.roof_of(row)
+    slowest, seen, quickest = (row_terms(row, each) for each in (roof.slowest, roof, roof.quickest))
+    errors = {}
+    for place, term in ((1, "memory"), (2, "compute")):
+        known = not run.imported and quickest[place] > 0
+        errors[f"{term}_down"] = math.log(slowest[place] / seen[place]) if known else 0.0
+        errors[f"{term}_up"] = math.log(seen[place] / quickest[place]) if known else 0.0
+    return errors
 
 
 def _stated_s(row: Measurement, flop: float, byte: float, sheet: Datasheet | None) -> float:

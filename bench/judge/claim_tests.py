@@ -3,7 +3,10 @@
 An observation is a pair of rows, a line of rows or a row. Those of one cluster (a row that several are
 compared with; a line; the same case in several runs) are no independent evidence: they count as one, with
 their mean. The interval is the wider of two: Student's t over the clusters, and what the rows' own intervals
-leave of their mean. Imported rows have no intervals, so that only the first is left.
+leave of their mean. Imported rows have no intervals, so that only the first is left. An error that all
+clusters share does not shrink with their number and is added to that: how far off the roof and the level of
+the run may be, where rows are held against a roof, and what noise alone adds to the slowest over the quickest
+of several rows.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -47,6 +51,9 @@ class Seen(NamedTuple):
     cluster: Hashable
     keys: tuple[str, ...] = ()
     """The cases it is made of, those that are compared beside each other."""
+    down: float = 0.0
+    up: float = 0.0
+    """How far below and above its value all observations may be wrong together, in the unit of `value`."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,8 @@ def effect(name: str, test: Any, seen: Sequence[Seen], against: Sequence[Seen]) 
     if against:
         other, other_half = _mean(against)
         mean, half = mean - other, math.hypot(half, other_half)
-    of = (mean, mean - half, mean + half)
+    down, up = (float(np.mean([getattr(each, side) for each in seen])) for side in ("down", "up"))
+    of = (mean, mean - half - down, mean + half + up)
     if name != "slope":
         of = (math.exp(of[0]), math.exp(of[1]), math.exp(of[2]))
     return Effect(*of, clusters, len(seen) + len(against))
@@ -164,10 +172,28 @@ def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
 
 
 def _spread(rows: pd.DataFrame, test: Spread) -> Iterator[Seen]:
-    for cluster, alike in _lines(rows, {test.over}):
-        best = alike.sort_values("median_s").drop_duplicates(test.over)
-        if len(best) > 1:
-            yield _over(best.iloc[-1], best.iloc[0], cluster, best)
+    alike = [name for name in ALIKE if name not in ("run_id", test.over)]
+    values = rows.groupby(alike, dropna=False)[test.over].transform("nunique")
+    for cluster, line in _lines(rows.assign(values=values), {test.over}):
+        best = line.sort_values("median_s").drop_duplicates(test.over)
+        # Without one of its rows a line has a smaller spread than the others.
+        if len(best) == line["values"].iloc[0] > 1:
+            of = _over(best.iloc[-1], best.iloc[0], cluster, best)
+            yield of._replace(down=_chance(best) + _chance(best.iloc[::-1]))
+
+
+def _chance(ranked: pd.DataFrame) -> float:
+    """By how much noise alone takes the first of these rows beyond its true time, on average: |ln|.
+
+    Those whose intervals reach its time may truly be as quick, or as slow, as it is. Of so many normal
+    deviations the greatest is taken as Blom (1958) approximates it. 0 for rows without intervals.
+    """
+    logs, half = np.log(ranked["median_s"].to_numpy()), ranked["half"].to_numpy()
+    tied = half[np.abs(logs - logs[0]) <= np.hypot(half, half[0])]
+    if not len(tied):
+        return 0.0
+    deviations = NormalDist().inv_cdf((len(tied) - 3 / 8) / (len(tied) + 1 / 4))
+    return deviations * math.sqrt(float((tied**2).mean())) / NORMAL
 
 
 def _over(above: pd.Series, below: pd.Series, cluster: Hashable, of: pd.DataFrame) -> Seen:
@@ -178,7 +204,8 @@ def _over(above: pd.Series, below: pd.Series, cluster: Hashable, of: pd.DataFram
 def _bound(rows: pd.DataFrame, test: Bound) -> Iterator[Seen]:
     rows = rows[rows[f"{test.by}_s"] > 0]
     logs = np.log(rows["median_s"] / rows[f"{test.by}_s"])
-    yield from map(Seen, logs, rows["half"], rows["key"], zip(rows["key"]))
+    down, up = (np.hypot(rows[f"{test.by}_{side}"], rows["shared"]) for side in ("down", "up"))
+    yield from map(Seen, logs, rows["half"], rows["key"], zip(rows["key"]), down, up)
 
 
 def _jumps(rows: pd.DataFrame, test: Jumps) -> Iterator[Seen]:
@@ -218,8 +245,14 @@ def _knee(rows: pd.DataFrame, test: Knee) -> Iterator[Seen]:
         if len(flat) > 1 and len(steep) > 1:
             knee = flat["median_s"].median() / (steep["median_s"] / steep[test.x]).median()
             half = math.hypot(flat["half"].max(), steep["half"].max())
+            # The run may have had slow memory, and not slow arithmetic.
+            down = up = math.hypot(flat["shared"].max(), steep["shared"].max())
+            if isinstance(test.to, str):  # slower memory moves the ridge up, slower arithmetic down
+                of = line[["memory_down", "memory_up", "compute_down", "compute_up"]].median()
+                down = math.hypot(down, of["memory_down"], of["compute_up"])
+                up = math.hypot(up, of["memory_up"], of["compute_down"])
             where = ridge if isinstance(test.to, str) else test.to
-            yield Seen(math.log(knee / where), half, cluster, (*flat["key"], *steep["key"]))
+            yield Seen(math.log(knee / where), half, cluster, (*flat["key"], *steep["key"]), down, up)
 
 
 def _share(rows: pd.DataFrame, test: Share) -> Iterator[Seen]:

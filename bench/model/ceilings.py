@@ -19,8 +19,9 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -121,6 +122,21 @@ class Ceilings:
             named = ", ".join(" ".join(key) for key in sorted(found))
             raise ValueError(f"ceilings of one device, run and condition are wanted; given {named}")
         return next(iter(found.values()), cls())
+
+    @cached_property
+    def slowest(self) -> Ceilings:
+        """The same with peaks and bandwidths at the low ends of their intervals."""
+        return self._at(lambda ceiling: ceiling.low_per_s)
+
+    @cached_property
+    def quickest(self) -> Ceilings:
+        """The same with peaks and bandwidths at the high ends of their intervals."""
+        return self._at(lambda ceiling: ceiling.high_per_s)
+
+    def _at(self, end: Callable[[Ceiling], float]) -> Ceilings:
+        peaks = {key: replace(each, per_s=end(each)) for key, each in self.peak_flop_per_s.items()}
+        rates = {key: replace(each, per_s=end(each)) for key, each in self.bandwidth_byte_per_s.items()}
+        return replace(self, peak_flop_per_s=peaks, bandwidth_byte_per_s=rates)
 
     def peak(self, arithmetic: str, dtype: str) -> float | None:
         """Highest measured rate of this arithmetic, FLOP/s; None if it was not measured."""

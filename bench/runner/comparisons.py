@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from bench.errors import UserError
-from bench.judge.claim_rows import case_rows, selected
+from bench.judge.claim_rows import ERRORS, case_rows, selected
 from bench.judge.claim_tests import observed
 from bench.model.roofline import datasheet_s
 from bench.runner.forecast import Prices, impossible, kind_of
@@ -197,7 +197,7 @@ def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
     ridge = rows["intensity"] * rows["memory_s"] / rows["compute_s"]
     rows["ridge"] = ridge.where(rows["compute_s"] > 0, math.inf)
     rows["cache_byte"] = device.cache_byte
-    return rows.assign(half=0.0, run_id="")
+    return rows.assign(run_id="", **dict.fromkeys(ERRORS, 0.0))
 
 
 def _terms(case: Case, device: Device) -> tuple[float, float]:

@@ -30,50 +30,50 @@ def timed(seconds: float, implementation: str = "cublas", half: float = 0.001, *
     return row(H100, SWEEP, Gemm(**given), implementation, **(times | what))
 
 
-def ratios(chance: np.random.Generator) -> Iterator[Measurement]:
+def ratios(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Measurement]:
     for k in range(4000, 4100):
         slower = TRUTH if k % 8 else 1.0
-        yield timed(1e-6 * k * slower * chance.normal(1, 0.002), k=k)
+        yield timed(1e-6 * k * slower * chance.normal(1, scatter), k=k)
 
 
-def slopes(chance: np.random.Generator) -> Iterator[Measurement]:
+def slopes(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Measurement]:
     for m in range(256, 2048, 256):
         for n in (16, 64, 256, 1024):
-            yield timed(1e-6 * m * n**0.25 * chance.normal(1, 0.002), m=m, n=n)
+            yield timed(1e-6 * m * n**0.25 * chance.normal(1, scatter), m=m, n=n)
 
 
-def spreads(chance: np.random.Generator) -> Iterator[Measurement]:
+def spreads(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Measurement]:
     for m in range(256, 4096, 256):
         for layout, slower in (("NN", 1.0), ("NT", 1.1), ("TT", TRUTH)):
-            yield timed(1e-6 * m * slower * chance.normal(1, 0.002), m=m, layout=layout)
+            yield timed(1e-6 * m * slower * chance.normal(1, scatter), m=m, layout=layout)
 
 
-def bounds(chance: np.random.Generator) -> Iterator[Measurement]:
+def bounds(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Measurement]:
     (roofs,) = runs(ceilings(H100))
     for m in range(1024, 9000, 512):
         product = timed(1.0, m=m, n=8)
         memory_s = row_terms(product, roofs.roof_of(product))[1]
-        yield timed(memory_s * TRUTH * chance.normal(1, 0.002), m=m, n=8)
+        yield timed(memory_s * TRUTH * chance.normal(1, scatter), m=m, n=8)
 
 
-def jumps(chance: np.random.Generator) -> Iterator[Measurement]:
+def jumps(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Measurement]:
     for n in range(112, 2049, 8):
         column = -(-n // 128)
-        yield timed(1e-4 * TRUTH**column * chance.normal(1, 0.002), "triton-256x128", n=n)
+        yield timed(1e-4 * TRUTH**column * chance.normal(1, scatter), "triton-256x128", n=n)
 
 
-def knees(chance: np.random.Generator) -> Iterator[Measurement]:
+def knees(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Measurement]:
     for m in range(1024, 8193, 1024):
         for n in (8, 16, 32, 512, 1024, 2048, 4096):
-            yield timed(1e-1 * max(1.0, n / (128 * TRUTH)) * chance.normal(1, 0.002), m=m, n=n)
+            yield timed(1e-1 * max(1.0, n / (128 * TRUTH)) * chance.normal(1, scatter), m=m, n=n)
 
 
-def shares(chance: np.random.Generator) -> Iterator[Measurement]:
+def shares(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Measurement]:
     for k in range(4000, 4200):
         yield timed(1e-1, k=k, kernels="gmma" if k % 4 == 0 else "simt")
 
 
-KINDS: Mapping[str, tuple[Callable[[np.random.Generator], Iterable[Measurement]], dict[str, Any]]] = {
+KINDS: Mapping[str, tuple[Callable[..., Iterable[Measurement]], dict[str, Any]]] = {
     "ratio": (ratios, {"of": {"k": "!%8"}, "to": {"k": "%8"}, "pair": "nearest k", "per": "k"}),
     "slope": (slopes, {"x": "n"}),
     "spread": (spreads, {"over": "layout"}),
@@ -96,9 +96,14 @@ def claim(kind: str, expect: str, **more: Any) -> Claim:
     return Claim.model_validate(given | more)
 
 
-def judged(claims: Claim | list[Claim], rows: Iterable[Measurement], cases: Any = ()) -> Any:
-    """The verdict on one claim, or on each of several, of one run on an H100 with its ceilings."""
-    made = [*ceilings(H100), *rows]
+def judged(
+    claims: Claim | list[Claim],
+    rows: Iterable[Measurement],
+    cases: Any = (),
+    roofs: Iterable[Measurement] | None = None,
+) -> Any:
+    """The verdict on one claim, or on each of several, of a run on an H100 with its ceilings, or `roofs`."""
+    made = [*(ceilings(H100) if roofs is None else roofs), *rows]
     found = [dataclasses.replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(made)]
     several = claims if isinstance(claims, list) else [claims]
     answers: list[Judged] = judge(found, [Declared(SWEEP, (SWEEP,), several, cases)])
