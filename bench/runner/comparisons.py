@@ -45,8 +45,8 @@ SPARE: Mapping[DeviceKind, float] = {"cpu": 1.5, "cuda": 1.25}
 """Clusters that are measured for each that a claim needs: flags make some rows suspect, more of a CPU's."""
 POINTS = 8
 """Points of a line that show its course."""
-ENOUGH = 5
-"""Points of a line that tell its exponent, or of a column of tiles how time changes within it."""
+ENOUGH = {"slope": 5, "jumps": 5, "knee": POINTS}
+"""Test of a claim -> points of a line, or of a column of tiles, that are enough for it; else all are needed."""
 CPU_FLOP_PER_S, CPU_BYTE_PER_S = 1e11, 1e10
 """What a CPU is taken to reach before its ceilings are measured, to choose among cases and for nothing else:
 the committed CPU runs have 35 to 1,400 GFLOP/s, by data type, and 8 to 20 GB/s on two cores."""
@@ -170,7 +170,7 @@ def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Mapping[str, float], spare
             return []
         # More rows that are compared with the same one would be no further evidence.
         members = [chance.choice(of_cluster) for of_cluster in clusters.values()]
-        compared = [evenly(each, POINTS if name == "knee" else ENOUGH) for each in members]
+        compared = [evenly(each, ENOUGH.get(name, len(each))) for each in members]
         costs_s = [sum(cost_s[key] for key in each) for each in compared]
         for place in _affordable(costs_s, math.ceil(spare * claim.least), chance):
             keys |= dict.fromkeys(compared[place])
