@@ -46,7 +46,7 @@ SPARE: Mapping[DeviceKind, float] = {"cpu": 1.5, "cuda": 1.25}
 POINTS = 8
 """Points of a line that show its course."""
 ENOUGH = {"slope": 5, "jumps": 5, "knee": POINTS}
-"""Test of a claim -> points of a line, or of a column of tiles, that are enough for it; else all are needed."""
+"""Test of a claim -> points of a line, or of a column of tiles, that are enough; else all are needed."""
 CPU_FLOP_PER_S, CPU_BYTE_PER_S = 1e11, 1e10
 """What a CPU is taken to reach before its ceilings are measured, to choose among cases and for nothing else:
 the committed CPU runs have 35 to 1,400 GFLOP/s, by data type, and 8 to 20 GB/s on two cores."""
