@@ -27,6 +27,7 @@ from bench.judge.claim_tests import observed
 from bench.model.roofline import datasheet_s
 from bench.runner.forecast import Prices, impossible, kind_of
 from bench.runner.price import ASSUMED
+from bench.runner.schedule import LAUNCHES
 from bench.sweep.claims import Claim, Ratio
 
 if TYPE_CHECKING:
@@ -128,10 +129,15 @@ def decisive(cases: Sequence[Case], claims: Iterable[Claim], prices: Prices) -> 
     """The cases of one sweep that decide its claims, claim by claim; none of one that they cannot decide."""
     by_key, device = {case.key: case for case in cases}, prices.device
     asked = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
-    rows = expected_rows(cases, device) if asked else None
-    cost_s = {key: prices.visit_s(case) for key, case in by_key.items()} if asked else {}
+    if not asked:
+        return
+    rows = expected_rows(cases, device)
+    cost_s = {
+        case.key: prices.visit_s(case) + (0.0 if device.datasheet else LAUNCHES * launch_s)
+        for case, launch_s in zip(cases, rows["median_s"], strict=True)
+    }
     for claim in asked:
-        if rows is not None and (keys := _needed(claim, rows, cost_s, SPARE[device.kind])):
+        if keys := _needed(claim, rows, cost_s, SPARE[device.kind]):
             cost_s |= dict.fromkeys(keys, 0.0)  # another claim had better use what is there
             yield Comparison(tuple(by_key[key] for key in keys), claim)
 
