@@ -42,6 +42,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "resume": {"action": "store_true"},
 }
 """Our options, without their prefix `--bench-`; destinations are the names of the run's Options."""
+WITHOUT_MEASURING = {"device", "all-examples"}
+"""Those of them that a check of results takes too."""
+NOTHING_TIMED = 3
+"""Exit code of a run in which no case that was asked for got a time."""
 HELP = {
     "suite": "tour (default): some experiments as whole curves; core: what decides every rule; full: all; "
     "or another of sweeps/suites.yaml. --bench-sweep, --bench-case and -k choose among all cases.",
@@ -97,6 +101,11 @@ def pytest_configure(config: pytest.Config) -> None:
     from bench.runner.session import RESULTS
 
     given = config.option
+    if not given.bench_run:
+        for name in sorted(OPTIONS.keys() - WITHOUT_MEASURING):
+            destination = OPTIONS[name].get("dest", f"bench_{name.replace('-', '_')}")
+            if getattr(given, destination) not in (OPTIONS[name].get("default"), False):
+                _refuse(f"--bench-{name} is for measuring: give --benchmark with it, or leave it out")
     if given.bench_run:
         if not config.pluginmanager.hasplugin("benchmark"):
             _refuse("--benchmark needs the plugin pytest-benchmark, which -p no:benchmark excludes")
@@ -136,6 +145,11 @@ def _configure_pytest_benchmark(option: Any, slug: str) -> None:
     if option.benchmark_storage == "file://./.benchmarks":
         # pytest-benchmark's default folder mixes devices, and appears wherever the command is typed.
         option.benchmark_storage = f"file://{ROOT}/.benchmarks/{slug}"
+    # Its tables hold every case: they are for those who ask for them.
+    shown = ("columns", "time_unit", "histogram", "compare", "verbose")
+    asked_for = any(getattr(option, f"benchmark_{name}", None) for name in shown)
+    if not asked_for and (option.benchmark_sort, option.benchmark_group_by) == ("min", "group"):
+        option.benchmark_quiet = True
     if option.benchmark_columns is None:
         option.benchmark_columns = ["median", "iqr", "min", "max", "rounds", "iterations"]
 
@@ -183,20 +197,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         _refuse(checked.unstarted)
     if checked is not None and checked.left_out:
         line = f"{checked.left_out:,} further examples are left out; --bench-all-examples checks them too"
-        _write_line(config, line)
+        Terminal(config).line(line)
     if (run := _measuring(config)) is None:
         return
     # A -k that pytest cannot read leaves all items here; it says so itself, later.
     given = (item.callspec.params for item in session.items if hasattr(item, "callspec"))
-    run.plan(params["case"] for params in given if "case" in params)
     from bench.cli.run_lines import opening_lines
 
     try:
+        run.plan(params["case"] for params in given if "case" in params)
         opening = opening_lines(run)
     except UserError as error:
         _refuse(str(error))
     for line in opening:
-        _write_line(config, line)
+        Terminal(config).line(line)
 
 
 def _measuring(config: pytest.Config) -> Run | None:
@@ -205,10 +219,33 @@ def _measuring(config: pytest.Config) -> Run | None:
     return config.stash.get(RUN, None) if measures else None
 
 
-def _write_line(config: pytest.Config, line: str) -> None:
-    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
-        reporter.write(line + "\n", flush=True)
+class Terminal:
+    """Where a run shows its progress: one line that changes, or in a log a line for each visit."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+        self._is_live = self._reporter is not None and self._reporter.isatty and config.option.verbose <= 0
+        self._is_open = False
+
+    def line(self, line: str) -> None:
+        """Write a line that stays."""
+        self.end()
+        if self._reporter is not None:
+            self._reporter.write(line + "\n", flush=True)
+
+    def progress(self, line: str) -> None:
+        """Write a line that the next one replaces."""
+        if not self._is_live:
+            self.line(line)
+            return
+        self._reporter.rewrite(line[: self._reporter._tw.fullwidth - 1], erase=True)
+        self._is_open = True
+
+    def end(self) -> None:
+        """Let the line that changes stand."""
+        if self._is_open:
+            self._reporter.write("\n", flush=True)
+        self._is_open = False
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -219,8 +256,10 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         return
     from bench.cli.run_lines import show
 
+    terminal = Terminal(config)
     try:
-        show(run, lambda line: _write_line(config, line), config.option.maxfail)
+        show(run, terminal.line, config.option.maxfail, terminal.progress)
+        terminal.end()
         run.collect()
     except UserError as error:
         _refuse(str(error))
@@ -243,6 +282,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     results = run.finish(interrupted)
     if any(result.reason for result in results):
         session.exitstatus = 2
+    elif _measuring(session.config) and exitstatus == pytest.ExitCode.OK and run.asked and not run.has_a_time:
+        session.exitstatus = NOTHING_TIMED
 
 
 @pytest.hookimpl(trylast=True)
@@ -256,10 +297,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     """Print our table and the closing lines."""
     if (run := _measuring(config)) is None:
         return
-    from bench.cli.run_lines import closing_lines
+    from bench.cli.closing import closing_lines
 
     terminalreporter.section("roofbench")
-    for line in closing_lines(run):
+    for line in closing_lines(run, every_case=config.option.verbose > 0):
         terminalreporter.write_line(line)
 
 

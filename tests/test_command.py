@@ -93,6 +93,60 @@ def test_what_cannot_work_is_refused_in_one_sentence(words: list[str], says: str
     assert says in done.stdout + done.stderr and "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    "words", [["--bench-budget", "60"], ["--bench-suite", "core"], ["--bench-resume"], ["--bench-tag", "a=b"]]
+)
+def test_options_of_measuring_are_refused_where_nothing_is_measured(words: list[str]) -> None:
+    done = bench(*words, "-k", "nothing")
+    assert done.returncode == 2
+    assert f"{words[0]} is for measuring: give --benchmark with it" in done.stdout + done.stderr
+
+
+def test_a_sweep_of_which_nothing_can_run_here_is_refused_before_anything_is_measured(
+    tmp_path: Path, sweep: Path
+) -> None:
+    sweep.write_text(SMALL.replace("implementations: onednn", "implementations: cublas"))
+    done = bench(
+        "--benchmark",
+        "--bench-device",
+        "cpu",
+        "--bench-sweep",
+        str(sweep),
+        "--bench-results",
+        str(tmp_path / "r"),
+    )
+    text = done.stdout + done.stderr
+    assert done.returncode == 2 and "none of the 4 cases that are asked for can run on" in text
+    assert "cublas runs on cuda, not on cpu (4 of them)" in text and "ceilings/" not in text
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_run_in_which_nothing_got_a_time_says_so_by_its_exit_code(stand_in: Path, sweep: Path) -> None:
+    code, text = measured(stand_in, sweep, "--bench-budget", "0.001")
+    assert code == 3 and "no case was measured" in text
+
+
+def test_there_may_be_nothing_to_resume(stand_in: Path, sweep: Path) -> None:
+    code, text = measured(stand_in, sweep, "--bench-resume")
+    assert code == 0 and "nothing to resume: no unfinished run in" in text
+
+
+def test_the_end_of_a_run_is_one_screen_and_tables_are_for_who_asks(stand_in: Path, sweep: Path) -> None:
+    code, text = measured(stand_in, sweep)
+    end = text.partition("= roofbench =")[2].splitlines()[1:]
+    assert code == 0 and len(end) <= 25
+    assert all(len(line) <= 100 or "/" in line.split()[-1] for line in end[:-1]), "paths apart"
+    assert "4 of 4 cases have a time" in text and "0 of 4 times are suspect" in text
+    assert "IQR" not in text and "of roof  " not in text
+    _, asked = measured(stand_in, sweep, "--benchmark-columns=median")
+    assert "Name (time in" in asked
+    _, verbose = measured(stand_in, sweep, "-v")
+    assert " median " in verbose and " flags" in verbose
+    (path, *_) = (stand_in / "results").rglob("*.parquet")
+    table = command("bench", "table", str(path))
+    assert table.returncode == 0 and table.stdout.count("-onednn-") == 4
+
+
 def test_a_choice_that_pytest_cannot_read_is_left_to_pytest_to_refuse() -> None:
     """`n=512` stands in sweeps, but -k takes no `=`: names have `n512`."""
     done = bench("--benchmark", "--bench-sweep", "gemm/square", "-k", "n=512")

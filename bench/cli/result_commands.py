@@ -30,6 +30,16 @@ def ceilings(results: Results) -> None:
     show(ceilings_lines(read(results, left_out)))
 
 
+def every_case(results: Results) -> None:
+    """Every case of each run: time, 95 % interval, rate, share of the roof, what bounds it, flags."""
+    from bench.cli.run_summary import case_table
+    from bench.judge.frame import read
+
+    for run in read(results, left_out):
+        typer.echo(f"{run.device} {run.run_id}")
+        typer.echo(case_table(run.rows))
+
+
 def efficiency(results: Results) -> None:
     """Memory-bound operators: their share of a copy's bandwidth, and our kernels beside the best library."""
     from bench.cli.run_summary import efficiency_table

@@ -1,4 +1,4 @@
-"""The terminal output of a run before, during and after it, and a whole run that prints it."""
+"""The terminal output of a run before and during it."""
 
 from __future__ import annotations
 
@@ -9,44 +9,15 @@ from bench.cli import run_summary
 from bench.cli.table import lines_of, table
 from bench.device.detect import Device
 from bench.environment.dependencies import lacking_extras
-from bench.errors import UserError
 from bench.format import count_text, duration_text
 from bench.runner.comparisons import Comparison
 from bench.runner.forecast import Forecast, Tally
 from bench.runner.price import ASSUMED
-from bench.runner.run import Options, Run, RunResult, short_name
-from bench.runner.session import Session, measured_s
-from bench.sweep.load import Find
+from bench.runner.run import Run, short_name
 
 NO_SHEET = "no datasheet, so launches are taken to be short; the ceilings and then every visit correct it"
 SHOWN = 5
 """Most sweeps that are named in a sentence."""
-
-
-def measure(options: Options, find: Find, say: Callable[[str], None]) -> list[RunResult]:
-    """Measure every case that is asked for, say what happens, and give what became of it on each device.
-
-    UserError if it cannot begin. After Ctrl-C, or if results can no longer be written, the results say so and
-    where the rows are; a mistake of ours is raised when the rows are safe.
-    """
-    run = Run(options, find)
-    try:
-        names = list(run.cases)
-        run.plan(names[index] for index in run.order(names))
-        for line in opening_lines(run):
-            say(line)
-        show(run, say)
-        results = run.finish()
-    except KeyboardInterrupt:
-        results = run.finish(interrupted=True, reason="the measuring was interrupted")
-    except UserError as error:
-        results = run.finish(interrupted=True, reason=str(error))
-    except BaseException:
-        run.finish(interrupted=True)
-        raise
-    for line in closing_lines(run):
-        say(line)
-    return results
 
 
 def opening_lines(run: Run) -> list[str]:
@@ -68,6 +39,10 @@ def opening_lines(run: Run) -> list[str]:
         if device.kind == "cuda":
             asked = [asked for asked in run.asked if asked.session is session]
             lines += lacking_extras(each.case.implementation for each in asked)
+        if session.resume and not any(left.resumed for left in session.left):
+            lines.append(
+                f"nothing to resume: no unfinished run of this kind in {session.folder}; this is new"
+            )
         for left in session.left:
             done = "going on with" if left.resumed else "recovered"
             lines.append(f"{done} an unfinished run: {left.rows} rows, {left.path}")
@@ -94,8 +69,16 @@ def _rests_on(device: Device) -> str:
     )
 
 
-def show(run: Run, say: Callable[[str], None], most_failures: int | None = None) -> None:
-    """Measure, and print the result of each visit. UserError if results can no longer be written."""
+def show(
+    run: Run,
+    say: Callable[[str], None],
+    most_failures: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> None:
+    """Measure, and say what each visit brought. UserError if results can no longer be written.
+
+    `progress` gets the lines of visits, of which the last is worth showing; without it `say` does.
+    """
     several = len(run.sessions) > 1
     if several:
         say(f"compiling and checking on {len(run.sessions)} devices at once")
@@ -111,47 +94,10 @@ def show(run: Run, say: Callable[[str], None], most_failures: int | None = None)
             if row.status not in ("unsupported", "skipped"):
                 number += 1
                 total = number + sum(to_come.values())
-                say(head + run_summary.progress_line(number, total, row, visited.left_s))
+                line = head + run_summary.progress_line(number, total, row, visited.left_s)
+                (progress or say)(line)
             for sentence in visited.given_up:
                 say(sentence)
-
-
-def closing_lines(run: Run) -> Iterator[str]:
-    """The table, the account, and where everything is, for each device of a run that is finished."""
-    for session in run.sessions:
-        yield from _session_lines(run, session)
-    if run.stopped:
-        yield run.stopped
-    journals = [result.journal for result in run.results if result.journal]
-    yield from dict.fromkeys(result.reason for result in run.results if result.reason)
-    for journal in journals:
-        yield f"interrupted: these rows are safe in {journal}"
-    if journals:
-        yield "the next run turns them into a result file; --bench-resume goes on from there"
-
-
-def _session_lines(run: Run, session: Session) -> Iterator[str]:
-    places = {asked.case.key: place for place, asked in enumerate(run.cases.values())}
-    rows = sorted(session.rows(), key=lambda row: places.get(row.case, len(places)))
-    if not rows:
-        yield "no case was measured"
-        return
-    if len(run.sessions) > 1:
-        yield f"{session.device}:"
-    if table := run_summary.case_table(rows):
-        yield from (table, "")
-    yield from run_summary.account(rows, session.elapsed_s, measured_s(rows), session.worker.starting_s)
-    yield from left_out_lines(session.planner.left_out)
-    yield from session.planner.given_up
-    for cause, count in session.worker.renewed.most_common():
-        yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
-    yield from run_summary.noise_lines(rows)
-    yield from run_summary.sentinel_lines(rows)
-    if not any(row.role != "measurement" for row in rows):
-        yield 'no ceilings among these cases, so no roof: give -k "ceilings or (...)"'
-    if session.path is not None:
-        yield f"results: {session.path}"
-        yield f"figures: python -m plots {session.path}"
 
 
 def forecast_lines(forecast: Forecast, budget_s: float | None, rests_on: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from bench.store.schema import Measurement
 
 DRIFTED = 0.02
 """Largest share by which a sentinel may move in a run."""
+REASONS = 3
+"""Most reasons why cases have no time that are given."""
 LEAST_COMMON = 4
 """A flag on fewer rows than this is never reported as one of the whole run."""
 
@@ -188,20 +190,22 @@ def _visits_text(row: Measurement) -> str:
 
 
 def account(
-    rows: Sequence[Measurement], wall_s: float, parts_s: dict[str, float], started_s: float | None = None
+    rows: Sequence[Measurement], wall_s: float, parts_s: Mapping[str, float], started_s: float | None = None
 ) -> list[str]:
-    """How many rows of which status, why some have no time, and where the wall time went.
+    """How many cases have a time, why others have none, and where the wall time went.
 
     `started_s` were spent starting workers; None: not told, so part of the rest.
     """
-    counts = Counter(row.status for row in rows)
-    lines = [f"{len(rows)} rows: " + ", ".join(f"{n} {status}" for status, n in counts.most_common())]
-    reasons = Counter((r.status, _general(r.reason)) for r in rows if r.status != "ok")
-    lines += [f"  {n} {status}: {reason}" for (status, reason), n in reasons.most_common(12)]
-    if len(reasons) > 12:
-        lines.append(f"  ... and {len(reasons) - 12} more reasons, in the results")
+    able = [row for row in rows if row.status != "unsupported"]
+    timed, elsewhere = sum(row.status == "ok" for row in able), len(rows) - len(able)
+    others = f"; {elsewhere:,} others cannot run on this device" if elsewhere else ""
+    lines = [f"{timed:,} of {count_text(len(able), 'case')} have a time{others}"]
+    reasons = Counter((row.status, _general(row.reason)) for row in able if row.status != "ok")
+    lines += [f"  {n} {status}: {reason}" for (status, reason), n in reasons.most_common(REASONS)]
+    if len(reasons) > REASONS:
+        lines.append(f"  ... and {count_text(len(reasons) - REASONS, 'more reason')}, in the rows")
     named = {"measure_s": "measuring", "setup_s": "set-up", "check_s": "checking"}
-    shares = [f"{what} {_share(parts_s[part], wall_s)}" for part, what in named.items()]
+    shares = [f"{what} {_share(parts_s.get(part, 0.0), wall_s)}" for part, what in named.items()]
     if tuning_s := sum(row.tuning_s or 0.0 for row in rows):
         shares[1] += f", {duration_text(tuning_s)} of it choosing configurations"
     if started_s is not None:
@@ -239,7 +243,7 @@ def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:
 
 
 def _share(seconds: float, wall_s: float) -> str:
-    return f"{seconds:.1f} s ({share_text(seconds / wall_s)})"
+    return f"{share_text(seconds / wall_s)}"
 
 
 def _general(reason: str) -> str:

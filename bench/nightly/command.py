@@ -71,7 +71,7 @@ def nightly(
     machine is not fit, or the input is bad. 3: the run broke.
     """
     import kernels
-    from bench.cli.run_lines import measure
+    from bench.cli.whole_run import measure
     from bench.nightly.night import night, worst
     from bench.nightly.report import nightly_json, nightly_lines
     from bench.runner.run import Options

@@ -10,7 +10,7 @@ import math
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from bench.errors import UserError
 from bench.judge.comparison_side import case_of
 from bench.judge.history.detector import Judged, Step, judged
 from bench.judge.history.load import histories
+from bench.judge.history.rolling import LEAST
 from bench.judge.history.series import KEY
 from bench.nightly.verdict_changes import VerdictChange, verdict_changes
 from bench.runner.run import Options, RunResult, short_name
@@ -56,6 +57,8 @@ class Night:
     broken: str = ""
     """Why there is no result file; empty if there is."""
     wall_s: float = 0.0
+    parts_s: Mapping[str, float] = field(default_factory=dict)
+    """Where that went: `Session.parts_s`."""
     judged: Judged | None = None
     """Everything so far, tonight last; None if there is nothing of tonight."""
     failing: list[Failing] = field(default_factory=list)
@@ -106,15 +109,24 @@ class Night:
         return int((usable & ~self.judged.history.series["ceiling"].to_numpy(dtype=bool)).sum())
 
     @property
+    def is_learning(self) -> bool:
+        """Whether tonight has times, and too few nights before it are like it to judge them."""
+        if self.judged is None or (at := self.tonight) is None:
+            return False
+        nights = self.judged.history.nights
+        before = sum(night.segment == nights[at].segment for night in nights[:at])
+        return bool(nights[at].timed) and before < LEAST
+
+    @property
     def exit_code(self) -> int:
-        """3 broken, else 1 regression, else 2 unfit or nothing comparable, else 0."""
+        """3 broken, else 1 regression, else 2 unfit or nothing comparable, else 0, as of a night that learns."""
         if self.broken:
             return BROKEN
         if self.failing or any(self.seen(step) for step in self.steps(slower=True)):
             return REGRESSION
-        if self.refused or self.refusal or not self.compared or self.steps(slower=True, kinds=("machine",)):
+        if self.refused or self.refusal or self.steps(slower=True, kinds=("machine",)):
             return NOT_COMPARABLE
-        return CLEAN
+        return CLEAN if self.compared or self.is_learning else NOT_COMPARABLE
 
 
 def worst(codes: Iterable[int]) -> int:
@@ -179,6 +191,7 @@ def _measure(
         result = results.get(device_night.device.id)
         if result is not None and result.path is not None:
             device_night.paths, device_night.rows = [result.path], result.rows
+            device_night.parts_s = result.parts_s
         elif not refusal and not broken:
             device_night.broken = _why(result)
 

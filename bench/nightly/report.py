@@ -24,7 +24,6 @@ from bench.judge.history.series import COMMIT
 from bench.judge.history.series import Night as Before
 from bench.nightly.night import BROKEN, CLEAN, NOT_COMPARABLE, REGRESSION, Night
 from bench.nightly.verdict_changes import flip_lines, quiet_lines
-from bench.runner.session import measured_s
 
 VERDICTS = {CLEAN: "CLEAN", REGRESSION: "REGRESSION", NOT_COMPARABLE: "NOT COMPARABLE", BROKEN: "BROKEN"}
 MOST_SHOWN = 20
@@ -67,7 +66,7 @@ def _device(device_night: Night) -> Iterator[str]:
     yield from _nights(device_night)
     if device_night.rows:
         yield from ("## What ran, and where the time went", "")
-        for line in account(device_night.rows, device_night.wall_s, measured_s(device_night.rows)):
+        for line in account(device_night.rows, device_night.wall_s, device_night.parts_s):
             yield f"  {line}" if line.startswith(" ") else f"* {line}"
         for line in sentinel_lines(device_night.rows):
             yield f"* {line}"
@@ -96,7 +95,9 @@ def _in_short(device_night: Night) -> str:
         clauses.append(f"{len(device_night.failing)} cases that had a time have none")
     if any(step.kind == "machine" for step in device_night.steps(slower=True, kinds=("machine",))):
         clauses.append("the machine itself is slower than it was: see below")
-    if not device_night.compared:
+    if device_night.is_learning and not device_night.compared:
+        clauses.append(f"learning what is usual: {_why_not(device_night)}")
+    elif not device_night.compared:
         clauses.append(f"nothing could be compared: {_why_not(device_night)}")
     elif not clauses:
         clauses.append(f"nothing moved: {device_night.compared} cases held against their nights")

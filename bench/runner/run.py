@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,6 +69,8 @@ class RunResult:
     """The journal, which holds the rows if there is no result file."""
     reason: str = ""
     """Why there is no result file, or why the run ended early; empty if it came to its end."""
+    parts_s: Mapping[str, float] = field(default_factory=dict)
+    """Where the wall time went: `Session.parts_s`."""
 
 
 class Run:
@@ -155,12 +158,11 @@ class Run:
         """Indices of those of these cases that run, in order.
 
         Cases of other shards are left out, and cases that their device cannot run, which get rows. The order
-        is device by device, with ceilings first, then comparison by comparison. If none can run, all count
-        as running: each is then shown with its reason.
+        is device by device, with ceilings first, then comparison by comparison.
         """
         asked = [self.cases[name] for name in names]
         ours = [index for index, (_, case) in enumerate(asked) if self._is_in_shard(case)]
-        here = [i for i in ours if not asked[i].session.planner.missing(asked[i].case)] or ours
+        here = [i for i in ours if not asked[i].session.planner.missing(asked[i].case)]
         running: list[int] = []
         for session in self.sessions:
             places = {asked[index].case.key: index for index in here if asked[index].session is session}
@@ -182,8 +184,16 @@ class Run:
         return self.shard is None or case.role != "measurement" or case.sweep in self.shard
 
     def plan(self, names: Iterable[str]) -> None:
-        """Set the cases to visit, by name: those that `order` gave."""
+        """Set the cases to visit, by name: those that `order` gave. UserError if no device can run one."""
         self.asked = [self.cases[name] for name in names if name in self.cases]
+        elsewhere = [each for each in self.elsewhere if each.case.role == "measurement"]
+        if elsewhere and not any(each.case.role == "measurement" for each in self.asked):
+            reasons = Counter(each.session.planner.missing(each.case) for each in elsewhere)
+            (reason, count), *_ = reasons.most_common(1)
+            raise UserError(
+                f"none of the {len(elsewhere)} cases that are asked for can run on "
+                f"{' or '.join(str(session.device) for session in self.sessions)}: {reason} ({count} of them)"
+            )
         for session in self.sessions:
             mine = (asked.case for asked in self.asked if asked.session is session)
             session.planner.plan(mine, session.comparisons)
@@ -235,6 +245,16 @@ class Run:
         """The row of a test's case; None if it was not measured."""
         session, case = self.cases[name]
         return self._rows.get((session.run_id, case.key))
+
+    @property
+    def has_a_time(self) -> bool:
+        """Whether a case that was asked for has one, ceilings apart unless nothing else was asked for."""
+        measured = {each.case.key for each in self.asked if each.case.role == "measurement"}
+        return any(
+            row.is_timed and (row.case in measured or not measured)
+            for session in self.sessions
+            for row in session.rows()
+        )
 
     def finish(self, interrupted: bool = False, reason: str = "") -> list[RunResult]:
         """Close the run; an interrupted one keeps its journal for the next to recover or resume.
@@ -289,7 +309,7 @@ def _finished(session: Session, interrupted: bool, reason: str) -> RunResult:
             session.close()
         except UserError as error:
             reason = str(error)
-    return RunResult(session.device, session.rows(), session.path, journal, reason)
+    return RunResult(session.device, session.rows(), session.path, journal, reason, session.parts_s)
 
 
 def short_name(device: Device) -> str:

@@ -41,6 +41,8 @@ from bench.sweep.claims import Claim
 from bench.sweep.load import Case
 
 RESULTS = Path(__file__).parents[2] / "results"
+PARTS = ("setup_s", "check_s", "measure_s")
+"""Columns that hold wall seconds of the worker: of set-up, checking, measuring."""
 LEAST_GRACE_S = 120.0
 """Least seconds that a visit on a GPU may compile and tune before it counts as hung."""
 
@@ -95,6 +97,8 @@ class Session:
         """Why the device is not locked against a second run; empty if it is, or needs no lock."""
         self._joined: tuple[int, list[Measurement]] = (0, [])
         """The number of visits that were joined last, and their rows."""
+        self.parts_s = dict.fromkeys(PARTS, 0.0)
+        """The worker's wall seconds over the visits made so far, earlier parts of a resumed run left out."""
         self._journal: Journal | None = None
         self._lock = ExitStack()
         self.begin()
@@ -183,6 +187,7 @@ class Session:
         else:
             facts = step.refusal
         row = self._row(case, facts, step.number)
+        self.parts_s = {part: so_far + (getattr(row, part) or 0.0) for part, so_far in self.parts_s.items()}
         self._append(row, sync=step.refusal is None)  # a lost refusal costs nothing to repeat
         # A worker that had to be started is no part of what such a visit costs.
         taken_s = time.perf_counter() - begin - (self.worker.starting_s - starting_s)
@@ -256,12 +261,6 @@ class Session:
         self._lock.close()
         journal, self._journal = self._journal, None
         return journal
-
-
-def measured_s(rows: Sequence[Measurement]) -> dict[str, float]:
-    """The worker's seconds over these rows: of set-up, checking, measuring."""
-    parts = ("setup_s", "check_s", "measure_s")
-    return {part: sum(getattr(row, part) or 0.0 for row in rows) for part in parts}
 
 
 # ---- the visits of several sessions

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import kernels
-from bench.cli.run_lines import closing_lines, show
+from bench.cli.closing import closing_lines
+from bench.cli.run_lines import show
 from bench.runner.planner import GivingUp
 from bench.runner.session import Session
 from bench.sweep.load import Case, load
@@ -195,7 +196,7 @@ def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: py
     assert sum("error: RuntimeError: no tile fits" in line for line in lines[:at]) == 3
     assert not any("triton" in line for line in lines[at + 1 :])
     run.finish()
-    closing = list(closing_lines(run))
+    closing = " ".join(line.strip() for line in closing_lines(run))
     assert lines[at] in closing and "worker replaced 2 times: the device no longer answers" in closing
     frame = read_frame([folder / "results"])
     skipped = frame[frame["status"] == "skipped"]

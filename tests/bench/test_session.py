@@ -16,7 +16,7 @@ import pytest
 import kernels
 from bench.device.detect import detect
 from bench.errors import UserError
-from bench.runner.session import Session, measured_s
+from bench.runner.session import Session
 from bench.runner.worker_process import Worker, WorkerDied
 from bench.spec import Problem
 from bench.store import schema
@@ -114,7 +114,6 @@ def test_a_run_from_cases_to_parquet(tmp_path: Path) -> None:
     assert [sum(counts) for counts in timed["visit_samples"]] == [len(taken) for taken in timed["samples_s"]]
     assert frame[frame["status"] != "ok"]["median_s"].isna().all()
     assert (frame[frame["status"] != "ok"]["reason"].str.len() > 0).all()
-    assert measured_s(rows)["measure_s"] > 0
 
 
 def visited(run: Session, count: int) -> list[schema.Measurement]:

@@ -1,0 +1,156 @@
+"""The end of a run in the terminal: what the machine reaches, what its rows decide, and where everything is.
+
+At most LINES lines of COLUMNS columns for each device. `python -m bench table RESULT` prints every case.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from bench.case_name import row_name
+from bench.cli.run_lines import left_out_lines
+from bench.cli.run_summary import account, case_table, noise_lines, rate_text, sentinel_lines
+from bench.device.datasheet import find_datasheet
+from bench.format import amount_text, count_text, half_text, seconds_text, share_text
+from bench.judge.claims import Declared, Judged, judge
+from bench.judge.flags import SUSPECT
+from bench.judge.frame import Run as JudgedRun
+from bench.judge.frame import runs
+from bench.model.predict import reached
+from bench.runner.run import Run
+from bench.runner.session import Session
+from bench.store.schema import Measurement
+
+LINES, COLUMNS = 25, 100
+FEW = 10
+"""Cases that are shown one by one: of so few no claim can be judged."""
+DECIDED = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
+
+
+def closing_lines(run: Run, *, every_case: bool = False) -> Iterator[str]:
+    """What to say at the end of a run, device by device; with `every_case` its table first."""
+    for session in run.sessions:
+        if every_case and (table := case_table(_in_order(run, session))):
+            yield from (table, "")
+        for line in _session_lines(run, session):
+            yield from textwrap.wrap(
+                line, COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            ) or [""]
+    if run.stopped:
+        yield run.stopped
+    journals = [result.journal for result in run.results if result.journal]
+    yield from dict.fromkeys(result.reason for result in run.results if result.reason)
+    for journal in journals:
+        yield f"interrupted: these rows are safe in {journal}"
+    if journals:
+        yield "the next run turns them into a result file; --bench-resume goes on from there"
+
+
+def _in_order(run: Run, session: Session) -> list[Measurement]:
+    places = {asked.case.key: place for place, asked in enumerate(run.cases.values())}
+    return sorted(session.rows(), key=lambda row: places.get(row.case, len(places)))
+
+
+def _session_lines(run: Run, session: Session) -> Iterator[str]:
+    rows = _in_order(run, session)
+    if not rows:
+        yield "no case was measured"
+        return
+    (judged_run,) = runs(rows, without_mixed=True)
+    judged_run = replace(judged_run, datasheet=find_datasheet(judged_run.device_name))
+    facts = list(_facts(run, session, judged_run))
+    yield from _reached(judged_run)
+    yield from _results(session, judged_run, LINES - len(facts) - 4)
+    yield ""
+    yield from facts
+
+
+def _reached(run: JudgedRun) -> Iterator[str]:
+    """What the ceilings of the run say of the device, in one sentence; nothing without ceilings."""
+    ceilings = run.measured_ceilings.get("cold")
+    if ceilings is None:
+        return
+    reached = []
+    if copy := ceilings.copy_byte_per_s:
+        reached.append(f"copies {amount_text(copy, 'B/s')}")
+    peaks = {
+        dtype: each.per_s for (kind, dtype), each in ceilings.peak_flop_per_s.items() if kind == "matrix"
+    }
+    if peaks:
+        listed = ", ".join(f"{amount_text(rate, 'FLOP/s')} in {dtype}" for dtype, rate in peaks.items())
+        reached.append(f"multiplies matrices at {listed}")
+    if ceilings.launch_s:
+        reached.append(f"launches a kernel in {seconds_text(ceilings.launch_s)}")
+    if reached:
+        yield f"{run.device_name} {'; '.join(reached)}."
+
+
+def _results(session: Session, run: JudgedRun, most: int) -> Iterator[str]:
+    """The verdicts on the claims that the rows decide; of few cases their times."""
+    timed = [row for row in run.rows if row.is_timed and row.role == "measurement"]
+    if 0 < len(timed) <= FEW:
+        yield ""
+        yield from (_case_line(row, run) for row in timed)
+        return
+    there = {row.sweep for row in timed}
+    declared = [Declared(name, (name,), claims) for name, claims in session.claims.items() if name in there]
+    judged = judge([run], declared) if any(each.claims for each in declared) else []
+    shown = sorted(
+        (each for each in judged if each.verdict in DECIDED), key=lambda e: DECIDED.index(e.verdict)
+    )
+    if not shown:
+        return
+    yield ""
+    yield "What the guides say, and what these rows say of it (effect, 95 % interval):"
+    yield from map(_verdict_line, shown[:most])
+    words = Counter(each.verdict for each in (*shown[most:], *(e for e in judged if e.verdict == "TOO FEW")))
+    if words:
+        rest = ", ".join(f"{count} {word}" for word, count in words.items())
+        yield f"... and {rest}: python -m bench claims {session.path or 'RESULT'}"
+
+
+def _case_line(row: Measurement, run: JudgedRun) -> str:
+    name = row_name(row)
+    name = name if len(name) <= 56 else f"…{name[-55:]}"
+    share, _ = reached(row, run.roof_of(row))
+    times = f"{seconds_text(row.median_s):>8} {half_text(row.median_s, row.low_s, row.high_s):>8}"
+    of_roof = f"{share_text(share)} of roof" if share is not None else ""
+    return f"{name:<56} {times} {rate_text(row):>14} {of_roof}".rstrip()
+
+
+def _verdict_line(judged: Judged) -> str:
+    rules = ", ".join(map(str, judged.claim.rules)) or judged.claim.id
+    line = f"{rules:<8.8} {judged.verdict:<12} {judged.effect!s:<23} {judged.claim.says}"
+    return line if len(line) <= COLUMNS else f"{line[: COLUMNS - 1]}…"
+
+
+def _facts(run: Run, session: Session, judged_run: JudgedRun) -> Iterator[str]:
+    """How the run went: what has a time, how far to trust it, what is missing, and where the rows are."""
+    rows = judged_run.rows
+    yield from account(rows, session.elapsed_s, session.parts_s, session.worker.starting_s)
+    yield from _trust(judged_run)
+    if not any(result.journal for result in run.results):
+        yield from left_out_lines(session.planner.left_out)
+    yield from session.planner.given_up
+    for cause, count in session.worker.renewed.most_common():
+        yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
+    if not any(row.role != "measurement" for row in rows):
+        yield 'no ceilings among these cases, so no roof: give -k "ceilings or (...)"'
+    if session.path is not None:
+        yield f"rows: {session.path}"
+        yield f"every case: python -m bench table {session.path}"
+        yield f"figures: python -m plots {session.path}"
+
+
+def _trust(run: JudgedRun) -> Iterator[str]:
+    """How many rows are suspect and by which flags, and how restless the machine was."""
+    timed = [(row, set(run.flags_of(row)) & SUSPECT) for row in run.rows if row.is_timed]
+    names = Counter(name for _, flags in timed for name in flags)
+    suspect = sum(bool(flags) for _, flags in timed)
+    by = f" ({', '.join(f'{count} {name}' for name, count in names.most_common())})" if names else ""
+    yield f"{suspect} of {count_text(len(timed), 'time')} are suspect{by}"
+    yield from noise_lines(run.rows)
+    yield from sentinel_lines(run.rows)

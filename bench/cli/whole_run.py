@@ -1,0 +1,37 @@
+"""A whole run that prints what happens, for commands that are not pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.cli.closing import closing_lines
+from bench.cli.run_lines import opening_lines, show
+from bench.errors import UserError
+from bench.runner.run import Options, Run, RunResult
+from bench.sweep.load import Find
+
+
+def measure(options: Options, find: Find, say: Callable[[str], None]) -> list[RunResult]:
+    """Measure every case that is asked for, say what happens, and give what became of it on each device.
+
+    UserError if it cannot begin. After Ctrl-C, or if results can no longer be written, the results say so and
+    where the rows are; a mistake of ours is raised when the rows are safe.
+    """
+    run = Run(options, find)
+    try:
+        names = list(run.cases)
+        run.plan(names[index] for index in run.order(names))
+        for line in opening_lines(run):
+            say(line)
+        show(run, say)
+        results = run.finish()
+    except KeyboardInterrupt:
+        results = run.finish(interrupted=True, reason="the measuring was interrupted")
+    except UserError as error:
+        results = run.finish(interrupted=True, reason=str(error))
+    except BaseException:
+        run.finish(interrupted=True)
+        raise
+    for line in closing_lines(run):
+        say(line)
+    return results
