@@ -129,7 +129,7 @@ def decisive(cases: Sequence[Case], claims: Iterable[Claim], prices: Prices) -> 
     """The cases of one sweep that decide its claims, claim by claim; none of one that they cannot decide."""
     by_key, device = {case.key: case for case in cases}, prices.device
     asked = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
-    if not asked:
+    if not (asked and cases):
         return
     rows = expected_rows(cases, device)
     cost_s = {

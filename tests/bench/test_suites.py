@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,17 @@ def test_every_sweep_of_ours_is_in_a_suite_and_all_are_in_full() -> None:
         suite = load_suite(name, kernels.problem, H100.sm_count)
         assert {each.name for each in suite.loaded} <= names
     assert {each.name for each in suite.loaded} == names
+
+
+@pytest.mark.parametrize("name", [TOUR, CORE])
+def test_our_suites_find_cases_on_a_processor(name: str) -> None:
+    device = replace(gpu(0), kind="cpu", index=None, capability=None)
+    suite = load_suite(name, kernels.problem, 2)
+    cases = cases_of_suite(suite, Prices(device, protocol("cpu"), suite.suite.limit_s("cpu")))
+    mine = {case.sweep for case in cases if case.role == "measurement"}
+    assert len(mine) >= 8 and all(
+        case.role != "measurement" or not case.missing("cpu", None) for case in cases
+    )
 
 
 def test_a_selection_that_holds_for_no_case_is_refused_with_its_line(tmp_path: Path) -> None:
