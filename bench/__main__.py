@@ -10,6 +10,7 @@ if __name__ == "__main__":
 import typer
 
 from bench.cli import result_commands, sweep_commands
+from bench.cli.ab import ab
 from bench.cli.application import Commands
 from bench.doctor.command import doctor
 from bench.first_minutes.command import first_minutes
@@ -35,6 +36,7 @@ app.command()(sweep_commands.predict)
 app.command()(result_commands.compare)
 app.command()(result_commands.claims)
 app.command()(result_commands.explain)
+app.command()(ab)
 app.command()(nightly)
 app.command()(coverage)
 app.command()(prediction)

@@ -272,8 +272,7 @@ def _drawings(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[tuple[
     elif section.kind == "heatmap":
         yield "heatmap", heatmap.draw(run, rows, section)
     else:
-        for quantity in sweep.QUANTITIES:
-            yield quantity, sweep.draw(run, rows, section, quantity)
+        yield section.quantity, sweep.draw(run, rows, section, section.quantity)
 
 
 if __name__ == "__main__":

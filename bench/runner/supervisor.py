@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from bench.device.detect import Device
@@ -69,8 +70,11 @@ class Stopped(Exception):
 class WorkerSupervisor:
     """Answers one request at a time. A worker's death over one is an answer too; the next gets a new one."""
 
-    def __init__(self, device: Device, seed: int, grace_s: float | None = None) -> None:
-        """`seed` fixes the inputs; `grace_s` replaces GRACE_S."""
+    def __init__(
+        self, device: Device, seed: int, grace_s: float | None = None, root: Path | None = None
+    ) -> None:
+        """`seed` fixes the inputs; `grace_s` replaces GRACE_S; `root` is the checkout whose code it runs."""
+        self._root = root
         self.device, self.seed = device, seed
         self.grace_s = GRACE_S[device.kind] if grace_s is None else grace_s
         self.starting_s = 0.0
@@ -132,7 +136,9 @@ class WorkerSupervisor:
                 return self._worker
             device = self.device
             uuid, threads = device.uuid or None, self.threads("all")
-            worker = self._worker = Worker(device.kind, device.cache_byte, self.seed, uuid, threads)
+            worker = self._worker = Worker(
+                device.kind, device.cache_byte, self.seed, uuid, threads, root=self._root
+            )
         self.hello = worker.ask({"do": "hello"}, START_DEADLINE_S)
         self.starting_s += time.perf_counter() - begin
         return worker

@@ -83,10 +83,12 @@ class Worker:
         uuid: str | None = None,
         threads: int | None = None,
         module: str = "bench.worker",
+        root: Path | None = None,
     ) -> None:
         """Start it. `uuid` makes one GPU the only visible one; `threads` None leaves torch's choice.
 
-        `module` is what it runs. It dies with the thread that calls this (lifeline.py).
+        `module` is what it runs, of the checkout in `root` (default: this one). It dies with the thread that
+        calls this (lifeline.py).
         """
         environment = device_environment(kind, uuid)
         environment |= {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
@@ -94,7 +96,7 @@ class Worker:
         settings["parent"] = os.getpid()
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, json.dumps(settings)],
-            cwd=ROOT,
+            cwd=root or ROOT,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -168,14 +168,14 @@ def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path
     return sorted(loaded, key=_order)
 
 
-def pick(cases: Iterable[Case], wanted: Iterable[str]) -> list[Case]:
+def pick(cases: Iterable[Case], wanted: Iterable[str], option: str = "--bench-case") -> list[Case]:
     """The cases of these names, in the order of the names. UserError if no case has one of the names."""
     by_name = {case.name: case for case in cases}
     picked = []
     for name in dict.fromkeys(wanted):
         if name not in by_name:
             raise UserError(
-                f"--bench-case {name}: no sweep that is asked for has a case of this name; "
+                f"{option} {name}: no sweep that is asked for has a case of this name; "
                 f"the closest is {closest(name, by_name)}"
             )
         picked.append(by_name[name])

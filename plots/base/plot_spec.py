@@ -41,6 +41,8 @@ class Section:
     """The kind of figure; quantization uses only x, a heatmap x, y and panels."""
     y: str = ""
     """The parameter along the vertical axis of a heatmap."""
+    quantity: Literal["duration", "rate"] = "duration"
+    """What a curve shows."""
     decided: tuple[str, ...] = ()
     """Sentences on what the sweep's rows decide, which stand below the figure."""
 
@@ -57,16 +59,17 @@ def sections(rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[Section]:
     here = rows.groupby("implementation")["median_s"].transform("count") > 0
     rows = rows[here] if here.any() else rows
     asked = [section for section in _declared(declared) if _can_show(rows, section)] or _guess(rows)
-    merged: dict[Section, frozenset[str]] = {}
+    merged: dict[Section, tuple[Literal["duration", "rate"], frozenset[str]]] = {}
     for section in asked:
-        # Declared plots of duration and of rate are one section: each section is drawn as both.
-        key = replace(section, log=frozenset())
+        # Of declared plots of duration and of rate the first is drawn: it shows what the sweep is about.
+        key = replace(section, log=frozenset(), quantity="duration")
         if section.kind == "curve":
             key = _complete(key, rows)
         elif section.kind == "heatmap":
             key = _apart(key, rows)
-        merged[key] = merged.get(key, frozenset()) | section.log
-    return [replace(section, log=log) for section, log in merged.items()]
+        first, log = merged.get(key, (section.quantity, frozenset()))
+        merged[key] = first, log | section.log
+    return [replace(section, log=log, quantity=quantity) for section, (quantity, log) in merged.items()]
 
 
 def _can_show(rows: pd.DataFrame, section: Section) -> bool:
@@ -95,7 +98,16 @@ def _declared(declared: Mapping[str, Any]) -> list[Section]:
         ) from error
     upwards = (plot.y if plot.kind == "heatmap" else "" for plot in plots)
     return [
-        Section(plot.x, plot.lines, plot.panels, frozenset(plot.log), plot.per, plot.kind, y)
+        Section(
+            plot.x,
+            plot.lines,
+            plot.panels,
+            frozenset(plot.log),
+            plot.per,
+            plot.kind,
+            y,
+            "rate" if plot.y == "rate" else "duration",
+        )
         for plot, y in zip(plots, upwards, strict=True)
     ]
 
