@@ -1,4 +1,5 @@
-# `make bench`: measure this machine and draw what was found. `make test`: the tests. `make setup`: neither.
+# `make bench`: measure this machine and draw what was found; `make bench SWEEP=gemm/square BUDGET=60` or
+# `make bench SUITE=core` choose. `make test`: the tests. `make setup`: neither.
 # `make test-deep`: every test there is; `make test` draws some of the longest by its seed.
 # `make figures`: the README's figures and the scorecard, again, from the committed runs alone.
 # `make public`: NVIDIA's public timings of nine GPUs, and how far off the model is on all of them.
@@ -11,6 +12,7 @@ ENVIRONMENT := $(VENV)/.ready
 RUN := $(if $(PYTHON_AS_IS),$(PYTHON_AS_IS),$(VENV)/bin/python)
 READY := $(if $(PYTHON_AS_IS),as-is,$(ENVIRONMENT))
 FIGURES := figures
+CHOICE = $(if $(SUITE),--bench-suite $(SUITE)) $(SWEEP:%=--bench-sweep %) $(if $(BUDGET),--bench-budget $(BUDGET))
 
 REFERENCE := results/reference
 CPU_ALL := $(REFERENCE)/cpu-intel-xeon-2-core/20261122T004112Z-499eb026a141.parquet
@@ -25,10 +27,12 @@ setup: $(READY)
 # The doctor's exit code 1, degraded, stops nothing: the rows will say so themselves.
 bench: $(READY)
 	@$(RUN) -m bench doctor --quick || [ $$? -eq 1 ]
-	@$(RUN) -m pytest bench/ --benchmark; status=$$?; \
-	newest=$$(ls -t results/*/*.parquet 2>/dev/null | head -n 1); \
-	if [ -n "$$newest" ]; then $(RUN) -m plots "$$newest" -o $(FIGURES) && echo "rows: $$newest" && echo "figures: $(FIGURES)/"; fi; \
-	exit $$status
+	@begun=$$(mktemp); $(RUN) -m pytest bench/ --benchmark $(CHOICE); status=$$?; \
+	new=$$(find results -maxdepth 2 -name '*.parquet' -newer "$$begun" | head -n 1); rm -f "$$begun"; \
+	if [ -n "$$new" ]; then \
+		$(RUN) -m plots "$$new" && run=$$(basename "$$(dirname "$$new")")/$$(basename "$$new" .parquet) && \
+		ln -sfn "$$run" $(FIGURES)/latest && echo "figures: $(FIGURES)/$$run, also $(FIGURES)/latest"; \
+	fi; exit $$status
 
 test: EXTRAS := dev
 test: $(READY)
