@@ -272,7 +272,8 @@ def _drawings(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[tuple[
     elif section.kind == "heatmap":
         yield "heatmap", heatmap.draw(run, rows, section)
     else:
-        yield section.quantity, sweep.draw(run, rows, section, section.quantity)
+        for quantity in (section.quantity,) if section.quantity else sweep.QUANTITIES:
+            yield quantity, sweep.draw(run, rows, section, quantity)
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ class Section:
     """The kind of figure; quantization uses only x, a heatmap x, y and panels."""
     y: str = ""
     """The parameter along the vertical axis of a heatmap."""
-    quantity: Literal["duration", "rate"] = "duration"
-    """What a curve shows."""
+    quantity: Literal["duration", "rate", ""] = ""
+    """What a curve shows; empty, of a sweep that declared no plot: both, one after the other."""
     decided: tuple[str, ...] = ()
     """Sentences on what the sweep's rows decide, which stand below the figure."""
 
@@ -59,10 +59,10 @@ def sections(rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[Section]:
     here = rows.groupby("implementation")["median_s"].transform("count") > 0
     rows = rows[here] if here.any() else rows
     asked = [section for section in _declared(declared) if _can_show(rows, section)] or _guess(rows)
-    merged: dict[Section, tuple[Literal["duration", "rate"], frozenset[str]]] = {}
+    merged: dict[Section, tuple[Literal["duration", "rate", ""], frozenset[str]]] = {}
     for section in asked:
         # Of declared plots of duration and of rate the first is drawn: it shows what the sweep is about.
-        key = replace(section, log=frozenset(), quantity="duration")
+        key = replace(section, log=frozenset(), quantity="")
         if section.kind == "curve":
             key = _complete(key, rows)
         elif section.kind == "heatmap":
