@@ -12,6 +12,7 @@ import typer
 from bench.cli import result_commands, sweep_commands
 from bench.cli.ab import ab
 from bench.cli.application import Commands
+from bench.cli.run_command import run
 from bench.doctor.command import doctor
 from bench.first_minutes.command import first_minutes
 from bench.nightly.command import nightly
@@ -36,6 +37,7 @@ app.command()(sweep_commands.predict)
 app.command()(result_commands.compare)
 app.command()(result_commands.claims)
 app.command()(result_commands.explain)
+app.command()(run)
 app.command()(ab)
 app.command()(nightly)
 app.command()(coverage)

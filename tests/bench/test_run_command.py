@@ -1,0 +1,74 @@
+"""`python -m bench run`: from words to a sweep, and one run of it without a worker that computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import kernels
+from bench.__main__ import app
+from bench.cli.run_command import sweep_of
+from bench.errors import UserError
+from bench.sweep.load import load
+from tests.bench import several
+from tests.bench.rows import read_frame
+
+
+def cases(folder: Path, operator: str, *given: str) -> list[Any]:
+    import yaml
+
+    path = folder / f"{operator}.yaml"
+    path.write_text(yaml.safe_dump(sweep_of(operator, list(given), "", "cold"), sort_keys=False))
+    return [case.problem.parameters() for case in load(path, kernels.problem, 2, folder).cases]
+
+
+def test_words_are_ranges_lists_and_what_moves_together(tmp_path: Path) -> None:
+    squares = cases(tmp_path, "gemm", "m=n=k=64..512", "dtype=float32", "layout=NN,TN")
+    assert {case["m"] for case in squares} == {64, 128, 256, 512}
+    assert all(case["m"] == case["n"] == case["k"] for case in squares)
+    assert {case["layout"] for case in squares} == {"NN", "TN"}
+    steps = cases(tmp_path, "gemm", "m=n=8", "k=8..32:8", "dtype=float32", "layout=NN")
+    assert sorted({case["k"] for case in steps}) == [8, 16, 24, 32]
+
+
+def test_the_figure_runs_along_what_has_several_values() -> None:
+    assert sweep_of("gemm", ["m=8", "k=8,16", "layout=NN,TN"], "cublas,triton", "warm")["plot"]["x"] == "k"
+    assert sweep_of("gemm", ["m=n=8..64"], "", "cold")["plot"]["x"] == "m"
+    assert "plot" not in sweep_of("gemm", ["m=8"], "", "cold")
+    assert sweep_of("gemm", ["m=8"], "cublas,triton", "warm")["implementations"] == ["cublas", "triton"]
+
+
+@pytest.mark.parametrize("word", ["n", "n=", "=3", "n=3..", "n=..4", "n=4..1:x"])
+def test_a_word_that_is_none_is_refused_by_an_example(word: str) -> None:
+    with pytest.raises(UserError, match=rf"^{word}: .*64\.\.4096"):
+        sweep_of("gemm", [word], "", "cold")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["gem", "m=1"], "run gem: "),
+        (["gemm", "o=1"], "gemm has no parameter 'o'"),
+        (["gemm", "m=n=k=8", "dtype=float33", "layout=NN"], "run gemm: dtype is one of"),
+        (["gemm", "m=n=k=8", "dtype=float32", "--implementation", "cublas"], "can run on"),
+        (["gemm", "m=8..4", "n=k=8", "dtype=float32"], "empty range: from 8 is above to 4"),
+    ],
+)
+def test_bad_input_is_one_sentence_without_the_file(given: list[str], says: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["run", *given, "--bench-device", "cpu", "--bench-results", str(tmp_path)])
+    assert done.exit_code == 2 and says in done.output, done.output
+    assert ".yaml" not in done.output and not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_run_leaves_rows_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = several.stand_in(tmp_path, monkeypatch)
+    given = ["gemm", "m=n=k=8,16", "dtype=float32", "layout=NN", "--implementation", "onednn"]
+    given += ["--bench-device", "cpu", "--bench-budget", "inf", "--bench-results", str(folder / "r")]
+    done = CliRunner().invoke(app, ["run", *given])
+    assert done.exit_code == 0, done.output
+    (path,) = (folder / "r").rglob("*.parquet")
+    frame = read_frame([path])
+    assert len(frame[frame["role"] == "measurement"]) == 2 and set(frame["sweep"]) >= {"gemm"}
