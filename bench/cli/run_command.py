@@ -49,9 +49,8 @@ def run(
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{operator}.yaml"
-        path.write_text(
-            yaml.safe_dump(sweep_of(operator, given or [], implementation, cache), sort_keys=False)
-        )
+        asked = sweep_of(operator, given or [], implementation, cache)
+        path.write_text(yaml.safe_dump(asked, sort_keys=False))
         options = Options(
             device=bench_device,
             sweeps=[str(path)],
@@ -73,12 +72,10 @@ def run(
 def sweep_of(operator: str, given: list[str], implementation: str, cache: str) -> dict[str, Any]:
     """The sweep that these words ask for, as its file would have it. UserError for a word that is none."""
     block = dict(map(_parameter, given))
-    # The plot runs along what has most values.
-    counts = {name: len(values) if isinstance(values, list) else 1 for name, values in block.items()}
-    ranges = [name for name, values in block.items() if values and isinstance(values[0], dict)]
-    along = ranges or [
-        name for name, values in block.items() if isinstance(values[0], int) and counts[name] > 1
-    ]
+    # The plot runs along a range, else along numbers of which there are several.
+    ranges = [name for name, values in block.items() if isinstance(values[0], dict)]
+    several = [name for name, values in block.items() if isinstance(values[0], int) and len(values) > 1]
+    along = ranges or several
     sweep: dict[str, Any] = {
         "title": f"{operator}, as asked on the command line",
         "source": {"document": "none", "range": "ours"},

@@ -21,6 +21,10 @@ def measure(options: Options, find: Find, say: Callable[[str], None]) -> list[Ru
     try:
         names = list(run.cases)
         run.plan(names[index] for index in run.order(names))
+    except UserError:
+        run.release()
+        raise
+    try:
         for line in opening_lines(run):
             say(line)
         show(run, say)
