@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -105,11 +106,16 @@ def draw(
         ),
     ] = None,
     lenders: Lenders = None,
+    every_run: Annotated[
+        bool, typer.Option("--every-run", help="Of a folder every run, not only the newest of each device.")
+    ] = False,
 ) -> None:
     """Draw every figure of these results; several runs also together, their devices side by side.
 
-    The first device named is the one that others are held against.
+    Of a folder the newest run of each device is drawn. The first device named is the one that others are
+    held against.
     """
+    results = results if every_run else [file for path in results for file in newest(path)]
     runs = _load(results, lenders)
     sweeps = parquet.read_sweeps(results)
     for run in runs:
@@ -204,6 +210,22 @@ def history(
         index = (to or FIGURES / HISTORY) / "index.html"
         index.write_text(index_html(shown), "utf-8")
     typer.echo(index)
+
+
+def newest(path: Path) -> list[Path]:
+    """A file itself; of a folder the newest run of each folder below it, and every imported table.
+
+    The committed runs in a folder `reference` are left out where there are others beside it.
+    """
+    if not path.is_dir():
+        return [path]
+    files = sorted(path.rglob("*.parquet"))
+    others = [file for file in files if "reference" not in file.relative_to(path).parts]
+    last: dict[tuple[Path, str], Path] = {}
+    for file in others or files:
+        is_run = re.match(r"[0-9]{8}T", file.stem) is not None  # run ids begin with their time
+        last[file.parent, "" if is_run else file.stem] = file
+    return list(last.values()) or [path]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.store.parquet import write
-from plots.__main__ import app
+from plots.__main__ import app, newest
 from tests.plots.synthetic import NO_TIME, small
 
 SEED = random.SystemRandom().randrange(2**32)
@@ -103,3 +103,16 @@ def test_a_bad_file_does_not_hide_a_good_one(tmp_path: Path) -> None:
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("left out")]
     assert "a.parquet: not a whole parquet file" in told and "Traceback" not in done.output
     assert list((tmp_path / "out").rglob("*.png"))
+
+
+def test_of_a_folder_the_newest_run_of_each_device_is_drawn(tmp_path: Path) -> None:
+    made = ["cpu/20260101T000000Z-a", "cpu/20260102T000000Z-b", "gpu/20260101T000000Z-c"]
+    made += ["gpu/imported-table", "reference/nights/20270101T000000Z-d"]
+    for name in made:
+        path = tmp_path / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    drawn = {file.relative_to(tmp_path).with_suffix("").as_posix() for file in newest(tmp_path)}
+    assert drawn == {made[1], made[2], made[3]}
+    assert newest(tmp_path / "reference") == [tmp_path / f"{made[4]}.parquet"]
+    assert newest(tmp_path / "cpu" / "20260101T000000Z-a.parquet") == [tmp_path / f"{made[0]}.parquet"]
