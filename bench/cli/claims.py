@@ -113,7 +113,7 @@ def claim_lines(
 
 
 def _remarks(judged: Sequence[Judged], rule: int | None) -> Iterator[str]:
-    later = sum(each.declared.written == "after the run" for each in judged)
+    later = sum(each.declared.written == "after the run" and each.effect is not None for each in judged)
     yield (
         "Bars, selections and least numbers are those of this checkout's sweeps; "
         f"{later} of {len(judged)} verdicts rest on some that were written or changed after the run."

@@ -51,6 +51,8 @@ ENOUGH = {"slope": 5, "jumps": 5, "knee": POINTS}
 CPU_FLOP_PER_S, CPU_BYTE_PER_S = 1e11, 1e10
 """What a CPU is taken to reach before its ceilings are measured, to choose among cases and for nothing else:
 the committed CPU runs have 35 to 1,400 GFLOP/s, by data type, and 8 to 20 GB/s on two cores."""
+UNSURE = ((8.0, 1 / 4), (8.0, 4.0), (1.0, 1.0))
+"""How far off that may be: times as fast, and times the FLOP for a byte at which the limit changes."""
 
 
 @dataclass(frozen=True)
@@ -132,12 +134,17 @@ def decisive(cases: Sequence[Case], claims: Iterable[Claim], prices: Prices) -> 
     if not (asked and cases):
         return
     rows = expected_rows(cases, device)
+    others = [] if device.datasheet else [expected_rows(cases, device, *factors) for factors in UNSURE]
     cost_s = {
         case.key: prices.visit_s(case) + (0.0 if device.datasheet else LAUNCHES * launch_s)
         for case, launch_s in zip(cases, rows["median_s"], strict=True)
     }
     for claim in asked:
-        if keys := _needed(claim, rows, cost_s, SPARE[device.kind]):
+        wanted = selected(rows, claim.where)
+        sure = wanted[wanted.index.isin(_common(selected(each, claim.where) for each in others))]
+        # What holds however fast the device turns out to be is best.
+        count = math.ceil(SPARE[device.kind] * claim.least)
+        if keys := (others and _needed(claim, sure, cost_s, count)) or _needed(claim, wanted, cost_s, count):
             cost_s |= dict.fromkeys(keys, 0.0)  # another claim had better use what is there
             yield Comparison(tuple(by_key[key] for key in keys), claim)
 
@@ -160,13 +167,21 @@ def evenly(line: Sequence[T], count: int) -> list[T]:
     return [line[round(place)] for place in np.linspace(0, len(line) - 1, count)]
 
 
-def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Mapping[str, float], spare: float) -> list[str]:
-    """Keys of the cases that decide a claim, those that are compared next to each other; none if too few.
+def _common(given: Iterable[pd.DataFrame]) -> set[int]:
+    """The rows that all of these have."""
+    indices = [set(rows.index) for rows in given]
+    return set.intersection(*indices) if indices else set()
+
+
+def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Mapping[str, float], count: int) -> list[str]:
+    """Keys of the cases of so many clusters that decide a claim, those that are compared next to each other.
+
+    None if there are too few for a verdict.
 
     What is taken is drawn: a regular choice could meet the same data type, or remainder, each time.
     """
     name, test = claim.test
-    rows, chance = selected(rows, claim.where), random.Random(0)
+    chance = random.Random(0)
     keys: dict[str, None] = {}
     for part in (test, test.less) if isinstance(test, Ratio) and test.less else (test,):
         clusters: dict[Hashable, list[tuple[str, ...]]] = {}
@@ -178,7 +193,7 @@ def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Mapping[str, float], spare
         members = [chance.choice(of_cluster) for of_cluster in clusters.values()]
         compared = [evenly(each, ENOUGH.get(name, len(each))) for each in members]
         costs_s = [sum(cost_s[key] for key in each) for each in compared]
-        for place in _affordable(costs_s, math.ceil(spare * claim.least), chance):
+        for place in _affordable(costs_s, count, chance):
             keys |= dict.fromkeys(compared[place])
     return list(keys)
 
@@ -192,16 +207,22 @@ def _affordable(costs_s: Sequence[float], count: int, chance: random.Random) -> 
     return sorted([*chosen, *chance.sample(others, min(count - len(chosen), len(others)))])
 
 
-def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
-    """The cases as rows for `bench.judge.claim_tests`, with the times and roofs that are expected of them."""
+def expected_rows(
+    cases: Sequence[Case], device: Device, faster: float = 1.0, ridge: float = 1.0
+) -> pd.DataFrame:
+    """The cases as rows for `bench.judge.claim_tests`, with the times and roofs that are expected of them.
+
+    `faster`, `ridge`: times as fast as expected, and times the ridge.
+    """
     rows = case_rows(cases, device.sm_count)
     terms = [_terms(case, device) for case in cases]
     rows["memory_s"], rows["compute_s"] = ([term[part] for term in terms] for part in (0, 1))
     rows["launch_s"] = ASSUMED["launch_s"].value
     rows["median_s"] = rows["launch_s"] + rows[["memory_s", "compute_s"]].max(axis=1)
     rows["intensity"] = rows["flop"] / rows["byte"]
-    ridge = rows["intensity"] * rows["memory_s"] / rows["compute_s"]
-    rows["ridge"] = ridge.where(rows["compute_s"] > 0, math.inf)
+    rows["ridge"] = ridge * rows["intensity"] * rows["memory_s"] / rows["compute_s"]
+    rows["ridge"] = rows["ridge"].where(rows["compute_s"] > 0, math.inf)
+    rows["median_s"] /= faster
     rows["cache_byte"] = device.cache_byte
     return rows.assign(run_id="", **dict.fromkeys(ERRORS, 0.0))
 
