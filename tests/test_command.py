@@ -198,7 +198,7 @@ def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: 
     done = bench(*words, "-k", "small", f"--benchmark-json={report}", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert (
-        "4 rows: 4 ok" in done.stdout
+        "4 of 4 cases have a time" in done.stdout
         and "measuring" in done.stdout
         and "figures: python -m plots" in done.stdout
     )

@@ -36,9 +36,8 @@ def closing_lines(run: Run, *, every_case: bool = False) -> Iterator[str]:
         if every_case and (table := case_table(_in_order(run, session))):
             yield from (table, "")
         for line in _session_lines(run, session):
-            yield from textwrap.wrap(
-                line, COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-            ) or [""]
+            yield from _wrapped(line)
+        yield from _places(session)
     if run.stopped:
         yield run.stopped
     journals = [result.journal for result in run.results if result.journal]
@@ -139,10 +138,21 @@ def _facts(run: Run, session: Session, judged_run: JudgedRun) -> Iterator[str]:
         yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
     if not any(row.role != "measurement" for row in rows):
         yield 'no ceilings among these cases, so no roof: give -k "ceilings or (...)"'
+
+
+def _places(session: Session) -> Iterator[str]:
+    """Where the rows are, and the commands that show them; paths are never broken."""
     if session.path is not None:
         yield f"rows: {session.path}"
         yield f"every case: python -m bench table {session.path}"
         yield f"figures: python -m plots {session.path}"
+
+
+def _wrapped(line: str) -> list[str]:
+    wrapper = textwrap.TextWrapper(
+        COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return wrapper.wrap(line) or [""]
 
 
 def _trust(run: JudgedRun) -> Iterator[str]:

@@ -40,9 +40,7 @@ def opening_lines(run: Run) -> list[str]:
             asked = [asked for asked in run.asked if asked.session is session]
             lines += lacking_extras(each.case.implementation for each in asked)
         if session.resume and not any(left.resumed for left in session.left):
-            lines.append(
-                f"nothing to resume: no unfinished run of this kind in {session.folder}; this is new"
-            )
+            lines.append(f"nothing to resume: no unfinished run in {session.folder}; a new one begins")
         for left in session.left:
             done = "going on with" if left.resumed else "recovered"
             lines.append(f"{done} an unfinished run: {left.rows} rows, {left.path}")

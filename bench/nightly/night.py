@@ -119,7 +119,7 @@ class Night:
 
     @property
     def exit_code(self) -> int:
-        """3 broken, else 1 regression, else 2 unfit or nothing comparable, else 0; 0 of a night that learns."""
+        """3 broken, else 1 regression, else 2 unfit or nothing comparable, else 0, also while learning."""
         if self.broken:
             return BROKEN
         if self.failing or any(self.seen(step) for step in self.steps(slower=True)):

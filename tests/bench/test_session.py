@@ -232,7 +232,7 @@ def test_starting_a_worker_is_no_cost_of_the_visit_that_needed_it(
     now_s = [0.0]
 
     class SlowToStart:
-        def __init__(self, *_: object) -> None:
+        def __init__(self, *_: object, **__: object) -> None:
             pass
 
         def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
