@@ -26,6 +26,9 @@ FEWEST_SWEPT = 4
 """Fewest distinct values of either parameter of a guessed heatmap."""
 
 
+Quantity = Literal["duration", "rate", ""]
+
+
 @dataclass(frozen=True)
 class Section:
     """One figure: the column on the x axis, and the columns that distinguish lines and panels."""
@@ -41,7 +44,7 @@ class Section:
     """The kind of figure; quantization uses only x, a heatmap x, y and panels."""
     y: str = ""
     """The parameter along the vertical axis of a heatmap."""
-    quantity: Literal["duration", "rate", ""] = ""
+    quantity: Quantity = ""
     """What a curve shows; empty, of a sweep that declared no plot: both, one after the other."""
     decided: tuple[str, ...] = ()
     """Sentences on what the sweep's rows decide, which stand below the figure."""
@@ -59,7 +62,7 @@ def sections(rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[Section]:
     here = rows.groupby("implementation")["median_s"].transform("count") > 0
     rows = rows[here] if here.any() else rows
     asked = [section for section in _declared(declared) if _can_show(rows, section)] or _guess(rows)
-    merged: dict[Section, tuple[Literal["duration", "rate", ""], frozenset[str]]] = {}
+    merged: dict[Section, tuple[Quantity, frozenset[str]]] = {}
     for section in asked:
         # Of declared plots of duration and of rate the first is drawn: it shows what the sweep is about.
         key = replace(section, log=frozenset(), quantity="")
@@ -96,20 +99,13 @@ def _declared(declared: Mapping[str, Any]) -> list[Section]:
         raise UserError(
             f"the plot of {title!r} in a result file is none this checkout draws: {problem['msg']}"
         ) from error
-    upwards = (plot.y if plot.kind == "heatmap" else "" for plot in plots)
-    return [
-        Section(
-            plot.x,
-            plot.lines,
-            plot.panels,
-            frozenset(plot.log),
-            plot.per,
-            plot.kind,
-            y,
-            "rate" if plot.y == "rate" else "duration",
-        )
-        for plot, y in zip(plots, upwards, strict=True)
-    ]
+    return [_section(plot) for plot in plots]
+
+
+def _section(plot: Plot) -> Section:
+    y = plot.y if plot.kind == "heatmap" else ""
+    quantity: Quantity = ("rate" if plot.y == "rate" else "duration") if plot.kind == "curve" else ""
+    return Section(plot.x, plot.lines, plot.panels, frozenset(plot.log), plot.per, plot.kind, y, quantity)
 
 
 def _numeric(rows: pd.DataFrame) -> list[str]:

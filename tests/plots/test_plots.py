@@ -115,7 +115,9 @@ def test_every_measured_row_is_a_point(which: str, request: pytest.FixtureReques
     assert sum(count(figure, "_measured") for figure in roofs) == int((timed["flop"] > 0).sum())
     for path in set(timed["sweep"]) - {"ceilings/launch"}:
         rows = int((timed["sweep"] == path).sum())
-        for quantity in sweep.QUANTITIES:
+        quantities = {stem.removeprefix(f"{path}-").partition("-")[0] for stem in drawn if path in stem}
+        assert quantities <= set(sweep.QUANTITIES) and len(quantities) >= 1
+        for quantity in quantities:
             here = [f for stem, f in drawn.items() if stem.startswith(f"{path}-{quantity}")]
             assert sum(count(figure, "_measured") for figure in here) == rows, (path, quantity)
 
@@ -143,7 +145,7 @@ def test_labels_carry_units_and_titles_say_what_ran(h100_figures: dict[str, Figu
 
 
 def test_skipped_cases_are_ticks_and_counted(h100: Run, h100_figures: dict[str, Figure]) -> None:
-    figure = h100_figures["gemm/square-duration"]
+    figure = h100_figures["gemm/square-rate"]
     rows = h100.frame[h100.frame["sweep"] == "gemm/square"]
     lost = rows[rows["median_s"].isna()]
     assert len(lost) and count(figure, "_unmeasured") == len(lost.groupby(["dtype", "m"]))
@@ -152,12 +154,12 @@ def test_skipped_cases_are_ticks_and_counted(h100: Run, h100_figures: dict[str, 
 
 def test_the_prediction_is_drawn_at_unmeasured_sizes_too(cpu: Run, cpu_figures: dict[str, Figure]) -> None:
     rows = cpu.frame[(cpu.frame["sweep"] == "gemm/square") & (cpu.frame["implementation"] == "onednn")]
-    figure = cpu_figures["gemm/square-duration"]
+    figure = cpu_figures["gemm/square-rate"]
     assert count(figure, "_predicted") == len(rows) > count(figure, "_measured")
     assert all(line.get_linestyle() == "--" for line in lines(figure, "_predicted"))
     assert not lines(figure, "_datasheet")
-    factor = 1e3 if "ms" in figure.axes[0].get_ylabel() else 1e6
-    wanted = sorted(rows["predicted_s"] * factor)
+    factor = 1e12 if "TFLOP" in figure.axes[0].get_ylabel() else 1e9
+    wanted = sorted(rows["predicted_per_s"] / factor)
     drawn = sorted(y for line in lines(figure, "_predicted") for y in line.get_ydata())
     assert drawn == pytest.approx(wanted)
 
@@ -233,8 +235,9 @@ def test_the_sweeps_own_section_is_taken(cpu: Run) -> None:
     rate = {"x": "k", "y": "rate", "lines": ["dtype"], "panels": ["m"], "log": ["x"]}
     duration = {"x": "k", "lines": ["dtype"], "panels": ["m"]}
     rows = cpu.frame[cpu.frame["sweep"] == "gemm/growing_k"]
-    wanted = Section("k", ("dtype",), ("m",), frozenset({"x"}))
-    assert sections(rows, {"plot": [rate, duration]}) == [wanted]
+    wanted = Section("k", ("dtype",), ("m",), frozenset({"x"}), quantity="rate")
+    assert sections(rows, {"plot": [rate, duration]}) == [wanted], "the first of the two"
+    assert [each.quantity for each in sections(rows, {"plot": [duration, rate]})] == ["duration"]
 
 
 @pytest.mark.parametrize("plot", [[], [{"x": "nothing"}]])

@@ -195,7 +195,7 @@ def test_a_sweep_asks_for_it(waves: Run) -> None:
     both = {"plot": [*TILES["plot"], {"x": "n", "panels": ["dtype"]}]}
     assert sections(waves.frame, both) == [
         Section("n", kind="quantization"),
-        Section("n", panels=("dtype",)),
+        Section("n", panels=("dtype",), quantity="duration"),
     ]
     with style.look():
         stems = [stem for stem, _ in pages(waves, {"gemm/waves": TILES})]

@@ -70,8 +70,7 @@ def test_a_figure_says_what_the_command_says(tmp_path: Path) -> None:
     expected = (
         f"MM-01, rules 3, 7 and 13: SUPPORTED, {of.effect}, n = {of.effect.clusters}, expected above 1.03"
     )
-    for quantity in ("duration", "rate"):
-        assert f"{expected}. {of.claim.says}." in below(figures[f"{sweep}-{quantity}"])
+    assert f"{expected}. {of.claim.says}." in below(figures[f"{sweep}-duration"])
     assert not [stem for stem, figure in figures.items() if sweep not in stem and "MM-01" in below(figure)]
 
 
