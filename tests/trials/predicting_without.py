@@ -25,24 +25,24 @@ from bench.model.calibrated_runs import MOST
 
 WITHOUT = {
     "as it is": (),
-    "shares of a last wave are enough (tail 0)": ("1.0 if known else machine.tail", "1.0 if known else 0.0"),
-    "a last wave is waited for whole (tail 1)": ("1.0 if known else machine.tail", "1.0"),
+    "a last wave costs its share (tail 0)": ("1.0 if known else machine.tail", "1.0 if known else 0.0"),
+    "a last wave costs a full one (tail 1)": ("1.0 if known else machine.tail", "1.0"),
     "K is never split": ("in (1,) if tile else SPLITS", "in (1,)"),
     "one tile, 128 x 128": ("[tile] if tile else TILES", "[tile] if tile else ((128, 128),)"),
-    "nothing stays in the cache": (
+    "no cache residency": (
         "inside = resident(of.working_set, machine.cache_byte)",
         "inside = 0.0 * of.m",
     ),
-    "one SM draws any bandwidth": (
+    "no bandwidth limit of one SM": (
         "rounded = (1.0 + ratio**4) / (1.0 + (ratio / drawing) ** 4)",
         "rounded = np.ones_like(drawing)",
     ),
-    "the larger term alone counts": ("1.0 + own_steps * waves / OVERLAP_STEPS", "0.0 * waves + MOST_OVERLAP"),
-    "computing and loading always add up": ("1.0 + own_steps * waves / OVERLAP_STEPS", "0.0 * waves + 1.0"),
-    "empty places cost as much as full ones": ("EMPTY = 0.12", "EMPTY = 0.0"),
-    "all tiles begin and end alike": ("machine.tile_s * np.sqrt(area / 128**2)", "machine.tile_s"),
-    "no least step": ("np.maximum(multiply_s, machine.step_s)", "multiply_s"),
-    "the launch floor as a maximum": ("machine.launch_s + both_s", "np.maximum(machine.launch_s, both_s)"),
+    "only the larger term counts": ("1.0 + own_steps * waves / OVERLAP_STEPS", "0.0 * waves + MOST_OVERLAP"),
+    "compute and load always add up": ("1.0 + own_steps * waves / OVERLAP_STEPS", "0.0 * waves + 1.0"),
+    "empty positions cost the same": ("EMPTY = 0.12", "EMPTY = 0.0"),
+    "one start-up time for all tiles": ("machine.tile_s * np.sqrt(area / 128**2)", "machine.tile_s"),
+    "no minimum step": ("np.maximum(multiply_s, machine.step_s)", "multiply_s"),
+    "launch overhead as a maximum": ("machine.launch_s + both_s", "np.maximum(machine.launch_s, both_s)"),
 }
 """What is different -> (text of the module, what stands there instead)."""
 
