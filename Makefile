@@ -57,7 +57,7 @@ figures: $(READY)
 	$(RUN) -m plots $(DRAWN)/published --calibrated-by $(REFERENCE)/public -o $(DRAWN)/nvidia
 	$(RUN) -m plots history $(REFERENCE)/nights -o $(DRAWN)/nights
 	cp $(DRAWN)/nights/*/series/activations-*-relu-*.png docs/figures/history.png
-	cp $(DRAWN)/gemm/gemm/square-duration.png docs/figures/square-duration.png
+	cp $(DRAWN)/gemm/gemm/square-rate.png docs/figures/square-rate.png
 	cp $(DRAWN)/gemm/roofline-bfloat16.png docs/figures/roofline-cpu.png
 	cp $(DRAWN)/dense/activations/backward-duration.png docs/figures/activations-backward.png
 	cp $(DRAWN)/nvidia/gemm/tile_quantization-quantization.png docs/figures/tile-quantization.png
