@@ -27,7 +27,7 @@ class SimulatedWorker:
     made: ClassVar[list[SimulatedWorker]] = []
     cuda_settings: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         self.cuda = SimulatedCuda()
         for name, value in self.cuda_settings.items():
             setattr(self.cuda, name, value)
