@@ -467,7 +467,7 @@ def test_one_operator_that_became_slower(chance: np.random.Generator) -> None:
     assert means["softmax"].effect.ratio == pytest.approx(1.1, rel=5e-3) and means["softmax"].cases == 12
     assert found.exit_code == 1
     (shift,) = found.shifts.values()
-    assert not shift.is_sure
+    assert abs(shift.by) < 0.01, "no shift of the machine, though chance may make a small one sure"
     assert compare(runs_of(slow), runs_of(both(*b))).exit_code == 0, "faster is no reason to stop"
 
 
