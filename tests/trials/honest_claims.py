@@ -185,6 +185,7 @@ def _level(rows: Iterable[Sequence[Visit]]) -> Callable[[float], float]:
 def machines() -> list[Machine]:
     """Those of the table."""
     folders = sorted({path.parent for path in REFERENCE.glob("**/cpu-*/*.parquet")})
+    folders = [folder for folder in folders if len(list(folder.glob("*.parquet"))) > 1]  # pairs are wanted
     return [
         Machine("GPU, quiet", "cuda", partial(simulated, steady)),
         Machine("GPU, 2 % up and down", "cuda", partial(simulated, slow_drift)),
