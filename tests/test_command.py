@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from bench.__main__ import app
 from bench.store import parquet
 from bench.store.journal import recover
 from tests.bench import several
@@ -143,8 +145,8 @@ def test_the_end_of_a_run_is_one_screen_and_tables_are_for_who_asks(stand_in: Pa
     _, verbose = measured(stand_in, sweep, "-v")
     assert " median " in verbose and " flags" in verbose
     (path, *_) = (stand_in / "results").rglob("*.parquet")
-    table = command("bench", "table", str(path))
-    assert table.returncode == 0 and table.stdout.count("-onednn-") == 4
+    table = CliRunner().invoke(app, ["table", str(path)])
+    assert table.exit_code == 0 and table.output.count("-onednn-") == 4
 
 
 def test_a_choice_that_pytest_cannot_read_is_left_to_pytest_to_refuse() -> None:
