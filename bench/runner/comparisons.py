@@ -51,7 +51,7 @@ ENOUGH = {"slope": 5, "jumps": 5, "knee": POINTS}
 CPU_FLOP_PER_S, CPU_BYTE_PER_S = 1e11, 1e10
 """What a CPU is taken to reach before its ceilings are measured, to choose among cases and for nothing else:
 the committed CPU runs have 35 to 1,400 GFLOP/s, by data type, and 8 to 20 GB/s on two cores."""
-UNSURE = ((8.0, 1 / 4), (8.0, 4.0), (1.0, 1.0))
+UNSURE = ((8.0, 1 / 4), (8.0, 4.0))
 """How far off that may be: times as fast, and times the FLOP for a byte at which the limit changes."""
 
 
