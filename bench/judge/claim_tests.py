@@ -118,7 +118,9 @@ def _mean(seen: Sequence[Seen]) -> tuple[float, float]:
     from scipy import stats  # takes longer to import than most commands that judge nothing
 
     means = np.array([np.mean([each.value for each in cluster]) for cluster in clusters.values()])
-    halves = np.array([max(each.half for each in cluster) for cluster in clusters.values()])
+    halves = np.array([np.fmax.reduce([each.half for each in cluster]) for cluster in clusters.values()])
+    if np.isfinite(halves).any():  # a row without an interval is no better known than the others
+        halves = np.where(np.isfinite(halves), halves, np.nanmax(halves))
     apart = float(stats.t.ppf(0.975, n - 1) * means.std(ddof=1) / math.sqrt(n))
     own = math.sqrt(float((halves**2).sum())) / n
     return float(means.mean()), max(apart, own) if math.isfinite(own) else apart
