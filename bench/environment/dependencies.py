@@ -33,6 +33,7 @@ IMPORT_NAMES = {
     "pytest-xdist": "xdist",
     "PyYAML": "yaml",
     "scikit-learn": "sklearn",
+    "vl-convert-python": "vl_convert",
 }
 """Distribution -> the package it is imported as, where the names differ."""
 NOT_IMPORTED = ("aiconfigurator-core", "pandas-stubs", "scipy-stubs", "types-", "zizmor")
