@@ -1,0 +1,81 @@
+"""Words for columns and parameters on axes and in titles: `rows of A and C, m` instead of `m`.
+
+The same parameter means different things to different operators: n is a width to a matrix product and a
+batch to a pooling layer. Words that hold for one operator alone stand under its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+WORDS: Mapping[str, str] = {
+    # Columns of every row
+    "operator": "operator",
+    "implementation": "implementation",
+    "dtype": "data type",
+    "cache": "state of the cache",
+    "threads_asked": "threads",
+    "device": "device",
+    "median_s": "duration, s",
+    "rate": "rate",
+    "intensity": "arithmetic intensity, FLOP/byte",
+    # Parameters
+    "batch": "batch size",
+    "beta": "beta (1: C is read and added)",
+    "bias": "with a bias",
+    "c": "channels, c",
+    "ceil_mode": "output size rounded up",
+    "chain": "chain of operations",
+    "count_include_pad": "padding counts for the average",
+    "direction": "direction",
+    "function": "function",
+    "h": "height of an image, h (pixels)",
+    "inputs": "input features",
+    "kind": "kind",
+    "layout": "memory layout",
+    "length": "row length (elements)",
+    "n": "batch size, n (images)",
+    "outputs": "output features",
+    "padding": "padding (pixels)",
+    "rows": "rows",
+    "stride": "stride (pixels)",
+    "w": "width of an image, w (pixels)",
+    "window": "pooling window (pixels a side)",
+}
+"""Name of a column or a parameter -> words, with the unit if it is not a count of what the words name."""
+
+OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
+    "gemm": {
+        "m": "rows of A and C, m",
+        "n": "columns of B and C, n",
+        "k": "columns of A and rows of B, k",
+        "layout": "layout of A and B",
+        "pitch": "place of the next row",
+    },
+    "activations": {"n": "batch size, n"},
+    "stream": {
+        "kind": "kind of pass over memory",
+        "length": "array length (elements)",
+        "programs": "programs, one on each SM",
+    },
+    "attention": {
+        "heads": "attention heads",
+        "kv_heads": "heads of keys and values",
+        "length": "sequence length (positions)",
+        "queries": "queries of a sequence",
+        "width": "width of a head (elements)",
+        "window": "attention window (positions; 0: all)",
+    },
+    "collective": {
+        "elements": "message length (elements)",
+        "gpus": "GPUs",
+        "operation": "collective operation",
+    },
+    "quantized_linear": {"scaling": "what has a scale of its own"},
+}
+"""Operator -> words for the parameters that only it has, or that mean something else to it."""
+
+
+def axis_words(name: str, operator: str = "") -> str:
+    """Words for a column or a parameter of this operator; the name itself if there are none."""
+    return OF_OPERATOR.get(operator, {}).get(name) or WORDS.get(name, name)

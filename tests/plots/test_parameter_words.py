@@ -1,0 +1,43 @@
+"""Words on axes: no figure of a sweep of this checkout, or of an imported table, names a bare parameter."""
+
+import pytest
+
+import kernels
+from bench.interop.imported_problems import PROBLEMS
+from bench.sweep.grammar import QUANTITIES
+from plots.base.parameter_words import axis_words
+from tests.our_sweeps import declared
+
+
+def _fields(operator: str) -> list[str]:
+    problem = PROBLEMS[operator] if operator in PROBLEMS else kernels.problem(operator)
+    return list(problem.model_fields)
+
+
+@pytest.mark.parametrize("operator", [*kernels.names(), *PROBLEMS])
+def test_every_parameter_of_an_operator_has_words(operator: str) -> None:
+    bare = {name for name in _fields(operator) if axis_words(name, operator) == name}
+
+    # These names are words already.
+    assert bare <= {"direction", "function", "kind", "rows"}
+
+
+def test_every_column_that_a_sweep_plots_has_words() -> None:
+    plots = [plot for sweep in declared().values() for plot in sweep.get("plot", ())]
+    columns = {column for plot in plots for column in (plot["x"], plot.get("y", "median_s"), *QUANTITIES)}
+    operators = [*kernels.names(), *PROBLEMS]
+
+    bare = {name for name in columns if all(axis_words(name, operator) == name for operator in operators)}
+
+    assert plots
+    assert bare <= {"kind", "rate", "rows"}
+
+
+def test_the_same_name_means_different_things_to_different_operators() -> None:
+    assert axis_words("n", "gemm") == "columns of B and C, n"
+    assert axis_words("n", "pooling") == "batch size, n (images)"
+    assert axis_words("window", "pooling") != axis_words("window", "attention")
+
+
+def test_an_unknown_parameter_keeps_its_name() -> None:
+    assert axis_words("rank") == axis_words("rank", "gemm") == "rank"
