@@ -275,7 +275,7 @@ def pages(run: Run, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:
     for name, page in duel.draw(run):
         yield f"duel-{name}", page
     once = run.frame[run.frame["visit"] == 0]
-    decided = verdict_lines.by_sweep(run, sweeps)
+    decided = verdict_lines.by_sweep(verdict_lines.verdicts(run, sweeps))
     for path, rows in once.groupby("sweep", sort=True):
         wanted = sections(rows, sweeps.get(str(path), {}))
         wanted = [replace(section, decided=decided.get(str(path), ())) for section in wanted]

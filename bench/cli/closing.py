@@ -12,11 +12,10 @@ from dataclasses import replace
 
 from bench.case_name import row_name
 from bench.cli.run_lines import left_out_lines
-from bench.cli.run_summary import account, case_table, noise_lines, rate_text, sentinel_lines
+from bench.cli.run_summary import account, case_table, rate_text, reached_sentence, trust_lines
 from bench.device.datasheet import find_datasheet
-from bench.format import amount_text, count_text, half_text, seconds_text, share_text
+from bench.format import half_text, seconds_text, share_text
 from bench.judge.claims import Declared, Judged, judge
-from bench.judge.flags import SUSPECT
 from bench.judge.frame import Run as JudgedRun
 from bench.judge.frame import runs
 from bench.model.predict import reached
@@ -61,30 +60,11 @@ def _session_lines(run: Run, session: Session) -> Iterator[str]:
     (judged_run,) = runs(rows, without_mixed=True)
     judged_run = replace(judged_run, datasheet=find_datasheet(judged_run.device_name))
     facts = list(_facts(run, session, judged_run))
-    yield from _reached(judged_run)
+    if sentence := reached_sentence(judged_run):
+        yield sentence
     yield from _results(session, judged_run, LINES - len(facts) - 4)
     yield ""
     yield from facts
-
-
-def _reached(run: JudgedRun) -> Iterator[str]:
-    """What the ceilings of the run say of the device, in one sentence; nothing without ceilings."""
-    ceilings = run.measured_ceilings.get("cold")
-    if ceilings is None:
-        return
-    reached = []
-    if copy := ceilings.copy_byte_per_s:
-        reached.append(f"copies {amount_text(copy, 'B/s')}")
-    peaks = {
-        dtype: each.per_s for (kind, dtype), each in ceilings.peak_flop_per_s.items() if kind == "matrix"
-    }
-    if peaks:
-        listed = ", ".join(f"{amount_text(rate, 'FLOP/s')} in {dtype}" for dtype, rate in peaks.items())
-        reached.append(f"multiplies matrices at {listed}")
-    if ceilings.launch_s:
-        reached.append(f"launches a kernel in {seconds_text(ceilings.launch_s)}")
-    if reached:
-        yield f"{run.device_name} {'; '.join(reached)}."
 
 
 def _results(session: Session, run: JudgedRun, most: int) -> Iterator[str]:
@@ -130,7 +110,7 @@ def _facts(run: Run, session: Session, judged_run: JudgedRun) -> Iterator[str]:
     """How the run went: what has a time, how far to trust it, what is missing, and where the rows are."""
     rows = judged_run.rows
     yield from account(rows, session.elapsed_s, session.parts_s, session.worker.starting_s)
-    yield from _trust(judged_run)
+    yield from trust_lines(judged_run)
     if not any(result.journal for result in run.results):
         yield from left_out_lines(session.planner.left_out)
     yield from session.planner.given_up
@@ -153,14 +133,3 @@ def _wrapped(line: str) -> list[str]:
         COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
     return wrapper.wrap(line) or [""]
-
-
-def _trust(run: JudgedRun) -> Iterator[str]:
-    """How many rows are suspect and by which flags, and how restless the machine was."""
-    timed = [(row, set(run.flags_of(row)) & SUSPECT) for row in run.rows if row.is_timed]
-    names = Counter(name for _, flags in timed for name in flags)
-    suspect = sum(bool(flags) for _, flags in timed)
-    by = f" ({', '.join(f'{count} {name}' for name, count in names.most_common())})" if names else ""
-    yield f"{suspect} of {count_text(len(timed), 'time')} are suspect{by}"
-    yield from noise_lines(run.rows)
-    yield from sentinel_lines(run.rows)

@@ -89,7 +89,7 @@ def explanation(
     raised = set(explained.run.flags_of(row))
     yield from ("", "Flags, and what they mean" if raised else "No flag is raised.")
     yield from _aligned((flag.name, flag.means) for flag in FLAGS if flag.name in raised)
-    yield from ("", "How to measure it again", f"  {_command(row, title(row.sweep) is not None)}")
+    yield from ("", "How to measure it again", f"  {command_again(row, title(row.sweep) is not None)}")
     if earlier:
         yield from ("", "What earlier runs say of it")
         yield from _aligned((look.run_id, look.text) for look in reversed(earlier))
@@ -137,7 +137,7 @@ def explain(name: str, path: Path) -> Explained:
     return Explained(run.rows[place], run, run.frame.iloc[place])
 
 
-def _command(row: Measurement, here: bool) -> str:
+def command_again(row: Measurement, here: bool) -> str:
     """The command that measures this case again; `here`: its sweep is a file of this checkout."""
     if row.source is not None:
         return "It was not measured by roofbench: see by whom."

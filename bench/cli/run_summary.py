@@ -23,7 +23,7 @@ from bench.format import (
 )
 from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
-from bench.judge.flags import FLAGS, disturbances
+from bench.judge.flags import FLAGS, SUSPECT, disturbances
 from bench.judge.frame import Run, runs
 from bench.judge.noise import noise_of
 from bench.model.predict import reached
@@ -200,7 +200,7 @@ def account(
     timed, elsewhere = sum(row.status == "ok" for row in able), len(rows) - len(able)
     others = f"; {elsewhere:,} others cannot run on this device" if elsewhere else ""
     lines = [f"{timed:,} of {count_text(len(able), 'case')} have a time{others}"]
-    reasons = Counter((row.status, _general(row.reason)) for row in able if row.status != "ok")
+    reasons = Counter((row.status, general_reason(row.reason)) for row in able if row.status != "ok")
     lines += [f"  {n} {status}: {reason}" for (status, reason), n in reasons.most_common(REASONS)]
     if len(reasons) > REASONS:
         lines.append(f"  ... and {count_text(len(reasons) - REASONS, 'more reason')}, in the rows")
@@ -213,6 +213,36 @@ def account(
     rest_s = max(0.0, wall_s - sum(parts_s.values()) - (started_s or 0.0))
     lines.append(f"{duration_text(wall_s)}: {', '.join(shares)}, harness {_share(rest_s, wall_s)}")
     return lines
+
+
+def reached_sentence(run: Run) -> str:
+    """What the ceilings of the run say of the device, in one sentence; empty without ceilings."""
+    ceilings = run.measured_ceilings.get("cold")
+    if ceilings is None:
+        return ""
+    reached = []
+    if copy := ceilings.copy_byte_per_s:
+        reached.append(f"copies {amount_text(copy, 'B/s')}")
+    peaks = {
+        dtype: each.per_s for (kind, dtype), each in ceilings.peak_flop_per_s.items() if kind == "matrix"
+    }
+    if peaks:
+        listed = ", ".join(f"{amount_text(rate, 'FLOP/s')} in {dtype}" for dtype, rate in peaks.items())
+        reached.append(f"multiplies matrices at {listed}")
+    if ceilings.launch_s:
+        reached.append(f"launches a kernel in {seconds_text(ceilings.launch_s)}")
+    return f"{run.device_name} {'; '.join(reached)}." if reached else ""
+
+
+def trust_lines(run: Run) -> Iterator[str]:
+    """How many rows are suspect and by which flags, and how restless the machine was."""
+    timed = [(row, set(run.flags_of(row)) & SUSPECT) for row in run.rows if row.is_timed]
+    names = Counter(name for _, flags in timed for name in flags)
+    suspect = sum(bool(flags) for _, flags in timed)
+    by = f" ({', '.join(f'{count} {name}' for name, count in names.most_common())})" if names else ""
+    yield f"{suspect} of {count_text(len(timed), 'time')} are suspect{by}"
+    yield from noise_lines(run.rows)
+    yield from sentinel_lines(run.rows)
 
 
 def noise_lines(rows: Sequence[Measurement]) -> list[str]:
@@ -246,6 +276,6 @@ def _share(seconds: float, wall_s: float) -> str:
     return f"{share_text(seconds / wall_s)}"
 
 
-def _general(reason: str) -> str:
+def general_reason(reason: str) -> str:
     """The reason without its numbers, so that similar reasons are counted together."""
     return re.sub(r"(?<![\w=.])\d[\d.]*(e[+-]?\d+)?\b", "...", reason)

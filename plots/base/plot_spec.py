@@ -67,7 +67,7 @@ def sections(rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[Section]:
         # Of declared plots of duration and of rate the first is drawn: it shows what the sweep is about.
         key = replace(section, log=frozenset(), quantity="")
         if section.kind == "curve":
-            key = _complete(key, rows)
+            key = completed(key, rows)
         elif section.kind == "heatmap":
             key = _apart(key, rows)
         first, log = merged.get(key, (section.quantity, frozenset()))
@@ -129,7 +129,7 @@ def _guess(rows: pd.DataFrame) -> list[Section]:
         return []
     names = sorted(count, key=lambda name: -count[name])
     curve = Section(names[0])
-    whole = _complete(curve, rows)
+    whole = completed(curve, rows)
     panels = rows.groupby(list(whole.panels), dropna=False).ngroups if whole.panels else 1
     points = rows.groupby([*whole.lines, *whole.panels], dropna=False)[curve.x].nunique()
     scattered = not _in_step(rows, whole, numeric) or (panels > FEWEST_SWEPT and float(points.mean()) < 1.5)
@@ -163,7 +163,8 @@ def _apart(section: Section, rows: pd.DataFrame) -> Section:
     return replace(section, panels=tuple(dict.fromkeys((*panels, *differ))))
 
 
-def _complete(section: Section, rows: pd.DataFrame) -> Section:
+def completed(section: Section, rows: pd.DataFrame) -> Section:
+    """The section with lines and panels for the columns that it does not name and in which its rows differ."""
     lines = tuple(n for n in section.lines if n in rows.columns and n != section.x)
     panels = tuple(n for n in section.panels if n in rows.columns and n != section.x and n not in lines)
     candidates = [n for n in (*IDENTITY, *parameter_names(rows)) if n not in (section.x, *lines, *panels)]

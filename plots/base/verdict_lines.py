@@ -15,16 +15,19 @@ MOST = 5
 SILENT = ("NOT MEASURED", "NOT APPLICABLE")
 
 
-def by_sweep(run: Run, sweeps: Sweeps) -> dict[str, tuple[str, ...]]:
-    """Sweep -> its lines; none for sweeps without claims, or whose claims have no test.
+def verdicts(run: Run, sweeps: Sweeps) -> list[Judged]:
+    """The verdicts on every claim that the run's file keeps with a test.
 
     `sweeps` is what the run's sweeps declared (`bench.store.parquet.read_sweeps`).
     """
     stored = [claims for name, sweep in sweeps.items() if (claims := kept(name, sweep)) and claims.claims]
-    if not stored:
-        return {}
+    return judge([run], stored) if stored else []
+
+
+def by_sweep(verdicts: Sequence[Judged]) -> dict[str, tuple[str, ...]]:
+    """Sweep -> its lines; none for sweeps without claims, or whose claims have no test."""
     judged: dict[str, list[Judged]] = {}
-    for each in judge([run], stored):
+    for each in verdicts:
         judged.setdefault(each.declared.name, []).append(each)
     return {sweep: tuple(_lines(of_sweep)) for sweep, of_sweep in judged.items()}
 

@@ -1,0 +1,1 @@
+"""report.html: one self-contained page about one run, or about several beside each other."""

@@ -1,0 +1,130 @@
+"""The cases of a report: what its charts, its table and its filters know of every timed row.
+
+They are kept by columns, with the values of words listed once, which is a tenth of the size of objects.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bench.case_name import row_name
+from bench.cli.explain import command_again
+from bench.cli.run_summary import general_reason
+from bench.judge.frame import Run
+from plots.base import prediction_lines
+
+DIGITS = 4
+"""Significant digits of the numbers of a page: as many as intervals ever justify."""
+
+WORDS = (
+    *("device", "sweep", "operator", "implementation", "dtype", "cache"),
+    *("bound_by", "flags", "rate_unit", "again"),
+)
+"""Columns of words."""
+NUMBERS = (
+    *("median_s", "low_s", "high_s", "rate", "flop_per_s", "intensity"),
+    *("predicted_s", "ratio", "of_roof", "scored"),
+)
+"""Columns of numbers, in SI units; `ratio` is the measured over the predicted time."""
+NAME = "{}"
+"""Stands for the case's name in the command that measures it again."""
+
+
+class Untimed(NamedTuple):
+    """Cases without a time that share a reason."""
+
+    device: str
+    status: str
+    reason: str
+    cases: int
+    sweeps: tuple[str, ...]
+
+
+def cases(runs: Sequence[Run], known: Callable[[str], bool]) -> pd.DataFrame:
+    """A row for each timed measurement: its name, WORDS and NUMBERS; the index is (run, place in its frame).
+
+    `known` says whether this checkout has a sweep. Rows that were measured as ceilings, probes or for
+    calibration are left out: the head of the page shows what was read from them.
+    """
+    parts = [_cases(run, known) for run in runs]
+    return pd.concat(parts, keys=range(len(runs)), names=["run", "row"])
+
+
+def _cases(run: Run, known: Callable[[str], bool]) -> pd.DataFrame:
+    frame = run.frame
+    here = (frame["role"] == "measurement") & (frame["visit"] == 0) & frame["median_s"].notna()
+    rows = frame[here]
+    places = np.flatnonzero(here.to_numpy()).tolist()
+    names = [row_name(run.rows[place]) for place in places]
+    predicted_s = prediction_lines.best_s(rows).astype(float)
+    structured = rows["structured_limiter"].where(rows["structured_s"].notna(), "").fillna("")
+    commands = [command_again(run.rows[place], known(run.rows[place].sweep)) for place in places]
+    return pd.DataFrame(
+        {
+            "name": names,
+            "device": run.device,
+            "sweep": rows["sweep"],
+            "operator": rows["operator"],
+            "implementation": rows["implementation"],
+            "dtype": rows["dtype"],
+            "cache": rows["condition"],
+            "bound_by": structured.where(structured != "", rows["limiter"].fillna("")),
+            "flags": rows["flags"],
+            "rate_unit": np.where(rows["rate"] == "flop", "FLOP/s", "B/s"),
+            "again": [
+                command.replace(shlex.quote(name), NAME)
+                for command, name in zip(commands, names, strict=True)
+            ],
+            "median_s": rows["median_s"],
+            "low_s": rows["low_s"],
+            "high_s": rows["high_s"],
+            "rate": rows["rate_per_s"],
+            "flop_per_s": rows["flop_per_s"],
+            "intensity": rows["intensity"],
+            "predicted_s": predicted_s,
+            "ratio": rows["median_s"] / predicted_s,
+            "of_roof": rows["of_roof"],
+            "scored": rows["scored"].astype(float),
+            "suspect": rows["suspect"].astype(bool),
+        },
+        index=rows.index,
+    )
+
+
+def packed(rows: pd.DataFrame) -> dict[str, Any]:
+    """The cases for the page: `name`, each of NUMBERS as a list, each of WORDS as its values and places."""
+    columns: dict[str, Any] = {"name": rows["name"].tolist()}
+    for name in WORDS:
+        values = list(dict.fromkeys(rows[name]))
+        place = {value: index for index, value in enumerate(values)}
+        columns[name] = {"values": values, "at": [place[value] for value in rows[name]]}
+    for name in NUMBERS:
+        columns[name] = rounded(rows[name])
+    columns["suspect"] = [int(value) for value in rows["suspect"]]
+    return columns
+
+
+def rounded(values: Iterable[float]) -> list[float | None]:
+    """The numbers with DIGITS significant digits; None where there is none."""
+    return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in map(float, values)]
+
+
+def untimed(runs: Sequence[Run]) -> list[Untimed]:
+    """Why cases have no time: each reason once for each device, the commonest first."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    sweeps: dict[tuple[str, str, str], dict[str, None]] = {}
+    for run in runs:
+        for row in run.rows:
+            if not row.is_timed:
+                key = run.device, row.status, re.sub(r"\s+", " ", general_reason(row.reason))
+                counts[key] += 1
+                sweeps.setdefault(key, {})[row.sweep] = None
+    return [Untimed(*key, count, tuple(sweeps[key])) for key, count in counts.most_common()]

@@ -1,0 +1,233 @@
+"""Vega-Lite specifications of a report's charts, as JSON objects.
+
+Their data is not in them: the page fills in the dataset `rows`, and with `filled` a test, or whoever wants an
+SVG or PNG by vl-convert without a browser. One field is one column of that dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plots.base import style
+
+ROWS = "rows"
+"""Name of the dataset that the page fills in."""
+CELL = 250
+"""Width of a panel of an experiment, in pixels, which the page makes fit; its height is HEIGHT."""
+HEIGHT = 170
+SHAPES = {
+    "o": "circle",
+    "s": "square",
+    "D": "diamond",
+    "d": "diamond",
+    "^": "triangle-up",
+    "v": "triangle-down",
+    "<": "triangle-left",
+    ">": "triangle-right",
+    "P": "cross",
+    "X": "cross",
+}
+"""Marker of the figures -> shape of Vega."""
+
+Spec = dict[str, Any]
+
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+_DARK = "#555555"
+_CONFIG: Spec = {
+    "font": "system-ui, sans-serif",
+    "background": "#ffffff",
+    "axis": {"gridColor": style.FAINT, "labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal"},
+    "header": {"labelFontSize": 12, "labelFontWeight": "bold", "title": None},
+    "legend": {"labelFontSize": 11, "orient": "bottom", "title": None, "labelLimit": 180},
+    "view": {"stroke": None},
+}
+_PLAIN = "format(datum.value, '~g')"
+_PREFIXED = "format(datum.value, '~s')"
+_SIZE = "datum.value >= 1e6 ? format(datum.value, '.3~s') : format(datum.value, '~d')"
+_SECONDS = "format(datum.value, '~s') + 's'"
+"""10 us instead of 0.00001: d3 writes the prefix."""
+_TOOLTIP = [
+    {"field": field, "title": title}
+    for field, title in (
+        ("name", "case"),
+        ("time", "time"),
+        ("rate_text", "rate"),
+        ("prediction", "predicted"),
+        ("bound_by", "bound by"),
+        ("flag_text", "flags"),
+    )
+]
+_LOG: Spec = {"type": "log"}
+_BINARY: Spec = {"type": "log", "base": 2}
+
+
+def roofline(roofs: Sequence[Mapping[str, Any]]) -> Spec:
+    """Rates over intensity below the roofs; `rows` has intensity, flop_per_s, colour and suspect.
+
+    A roof has `roof` (its label), `kind` (measured or datasheet), intensity and flop_per_s, a row for each
+    corner; the last one's `label` is written beside it.
+    """
+    x = _axis("intensity", "arithmetic intensity (FLOP per byte)", _LOG, _PLAIN, "1")
+    y = _axis("flop_per_s", "rate (FLOP/s)", _LOG, _PREFIXED, "1")
+    dash = {"domain": ["measured", "datasheet"], "range": [[1, 0], [4, 3]]}
+    lines = {
+        "data": {"values": [dict(roof) for roof in roofs]},
+        "encoding": {"x": x, "y": y, "detail": {"field": "roof"}},
+        "layer": [
+            {
+                "mark": {"type": "line", "color": _DARK, "strokeWidth": 1.2},
+                "encoding": {"strokeDash": {"field": "kind", "legend": None, "scale": dash}},
+            },
+            {
+                "mark": {"type": "text", "align": "right", "dy": -7, "color": _DARK},
+                "encoding": {"text": {"field": "label"}},
+            },
+        ],
+    }
+    return _whole([lines, _points(x, y)])
+
+
+def ratios() -> Spec:
+    """Measured over predicted time against the predicted time; `rows` has predicted_s and ratio."""
+    x = _axis("predicted_s", "predicted time", _LOG, _SECONDS, "1")
+    y = _axis("ratio", "measured / predicted time", _BINARY, _PLAIN)
+    line = {
+        "data": {"values": [{"ratio": 1}]},
+        "mark": {"type": "rule", "color": _DARK},
+        "encoding": {"y": y},
+    }
+    return _whole([line, _points(x, y)])
+
+
+def curves(
+    x: Mapping[str, Any],
+    y: Mapping[str, Any],
+    looks: Mapping[str, style.Look],
+    panels: Sequence[str],
+) -> Spec:
+    """Lines over a swept parameter in a panel each, with intervals, and predictions dashed.
+
+    `rows` has x, y, low, high, predicted, line, panel and suspect. `x` and `y` say `title` and `log`; of x
+    also `words` (whether its values are words) and `binary` (powers of two), of y `unit` and `near` (whether
+    its values span so little that 2 and 5 are labelled too).
+    """
+    if x["words"]:
+        across: Spec = {"field": "x", "type": "nominal", "title": x["title"], "sort": None}
+    elif x["log"]:
+        scale = (_BINARY if x["binary"] else _LOG) | {"nice": False}
+        across = _axis("x", x["title"], scale, _SIZE, "" if x["binary"] else "1")
+    else:
+        across = _axis("x", x["title"], {"zero": False, "nice": False}, _SIZE)
+    label = _SECONDS if y["unit"] == "s" else _PREFIXED
+    digits = "125" if y["near"] else "1"
+    upright = _axis("y", y["title"], _LOG if y["log"] else {"zero": True}, label, digits if y["log"] else "")
+    legend: Spec | None = {} if len(looks) > 1 else None
+    colors = {"domain": list(looks), "range": [look.color for look in looks.values()]}
+    shapes = {**colors, "range": [SHAPES.get(look.marker, "circle") for look in looks.values()]}
+    color = {"field": "line", "type": "nominal", "scale": colors, "legend": legend}
+    layers: list[Spec] = [
+        {"mark": {"type": "line", "strokeWidth": 1.3}, "encoding": {"y": upright}},
+        {
+            "mark": "rule",
+            "encoding": {"y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}},
+        },
+        {
+            "mark": {"type": "point", "size": 34},
+            "encoding": {
+                "y": upright,
+                "shape": {"field": "line", "type": "nominal", "scale": shapes, "legend": legend},
+                "fill": {"condition": {"test": "datum.suspect", "value": "#ffffff"}, **color, "legend": None},
+                "tooltip": _TOOLTIP,
+            },
+        },
+        {
+            "mark": {"type": "line", "strokeWidth": 1, "strokeDash": [5, 3], "opacity": 0.85},
+            "encoding": {"y": {"field": "predicted", "type": "quantitative"}},
+        },
+    ]
+    panel = {"layer": layers, "encoding": {"x": across, "color": color}, "width": CELL, "height": HEIGHT}
+    return _faceted(panel, panels, "shared" if y["log"] else "independent")
+
+
+def heatmap(x: str, y: str, panels: Sequence[str]) -> Spec:
+    """Measured over predicted time as colours over two parameters; `rows` has x, y, ratio and panel.
+
+    `x` and `y` are the words of the axes. The colours end at a half and at twice what was predicted.
+    """
+    color = {
+        "field": "log_ratio",
+        "type": "quantitative",
+        "scale": {"scheme": "redblue", "reverse": True, "domain": [-1, 1], "clamp": True},
+        "legend": {
+            "title": "measured / predicted time",
+            "labelExpr": "format(pow(2, datum.value), '~g')",
+            "values": [-1, 0, 1],
+        },
+    }
+    panel = {
+        "transform": [{"calculate": "log(datum.ratio) / log(2)", "as": "log_ratio"}],
+        "mark": {"type": "square", "size": 90, "opacity": 1},
+        "encoding": {
+            "x": _axis("x", x, _BINARY, _SIZE),
+            "y": _axis("y", y, _BINARY, _SIZE),
+            "color": color,
+            "tooltip": _TOOLTIP,
+        },
+        "width": CELL,
+        "height": CELL,
+    }
+    return _faceted(panel, panels, "shared")
+
+
+def filled(spec: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Spec:
+    """The specification with these values as its dataset, for vl-convert."""
+    return {**spec, "datasets": {ROWS: [dict(row) for row in rows]}}
+
+
+def _points(x: Spec, y: Spec) -> Spec:
+    """The points of a chart with a brush, in the colour that the page's choice gives them."""
+    return {
+        "data": {"name": ROWS},
+        "params": [{"name": "brush", "select": "interval"}],
+        "mark": {"type": "point", "size": 26, "strokeWidth": 1.2},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "color": {"field": "colour", "type": "nominal"},
+            "fill": {"field": "colour", "type": "nominal", "legend": None},
+            "fillOpacity": {"condition": {"test": "datum.suspect", "value": 0}, "value": 0.55},
+            "opacity": {"condition": {"param": "brush", "value": 0.9}, "value": 0.2},
+            "tooltip": _TOOLTIP,
+        },
+    }
+
+
+def _axis(field: str, title: str, scale: Spec, label: str, digits: str = "") -> Spec:
+    """A quantitative channel with labels by this expression, if given only where a number begins so."""
+    axis: Spec = {"labelExpr": label, "labelOverlap": True}
+    if digits:
+        axis["labelExpr"] = (
+            f"indexof('{digits}', slice(format(datum.value, '.0e'), 0, 1)) >= 0 ? {label} : ''"
+        )
+    else:
+        axis["tickCount"] = 5
+    return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis}
+
+
+def _whole(layers: Sequence[Spec]) -> Spec:
+    """A chart as wide as the page gives it room."""
+    return {"$schema": _SCHEMA, "config": _CONFIG, "layer": list(layers), "width": "container", "height": 340}
+
+
+def _faceted(panel: Spec, panels: Sequence[str], scale: str) -> Spec:
+    facet = {"field": "panel", "type": "nominal", "sort": list(panels), "header": {"labelLimit": CELL}}
+    return {
+        "$schema": _SCHEMA,
+        "config": _CONFIG,
+        "data": {"name": ROWS},
+        "facet": facet,
+        "columns": 1,
+        "spec": panel,
+        "resolve": {"scale": {"y": scale}},
+    }

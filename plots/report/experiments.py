@@ -1,0 +1,229 @@
+"""The experiments of a run: each sweep with what was asked, its chart, and what there is to see."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from pandas.api.types import is_numeric_dtype
+
+from bench.format import count_text, share_text
+from bench.judge.claims import Judged
+from bench.judge.frame import Run
+from bench.store.parquet import Sweeps
+from plots.base import axes, prediction_lines, style, verdict_lines
+from plots.base.parameter_words import axis_words
+from plots.base.plot_spec import Section, completed, sections
+from plots.report import charts
+from plots.report.cases import rounded
+
+MOST_PANELS = 12
+"""Panels of one experiment on the page; the figures have all."""
+
+
+class Chart(NamedTuple):
+    """A chart, and what the page fills it with."""
+
+    spec: Mapping[str, Any]
+    quantity: str
+    """duration, rate or ratio: which column of the cases goes up."""
+    points: Mapping[str, Sequence[Any]]
+    """`row` (place among the page's cases), x, y of a heatmap, `line`, `panel`, `per`, `expected`."""
+    left_out: int
+    """Panels for which there was no room."""
+
+
+class Experiment(NamedTuple):
+    """One sweep of one run."""
+
+    anchor: str
+    sweep: str
+    device: str
+    title: str
+    source: str
+    """Document, section and figure, as the sweep names them."""
+    decided: Sequence[str]
+    """What the rows say of the claims."""
+    remark: str
+    charts: Sequence[Chart]
+
+
+def experiments(
+    run: Run,
+    number: int,
+    sweeps: Sweeps,
+    judged: Sequence[Judged],
+    places: Mapping[tuple[int, int], int],
+) -> Iterator[Experiment]:
+    """The experiments of a run, by the names of their sweeps; those without a timed row are left out.
+
+    `judged` are the verdicts on the run's claims; `places` gives the place of (`number`, row of the run's
+    frame) among the page's cases.
+    """
+    frame = run.frame
+    once = frame[(frame["visit"] == 0) & (frame["role"] == "measurement")]
+    decided = verdict_lines.by_sweep(judged)
+    for path, rows in once.groupby("sweep", sort=True):
+        if not rows["median_s"].notna().any():
+            continue
+        sweep = str(path)
+        declared = sweeps.get(sweep, {})
+        timed = rows[rows["median_s"].notna()]
+        drawn = [_chart(timed, section, number, places) for section in sections(rows, declared)]
+        yield Experiment(
+            f"{sweep.replace('/', '-')}-{number}" if number else sweep.replace("/", "-"),
+            sweep,
+            run.device,
+            str(declared.get("title", "")) or sweep,
+            _source(declared.get("source", {})),
+            decided.get(sweep, ()),
+            remark(timed),
+            [chart for chart in drawn if chart is not None],
+        )
+
+
+def remark(rows: pd.DataFrame) -> str:
+    """What there is to see in a sweep's times: who is fastest, and how far off predictions are."""
+    sentences = []
+    sound = rows[~rows["suspect"].astype(bool)]
+    rivals = sound.pivot_table(
+        "median_s", ["parameters", "cache", "threads_asked"], "implementation"
+    ).dropna()
+    if rivals.shape[1] > 1 and len(rivals):
+        first = rivals.idxmin(axis=1).value_counts()
+        sentences.append(
+            f"{first.index[0]} is the fastest of {rivals.shape[1]} implementations in {first.iloc[0]} of "
+            f"{count_text(len(rivals), 'case')}."
+        )
+    ratio = (sound["median_s"] / prediction_lines.best_s(sound))[~sound["calibrating"].astype(bool)].dropna()
+    if len(ratio):
+        low, middle, high = ratio.quantile([0.1, 0.5, 0.9])
+        spread = f", from {low:.2f} to {high:.2f} for four in five" if len(ratio) > 4 else ""
+        sentences.append(f"Their times are {middle:.2f} times what was predicted in the median{spread}.")
+    if len(sound) < len(rows):
+        share = share_text(1 - len(sound) / len(rows))
+        sentences.append(f"{share} of the times are suspect (hollow) and not counted here.")
+    return " ".join(sentences)
+
+
+def _source(source: Mapping[str, Any]) -> str:
+    names = ("document", "section", "figure", "table")
+    parts = [
+        f"{name} {source[name]}" if name != "document" else str(source[name])
+        for name in names
+        if source.get(name)
+    ]
+    return ", ".join(parts) if parts and parts[0] != "none" else ""
+
+
+def _chart(
+    rows: pd.DataFrame, section: Section, number: int, places: Mapping[tuple[int, int], int]
+) -> Chart | None:
+    if section.kind == "quantization":
+        section = completed(replace(section, kind="curve", quantity="rate"), rows)
+    rows = rows[rows[section.x].notna()]
+    panels = _in_order(rows, section.panels)
+    shown = panels[:MOST_PANELS]
+    rows = rows.assign(panel=_labels(rows, section.panels))
+    rows = rows[rows["panel"].isin(shown)]
+    if rows.empty:
+        return None
+    points: dict[str, Sequence[Any]] = {
+        "row": [places[number, index] for index in rows.index],
+        "panel": rows["panel"].tolist(),
+    }
+    if section.kind == "heatmap":
+        operator = str(rows["operator"].iloc[0])
+        points |= {"x": rounded(rows[section.x]), "y": rounded(rows[section.y])}
+        spec = charts.heatmap(axis_words(section.x, operator), axis_words(section.y, operator), shown)
+        return Chart(spec, "ratio", points, len(panels) - len(shown))
+    return _curves(rows, section, points, shown, len(panels) - len(shown))
+
+
+def _curves(
+    rows: pd.DataFrame,
+    section: Section,
+    points: Mapping[str, Sequence[Any]],
+    shown: Sequence[str],
+    left_out: int,
+) -> Chart:
+    rate = section.quantity == "rate" and rows["rate_per_s"].notna().any()
+    words = not is_numeric_dtype(rows[section.x])
+    per = rows[list(section.per)].prod(axis=1).astype(float) if section.per else pd.Series(1.0, rows.index)
+    measured = rows["rate_per_s"] if rate else rows["median_s"] / per
+    best_s = prediction_lines.best_s(rows).astype(float)
+    expected = rows["rate_per_s"] * rows["median_s"] / best_s if rate else best_s / per
+    keys = list(dict.fromkeys(_keys(rows, section.lines)))
+    looks = style.of_lines(section.lines, keys)
+    labels = {key: _label(section.lines, key) or "measured" for key in keys}
+    x = rows[section.x]
+    units = (
+        "rate" if not rate else "/".join(sorted({"FLOP/s" if r == "flop" else "B/s" for r in rows["rate"]}))
+    )
+    per_words = f" for each {' x '.join(section.per)}" if section.per else ""
+    # The panel that spans farthest decides, measured and predicted together, as in the figures.
+    log_y = "y" in section.log or any(
+        axes.spans_far(pd.concat([measured[of], expected[of]]).to_numpy(dtype=float))
+        for of in rows.groupby("panel").groups.values()
+    )
+    log_x = (
+        not words and bool((x > 0).all()) and ("x" in section.log or axes.spans_far(x.to_numpy(dtype=float)))
+    )
+    values = measured.to_numpy(dtype=float)
+    spec = charts.curves(
+        {
+            "title": axis_words(section.x, str(rows["operator"].iloc[0])),
+            "log": log_x,
+            "words": words,
+            "binary": not words and all(float(v).is_integer() and int(v).bit_count() == 1 for v in x),
+        },
+        {
+            "title": f"rate ({units})" if rate else f"time of a launch{per_words}",
+            "log": log_y,
+            "unit": "rate" if rate else "s",
+            "near": float(np.nanmax(values) / np.nanmin(values)) < 10**1.5,
+        },
+        {labels[key]: look for key, look in looks.items()},
+        shown,
+    )
+    lines = [labels[key] for key in _keys(rows, section.lines)]
+    filled = {
+        "x": x.map(str).tolist() if words else rounded(x),
+        "line": lines,
+        "expected": rounded(expected),
+        **({"per": rounded(per)} if section.per else {}),
+    }
+    return Chart(spec, "rate" if rate else "duration", {**points, **filled}, left_out)
+
+
+def _keys(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    if not columns:
+        return [()] * len(rows)
+    return [
+        tuple(None if isinstance(v, float) and math.isnan(v) else v for v in key)
+        for key in rows[list(columns)].itertuples(index=False, name=None)
+    ]
+
+
+def _label(columns: Sequence[str], key: Sequence[Any]) -> str:
+    return ", ".join(style.labelled(column, value) for column, value in zip(columns, key, strict=True))
+
+
+def _labels(rows: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    return [_label(columns, key) for key in _keys(rows, columns)]
+
+
+def _in_order(rows: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    """The panels' labels by the values of their columns, numbers as numbers."""
+    keys = dict.fromkeys(_keys(rows, columns))
+
+    def order(key: Sequence[Any]) -> list[tuple[bool, float, str]]:
+        return [
+            (isinstance(v, str), 0.0 if isinstance(v, str) or v is None else float(v), str(v)) for v in key
+        ]
+
+    return [_label(columns, key) for key in sorted(keys, key=order)]

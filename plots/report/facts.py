@@ -1,0 +1,151 @@
+"""The head of a report: what a device reaches, in one sentence and four numbers, and how its run was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from bench.cli.run_summary import reached_sentence, trust_lines
+from bench.format import amount_text, count_text, memory_text, seconds_text, share_text
+from bench.judge.comparability import FACTS, Fact
+from bench.judge.frame import Run
+
+
+class Number(NamedTuple):
+    """One of the four numbers of a device."""
+
+    value: str
+    what: str
+    beside: str
+    """The interval, or of how many cases it is made."""
+
+
+class Line(NamedTuple):
+    """One fact, with its value in each run."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the runs differ in it."""
+        return len(set(self.values)) > 1
+
+
+class Head(NamedTuple):
+    """What stands on top of the page of one run."""
+
+    device: str
+    name: str
+    sentence: str
+    numbers: tuple[Number, ...]
+    state: tuple[str, ...]
+    """How far its times can be trusted: suspect rows, noise, sentinels that moved."""
+    ceilings: tuple[tuple[str, str, str, str], ...]
+    """(name, value, interval, case) of each ceiling that was measured."""
+
+
+def head(run: Run) -> Head:
+    """The head of a run's page."""
+    state = [f"imported, not measured by roofbench: {run.rows[0].source}"] if run.imported else []
+    roof = run.roof("cold")
+    listed = [
+        (each.name, _amount(each.value, each.unit), _interval(each.low, each.high, each.unit), each.row)
+        for each in roof.listed()
+    ]
+    sentence = reached_sentence(run) or f"{run.device_name}: this run measured no ceilings."
+    return Head(
+        run.device,
+        run.device_name,
+        sentence,
+        tuple(_numbers(run)),
+        (*state, *trust_lines(run)),
+        tuple(listed),
+    )
+
+
+def lines(runs: Sequence[Run]) -> list[Line]:
+    """The facts of the runs beside each other; facts that no run has are left out."""
+    found = [
+        Line("device", tuple(run.device_name for run in runs)),
+        Line("run", tuple(run.run_id for run in runs)),
+        Line("measured", tuple(_span(run) for run in runs)),
+        Line("cores or SMs", tuple(str(run.rows[0].sm_count) for run in runs)),
+        Line("last-level cache", tuple(memory_text(run.rows[0].cache_byte) for run in runs)),
+        Line("datasheet", tuple(_stated(run) for run in runs)),
+    ]
+    found += [Line(fact.name, tuple(_values(run, fact) for run in runs)) for fact in FACTS]
+    known = [line for line in found if any(line.values)]
+    # The device stands above; a fact that repeats it would only be longer.
+    return [line for index, line in enumerate(known) if line.name != "device" or index == 0]
+
+
+def _numbers(run: Run) -> Iterator[Number]:
+    roof = run.roof("cold")
+    copies = roof.bandwidth_byte_per_s.get(0.5)
+    if copies:
+        beside = _interval(copies.low_per_s, copies.high_per_s, "B/s")
+        yield Number(amount_text(copies.per_s, "B/s"), "memory bandwidth of a copy", beside)
+    peaks = {dtype: peak for (kind, dtype), peak in roof.peak_flop_per_s.items() if kind == "matrix"}
+    if peaks:
+        dtype = max(peaks, key=lambda name: peaks[name].per_s)
+        peak = peaks[dtype]
+        beside = _interval(peak.low_per_s, peak.high_per_s, "FLOP/s")
+        yield Number(amount_text(peak.per_s, "FLOP/s"), f"matrix products in {dtype}", beside)
+    if roof.launch_s:
+        floor = roof.launch
+        beside = _interval(floor.low_s, floor.high_s, "s") if floor else ""
+        yield Number(seconds_text(roof.launch_s), "launch of an empty kernel", beside)
+    frame = run.frame
+    scored = frame[frame["scored"] & (frame["role"] == "measurement") & (frame["of_roof"] > 0)]
+    if len(scored):
+        low, middle, high = scored["of_roof"].quantile([0.1, 0.5, 0.9])
+        beside = (
+            f"median of {count_text(len(scored), 'case')}; four in five from {share_text(low)} "
+            f"to {share_text(high)}"
+        )
+        yield Number(share_text(middle), "of the roof is reached", beside)
+
+
+def _amount(value: float, unit: str) -> str:
+    return seconds_text(value) if unit == "s" else amount_text(value, unit)
+
+
+def _interval(low: float, high: float, unit: str) -> str:
+    if low != low or high != high:
+        return "interval unknown"
+    return f"{_amount(low, unit)} to {_amount(high, unit)} (95 %)"
+
+
+def _span(run: Run) -> str:
+    """The first and the last moment of the run, UTC."""
+    moments = sorted(row.utc for row in run.rows if row.utc)
+    if not moments:
+        return ""
+    first, last = (moment[:16].replace("T", " ") for moment in (moments[0], moments[-1]))
+    until = last[11:] if last[:10] == first[:10] else last
+    return f"{first} to {until} UTC" if until != first[11:] else f"{first} UTC"
+
+
+def _stated(run: Run) -> str:
+    """What the datasheet promises."""
+    sheet = run.datasheet
+    if sheet is None:
+        return ""
+    bandwidth = [amount_text(sheet.bandwidth_byte_per_s, "B/s")] if sheet.bandwidth_byte_per_s else []
+    dtypes = sorted({row.dtype for row in run.rows if row.arithmetic == "matrix"})
+    peaks = [(dtype, sheet.peak_flop_per_s("matrix", dtype)) for dtype in dtypes]
+    return ", ".join(
+        bandwidth + [f"{amount_text(peak, 'FLOP/s')} in {dtype}" for dtype, peak in peaks if peak]
+    )
+
+
+def _values(run: Run, fact: Fact) -> str:
+    """The values of a fact among the rows of a run, at most three of them by name."""
+    if run.rows[0].device_kind not in fact.kinds:
+        return ""
+    values = dict.fromkeys(getattr(row, fact.column) for row in run.rows if row.is_timed)
+    shown = [fact.shown(value) if value is not None else fact.absent or "" for value in values]
+    texts = [text for text in dict.fromkeys(shown) if text]
+    more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+    return ", ".join(texts[:3]) + more

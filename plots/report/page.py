@@ -1,0 +1,206 @@
+"""The report as one HTML file that needs nothing else: its data, its charts and the library that draws them.
+
+Both are packed (gzip, base64), which makes the file a third of its size; the browser unpacks them.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import vl_convert
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from bench.errors import UserError
+from bench.format import count_text, share_text
+from bench.judge.claims import Judged
+from bench.judge.flags import FLAGS
+from bench.judge.frame import Run
+from bench.store.parquet import Sweeps
+from bench.sweep.experiments import RULES
+from plots.base import verdict_lines
+from plots.figures import roofs
+from plots.report import charts, compared, facts
+from plots.report.cases import cases, packed, rounded, untimed
+from plots.report.experiments import experiments
+
+MOST_ROWS = 25_000
+"""Timed cases of one page; a browser is slow with more."""
+DECIDED = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
+"""Verdicts with an effect, in the order of the page."""
+_ROOF_AT = (1e-3, 1e5)
+"""Intensities between which roofs are drawn, FLOP/byte, if no case lies beyond."""
+
+
+class Claim(NamedTuple):
+    """A claim with its verdict on each device."""
+
+    id: str
+    sweep: str
+    rules: str
+    says: str
+    expected: str
+    verdicts: tuple[Judged | None, ...]
+    """In the order of the runs; None where a run lacks the sweep."""
+
+    @property
+    def words(self) -> set[str]:
+        """The verdicts of all runs."""
+        return {each.verdict for each in self.verdicts if each is not None}
+
+
+def html(runs: Sequence[Run], sweeps: Mapping[tuple[str, str], Sweeps], known: Callable[[str], bool]) -> str:
+    """The page about these runs, the first of which stands first.
+
+    `sweeps` is what each (device, run)'s sweeps declared; `known` says whether this checkout has a sweep.
+    UserError if there is no time at all, or too many for a page.
+    """
+    rows = cases(runs, known)
+    if len(rows) > MOST_ROWS:
+        raise UserError(
+            f"{count_text(len(rows), 'timed case')} are too many for one page; give fewer results, of "
+            f"{MOST_ROWS:,} cases at most"
+        )
+    of_runs = [sweeps.get((run.device, run.run_id), {}) for run in runs]
+    judged = [verdict_lines.verdicts(run, of_run) for run, of_run in zip(runs, of_runs, strict=True)]
+    places = {key: place for place, key in enumerate(rows.index)}
+    drawn = [
+        experiment
+        for number, run in enumerate(runs)
+        for experiment in experiments(run, number, of_runs[number], judged[number], places)
+    ]
+    points = rows[rows["intensity"].notna() & rows["flop_per_s"].notna()]
+    span = (
+        min(_ROOF_AT[0] * 10, float(points["intensity"].min() or 1)) if len(points) else 0.1,
+        max(1e3, float(points["intensity"].max())) if len(points) else 1e3,
+    )
+    content = {
+        "cases": packed(rows),
+        "roofline": charts.roofline(list(_roofs(runs, span))),
+        "ratios": charts.ratios(),
+        "experiments": [
+            [
+                {"spec": chart.spec, "quantity": chart.quantity, "points": chart.points}
+                for chart in each.charts
+            ]
+            for each in drawn
+        ],
+        "flags": {flag.name: flag.means for flag in FLAGS},
+    }
+    template = _environment().get_template("report.html.j2")
+    names = list(dict.fromkeys(run.device_name for run in runs))
+    return template.render(
+        title=f"roofbench: {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}",
+        heads=[facts.head(run) for run in runs],
+        lines=facts.lines(runs),
+        parts=_parts(_claims(judged)),
+        rules=RULES,
+        decided=DECIDED,
+        experiments=[list(of) for _, of in groupby(drawn, key=lambda each: each.device)],
+        rivals=[rival for run in runs for rival in compared.rivals(run)],
+        standings=[standing for run in runs for standing in compared.ours(run)],
+        untimed=untimed(runs),
+        timed=len(rows),
+        asked=sum(row.role == "measurement" and not row.visit for run in runs for row in run.rows),
+        filters=_filters(rows, len(runs)),
+        several=len(runs) > 1,
+        content=_packed(json.dumps(content, separators=(",", ":"))),
+        library=_library(),
+    )
+
+
+def _roofs(runs: Sequence[Run], span: tuple[float, float]) -> Iterator[dict[str, Any]]:
+    """Both ends and the ridge of every roof with a peak, in FLOP/byte and FLOP/s."""
+    for run in runs:
+        frame = run.frame
+        timed = frame[frame["flop_per_s"].notna() & (frame["role"] == "measurement")]
+        for (dtype, condition), points in timed.groupby(["dtype", "condition"], sort=True):
+            if condition != "cold":
+                continue  # the caches' own roofs are in the figures
+            for roof in roofs.of(run, points, str(dtype), str(condition)):
+                if roof.kind == "cached" or not roof.ridge:
+                    continue
+                source = "measured" if roof.kind == "measured" else "datasheet"
+                label = ", ".join([*([run.device_name] if len(runs) > 1 else []), str(dtype), source])
+                across = [span[0], roof.ridge, max(span[1], roof.ridge * 4)]
+                heights = rounded(roof.flops(np.array(across)))
+                for x, y, words in zip(rounded(across), heights, ("", "", label), strict=True):
+                    yield {"roof": label, "kind": source, "intensity": x, "flop_per_s": y, "label": words}
+
+
+def _claims(judged: Sequence[Sequence[Judged]]) -> list[Claim]:
+    """Every claim with each run's verdict; those that rows decide first."""
+    verdicts: dict[tuple[str, str], dict[int, Judged]] = {}
+    for number, of_run in enumerate(judged):
+        for each in of_run:
+            verdicts.setdefault((each.declared.name, each.claim.id), {})[number] = each
+    claims = []
+    for (sweep, name), by_run in verdicts.items():
+        claim = next(iter(by_run.values())).claim
+        of_runs = tuple(by_run.get(number) for number in range(len(judged)))
+        claims.append(Claim(name, sweep, ", ".join(map(str, claim.rules)), claim.says, claim.expect, of_runs))
+
+    def order(claim: Claim) -> tuple[int, str]:
+        words = [DECIDED.index(each.verdict) for each in claim.verdicts if each and each.verdict in DECIDED]
+        return min(words, default=len(DECIDED)), claim.id
+
+    return sorted(claims, key=order)
+
+
+def _parts(claims: Sequence[Claim]) -> list[list[Claim]]:
+    """Claims that some run decides, claims whose interval holds the bar, and those without an effect."""
+    parts: list[list[Claim]] = [[], [], []]
+    for claim in claims:
+        parts[0 if claim.words & set(DECIDED[:2]) else 1 if DECIDED[2] in claim.words else 2].append(claim)
+    return parts
+
+
+def _filters(rows: Any, runs: int) -> list[tuple[str, str, list[tuple[str, int]]]]:
+    """(column, words for it, its values with their counts) of each filter that has a choice."""
+    words = {
+        "device": "device",
+        "operator": "operator",
+        "implementation": "implementation",
+        "dtype": "data type",
+        "bound_by": "bound by",
+        "flags": "flag",
+    }
+    filters = []
+    for column, name in words.items():
+        values = rows[column].str.split().explode() if column == "flags" else rows[column]
+        counts = Counter(value for value in values if isinstance(value, str) and value)
+        if column == "flags":
+            counts["(none)"] = int((rows["flags"] == "").sum())
+        if column != "device" or runs > 1:
+            filters.append((column, name, sorted(counts.items())))
+    return filters
+
+
+def _packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+@cache
+def _library() -> str:
+    """Vega, Vega-Lite and Vega-Embed as vl-convert carries them."""
+    return _packed(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"share": share_text}
+    return environment

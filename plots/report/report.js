@@ -1,0 +1,273 @@
+"use strict";
+(async () => {
+  const unpacked = async (id) => {
+    const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).text();
+  };
+  const content = JSON.parse(await unpacked("content"));
+  const rows = asRows(content.cases);
+  const state = { filters: {}, text: "", brush: null, sort: ["name", 1], shown: 50 };
+  const views = {};
+
+  // ---- numbers as people write them
+
+  function scaled(value, unit, prefixes) {
+    if (value === null) return "";
+    const [factor, prefix] = prefixes.find(([least]) => value >= least) || prefixes[prefixes.length - 1];
+    return `${Number((value / factor).toPrecision(4))} ${prefix}${unit}`;
+  }
+  function seconds(value) { return scaled(value, "s", [[1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]]); }
+  function rate(value, unit) { return scaled(value, unit, [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]]); }
+  function half(row) {
+    if (row.low_s === null || row.high_s === null) return "";
+    return `±${((50 * (row.high_s - row.low_s)) / row.median_s).toFixed(1)} %`;
+  }
+
+  function asRows(cases) {
+    const read = {};
+    for (const [name, column] of Object.entries(cases)) {
+      read[name] = Array.isArray(column) ? (at) => column[at] : (at) => column.values[column.at[at]];
+    }
+    return cases.name.map((_, at) => {
+      const row = { at };
+      for (const name in read) row[name] = read[name](at);
+      row.suspect = row.suspect === 1;
+      row.time = `${seconds(row.median_s)} ${half(row)}`;
+      row.rate_text = rate(row.rate, row.rate_unit);
+      row.prediction = row.predicted_s === null ? "none" : `${seconds(row.predicted_s)}, measured ${row.ratio} times that`;
+      row.flag_text = row.flags || "none";
+      row.half = row.low_s === null ? null : (row.high_s - row.low_s) / row.median_s;
+      return row;
+    });
+  }
+
+  // ---- which cases are shown
+
+  function fits(row, column, value) {
+    if (column !== "flags") return row[column] === value;
+    return value === "(none)" ? row.flags === "" : row.flags.split(" ").includes(value);
+  }
+  function inBrush(row) {
+    return Object.entries(state.brush || {}).every(
+      ([field, [low, high]]) => row[field] !== null && row[field] >= low && row[field] <= high,
+    );
+  }
+  function chosen(withBrush) {
+    return rows.filter(
+      (row) =>
+        Object.entries(state.filters).every(([column, value]) => fits(row, column, value)) &&
+        (!state.text || row.name.includes(state.text)) &&
+        (!withBrush || inBrush(row)),
+    );
+  }
+  const has = { roofline: (row) => row.intensity !== null && row.flop_per_s !== null, ratios: (row) => row.ratio !== null };
+
+  function update(brushed) {
+    const colour = document.getElementById("colour").value;
+    for (const [name, view] of Object.entries(views)) {
+      // The chart in which a selection is drawn keeps its points; the other shows only the selected ones.
+      const drawn = chosen(name !== brushed).filter(has[name]).map((row) => ({ ...row, colour: row[colour] || "unknown" }));
+      if (name !== brushed) view.data("rows", drawn).runAsync();
+    }
+    const listed = chosen(true);
+    const suspect = listed.filter((row) => row.suspect).length;
+    document.getElementById("count").textContent =
+      `${listed.length} of ${rows.length} cases` + (suspect ? `, ${suspect} of them suspect (hollow)` : "");
+    table(listed);
+  }
+
+  // ---- the table
+
+  const columns = [
+    ["name", "case", (row) => row.name],
+    ["median_s", "time", (row) => seconds(row.median_s)],
+    ["half", "95 %", half],
+    ["rate", "rate", (row) => row.rate_text],
+    ["predicted_s", "predicted", (row) => seconds(row.predicted_s)],
+    ["ratio", "measured / predicted", (row) => (row.ratio === null ? "" : row.ratio.toFixed(2))],
+    ["of_roof", "of roof", (row) => (row.of_roof === null ? "" : `${Math.round(100 * row.of_roof)} %`)],
+    ["bound_by", "bound by", (row) => row.bound_by],
+    ["flags", "flags", (row) => row.flags],
+  ];
+  if (document.querySelector("[data-column=device]")) columns.splice(1, 0, ["device", "device", (row) => row.device]);
+
+  function heads() {
+    const line = document.querySelector("#table thead tr");
+    line.replaceChildren(
+      ...columns.map(([field, words]) => {
+        const cell = document.createElement("th");
+        cell.scope = "col";
+        const [by, direction] = state.sort;
+        cell.setAttribute("aria-sort", by === field ? (direction > 0 ? "ascending" : "descending") : "none");
+        const button = document.createElement("button");
+        button.type = "button";
+        button.textContent = words + (by === field ? (direction > 0 ? " ▲" : " ▼") : "");
+        button.onclick = () => {
+          state.sort = [field, by === field ? -direction : 1];
+          heads();
+          update();
+          line.querySelectorAll("button")[columns.findIndex(([name]) => name === field)].focus();
+        };
+        cell.append(button);
+        return cell;
+      }),
+    );
+  }
+  function table(listed) {
+    const [by, direction] = state.sort;
+    // Cases without a value stand last, whichever way.
+    const order = (a, b) => {
+      if (a[by] === null || b[by] === null) return (a[by] === null) - (b[by] === null);
+      return (a[by] < b[by] ? -1 : a[by] > b[by] ? 1 : 0) * direction;
+    };
+    const sorted = [...listed].sort(order);
+    const lines = sorted.slice(0, state.shown).map((row) => {
+      const line = document.createElement("tr");
+      for (const [field, , text] of columns) {
+        const cell = document.createElement("td");
+        if (field === "name") {
+          const button = document.createElement("button");
+          button.type = "button";
+          button.className = "name";
+          button.textContent = text(row);
+          button.onclick = () => tell(row);
+          cell.append(button);
+        } else {
+          cell.textContent = text(row);
+          if (typeof row[field] === "number") cell.className = "number";
+        }
+        line.append(cell);
+      }
+      return line;
+    });
+    document.querySelector("#table tbody").replaceChildren(...lines);
+    const more = document.getElementById("more");
+    more.hidden = sorted.length <= state.shown;
+    more.textContent = `Show more of the ${sorted.length} cases`;
+  }
+
+  // ---- one case
+
+  function tell(row) {
+    const again = row.again.replace("{}", /^[\w@%+=:,./-]+$/.test(row.name) ? row.name : `'${row.name}'`);
+    const flags = row.flags.split(" ").filter(Boolean).map((name) => `${name}: ${content.flags[name]}`).join("; ");
+    const facts = [
+      ["measured", `${row.time}, ${row.rate_text}` + (row.suspect ? ", suspect" : "")],
+      ["predicted", row.prediction + (row.bound_by ? `, bound by ${row.bound_by}` : "")],
+      ["of the roof", row.of_roof === null ? "unknown" : `${Math.round(100 * row.of_roof)} %`],
+      ["flags", flags || "none"],
+      ["to measure it again", again],
+    ];
+    const box = document.getElementById("case");
+    const title = document.createElement("strong");
+    title.textContent = row.name + (columns[1][0] === "device" ? ` on ${row.device}` : "");
+    const list = document.createElement("dl");
+    for (const [word, text] of facts) {
+      const term = document.createElement("dt");
+      term.textContent = word;
+      const value = document.createElement("dd");
+      const holder = text === again ? document.createElement("code") : document.createElement("span");
+      holder.textContent = text;
+      value.append(holder);
+      list.append(term, value);
+    }
+    box.replaceChildren(title, list);
+  }
+
+  // ---- charts
+
+  function embed(box, spec) {
+    const legend = { ...spec.config.legend, columns: Math.max(1, Math.floor(box.clientWidth / 130)) };
+    return vegaEmbed(box, { ...spec, config: { ...spec.config, legend } }, { actions: false, renderer: "canvas" });
+  }
+
+  async function linked(name, spec) {
+    const box = document.getElementById(name);
+    // A finger that drags scrolls the page.
+    const touched = matchMedia("(pointer: coarse)").matches;
+    const layer = spec.layer.map((part) => (touched && part.params ? { ...part, params: [{ name: "brush", value: true }] } : part));
+    const { view } = await embed(box, { ...spec, layer });
+    views[name] = view;
+    const canvas = box.querySelector("canvas");
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", `${box.previousElementSibling.textContent} The table below holds the same cases.`);
+    view.addEventListener("click", (_, item) => {
+      if (item && item.datum && item.datum.at !== undefined) tell(rows[item.datum.at]);
+    });
+    if (touched) return;
+    view.addSignalListener("brush", (_, brush) => {
+      state.brush = Object.keys(brush).length ? brush : null;
+      update(name);
+    });
+  }
+
+  function values(chart) {
+    const { row: places, x, y, line, panel, per, expected } = chart.points;
+    return places.map((place, i) => {
+      const row = rows[place];
+      const part = per ? per[i] : 1;
+      const point = { ...row, panel: panel[i], x: x[i] };
+      if (chart.quantity === "ratio") return { ...point, y: y[i] };
+      const isRate = chart.quantity === "rate";
+      const count = row.rate * row.median_s;
+      return {
+        ...point,
+        line: line[i],
+        y: isRate ? row.rate : row.median_s / part,
+        low: isRate ? count / (row.high_s || row.median_s) : (row.low_s || row.median_s) / part,
+        high: isRate ? count / (row.low_s || row.median_s) : (row.high_s || row.median_s) / part,
+        predicted: expected[i],
+      };
+    });
+  }
+  async function draw(box) {
+    const chart = content.experiments[box.dataset.experiment][box.dataset.chart];
+    const points = values(chart).filter((point) => chart.quantity !== "ratio" || point.ratio !== null);
+    const panels = new Set(chart.points.panel).size;
+    const room = Math.max(1, Math.floor(box.clientWidth / 330));
+    const spec = { ...chart.spec, columns: Math.min(room, panels), datasets: { rows: points } };
+    const width = Math.min(460, Math.floor(box.clientWidth / spec.columns) - 80);
+    spec.spec = { ...spec.spec, width };
+    await embed(box, spec);
+    box.dataset.drawn = "yes";
+  }
+
+  // ---- begin
+
+  new Function(await unpacked("library"))();
+  if (document.getElementById("table")) {
+    for (const select of document.querySelectorAll("[data-column]")) {
+      select.onchange = () => {
+        if (select.value) state.filters[select.dataset.column] = select.value;
+        else delete state.filters[select.dataset.column];
+        update();
+      };
+    }
+    document.getElementById("text").oninput = (event) => { state.text = event.target.value; update(); };
+    document.getElementById("colour").onchange = () => update();
+    document.getElementById("more").onclick = () => { state.shown += 200; update(); };
+    document.getElementById("clear").onclick = () => {
+      for (const select of document.querySelectorAll("[data-column]")) select.value = "";
+      document.getElementById("text").value = "";
+      Object.assign(state, { filters: {}, text: "", brush: null });
+      for (const view of Object.values(views)) view.signal("brush_x", [0, 0]).signal("brush_y", [0, 0]).runAsync();
+      update();
+    };
+    heads();
+    await Promise.all([linked("roofline", content.roofline), linked("ratios", content.ratios)]);
+    update();
+  }
+  const seen = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) {
+        if (!entry.isIntersecting) continue;
+        seen.unobserve(entry.target);
+        draw(entry.target);
+      }
+    },
+    { rootMargin: "300px" },
+  );
+  for (const box of document.querySelectorAll("[data-experiment]")) seen.observe(box);
+  document.body.dataset.ready = "yes";
+})();
