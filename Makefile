@@ -30,8 +30,9 @@ bench: $(READY)
 	@begun=$$(mktemp); $(RUN) -m pytest bench/ --benchmark $(CHOICE); status=$$?; \
 	new=$$(find results -maxdepth 2 -name '*.parquet' -newer "$$begun" | head -n 1); rm -f "$$begun"; \
 	if [ -n "$$new" ]; then \
-		$(RUN) -m plots "$$new" && run=$$(basename "$$(dirname "$$new")")/$$(basename "$$new" .parquet) && \
-		ln -sfn "$$run" $(FIGURES)/latest && echo "figures: $(FIGURES)/$$run, also $(FIGURES)/latest"; \
+		run=$$(basename "$$(dirname "$$new")")/$$(basename "$$new" .parquet); \
+		$(RUN) -m plots report "$$new" && $(RUN) -m plots "$$new" && ln -sfn "$$run" $(FIGURES)/latest && \
+		echo "open $(FIGURES)/latest/report.html in a browser; the figures are beside it"; \
 	fi; exit $$status
 
 test: EXTRAS := dev

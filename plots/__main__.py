@@ -1,6 +1,7 @@
-"""`python -m plots RESULT... [-o DIR]`: every figure of the files. `... score RESULT...`: models' errors.
+"""`python -m plots RESULT... [-o DIR]`: every figure of the files. `... report RESULT...`: one page of a run.
 
-`... history RESULT...`: a page for each device on what changed over its nights.
+`... score RESULT...`: how far predictions are off. `... history RESULT...`: a page for each device on what
+changed over its nights.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from bench.judge import score as judge
 from bench.judge.frame import Run, load, read
 from bench.judge.history.load import histories
 from bench.store import parquet
+from bench.sweep.load import SWEEPS
 from plots.base import style, verdict_lines
 from plots.base.page import Page
 from plots.base.plot_spec import Section, sections
@@ -49,6 +51,7 @@ from plots.history import series as history_series
 from plots.history import view
 from plots.history import write as history_pages
 from plots.history.page import index_html
+from plots.report import page as report_page
 
 FIGURES = Path("figures")
 COMPARED = "compared"
@@ -71,10 +74,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    subcommand_metavar="[draw] RESULT... [-o DIR] | score RESULT... [--json FILE] | history RESULT...",
-    help="What result files mean: figures (draw, also without the word), how far predictions are off "
-    "(score), or what nights did (history). From parquet alone; no GPU is needed. A file called draw, score "
-    "or history is given as ./draw, ./score, ./history.",
+    subcommand_metavar="[draw] RESULT... [-o DIR] | report RESULT... | score RESULT... | history RESULT...",
+    help="What result files mean: figures (draw, also without the word), one page about a run (report), how "
+    "far predictions are off (score), or what nights did (history). From parquet alone; no GPU is needed. A "
+    "file called draw, report, score or history is given as ./draw, ./report, ./score, ./history.",
 )
 
 Results = Annotated[
@@ -138,6 +141,43 @@ def draw(
             pages_together = compared.draw(together, base, remark)
             drawn = save_all((folder / stem, page) for stem, page in pages_together)
         typer.echo(f"{folder}: {len(drawn) // 2} figures of {len(together)} runs together, PNG and SVG")
+
+
+@app.command()
+def report(
+    results: Results,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="The page's file; figures/<device>/<run>/report.html if left out, of several runs "
+            "figures/compared/report.html.",
+        ),
+    ] = None,
+    lenders: Lenders = None,
+    every_run: Annotated[
+        bool, typer.Option("--every-run", help="Of a folder every run, not only the newest of each device.")
+    ] = False,
+) -> None:
+    """One page about a run, for any browser, offline; of several runs one page with them side by side.
+
+    It shows what the machine reaches, the verdicts on the guides' rules, every case with its prediction, the
+    experiments' charts, and what was not measured and why.
+    """
+    files = results if every_run else [file for path in results for file in newest(path)]
+    runs = _load(files, lenders)
+    if (first := _first(results, [run.device for run in runs])) != runs[0].device:
+        runs.sort(key=lambda run: run.device != first)
+    several = len(runs) > 1
+    folder = FIGURES / COMPARED if several else FIGURES / runs[0].device / runs[0].run_id
+    file = to or folder / "report.html"
+    page = report_page.html(runs, parquet.read_sweeps(files), _is_ours)
+    with _writing("the page"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(page, "utf-8")
+    typer.echo(f"{file} ({len(page) / 1e6:.1f} MB)")
 
 
 @app.command()
@@ -210,6 +250,11 @@ def history(
         index = (to or FIGURES / HISTORY) / "index.html"
         index.write_text(index_html(shown), "utf-8")
     typer.echo(index)
+
+
+def _is_ours(sweep: str) -> bool:
+    """Whether this checkout has the sweep of this name."""
+    return (SWEEPS / f"{sweep}.yaml").is_file()
 
 
 def newest(path: Path) -> list[Path]:

@@ -62,7 +62,7 @@ def _session_lines(run: Run, session: Session) -> Iterator[str]:
     facts = list(_facts(run, session, judged_run))
     if sentence := reached_sentence(judged_run):
         yield sentence
-    yield from _results(session, judged_run, LINES - len(facts) - 4)
+    yield from _results(session, judged_run, LINES - len(facts) - 5)
     yield ""
     yield from facts
 
@@ -125,6 +125,7 @@ def _places(session: Session) -> Iterator[str]:
     if session.path is not None:
         yield f"rows: {session.path}"
         yield f"every case: python -m bench table {session.path}"
+        yield f"one page to look at: python -m plots report {session.path}"
         yield f"figures: python -m plots {session.path}"
 
 

@@ -122,8 +122,8 @@ class Sweep(Strict):
 
     @property
     def declared(self) -> dict[str, Any]:
-        """Title, plots and claims as they stand in the file, for JSON: figures need them beside the rows."""
-        return self.model_dump(mode="json", include={"title", "plot", "claims"}, exclude_unset=True)
+        """Title, source, plots and claims as they stand in the file, for JSON: what is drawn needs them."""
+        return self.model_dump(mode="json", include={"title", "source", "plot", "claims"}, exclude_unset=True)
 
 
 class TableClaims(Strict):

@@ -164,7 +164,7 @@ def _apart(section: Section, rows: pd.DataFrame) -> Section:
 
 
 def completed(section: Section, rows: pd.DataFrame) -> Section:
-    """The section with lines and panels for the columns that it does not name and in which its rows differ."""
+    """The section with lines and panels for the columns in which rows differ and which it does not name."""
     lines = tuple(n for n in section.lines if n in rows.columns and n != section.x)
     panels = tuple(n for n in section.panels if n in rows.columns and n != section.x and n not in lines)
     candidates = [n for n in (*IDENTITY, *parameter_names(rows)) if n not in (section.x, *lines, *panels)]

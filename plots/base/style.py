@@ -120,7 +120,8 @@ DEVICES: Mapping[str, Look] = {
 }
 """Slug -> colour and marker, the same in every figure; for other devices see `device_looks`."""
 
-_COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
+COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
+"""Of what has no colour of its own, in the order of its values."""
 _OTHERS = ("#7F5A2E", "#B09A00", "#6B4E9B", "#C23B80")  # of implementations that are not named above
 _MARKERS = ("X", "*", "<", ">", "h", "p", "d", "8")
 _OTHER_LOOKS = [Look(color, marker) for marker in _MARKERS for color in _OTHERS]
@@ -205,7 +206,7 @@ def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tu
     for key in keys:
         facts_of = dict(zip(names, key, strict=True))
         place = others.index(tuple(key[i] for i in rest))
-        color, marker = _COLORS[place % len(_COLORS)], _MARKERS[place % len(_MARKERS)]
+        color, marker = COLORS[place % len(COLORS)], _MARKERS[place % len(_MARKERS)]
         if "implementation" in facts_of:
             base = of_implementation(str(facts_of["implementation"]))
             color = _paler(base.color, 0.5 * place / (len(others) - 1)) if place else base.color

@@ -194,7 +194,7 @@ def _points(x: Spec, y: Spec) -> Spec:
         "encoding": {
             "x": x,
             "y": y,
-            "color": {"field": "colour", "type": "nominal"},
+            "color": {"field": "colour", "type": "nominal", "legend": {}},
             "fill": {"field": "colour", "type": "nominal", "legend": None},
             "fillOpacity": {"condition": {"test": "datum.suspect", "value": 0}, "value": 0.55},
             "opacity": {"condition": {"param": "brush", "value": 0.9}, "value": 0.2},
@@ -217,7 +217,9 @@ def _axis(field: str, title: str, scale: Spec, label: str, digits: str = "") -> 
 
 def _whole(layers: Sequence[Spec]) -> Spec:
     """A chart as wide as the page gives it room."""
-    return {"$schema": _SCHEMA, "config": _CONFIG, "layer": list(layers), "width": "container", "height": 340}
+    shared = {"$schema": _SCHEMA, "config": _CONFIG, "width": "container", "height": 340}
+    # The page grows with the legend instead of squeezing the chart.
+    return {**shared, "autosize": {"type": "fit-x", "contains": "padding"}, "layer": list(layers)}
 
 
 def _faceted(panel: Spec, panels: Sequence[str], scale: str) -> Spec:

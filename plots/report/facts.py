@@ -9,6 +9,7 @@ from bench.cli.run_summary import reached_sentence, trust_lines
 from bench.format import amount_text, count_text, memory_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, Fact
 from bench.judge.frame import Run
+from bench.model.ceilings import Ceilings
 
 
 class Number(NamedTuple):
@@ -35,7 +36,8 @@ class Line(NamedTuple):
 class Head(NamedTuple):
     """What stands on top of the page of one run."""
 
-    device: str
+    kind: str
+    """cpu or cuda."""
     name: str
     sentence: str
     numbers: tuple[Number, ...]
@@ -48,14 +50,14 @@ class Head(NamedTuple):
 def head(run: Run) -> Head:
     """The head of a run's page."""
     state = [f"imported, not measured by roofbench: {run.rows[0].source}"] if run.imported else []
-    roof = run.roof("cold")
+    roof = _roof(run)
     listed = [
         (each.name, _amount(each.value, each.unit), _interval(each.low, each.high, each.unit), each.row)
         for each in roof.listed()
     ]
-    sentence = reached_sentence(run) or f"{run.device_name}: this run measured no ceilings."
+    sentence = reached_sentence(run) or f"{run.device_name}; this run measured no ceilings of its own."
     return Head(
-        run.device,
+        run.rows[0].device_kind,
         run.device_name,
         sentence,
         tuple(_numbers(run)),
@@ -80,8 +82,13 @@ def lines(runs: Sequence[Run]) -> list[Line]:
     return [line for index, line in enumerate(known) if line.name != "device" or index == 0]
 
 
+def _roof(run: Run) -> Ceilings:
+    """What its rows with a cold cache are held against, else those of its first row's condition."""
+    return run.ceilings.get("cold") or run.roof_of(run.rows[0])
+
+
 def _numbers(run: Run) -> Iterator[Number]:
-    roof = run.roof("cold")
+    roof = _roof(run)
     copies = roof.bandwidth_byte_per_s.get(0.5)
     if copies:
         beside = _interval(copies.low_per_s, copies.high_per_s, "B/s")
@@ -112,7 +119,7 @@ def _amount(value: float, unit: str) -> str:
 
 
 def _interval(low: float, high: float, unit: str) -> str:
-    if low != low or high != high:
+    if not low < high:  # imported rows have none
         return "interval unknown"
     return f"{_amount(low, unit)} to {_amount(high, unit)} (95 %)"
 

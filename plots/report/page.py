@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import base64
 import gzip
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -26,7 +27,7 @@ from bench.judge.flags import FLAGS
 from bench.judge.frame import Run
 from bench.store.parquet import Sweeps
 from bench.sweep.experiments import RULES
-from plots.base import verdict_lines
+from plots.base import style, verdict_lines
 from plots.figures import roofs
 from plots.report import charts, compared, facts
 from plots.report.cases import cases, packed, rounded, untimed
@@ -94,17 +95,20 @@ def html(runs: Sequence[Run], sweeps: Mapping[tuple[str, str], Sweeps], known: C
             for each in drawn
         ],
         "flags": {flag.name: flag.means for flag in FLAGS},
+        "colours": _colours(rows),
     }
     template = _environment().get_template("report.html.j2")
     names = list(dict.fromkeys(run.device_name for run in runs))
+    heads = [facts.head(run) for run in runs]
     return template.render(
         title=f"roofbench: {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}",
-        heads=[facts.head(run) for run in runs],
+        heads=heads,
+        numbers=list(dict.fromkeys(number.what for head in heads for number in head.numbers)),
         lines=facts.lines(runs),
         parts=_parts(_claims(judged)),
         rules=RULES,
         decided=DECIDED,
-        experiments=[list(of) for _, of in groupby(drawn, key=lambda each: each.device)],
+        experiments=[list(of) for _, of in itertools.groupby(drawn, key=lambda each: each.device)],
         rivals=[rival for run in runs for rival in compared.rivals(run)],
         standings=[standing for run in runs for standing in compared.ours(run)],
         untimed=untimed(runs),
@@ -163,7 +167,7 @@ def _parts(claims: Sequence[Claim]) -> list[list[Claim]]:
     return parts
 
 
-def _filters(rows: Any, runs: int) -> list[tuple[str, str, list[tuple[str, int]]]]:
+def _filters(rows: pd.DataFrame, runs: int) -> list[tuple[str, str, list[tuple[str, int]]]]:
     """(column, words for it, its values with their counts) of each filter that has a choice."""
     words = {
         "device": "device",
@@ -182,6 +186,23 @@ def _filters(rows: Any, runs: int) -> list[tuple[str, str, list[tuple[str, int]]
         if column != "device" or runs > 1:
             filters.append((column, name, sorted(counts.items())))
     return filters
+
+
+def _colours(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """Column that points can be coloured by -> value -> colour, those of the figures where they have one."""
+    looks: dict[str, Callable[[str], style.Look]] = {
+        "operator": style.of_operator,
+        "implementation": style.of_implementation,
+        "device": style.of_device,
+    }
+    colours = {}
+    for column in ("operator", "implementation", "dtype", "bound_by", "device"):
+        values = sorted(set(rows[column]))
+        palette = itertools.cycle(style.COLORS)
+        colours[column] = {
+            value: looks[column](value).color if column in looks else next(palette) for value in values
+        }
+    return colours
 
 
 def _packed(text: str) -> str:

@@ -68,7 +68,7 @@
     for (const [name, view] of Object.entries(views)) {
       // The chart in which a selection is drawn keeps its points; the other shows only the selected ones.
       const drawn = chosen(name !== brushed).filter(has[name]).map((row) => ({ ...row, colour: row[colour] || "unknown" }));
-      if (name !== brushed) view.data("rows", drawn).runAsync();
+      if (name !== brushed) view.data("rows", drawn).resize().runAsync();
     }
     const listed = chosen(true);
     const suspect = listed.filter((row) => row.suspect).length;
@@ -186,7 +186,14 @@
     const box = document.getElementById(name);
     // A finger that drags scrolls the page.
     const touched = matchMedia("(pointer: coarse)").matches;
-    const layer = spec.layer.map((part) => (touched && part.params ? { ...part, params: [{ name: "brush", value: true }] } : part));
+    const colours = content.colours[document.getElementById("colour").value];
+    const scale = { domain: Object.keys(colours), range: Object.values(colours) };
+    const layer = spec.layer.map((part) => {
+      if (!part.params) return part;
+      const { color, fill, opacity, ...others } = part.encoding;
+      const encoding = { ...others, color: { ...color, scale }, fill: { ...fill, scale }, ...(touched ? {} : { opacity }) };
+      return { ...part, encoding, params: touched ? [] : part.params };
+    });
     const { view } = await embed(box, { ...spec, layer });
     views[name] = view;
     const canvas = box.querySelector("canvas");
@@ -200,6 +207,12 @@
       state.brush = Object.keys(brush).length ? brush : null;
       update(name);
     });
+  }
+
+  async function drawLinked() {
+    state.brush = null;
+    await Promise.all([linked("roofline", content.roofline), linked("ratios", content.ratios)]);
+    update();
   }
 
   function values(chart) {
@@ -245,7 +258,7 @@
       };
     }
     document.getElementById("text").oninput = (event) => { state.text = event.target.value; update(); };
-    document.getElementById("colour").onchange = () => update();
+    document.getElementById("colour").onchange = drawLinked;
     document.getElementById("more").onclick = () => { state.shown += 200; update(); };
     document.getElementById("clear").onclick = () => {
       for (const select of document.querySelectorAll("[data-column]")) select.value = "";
@@ -255,8 +268,7 @@
       update();
     };
     heads();
-    await Promise.all([linked("roofline", content.roofline), linked("ratios", content.ratios)]);
-    update();
+    await drawLinked();
   }
   const seen = new IntersectionObserver(
     (entries) => {

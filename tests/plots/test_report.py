@@ -1,0 +1,186 @@
+"""report.html without a browser: what is in it, and that it comes from the rows alone."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import vl_convert
+from typer.testing import CliRunner
+
+from bench.case_name import row_name
+from bench.judge.claims import judge, kept
+from bench.store.parquet import read_sweeps
+from plots.__main__ import app
+from plots.report import charts, page
+from tests.plots.report_made import CORE, column, content, few, many, read, written
+from tests.plots.report_made import page as page_of
+from tests.plots.synthetic import CPU, H100, H200
+
+
+@pytest.fixture(scope="module")
+def core() -> tuple[str, dict[str, Any]]:
+    text = page_of(CORE)
+    return text, content(text)
+
+
+def invoke(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def test_every_timed_measurement_is_a_case_with_the_row_s_own_numbers(
+    core: tuple[str, dict[str, Any]],
+) -> None:
+    (run,) = read(CORE)
+    cases = core[1]["cases"]
+    suspects = dict(zip(map(row_name, run.rows), run.frame["suspect"], strict=True))
+    rows = {row_name(row): row for row in run.rows if row.is_timed and row.role == "measurement"}
+    assert sorted(cases["name"]) == sorted(rows)
+    for name, median_s, suspect in zip(cases["name"], cases["median_s"], cases["suspect"], strict=True):
+        assert median_s == pytest.approx(rows[name].median_s, rel=1e-3)
+        assert bool(suspect) == suspects[name]
+
+
+def test_measured_over_predicted_is_what_it_says(core: tuple[str, dict[str, Any]]) -> None:
+    cases = core[1]["cases"]
+    known = [at for at, value in enumerate(cases["predicted_s"]) if value]
+    assert len(known) > 500
+    for at in known:
+        assert cases["ratio"][at] == pytest.approx(cases["median_s"][at] / cases["predicted_s"][at], rel=2e-3)
+
+
+def test_a_case_s_command_measures_that_case(core: tuple[str, dict[str, Any]]) -> None:
+    cases = core[1]["cases"]
+    for name, again in zip(cases["name"][::50], column(cases, "again")[::50], strict=True):
+        words = shlex.split(again.replace("{}", name))
+        assert words[:3] == ["pytest", "bench/", "--benchmark"]
+        assert words[words.index("--bench-case") + 1] == name
+
+
+def test_every_claim_stands_there_with_the_verdict_of_its_rows(core: tuple[str, dict[str, Any]]) -> None:
+    (run,) = read(CORE)
+    sweeps = read_sweeps([CORE])[run.device, run.run_id]
+    declared = [claims for name, sweep in sweeps.items() if (claims := kept(name, sweep)) and claims.claims]
+    judged = judge([run], declared)
+    table = core[0].split('id="rules"')[1].split('id="cases"')[0]
+    assert table.count('class="verdict') == len(judged)
+    for word in {each.verdict for each in judged}:
+        count = sum(each.verdict == word for each in judged)
+        assert table.count(f">{word}</span>") == count
+    decided, undecided = table.split("remain undecided", 1)
+    assert ">UNDECIDED<" not in decided and ">SUPPORTED<" not in undecided
+
+
+def test_every_chart_can_be_drawn_without_a_browser(core: tuple[str, dict[str, Any]]) -> None:
+    known = core[1]
+    cases = [{"colour": "a", "at": 0} | _case(known["cases"], at) for at in range(40)]
+    for spec in (known["roofline"], known["ratios"]):
+        assert "<svg" in vl_convert.vegalite_to_svg(charts.filled(spec, cases))
+    assert len(known["experiments"]) > 20
+    for drawn in known["experiments"][::4]:
+        for chart in drawn:
+            at = chart["points"]["row"]
+            points = {name: [known["cases"][name][place] for place in at] for name in ("median_s", "ratio")}
+            points |= {"y": points["median_s"]} | chart["points"]
+            rows = [dict(zip(points, values, strict=True)) for values in zip(*points.values(), strict=True)]
+            svg = vl_convert.vegalite_to_svg(charts.filled(chart["spec"], rows))
+            for panel in filter(None, set(chart["points"]["panel"])):
+                assert panel in svg
+
+
+def _case(cases: dict[str, Any], at: int) -> dict[str, Any]:
+    return {name: column(cases, name)[at] for name in cases}
+
+
+def test_an_experiment_s_points_are_its_sweep_s_timed_rows(tmp_path: Path) -> None:
+    known = content(page_of(written(tmp_path / "run.parquet", few())))
+    ((chart,),) = known["experiments"]
+    names = [known["cases"]["name"][place] for place in chart["points"]["row"]]
+    assert len(names) == len(set(names)) == 9 and all(name.startswith("gemm/some-") for name in names)
+    for name, x in zip(names, chart["points"]["x"], strict=True):
+        assert f"-n{x:.0f}-" in name
+
+
+def test_what_was_not_measured_stands_there_with_its_reason(tmp_path: Path) -> None:
+    text = page_of(written(tmp_path / "run.parquet", few()))
+    part = text.split('id="untimed"')[1].split("</section>")[0]
+    assert "skipped" in part and "it needs" in part and "gemm/some" in part
+
+
+def test_a_complete_run_says_so(tmp_path: Path) -> None:
+    rows = [row for row in few() if row.is_timed]
+    assert "Every case that was asked for has a time." in page_of(written(tmp_path / "run.parquet", rows))
+
+
+def test_words_from_a_file_are_no_markup(tmp_path: Path) -> None:
+    title = "</script><script>alert(1)</script>"
+    sweeps = {"gemm/some": {"title": title, "plot": [{"x": "n"}]}}
+    text = page_of(written(tmp_path / "run.parquet", few(), sweeps))
+    assert title not in text and "&lt;/script&gt;" in text
+
+
+def test_two_devices_stand_side_by_side_and_their_differences_are_marked(tmp_path: Path) -> None:
+    for machine in (H100, H200):
+        written(tmp_path / f"{machine.facts['device']}.parquet", few(machine))
+    text = page_of(tmp_path)
+    assert "NVIDIA H100 80GB HBM3" in text and "NVIDIA H200" in text
+    facts = {
+        line.split("</th>")[0]: line
+        for line in text.split('aria-label="Facts of the runs"')[1].split("</table>")[0].split('scope="row">')
+    }
+    assert facts["device"].count("differs") == 1 and ">same<" in facts["driver"]
+    known = content(text)
+    assert set(column(known["cases"], "device")) == {"h100-sxm", "nvidia-h200"}
+    assert 'data-column="device"' in text
+
+
+def test_our_kernels_stand_against_the_library_or_it_is_said_why_not(tmp_path: Path) -> None:
+    gpu = page_of(written(tmp_path / "gpu.parquet", _sampled(few(H100))))
+    part = gpu.split('id="against"')[1].split("</section>")[0]
+    assert "above 1 ours is ahead" in part and ">triton<" in part
+    cpu = page_of(written(tmp_path / "cpu.parquet", few(CPU)))
+    assert "which need a GPU" in cpu.split('id="against"')[1]
+
+
+def _sampled(rows: list[Any]) -> list[Any]:
+    import dataclasses
+
+    return [dataclasses.replace(row, samples_s=[row.median_s] * 9) if row.median_s else row for row in rows]
+
+
+def test_too_many_cases_are_refused_with_the_number_that_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "MOST_ROWS", 100)
+    file = written(tmp_path / "run.parquet", list(many(101)))
+    done = invoke("report", file, "-o", tmp_path / "page.html")
+    assert done.exit_code == 2 and "101 timed cases" in done.stderr and "100 cases" in done.stderr
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_the_command_writes_one_file_and_says_where(tmp_path: Path) -> None:
+    file = written(tmp_path / "run.parquet", few())
+    done = invoke("report", file, "-o", tmp_path / "new" / "page.html")
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith(f"{tmp_path / 'new' / 'page.html'} (")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["page.html"]
+    text = (tmp_path / "new" / "page.html").read_text()
+    # Nothing is fetched: no address is in an attribute that a browser follows by itself.
+    assert 'src="' not in text and "<link" not in text and "@import" not in text
+
+
+def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    file = written(tmp_path / "run.parquet", few())
+    (tmp_path / "taken").write_text("")
+    done = invoke("report", file, "-o", tmp_path / "taken" / "page.html")
+    assert done.exit_code == 2 and "cannot be written" in done.stderr and "Traceback" not in done.output
+
+
+def test_ten_thousand_cases_make_at_most_3_megabytes(tmp_path: Path) -> None:
+    text = page_of(written(tmp_path / "run.parquet", list(many(10_000)), {}))
+    assert len(content(text)["cases"]["name"]) == 10_000
+    assert len(text.encode()) < 3e6
+
+
+def test_a_committed_run_makes_at_most_a_megabyte_and_a_half(core: tuple[str, dict[str, Any]]) -> None:
+    assert len(core[0].encode()) < 1.5e6

@@ -1,0 +1,188 @@
+"""report.html in a browser, as a stranger uses it: filters, charts, table, telephone, screen reader."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.plots.browser import Browsing, broken_words, scrolls_sideways, violations
+from tests.plots.report_made import CORE, column, content, few, written
+from tests.plots.report_made import page as page_of
+from tests.plots.synthetic import H100, H200
+
+READY = "body[data-ready=yes]"
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page about the committed run."""
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    file.write_text(page_of(CORE), "utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def cases(core: Path) -> dict[str, Any]:
+    return content(core.read_text("utf-8"))["cases"]
+
+
+@pytest.fixture
+def opened(browsing: Browsing, core: Path) -> Page:
+    page = browsing.open_page(core, 1280)
+    page.wait_for_selector(READY)
+    return page
+
+
+def counted(page: Page) -> int:
+    """How many cases the page says it shows."""
+    number = re.match(r"\d+", page.locator("#count").inner_text())
+    assert number
+    return int(number[0])
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_opens_without_errors_requests_or_barriers(
+    browsing: Browsing, core: Path, width: int, dark: bool
+) -> None:
+    page = browsing.open_page(core, width, dark)
+    page.wait_for_selector(READY)
+    for box in page.locator("details").all():
+        box.evaluate("box => { box.open = true; }")
+    page.locator("[data-experiment]").first.scroll_into_view_if_needed()
+    page.wait_for_selector("[data-experiment][data-drawn=yes]")
+    assert browsing.console_errors == [] and browsing.requests == [core.as_uri()]
+    assert not scrolls_sideways(page) and broken_words(page) == []
+    assert violations(page) == []
+
+
+@pytest.mark.parametrize("column_name", ["operator", "implementation", "dtype", "bound_by", "flags"])
+def test_each_filter_leaves_the_cases_that_have_the_value(
+    opened: Page, cases: dict[str, Any], column_name: str
+) -> None:
+    select = opened.locator(f"[data-column={column_name}]")
+    values = column(cases, column_name)
+    options = select.locator("option").evaluate_all("all => all.map(option => option.value).filter(Boolean)")
+    assert options
+    for option in options:
+        select.select_option(option)
+        if column_name == "flags":
+            wanted = sum((option in v.split()) if option != "(none)" else not v for v in values)
+        else:
+            wanted = values.count(option)
+        assert wanted > 0 and counted(opened) == wanted
+    assert opened.locator("#table tbody tr").count() == min(50, wanted)
+    opened.get_by_role("button", name="Clear").click()
+    assert counted(opened) == len(values)
+
+
+def test_words_in_the_name_are_a_filter_and_filters_add_up(opened: Page, cases: dict[str, Any]) -> None:
+    opened.locator("#text").fill("relu")
+    opened.locator("[data-column=dtype]").select_option("float16")
+    pairs = zip(cases["name"], column(cases, "dtype"), strict=True)
+    wanted = [name for name, dtype in pairs if "relu" in name and dtype == "float16"]
+    assert 0 < counted(opened) == len(wanted) < len(cases["name"])
+    shown = opened.locator("#table tbody button").all_inner_texts()
+    assert set(shown) <= set(wanted)
+
+
+def test_the_table_sorts_both_ways_by_its_numbers(opened: Page, cases: dict[str, Any]) -> None:
+    ratios = [value for value in cases["ratio"] if value is not None]
+    head = opened.get_by_role("button", name="measured / predicted")
+    cell = "#table tbody tr:first-child td:nth-child(6)"
+    head.click()
+    assert opened.locator(cell).inner_text() == f"{min(ratios):.2f}"
+    head.click()
+    assert opened.locator(cell).inner_text() == f"{max(ratios):.2f}"
+    assert opened.locator("th[aria-sort=descending]").inner_text().startswith("measured / predicted")
+
+
+def test_a_row_tells_its_prediction_and_the_command_that_measures_it_again(
+    opened: Page, cases: dict[str, Any]
+) -> None:
+    name = opened.locator("#table tbody button").first.inner_text()
+    opened.locator("#table tbody button").first.click()
+    box = opened.locator("#case")
+    assert box.locator("strong").inner_text() == name
+    assert f"--bench-case {name}" in box.locator("code").inner_text()
+    assert "measured" in box.inner_text() and "predicted" in box.inner_text()
+
+
+def test_a_point_tells_the_same(opened: Page) -> None:
+    opened.locator("#text").fill("gemm/growing_k")
+    chart = opened.locator("#roofline canvas")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box
+    # Points are small: the pointer goes over the chart until one is under it.
+    for y in range(int(box["height"] * 0.05), int(box["height"] * 0.75), 4):
+        for x in range(int(box["width"] * 0.3), int(box["width"] * 0.95), 6):
+            if opened.evaluate(_UNDER, [box["x"] + x, box["y"] + y]):
+                opened.mouse.click(box["x"] + x, box["y"] + y)
+                assert opened.locator("#case strong").inner_text().startswith("gemm/growing_k")
+                return
+    raise AssertionError("no point is under the pointer anywhere")
+
+
+_UNDER = """([x, y]) => {
+    const canvas = document.querySelector('#roofline canvas');
+    const box = canvas.getBoundingClientRect();
+    const context = canvas.getContext('2d');
+    const scale = canvas.width / box.width;
+    const [red, green, blue] = context.getImageData((x - box.left) * scale, (y - box.top) * scale, 1, 1).data;
+    return Math.max(red, green, blue) - Math.min(red, green, blue) > 60;
+}"""
+"""Whether the picture is coloured at a place of the window: there a point is."""
+
+
+def test_a_selection_in_one_chart_restricts_the_table_until_it_is_let_go(
+    opened: Page, cases: dict[str, Any]
+) -> None:
+    chart = opened.locator("#roofline canvas")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box
+    opened.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.1)
+    opened.mouse.down()
+    opened.mouse.move(box["x"] + box["width"] * 0.95, box["y"] + box["height"] * 0.3, steps=5)
+    opened.mouse.up()
+    total = len(cases["name"])
+    opened.wait_for_function(f"parseInt(document.querySelector('#count').textContent) < {total}")
+    selected = counted(opened)
+    assert 0 < selected < total
+    operators = {text.split("/")[0] for text in opened.locator("#table tbody button").all_inner_texts()}
+    assert operators <= {"gemm", "linear"}, "the upper right corner is where products are"
+    opened.get_by_role("button", name="Clear").click()
+    opened.wait_for_function(f"parseInt(document.querySelector('#count').textContent) === {total}")
+
+
+def test_more_rows_come_on_request(opened: Page) -> None:
+    assert opened.locator("#table tbody tr").count() == 50
+    opened.locator("#more").click()
+    assert opened.locator("#table tbody tr").count() == 250
+
+
+def test_every_experiment_is_drawn_when_it_comes_into_sight(browsing: Browsing, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(page_of(written(tmp_path / "run.parquet", few())), "utf-8")
+    page = browsing.open_page(file, 390)
+    page.wait_for_selector(READY)
+    for box in page.locator("[data-experiment]").all():
+        box.scroll_into_view_if_needed()
+    page.wait_for_function("document.querySelectorAll('[data-experiment]:not([data-drawn])').length === 0")
+    assert browsing.console_errors == []
+
+
+def test_devices_are_a_filter_too(browsing: Browsing, tmp_path: Path) -> None:
+    for machine in (H100, H200):
+        written(tmp_path / f"{machine.facts['device']}.parquet", few(machine))
+    file = tmp_path / "report.html"
+    file.write_text(page_of(tmp_path), "utf-8")
+    page = browsing.open_page(file, 390)
+    page.wait_for_selector(READY)
+    assert counted(page) == 18
+    page.locator("[data-column=device]").select_option("nvidia-h200")
+    assert counted(page) == 9
+    assert not scrolls_sideways(page) and violations(page) == [] and browsing.console_errors == []
