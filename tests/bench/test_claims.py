@@ -101,6 +101,17 @@ def test_a_wide_interval_of_the_rows_widens_that_of_the_effect(chance: np.random
     assert found.verdict == "UNDECIDED" and found.effect.low < 1.0 < 1.2 < found.effect.high
 
 
+def test_a_row_without_an_interval_is_no_better_known_than_the_least_known_other() -> None:
+    rows = [timed(1e-6 * k * (1.1 if k % 8 else 1.0), k=k, half=0.3) for k in range(4000, 4033)]
+    rows = [dataclasses.replace(each, noise_visits=0.3, noise_runs=0.1) for each in rows]
+    unknown = [dataclasses.replace(each, low_s=None, high_s=None) for each in rows]
+    every, some, none = (
+        judged(claim("ratio", "above 1.03"), of).effect for of in (rows, [*unknown[:8], *rows[8:]], unknown)
+    )
+    assert some.high - some.low == pytest.approx(every.high - every.low, rel=0.1)
+    assert none.high - none.low < (every.high - every.low) / 5
+
+
 def test_imported_rows_have_the_interval_of_their_pairs_and_the_roof_of_the_datasheet() -> None:
     facts = {"low_s": None, "high_s": None, "source": "somebody", "settled": None}
     rows = [
