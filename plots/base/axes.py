@@ -136,7 +136,8 @@ def _decades(axis: Axis, values: np.ndarray, most: int) -> None:
     axis.set_major_locator(
         LogLocator(10, subs=(1.0, 2.0, 5.0) if decades * 3 <= most else (1.0,), numticks=most + 2)
     )
-    axis.set_major_formatter(FuncFormatter(_decimal))
+    far = values.size > 0 and float(values.max()) >= 10**5
+    axis.set_major_formatter(FuncFormatter(_thousands if far else plain))
     _small_ticks(axis, _between_decades)
 
 
@@ -183,11 +184,12 @@ def _whole(low: float, high: float) -> np.ndarray:
     return np.arange(math.ceil(low), math.floor(high) + 1, dtype=float)
 
 
-def _decimal(value: float, _: object = None) -> str:
-    """A tick's label: 1000, 1e6. Seven digits would push the axis's name out of the picture."""
-    if value >= 10**6:
-        return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
-    return style.number(value) if value >= 1 else f"{value:g}"
+def _thousands(value: float, _: object = None) -> str:
+    """200000 as 200 k, 1e6 as 1 M: an axis that writes one of them as a power writes all in the same way."""
+    for power, prefix in ((9, "G"), (6, "M"), (3, "k")):
+        if abs(value) >= 10**power:
+            return f"{value / 10**power:g} {prefix}"
+    return f"{value:g}"
 
 
 def short(value: float) -> str:

@@ -137,10 +137,13 @@ def _handles(points: pd.DataFrame) -> list[Artist]:
     return handles
 
 
-def _caption(run: Run, points: pd.DataFrame, how: str) -> str:
+def _caption(run: Run, points: pd.DataFrame, how: str) -> list[str]:
     ceilings = run.roof(how)
-    sentences = [f"{letter}: {why}, {_case(row)}." for letter, (why, row) in _extremes(points).items()]
-    sentences.append(f"One point a case, {len(points)} in all, at its compulsory bytes.")
+    sentences = []
+    if not run.ceilings:
+        sentences.append("No ceilings in this run, hence no measured roof.")
+    elif ceilings.condition != how:
+        sentences.append(f"The roof is the {ceilings.condition} cache's; {how} rows may beat it.")
     if points["imported"].any():
         sentences.append("Imported times have no interval and were not checked by us.")
     for kind, share in roofs.above(run, points, how).items():
@@ -150,15 +153,12 @@ def _caption(run: Run, points: pd.DataFrame, how: str) -> str:
             sentences.append(
                 f"Above the {'datasheet' if kind == 'stated' else 'measured'} roof: {len(over)}, {most}."
             )
-    sentences += filter(None, [prediction_lines.bound(points), style.flag_counts(points)])
-    if not run.ceilings:
-        sentences.append("No ceilings in this run, hence no measured roof.")
-        return " ".join(sentences)
-    if ceilings.condition != how:
-        sentences.append(f"The roof is the {ceilings.condition} cache's; {how} rows may beat it.")
-    if ceilings.launch_s is not None:
+    sentences.append(style.flag_counts(points))
+    sentences += [f"{letter}: {why}, {_case(row)}." for letter, (why, row) in _extremes(points).items()]
+    sentences += [prediction_lines.bound(points), f"{len(points)} points, each at its compulsory bytes."]
+    if run.ceilings and ceilings.launch_s is not None:
         sentences.append(
             f"A launch takes at least {ceilings.launch_s * 1e6:.3g} µs, which this picture cannot show: "
             "small problems stand below the roof for that alone. Shares of the roof include it."
         )
-    return " ".join(sentences)
+    return sentences

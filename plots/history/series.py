@@ -108,7 +108,7 @@ def _changes(view: View, row: int) -> Floats:
     return np.array([float(view.calendar.x[night - view.first]) for night in begins if night >= view.first])
 
 
-def _caption(view: View, panel: Panel, left_out: int) -> str:
+def _caption(view: View, panel: Panel, left_out: int) -> list[str]:
     usable = int((np.isfinite(panel.value) & ~panel.doubted).sum())
     sentences = [
         f"{usable} of {len(view.nights)} nights with a time that is not suspect; short ticks on the floor "
@@ -131,4 +131,4 @@ def _caption(view: View, panel: Panel, left_out: int) -> str:
         sentences.append(
             f"{left_out} more series moved or were asked for, and are not drawn; --match TEXT chooses."
         )
-    return " ".join(filter(None, sentences))
+    return sentences

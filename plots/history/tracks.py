@@ -32,11 +32,11 @@ def machine(view: View) -> Iterator[tuple[str, Page]]:
     shown_panels = [
         Panel.of(view, track, row, "machine", _percent, _WIDE_IN, title=BOUNDS[row]) for row in rows
     ]
-    caption = (
-        "The median departure of the ceilings of a kind (bandwidths; peaks and launches), measured by the "
-        "same runs, from what they were on the nights before: above 0 the machine was slower. What stands "
-        "out of its noise is taken out of the other series before they are judged."
-    )
+    caption = [
+        "Above 0 the machine was slower than on the nights before.",
+        "The median departure of the ceilings of a kind (bandwidths; peaks and launches) of the same runs.",
+        "What stands out of its noise is taken out of the other series before they are judged.",
+    ]
     yield "machine", _page(view, shown_panels, 1, "The machine's ceilings, night by night", caption)
 
 
@@ -58,10 +58,10 @@ def classes(view: View) -> Iterator[tuple[str, Page]]:
             Panel.of(view, track, row, "class", _percent, width_in, title=names[row]) for row in of_page
         ]
         which = f" ({number + 1} of {pages})" if pages > 1 else ""
-        caption = (
-            "The mean over a class's series of how far each is from its own rolling median, with what the "
-            "machine moved taken out. A level that is kept becomes normal, and the curve returns to 0."
-        )
+        caption = [
+            "The mean over a class's series of how far each is from its own rolling median.",
+            "What the machine moved is taken out. A level that is kept becomes normal, and the curve is 0.",
+        ]
         title = f"Operators by implementation, night by night{which}"
         yield (
             f"classes{f'-{number + 1}' if number else ''}",
@@ -73,7 +73,9 @@ def _percent(log: Floats) -> Floats:
     return np.asarray(100 * np.expm1(log))
 
 
-def _page(view: View, shown_panels: Sequence[Panel], columns: int, title: str, caption: str) -> Page:
+def _page(
+    view: View, shown_panels: Sequence[Panel], columns: int, title: str, caption: Sequence[str]
+) -> Page:
     """Panels in rows, each row with room above for the words that its panels need."""
     lines = [shown_panels[i : i + columns] for i in range(0, len(shown_panels), columns)]
     words = [max(marks.rows(panel.laid) for panel in line) for line in lines]
@@ -82,18 +84,18 @@ def _page(view: View, shown_panels: Sequence[Panel], columns: int, title: str, c
     ]
     width_in = _WIDE_IN if columns == 1 else columns * _NARROW_IN + _BETWEEN_IN
     unsaid = sum(marks.unsaid(panel.laid) for panel in shown_panels)
-    sentences = [
-        caption,
-        "Short ticks on the floor: nights with too few before them to tell.",
+    sentences = [f"{unsaid} lines have no room for their words: see the table of nights."] if unsaid else []
+    sentences += [
         view.calendar.remark(),
+        *caption,
+        "Short ticks on the floor: nights with too few before them to tell.",
     ]
-    sentences += [f"{unsaid} lines have no room for their words: see the table of nights."] if unsaid else []
     page = Page(
         Page.LEFT + Page.RIGHT + width_in,
         sum(above_in) + _PANEL_IN * len(lines),
         title,
         view.facts,
-        " ".join(filter(None, sentences)),
+        sentences,
     )
     page.figure.set_label(title)
     page.legend(panels.legend(view, shown_panels))
