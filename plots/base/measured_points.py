@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 
 from plots.base.style import GREY, Look
 
-_FITTED: dict[str, Any] = {"color": "#222222", "marker": "o", "ls": "", "mfc": "none", "ms": 8, "mew": 0.6}
+RING: dict[str, Any] = {"color": "#444444", "marker": "o", "mfc": "none", "ms": 8, "mew": 0.6}
+"""Look of a ring around a point to which a curve was fitted."""
 MANY = 24
 """Points on one line from which markers are small."""
 
@@ -83,9 +84,9 @@ def caption(rows: pd.DataFrame) -> str:
 
 def ring(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
     """Draw a ring around points to which a curve was fitted."""
-    axes.plot(x, y, label="_fitted", zorder=4.5, **_FITTED)
+    axes.plot(x, y, label="_fitted", ls="", zorder=4.5, **RING)
 
 
 def fitted() -> Line2D:
     """The legend's entry of the rings."""
-    return Line2D([], [], label="calibrates the prediction", **_FITTED)
+    return Line2D([], [], label="calibrates the prediction", ls="", **RING)

@@ -37,6 +37,12 @@ def leaves(panels: Sequence[T], most: int) -> Iterator[tuple[Sequence[T], str]]:
         yield panels[i * most : (i + 1) * most], f" (page {i + 1} of {pages})" if pages > 1 else ""
 
 
+class Captioned(Figure):
+    """A figure with its whole caption, of which its page shows one line."""
+
+    caption = ""
+
+
 class Page:
     """A figure of a given drawing area, with room in inches for title, legend and caption.
 
@@ -59,7 +65,7 @@ class Page:
         """`height_in` is the drawing area's, x labels included; the page grows around it.
 
         `caption` are sentences, the most important first: those that fit on one line stand below the axes,
-        and all of them in the description that the saved files carry.
+        and all of them are in the description that the saved files carry.
         `decided` are sentences on what the rows decide, each on lines of its own above the caption.
         `right_in` is the margin right of the axes, of which RIGHT stays free; `left_in` that for y labels.
         """
@@ -71,11 +77,11 @@ class Page:
         self._decided = [
             line for text in decided for line in textwrap.wrap(text, columns, subsequent_indent=_INDENT)
         ]
-        self.description = " ".join(filter(None, caption))
         self._caption = _one_line([sentence for sentence in caption if sentence], columns)
         self._area_in = height_in
         self._legend: list[list[Entry]] = []
-        self.figure = Figure()
+        self.figure = Captioned()
+        self.figure.caption = " ".join(filter(None, caption))
 
     def legend(self, entries: Sequence[Entry]) -> None:
         """Lay the entries in rows that fit the width."""
@@ -153,7 +159,7 @@ class Page:
         stem.parent.mkdir(parents=True, exist_ok=True)
         paths = [stem.with_name(stem.name + ending) for ending in (".png", ".svg")]
         # A low level of compression makes files a tenth larger and saves much of the time.
-        about = {"Description": self.description}
+        about = {"Description": self.figure.caption}
         self.figure.savefig(paths[0], dpi=150, metadata=about, pil_kwargs={"compress_level": 3})
         self.figure.savefig(paths[1], metadata=about | {"Date": None})
         return paths

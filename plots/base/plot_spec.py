@@ -114,12 +114,13 @@ def _compared(claim: Claim) -> Iterator[tuple[str, Iterable[Any]]]:
     test = claim.test[1]
     if isinstance(test, Spread):
         yield test.over, ()
-    elif isinstance(test, Ratio):
+    while isinstance(test, Ratio):
         for column in test.of.keys() & test.to.keys():
             both = [*conditions(test.of[column]), *conditions(test.to[column])]
             values = [value for each in both if isinstance(each, Among) for value in each.values]
             if all(isinstance(each, Among) for each in both):
                 yield column, values
+        test = test.less
 
 
 def _can_show(rows: pd.DataFrame, section: Section) -> bool:

@@ -144,10 +144,9 @@ def _handles(duels: Sequence[judge.Duel], goals: Sequence[judge.Goal]) -> list[A
 
 def _caption(duels: Sequence[judge.Duel], name: str, suspect: int, rows: pd.DataFrame) -> list[str]:
     lowest = sorted(duels, key=lambda duel: duel.ratio)[:3]
-    sentences = [f"Above 1 {name} is quicker; bars: 95 % intervals."]
-    if suspect:
-        sentences.append(f"Left out: {count_text(suspect, 'pair')} of this run in which a time is suspect.")
+    sentences = [f"Left out: {count_text(suspect, 'pair')} with a suspect time."] if suspect else []
     return [
+        f"Above 1 {name} is quicker; bars: 95 % intervals.",
         *sentences,
         style.flag_counts(rows),
         "Lowest: " + "; ".join(f"{duel.name} {duel.ratio:.3f}" for duel in lowest) + ".",

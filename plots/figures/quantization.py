@@ -218,8 +218,13 @@ class _Drawing:
         lines = axes.plot(stair.sizes, filled, color=style.BLUE, lw=0.8, label="_last_wave", zorder=2)
         lines += axes.plot(stair.sizes, useful, color="#444444", lw=0.8, ls=":", label="_useful", zorder=2)
         words = ["of the last wave that is filled", "of the tiles that is inside the matrix"]
+        edges = [(_WAVE_EDGE, "one more wave"), (_TILE_EDGE, "more tiles")]
+        for (look, word), at in zip(edges, self._edges, strict=True):
+            if at:
+                lines.append(Line2D([], [], **look))
+                words.append(word)
         how: dict[str, Any] = {"loc": "lower right", "fontsize": 6.5, "frameon": True, "framealpha": 0.8}
-        axes.legend(lines, words, borderpad=0.2, edgecolor="none", **how)
+        axes.legend(lines, words, borderpad=0.2, edgecolor="none", ncols=2, **how)
         axes.set_ylim(0, 1.08)
         axes.yaxis.set_major_locator(FixedLocator([0, 0.5, 1]))
         axes.set_ylabel("share")
@@ -253,15 +258,10 @@ class _Drawing:
         entries: list[Entry] = [measured_points.handle(name, look) for name, look in self.looks.items()]
         if self.rows["suspect"].any():
             entries.append(style.flagged(4.4))
+        predicted = []
         if self.calibrated:
-            entries.append(measured_points.fitted())
-        waves, tiles = (Line2D([], [], **look) for look in (_WAVE_EDGE, _TILE_EDGE))
-        edges = [(waves, "one more wave"), (tiles, "more tiles")]
-        drawn = [edge for edge, at in zip(edges, self._edges, strict=True) if at]
-        if drawn:
-            entries.append(Together(", ".join(word for _, word in drawn), tuple(look for look, _ in drawn)))
-        predicted = [(Line2D([], [], color="#444444", ls="--", lw=1.0), "waves x seconds fitted here")]
-        predicted = predicted if self.calibrated else []
+            ringed = Line2D([], [], ls="--", lw=1.0, **measured_points.RING)
+            predicted = [(ringed, "waves x seconds fitted to the ringed points")]
         if self.structured:
             predicted.append((Line2D([], [], color=STRUCTURED.alone, **STRUCTURED.look), STRUCTURED.label))
         if predicted:

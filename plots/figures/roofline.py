@@ -51,6 +51,7 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
         f"Roofline, {dtype}",
         style.facts(run, points),
         _caption(run, points, how),
+        decided=[f"{letter}: {why}, {_case(row)}." for letter, (why, row) in _extremes(points).items()],
     )
     drawn = roofs.of(run, points, dtype, how)
     hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
@@ -109,7 +110,7 @@ def _extremes(points: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
 
 
 def _letter_extremes(axes: Axes, points: pd.DataFrame, factor: float) -> None:
-    """Ring and letter the extremes; the caption names them, as words would cover points."""
+    """Ring and letter the extremes; lines below name them, as words would cover points."""
     for letter, (_, row) in _extremes(points).items():
         x, y = float(row["intensity"]), float(row["flop_per_s"]) * factor
         axes.plot(x, y, "o", mfc="none", mec=style.BLACK, ms=9, mew=0.8, zorder=6, label="_extreme")
@@ -154,7 +155,6 @@ def _caption(run: Run, points: pd.DataFrame, how: str) -> list[str]:
                 f"Above the {'datasheet' if kind == 'stated' else 'measured'} roof: {len(over)}, {most}."
             )
     sentences.append(style.flag_counts(points))
-    sentences += [f"{letter}: {why}, {_case(row)}." for letter, (why, row) in _extremes(points).items()]
     sentences += [prediction_lines.bound(points), f"{len(points)} points, each at its compulsory bytes."]
     if run.ceilings and ceilings.launch_s is not None:
         sentences.append(

@@ -110,25 +110,21 @@ def _changes(view: View, row: int) -> Floats:
 
 def _caption(view: View, panel: Panel, left_out: int) -> list[str]:
     usable = int((np.isfinite(panel.value) & ~panel.doubted).sum())
-    sentences = [
-        f"{usable} of {len(view.nights)} nights with a time that is not suspect; short ticks on the floor "
-        "are nights without one."
-    ]
-    if panel.judged:
-        sentences.append("Outside of the band a night stands out; an alarm takes two running at least.")
-    else:
-        sentences.append("Too few nights to judge it yet, so there is no band.")
-    if panel.moved:
-        sentences.append(
-            "Crosses: the time without what the machine's own ceilings moved, which is what was judged."
-        )
+    sentences = [] if panel.judged else ["Too few nights to judge it yet, so there is no band."]
+    sentences.append(f"{usable} of {len(view.nights)} nights have a time that is not suspect.")
     if panel.beyond:
         sentences.append("Triangles on an edge stand beyond it.")
     if marks.unsaid(panel.laid):
         sentences.append("Lines without words: see the table of nights.")
-    sentences.append(view.calendar.remark())
     if left_out:
         sentences.append(
             f"{left_out} more series moved or were asked for, and are not drawn; --match TEXT chooses."
         )
-    return sentences
+    sentences.append(view.calendar.remark())
+    if panel.judged:
+        sentences.append("An alarm takes two nights running outside of the band.")
+    if panel.moved:
+        sentences.append(
+            "Crosses: the time without what the machine's own ceilings moved, which is what was judged."
+        )
+    return [*sentences, "Short ticks on the floor are nights without a time."]
