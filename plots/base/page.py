@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -154,6 +155,12 @@ class Page:
             axes.set_ylabel(y if i % columns == 0 else "")
             yield axes
 
+    def png(self) -> bytes:
+        """The page as a PNG at 150 dpi."""
+        written = BytesIO()
+        self.figure.savefig(written, dpi=150)
+        return written.getvalue()
+
     def save(self, stem: Path) -> list[Path]:
         """Write `stem`.png at 150 dpi and `stem`.svg; the paths."""
         stem.parent.mkdir(parents=True, exist_ok=True)
@@ -170,11 +177,9 @@ def _label(entry: Entry) -> str:
 
 
 def _one_line(sentences: Sequence[str], columns: int) -> str:
-    """As many of the sentences as fit into so many columns, the first in any case."""
+    """Those of the sentences that fit into so many columns, the first ones first."""
     line = ""
     for sentence in sentences:
         longer = f"{line} {sentence}".strip()
-        if line and len(longer) > columns:
-            break
-        line = longer
+        line = longer if len(longer) <= columns else line
     return line

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 import zlib
 from collections.abc import Iterator, Sequence
 
@@ -26,15 +25,17 @@ OF_A_CLASS = 3
 """Movers of one class that are drawn before those of others."""
 VISIBLE = 0.002
 """How far, ln, the machine must have moved a time for it to be drawn without that, too."""
-_WIDTH_IN, _PANEL_IN = 8.2, 1.9
+_PANEL_IN = 1.9
 _SPARE_IN = 0.22
 """Room for words that a page leaves above its panel anyway."""
 
 
-def draw(view: View, rows: Sequence[int], left_out: int) -> Iterator[tuple[str, Page]]:
+def draw(
+    view: View, rows: Sequence[int], left_out: int, width_in: float = panels.WIDE_IN
+) -> Iterator[tuple[str, Page]]:
     """(stem, page) of each of these rows of History.series; `left_out` more would have been drawn."""
     for row in rows:
-        yield f"series/{stem(view, row)}", _page(view, row, left_out)
+        yield f"series/{stem(view, row)}", _page(view, row, left_out, width_in)
 
 
 def chosen(view: View, moved: pd.DataFrame, match: str) -> tuple[list[int], int]:
@@ -63,7 +64,7 @@ def stem(view: View, row: int) -> str:
     return f"{words[:80]}-{zlib.crc32(key.encode()):08x}"
 
 
-def _page(view: View, row: int, left_out: int) -> Page:
+def _page(view: View, row: int, left_out: int, width_in: float) -> Page:
     judged, history = view.judged, view.history
     log_s, half = view.shown(history.log_s[row]), view.shown(history.half[row])
     factor, unit = scale.scaled(pd.Series(np.exp(log_s)), "s")
@@ -75,7 +76,7 @@ def _page(view: View, row: int, left_out: int) -> Page:
     own = view.shown(track.log[row])
     moved = np.abs(own - log_s) > VISIBLE
     panel = Panel.of(
-        *(view, track, row, "series", in_unit, _WIDTH_IN),
+        *(view, track, row, "series", in_unit, width_in),
         value=in_unit(log_s),
         doubted=view.shown(history.doubted[row]),
         value_low=in_unit(log_s - half),
@@ -85,16 +86,16 @@ def _page(view: View, row: int, left_out: int) -> Page:
     )
     above_in = max(marks.ROW_IN * marks.rows(panel.laid) - _SPARE_IN, 0.01)
     page = Page(
-        Page.LEFT + Page.RIGHT + _WIDTH_IN,
+        Page.LEFT + Page.RIGHT + width_in,
         _PANEL_IN + above_in,
-        "\n".join(textwrap.wrap(view.labels[row], 90)),
+        view.labels[row],
         view.facts,
         _caption(view, panel, left_out),
     )
     page.figure.set_label(f"Duration of {view.labels[row]}")
     page.legend(panels.legend(view, [panel]))
     grid = page.grid(2, 1, height_ratios=[above_in, _PANEL_IN], hspace=0.0)
-    panels.draw(page.figure.add_subplot(grid[1]), view, panel, f"duration ({unit})", _WIDTH_IN, 0)
+    panels.draw(page.figure.add_subplot(grid[1]), view, panel, f"duration ({unit})", width_in, 0)
     return page
 
 
