@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.markers import TICKDOWN, TICKLEFT, MarkerStyle
 from matplotlib.ticker import (
     FixedLocator,
+    Formatter,
     FuncFormatter,
     LogLocator,
     MaxNLocator,
@@ -69,7 +70,7 @@ def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
             ticks = [v for v in distinct if round(math.log2(v / distinct.min())) % every == 0]
             axis.set_major_locator(FixedLocator([float(v) for v in ticks]))
             binary = distinct.max() >= 2**17
-            axis.set_major_formatter(FuncFormatter(_binary if binary else _number))
+            axis.set_major_formatter(FuncFormatter(_binary) if binary else _Alike())
             axis.set_minor_locator(NullLocator())
         else:
             _decades(axis, distinct, most)
@@ -81,7 +82,7 @@ def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
         axis.set_major_locator(FixedLocator([float(v) for v in distinct]))
     else:
         axis.set_major_locator(MaxNLocator(most, integer=whole))
-    axis.set_major_formatter(FuncFormatter(_number))
+    axis.set_major_formatter(_Alike())
 
 
 def measured(axis: Axis, values: np.ndarray, log: bool) -> None:
@@ -91,7 +92,7 @@ def measured(axis: Axis, values: np.ndarray, log: bool) -> None:
         _decades(axis, values[np.isfinite(values)], 6)
     else:
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-        axis.set_major_formatter(FuncFormatter(plain))
+        axis.set_major_formatter(_Alike())
 
 
 def ratio(axes: Axes, values: np.ndarray) -> None:
@@ -136,7 +137,7 @@ def _decades(axis: Axis, values: np.ndarray, most: int) -> None:
     axis.set_major_locator(
         LogLocator(10, subs=(1.0, 2.0, 5.0) if decades * 3 <= most else (1.0,), numticks=most + 2)
     )
-    axis.set_major_formatter(FuncFormatter(_decimal))
+    axis.set_major_formatter(_Alike())
     _small_ticks(axis, _between_decades)
 
 
@@ -183,11 +184,17 @@ def _whole(low: float, high: float) -> np.ndarray:
     return np.arange(math.ceil(low), math.floor(high) + 1, dtype=float)
 
 
-def _decimal(value: float, _: object = None) -> str:
-    """A tick's label: 1000, 1e6. Seven digits would push the axis's name out of the picture."""
-    if value >= 10**6:
-        return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
-    return style.number(value) if value >= 1 else f"{value:g}"
+class _Alike(Formatter):
+    """Labels that write the numbers of an axis in one way: 1000 and 100000, or up to millions 1 k and 1 M."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """The label of a tick."""
+        assert self.axis is not None
+        if max(map(abs, self.axis.get_view_interval())) >= 10**6:
+            for power, prefix in ((9, "G"), (6, "M"), (3, "k")):
+                if abs(x) >= 10**power:
+                    return f"{x / 10**power:.10g} {prefix}"
+        return f"{x:.10g}"
 
 
 def short(value: float) -> str:
@@ -201,10 +208,6 @@ def short(value: float) -> str:
 def plain(value: float, _: object = None) -> str:
     """A tick's label: 0.05, 2, 1e+06."""
     return f"{value:g}"
-
-
-def _number(value: float, _: object = None) -> str:
-    return style.number(value)
 
 
 def _fraction(value: float, _: object = None) -> str:

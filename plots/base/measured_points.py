@@ -11,6 +11,8 @@ from matplotlib.lines import Line2D
 
 from plots.base.style import GREY, Look
 
+RING: dict[str, Any] = {"color": "#444444", "marker": "o", "mfc": "none", "ms": 8, "mew": 0.6}
+"""Look of a ring around a point to which a curve was fitted."""
 MANY = 24
 """Points on one line from which markers are small."""
 
@@ -72,12 +74,19 @@ IMPORTED = "x"
 
 
 def caption(rows: pd.DataFrame) -> str:
-    """The sentences of a caption that explain the points of these rows."""
+    """The sentence of a caption that explains the points of these rows."""
     if not rows["imported"].any():
-        return "Median of each case; bars: its 95 % interval."
+        return "Medians with 95 % intervals."
     if rows["imported"].all():
-        return "Imported: crosses, one time a case as its source has it, no interval, unchecked by us."
-    return (
-        "Median of each case; bars: its 95 % interval. Crosses are imported: one time a case as the source "
-        "has it, no interval, unchecked by us."
-    )
+        return "Imported (crosses): one time a case as its source has it, no interval, unchecked by us."
+    return "Medians with 95 % intervals; crosses are imported, have none and were not checked by us."
+
+
+def ring(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
+    """Draw a ring around points to which a curve was fitted."""
+    axes.plot(x, y, label="_fitted", ls="", zorder=4.5, **RING)
+
+
+def fitted() -> Line2D:
+    """The legend's entry of the rings."""
+    return Line2D([], [], label="calibrates the prediction", ls="", **RING)

@@ -5,16 +5,30 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
+from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
+from matplotlib.legend_handler import HandlerTuple
 
 T = TypeVar("T")
+MOST_ENTRIES = 8
+"""Most entries of a legend: more looks than these nobody tells apart."""
 _INDENT = 4 * "\N{NO-BREAK SPACE}"
+
+
+class Together(NamedTuple):
+    """One entry of a legend for several looks, side by side on a row of its own."""
+
+    label: str
+    looks: tuple[Artist, ...]
+
+
+Entry = Artist | Together
 
 
 def leaves(panels: Sequence[T], most: int) -> Iterator[tuple[Sequence[T], str]]:
@@ -22,6 +36,12 @@ def leaves(panels: Sequence[T], most: int) -> Iterator[tuple[Sequence[T], str]]:
     pages = math.ceil(len(panels) / most)
     for i in range(pages):
         yield panels[i * most : (i + 1) * most], f" (page {i + 1} of {pages})" if pages > 1 else ""
+
+
+class Captioned(Figure):
+    """A figure with its whole caption, of which its page shows one line."""
+
+    caption = ""
 
 
 class Page:
@@ -38,13 +58,15 @@ class Page:
         height_in: float,
         title: str,
         below: str,
-        caption: str,
+        caption: Sequence[str],
         right_in: float = RIGHT,
         left_in: float = LEFT,
         decided: Sequence[str] = (),
     ) -> None:
         """`height_in` is the drawing area's, x labels included; the page grows around it.
 
+        `caption` are sentences, the most important first: those that fit on one line stand below the axes,
+        and all of them are in the description that the saved files carry.
         `decided` are sentences on what the rows decide, each on lines of its own above the caption.
         `right_in` is the margin right of the axes, of which RIGHT stays free; `left_in` that for y labels.
         """
@@ -56,26 +78,31 @@ class Page:
         self._decided = [
             line for text in decided for line in textwrap.wrap(text, columns, subsequent_indent=_INDENT)
         ]
-        self._caption = textwrap.wrap(caption, columns)
+        self._caption = _one_line([sentence for sentence in caption if sentence], columns)
         self._area_in = height_in
-        self._legend: list[list[Artist]] = []
-        self.figure = Figure()
+        self._legend: list[list[Entry]] = []
+        self.figure = Captioned()
+        self.figure.caption = " ".join(filter(None, caption))
 
-    def legend(self, handles: Sequence[Artist]) -> None:
-        """Lay the handles in rows that fit the width."""
+    def legend(self, entries: Sequence[Entry]) -> None:
+        """Lay the entries in rows that fit the width."""
         row_in = math.inf
-        for handle in handles:
-            need_in = 0.47 + 0.062 * len(str(handle.get_label()))
+        for entry in entries:
+            if isinstance(entry, Together) and len(entry.looks) > 1:
+                self._legend.append([entry])
+                row_in = math.inf
+                continue
+            need_in = 0.47 + 0.062 * len(_label(entry))
             if row_in + need_in > self.width_in - 0.3:
                 self._legend.append([])
                 row_in = 0.0
-            self._legend[-1].append(handle)
+            self._legend[-1].append(entry)
             row_in += need_in
 
     def grid(self, rows: int, columns: int, **how: Any) -> GridSpec:
         """Grid of axes in the drawing area; call after `legend`."""
         top_in = 0.14 + 0.21 * len(self._title) + 0.15 * len(self._below) + 0.2 * len(self._legend) + 0.26
-        decided_at_in = 0.17 + 0.14 * len(self._caption)
+        decided_at_in = 0.31 if self._caption else 0.17
         bottom_in = 0.45 + decided_at_in + (0.05 + 0.15 * len(self._decided) if self._decided else 0.0)
         height_in = top_in + self._area_in + bottom_in
         figure = self.figure
@@ -88,15 +115,19 @@ class Page:
         for line in self._below:
             figure.text(at_x, y_in / height_in, line, size=7.5, color="#444444", va="top")
             y_in -= 0.15
-        for handles in self._legend:
+        for row in self._legend:
+            together = [entry for entry in row if isinstance(entry, Together)]
+            handles = [entry.looks if isinstance(entry, Together) else entry for entry in row]
             figure.legend(
                 handles=handles,
+                labels=[_label(entry) for entry in row],
                 loc="upper left",
                 bbox_to_anchor=(at_x, (y_in - 0.03) / height_in),
-                ncols=len(handles),
+                ncols=len(row),
                 borderpad=0.0,
                 borderaxespad=0.0,
-                handlelength=2.2,
+                handlelength=2.8 * len(together[0].looks) if together else 2.2,
+                handler_map={tuple: HandlerTuple(ndivide=None, pad=0.8)},
                 columnspacing=1.3,
                 handletextpad=0.5,
             )
@@ -104,15 +135,7 @@ class Page:
         for i, line in enumerate(reversed(self._decided)):
             y = (decided_at_in + 0.15 * i) / height_in
             figure.text(at_x, y, line, size=7.5, color="#222222", va="bottom")
-        for i, line in enumerate(self._caption, 1):
-            figure.text(
-                at_x,
-                (0.08 + 0.14 * (len(self._caption) - i)) / height_in,
-                line,
-                size=7,
-                color="#555555",
-                va="bottom",
-            )
+        figure.text(at_x, 0.08 / height_in, self._caption, size=7, color="#555555", va="bottom")
         return figure.add_gridspec(
             rows,
             columns,
@@ -132,11 +155,31 @@ class Page:
             axes.set_ylabel(y if i % columns == 0 else "")
             yield axes
 
+    def png(self) -> bytes:
+        """The page as a PNG at 150 dpi."""
+        written = BytesIO()
+        self.figure.savefig(written, dpi=150)
+        return written.getvalue()
+
     def save(self, stem: Path) -> list[Path]:
         """Write `stem`.png at 150 dpi and `stem`.svg; the paths."""
         stem.parent.mkdir(parents=True, exist_ok=True)
         paths = [stem.with_name(stem.name + ending) for ending in (".png", ".svg")]
         # A low level of compression makes files a tenth larger and saves much of the time.
-        self.figure.savefig(paths[0], dpi=150, pil_kwargs={"compress_level": 3})
-        self.figure.savefig(paths[1], metadata={"Date": None})
+        about = {"Description": self.figure.caption}
+        self.figure.savefig(paths[0], dpi=150, metadata=about, pil_kwargs={"compress_level": 3})
+        self.figure.savefig(paths[1], metadata=about | {"Date": None})
         return paths
+
+
+def _label(entry: Entry) -> str:
+    return entry.label if isinstance(entry, Together) else str(entry.get_label())
+
+
+def _one_line(sentences: Sequence[str], columns: int) -> str:
+    """Those of the sentences that fit into so many columns, the first ones first."""
+    line = ""
+    for sentence in sentences:
+        longer = f"{line} {sentence}".strip()
+        line = longer if len(longer) <= columns else line
+    return line

@@ -1,9 +1,13 @@
-"""Plot specifications: the plots that a sweep declared, or a guess from its rows if it declared none."""
+"""Plot specifications: the plots that a sweep declared, or a guess from its rows if it declared none.
+
+What is compared stands in one panel: a column of which a claim of the sweep compares values belongs to the
+lines, whatever the plot says, and so do implementations and memory layouts where there is room for them.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,12 +16,18 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from pydantic import ValidationError
 
 from bench.errors import UserError
+from bench.judge.claims import kept
 from bench.judge.frame import parameter_names
 from bench.model.quantization import forced_tile
+from bench.sweep.claims import Among, Claim, Ratio, Spread, conditions
 from bench.sweep.grammar import Plot
 
 IDENTITY = ("operator", "implementation", "dtype", "cache", "threads_asked")
 """Columns beside the parameters that distinguish the rows of one sweep."""
+HOW = ("implementation", "layout")
+"""Columns that say how the same problem is computed: their values belong side by side."""
+MOST_LINES = 6
+"""Most lines of a panel up to which columns of HOW join them."""
 MOST_GUESSED = 48
 """Most panels of a guessed curve."""
 FEWEST_MAPPED = 200
@@ -48,6 +58,15 @@ class Section:
     """What a curve shows; empty, of a sweep that declared no plot: both, one after the other."""
     decided: tuple[str, ...] = ()
     """Sentences on what the sweep's rows decide, which stand below the figure."""
+    title: str = ""
+    """What the sweep says that it measures."""
+    compared: frozenset[Any] = frozenset()
+    """Values of the lines' columns that claims compare: their lines stand on the same page."""
+
+    def heading(self, rows: pd.DataFrame) -> str:
+        """What a title begins with: what the sweep of these rows measures, and its name."""
+        sweep = str(rows["sweep"].iloc[0])
+        return f"{self.title} ({sweep})" if self.title else sweep
 
 
 def sections(rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[Section]:
@@ -62,17 +81,46 @@ def sections(rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[Section]:
     here = rows.groupby("implementation")["median_s"].transform("count") > 0
     rows = rows[here] if here.any() else rows
     asked = [section for section in _declared(declared) if _can_show(rows, section)] or _guess(rows)
+    sides = _sides(declared)
     merged: dict[Section, tuple[Quantity, frozenset[str]]] = {}
     for section in asked:
         # Of declared plots of duration and of rate the first is drawn: it shows what the sweep is about.
         key = replace(section, log=frozenset(), quantity="")
         if section.kind == "curve":
-            key = completed(key, rows)
+            key = _side_by_side(completed(key, rows), rows, sides)
         elif section.kind == "heatmap":
             key = _apart(key, rows)
         first, log = merged.get(key, (section.quantity, frozenset()))
         merged[key] = first, log | section.log
-    return [replace(section, log=log, quantity=quantity) for section, (quantity, log) in merged.items()]
+    title = str(declared.get("title", ""))
+    return [
+        replace(section, log=log, quantity=quantity, title=title)
+        for section, (quantity, log) in merged.items()
+    ]
+
+
+def _sides(declared: Mapping[str, Any]) -> dict[str, set[Any]]:
+    """Column -> its values that the sweep's claims compare; no values if they compare all of it."""
+    claims = kept("", declared)
+    sides: dict[str, set[Any]] = {}
+    for claim in claims.claims if claims is not None else ():
+        for column, values in _compared(claim):
+            sides.setdefault(column, set()).update(values)
+    return sides
+
+
+def _compared(claim: Claim) -> Iterator[tuple[str, Iterable[Any]]]:
+    """(column, values) of each column of which the claim compares values, not ranges."""
+    test = claim.test[1]
+    if isinstance(test, Spread):
+        yield test.over, ()
+    while isinstance(test, Ratio):
+        for column in test.of.keys() & test.to.keys():
+            both = [*conditions(test.of[column]), *conditions(test.to[column])]
+            values = [value for each in both if isinstance(each, Among) for value in each.values]
+            if all(isinstance(each, Among) for each in both):
+                yield column, values
+        test = test.less
 
 
 def _can_show(rows: pd.DataFrame, section: Section) -> bool:
@@ -178,6 +226,19 @@ def completed(section: Section, rows: pd.DataFrame) -> Section:
     known = [n for n in section.per if n in rows.columns and is_numeric_dtype(rows[n])]
     per = section.per if len(known) == len(section.per) else ()
     return replace(section, lines=lines, panels=panels, per=per)
+
+
+def _side_by_side(section: Section, rows: pd.DataFrame, sides: Mapping[str, Collection[Any]]) -> Section:
+    """The section with what is compared in its lines: `sides` always, HOW if the lines stay few."""
+    timed = rows[rows["median_s"].notna()]
+    lines, panels = section.lines, section.panels
+    for name in dict.fromkeys((*sides, *HOW)):
+        if name in panels and timed[name].nunique(dropna=False) > 1:
+            together = [*lines, name]
+            if name in sides or len(timed[together].drop_duplicates()) <= MOST_LINES:
+                lines, panels = (*lines, name), tuple(column for column in panels if column != name)
+    compared = frozenset(value for name in lines for value in sides.get(name, ()))
+    return replace(section, lines=lines, panels=panels, compared=compared)
 
 
 def _tells_apart(rows: pd.DataFrame, name: str, by: Sequence[str]) -> bool:

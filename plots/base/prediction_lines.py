@@ -7,6 +7,7 @@ L0 is the datasheet (dotted grey), L1 calibrated (dashed), L2 with structure: ti
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from plots.base import measured_points, style
+from plots.base.page import Together
 
 Quantity = Literal["duration", "rate"]
 
@@ -40,14 +42,10 @@ class Level:
         """The column of this quantity: seconds, FLOP/s or bytes/s."""
         return f"{self.name}_s" if quantity == "duration" else f"{self.name}_per_s"
 
-    def handle(self) -> Line2D:
-        """Its entry in the legend."""
-        return Line2D([], [], color=self.alone, label=self.label, **self.look)
-
 
 DATASHEET = Level("datasheet", "datasheet", {"ls": ":", "lw": 1.0}, style.GREY)
-CALIBRATED = Level("predicted", "predicted, calibrated", {"ls": "--", "lw": 1.0}, _DARK)
-STRUCTURED = Level("structured", "predicted, with structure", {"ls": (0, (7, 1.5, 1, 1.5)), "lw": 0.9}, _DARK)
+CALIBRATED = Level("predicted", "calibrated", {"ls": "--", "lw": 1.0}, _DARK)
+STRUCTURED = Level("structured", "with structure", {"ls": (0, (7, 1.5, 1, 1.5)), "lw": 0.9}, _DARK)
 LEVELS = (DATASHEET, CALIBRATED, STRUCTURED)
 
 
@@ -69,6 +67,12 @@ def shown(rows: pd.DataFrame) -> tuple[Level, ...]:
     """The levels with predictions of their own for these rows."""
     levels = [level for level in LEVELS[:2] if rows[level.column("duration")].notna().any()]
     return (*levels, STRUCTURED) if structure_adds(rows) else tuple(levels)
+
+
+def entry(levels: Sequence[Level]) -> Together:
+    """The legend's entry of these levels."""
+    looks = tuple(Line2D([], [], color=level.alone, **level.look) for level in levels)
+    return Together(f"predicted: {', '.join(level.label for level in levels)}", looks)
 
 
 class Lines:
@@ -127,10 +131,10 @@ def bound(rows: pd.DataFrame) -> str:
     return f"Bound by {counts}." if counts else ""
 
 
-def explained(rows: pd.DataFrame) -> str:
-    """The sentences of a caption on the predicted lines of these rows; empty if nothing is predicted."""
+def explained(rows: pd.DataFrame) -> list[str]:
+    """Sentences of a caption on the predicted lines of these rows; none if nothing is predicted."""
     levels = shown(rows)
-    sentences = []
+    sentences = [bound(rows)]
     if CALIBRATED in levels:
         sentences.append(
             "Predicted: launch floor + max(FLOP / peak, bytes / bandwidth), ceilings of the same run."
@@ -141,4 +145,4 @@ def explained(rows: pd.DataFrame) -> str:
         if not gpu.any():
             what = "caches and passes too, and what a few designated cases tell of the others of their kind"
         sentences.append(f"With structure: {what}.")
-    return " ".join(filter(None, (*sentences, bound(rows))))
+    return sentences

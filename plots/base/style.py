@@ -124,6 +124,7 @@ COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
 """Of what has no colour of its own, in the order of its values."""
 _OTHERS = ("#7F5A2E", "#B09A00", "#6B4E9B", "#C23B80")  # of implementations that are not named above
 _MARKERS = ("X", "*", "<", ">", "h", "p", "d", "8")
+_LINE_MARKERS = ("o", "s", "^", "D", "v", "P", *_MARKERS)
 _OTHER_LOOKS = [Look(color, marker) for marker in _MARKERS for color in _OTHERS]
 _PARAMETERS: Mapping[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -196,18 +197,20 @@ def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tu
     """A look for each line of a figure; `keys` are the lines' values in `columns`.
 
     The implementation gives a line its colour and, if nothing else distinguishes lines, its marker. Other
-    columns give markers and paler shades of the colour in the order of their values, or colours if the
-    implementation is none of the columns. The data type gives the dash.
+    columns give markers and paler shades of the colour in the order of their values, or colours if there are
+    not several implementations. The data type gives the dash.
     """
     names = list(columns)
+    place_of = names.index("implementation") if "implementation" in names else None
+    several = place_of is not None and len({key[place_of] for key in keys}) > 1
     rest = [i for i, name in enumerate(names) if name != "implementation"]
     others = list(dict.fromkeys(tuple(key[i] for i in rest) for key in keys))
     looks = {}
     for key in keys:
         facts_of = dict(zip(names, key, strict=True))
         place = others.index(tuple(key[i] for i in rest))
-        color, marker = COLORS[place % len(COLORS)], _MARKERS[place % len(_MARKERS)]
-        if "implementation" in facts_of:
+        color, marker = COLORS[place % len(COLORS)], _LINE_MARKERS[place % len(_LINE_MARKERS)]
+        if "implementation" in facts_of and (several or len(others) == 1):
             base = of_implementation(str(facts_of["implementation"]))
             color = _paler(base.color, 0.5 * place / (len(others) - 1)) if place else base.color
             marker = marker if len(others) > 1 else base.marker

@@ -123,14 +123,17 @@ def _handles(panels: Mapping[str, list[_Line]], rows: pd.DataFrame, several: boo
     return handles
 
 
-def _caption(known: pd.DataFrame, sound: pd.DataFrame, several: bool, roof_name: str) -> str:
-    sentences = ["The height of a line is the share of its cases that reach at least so much of the roof."]
-    if several:
-        sentences.append("Every device is held against its own roof. Solid: libraries.")
+def _caption(known: pd.DataFrame, sound: pd.DataFrame, several: bool, roof_name: str) -> list[str]:
+    sentences = []
     beyond = int((known["share"] > _LIMITS[1]).sum())
     if beyond:
         sentences.append(f"{beyond} cases beyond {_LIMITS[1]:.0f} % stand on the right edge.")
     if len(sound) > len(known):
         sentences.append(f"{len(sound) - len(known)} cases have no {roof_name} roof.")
     sentences.append("Suspect cases (flagged) and those that calibrate are left out.")
-    return " ".join(sentences)
+    if several:
+        sentences.append("Every device is held against its own roof. Solid: libraries.")
+    return [
+        *sentences,
+        "The height of a line is the share of its cases that reach at least so much of the roof.",
+    ]

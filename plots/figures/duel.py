@@ -142,14 +142,14 @@ def _handles(duels: Sequence[judge.Duel], goals: Sequence[judge.Goal]) -> list[A
     return handles
 
 
-def _caption(duels: Sequence[judge.Duel], name: str, suspect: int, rows: pd.DataFrame) -> str:
-    sentences = [
-        f"Median time of the library / median time of {name}, same problem, same run: above 1 it is quicker.",
-        "Bars: the 95 % interval, wider of a bootstrap of the samples and what the rows' intervals allow.",
-    ]
+def _caption(duels: Sequence[judge.Duel], name: str, suspect: int, rows: pd.DataFrame) -> list[str]:
     lowest = sorted(duels, key=lambda duel: duel.ratio)[:3]
-    sentences.append("Lowest: " + "; ".join(f"{duel.name} {duel.ratio:.3f}" for duel in lowest) + ".")
-    if suspect:
-        sentences.append(f"Left out: {count_text(suspect, 'pair')} of this run in which a time is suspect.")
-    sentences.append(style.flag_counts(rows))
-    return " ".join(sentences)
+    sentences = [f"Left out: {count_text(suspect, 'pair')} with a suspect time."] if suspect else []
+    return [
+        f"Above 1 {name} is quicker; bars: 95 % intervals.",
+        *sentences,
+        style.flag_counts(rows),
+        "Lowest: " + "; ".join(f"{duel.name} {duel.ratio:.3f}" for duel in lowest) + ".",
+        f"Median time of the library / median time of {name}, same problem, same run.",
+        "The interval is the wider of a bootstrap of the samples and what the rows' intervals allow.",
+    ]

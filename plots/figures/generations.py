@@ -56,8 +56,11 @@ def _overview(compared: Compared) -> Iterator[tuple[str, Page]]:
             high * _HEIGHT_IN + (high - 1) * _GAP_IN,
             f"Speed-up over {compared.base}{which}",
             style.facts_together(compared.rows),
-            f"Same problems, how many is below; as in the legend from left to right. {speedups.MIDDLE} "
-            f"{speedups.measured_alike(compared)}",
+            [
+                *speedups.measured_alike(compared),
+                "The same problems, how many is below; from left to right as in the legend.",
+                *speedups.MIDDLE,
+            ],
         )
         page.legend(speedups.legend(compared, compared.cases))
         names = ("", "speed-up (ratio of times)")

@@ -46,8 +46,11 @@ def page(compared: Compared, operator: str, dtype: str) -> Page | None:
         style.facts_together(
             compared.rows[(compared.rows["operator"] == operator) & (compared.rows["dtype"] == dtype)]
         ),
-        f"Same problems. {speedups.MIDDLE} Up to {MANY} cases are points, each one. "
-        f"{speedups.measured_alike(compared)}",
+        [
+            *speedups.measured_alike(compared),
+            *speedups.MIDDLE,
+            f"Same problems. Up to {MANY} cases are points, each one.",
+        ],
         _RIGHT_IN,
         _LEFT_IN,
     )

@@ -25,6 +25,7 @@ from bench.judge.frame import Run
 from plots.base import axes as scale
 from plots.base import prediction_lines, style
 from plots.base.page import Page, leaves
+from plots.base.parameter_words import axis_words
 from plots.base.plot_spec import Section
 
 REACH = 1.0
@@ -81,7 +82,7 @@ def _page(run: Run, section: Section, groups: Sequence[tuple[Any, pd.DataFrame]]
     page = Page(
         Page.LEFT + columns * width_in + (columns - 1) * _GAP_IN + _RIGHT_IN,
         lines * height_in + (lines - 1) * _GAP_IN,
-        f"{shown['sweep'].iloc[0]}: measured / predicted over {section.x} and {section.y}{which}",
+        f"{section.heading(shown)}: measured / predicted{which}",
         style.facts(run, shown),
         _caption(shown, section, x, y),
         _RIGHT_IN,
@@ -89,12 +90,14 @@ def _page(run: Run, section: Section, groups: Sequence[tuple[Any, pd.DataFrame]]
     )
     page.legend(_handles(shown))
     gaps = {"wspace": _GAP_IN / width_in, "hspace": _GAP_IN / height_in}
-    places = page.panels(len(groups), columns, section.x, section.y, **gaps)
+    operator = str(shown["operator"].iloc[0])
+    along, up = (axis_words(name, operator) for name in (section.x, section.y))
+    places = page.panels(len(groups), columns, along, up, **gaps)
     numbers = len(groups) * len(x.labels) * len(y.labels) <= MOST_NUMBERS
     for i, (axes, (key, _)) in enumerate(zip(places, groups, strict=True)):
         named = key if isinstance(key, tuple) else (key,)
-        words = (style.labelled(c, v) for c, v in zip(section.panels, named, strict=True))
-        axes.set_title(", ".join(words), y=1.0)
+        title = (style.labelled(c, v) for c, v in zip(section.panels, named, strict=True))
+        axes.set_title(", ".join(title), y=1.0)
         _cells(axes, shown[shown["panel"] == i], (len(x.labels), len(y.labels)), numbers)
         _ticks(axes, x, y)
     _bar(page)
@@ -197,33 +200,29 @@ def _handles(rows: pd.DataFrame) -> list[Artist]:
     return handles
 
 
-def _caption(rows: pd.DataFrame, section: Section, x: _Places, y: _Places) -> str:
+def _caption(rows: pd.DataFrame, section: Section, x: _Places, y: _Places) -> list[str]:
     timed = rows[rows["ratio"].notna()]
     structured = int(timed["structured_s"].notna().sum())
     by = "with structure" if structured == len(timed) else "calibrated" if not structured else ""
     by = by or f"with structure for {structured} cases, calibrated for {len(timed) - structured}"
     cells = timed.groupby(_CELL).size()
     each = f"{cells.min()} to {cells.max()} cases" if cells.max() > 1 else "one case"
-    caption = [
-        f"Median of measured / predicted time ({by}), {each} a cell. Above 1 (red): slower than predicted."
-    ]
-    caption += [f"A cell of {n} reaches {p.binned}." for n, p in ((section.x, x), (section.y, y)) if p.binned]
     low, middle, high = timed["ratio"].quantile([0.1, 0.5, 0.9])
-    caption.append(
-        f"Of all {len(timed)} cases: median {middle:.2f}, middle 80 % from {low:.2f} to {high:.2f}."
-    )
+    caption = [f"{len(timed)} cases: median {middle:.2f}, middle 80 % from {low:.2f} to {high:.2f}."]
     lost = rows[rows["median_s"].isna()]
     if len(lost):
         counts = ", ".join(f"{n} {status}" for status, n in lost["status"].value_counts().items())
         caption.append(f"{len(lost)} cases have no time ({counts}).")
     if rows["imported"].any():
         caption.append("Imported times have no interval and were not checked by us.")
-    caption.append(prediction_lines.bound(rows))
     if timed["suspect"].any():
-        caption.append(
-            f"{int(timed['suspect'].sum())} of the cases are flagged as suspect, yet in their cells."
-        )
-    return " ".join(filter(None, caption))
+        caption.append(f"{int(timed['suspect'].sum())} of them are suspect (flagged).")
+    caption += [f"A cell of {n} reaches {p.binned}." for n, p in ((section.x, x), (section.y, y)) if p.binned]
+    return [
+        *caption,
+        f"Median of measured / predicted time ({by}), {each} a cell. Above 1 (red): slower than predicted.",
+        prediction_lines.bound(rows),
+    ]
 
 
 def _as_ratio(power: float, _: object = None) -> str:

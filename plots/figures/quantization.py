@@ -8,14 +8,13 @@ steps are predicted. The structured level, if it has a prediction, is another li
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator, MultipleLocator
@@ -25,7 +24,8 @@ from bench.model import quantization as model
 from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
 from plots.base.measured_points import Columns
-from plots.base.page import Page
+from plots.base.page import Entry, Page, Together
+from plots.base.parameter_words import axis_words
 from plots.base.plot_spec import Section
 from plots.base.prediction_lines import STRUCTURED, Quantity
 
@@ -102,7 +102,7 @@ def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
             if held[x].nunique() > 1:
                 problem = ", ".join(style.labelled(c, here[c].iloc[0]) for c in shown)
                 drawing = _Drawing(run, x, other, tile, here, len(of_problem) - len(timed))
-                yield drawing.page(problem, section.decided)
+                yield drawing.page(problem, section)
 
 
 class _Drawing:
@@ -119,6 +119,7 @@ class _Drawing:
         self.stair = _Stair(tile, sm_count, x, fixed, int(sizes.min()), int(sizes.max()))
         names = sorted(rows["implementation"].unique())
         self.looks = {name: style.of_implementation(name) for name in names}
+        self.fitted: dict[str, list[int]] = {}
         self.calibrated = {name: wave for name in names if (wave := self._calibrate(name)) is not None}
         known = set(rows["implementation"][rows["structured_s"].notna()])
         self.structured = [n for n in names if n in known and model.forced_tile(n) == tile]
@@ -133,19 +134,21 @@ class _Drawing:
             return None
         by_arithmetic = usable["limiter"] != "memory"
         usable = usable[by_arithmetic] if by_arithmetic.any() else usable
-        measured = zip(usable[self.x].astype(int), usable["median_s"], strict=True)
-        return model.second_per_wave([(self.stair.tiles(at), s) for at, s in measured], self.stair.sm_count)
+        tiles = [self.stair.tiles(at) for at in usable[self.x].astype(int)]
+        full = [model.last_wave(count, self.stair.sm_count) >= model.FULL for count in tiles]
+        self.fitted[name] = list(usable[self.x][full] if any(full) else usable[self.x])
+        return model.second_per_wave(zip(tiles, usable["median_s"], strict=True), self.stair.sm_count)
 
-    def page(self, problem: str, decided: Sequence[str]) -> Page:
+    def page(self, problem: str, section: Section) -> Page:
         page = Page(
             _WIDTH_IN + Page.LEFT + Page.RIGHT,
             _RATE_IN + _DURATION_IN + _STRIP_IN,
-            f"{self.rows['sweep'].iloc[0]}: tiles of {self.tile} against {self.x}, {problem}",
+            f"{section.heading(self.rows)}: tiles of {self.tile}, {problem}",
             style.facts(self.run, self.rows),
             self._caption(),
-            decided=decided,
+            decided=section.decided,
         )
-        page.legend(self._handles())
+        page.legend(self._entries())
         grid = page.grid(3, 1, height_ratios=[_RATE_IN, _DURATION_IN, _STRIP_IN], hspace=0.1)
         rate = page.figure.add_subplot(grid[0])
         duration, strip = (page.figure.add_subplot(grid[i], sharex=rate) for i in (1, 2))
@@ -174,6 +177,8 @@ class _Drawing:
                 sizes, wave_s = self.stair.sizes, self.calibrated[name][0]
                 y = drawn(sizes, np.array([wave_s * self.stair.waves(at) for at in sizes]))
                 axes.plot(sizes, y, "--", color=look.color, lw=1.0, label="_predicted", zorder=2)
+                fitted = rows[rows[self.x].isin(self.fitted[name])]
+                measured_points.ring(axes, fitted[self.x], fitted[columns.middle] * factor)
         predicted = prediction_lines.Lines(axes, quantity, factor)
         for name in self.structured:
             sizes, seconds = self._structured(name)
@@ -210,8 +215,16 @@ class _Drawing:
         filled = [model.last_wave(stair.tiles(at), stair.sm_count) for at in stair.sizes]
         useful = [model.tile_efficiency(*stair.shape(at), *stair.tile) for at in stair.sizes]
         axes.fill_between(stair.sizes, 0, filled, color="#CFE2F3", lw=0, zorder=1)
-        axes.plot(stair.sizes, filled, color=style.BLUE, lw=0.8, label="_last_wave", zorder=2)
-        axes.plot(stair.sizes, useful, color="#444444", lw=0.8, ls=":", label="_useful", zorder=2)
+        lines = axes.plot(stair.sizes, filled, color=style.BLUE, lw=0.8, label="_last_wave", zorder=2)
+        lines += axes.plot(stair.sizes, useful, color="#444444", lw=0.8, ls=":", label="_useful", zorder=2)
+        words = ["of the last wave that is filled", "of the tiles that is inside the matrix"]
+        edges = [(_WAVE_EDGE, "one more wave"), (_TILE_EDGE, "more tiles")]
+        for (look, word), at in zip(edges, self._edges, strict=True):
+            if at:
+                lines.append(Line2D([], [], **look))
+                words.append(word)
+        how: dict[str, Any] = {"loc": "lower right", "fontsize": 6.5, "frameon": True, "framealpha": 0.8}
+        axes.legend(lines, words, borderpad=0.2, edgecolor="none", ncols=2, **how)
         axes.set_ylim(0, 1.08)
         axes.yaxis.set_major_locator(FixedLocator([0, 0.5, 1]))
         axes.set_ylabel("share")
@@ -238,52 +251,47 @@ class _Drawing:
         every = step * max(1, round((stair.last - stair.first) / step / 10))
         inside = stair.last // every - (stair.first - 1) // every
         axes.xaxis.set_major_locator(MultipleLocator(every) if inside > 1 else MaxNLocator(8, integer=True))
-        axes.set_xlabel(self.x if stair.other is not None else "m = n")
+        words = axis_words(self.x, str(self.rows["operator"].iloc[0]))
+        axes.set_xlabel(words if stair.other is not None else f"{words} = {'mn'.replace(self.x, '')}")
 
-    def _handles(self) -> list[Artist]:
-        handles: list[Artist] = [measured_points.handle(name, look) for name, look in self.looks.items()]
-        if self.calibrated:
-            label = "waves, height fitted here" if self.structured else "predicted"
-            handles.append(Line2D([], [], color="#444444", ls="--", lw=1.0, label=label))
-        if self.structured:
-            handles.append(STRUCTURED.handle())
-        waves, tiles = self._edges
-        if waves:
-            handles.append(Line2D([], [], label="one more wave", **_WAVE_EDGE))
-        if tiles:
-            handles.append(Line2D([], [], label="more tiles", **_TILE_EDGE))
-        handles.append(Line2D([], [], color=style.BLUE, lw=0.8, label="share of the last wave filled"))
-        handles.append(
-            Line2D([], [], color="#444444", lw=0.8, ls=":", label="share of the tiles inside the matrix")
-        )
+    def _entries(self) -> list[Entry]:
+        entries: list[Entry] = [measured_points.handle(name, look) for name, look in self.looks.items()]
         if self.rows["suspect"].any():
-            handles.append(style.flagged(4.4))
-        return handles
+            entries.append(style.flagged(4.4))
+        predicted = []
+        if self.calibrated:
+            ringed = Line2D([], [], ls="--", lw=1.0, **measured_points.RING)
+            predicted = [(ringed, "waves x seconds fitted to the ringed points")]
+        if self.structured:
+            predicted.append((Line2D([], [], color=STRUCTURED.alone, **STRUCTURED.look), STRUCTURED.label))
+        if predicted:
+            words = f"predicted: {', '.join(word for _, word in predicted)}"
+            entries.append(Together(words, tuple(look for look, _ in predicted)))
+        return entries
 
-    def _caption(self) -> str:
-        sentences = [measured_points.caption(self.rows)]
+    def _caption(self) -> list[str]:
+        sentences = [style.flag_counts(self.rows)]
+        if self.lost:
+            sentences.insert(0, f"{self.lost} further cases have no time.")
+        if not self.calibrated:
+            sentences.insert(0, "Every point held to this tile is flagged, hence no prediction.")
         if self.structured:
             held = self.rows[self.rows["implementation"].isin(self.structured)]
             off = (held["structured_s"] / held["median_s"] - 1).abs().mean()
-            sentences.append(
-                "With structure: the model of tiles, waves and memory, which was not fitted to this figure; "
-                f"off by {off * 100:.2g} % in the mean. {prediction_lines.bound(held)}"
-            )
+            sentences += [
+                f"With structure: off by {off * 100:.2g} % in the mean, and not fitted to this figure.",
+                prediction_lines.bound(held),
+            ]
+        sentences.append(measured_points.caption(self.rows))
         if self.calibrated:
-            dashed = "Dashed" if self.structured else "Predicted"
-            sentences.append(
-                f"{dashed}: seconds of a wave x waves of {self.stair.sm_count} tiles, one for each SM. The "
-                "seconds of a wave are one number for a whole line, the median of duration / waves over its "
-                "unflagged points whose last wave is full to nine tenths or more:"
-            )
             each = [
                 f"{name} {seconds * 1e6:.4g} µs ({count} points{'' if full else ', all: none is as full'})"
                 for name, (seconds, count, full) in self.calibrated.items()
             ]
-            sentences.append("; ".join(each) + ". So the steps are predicted, their common height is not.")
-        else:
-            sentences.append("Every point held to this tile is flagged, hence no prediction.")
-        if self.lost:
-            sentences.append(f"{self.lost} further cases have no time.")
-        sentences.append(style.flag_counts(self.rows))
-        return " ".join(sentences)
+            sentences += [
+                f"Dashed: seconds of a wave x waves of {self.stair.sm_count} tiles, one for each SM.",
+                "The seconds of a wave are one number for a whole line, the median of duration / waves over "
+                f"its unflagged points whose last wave is full to nine tenths or more: {'; '.join(each)}.",
+                "So the steps are predicted, their common height is not.",
+            ]
+        return sentences

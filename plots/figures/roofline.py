@@ -51,6 +51,7 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
         f"Roofline, {dtype}",
         style.facts(run, points),
         _caption(run, points, how),
+        decided=[f"{letter}: {why}, {_case(row)}." for letter, (why, row) in _extremes(points).items()],
     )
     drawn = roofs.of(run, points, dtype, how)
     hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
@@ -109,7 +110,7 @@ def _extremes(points: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
 
 
 def _letter_extremes(axes: Axes, points: pd.DataFrame, factor: float) -> None:
-    """Ring and letter the extremes; the caption names them, as words would cover points."""
+    """Ring and letter the extremes; lines below name them, as words would cover points."""
     for letter, (_, row) in _extremes(points).items():
         x, y = float(row["intensity"]), float(row["flop_per_s"]) * factor
         axes.plot(x, y, "o", mfc="none", mec=style.BLACK, ms=9, mew=0.8, zorder=6, label="_extreme")
@@ -137,10 +138,13 @@ def _handles(points: pd.DataFrame) -> list[Artist]:
     return handles
 
 
-def _caption(run: Run, points: pd.DataFrame, how: str) -> str:
+def _caption(run: Run, points: pd.DataFrame, how: str) -> list[str]:
     ceilings = run.roof(how)
-    sentences = [f"{letter}: {why}, {_case(row)}." for letter, (why, row) in _extremes(points).items()]
-    sentences.append(f"One point a case, {len(points)} in all, at its compulsory bytes.")
+    sentences = []
+    if not run.ceilings:
+        sentences.append("No ceilings in this run, hence no measured roof.")
+    elif ceilings.condition != how:
+        sentences.append(f"The roof is the {ceilings.condition} cache's; {how} rows may beat it.")
     if points["imported"].any():
         sentences.append("Imported times have no interval and were not checked by us.")
     for kind, share in roofs.above(run, points, how).items():
@@ -150,15 +154,11 @@ def _caption(run: Run, points: pd.DataFrame, how: str) -> str:
             sentences.append(
                 f"Above the {'datasheet' if kind == 'stated' else 'measured'} roof: {len(over)}, {most}."
             )
-    sentences += filter(None, [prediction_lines.bound(points), style.flag_counts(points)])
-    if not run.ceilings:
-        sentences.append("No ceilings in this run, hence no measured roof.")
-        return " ".join(sentences)
-    if ceilings.condition != how:
-        sentences.append(f"The roof is the {ceilings.condition} cache's; {how} rows may beat it.")
-    if ceilings.launch_s is not None:
+    sentences.append(style.flag_counts(points))
+    sentences += [prediction_lines.bound(points), f"{len(points)} points, each at its compulsory bytes."]
+    if run.ceilings and ceilings.launch_s is not None:
         sentences.append(
             f"A launch takes at least {ceilings.launch_s * 1e6:.3g} µs, which this picture cannot show: "
             "small problems stand below the roof for that alone. Shares of the roof include it."
         )
-    return " ".join(sentences)
+    return sentences

@@ -178,9 +178,10 @@ def _handles(groups: Sequence[Group], levels: Sequence[str]) -> list[Artist]:
     return [*handles, style.marker("hollow: mean (MAPE)", "#444444", "o", 4.5, mfc="white")]
 
 
-def _caption(card: Scorecard) -> str:
-    return (
-        "Above: a point a case. Below: median (filled) and mean (hollow) of the error, by operator; "
-        "in brackets how many cases, the same at every level. Points beyond a panel stand on its edge. "
-        f"{card.scored} of {card.rows} rows{card.left_out and '; '}{card.left_out}."
-    )
+def _caption(card: Scorecard) -> list[str]:
+    return [
+        f"{card.scored} of {card.rows} rows{card.left_out and '; '}{card.left_out}.",
+        "Filled: median of the error; hollow: mean.",
+        "Above: a point a case. In brackets how many cases, the same at every level.",
+        "Points beyond a panel stand on its edge.",
+    ]

@@ -28,8 +28,8 @@ PROMISES: Mapping[str, dict[str, Any]] = {
 
 
 MIDDLE = (
-    "Marker: the median; bar or band: the middle 80 of 100 cases. A case's time is that of the quickest "
-    "library which both devices have."
+    "Marker: the median; bar or band: the middle 80 % of the cases.",
+    "A case's time is that of the quickest library which both devices have.",
 )
 """The sentences of a caption that explain marker and bar."""
 
@@ -87,7 +87,7 @@ def legend(compared: Compared, among: Container[str]) -> list[Artist]:
     return handles
 
 
-def measured_alike(compared: Compared) -> str:
+def measured_alike(compared: Compared) -> list[str]:
     """The sentences of a caption on what else differs: a speed-up between two protocols is none."""
     words = {"protocol": "protocols", "regime": "regimes", "clock": "clocks", "imported": "sources"}
     by_device = compared.rows.groupby("device")
@@ -98,5 +98,4 @@ def measured_alike(compared: Compared) -> str:
     ]
     missing = [device for device in (compared.base, *compared.cases) if compared.sheets[device] is None]
     sentences = [f"Measured in different ways: their {', '.join(differing)} differ."] if differing else []
-    sentences += [f"No datasheet of {', '.join(missing)}."] if missing else []
-    return " ".join(sentences)
+    return [*sentences, f"No datasheet of {', '.join(missing)}."] if missing else sentences

@@ -6,21 +6,23 @@ duration panel, if there is room, is a strip of the ratio predicted / measured.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
-from bench.judge.frame import Run
+from bench.judge.frame import Run, parameter_names
 from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
 from plots.base.measured_points import Columns
-from plots.base.page import Page, leaves
+from plots.base.page import MOST_ENTRIES, Entry, Page, leaves
+from plots.base.parameter_words import axis_words
 from plots.base.plot_spec import Section
 from plots.base.prediction_lines import Quantity
 
@@ -65,13 +67,46 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
         shown = shown[timed] if columns else shown
     slim = _slim(shown, section, quantity)
     looks = style.of_lines(section.lines, [key for key, _ in _split(slim, section.lines)])
-    panels = _split(slim, section.panels)
-    inside = [of_panel[column.middle].to_numpy(dtype=float) for _, of_panel in panels]
     # By panel: the range inside one panel matters, not the difference between panels.
-    log_y = "y" in section.log or any(scale.spans_far(panel) for panel in inside)
+    log_y = "y" in section.log or any(
+        scale.spans_far(_heights(panel, quantity)) for _, panel in _split(slim, section.panels)
+    )
     drawing = _Drawing(run, section, quantity, shown, looks, rows.drop(shown.index), log_y)
-    for here, which in leaves(panels, MOST_PANELS):
-        yield drawing.page(here, which)
+    pages = []
+    for keys in _together(list(looks), MOST_ENTRIES - len(drawing.further_entries), section.compared):
+        of_lines = pd.concat([points for key, points in _split(slim, section.lines) if key in keys])
+        panels = [
+            (key, points)
+            for key, points in _split(of_lines, section.panels)
+            if points[column.middle].notna().any()
+        ]
+        pages += [(here, keys) for here, _ in leaves(panels, MOST_PANELS)]
+    for number, (here, keys) in enumerate(pages, 1):
+        yield drawing.page(here, keys, f" (page {number} of {len(pages)})" if len(pages) > 1 else "")
+
+
+def _heights(rows: pd.DataFrame, quantity: Quantity) -> np.ndarray:
+    """Every height in a panel of these rows, measured or predicted."""
+    levels = [level.column(quantity) for level in prediction_lines.shown(rows)]
+    return rows[[_COLUMN[quantity].middle, *levels]].to_numpy(dtype=float).ravel()
+
+
+def _together(keys: list[_Key], most: int, compared: frozenset[Any]) -> list[list[_Key]]:
+    """The lines of each page, at most so many, those that differ in the last column alone side by side.
+
+    Lines with values that a claim compares come first, so that they stand on one page.
+    """
+    if len(keys) <= most:
+        return [keys]
+    ordered = sorted(keys, key=lambda key: compared.isdisjoint(key))
+    pages: list[list[_Key]] = []
+    for _, block in itertools.groupby(ordered, key=lambda key: key[:-1]):
+        lines = list(block)
+        if pages and len(pages[-1]) + len(lines) <= most:
+            pages[-1] += lines
+        else:
+            pages += [lines[i : i + most] for i in range(0, len(lines), most)]
+    return pages
 
 
 def _normalised(rows: pd.DataFrame, per: tuple[str, ...]) -> pd.DataFrame:
@@ -83,7 +118,7 @@ def _normalised(rows: pd.DataFrame, per: tuple[str, ...]) -> pd.DataFrame:
 
 def _slim(rows: pd.DataFrame, section: Section, quantity: Quantity) -> pd.DataFrame:
     """The columns that the panels need: splitting a hundred columns into lines is slower than drawing."""
-    names = [section.x, *section.lines, *section.panels, "suspect", "imported", "median_s"]
+    names = [section.x, *section.lines, *section.panels, "suspect", "imported", "calibrating", "median_s"]
     names += _COLUMN[quantity]
     names += [level.column(of) for level in prediction_lines.LEVELS for of in ("duration", quantity)]
     return rows[list(dict.fromkeys(names))]
@@ -119,25 +154,38 @@ class _Drawing:
         self.words = (
             [] if pd.api.types.is_numeric_dtype(shown[section.x]) else list(shown[section.x].unique())
         )
+        self.predicted = prediction_lines.shown(shown)
+        # Where every point calibrates, as in a sweep of ceilings, rings would tell nothing.
+        self.ringed = bool(shown["calibrating"].any() and not shown["calibrating"].all())
         x = self._x(shown)
         self.log_x = not self.words and (("x" in section.log and float(x.min()) > 0) or scale.spans_far(x))
 
-    def page(self, panels: Sequence[tuple[_Key, pd.DataFrame]], which: str) -> Page:
+    @cached_property
+    def further_entries(self) -> list[Entry]:
+        """Entries of the legend beside the lines."""
+        entries: list[Entry] = [prediction_lines.entry(self.predicted)] if self.predicted else []
+        if self.ringed:
+            entries.insert(0, measured_points.fitted())
+        if self.shown["suspect"].any():
+            entries.insert(0, style.flagged(4.4))
+        return entries
+
+    def page(self, panels: Sequence[tuple[_Key, pd.DataFrame]], keys: Sequence[_Key], which: str) -> Page:
+        """The page with these panels; `keys` are its lines."""
         columns = _COLUMNS[len(panels)]
         rows = math.ceil(len(panels) / columns)
         strips = self.quantity == "duration" and len(panels) <= MOST_WITH_STRIPS
         strips = strips and bool(prediction_lines.best_s(self.shown).notna().any())
         panel_in = _HEIGHT_IN[rows] + (_STRIP_IN if strips else 0.0)
-        sweep = self.shown["sweep"].iloc[0]
         page = Page(
             Page.LEFT + Page.RIGHT + columns * _WIDTH_IN[columns],
             rows * panel_in + (rows - 1) * _GAP_IN,
-            f"{sweep}: {self.label} against {self.section.x}{which}",
+            f"{self.section.heading(self.shown)}: {self.label}{which}",
             style.facts(self.run, self.shown),
             self._caption(strips),
             decided=self.section.decided,
         )
-        page.legend(self._handles())
+        page.legend([*self._line_entries(keys), *self.further_entries])
         grid = page.grid(rows, columns, hspace=_GAP_IN / panel_in, wspace=0.24)
         alike = self._alike(panels)
         first: Axes | None = None
@@ -162,7 +210,7 @@ class _Drawing:
             if self.words:
                 lowest.set_xticks(range(len(self.words)), [str(w) for w in self.words])
             if i + columns >= len(panels):
-                lowest.set_xlabel(self.section.x)
+                lowest.set_xlabel(self._x_words)
             if i % columns == 0:
                 axes.set_ylabel(f"{self.label} ({self.unit})")
                 if strips:
@@ -173,6 +221,15 @@ class _Drawing:
         if self.words:
             return np.array([self.words.index(v) for v in rows[self.section.x]], dtype=float)
         return rows[self.section.x].to_numpy(dtype=float)
+
+    @cached_property
+    def _x_words(self) -> str:
+        """Words of the x axis, with the parameters that are equal to it throughout: m = n = k."""
+        x, operator = self.section.x, str(self.shown["operator"].iloc[0])
+        others = [name for name in parameter_names(self.shown) if name not in (x, "dtype")]
+        equal = [name for name in others if bool((self.shown[name] == self.shown[x]).all())]
+        words = [name if len(name) == 1 else axis_words(name, operator) for name in equal]
+        return " = ".join([axis_words(x, operator), *words])
 
     def _alike(self, panels: Sequence[tuple[_Key, pd.DataFrame]]) -> bool:
         """Whether all panels can share a y axis without flattening some."""
@@ -189,13 +246,15 @@ class _Drawing:
         for line, points in lines:
             measured_points.series(axes, self._x(points), points, self.column, self.factor, self.looks[line])
             predicted.draw(self._x(points), points, self.looks[line].color)
+            if self.ringed:
+                fitted = points[points["calibrating"] & points[self.column.middle].notna()]
+                heights = fitted[self.column.middle].to_numpy(dtype=float) * self.factor
+                measured_points.ring(axes, self._x(fitted), heights)
         lost = rows[rows[self.column.middle].isna()]
         if len(lost):
             at = np.unique(self._x(lost))
             measured_points.on_floor(axes, at, 0.012, 5, label="_unmeasured", zorder=1)
-        both = [self.column.middle, prediction_lines.CALIBRATED.column(self.quantity)]
-        everything = rows[both].to_numpy(dtype=float) * self.factor
-        scale.measured(axes.yaxis, everything, self.log_y)
+        scale.measured(axes.yaxis, _heights(rows, self.quantity) * self.factor, self.log_y)
         if not self.log_y:
             axes.set_ylim(
                 0, max(axes.get_ylim()[1], float(rows[self.column.high].max()) * self.factor * 1.08)
@@ -207,28 +266,25 @@ class _Drawing:
             if key in self.looks and points[self.column.middle].notna().any():
                 yield key, points
 
-    def _handles(self) -> list[Artist]:
-        handles: list[Artist] = []
-        for key, look in self.looks.items():
+    def _line_entries(self, keys: Sequence[_Key]) -> list[Entry]:
+        entries: list[Entry] = []
+        for key in keys:
+            look = self.looks[key]
             words = [style.labelled(c, v) for c, v in zip(self.section.lines, key, strict=True)]
             if self.shown["imported"].all():
                 words, look = [*words, "(imported)"], replace(look, marker=measured_points.IMPORTED)
-            handles.append(measured_points.handle(" ".join(words) or "measured", look))
-        handles += [level.handle() for level in reversed(prediction_lines.shown(self.shown))]
-        if self.shown["suspect"].any():
-            handles.append(style.flagged(4.4))
-        return handles
+            entries.append(measured_points.handle(" ".join(words) or "measured", look))
+        return entries
 
-    def _caption(self, strips: bool) -> str:
-        sentences = [measured_points.caption(self.shown)]
-        if prediction_lines.best_s(self.shown).notna().any():
-            sentences.append(prediction_lines.explained(self.shown))
-            if strips and prediction_lines.structure_adds(self.shown):
-                sentences.append("Below, predicted / measured: markers with structure, dashed calibrated.")
-        elif not self.run.ceilings:
-            sentences.append("No ceilings in this run, hence no prediction.")
-        else:
-            sentences.append("This run lacks a ceiling that these rows need, hence no prediction.")
+    def _caption(self, strips: bool) -> list[str]:
+        sentences = []
+        if not prediction_lines.best_s(self.shown).notna().any():
+            missing = (
+                "This run lacks a ceiling that these rows need"
+                if self.run.ceilings
+                else "No ceilings in this run"
+            )
+            sentences.append(f"{missing}, hence no prediction.")
         lost = self.shown[self.shown["median_s"].isna()]
         if len(lost):
             sentences.append(
@@ -237,8 +293,10 @@ class _Drawing:
         if len(self.hidden):
             lines = f"{len(self.hidden)} cases of lines or panels without any time"
             sentences.append(f"Not drawn: {lines} ({_why(self.hidden)}).")
-        sentences.append(style.flag_counts(self.shown))
-        return " ".join(sentences)
+        sentences += [style.flag_counts(self.shown), measured_points.caption(self.shown)]
+        if strips and prediction_lines.structure_adds(self.shown):
+            sentences.append("Below, predicted / measured: markers with structure, dashed calibrated.")
+        return [*sentences, *prediction_lines.explained(self.shown)]
 
 
 def _why(rows: pd.DataFrame) -> str:

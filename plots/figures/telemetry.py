@@ -153,18 +153,17 @@ def _panel(axes: Axes, rows: pd.DataFrame, fact: _Fact, slow: np.ndarray) -> Non
     axes.set_ylim(max(0.0, low - margin) if low >= 0 else low - margin, high + margin)
 
 
-def _caption(gpu: bool, slow: np.ndarray, speed: pd.Series, none: Sequence[_Fact]) -> str:
+def _caption(gpu: bool, slow: np.ndarray, speed: pd.Series, none: Sequence[_Fact]) -> list[str]:
     source = (
         "the SM clock just after timing"
         if gpu
         else "a fixed matrix product, the mean of just before and just after timing"
     )
-    sentences = [
-        f"A point a case with a time, as its row has it: {source}; of several visits the mean or the worst."
-    ]
     n = int(slow.sum())
     where = "below the dashed line" if gpu else "above the dashed line, being slower"
-    sentences.append(f"{n} of {int(speed.notna().sum())} cases are {where}." if n else "No case is slow.")
-    sentences.append("Triangles on an upper edge stand beyond it.")
-    sentences += [f"{fact.column.capitalize()}: 0 throughout." for fact in none]
-    return " ".join(sentences)
+    return [
+        f"{n} of {int(speed.notna().sum())} cases are {where}." if n else "No case is slow.",
+        *(f"{fact.column.capitalize()}: 0 throughout." for fact in none),
+        "Triangles on an upper edge stand beyond it.",
+        f"A point a case with a time, as its row has it: {source}; of several visits the mean or the worst.",
+    ]

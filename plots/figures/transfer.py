@@ -35,8 +35,10 @@ def page(table: pd.DataFrame, below: str) -> Page:
         len(calibrated) * _CELL_IN + 0.35,
         "A device predicted from another's calibration",
         below,
-        "Percent: mean of |predicted / measured - 1|, below it how many cases. From a row's device to a "
-        "column's, scaled by nothing but the ratios of their datasheets. Framed: from itself.",
+        [
+            "Mean of |predicted / measured - 1|, below it how many cases. Framed: from itself.",
+            "From a row's device to a column's, scaled by nothing but the ratios of their datasheets.",
+        ],
         right_in=width_in - names_in - cells_in,
         left_in=names_in,
     )

@@ -34,15 +34,16 @@ def draw(view: View, moved: pd.DataFrame) -> Iterator[tuple[str, Page]]:
         return
     shown = moved.head(MOST)
     left = len(moved) - len(shown)
-    caption = [
+    caption = [f"{left} more are in movers.csv."] if left else []
+    caption += [
+        "Hollow: classes, the seconds of their members together, and their median effect.",
+        "Grey: the noise of a night (half of the band).",
         "Median of the first nights shown against that of the nights since the newest step, or the last "
-        "three; only nights of the last segment. Hollow: classes, the seconds of their members together, "
-        "and their median effect. Grey: what nights do by themselves (half of the band)."
+        "three; only nights of the last segment.",
     ]
-    caption += [f"{left} more are in movers.csv."] if left else []
     area_in = _ROW_IN * len(shown) + 0.2
     title = "What moved, the most time first"
-    page = Page(_WIDTH_IN, area_in, title, view.facts, " ".join(caption), _WORDS_IN)
+    page = Page(_WIDTH_IN, area_in, title, view.facts, caption, _WORDS_IN)
     page.figure.set_label(f"What moved on {view.history.device_name}")
     handles = [style.marker(verdict, color, marker, 6) for verdict, (color, marker) in _LOOKS.items()]
     page.legend([*handles, Patch(color=panels.BAND, label="noise of a night")])

@@ -38,6 +38,8 @@ class Drawn(NamedTuple):
     """Path below the page's folder, without its ending."""
     alt: str
     """Its title, as the alternative text."""
+    narrow: bytes = b""
+    """The same as a PNG for a narrow window; empty if it is only drawn wide."""
 
 
 class Device(NamedTuple):
@@ -75,13 +77,10 @@ def index_html(devices: Sequence[Device]) -> str:
 
 
 def tonight(view: View) -> list[Step]:
-    """Steps that stand open, that the last night raised or that it ended: the newest first."""
+    """Steps that stand open, then those that the last night raised or ended; the newest of each first."""
     last = len(view.history.nights) - 1
-    return [
-        step
-        for step in reversed(view.judged.steps)
-        if step.ended is None or last in (step.raised, step.ended)
-    ]
+    closed = [step for step in reversed(view.judged.steps) if step.ended is not None]
+    return [*view.open_steps(), *(step for step in closed if last in (step.raised, step.ended))]
 
 
 def _template(name: str) -> Template:
@@ -93,6 +92,7 @@ def _template(name: str) -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"change": change_text, "changed": changed, "exp": math.exp}
+    environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     environment.filters |= {"seconds": seconds_text, "state": state, "verdict": verdict}
     environment.globals["prefix"] = PREFIX
     return environment.get_template(name)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from bench.judge.history.detector import Kind
     from bench.judge.history.monitor import Track
 
+WIDE_IN, NARROW_IN = 8.2, 2.7
+"""Width of the axes of a figure, and of the same for a window as narrow as a telephone's."""
 BAND, ZERO = "#D5D5D5", "#AAAAAA"
 CHANGE = (0, (1, 1.5))
 """Dash of a change point's line."""

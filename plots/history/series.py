@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 import zlib
 from collections.abc import Iterator, Sequence
 
@@ -26,15 +25,17 @@ OF_A_CLASS = 3
 """Movers of one class that are drawn before those of others."""
 VISIBLE = 0.002
 """How far, ln, the machine must have moved a time for it to be drawn without that, too."""
-_WIDTH_IN, _PANEL_IN = 8.2, 1.9
+_PANEL_IN = 1.9
 _SPARE_IN = 0.22
 """Room for words that a page leaves above its panel anyway."""
 
 
-def draw(view: View, rows: Sequence[int], left_out: int) -> Iterator[tuple[str, Page]]:
+def draw(
+    view: View, rows: Sequence[int], left_out: int, width_in: float = panels.WIDE_IN
+) -> Iterator[tuple[str, Page]]:
     """(stem, page) of each of these rows of History.series; `left_out` more would have been drawn."""
     for row in rows:
-        yield f"series/{stem(view, row)}", _page(view, row, left_out)
+        yield f"series/{stem(view, row)}", _page(view, row, left_out, width_in)
 
 
 def chosen(view: View, moved: pd.DataFrame, match: str) -> tuple[list[int], int]:
@@ -63,7 +64,7 @@ def stem(view: View, row: int) -> str:
     return f"{words[:80]}-{zlib.crc32(key.encode()):08x}"
 
 
-def _page(view: View, row: int, left_out: int) -> Page:
+def _page(view: View, row: int, left_out: int, width_in: float) -> Page:
     judged, history = view.judged, view.history
     log_s, half = view.shown(history.log_s[row]), view.shown(history.half[row])
     factor, unit = scale.scaled(pd.Series(np.exp(log_s)), "s")
@@ -75,7 +76,7 @@ def _page(view: View, row: int, left_out: int) -> Page:
     own = view.shown(track.log[row])
     moved = np.abs(own - log_s) > VISIBLE
     panel = Panel.of(
-        *(view, track, row, "series", in_unit, _WIDTH_IN),
+        *(view, track, row, "series", in_unit, width_in),
         value=in_unit(log_s),
         doubted=view.shown(history.doubted[row]),
         value_low=in_unit(log_s - half),
@@ -85,16 +86,16 @@ def _page(view: View, row: int, left_out: int) -> Page:
     )
     above_in = max(marks.ROW_IN * marks.rows(panel.laid) - _SPARE_IN, 0.01)
     page = Page(
-        Page.LEFT + Page.RIGHT + _WIDTH_IN,
+        Page.LEFT + Page.RIGHT + width_in,
         _PANEL_IN + above_in,
-        "\n".join(textwrap.wrap(view.labels[row], 90)),
+        view.labels[row],
         view.facts,
         _caption(view, panel, left_out),
     )
     page.figure.set_label(f"Duration of {view.labels[row]}")
     page.legend(panels.legend(view, [panel]))
     grid = page.grid(2, 1, height_ratios=[above_in, _PANEL_IN], hspace=0.0)
-    panels.draw(page.figure.add_subplot(grid[1]), view, panel, f"duration ({unit})", _WIDTH_IN, 0)
+    panels.draw(page.figure.add_subplot(grid[1]), view, panel, f"duration ({unit})", width_in, 0)
     return page
 
 
@@ -108,27 +109,23 @@ def _changes(view: View, row: int) -> Floats:
     return np.array([float(view.calendar.x[night - view.first]) for night in begins if night >= view.first])
 
 
-def _caption(view: View, panel: Panel, left_out: int) -> str:
+def _caption(view: View, panel: Panel, left_out: int) -> list[str]:
     usable = int((np.isfinite(panel.value) & ~panel.doubted).sum())
-    sentences = [
-        f"{usable} of {len(view.nights)} nights with a time that is not suspect; short ticks on the floor "
-        "are nights without one."
-    ]
-    if panel.judged:
-        sentences.append("Outside of the band a night stands out; an alarm takes two running at least.")
-    else:
-        sentences.append("Too few nights to judge it yet, so there is no band.")
-    if panel.moved:
-        sentences.append(
-            "Crosses: the time without what the machine's own ceilings moved, which is what was judged."
-        )
+    sentences = [] if panel.judged else ["Too few nights to judge it yet, so there is no band."]
+    sentences.append(f"{usable} of {len(view.nights)} nights have a time that is not suspect.")
     if panel.beyond:
         sentences.append("Triangles on an edge stand beyond it.")
     if marks.unsaid(panel.laid):
         sentences.append("Lines without words: see the table of nights.")
-    sentences.append(view.calendar.remark())
     if left_out:
         sentences.append(
             f"{left_out} more series moved or were asked for, and are not drawn; --match TEXT chooses."
         )
-    return " ".join(filter(None, sentences))
+    sentences.append(view.calendar.remark())
+    if panel.judged:
+        sentences.append("An alarm takes two nights running outside of the band.")
+    if panel.moved:
+        sentences.append(
+            "Crosses: the time without what the machine's own ceilings moved, which is what was judged."
+        )
+    return [*sentences, "Short ticks on the floor are nights without a time."]

@@ -26,6 +26,7 @@ from plots.history import movers_figure, tracks
 from plots.history import series as history_series
 from plots.history.movers import movers
 from plots.history.page import Device, Drawn, html
+from plots.history.panel import NARROW_IN, WIDE_IN
 from plots.history.view import View, view
 
 
@@ -64,22 +65,26 @@ def save(seen: View, folder: Path, match: str) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     moved.drop(columns="row").to_csv(folder / "movers.csv", index=False)
     drawn: list[Drawn] = []
-
-    def noted() -> Iterator[tuple[Path, Page]]:
-        for stem, page in pages(seen, moved, match):
-            drawn.append(Drawn(stem, str(page.figure.get_label())))
-            yield folder / stem, page
-
     with style.look():
+        narrow = {stem: page.png() for stem, page in pages(seen, moved, match, NARROW_IN)}
+
+        def noted() -> Iterator[tuple[Path, Page]]:
+            for stem, page in pages(seen, moved, match):
+                drawn.append(Drawn(stem, str(page.figure.get_label()), narrow.get(stem, b"")))
+                yield folder / stem, page
+
         save_all(noted())
     (folder / "index.html").write_text(html(seen, moved, drawn, folder), "utf-8")
     return len(drawn)
 
 
-def pages(view: View, moved: pd.DataFrame, match: str) -> Iterator[tuple[str, Page]]:
-    """(path without ending, page) of every figure."""
-    yield from movers_figure.draw(view, moved)
-    yield from tracks.machine(view)
-    yield from tracks.classes(view)
+def pages(
+    view: View, moved: pd.DataFrame, match: str, width_in: float = WIDE_IN
+) -> Iterator[tuple[str, Page]]:
+    """(path without ending, page) of every figure of this width; the movers are only drawn wide."""
+    if width_in == WIDE_IN:
+        yield from movers_figure.draw(view, moved)
+    yield from tracks.machine(view, width_in)
+    yield from tracks.classes(view, width_in)
     rows, left_out = history_series.chosen(view, moved, match)
-    yield from history_series.draw(view, rows, left_out)
+    yield from history_series.draw(view, rows, left_out, width_in)

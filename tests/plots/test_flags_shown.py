@@ -16,6 +16,7 @@ from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages
 from plots.base import style
+from plots.base.page import Captioned
 from tests.plots.synthetic import H100, NO_TIME, ceilings, paired, quantized, row
 
 Facts = dict[str, Any]
@@ -36,8 +37,9 @@ def figures(run: Run, sweeps: Sweeps = NO_SWEEPS) -> dict[str, Figure]:
         return {stem: page.figure for stem, page in pages(run, sweeps)}
 
 
-def said(figure: Figure) -> str:
-    return " ".join(" ".join(t.get_text().replace(style.NO_BREAK, " ") for t in figure.texts).split())
+def said(figure: Captioned) -> str:
+    words = [*(text.get_text() for text in figure.texts), figure.caption]
+    return " ".join(" ".join(words).split()).replace(style.NO_BREAK, " ")
 
 
 def legend(figure: Figure) -> list[str]:
@@ -97,7 +99,7 @@ def test_the_lettered_cases_tell_their_flags(tmp_path: Path) -> None:
     fast = {"median_s": 1e-5, "low_s": 1e-5, "high_s": 1e-5}
     told = said(figures(loaded(tmp_path, some({7: fast})))["roofline-float16"])
     assert "A: highest rate, gemm/mine-cublas-float16-" in told
-    assert "of roof, above_roof. B: farthest" in told
+    assert "of roof, above_roof." in told and "B: farthest" in told
     assert "1 above_roof (hollow)" in told
 
 
@@ -143,7 +145,7 @@ def test_a_duel_leaves_doubt_out_says_how_many_and_tells_the_other_flags(tmp_pat
     rows[places[1]] = dataclasses.replace(rows[places[1]], **UNCONVERGED)
     figure = figures(loaded(tmp_path, rows))["duel-triton"]
     assert points(figure, "_case") == (7, 0)
-    assert "Left out: 1 pair of this run in which a time is suspect." in said(figure)
+    assert "Left out: 1 pair with a suspect time." in said(figure)
     assert "Flagged: 1 unconverged." in said(figure)
     # The same problem again in another sweep, in doubt there: the sound row is the one that is drawn.
     again = dataclasses.replace(rows[places[2]], sweep="gemm/more", **CONTENDED)

@@ -19,6 +19,7 @@ from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages
 from plots.base import style
+from plots.base.page import Captioned
 from plots.base.plot_spec import MOST_GUESSED, Section, sections
 from plots.figures import heatmap
 from tests.plots.synthetic import H100, NO_TIME, ceilings, row, with_frame
@@ -51,8 +52,9 @@ def labels(figure: Figure, axis: str, panel: int = 0) -> list[str]:
     return [tick.get_text() for tick in ticks]
 
 
-def said(figure: Figure) -> str:
-    return " ".join(text.get_text() for text in figure.texts).replace(style.NO_BREAK, " ")
+def said(figure: Captioned) -> str:
+    words = [*(text.get_text() for text in figure.texts), figure.caption]
+    return " ".join(words).replace(style.NO_BREAK, " ")
 
 
 def grid(ms: tuple[int, ...], ks: tuple[int, ...], ns: tuple[int, ...] = (512,)) -> list[Measurement]:

@@ -126,7 +126,7 @@ def test_one_wild_night_stands_on_the_edge_and_is_told(quiet: History) -> None:
     page, axes = panel(seen(judged(stepped(quiet, [row], 20, 9.0, until=21))), row)
     ((_, y),) = points(axes, "_far")
     assert y == axes.get_ylim()[1] and len(points(axes, "_night")) == NIGHTS - 1
-    assert "beyond" in " ".join(text.get_text() for text in page.figure.texts)
+    assert "beyond" in page.figure.caption
 
 
 def test_what_the_machine_moved_is_drawn_beside_what_was_measured(quiet: History) -> None:
@@ -141,7 +141,7 @@ def test_what_the_machine_moved_is_drawn_beside_what_was_measured(quiet: History
     ((x, y),) = points(axes, "_judged")
     assert x == view.calendar.x[20]
     assert y == pytest.approx(scale(axes) * np.exp(quiet.log_s[row, 20] + np.log(1.3) - 0.2))
-    assert "Crosses" in " ".join(text.get_text() for text in page.figure.texts)
+    assert "Crosses" in page.figure.caption
     _, calm = panel(seen(judged(quiet)), row)
     assert not points(calm, "_judged")
 
@@ -214,7 +214,7 @@ def test_words_that_find_no_room_are_counted(chance: np.random.Generator) -> Non
     page, axes = panel(view, 8)
     lines = [line for line in axes.lines if line.get_label() == "_mark"]
     assert len(lines) == len(range(5, 60, 2)) > len(axes.texts) - 1
-    assert "Lines without words" in " ".join(text.get_text() for text in page.figure.texts)
+    assert "Lines without words" in page.figure.caption
 
 
 def test_classes_with_an_open_step_come_first_and_dozens_take_pages(chance: np.random.Generator) -> None:
@@ -244,7 +244,7 @@ def test_what_is_drawn_of_series(quiet: History) -> None:
     assert len(everything) == history_series.MOST and left_out == 40 - history_series.MOST
     assert history_series.matching(view, "gemm/sizes") == gemm and history_series.matching(view, "") == []
     page = next(iter(history_series.draw(view, everything, left_out)))[1]
-    assert "16 more series" in " ".join(text.get_text() for text in page.figure.texts)
+    assert "16 more series" in page.figure.caption
 
 
 def test_series_that_read_alike_get_files_of_their_own(quiet: History) -> None:
@@ -288,7 +288,7 @@ def test_a_young_history_is_drawn_without_a_band(chance: np.random.Generator, ni
     assert len(points(axes, "_night")) == nights and not [
         c for c in axes.collections if c.get_label() == "_band"
     ]
-    assert "there is no band" in " ".join(text.get_text() for text in page.figure.texts)
+    assert "there is no band" in page.figure.caption
     assert "band" not in [text.get_text() for legend in page.figure.legends for text in legend.get_texts()]
 
 

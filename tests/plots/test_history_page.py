@@ -42,7 +42,7 @@ def quiet(chance: np.random.Generator) -> History:
 class Parsed(HTMLParser):
     """Tags that are never closed or closed out of order, and what a browser would load or run."""
 
-    VOID = frozenset({"meta", "img", "br", "link", "input", "hr"})
+    VOID = frozenset({"meta", "source", "img", "br", "link", "input", "hr"})
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
@@ -22,6 +23,7 @@ from kernels.stream.problem import Stream
 from plots.__main__ import pages
 from plots.base import axes as scale
 from plots.base import style
+from plots.base.page import Captioned
 from plots.base.plot_spec import Section, sections
 from plots.figures import roofline, sweep
 from tests.our_sweeps import declared
@@ -66,8 +68,9 @@ def count(figure: Figure, label: str) -> int:
     return sum(len(line.get_xdata()) for line in lines(figure, label))
 
 
-def said(figure: Figure) -> str:
-    return " ".join(text.get_text() for text in figure.texts).replace(style.NO_BREAK, " ")
+def said(figure: Captioned) -> str:
+    words = [*(text.get_text() for text in figure.texts), figure.caption]
+    return " ".join(words).replace(style.NO_BREAK, " ")
 
 
 # --- the numbers ------------------------------------------------------------------------------------
@@ -219,7 +222,20 @@ def test_small_ticks_of_decades_stay_inside_the_axis() -> None:
     axes.set_ylim(2.5, 310.0)  # after the ticks were asked for, as when panels share an axis
     (small,) = [line for line in axes.get_lines() if isinstance(line, scale.SmallTicks)]
     assert list(small.places()) == [*range(3, 10), *range(20, 100, 10), 200, 300]
-    assert axes.yaxis.get_major_formatter()(1e6) == "1e6" and axes.yaxis.get_major_formatter()(1e4) == "10000"
+
+
+@pytest.mark.parametrize(
+    ("highest", "labels"),
+    [(250.0, ["1", "10", "100"]), (3e5, ["1000", "10000", "100000"]), (3e7, ["1 k", "100 k", "10 M"])],
+)
+def test_the_labels_of_an_axis_are_written_in_one_way(highest: float, labels: list[str]) -> None:
+    axes = Figure().add_subplot()
+    scale.measured(axes.yaxis, np.array([highest / 1e4, highest]), log=True)
+    axes.set_ylim(highest / 1e5, highest)
+    FigureCanvasAgg(axes.figure).draw()
+    drawn = [label.get_text() for label in axes.get_yticklabels()]
+    assert set(labels) <= set(drawn), drawn
+    assert not any("e" in label for label in drawn)
 
 
 @pytest.mark.parametrize(("last", "log"), [(16 * 64, False), (17 * 64, True)])

@@ -18,6 +18,7 @@ from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages
 from plots.base import style
+from plots.base.page import Captioned
 from plots.base.plot_spec import Section, sections
 from plots.figures import quantization
 from tests.plots.synthetic import CPU, H100, NO_TIME, ceilings, quantized, row, with_frame
@@ -54,8 +55,9 @@ def lines(figure: Figure, axes: int, label: str) -> list[Any]:
     return [line for line in figure.axes[axes].get_lines() if line.get_label() == label]
 
 
-def said(figure: Figure) -> str:
-    return " ".join(text.get_text() for text in figure.texts).replace(style.NO_BREAK, " ")
+def said(figure: Captioned) -> str:
+    words = [*(text.get_text() for text in figure.texts), figure.caption]
+    return " ".join(words).replace(style.NO_BREAK, " ")
 
 
 def measured(figure: Figure, axes: int) -> list[tuple[float, float]]:
@@ -66,9 +68,9 @@ def measured(figure: Figure, axes: int) -> list[tuple[float, float]]:
 def test_a_page_for_each_tile(figures: list[Figure]) -> None:
     assert len(figures) == 2
     for figure, tile in zip(figures, ("256x128", "128x128"), strict=True):
-        assert f"gemm/waves: tiles of {tile} against n, float16, k=4096, NT, m=3072" in said(figure)
+        assert f"gemm/waves: tiles of {tile}, float16, k=4096, NT, m=3072" in said(figure)
         assert [axes.get_ylabel().split(" (")[0] for axes in figure.axes] == ["rate", "duration", "share"]
-        assert figure.axes[2].get_xlabel() == "n"
+        assert figure.axes[2].get_xlabel() == "columns of B and C, n"
 
 
 def test_points_and_intervals_are_the_rows(waves: Run, figures: list[Figure]) -> None:
@@ -159,7 +161,7 @@ def test_m_may_be_swept_with_n_still(tmp_path: Path) -> None:
     problems = [Gemm(m=m, n=1408, k=4096, dtype="float16") for m in range(2048, 9217, 256)]
     figure = drawn(loaded(tmp_path, list(quantized(H100, "gemm/waves", iter(problems)))), x="m")[0]
     # 11 columns of tiles: 12 rows of them, 3072 in m, are a wave.
-    assert figure.axes[2].get_xlabel() == "m"
+    assert figure.axes[2].get_xlabel() == "rows of A and C, m"
     assert [line.get_xdata()[0] for line in lines(figure, 0, "_wave_edge")] == [3072, 6144]
     for line in lines(figure, 1, "_predicted"):
         steps = [math.ceil(11 * math.ceil(m / 256) / SMS) for m in line.get_xdata()]
@@ -169,7 +171,7 @@ def test_m_may_be_swept_with_n_still(tmp_path: Path) -> None:
 def test_m_and_n_that_grow_together(tmp_path: Path) -> None:
     problems = [Gemm(m=s, n=s, k=4096, dtype="float16") for s in range(512, 6145, 512)]
     figure = drawn(loaded(tmp_path, list(quantized(H100, "gemm/waves", iter(problems)))), x="m")[0]
-    assert figure.axes[2].get_xlabel() == "m = n"
+    assert figure.axes[2].get_xlabel() == "rows of A and C, m = n"
     sizes = range(512, 6144)
     counts = [math.ceil(s / 256) * math.ceil(s / 128) for s in range(512, 6146)]
     edges = [s for s, a, b in zip(sizes, counts, counts[1:], strict=False) if -(-b // SMS) > -(-a // SMS)]
@@ -280,12 +282,13 @@ def test_what_is_fitted_and_what_is_not_is_said(waves: Run, figures: list[Figure
 
     run = modelled(waves, TILED)
     figure = drawn(run)[0]
-    assert {"predicted, with structure", "waves, height fitted here"} <= set(words(figure))
-    assert "predicted" not in words(figure)
+    assert "predicted: waves x seconds fitted to the ringed points, with structure" in words(figure)
+    assert "predicted: waves x seconds fitted to the ringed points" not in words(figure)
     held = run.frame[run.frame["implementation"].isin(TILED)]
     off = float((held["structured_s"] / held["median_s"] - 1).abs().mean())
-    assert f"off by {off * 100:.2g} % in the mean. Bound by wave tail {len(held)}." in said(figure)
-    assert "predicted" in words(figures[0]) and "predicted, with structure" not in words(figures[0])
+    assert f"off by {off * 100:.2g} % in the mean, and not fitted" in said(figure)
+    assert f"Bound by wave tail {len(held)}." in said(figure)
+    assert "predicted: waves x seconds fitted to the ringed points" in words(figures[0])
     assert "With structure" not in said(figures[0])
 
 

@@ -17,6 +17,7 @@ from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.base import style
 from plots.base.measured_points import IMPORTED
+from plots.base.page import Captioned
 from plots.figures import roofline, roofs
 from tests.plots.synthetic import CPU, H100, ceilings, row, with_frame
 
@@ -50,8 +51,9 @@ def lines(figure: Figure, label: str) -> list[Any]:
     return [line for line in figure.axes[0].get_lines() if line.get_label() == label]
 
 
-def said(figure: Figure) -> str:
-    return " ".join(text.get_text() for text in figure.texts).replace(style.NO_BREAK, " ")
+def said(figure: Captioned) -> str:
+    words = [*(text.get_text() for text in figure.texts), figure.caption]
+    return " ".join(words).replace(style.NO_BREAK, " ")
 
 
 def legend(figure: Figure) -> list[str]:

@@ -22,6 +22,7 @@ from bench.model.predict import LEARNED, LEVELS
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.base import style
+from plots.base.page import Captioned
 from plots.figures import distribution, telemetry, transfer
 from plots.figures import scorecard as scored
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row
@@ -51,8 +52,9 @@ def lines(axes: Axes, label: str) -> list[Any]:
     return [line for line in axes.get_lines() if line.get_label() == label]
 
 
-def said(figure: Figure) -> str:
-    return " ".join(" ".join(text.get_text() for text in figure.texts).split()).replace(style.NO_BREAK, " ")
+def said(figure: Captioned) -> str:
+    words = [*(text.get_text() for text in figure.texts), figure.caption]
+    return " ".join(" ".join(words).split()).replace(style.NO_BREAK, " ")
 
 
 def page(drawn: Any) -> Figure:

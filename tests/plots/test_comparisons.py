@@ -1,0 +1,240 @@
+"""What a sweep compares stands in one panel, whatever its plot says, and readers can tell the lines apart."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import kernels
+from bench.device.datasheet import find_datasheet
+from bench.judge.frame import Run, load
+from bench.store.parquet import Sweeps, write
+from bench.store.schema import Measurement
+from bench.sweep.load import Case, Loaded, every_sweep, load_all
+from kernels.batchnorm.problem import BatchNorm
+from kernels.gemm.problem import Gemm
+from kernels.pooling.problem import Pooling
+from plots.__main__ import pages
+from plots.base import style
+from plots.base.page import MOST_ENTRIES, Page
+from plots.base.plot_spec import sections
+from tests.drawing import drawn
+from tests.our_sweeps import declared
+from tests.plots.synthetic import CPU, H100, NO_TIME, Machine, ceilings, row, with_frame
+
+PANELS = ["kind", "direction", "layout"]
+
+
+def loaded(folder: Path, rows: list[Measurement]) -> Run:
+    (run,) = load([write(folder / "run.parquet", rows)], find_datasheet)
+    return run
+
+
+def figures(run: Run, sweeps: Sweeps) -> dict[str, Page]:
+    with style.look():
+        return {stem: page for stem, page in pages(run, sweeps) if "/" in stem}
+
+
+def legend(page: Page) -> list[str]:
+    return [text.get_text() for each in page.figure.legends for text in each.get_texts()]
+
+
+def claim(**test: Any) -> dict[str, Any]:
+    return {"id": "ML-13", "says": "They differ", "expect": "above 1.03"} | test
+
+
+def poolings(machine: Machine = CPU) -> list[Measurement]:
+    """Both directions, both layouts, both kinds, by one implementation."""
+    return [
+        row(machine, "pooling/mine", Pooling(**problem, **size), "aten")  # type: ignore[arg-type]
+        for problem in (
+            {"kind": kind, "direction": direction, "layout": layout}
+            for kind in ("max", "average")
+            for direction in ("forward", "backward")
+            for layout in ("NCHW", "NHWC")
+        )
+        for size in (
+            {"n": n, "c": 64, "h": 56, "w": 56, "window": 3, "stride": 2, "dtype": "float32"} for n in (8, 64)
+        )
+    ]
+
+
+def in_lines(folder: Path, **more: Any) -> tuple[set[str], set[str]]:
+    """(columns of the lines, those of the panels) of poolings whose plot asks for PANELS."""
+    rows = loaded(folder, poolings()).frame
+    (section,) = sections(rows, {"plot": [{"x": "n", "lines": "implementation", "panels": PANELS}]} | more)
+    return set(section.lines), set(section.panels)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        {"ratio": {"of": {"direction": "backward"}, "to": {"direction": "forward"}}},
+        {"ratio": {"of": {"direction": ["backward"]}, "to": {"direction": ["forward"]}}},
+        {"spread": {"over": "direction"}},
+        {
+            "ratio": {
+                "of": {"n": "<16"},
+                "to": {"n": ">=16"},
+                "less": {"of": {"direction": "backward"}, "to": {"direction": "forward"}},
+            }
+        },
+    ],
+    ids=["values", "lists", "spread", "less"],
+)
+def test_what_a_claim_compares_is_lines(tmp_path: Path, test: dict[str, Any]) -> None:
+    lines, panels = in_lines(tmp_path, claims=[claim(**test)])
+
+    assert "direction" in lines
+    assert "kind" in panels
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        {"ratio": {"of": {"kind": "~max"}, "to": {"kind": "~average"}}},
+        {"ratio": {"pair": "x2 n"}},
+        {"slope": {"x": "n"}},
+    ],
+    ids=["patterns", "times", "slope"],
+)
+def test_other_claims_leave_the_panels(tmp_path: Path, test: dict[str, Any]) -> None:
+    _, panels = in_lines(tmp_path, claims=[claim(**test)])
+
+    assert {"kind", "direction"} <= panels
+
+
+def test_layouts_stand_side_by_side_without_a_claim(tmp_path: Path) -> None:
+    assert in_lines(tmp_path) == ({"implementation", "layout"}, {"kind", "direction"})
+
+
+def test_too_many_lines_stay_in_panels(tmp_path: Path) -> None:
+    names = ("aten", "inductor", "triton", "cudnn")
+    size = {"c": 64, "h": 28, "w": 28, "dtype": "float16"}
+    problems = [BatchNorm(n=n, layout=layout, **size) for n in (8, 64) for layout in ("NCHW", "NHWC")]  # type: ignore[arg-type]
+    rows = loaded(
+        tmp_path, [row(H100, "batchnorm/x", each, name) for each in problems for name in names]
+    ).frame
+
+    (section,) = sections(rows, {"plot": [{"x": "n", "panels": "layout"}]})
+
+    assert (section.lines, section.panels) == (("implementation",), ("layout",))
+
+
+def test_the_two_sides_of_a_claim_are_on_one_page_however_many_lines(tmp_path: Path) -> None:
+    names = [f"cublaslt-{tile}" for tile in ("128x128", "128x256", "128x64", "256x128", "256x64", "64x128")]
+    names += ["cublaslt-64x256", "cublaslt-64x64", "cublas"]
+    problems = [Gemm(m=2048, n=n, k=4096, dtype="float16") for n in (1024, 2048, 4096)]
+    run = loaded(
+        tmp_path,
+        [*ceilings(H100), *(row(H100, "gemm/tiles", each, name) for each in problems for name in names)],
+    )
+    sides = {"cublaslt-64x64", "cublaslt-256x128"}
+    ratio = {"of": {"implementation": "cublaslt-64x64"}, "to": {"implementation": "cublaslt-256x128"}}
+    kept = {"plot": [{"x": "n", "y": "rate"}], "claims": [claim(ratio=ratio)]}
+
+    of_tiles = [page for stem, page in figures(run, {"gemm/tiles": kept}).items() if "gemm/tiles" in stem]
+
+    assert len(of_tiles) > 1
+    assert sides <= set(legend(of_tiles[0]))
+    shown = [name for page in of_tiles for name in legend(page) if name in names]
+    assert sorted(shown) == sorted(names)
+
+
+# ---- scales
+
+
+@pytest.mark.parametrize(("factor", "log"), [(1.0, False), (40.0, True)])
+def test_a_far_prediction_makes_the_axis_logarithmic(tmp_path: Path, factor: float, log: bool) -> None:
+    problems = [Gemm(m=4096, n=4096, k=k, dtype="float32") for k in (1024, 2048, 4096)]
+    run = loaded(tmp_path, [*ceilings(CPU), *(row(CPU, "gemm/x", each, "onednn") for each in problems)])
+    rows = run.frame.copy()
+    for name in ("predicted_s", "structured_s"):
+        rows[name] /= factor
+
+    page = figures(with_frame(run, rows), {"gemm/x": {"plot": [{"x": "k"}]}})["gemm/x-duration"]
+
+    assert (page.figure.axes[0].get_yscale() == "log") is log
+
+
+# ---- words
+
+
+def test_axes_are_in_words_and_say_what_else_grows(tmp_path: Path) -> None:
+    squares = [Gemm(m=s, n=s, k=s, dtype="float32") for s in (512, 1024, 2048)]
+    oblong = [Gemm(m=512, n=512, k=k, dtype="float32") for k in (512, 1024, 2048)]
+    rows = [row(CPU, "gemm/square", each, "onednn") for each in squares]
+    rows += [row(CPU, "gemm/long", each, "onednn") for each in oblong]
+    kept = {"gemm/square": {"title": "Squares", "plot": [{"x": "m"}]}, "gemm/long": {"plot": [{"x": "k"}]}}
+
+    pages_of = figures(loaded(tmp_path, rows), kept)
+
+    (square,), (long,) = ([page for stem, page in pages_of.items() if name in stem] for name in kept)
+    assert square.figure.axes[-1].get_xlabel() == "rows of A and C, m = k = n"
+    assert long.figure.axes[-1].get_xlabel() == "columns of A and rows of B, k"
+    assert square.figure.texts[0].get_text() == "Squares (gemm/square): duration"
+
+
+def test_points_that_calibrate_are_ringed(tmp_path: Path) -> None:
+    problems = [Gemm(m=512, n=512, k=k, dtype="float32") for k in (512, 1024, 2048, 4096)]
+    run = loaded(tmp_path, [*ceilings(CPU), *(row(CPU, "gemm/x", each, "onednn") for each in problems)])
+    rows = run.frame.copy()
+    rows.loc[(rows["sweep"] == "gemm/x") & rows["k"].isin([1024, 4096]), "calibrating"] = True
+
+    pages_of = figures(with_frame(run, rows), {})
+
+    page = pages_of["gemm/x-duration"]
+    (rings,) = [line for line in page.figure.axes[0].get_lines() if line.get_label() == "_fitted"]
+    assert sorted(rings.get_xdata()) == [1024, 4096]
+    assert "calibrates the prediction" in legend(page)
+    # Of ceilings every point calibrates: a ring around each would tell nothing.
+    assert "calibrates the prediction" not in legend(pages_of["ceilings/gemm-rate"])
+
+
+# ---- every sweep of the checkout
+
+SWEEPS = [sweep for sweep in load_all(every_sweep(), kernels.problem, 132) if sweep.sweep.plot]
+
+
+def on_h100(cases: Iterable[Case]) -> Iterator[Measurement]:
+    """Rows of a made-up H100, with each implementation that has one there."""
+    for case in cases:
+        missing = case.problem.missing(case.implementation, "cuda", (9, 0))
+        missing = missing or case.problem.refusal(case.implementation)
+        lost = NO_TIME | {"status": "unsupported"} if missing else {}
+        made = row(H100, case.sweep, case.problem, case.implementation, **lost)
+        yield dataclasses.replace(made, cache=case.cache, role=case.role)
+
+
+@pytest.mark.parametrize("sweep", drawn(SWEEPS, 8, "sweeps whose figures are drawn"), ids=lambda of: of.name)
+def test_the_figures_of_a_sweep_can_be_read(sweep: Loaded, tmp_path: Path) -> None:
+    run = loaded(tmp_path, [*ceilings(H100), *on_h100(case for case in sweep.cases if case.threads == "all")])
+
+    for stem, page in figures(run, declared()).items():
+        assert len(legend(page)) <= MOST_ENTRIES, (stem, legend(page))
+        (below,) = [text for text in page.figure.texts if text.get_text() in page.figure.caption]
+        assert "\n" not in below.get_text(), stem
+        for axes in page.figure.axes:
+            for label in (axes.get_xlabel(), axes.get_ylabel()):
+                assert not label or (len(label) > 3 and "_" not in label), (stem, label)
+            assert axes.lines or axes.collections, stem
+            assert np.isfinite([*axes.get_xlim(), *axes.get_ylim()]).all(), stem
+
+
+def test_the_file_carries_what_has_no_room_below(tmp_path: Path) -> None:
+    problems = [Gemm(m=512, n=512, k=k, dtype="float32") for k in (512, 1024, 2048)]
+    run = loaded(tmp_path, [*ceilings(CPU), *(row(CPU, "gemm/x", each, "onednn") for each in problems)])
+    page = figures(run, {})["gemm/x-duration"]
+    shown = [text.get_text() for text in page.figure.texts if text.get_text() in page.figure.caption]
+
+    page.save(tmp_path / "x")
+
+    assert 0 < len(shown[0]) < len(page.figure.caption)
+    assert Image.open(tmp_path / "x.png").info["Description"] == page.figure.caption
+    assert page.figure.caption.split(".")[0] in (tmp_path / "x.svg").read_text("utf-8")
