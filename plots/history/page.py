@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Template
 
 from bench.format import change_text, seconds_text
+from plots.base.shell import templates
 from plots.history.movers_figure import PREFIX
 from plots.history.view import View, changed, state, verdict
 
@@ -84,13 +85,7 @@ def tonight(view: View) -> list[Step]:
 
 
 def _template(name: str) -> Template:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates(Path(__file__).parent)
     environment.filters |= {"change": change_text, "changed": changed, "exp": math.exp}
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     environment.filters |= {"seconds": seconds_text, "state": state, "verdict": verdict}

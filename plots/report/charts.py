@@ -37,7 +37,13 @@ _DARK = "#555555"
 _CONFIG: Spec = {
     "font": "system-ui, sans-serif",
     "background": "#ffffff",
-    "axis": {"gridColor": style.FAINT, "labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal"},
+    "axis": {
+        "gridColor": style.FAINT,
+        "gridOpacity": 0.7,
+        "labelFontSize": 11,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+    },
     "header": {"labelFontSize": 12, "labelFontWeight": "bold", "title": None},
     "legend": {"labelFontSize": 11, "orient": "bottom", "title": None, "labelLimit": 180},
     "view": {"stroke": None},

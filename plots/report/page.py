@@ -18,16 +18,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import vl_convert
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bench.errors import UserError
-from bench.format import count_text, share_text
+from bench.format import count_text
 from bench.judge.claims import Judged
 from bench.judge.flags import FLAGS
 from bench.judge.frame import Run
 from bench.store.parquet import Sweeps
 from bench.sweep.experiments import RULES
 from plots.base import style, verdict_lines
+from plots.base.shell import templates
 from plots.figures import roofs
 from plots.report import charts, compared, facts
 from plots.report.cases import cases, packed, rounded, untimed
@@ -97,7 +97,7 @@ def html(runs: Sequence[Run], sweeps: Mapping[tuple[str, str], Sweeps], known: C
         "flags": {flag.name: flag.means for flag in FLAGS},
         "colours": _colours(rows),
     }
-    template = _environment().get_template("report.html.j2")
+    template = templates(Path(__file__).parent).get_template("report.html.j2")
     names = list(dict.fromkeys(run.device_name for run in runs))
     heads = [facts.head(run) for run in runs]
     return template.render(
@@ -213,15 +213,3 @@ def _packed(text: str) -> str:
 def _library() -> str:
     """Vega, Vega-Lite and Vega-Embed as vl-convert carries them."""
     return _packed(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"share": share_text}
-    return environment
