@@ -12,6 +12,7 @@ import typer
 from bench.cli import result_commands, sweep_commands
 from bench.cli.ab import ab
 from bench.cli.application import Commands
+from bench.cli.new import new
 from bench.cli.run_command import run
 from bench.doctor.command import doctor
 from bench.first_minutes.command import first_minutes
@@ -47,6 +48,7 @@ app.command()(first_minutes)
 app.command()(doctor)
 app.command("self")(self_measurement)
 app.add_typer(imports, name="import")
+app.add_typer(new, name="new")
 
 if __name__ == "__main__":
     app()
