@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from bench.environment.dependencies import RUNNING, refuse_if_missing
+import sys
+
+from bench.environment.dependencies import ROOT, RUNNING, refuse_if_missing
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))  # from any folder the packages of this checkout, as from the checkout
     refuse_if_missing(without=RUNNING)  # before the first import that could fail
 
 import typer
