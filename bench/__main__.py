@@ -15,6 +15,7 @@ import typer
 from bench.cli import result_commands, sweep_commands
 from bench.cli.ab import ab
 from bench.cli.application import Commands
+from bench.cli.completion import completion
 from bench.cli.new import new
 from bench.cli.run_command import run
 from bench.doctor.command import doctor
@@ -50,6 +51,7 @@ app.command()(instruments)
 app.command()(first_minutes)
 app.command()(doctor)
 app.command("self")(self_measurement)
+app.command()(completion)
 app.add_typer(imports, name="import")
 app.add_typer(new, name="new")
 
