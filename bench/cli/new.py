@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import math
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -31,8 +32,7 @@ SIZES = (1, 2, 4, 8)
 """A new sweep's sizes, as multiples of the smallest size that the operator's other sweeps measure."""
 ANY_SM_COUNT = 132
 """Sweeps whose sizes depend on the device are read as for an H100, and only for their smallest case."""
-DTYPES: tuple[spec.Dtype, ...] = ("float16", "bfloat16", "tf32", "float32", "float64", "float8_e4m3", "int8")
-UNITS = {"matrix": DTYPES, "vector": ("float16", "bfloat16", "float32", "float64")}
+UNITS = {"matrix": tuple(spec.ITEM_BYTE), "vector": ("float16", "bfloat16", "float32", "float64")}
 """The rates that a new datasheet names: without an entry a device has no such units."""
 
 new = typer.Typer(
@@ -119,7 +119,7 @@ def smallest_case(operator: str) -> tuple[sweeps.Case, list[str]]:
 def is_size(case: sweeps.Case, parameter: str, size: int) -> bool:
     """Whether the case's implementation takes its problem with this value of one parameter."""
     try:
-        problem = type(case.problem)(**case.problem.parameters() | {parameter: size})  # type: ignore[arg-type]
+        problem = case.problem.model_validate(case.problem.parameters() | {parameter: size})
     except ValidationError:
         return False
     return not problem.refusal(case.implementation)
@@ -235,7 +235,7 @@ def refuse_taken(what: str, *paths: Path) -> None:
 
 
 def write_new(texts: Mapping[Path, str]) -> None:
-    """Write these files, all or none, and show where they are to be filled in. UserError says why none."""
+    """Write these files, all or none, and show where they are to be filled in. UserError if one cannot be."""
     made: list[Path] = []
     try:
         for path, text in texts.items():
@@ -249,12 +249,11 @@ def write_new(texts: Mapping[Path, str]) -> None:
         for there in reversed(made):
             there.rmdir() if there.is_dir() else there.unlink()
         if isinstance(error, OSError):
-            raise UserError(
-                f"{error.filename}: cannot be written, so nothing is: {error.strerror}"
-            ) from error
+            raise UserError(f"{path}: cannot be written, so nothing is: {error.strerror}") from error
         raise
-    show(f"written: {path.relative_to(ROOT)}" for path in texts)
+    shown = {path: os.path.relpath(path) for path in texts}
+    show(f"written: {shown[path]}" for path in texts)
     for path, text in texts.items():
         for number, line in enumerate(text.splitlines(), 1):
             if PLACE in line:
-                show([f"fill in: {path.relative_to(ROOT)}:{number}: {line.partition(PLACE)[2]}"])
+                show([f"fill in: {shown[path]}:{number}: {line.partition(PLACE)[2]}"])
