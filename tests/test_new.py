@@ -140,10 +140,9 @@ DRIVER = """
 from bench.cli import new
 from bench.cli.list_cases import of_datasheet
 from bench.device.datasheet import derive_datasheet
-from bench.errors import UserError
 sheet = derive_datasheet("NVIDIA H100 NVL", (9, 0), 132, 1.785e9, 2.619e9, 6144, 60 << 20, 94 << 30)
 new.detect = lambda wanted: of_datasheet(sheet)
-new.gpu("h100_nvl", "", "", None, None, None, "cuda")
+new.gpu("h100_nvl", "", "", None, None, None)
 sheet, = (each for each in new.datasheets() if each.slug == "h100_nvl")
 print(sheet.derived, sheet.boost_clock_hz, sheet.bandwidth_byte_per_s, sheet.sources["sm_count"])
 print(sheet.peak_flop_per_s("matrix", "float16"), sheet.peak_flop_per_s("vector", "float32"))
@@ -163,6 +162,7 @@ def test_the_gpu_that_is_here_is_read_from_its_driver(added: Path) -> None:
 
 
 REFUSED = {
+    ("gpu", "h300"): "new gpu h300: no GPU is here to be read; give --driver-name, --capability, --sm-count",
     ("operator", "gemm"): "new operator gemm: kernels/gemm exists; give another name",
     ("operator", "timing"): "new operator timing: kernels/timing.py exists",
     ("operator", "ceilings"): "new operator ceilings: sweeps/ceilings exists",
@@ -207,6 +207,7 @@ def test_what_cannot_work_is_refused_in_one_sentence_and_leaves_nothing(added: P
     done = subprocess.run(
         [sys.executable, "-c", ASK],
         cwd=added,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
         input=json.dumps(list(REFUSED)),
         capture_output=True,
         text=True,

@@ -18,13 +18,12 @@ from bench.errors import BUG, UserError
 
 COMPLETE = "_ROOFBENCH_COMPLETE"
 """The environment variable by which a shell asks for completions: see bench/cli/completion.py."""
-DEVICES = ("auto", "cpu", "cuda")
 DeviceOption = Annotated[
     str,
     typer.Option(
         "--bench-device",
         help="cpu, cuda or cuda:N; default: what is here.",
-        autocompletion=lambda: list(DEVICES),
+        autocompletion=lambda: ["auto", "cpu", "cuda"],
     ),
 ]
 ResultsOption = Annotated[Path | None, typer.Option(help="Folder of results; default: results/.")]

@@ -18,14 +18,14 @@ from pydantic import ValidationError
 
 import kernels
 from bench import spec
-from bench.cli.application import DeviceOption, show
+from bench.cli.application import show
 from bench.device.datasheet import FILES, Datasheet, Rate, datasheets, derive_datasheet
 from bench.device.detect import detect
+from bench.environment.dependencies import ROOT
 from bench.errors import UserError
 from bench.sweep import load as sweeps
 from bench.sweep.grammar import unknown, whole_numbers
 
-ROOT = Path(__file__).parents[2]
 PLACE = "Fill in: "
 """Begins the comments of the templates above what is to be replaced."""
 SIZES = (1, 2, 4, 8)
@@ -144,7 +144,6 @@ def gpu(
     sm_count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Its SMs.")] = None,
     l2_mib: Annotated[float | None, typer.Option(min=0.1, metavar="MIB", help="Its L2 cache.")] = None,
     memory_gib: Annotated[float | None, typer.Option(min=0.1, metavar="GIB", help="Its memory.")] = None,
-    bench_device: DeviceOption = "cuda",
 ) -> None:
     """Write a GPU's datasheet: from these five options, or else from the driver of the GPU that is here.
 
@@ -168,7 +167,7 @@ def gpu(
     elif len(missing) < len(options):
         raise UserError(f"new gpu {name}: give {', '.join(missing)} too")
     else:
-        described = _here(name, bench_device, list(options))
+        described = _here(name, list(options))
     named = described.sheet.name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ()/.+_-]*", named):
         raise UserError(f"new gpu {name}: {named!r} is no name that a driver gives")
@@ -181,14 +180,14 @@ def gpu(
     show([f"check:   pytest tests/bench/test_datasheet.py; python -m bench list --on {name}"])
 
 
-def _here(name: str, device_option: str, options: list[str]) -> Described:
+def _here(name: str, options: list[str]) -> Described:
     """What the driver says of the GPU that is here. UserError if there is none, or if it has a file."""
     try:
-        device = detect(device_option)
+        device = detect("cuda")
     except UserError as error:
-        raise UserError(f"new gpu {name}: {error}; give {', '.join(options)} to describe it") from error
+        raise UserError(f"new gpu {name}: no GPU is here to be read; give {', '.join(options)}") from error
     if device.datasheet is None or not device.derived:
-        raise UserError(f"new gpu {name}: {device} needs no new file")
+        raise UserError(f"new gpu {name}: {device} has a file already; give {', '.join(options)} of another")
     return Described(device.datasheet, "driver", "what the driver of one such GPU reports; our own")
 
 

@@ -18,7 +18,12 @@ Baseline = Annotated[
     Path | None, typer.Option(metavar="DIR", help="More nights of before, as results/ holds them.")
 ]
 Device = Annotated[
-    str, typer.Option("--bench-device", help="cpu, cuda, cuda:N or all (GPUs); default: what is here.")
+    str,
+    typer.Option(
+        "--bench-device",
+        help="cpu, cuda, cuda:N or all (GPUs); default: what is here.",
+        autocompletion=lambda: ["auto", "cpu", "cuda", "all"],
+    ),
 ]
 Sweeps = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Only this sweep; repeatable.", autocompletion=sweeps)
