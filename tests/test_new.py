@@ -82,6 +82,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in FILES:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, folder / name)
+    (folder / "results").mkdir()
+    shutil.copy(ROOT / "results" / "README.md", folder / "results")
+    (folder / "results" / "reference").symlink_to(ROOT / "results" / "reference")
     return folder
 
 
