@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from bench.environment.dependencies import RUNNING, refuse_if_missing
+import sys
+
+from bench.environment.dependencies import ROOT, RUNNING, refuse_if_missing
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))  # from any folder the packages of this checkout, as from the checkout
     refuse_if_missing(without=RUNNING)  # before the first import that could fail
 
 import typer
@@ -12,6 +15,8 @@ import typer
 from bench.cli import result_commands, sweep_commands
 from bench.cli.ab import ab
 from bench.cli.application import Commands
+from bench.cli.completion import completion
+from bench.cli.new import new
 from bench.cli.run_command import run
 from bench.doctor.command import doctor
 from bench.first_minutes.command import first_minutes
@@ -46,7 +51,9 @@ app.command()(instruments)
 app.command()(first_minutes)
 app.command()(doctor)
 app.command("self")(self_measurement)
+app.command()(completion)
 app.add_typer(imports, name="import")
+app.add_typer(new, name="new")
 
 if __name__ == "__main__":
     app()

@@ -7,6 +7,7 @@ changed over its nights.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from bench.environment.dependencies import RUNNING, refuse_if_missing
+from bench.environment.dependencies import ROOT, RUNNING, refuse_if_missing
 
 if __name__ == "__main__":
     refuse_if_missing(without=RUNNING)  # before the first import that could fail
@@ -53,7 +54,6 @@ from plots.history import write as history_pages
 from plots.history.page import index_html
 from plots.report import page as report_page
 
-FIGURES = Path("figures")
 COMPARED = "compared"
 """Folder of the figures of several runs together."""
 HISTORY = "history"
@@ -104,8 +104,9 @@ def draw(
             "-o",
             "--output",
             metavar="DIR",
-            help="Folder for the figures; figures/<device>/<run> if left out. Several runs get "
-            "<device>/<run> below it, each its own, and compared/ for what they show together.",
+            help="Folder for the figures; figures/<device>/<run> if left out, of the checkout inside it. "
+            "Several runs get <device>/<run> below it, each its own, and compared/ for what they show "
+            "together.",
         ),
     ] = None,
     lenders: Lenders = None,
@@ -123,7 +124,7 @@ def draw(
     sweeps = parquet.read_sweeps(results)
     for run in runs:
         alone = to is not None and len(runs) == 1
-        folder = (to or FIGURES) if alone else (to or FIGURES) / run.device / run.run_id
+        folder = (to or figures()) if alone else (to or figures()) / run.device / run.run_id
         if not run.measured:
             remark(f"{run.device} {run.run_id}: no row has a time; nothing drawn")
             continue
@@ -135,7 +136,7 @@ def draw(
         typer.echo(f"{folder}: {len(drawn) // 2} figures, PNG and SVG ({rows})")
     together = [run for run in runs if run.measured]
     if len(together) > 1:
-        folder = (to or FIGURES) / COMPARED
+        folder = (to or figures()) / COMPARED
         base = _first(results, [run.device for run in together])
         with style.look(), _writing("figures"):
             pages_together = compared.draw(together, base, remark)
@@ -171,7 +172,7 @@ def report(
     if (first := _first(results, [run.device for run in runs])) != runs[0].device:
         runs.sort(key=lambda run: run.device != first)
     several = len(runs) > 1
-    folder = FIGURES / COMPARED if several else FIGURES / runs[0].device / runs[0].run_id
+    folder = figures() / COMPARED if several else figures() / runs[0].device / runs[0].run_id
     file = to or folder / "report.html"
     page = report_page.html(runs, parquet.read_sweeps(files), _is_ours)
     with _writing("the page"):
@@ -238,7 +239,7 @@ def history(
         raise UserError(f"--last {last}: at least 1 night has to be shown")
     shown = history_pages.shown(histories(results, left_out), moment, last, remark)
     for device in shown:
-        folder = (to or FIGURES / HISTORY) / device.folder
+        folder = (to or figures() / HISTORY) / device.folder
         with _writing("pages"):
             drawn = history_pages.save(device.view, folder, match)
         if match and not history_series.matching(device.view, match):
@@ -247,7 +248,7 @@ def history(
         nights = count_text(len(device.view.nights), "night")
         typer.echo(f"{folder / 'index.html'}: {nights}, open steps: {still}, figures: {drawn}")
     with _writing("pages"):
-        index = (to or FIGURES / HISTORY) / "index.html"
+        index = (to or figures() / HISTORY) / "index.html"
         index.write_text(index_html(shown), "utf-8")
     typer.echo(index)
 
@@ -255,6 +256,12 @@ def history(
 def _is_ours(sweep: str) -> bool:
     """Whether this checkout has the sweep of this name."""
     return (SWEEPS / f"{sweep}.yaml").is_file()
+
+
+def figures() -> Path:
+    """Where figures go by default: `figures` of the checkout inside it, of the current folder elsewhere."""
+    inside = Path.cwd().is_relative_to(ROOT)
+    return Path(os.path.relpath(ROOT / "figures") if inside else "figures")
 
 
 def newest(path: Path) -> list[Path]:

@@ -330,6 +330,14 @@ def test_it_runs_from_anywhere_and_leaves_nothing_there(sweep: Path, tmp_path: P
     assert list(elsewhere.iterdir()) == []
 
 
+def test_from_any_folder_our_own_packages_are_imported_whatever_lies_there(tmp_path: Path) -> None:
+    """Hugging Face's `kernels` in the folder, as in site-packages, which precede a path of a .pth file."""
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "__init__.py").write_text("raise SystemExit('not ours')\n")
+    done = command("bench", "list", "softmax", cwd=tmp_path)
+    assert done.returncode == 0 and "softmax/rows" in done.stdout, done.stderr
+
+
 def test_list_names_every_sweep_and_says_what_runs_here() -> None:
     done = command("bench", "list")
     assert done.returncode == 0

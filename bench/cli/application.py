@@ -11,12 +11,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.completion import get_completion_inspect_parameters
 from typer.core import TyperGroup
 
 from bench.errors import BUG, UserError
 
+COMPLETE = "_ROOFBENCH_COMPLETE"
+"""The environment variable by which a shell asks for completions: see bench/cli/completion.py."""
 DeviceOption = Annotated[
-    str, typer.Option("--bench-device", help="cpu, cuda or cuda:N; default: what is here.")
+    str,
+    typer.Option(
+        "--bench-device",
+        help="cpu, cuda or cuda:N; default: what is here.",
+        autocompletion=lambda: ["auto", "cpu", "cuda"],
+    ),
 ]
 ResultsOption = Annotated[Path | None, typer.Option(help="Folder of results; default: results/.")]
 Results = Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders.")]
@@ -41,8 +49,10 @@ class Commands(TyperGroup):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line; typer itself ends it for misspelt options, Ctrl-C and a closed pipe."""
+        if COMPLETE in os.environ:
+            get_completion_inspect_parameters()  # it is what makes typer know the shells
         with command_line():
-            return super().main(*args, **extra)
+            return super().main(*args, **extra | {"complete_var": COMPLETE})
 
 
 def left_out(sentence: str) -> None:

@@ -12,6 +12,7 @@ import yaml
 
 import kernels
 from bench.cli.application import DeviceOption, ResultsOption
+from bench.cli.completion import implementations, operators
 from bench.errors import UserError
 
 _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)(?::([0-9]+))?")
@@ -19,7 +20,12 @@ _NUMBER = re.compile(r"[0-9]+")
 
 
 def run(
-    operator: Annotated[str, typer.Argument(metavar="OPERATOR", help="A folder of kernels/, such as gemm.")],
+    operator: Annotated[
+        str,
+        typer.Argument(
+            metavar="OPERATOR", help="A folder of kernels/, such as gemm.", autocompletion=operators
+        ),
+    ],
     given: Annotated[
         list[str] | None,
         typer.Argument(
@@ -29,7 +35,12 @@ def run(
         ),
     ] = None,
     implementation: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Only these; default: all of the operator's.")
+        str,
+        typer.Option(
+            metavar="NAME,...",
+            help="Only these; default: all of the operator's.",
+            autocompletion=implementations,
+        ),
     ] = "",
     cache: Annotated[str, typer.Option(metavar="cold|warm", help="Where a launch finds its data.")] = "cold",
     bench_device: DeviceOption = "auto",

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import kernels
+from bench.cli import completion
 from bench.cli.application import DeviceOption, left_out, show
 from bench.device.detect import detect
 from bench.errors import UserError
@@ -15,13 +16,18 @@ from bench.sweep import load as sweep
 
 
 def list_cases(
-    sweeps: Annotated[list[str] | None, typer.Argument(help="Sweeps, folders of sweeps, YAML files.")] = None,
+    sweeps: Annotated[
+        list[str] | None,
+        typer.Argument(help="Sweeps, folders of sweeps, YAML files.", autocompletion=completion.sweeps),
+    ] = None,
     bench_device: DeviceOption = "auto",
     cases: Annotated[bool, typer.Option("--cases", help="Every case, not only every sweep.")] = False,
     on: Annotated[
         str,
         typer.Option(
-            metavar="GPU", help="The plan for a GPU that is not here: a file of bench/device/datasheets."
+            metavar="GPU",
+            help="The plan for a GPU that is not here: a file of bench/device/datasheets.",
+            autocompletion=completion.gpus,
         ),
     ] = "",
     bench_budget: Annotated[
@@ -30,7 +36,12 @@ def list_cases(
     ] = None,
     bench_visits: Annotated[int, typer.Option(metavar="N", help="Visits of each case, for the plan.")] = 1,
     suite: Annotated[
-        str, typer.Option(metavar="NAME", help="The plan of a suite: tour, core, full (sweeps/suites.yaml).")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The plan of a suite: tour, core, full (sweeps/suites.yaml).",
+            autocompletion=completion.suites,
+        ),
     ] = "",
 ) -> None:
     """The sweeps and their cases, with the least time that the device's datasheet allows; or a run's plan."""
@@ -76,10 +87,18 @@ def schema() -> None:
 
 def predict(
     sweeps: Annotated[
-        list[str] | None, typer.Argument(metavar="SWEEP...", help="As for list; default: all.")
+        list[str] | None,
+        typer.Argument(
+            metavar="SWEEP...", help="As for list; default: all.", autocompletion=completion.sweeps
+        ),
     ] = None,
     on: Annotated[
-        str, typer.Option(metavar="DEVICE", help="A file of bench/device/datasheets, or a GPU's name.")
+        str,
+        typer.Option(
+            metavar="DEVICE",
+            help="A file of bench/device/datasheets, or a GPU's name.",
+            autocompletion=completion.gpus,
+        ),
     ] = "",
     results: Annotated[
         list[Path] | None,

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from bench.cli.application import ResultsOption
+from bench.cli.completion import suites, sweeps
 from bench.device.detect import chosen
 from bench.environment.dependencies import refuse_if_missing
 from bench.errors import UserError, write_text
@@ -17,15 +18,26 @@ Baseline = Annotated[
     Path | None, typer.Option(metavar="DIR", help="More nights of before, as results/ holds them.")
 ]
 Device = Annotated[
-    str, typer.Option("--bench-device", help="cpu, cuda, cuda:N or all (GPUs); default: what is here.")
+    str,
+    typer.Option(
+        "--bench-device",
+        help="cpu, cuda, cuda:N or all (GPUs); default: what is here.",
+        autocompletion=lambda: ["auto", "cpu", "cuda", "all"],
+    ),
 ]
-Sweeps = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this sweep; repeatable.")]
+Sweeps = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Only this sweep; repeatable.", autocompletion=sweeps)
+]
 Cases = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Only the case of this name; repeatable.")
 ]
 Suite = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="As for pytest. Default: core, unless sweeps or cases are named."),
+    typer.Option(
+        metavar="NAME",
+        help="As for pytest. Default: core, unless sweeps or cases are named.",
+        autocompletion=suites,
+    ),
 ]
 Budget = Annotated[
     str | None, typer.Option(metavar="SECONDS", help="Wall time of the measuring, as for pytest.")

@@ -29,14 +29,15 @@ def checks(kind: DeviceKind, capability: tuple[int, int] | None) -> list[Check]:
     ]
 
 
-@pytest.mark.parametrize(("kind", "capability", "most"), [("cuda", (9, 0), 330), ("cpu", None, 80)])
+@pytest.mark.parametrize(("kind", "capability", "most"), [("cuda", (9, 0), 96), ("cpu", None, 10)])
 def test_a_few_examples_have_every_implementation_and_every_value_of_all(
     kind: DeviceKind, capability: tuple[int, int] | None, most: int
 ) -> None:
     every = checks(kind, capability)
     chosen = [every[index] for index in cover(every)]
-    print(Counter(check.operator for check in chosen))
-    assert len(chosen) <= most < len(every) / 5
+    by_operator = Counter(check.operator for check in chosen)
+    print(by_operator)
+    assert max(by_operator.values()) <= most and len(chosen) < len(every) / 5
 
     def seen(some: list[Check]) -> set[Any]:
         return {(check.family, feature) for check in some for feature in check.features}

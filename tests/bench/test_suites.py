@@ -36,7 +36,8 @@ def taken(folder: Path, entries: str, device: Any = H100) -> list[Case]:
 
 def test_an_entry_without_a_choice_takes_all_of_its_sweeps(tmp_path: Path) -> None:
     cases = taken(tmp_path, "    - {sweeps: [gemm/square, softmax]}\n")
-    assert {case.sweep for case in cases} == {"gemm/square", "softmax/length", "softmax/rows"}
+    softmax = {name for path in every_sweep() if (name := sweep_name(path)).startswith("softmax/")}
+    assert {case.sweep for case in cases} == {"gemm/square"} | softmax and len(softmax) > 1
     assert {case.implementation for case in cases} >= {"onednn", "cublas"}, "what cannot run gets a row"
 
 

@@ -123,7 +123,7 @@ esac
 
 def make(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """`make` in a folder with the Makefile and what it starts."""
-    (folder / "bench" / "environment").mkdir(parents=True)
+    (folder / "bench" / "environment").mkdir(parents=True, exist_ok=True)
     names = (
         "Makefile",
         "pyproject.toml",
@@ -153,8 +153,25 @@ def test_setup_asks_the_driver_before_pip(tmp_path: Path, answer: str, code: int
     first = ["-m venv .venv", "-m bench.environment.torch_build"]
     pip = ["-m pip install --quiet --upgrade pip"]
     pip += ["-m pip install --quiet --constraint constraints.txt --editable .[dev] --extra-index-url U"]
-    assert asked == (first if code else [*first, *pip, "-m bench schema"])
+    assert asked == (first if code else [*first, *pip, "-m bench schema", "-m bench.environment.search_path"])
     assert (folder / ".venv" / ".ready").exists() != bool(code)
+
+
+def test_after_setup_the_environment_has_our_commands_in_any_folder(tmp_path: Path) -> None:
+    """A real environment, but for pip, which is a package that does nothing."""
+    folder, python = tmp_path / "a checkout", tmp_path / "python"
+    for name in ("bench", "pip", "bench/environment"):
+        (folder / name).mkdir(parents=True)
+    shutil.copy(ROOT / "bench/environment/search_path.py", folder / "bench/environment")
+    for name in ("pip/__main__.py", "bench/environment/torch_build.py"):
+        (folder / name).touch()
+    (folder / "bench/__main__.py").write_text("print('ours')\n")
+    python.write_text(f"#!/bin/sh\n[ $1 = -c ] || exec {sys.executable} -m venv --without-pip .venv\n")
+    python.chmod(0o755)
+    done = make(folder, "setup", f"PYTHON={python}")
+    assert done.returncode == 0, done.stderr
+    words = [folder / ".venv/bin/python", "-m", "bench"]
+    assert subprocess.run(words, cwd=tmp_path, capture_output=True, text=True).stdout == "ours\n"
 
 
 @pytest.mark.parametrize("target", ["setup", "bench", "test", "figures", "public"])

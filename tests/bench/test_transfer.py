@@ -103,7 +103,9 @@ def own(sheet: Datasheet, of: tile_wave.Machine, dtype: str = "float16") -> Cali
 
 
 def cuda() -> list[Datasheet]:
-    return [one for one in datasheets() if one.capability]
+    """Those whose file states what scaling needs; that of a new GPU may not yet."""
+    stated = [sheet for sheet in datasheets() if sheet.capability and sheet.bandwidth_byte_per_s]
+    return [sheet for sheet in stated if sheet.peak_flop_per_s("matrix", "float16")]
 
 
 def test_to_itself_it_is_as_it_was(chance: np.random.Generator) -> None:

@@ -1,0 +1,85 @@
+"""The Tab key: what a real shell gets from the function that `python -m bench completion` defines."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.sweep.load import SWEEPS
+
+ROOT = Path(__file__).parents[1]
+DEFINE = f"""
+eval "$(PYTHONPATH='{ROOT}' '{sys.executable}' -m bench completion SHELL)"
+"""
+BASH = (
+    DEFINE.replace("SHELL", "bash")
+    + """
+while read -r -a COMP_WORDS; do
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    _roofbench
+    echo "${COMPREPLY[@]}"
+done
+"""
+)
+ZSH = (
+    """
+compdef() {}
+_arguments() { print -r -- "${1//$'\\n'/ }" }
+_files() { print }
+"""
+    + DEFINE.replace("SHELL", "zsh")
+    + """
+while read -r -A words; do
+    CURRENT=$#words
+    _roofbench
+done
+"""
+)
+QUESTIONS = {
+    "list gemm/sq": {"gemm/square"},
+    "list --suite t": {"tour"},
+    "list --on h1": {"h100_pcie", "h100_sxm5"},
+    "list --bench-device c": {"cpu", "cuda"},
+    "predict so": {"softmax", *(f"softmax/{path.stem}" for path in (SWEEPS / "softmax").glob("*.yaml"))},
+    "run so": {"softmax"},
+    "run softmax --implementation aten,tr": {"aten,triton"},
+    "nightly --bench-suite c": {"core"},
+    "new o": {"operator"},
+    "completion z": {"zsh"},
+    "explain gemm": set(),
+}
+
+
+@pytest.mark.parametrize(("shell", "script"), [("bash", BASH), ("zsh", ZSH)])
+def test_a_shell_completes_names_without_torch_in_any_folder(tmp_path: Path, shell: str, script: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell} here")
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit('torch is imported')\n")
+    questions = "".join(f"roofbench {words}\n" for words in QUESTIONS)
+
+    done = subprocess.run(
+        [shell, "-c", script],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        input=questions,
+        capture_output=True,
+        text=True,
+    )
+
+    lines = done.stdout.split("\n")[:-1]
+    # zsh is given `"name":"what it is"`.
+    answers = [set(re.findall(r'"([^"]*)"(?::"[^"]*")?', line) or line.split()) for line in lines]
+    assert dict(zip(QUESTIONS, answers, strict=True)) == QUESTIONS, done.stderr
+
+
+def test_the_function_runs_the_commands_of_the_checkout_anywhere(tmp_path: Path) -> None:
+    script = DEFINE.replace("SHELL", "bash") + "roofbench list softmax/rows"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "softmax/rows" in done.stdout, done.stderr

@@ -1,0 +1,233 @@
+"""`python -m bench new`: what it writes into a copy of the checkout passes the tests there, and runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = (
+    "bench",
+    "kernels",
+    "plots",
+    "sweeps",
+    "tests",
+    "docs",
+    "conftest.py",
+    "pyproject.toml",
+    ".gitignore",
+)
+ADA = {
+    "--driver-name": "NVIDIA RTX 6000 Ada Generation",
+    "--capability": "8.9",
+    "--sm-count": "142",
+    "--l2-mib": "96",
+    "--memory-gib": "48",
+}
+GPU = ("gpu", "rtx_6000_ada", *(word for pair in ADA.items() for word in pair))
+KINDS = {
+    ("operator", "rms_tail"): [
+        "kernels/rms_tail/__init__.py",
+        "kernels/rms_tail/problem.py",
+        "kernels/rms_tail/operator.py",
+        "tests/kernels/test_rms_tail.py",
+        "sweeps/rms_tail/rows.yaml",
+    ],
+    ("sweep", "gemm/tall"): ["sweeps/gemm/tall.yaml"],
+    ("sweep", "launch/again"): ["sweeps/launch/again.yaml"],
+    GPU: ["bench/device/datasheets/rtx_6000_ada.yaml"],
+}
+SWEEPS = "tests/bench/test_our_sweeps.py"
+HOLDING = ["tests/kernels/test_rms_tail.py", "tests/bench/test_datasheet.py", "tests/test_promises.py"]
+HOLDING += [
+    "tests/plots/test_parameter_words.py",
+    f"{SWEEPS}::test_every_implementation_stands_in_some_sweep",
+]
+HOLDING += [
+    f"{SWEEPS}::test_our_sweeps_fit_the_schema_they_name[{name}.yaml]"
+    for name in ("rms_tail/rows", "gemm/tall", "launch/again")
+]
+"""Tests that go over all operators, sweeps or GPUs and take little time."""
+OTHERS = ["our_sweeps", "cover", "transfer", "forecast", "store", "case_name", "claims", "comparisons"]
+OTHERS += ["planner", "first_plans", "suites", "sweep", "predicting", "device"]
+"""The other tests of tests/bench that do."""
+
+
+def run(folder: Path, *words: str, cwd: str = ".") -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(folder), "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-m", *words], cwd=folder / cwd, env=environment, capture_output=True, text=True
+    )
+
+
+def new(folder: Path, *words: str, cwd: str = ".") -> subprocess.CompletedProcess[str]:
+    return run(folder, "bench", "new", *words, cwd=cwd)
+
+
+def files(folder: Path) -> set[str]:
+    paths = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder).as_posix() for path in paths}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in FILES:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, folder / name)
+    (folder / "results").mkdir()
+    shutil.copy(ROOT / "results" / "README.md", folder / "results")
+    (folder / "results" / "reference").symlink_to(ROOT / "results" / "reference")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def added(checkout: Path) -> Path:
+    """The copy with one of each added; each says what it wrote, and what is to be filled in where."""
+    for words, written in KINDS.items():
+        before = files(checkout)
+        done = new(checkout, *words)
+        assert done.returncode == 0, done.stderr
+        assert files(checkout) - before == set(written)
+        said = [line.removeprefix("written: ") for line in done.stdout.splitlines() if "written: " in line]
+        assert said == written
+        places = [line for line in done.stdout.splitlines() if line.startswith("fill in: ")]
+        assert len(places) == 3
+        for place in places:
+            path, line, what = place.removeprefix("fill in: ").split(":", 2)
+            assert what.strip() in (checkout / path).read_text().splitlines()[int(line) - 1]
+    return checkout
+
+
+def test_what_it_writes_passes_the_linter_and_the_tests_at_once(added: Path) -> None:
+    written = [name for names in KINDS.values() for name in names if name.endswith(".py")]
+    for words in (["check"], ["format", "--check"]):
+        done = run(added, "ruff", *words, *written)
+        assert done.returncode == 0, done.stdout
+    done = run(added, "pytest", "-q", "-p", "no:cacheprovider", *HOLDING)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.deep
+def test_what_it_writes_passes_every_test_that_goes_over_all_there_is(added: Path) -> None:
+    done = run(added, "mypy")
+    assert done.returncode == 0, done.stdout
+    others = [f"tests/bench/test_{name}.py" for name in OTHERS]
+    done = run(
+        added, "pytest", "-q", "-p", "no:cacheprovider", *HOLDING, *others, "tests/plots/test_generations.py"
+    )
+    assert done.returncode == 0, done.stdout
+    done = run(added, "pytest", "bench", "-k", "rms_tail", "-q", "-p", "no:cacheprovider")
+    assert done.returncode == 0 and "passed" in done.stdout, done.stdout
+
+
+def test_a_new_datasheet_invents_no_peak(added: Path) -> None:
+    code = """
+from bench.device.datasheet import find_datasheet
+sheet = find_datasheet("NVIDIA RTX 6000 Ada Generation", 48 * 2**30)
+print(sheet.sm_count, sheet.boost_clock_hz, sheet.tensor_clock_hz, sheet.bandwidth_byte_per_s)
+print({sheet.peak_flop_per_s(unit, dtype) for unit, dtype in sheet.rates})
+"""
+    (added / "ask.py").write_text(code)
+    assert run(added, "ask").stdout == "142 None None None\n{None}\n"
+
+
+DRIVER = """
+from bench.cli import new
+from bench.cli.list_cases import of_datasheet
+from bench.device.datasheet import derive_datasheet
+sheet = derive_datasheet("NVIDIA H100 NVL", (9, 0), 132, 1.785e9, 2.619e9, 6144, 60 << 20, 94 << 30)
+new.detect = lambda wanted: of_datasheet(sheet)
+new.gpu("h100_nvl", "", "", None, None, None)
+sheet, = (each for each in new.datasheets() if each.slug == "h100_nvl")
+print(sheet.derived, sheet.boost_clock_hz, sheet.bandwidth_byte_per_s, sheet.sources["sm_count"])
+print(sheet.peak_flop_per_s("matrix", "float16"), sheet.peak_flop_per_s("vector", "float32"))
+"""
+
+
+def test_the_gpu_that_is_here_is_read_from_its_driver(added: Path) -> None:
+    """Its float16 peak would need the clock of its tensor cores, which no driver tells."""
+    (added / "driver.py").write_text(DRIVER)
+    done = run(added, "driver")
+    (added / "bench/device/datasheets/h100_nvl.yaml").unlink()
+    first, second = done.stdout.splitlines()[-2:]
+    assert first == f"False {1.785e9:.0f} {2 * 2.619e9 * 6144 / 8:.0f} " + (
+        "what the driver of one such GPU reports; our own"
+    )
+    assert second == f"None {132 * 128 * 2 * 1.785e9:.0f}", done.stderr
+
+
+REFUSED = {
+    ("gpu", "h300"): "new gpu h300: no GPU is here to be read; give --driver-name, --capability, --sm-count",
+    ("operator", "gemm"): "new operator gemm: kernels/gemm exists; give another name",
+    ("operator", "timing"): "new operator timing: kernels/timing.py exists",
+    ("operator", "ceilings"): "new operator ceilings: sweeps/ceilings exists",
+    ("operator", "versions"): "new operator versions: tests/kernels/test_versions.py exists",
+    (
+        "operator",
+        "rms-norm",
+    ): "new operator rms-norm: give lower-case letters, digits and _, such as rms_norm",
+    ("operator", "../x"): "new operator ../x: give lower-case letters",
+    ("operator", "lambda"): "new operator lambda: Python or bench/spec.py has this name already",
+    ("operator", "random"): "new operator random: Python or bench/spec.py has this name already",
+    ("operator", "problem"): "new operator problem: Python or bench/spec.py has this name already",
+    ("sweep", "gemm"): "new sweep gemm: give OPERATOR/NAME",
+    ("sweep", "gemm/Big"): "new sweep gemm/Big: give OPERATOR/NAME",
+    ("sweep", "gemm/square"): "new sweep gemm/square: sweeps/gemm/square.yaml exists",
+    ("sweep", "gmm/big"): "new sweep gmm/big: kernels/ has no operator 'gmm'; it has ",
+    ("gpu", "h200"): "new gpu h200: bench/device/datasheets/h200.yaml exists",
+    ("gpu", "h-200"): "new gpu h-200: give lower-case letters",
+    (
+        "gpu",
+        "h300",
+        "--sm-count",
+        "1",
+    ): "new gpu h300: give --driver-name, --capability, --l2-mib, --memory-gib",
+    ("gpu", "other", *GPU[2:]): "new gpu other: bench/device/datasheets/rtx_6000_ada.yaml is of NVIDIA RTX",
+    ("gpu", "ada", *GPU[2:], "--capability", "nine"): "--capability nine: give major and minor number",
+    ("gpu", "ada", *GPU[2:], "--driver-name", "a: b"): "new gpu ada: 'a: b' is no name that a driver gives",
+}
+
+
+ASK = """
+import json, sys
+from typer.testing import CliRunner
+from bench.__main__ import app
+answers = [CliRunner().invoke(app, ["new", *words]) for words in json.load(sys.stdin)]
+json.dump([[answer.exit_code, answer.stdout, answer.stderr] for answer in answers], sys.stdout)
+"""
+
+
+def test_what_cannot_work_is_refused_in_one_sentence_and_leaves_nothing(added: Path) -> None:
+    before = files(added)
+    done = subprocess.run(
+        [sys.executable, "-c", ASK],
+        cwd=added,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+        input=json.dumps(list(REFUSED)),
+        capture_output=True,
+        text=True,
+    )
+    for (code, output, errors), sentence in zip(json.loads(done.stdout), REFUSED.values(), strict=True):
+        assert code == 2 and not output
+        assert errors.startswith(f"error: {sentence}") and errors.count("\n") == 1
+    assert files(added) == before
+
+
+def test_what_cannot_be_written_whole_is_not_written_at_all(added: Path) -> None:
+    """The last of the files cannot be: a link that leads nowhere is in its place."""
+    (added / "sweeps" / "scaled").symlink_to("nowhere")
+    before = files(added)
+    done = new(added, "operator", "scaled", cwd="docs")
+    assert done.returncode == 2
+    assert "sweeps/scaled/rows.yaml: cannot be written, so nothing is: " in done.stderr
+    assert files(added) == before and not (added / "kernels" / "scaled").exists()
+    (added / "sweeps" / "scaled").unlink()
+    assert "written: ../kernels/scaled/problem.py" in new(added, "operator", "scaled", cwd="docs").stdout
