@@ -59,10 +59,11 @@ def ab(
     from bench.device.detect import detect
 
     device = detect(bench_device)
-    cases = chosen(names, device.sm_count)
-    with checked_out(commit_of(ref, f"--ref {ref}"), f"--ref {ref}") as old:
+    where = f"--ref {ref}"
+    with checked_out(commit_of(ref, where), where) as old:
         if not _differs(old):
-            raise UserError(f"--ref {ref}: bench/ and kernels/ are as they were then; give an older commit")
+            raise UserError(f"{where}: bench/ and kernels/ are as they were then; give an older commit")
+        cases = chosen(names, device.sm_count)
         words = contested(device, cases, old, ROOT, f"this checkout against {ref}", bench_budget, same)
     raise typer.Exit(exit_code(words))
 
@@ -109,7 +110,7 @@ def contested(
     counts = (f"{count} {word}{within.get(word, '')}" for word, count in words.most_common())
     typer.echo(f"{count_text(len(able), 'case')}: {', '.join(counts)}")
     if words["undecided"]:
-        typer.echo("undecided: the interval allows both; --bench-budget gives more time")
+        typer.echo(f"undecided: it may differ by {same:g} % or not; --bench-budget SECONDS gives it more time")
     return words
 
 
@@ -147,9 +148,9 @@ def commit_of(ref: str, where: str) -> str:
 @contextmanager
 def checked_out(commit: str, where: str) -> Iterator[Path]:
     """A folder with the code of a commit, while the block runs; UserError, beginning with `where`."""
-    archive = _git("archive", commit, *CODE)
+    archive = _git("archive", commit, ".", ":(exclude)results")
     if archive is None:
-        raise UserError(f"{where}: that commit has no bench/ and kernels/")
+        raise UserError(f"{where}: git cannot read the files of commit {commit[:12]}")
     with tempfile.TemporaryDirectory(prefix="roofbench-ab-") as folder:
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             files.extractall(folder, filter="data")
@@ -177,12 +178,14 @@ def _git(*words: str) -> bytes | None:
 def line(contest: Contest) -> str:
     """`slower   +5.1 % (+4.2 % to +6.0 %)  gemm/square-...`; the name on a line of its own if need be."""
     effect = contest.effect
-    numbers = (
-        f"{change_text(effect.ratio):>7} ({change_text(effect.low)} to {change_text(effect.high)})"
-        if effect and not contest.failure
-        else ""
-    )
-    head = f"{contest.verdict:<9} {numbers or contest.failure:<28}"
+    if contest.failure:
+        numbers = contest.failure
+    elif effect is None:
+        numbers = f"after {count_text(len(contest.logs), 'round')}"
+    else:
+        ends = f"{change_text(effect.low)} to {change_text(effect.high)}"
+        numbers = f"{change_text(effect.ratio):>7} ({ends})"
+    head = f"{contest.verdict:<9} {numbers:<28}"
     name = contest.case.name
     width = shutil.get_terminal_size().columns
     return f"{head}  {name}" if len(head) + 2 + len(name) <= width else f"{head.rstrip()}\n    {name}"

@@ -7,11 +7,11 @@ process happens to find its memory shifts the times of some cases by a percent o
 lives, which two processes that lived through all rounds would show as a difference between the versions.
 
 A case's effect is the trimmed mean of its observations, since a neighbour's burst may spoil a visit by more
-than the effect. Its interval is Student's t after Yuen (Biometrika 61, 1974), with a variance moderated by that
-of the other cases (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): few rounds may agree by chance.
+than the effect. Its interval is Student's t after Yuen (Biometrika 61, 1974), with a variance moderated by
+that of the other cases (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): few rounds may agree by chance.
 
-A case is looked at after the rounds in EARLY and at the end. These looks share FALSE, so that over all of them
-a case without a difference is called faster or slower with a chance of at most FALSE.
+A case is looked at after the rounds in EARLY and at the end. These looks share FALSE, so that over all of
+them a case without a difference is called faster or slower with a chance of at most FALSE.
 `python -m tests.trials.ab` simulates both kinds of error with the noise of committed runs.
 """
 

@@ -24,6 +24,7 @@ from bench.device.detect import Device, detect
 from bench.runner.ab import FALSE, MOST_ROUNDS, Contest, Side, Visit, contests, versions
 from bench.sweep.load import Case
 from tests.bench.several import gpu, small, stand_in
+from tests.trials import ab as trial
 
 VISIT_S, START_S = 0.25, 1.3
 TRIES = 40
@@ -150,6 +151,17 @@ def test_a_line_fits_the_terminal(width: int, cases: list[Case], monkeypatch: py
     shown = command.line(contest).splitlines()
     assert max(map(len, shown)) <= width and shown[-1].endswith(contest.case.name)
     assert re.match(r"slower +\+\d+\.\d % \(", shown[0])
+
+
+def test_with_the_noise_of_a_committed_run_slowdowns_are_found_and_equal_versions_are_not_different(
+    seed: int,
+) -> None:
+    by_name = {machine.name: machine for machine in trial.machines()}
+    calm, restless = by_name["CPU, nights"], by_name["CPU, fresh_nights"]
+    slower = trial.outcomes(seed, calm, ["matrix"], 0.05, 8)
+    assert slower.of("slower") > 0.8 and slower.of("faster") == 0.0  # 97 % of 1,000 cases
+    equal = [trial.outcomes(seed, machine, ["matrix", "memory"], 0.0, 8) for machine in (calm, restless)]
+    assert sum(made.words["slower"] + made.words["faster"] for made in equal) <= 8  # 0.5 % of 2,000 cases
 
 
 @pytest.mark.parametrize(("kind", "processes"), [("cpu", 6), ("cuda", 2)])
