@@ -110,7 +110,7 @@ def contested(
     counts = (f"{count} {word}{within.get(word, '')}" for word, count in words.most_common())
     typer.echo(f"{count_text(len(able), 'case')}: {', '.join(counts)}")
     if words["undecided"]:
-        typer.echo(f"undecided: it may differ by {same:g} % or not; --bench-budget SECONDS gives it more time")
+        typer.echo("undecided: not known yet; --bench-budget SECONDS gives more time")
     return words
 
 

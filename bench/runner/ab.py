@@ -44,15 +44,15 @@ AT_END = 0.5
 """Share of FALSE that the look at the end has; the early ones share the rest."""
 CUT = 0.2
 """Share of the observations that the trimmed mean leaves out at either end."""
-OTHERS = 4
+OTHERS = 3
 """Degrees of freedom that the noise of the other cases counts for, where there are as many cases at least."""
 SAMPLING_S = {"cpu": 0.1, "cuda": 0.4}
 """Most seconds that a visit may sample. Visits differ by more than their samples tell, so many short visits
 tell more than a few long ones; a GPU's clock takes longer to settle."""
 
 Side = Literal["old", "new"]
-Visit = Callable[[Case, Side, bool], Mapping[str, Any]]
-"""Visits a case with one version, its result checked or not; gives the columns that a worker answers."""
+Visit = Callable[[Case, Side], Mapping[str, Any]]
+"""Visits a case with one version; gives the columns that a worker answers."""
 Verdict = Literal["faster", "slower", "same", "undecided", "failed"]
 
 
@@ -72,7 +72,7 @@ class Contest:
     def add(self, visit: Visit, number: int) -> None:
         """Visit the case with both versions in the round of this number, counted from 0."""
         order: tuple[Side, Side] = ("old", "new") if number % 2 == 0 else ("new", "old")
-        facts = {side: visit(self.case, side, number == 0) for side in order}
+        facts = {side: visit(self.case, side) for side in order}
         failures = [
             f"{s}: {f['status']}: {f.get('reason', '')}" for s, f in facts.items() if f["status"] != "ok"
         ]
@@ -160,9 +160,10 @@ def versions(device: Device, old: Path, new: Path) -> Iterator[tuple[Visit, Call
         "new": WorkerSupervisor(device, SEED, root=new),
     }
 
-    def visit(case: Case, side: Side, is_first: bool) -> Mapping[str, Any]:
+    def visit(case: Case, side: Side) -> Mapping[str, Any]:
         threads = supervisors[side].threads(case.threads)
-        request = measure_request(case, settings, None, sampling_s, threads, is_first)
+        # Not as a first visit, which is checked before it is timed, too: each is checked afterwards.
+        request = measure_request(case, settings, None, sampling_s, threads, first=False)
         return supervisors[side].answer(request, sampling_s)
 
     def close() -> None:

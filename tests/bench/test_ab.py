@@ -47,7 +47,7 @@ class Machine:
         self.at_s += START_S
         self.process = {}
 
-    def visit(self, case: Case, side: Side, is_first: bool) -> Mapping[str, Any]:
+    def visit(self, case: Case, side: Side) -> Mapping[str, Any]:
         self.at_s += VISIT_S
         drift = 1 + 0.03 * math.sin(self.phase + self.at_s / 20)  # 3 % up and down within a minute
         own = self.process.setdefault((side, case.key), self.chance.normal(0, self.noise / 2))
@@ -108,10 +108,10 @@ def test_one_spoilt_visit_does_not_hide_a_slowdown(cases: list[Case]) -> None:
     machine = Machine(4, 1.05, 0.002)
     visits = 0
 
-    def visit(case: Case, side: Side, is_first: bool) -> Mapping[str, Any]:
+    def visit(case: Case, side: Side) -> Mapping[str, Any]:
         nonlocal visits
         visits += 1
-        facts = dict(machine.visit(case, side, is_first))
+        facts = dict(machine.visit(case, side))
         return facts | {"median_s": facts["median_s"] * (1.5 if visits == 3 else 1.0)}
 
     (contest,) = contests(cases[:1], visit, machine.renew, 60.0, 0.02, machine.now)
@@ -123,21 +123,21 @@ def test_versions_take_turns_and_drift_cancels(cases: list[Case]) -> None:
     asked: list[str] = []
     factors = {"old": 1.0, "new": 3.0}
 
-    def visit(case: Case, side: Side, is_first: bool) -> Mapping[str, Any]:
-        asked.append(f"{side}{'!' * is_first}")
+    def visit(case: Case, side: Side) -> Mapping[str, Any]:
+        asked.append(side)
         return {"status": "ok", "median_s": factors[side] * 1.1 ** len(asked)}
 
     (contest,) = contests(cases[:1], visit, lambda: asked.append("|"), 600.0, 0.02)
-    assert asked[:9] == ["|", "old!", "new!", "|", "new", "old", "|", "old", "new"]
+    assert asked[:9] == ["|", "old", "new", "|", "new", "old", "|", "old", "new"]
     assert contest.verdict == "slower" and contest.effect
     assert contest.effect.ratio == pytest.approx(3.0, rel=0.1)
 
 
 def test_a_version_that_cannot_run_a_case_is_named(cases: list[Case]) -> None:
-    def visit(case: Case, side: Side, is_first: bool) -> Mapping[str, Any]:
+    def visit(case: Case, side: Side) -> Mapping[str, Any]:
         if side == "new":
             return {"status": "wrong", "reason": "off by 3"}
-        return Machine(0).visit(case, side, is_first)
+        return Machine(0).visit(case, side)
 
     (contest,) = contests(cases[:1], visit, lambda: None, 60.0, 0.02)
     assert contest.verdict == "failed" and contest.failure == "new: wrong: off by 3"
@@ -180,7 +180,7 @@ def test_each_version_runs_its_own_code_and_a_round_on_a_cpu_has_new_processes(
     with versions(replace(gpu(0), kind=kind), tmp_path / "old", tmp_path / "new") as (visit, renew):
         for _ in range(3):
             renew()
-            facts += [(visit(cases[0], "old", True), visit(cases[0], "new", True))]
+            facts += [(visit(cases[0], "old"), visit(cases[0], "new"))]
     assert {(old["median_s"], new["median_s"]) for old, new in facts} == {(1e-3, 2e-3)}
     assert len({each["configuration"] for pair in facts for each in pair}) == processes
 
@@ -240,7 +240,6 @@ def test_the_other_version_is_laid_out_beside_and_taken_away(
     [
         (["--ref", "nonesuch", CASE], "--ref nonesuch: this checkout has no such commit"),
         ([CASE], "--ref HEAD: bench/ and kernels/ are as they were then; give an older commit"),
-        (["nonesuch"], "ab nonesuch: no sweep"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
@@ -258,12 +257,13 @@ def test_a_file_that_git_does_not_know_yet_is_a_difference(
     assert code == 0
 
 
-def test_cases_that_cannot_run_here_are_refused_or_counted(
+def test_cases_that_do_not_exist_or_cannot_run_here_are_refused_or_counted(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (checkout / "bench" / "a.py").write_text("x = 2\n")
-    code, text, _ = ab(monkeypatch, Machine(3), "gemm/bulk_copies")
-    assert code == 2 and "can run on cpu" in text
+    for given, says in (("nonesuch", "ab nonesuch: no sweep"), ("gemm/bulk_copies", "can run on cpu")):
+        code, text, _ = ab(monkeypatch, Machine(3), given)
+        assert code == 2 and says in text
     code, text, _ = ab(monkeypatch, Machine(3), "gemm/bulk_copies", CASE)
     assert code == 0 and "cases cannot run here" in text and "1 case: 1 same within 2 %" in text
 

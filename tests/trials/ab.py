@@ -68,7 +68,7 @@ class Simulated:
     def renew(self) -> None:
         self.at_s += START_S
 
-    def visit(self, case: Case, side: Side, is_first: bool) -> Mapping[str, Any]:
+    def visit(self, case: Case, side: Side) -> Mapping[str, Any]:
         self.at_s += VISIT_S
         at = (self.began_s + self.at_s) / RUN_S
         work: Work = "matrix" if case.sweep == "matrix" else "memory"
