@@ -44,8 +44,8 @@ AT_END = 0.5
 """Share of FALSE that the look at the end has; the early ones share the rest."""
 CUT = 0.2
 """Share of the observations that the trimmed mean leaves out at either end."""
-OTHERS = 3
-"""Degrees of freedom that the noise of the other cases counts for, where there are as many cases at least."""
+OTHERS, FROM_CASES = 2, 4
+"""Degrees of freedom that the noise of the other cases counts for, where there are at least so many cases."""
 SAMPLING_S = {"cpu": 0.1, "cuda": 0.4}
 """Most seconds that a visit may sample. Visits differ by more than their samples tell, so many short visits
 tell more than a few long ones; a GPU's clock takes longer to settle."""
@@ -136,7 +136,7 @@ def contests(
 
 def _decide(left: Sequence[Contest], every: Sequence[Contest], chance: float, same: float) -> None:
     noises = [_trimmed(each.logs)[1] * len(each.logs) for each in every if len(each.logs) >= 3]
-    others = statistics.median(noises) if len(noises) >= OTHERS else None
+    others = statistics.median(noises) if len(noises) >= FROM_CASES else None
     for contest in left:
         contest.decide(others, chance, same)
 

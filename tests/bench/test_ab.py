@@ -2,61 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import re
-import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.cli import ab as command
-from bench.device.detect import Device, detect
-from bench.runner.ab import FALSE, MOST_ROUNDS, Contest, Side, Visit, contests, versions
+from bench.device.detect import detect
+from bench.runner.ab import FALSE, MOST_ROUNDS, Contest, Side, contests, versions
 from bench.sweep.load import Case
 from tests.bench.several import gpu, small, stand_in
+from tests.bench.two_versions import VISIT_S, Machine, measured_by, repository
 from tests.trials import ab as trial
 
-VISIT_S, START_S = 0.25, 1.3
 TRIES = 40
-
-
-class Machine:
-    """Visits of two versions on a machine that drifts and is noisy; a clock that they move."""
-
-    def __init__(self, seed: int, slowdown: float = 1.0, noise: float = 0.01) -> None:
-        self.chance, self.noise, self.slowdown = np.random.default_rng(seed), noise, slowdown
-        self.at_s = 0.0
-        self.phase = self.chance.uniform(0, 2 * math.pi)
-        self.process: dict[tuple[str, str], float] = {}
-
-    def now(self) -> float:
-        return self.at_s
-
-    def renew(self) -> None:
-        """New processes, in each of which a case has a speed of its own."""
-        self.at_s += START_S
-        self.process = {}
-
-    def visit(self, case: Case, side: Side) -> Mapping[str, Any]:
-        self.at_s += VISIT_S
-        drift = 1 + 0.03 * math.sin(self.phase + self.at_s / 20)  # 3 % up and down within a minute
-        own = self.process.setdefault((side, case.key), self.chance.normal(0, self.noise / 2))
-        factor = self.slowdown if side == "new" else 1.0
-        median_s = 1e-3 * factor * drift * math.exp(own + self.chance.normal(0, self.noise))
-        return {"status": "ok", "median_s": median_s}
-
-    def contests(self, cases: list[Case], budget_s: float = 60.0) -> list[Contest]:
-        return list(contests(cases, self.visit, self.renew, budget_s, 0.02, self.now))
 
 
 @pytest.fixture
@@ -190,37 +156,12 @@ def test_each_version_runs_its_own_code_and_a_round_on_a_cpu_has_new_processes(
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository of one commit with a bench/ and kernels/ of its own, as the command sees its checkout."""
-    root = tmp_path / "checkout"
-    for folder in ("bench", "kernels"):
-        (root / folder).mkdir(parents=True)
-        (root / folder / "a.py").write_text("x = 1\n")
-    commit(root, "init -q")
-    commit(root, "add .")
-    commit(root, "-c user.name=n -c user.email=e@e commit -q -m first")
-    monkeypatch.setattr(command, "ROOT", root)
-    return root
+    return repository(tmp_path / "checkout", monkeypatch)
 
 
-def commit(root: Path, words: str) -> None:
-    subprocess.run(["git", *words.split()], cwd=root, check=True)
-
-
-def ab(monkeypatch: pytest.MonkeyPatch, machine: Machine, *given: str) -> tuple[int, str, list[str]]:
-    """Exit code, output, and the old version's a.py, of the command on a machine that is made up."""
-    old_code: list[str] = []
-
-    @contextmanager
-    def made_up(device: Device, old: Path, new: Path) -> Iterator[tuple[Visit, Callable[[], None]]]:
-        old_code.append((old / "kernels" / "a.py").read_text())
-        assert (new / "kernels").exists()
-        yield machine.visit, machine.renew
-        old_code.append(str(old))
-
-    monkeypatch.setattr("bench.runner.ab.versions", made_up)
-    monkeypatch.setattr("bench.runner.ab.contests", partial(contests, now=machine.now))
+def ab(*given: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, ["ab", "--bench-device", "cpu", *given])
-    return done.exit_code, done.output, old_code
+    return done.exit_code, done.output
 
 
 CASE = "gemm/square-onednn-float32-NN-m64-n64-k64-cold"
@@ -229,9 +170,11 @@ CASE = "gemm/square-onednn-float32-NN-m64-n64-k64-cold"
 def test_the_other_version_is_laid_out_beside_and_taken_away(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    compared = measured_by(Machine(3), monkeypatch)
     (checkout / "kernels" / "a.py").write_text("x = 2\n")
-    _, text, (old, folder) = ab(monkeypatch, Machine(3), CASE)
-    assert old == "x = 1\n" and not Path(folder).exists()
+    _, text = ab(CASE)
+    ((old, new, folder),) = compared
+    assert (old, new) == ("x = 1\n", "x = 2\n") and not folder.exists()
     assert f"this checkout against HEAD: 1 case on {detect('cpu')}, at most 1 min 00 s" in text
 
 
@@ -242,29 +185,28 @@ def test_the_other_version_is_laid_out_beside_and_taken_away(
         ([CASE], "--ref HEAD: bench/ and kernels/ are as they were then; give an older commit"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], says: str
-) -> None:
-    code, text, _ = ab(monkeypatch, Machine(3), *given)
+def test_bad_input_is_one_sentence_and_exit_code_2(checkout: Path, given: list[str], says: str) -> None:
+    code, text = ab(*given)
     assert code == 2 and says in text and "Traceback" not in text
 
 
 def test_a_file_that_git_does_not_know_yet_is_a_difference(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    measured_by(Machine(3), monkeypatch)
     (checkout / "kernels" / "b.py").write_text("x = 2\n")
-    code, _, _ = ab(monkeypatch, Machine(3), CASE)
-    assert code == 0
+    assert ab(CASE)[0] == 0
 
 
 def test_cases_that_do_not_exist_or_cannot_run_here_are_refused_or_counted(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    measured_by(Machine(3), monkeypatch)
     (checkout / "bench" / "a.py").write_text("x = 2\n")
     for given, says in (("nonesuch", "ab nonesuch: no sweep"), ("gemm/bulk_copies", "can run on cpu")):
-        code, text, _ = ab(monkeypatch, Machine(3), given)
+        code, text = ab(given)
         assert code == 2 and says in text
-    code, text, _ = ab(monkeypatch, Machine(3), "gemm/bulk_copies", CASE)
+    code, text = ab("gemm/bulk_copies", CASE)
     assert code == 0 and "cases cannot run here" in text and "1 case: 1 same within 2 %" in text
 
 
@@ -286,8 +228,9 @@ def test_the_exit_code_says_whether_something_got_slower(
     checkout: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    measured_by(Machine(3, slowdown, 0.003), monkeypatch)
     (checkout / "kernels" / "a.py").write_text("x = 2\n")
-    made, text, _ = ab(monkeypatch, Machine(3, slowdown, 0.003), CASE, *given)
+    made, text = ab(CASE, *given)
     assert made == code and f"1 case: {word}" in text and CASE in text
 
 
@@ -298,7 +241,7 @@ def test_of_several_words_slower_decides_the_exit_code_then_failed() -> None:
 
 
 def test_another_way_of_measuring_is_said(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured_by(Machine(3), monkeypatch)
     (checkout / "bench" / "worker").mkdir()
     (checkout / "bench" / "worker" / "clock.py").write_text("x = 2\n")
-    _, text, _ = ab(monkeypatch, Machine(3), CASE)
-    assert "the two versions may take times differently" in text
+    assert "the two versions may take times differently" in ab(CASE)[1]
