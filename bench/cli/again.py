@@ -9,6 +9,7 @@ from typing import cast
 from pydantic import ValidationError
 
 import kernels
+from bench.case_name import case_name
 from bench.cli.ab import ROOT, SAME_PERCENT, checked_out, commit_of, contested, exit_code
 from bench.cli.application import remark
 from bench.device.detect import detect
@@ -88,9 +89,10 @@ def _code(commit: str, name: str) -> AbstractContextManager[Path]:
 def _case(compared: Compared) -> Case:
     try:
         problem = kernels.problem(compared.operator).model_validate_json(compared.parameters)
+        problem.implementation(compared.implementation)
     except (LookupError, ValidationError):
         raise UserError(
-            f"{WHERE}: this checkout cannot make {compared.operator} {compared.parameters}"
+            f"{WHERE}: this checkout cannot make {case_name(*compared)}, which is UNSURE"
         ) from None
     sweep, implementation = compared.sweep, compared.implementation
     cache, threads = cast(Cache, compared.cache), cast(Threads, compared.threads)

@@ -122,3 +122,11 @@ def test_what_cannot_be_measured_in_turns_is_refused(results: Results) -> None:
     )
     code, text = results.compare()
     assert code == 2 and f"A and B are of other, but the device of this machine is {slug}" in text
+
+
+def test_a_case_that_this_checkout_does_not_have_is_refused(results: Results) -> None:
+    for changes in ({"implementation": "gone"}, {"parameters": '{"dtype":"float32","gone":1}'}):
+        results.before = [replace(results.row(8, VAGUE), **changes)]
+        results.after = [replace(results.row(8, VAGUE, 1.03), **changes)]
+        code, text = results.compare()
+        assert code == 2 and "this checkout cannot make gemm/square-" in text
