@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import shutil
 import subprocess
+import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,60 +16,111 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import kernels
-from bench.cli.application import DeviceOption
+from bench.cli.application import DeviceOption, remark
 from bench.errors import UserError
-from bench.format import count_text
+from bench.format import change_text, count_text, duration_text
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
 
 if TYPE_CHECKING:
+    from bench.device.detect import Device
     from bench.runner.ab import Contest
 
 ROOT = Path(__file__).parents[2]
+CODE = ("bench", "kernels")
+"""The folders whose two versions are compared."""
+MEASURING = ("bench/sampling", "bench/worker")
+"""What of them decides how a time is taken."""
 SLOWER, UNKNOWN_SIDE, NOTHING_DECIDED = 1, 2, 3
 """Exit codes beside 0."""
+CASE_S, LEAST_S = 6.0, 60.0
+"""Seconds that each case adds to the budget, and the least budget, unless one is given."""
+SAME_PERCENT = 2.0
+
+BudgetOption = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", min=1.0, help="Wall time of all; default: 60, or 6 a case if more."),
+]
+SameOption = Annotated[float, typer.Option(metavar="PERCENT", min=0.1, help="Less of a difference is none.")]
 
 
 def ab(
     names: Annotated[list[str], typer.Argument(metavar="SWEEP|CASE...", help="What to compare.")],
     ref: Annotated[str, typer.Option(metavar="COMMIT", help="The version to compare with.")] = "HEAD",
     bench_device: DeviceOption = "auto",
-    bench_budget: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1.0, help="Wall time of all cases together.")
-    ] = 60.0,
-    same: Annotated[
-        float, typer.Option(metavar="PERCENT", min=0.1, help="Differences within this are none.")
-    ] = 2.0,
+    bench_budget: BudgetOption = None,
+    same: SameOption = SAME_PERCENT,
 ) -> None:
     """This checkout, as it is, against another commit, in turns: faster, slower or the same, case by case.
 
-    Exit code 0: nothing got slower. 1: something did. 2: bad input, or a case that one version cannot run.
-    3: nothing was decided.
+    Exit code 1: a case got slower, whatever else there is. 2: one version cannot run a case, or the input is
+    bad. 3: nothing was decided. 0: something was decided, and nothing got slower.
     """
     from bench.device.detect import detect
-    from bench.device.lock import device_lock
-    from bench.runner.ab import contests, version
 
     device = detect(bench_device)
-    cases = chosen(names, device.sm_count)
+    where = f"--ref {ref}"
+    with checked_out(commit_of(ref, where), where) as old:
+        if not _differs(old):
+            raise UserError(f"{where}: bench/ and kernels/ are as they were then; give an older commit")
+        cases = chosen(names, device.sm_count)
+        words = contested(device, cases, old, ROOT, f"this checkout against {ref}", bench_budget, same)
+    raise typer.Exit(exit_code(words))
+
+
+def contested(
+    device: Device,
+    cases: Sequence[Case],
+    old: Path,
+    new: Path,
+    what: str,
+    budget_s: float | None,
+    same: float,
+) -> Counter[str]:
+    """Verdict -> how many of these cases have it; prints them as they come, `what` first.
+
+    `old` and `new` are folders with two versions of the code, `same` is in percent. UserError if none of the
+    cases can run on the device.
+    """
+    from bench.device.health import fitness
+    from bench.device.lock import device_lock
+    from bench.runner.ab import contests, versions
+
     able = [case for case in cases if not case.missing(device.kind, device.capability)]
     if not able:
         why = cases[0].missing(device.kind, device.capability)
-        raise UserError(f"none of these {len(cases)} cases can run on {device}: {why}")
-    words: Counter[str] = Counter()
-    with device_lock(device.uuid, str(device), "comparing two versions"), checked_out(ref) as folder:
-        typer.echo(f"this checkout against {ref}, {count_text(len(able), 'case')} on {device}")
-        with version(device, folder) as old, version(device, ROOT) as new:
-            for contest in contests(able, old, new, bench_budget, same / 100):
+        raise UserError(f"none of these {count_text(len(cases), 'case')} can run on {device}: {why}")
+    budget_s = budget_s or max(LEAST_S, CASE_S * len(able))
+    with device_lock(device.uuid, str(device), "comparing two versions") as unlocked:
+        if unlocked:
+            remark(unlocked)
+        for reason in fitness(device):
+            remark(f"{device}: {reason}")
+        typer.echo(f"{what}: {count_text(len(able), 'case')} on {device}, at most {duration_text(budget_s)}")
+        if len(able) < len(cases):
+            typer.echo(f"{len(cases) - len(able)} of the {len(cases)} cases cannot run here")
+        if any(_changed(old / part, new / part) for part in MEASURING):
+            remark("bench/sampling or bench/worker differ too: the two versions may take times differently")
+        words: Counter[str] = Counter()
+        with versions(device, old, new) as (visit, renew):
+            for contest in contests(able, visit, renew, budget_s, same / 100):
                 typer.echo(line(contest))
                 words[contest.verdict] += 1
-    typer.echo(", ".join(f"{count} {word}" for word, count in words.most_common()))
+    within = {"same": f" within {same:g} %"}
+    counts = (f"{count} {word}{within.get(word, '')}" for word, count in words.most_common())
+    typer.echo(f"{count_text(len(able), 'case')}: {', '.join(counts)}")
+    if words["undecided"]:
+        typer.echo("undecided: not known yet; --bench-budget SECONDS gives more time")
+    return words
+
+
+def exit_code(words: Counter[str]) -> int:
+    """As `ab` documents it."""
     if words["slower"]:
-        raise typer.Exit(SLOWER)
+        return SLOWER
     if words["failed"]:
-        raise typer.Exit(UNKNOWN_SIDE)
-    if words["undecided"] == len(able):
-        raise typer.Exit(NOTHING_DECIDED)
+        return UNKNOWN_SIDE
+    return 0 if words["faster"] or words["same"] else NOTHING_DECIDED
 
 
 def chosen(names: Sequence[str], sm_count: int) -> list[Case]:
@@ -75,41 +129,63 @@ def chosen(names: Sequence[str], sm_count: int) -> list[Case]:
     for name in names:
         try:
             loaded = sweep.load_all(sweep.select(name), kernels.problem, sm_count)
-            found = [case for each in loaded for case in each.cases]
+            named = [case for each in loaded for case in each.cases]
         except UserError:
             every = sweep.load_all(sweep.every_sweep(), kernels.problem, sm_count)
-            found = sweep.pick((case for each in every for case in each.cases), [name], "ab")
-        cases |= {case.key: case for case in found}
+            named = sweep.pick((case for each in every for case in each.cases), [name], "ab")
+        cases |= {case.key: case for case in named}
     return list(cases.values())
 
 
-@contextmanager
-def checked_out(ref: str) -> Iterator[Path]:
-    """A folder with the files of a commit. UserError if there is no such commit, or it is this checkout."""
+def commit_of(ref: str, where: str) -> str:
+    """The hash of a commit of this checkout; UserError, beginning with `where`, if there is none."""
     commit = _git("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
     if commit is None:
-        raise UserError(f"--ref {ref}: this checkout has no such commit")
-    if _git("diff", "--quiet", commit, "--", "bench", "kernels") is not None:
-        raise UserError(f"--ref {ref}: bench/ and kernels/ are as they were then; give an older commit")
+        raise UserError(f"{where}: this checkout has no such commit")
+    return commit.decode().strip()
+
+
+@contextmanager
+def checked_out(commit: str, where: str) -> Iterator[Path]:
+    """A folder with the code of a commit, while the block runs; UserError, beginning with `where`."""
+    archive = _git("archive", commit, ".", ":(exclude)results")
+    if archive is None:
+        raise UserError(f"{where}: git cannot read the files of commit {commit[:12]}")
     with tempfile.TemporaryDirectory(prefix="roofbench-ab-") as folder:
-        if _git("worktree", "add", "--detach", folder, commit) is None:
-            raise UserError(f"--ref {ref}: git cannot check it out into {folder}")
-        try:
-            yield Path(folder)
-        finally:
-            _git("worktree", "remove", "--force", folder)
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(folder, filter="data")
+        yield Path(folder)
 
 
-def _git(*words: str) -> str | None:
+def _differs(old: Path) -> bool:
+    return any(_changed(old / part, ROOT / part) for part in CODE)
+
+
+def _changed(old: Path, new: Path) -> bool:
+    """Whether two folders hold different Python files."""
+    contents = [
+        {path.relative_to(root): path.read_bytes() for path in root.rglob("*.py")} for root in (old, new)
+    ]
+    return contents[0] != contents[1]
+
+
+def _git(*words: str) -> bytes | None:
     """What git says in this checkout; None if it fails."""
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else None
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True)
+    return done.stdout if done.returncode == 0 else None
 
 
 def line(contest: Contest) -> str:
-    """`slower   +5.1 % (+4.2 % to +6.0 %)  12 rounds  gemm/square-...`."""
-    ratio, low, high = (100 * (each - 1) for each in contest.effect)
-    numbers = f"{ratio:+6.1f} % ({low:+.1f} % to {high:+.1f} %)" if ratio == ratio else ""
-    what = f"  {contest.failure}" if contest.failure else ""
-    rounds = count_text(len(contest.logs), "round")
-    return f"{contest.verdict:<10} {numbers:<30} {rounds:>10}  {contest.case.name}{what}"
+    """`slower   +5.1 % (+4.2 % to +6.0 %)  gemm/square-...`; the name on a line of its own if need be."""
+    effect = contest.effect
+    if contest.failure:
+        numbers = contest.failure
+    elif effect is None:
+        numbers = f"after {count_text(len(contest.logs), 'round')}"
+    else:
+        ends = f"{change_text(effect.low)} to {change_text(effect.high)}"
+        numbers = f"{change_text(effect.ratio):>7} ({ends})"
+    head = f"{contest.verdict:<9} {numbers:<28}"
+    name = contest.case.name
+    width = shutil.get_terminal_size().columns
+    return f"{head}  {name}" if len(head) + 2 + len(name) <= width else f"{head.rstrip()}\n    {name}"

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import kernels
+from bench.cli.ab import BudgetOption
 from bench.cli.application import Results, ResultsOption, left_out, remark, show
 from bench.errors import UserError
 
@@ -57,8 +58,7 @@ def duel(results: Results) -> None:
 
 
 def compare(
-    before: Annotated[Path, typer.Argument(metavar="A", help="A parquet file, or a folder of them.")],
-    after: Annotated[Path, typer.Argument(metavar="B", help="The same, of what came after.")],
+    results: Annotated[list[Path], typer.Argument(metavar="A B...", help="Parquet files, or folders.")],
     across: Annotated[
         list[str] | None,
         typer.Option(metavar="FACT", help="What may differ: device, driver ... Repeatable."),
@@ -66,19 +66,51 @@ def compare(
     all_cases: Annotated[
         bool, typer.Option("--all", help="Every case, not only those that changed.")
     ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure what is UNSURE again, with both commits in turns.")
+    ] = False,
+    bench_budget: BudgetOption = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="With --across device: the report as Markdown.")
+    ] = False,
 ) -> None:
     """Two runs, case by case: SLOWER, FASTER, SAME, UNSURE, INVALID, NOT COMPARABLE, NEW, GONE.
 
+    With --across device: what each device gains over the first one, by operator and what bounds a case; there
+    may be more than two results.
+
     Exit code 1: a case, an operator or the machine is SLOWER, whatever else there is. 2: some row is INVALID,
-    or the input is bad. 3: nothing was decided. 0: none of these.
+    or the input is bad. 3: nothing was decided, or no two devices have a case in common. 0: none of these.
     """
+    from bench.cli.across import Across
+    from bench.cli.again import again as measured_again
     from bench.cli.compare import comparison_lines
+    from bench.judge.comparability import waved
     from bench.judge.compare import compare as compared
     from bench.judge.frame import read
 
-    comparison = compared(read([before], left_out), read([after], left_out), across or [])
-    show(comparison_lines(comparison, all_cases))
-    raise typer.Exit(comparison.exit_code)
+    across = across or []
+    waved(across)  # refuses what is no fact
+    of_devices = "device" in across
+    if markdown and not of_devices:
+        raise UserError("--markdown: only the report of --across device can be Markdown")
+    if again and of_devices:
+        raise UserError("--again: two devices cannot be measured in turns; leave out --across device")
+    case_by_case = all_cases or not of_devices
+    if case_by_case and len(results) != 2:
+        raise UserError(
+            f"compare: give two results, not {len(results)}, or --across device without --all for more"
+        )
+    code = 0
+    if case_by_case:
+        comparison = compared(read(results[:1], left_out), read(results[1:], left_out), across)
+        show(comparison_lines(comparison, all_cases))
+        code = measured_again(comparison, bench_budget) if again else comparison.exit_code
+    if of_devices:
+        devices = Across(results, left_out)
+        show(devices.lines(markdown))
+        code = 0 if devices.gains else 3
+    raise typer.Exit(code)
 
 
 def claims(

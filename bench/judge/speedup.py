@@ -8,7 +8,8 @@ and a GPU), with its fastest one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,8 +23,53 @@ if TYPE_CHECKING:
 
 CASE = ("operator", "parameters", "cache", "threads_asked")
 """Columns in which two rows must agree; and in the regime, if all rows have one."""
-KEPT = ("flop", "byte", "intensity", "arithmetic", "dtype")
+KEPT = ("flop", "byte", "intensity", "arithmetic", "dtype", "limiter")
 """Columns of the base's row that stay with a case."""
+
+
+MIDDLE = (0.1, 0.9)
+"""Quantiles of the cases between which a range lies."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a device gains over the base, over the cases of one operator that the same thing bounds."""
+
+    operator: str
+    bound_by: str
+    """What bounds these cases on the base, by its roofline: compute, memory or launch; empty: not known."""
+    device: str
+    cases: int
+    median: float
+    """Of the base's seconds / the device's: above 1 the device is faster. So are `low` and `high`."""
+    low: float
+    high: float
+    stated: tuple[float, float] | None
+    """Least and largest ratio that the datasheets promise these cases: of bandwidths where memory bounds
+    them, of peaks where compute does, by data type. None where they say nothing."""
+
+
+def gains(rows: pd.DataFrame, base: str, sheets: Mapping[str, Datasheet | None]) -> Iterator[Gain]:
+    """By operator and what bounds a case; the devices as `speedups` orders them. `sheets`: by device."""
+    found = []
+    for device, cases in speedups(rows, base):
+        for (operator, bound_by), alike in cases.groupby(["operator", "limiter"], sort=True):
+            low, median, high = np.quantile(alike["speedup"], (MIDDLE[0], 0.5, MIDDLE[1]))
+            stated = _stated(sheets[base], sheets[device], str(bound_by), alike)
+            counts = (len(alike), float(median), float(low), float(high))
+            found.append(Gain(str(operator), str(bound_by), device, *counts, stated))
+    yield from sorted(found, key=lambda gain: (gain.operator, gain.bound_by))
+
+
+def _stated(
+    base: Datasheet | None, device: Datasheet | None, bound_by: str, cases: pd.DataFrame
+) -> tuple[float, float] | None:
+    place = {"memory": 0, "compute": 1}.get(bound_by)
+    if place is None:
+        return None
+    kinds = set(zip(cases["arithmetic"], cases["dtype"], strict=True))
+    ratios = [ratio for kind in kinds if (ratio := stated_gain(base, device, *kind)[place]) is not None]
+    return (min(ratios), max(ratios)) if ratios else None
 
 
 def speedups(rows: pd.DataFrame, base: str) -> Iterator[tuple[str, pd.DataFrame]]:

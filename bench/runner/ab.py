@@ -1,18 +1,27 @@
 """Two versions of the code in turns, case by case, until each case is decided or the time is up.
 
 In each round every undecided case is visited once with either version, one right after the other, in an order
-that turns with each round. The logarithm of the ratio of such two times is one observation: what both share,
-the machine's drift among it, cancels. After each round the mean has an interval of Student's t. A case is
-looked at up to LOOKS times, and each look may be wrong with a LOOKS-th of FALSE, so that over all of them a
-case without a difference is called faster or slower with a chance of at most FALSE.
+that turns with each round. The logarithm of the ratio of the two times is one observation: what both visits
+share, the drift of the machine among it, cancels. On a CPU each round has new worker processes. Where a
+process happens to find its memory shifts the times of some cases by a percent or more for as long as it
+lives, which two processes that lived through all rounds would show as a difference between the versions.
+
+A case's effect is the trimmed mean of its observations, since a neighbour's burst may spoil a visit by more
+than the effect. Its interval is Student's t after Yuen (Biometrika 61, 1974), with a variance moderated by
+that of the other cases (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): few rounds may agree by chance.
+
+A case is looked at after the rounds in EARLY and at the end. These looks share FALSE, so that over all of
+them a case without a difference is called faster or slower with a chance of at most FALSE.
+`python -m tests.trials.ab` simulates both kinds of error with the noise of committed runs.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,20 +29,30 @@ from typing import Any, Literal
 import numpy as np
 
 from bench.device.detect import Device
+from bench.judge.compare import Effect
 from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor, measure_request
+from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import protocol
 from bench.sweep.load import Case
 
 FALSE = 0.01
 """Chance that a case without a difference is called faster or slower."""
-SAMPLING_S = 0.4
-"""Most seconds that a visit may sample: many short visits in turns tell more than a few long ones."""
-FIRST_LOOK, LOOKS = 4, 12
-"""Observations before the first look at a case, and the number of looks, one after each further one."""
+EARLY, MOST_ROUNDS = (4, 6, 9, 13, 19), 28
+"""Rounds after which a case may be decided before the end, and the number of rounds that are made at most."""
+AT_END = 0.5
+"""Share of FALSE that the look at the end has; the early ones share the rest."""
+CUT = 0.2
+"""Share of the observations that the trimmed mean leaves out at either end."""
+OTHERS, FROM_CASES = 2, 4
+"""Degrees of freedom that the noise of the other cases counts for, where there are at least so many cases."""
+SAMPLING_S = {"cpu": 0.1, "cuda": 0.4}
+"""Most seconds that a visit may sample. Visits differ by more than their samples tell, so many short visits
+tell more than a few long ones; a GPU's clock takes longer to settle."""
 
-Visit = Callable[[Case, bool], Mapping[str, Any]]
-"""Visits a case, whose result is to be checked or not; gives the columns that a worker answers."""
+Side = Literal["old", "new"]
+Visit = Callable[[Case, Side], Mapping[str, Any]]
+"""Visits a case with one version; gives the columns that a worker answers."""
 Verdict = Literal["faster", "slower", "same", "undecided", "failed"]
 
 
@@ -42,105 +61,125 @@ class Contest:
     """One case with both versions."""
 
     case: Case
-    same: float
-    """Share by which two versions may differ and count as the same."""
     logs: list[float] = field(default_factory=list)
     """ln(seconds of the new version / seconds of the old one), one for each round."""
-    halves: list[float] = field(default_factory=list)
-    """Half of the 95 % interval of each of these, by the two visits' own."""
+    effect: Effect | None = None
+    """Seconds new / seconds old, with the interval of the last look; None before."""
+    verdict: Verdict = "undecided"
     failure: str = ""
     """Which version has no time, and why."""
 
-    @property
-    def effect(self) -> tuple[float, float, float]:
-        """(ratio, low, high): new over old, with an interval that may be looked at so often; NaN before."""
-        n = len(self.logs)
-        if n < FIRST_LOOK:
-            return math.nan, math.nan, math.nan
+    def add(self, visit: Visit, number: int) -> None:
+        """Visit the case with both versions in the round of this number, counted from 0."""
+        order: tuple[Side, Side] = ("old", "new") if number % 2 == 0 else ("new", "old")
+        facts = {side: visit(self.case, side) for side in order}
+        failures = [
+            f"{s}: {f['status']}: {f.get('reason', '')}" for s, f in facts.items() if f["status"] != "ok"
+        ]
+        if failures:
+            self.verdict, self.failure = "failed", "; ".join(failures)
+        else:
+            self.logs.append(math.log(facts["new"]["median_s"] / facts["old"]["median_s"]))
+
+    def decide(self, others: float | None, chance: float, same: float) -> None:
+        """Set effect and verdict. `others`: usual variance of one observation; `chance`: of a false one."""
+        if self.verdict == "failed" or len(self.logs) < 3:
+            return
         from scipy import stats
 
-        factor = float(stats.t.ppf(1 - FALSE / LOOKS / 2, n - 1))
-        mean = float(np.mean(self.logs))
-        # Few observations may agree by chance: their own noise is the least that they have.
-        own = float(np.sqrt(np.mean(np.square(self.halves)))) / 1.96
-        half = factor * max(float(np.std(self.logs, ddof=1)), own) / math.sqrt(n)
-        return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
-
-    @property
-    def verdict(self) -> Verdict:
-        """What is known by now."""
-        if self.failure:
-            return "failed"
-        _, low, high = self.effect
-        if low > 1:
-            return "slower" if high > 1 + self.same else "same"
-        if high < 1:
-            return "faster" if low < 1 - self.same else "same"
-        return "same" if low > 1 - self.same and high < 1 + self.same else "undecided"
-
-    @property
-    def is_over(self) -> bool:
-        """Whether further rounds would change nothing, or may not."""
-        return self.verdict != "undecided" or len(self.logs) >= FIRST_LOOK + LOOKS - 1
+        mean, variance, degrees = _trimmed(self.logs)
+        if others is not None:
+            variance = (degrees * variance + OTHERS * others / len(self.logs)) / (degrees + OTHERS)
+            degrees += OTHERS
+        half = float(stats.t.ppf(1 - chance / 2, degrees)) * math.sqrt(variance)
+        ratio, low, high = (math.exp(mean + by) for by in (0.0, -half, half))
+        self.effect = Effect(ratio, low, high)
+        if low > 1 and ratio >= 1 + same:
+            self.verdict = "slower"
+        elif high < 1 and ratio <= 1 / (1 + same):
+            self.verdict = "faster"
+        elif 1 / (1 + same) < low and high < 1 + same:
+            self.verdict = "same"
 
 
 def contests(
     cases: Sequence[Case],
-    old: Visit,
-    new: Visit,
+    visit: Visit,
+    renew: Callable[[], None],
     budget_s: float,
     same: float,
     now: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Contest]:
-    """Each case when it is over, or, when the time is up, as far as it is known."""
-    began_s = now()
-    left = [Contest(case, same) for case in cases]
-    number = 0
-    while left and now() - began_s < budget_s:
-        for contest in list(left):
-            if now() - began_s >= budget_s:
+    """Each case when it is decided or has failed; the others, when the time is up, as far as they are known.
+
+    `renew` is called before each round. `same` is the share by which two versions may differ and count as the
+    same: less is neither faster nor slower.
+    """
+    until_s = now() + budget_s
+    every = [Contest(case) for case in cases]
+    left = every
+    for number in range(MOST_ROUNDS):
+        if not left or now() >= until_s:
+            break
+        renew()
+        for contest in left:
+            if now() >= until_s:
                 break
-            _round(contest, old, new, number)
-            if contest.is_over:
-                left.remove(contest)
-                yield contest
-        number += 1
+            contest.add(visit, number)
+        if number + 1 in EARLY:
+            _decide(left, every, (1 - AT_END) * FALSE / len(EARLY), same)
+        yield from (contest for contest in left if contest.verdict != "undecided")
+        left = [contest for contest in left if contest.verdict == "undecided"]
+    _decide(left, every, AT_END * FALSE, same)
     yield from left
 
 
-def _round(contest: Contest, old: Visit, new: Visit, number: int) -> None:
-    """Visit a case with both versions, and add what came of it."""
-    sides = {"old": old, "new": new}
-    facts = {
-        name: sides[name](contest.case, number == 0)
-        for name in (("old", "new") if number % 2 == 0 else ("new", "old"))
-    }
-    failures = [f"{n}: {f['status']}: {f.get('reason', '')}" for n, f in facts.items() if f["status"] != "ok"]
-    if failures:
-        contest.failure = "; ".join(failures)
-        return
-    contest.logs.append(math.log(facts["new"]["median_s"] / facts["old"]["median_s"]))
-    contest.halves.append(math.hypot(*(_half(fact) for fact in facts.values())))
+def _decide(left: Sequence[Contest], every: Sequence[Contest], chance: float, same: float) -> None:
+    noises = [_trimmed(each.logs)[1] * len(each.logs) for each in every if len(each.logs) >= 3]
+    others = statistics.median(noises) if len(noises) >= FROM_CASES else None
+    for contest in left:
+        contest.decide(others, chance, same)
 
 
-def _half(facts: Mapping[str, Any]) -> float:
-    """Half of a visit's own 95 % interval, |ln|; 0 if it has none."""
-    low_s, high_s = facts.get("low_s"), facts.get("high_s")
-    return math.log(high_s / low_s) / 2 if low_s and high_s and low_s > 0 else 0.0
+def _trimmed(logs: Sequence[float]) -> tuple[float, float, int]:
+    """(trimmed mean, its variance, degrees of freedom) of three observations at least."""
+    values = np.sort(logs)
+    cut = int(CUT * len(values))
+    kept = values[cut : len(values) - cut]
+    winsorized = float(np.var(np.clip(values, kept[0], kept[-1]), ddof=1))
+    variance = (len(values) - 1) * winsorized / (len(kept) * (len(kept) - 1))
+    return float(np.mean(kept)), variance, len(kept) - 1
 
 
 @contextmanager
-def version(device: Device, root: Path) -> Iterator[Visit]:
-    """Visits by a worker that runs the code of the checkout in `root`."""
-    settings = protocol(device.kind, 3)
-    supervisor = WorkerSupervisor(device, SEED, root=root)
+def versions(device: Device, old: Path, new: Path) -> Iterator[tuple[Visit, Callable[[], None]]]:
+    """(visit, renew) for `contests`: workers that run the code of the checkouts in these two folders."""
+    settings, sampling_s = protocol(device.kind, 3), SAMPLING_S[device.kind]
+    supervisors: dict[Side, WorkerSupervisor] = {
+        "old": WorkerSupervisor(device, SEED, root=old),
+        "new": WorkerSupervisor(device, SEED, root=new),
+    }
 
-    def visit(case: Case, is_first: bool) -> Mapping[str, Any]:
-        threads = supervisor.threads(case.threads)
-        request = measure_request(case, settings, None, SAMPLING_S, threads, is_first)
-        return supervisor.answer(request, SAMPLING_S)
+    def visit(case: Case, side: Side) -> Mapping[str, Any]:
+        threads = supervisors[side].threads(case.threads)
+        # Not as a first visit, which is checked before it is timed, too: each is checked afterwards.
+        request = measure_request(case, settings, None, sampling_s, threads, first=False)
+        return supervisors[side].answer(request, sampling_s)
+
+    def close() -> None:
+        for supervisor in supervisors.values():
+            supervisor.close()
+
+    def renew() -> None:
+        if device.kind == "cpu":  # a GPU's would tune and compile anew
+            close()
+        for supervisor in supervisors.values():
+            supervisor.begin()
+        for supervisor in supervisors.values():
+            with suppress(WorkerDied):  # what is asked of it will get the reason as its answer
+                supervisor.started()
 
     try:
-        yield visit
+        yield visit, renew
     finally:
-        supervisor.close()
+        close()

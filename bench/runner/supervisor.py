@@ -88,6 +88,8 @@ class WorkerSupervisor:
         self._captured: set[tuple[str, str]] = set()
         """(operator, implementation) of which something could be captured: no others are given up unasked."""
         self._worker: Worker | None = None
+        self._ready: Worker | None = None
+        """The last worker that said hello."""
         self._gate = threading.Lock()
         """Held while a worker begins or ceases to be ours: `stop` comes from another thread."""
         self._stopped = False
@@ -129,19 +131,25 @@ class WorkerSupervisor:
     def started(self) -> Worker:
         """The worker that is there; WorkerDied if none starts, Stopped if none is to start any more."""
         begin = time.perf_counter()
+        worker = self.begin()
+        if worker is not self._ready:
+            self.hello = worker.ask({"do": "hello"}, START_DEADLINE_S)
+            self._ready = worker
+            self.starting_s += time.perf_counter() - begin
+        return worker
+
+    def begin(self) -> Worker:
+        """The worker that is there, or a new one that may not be ready yet, so that several start at once."""
         with self._gate:
             if self._stopped:
                 raise Stopped
-            if self._worker is not None:
-                return self._worker
-            device = self.device
-            uuid, threads = device.uuid or None, self.threads("all")
-            worker = self._worker = Worker(
-                device.kind, device.cache_byte, self.seed, uuid, threads, root=self._root
-            )
-        self.hello = worker.ask({"do": "hello"}, START_DEADLINE_S)
-        self.starting_s += time.perf_counter() - begin
-        return worker
+            if self._worker is None:
+                device = self.device
+                uuid, threads = device.uuid or None, self.threads("all")
+                self._worker = Worker(
+                    device.kind, device.cache_byte, self.seed, uuid, threads, root=self._root
+                )
+            return self._worker
 
     @property
     def pid(self) -> int | None:

@@ -2,53 +2,27 @@
 
 from __future__ import annotations
 
-import math
-import subprocess
+import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
 import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.cli import ab as command
-from bench.errors import UserError
-from bench.runner.ab import FALSE, FIRST_LOOK, LOOKS, Contest, Visit, contests
+from bench.device.detect import detect
+from bench.runner.ab import FALSE, MOST_ROUNDS, Contest, Side, contests, versions
 from bench.sweep.load import Case
-from tests.bench.several import small
+from tests.bench.several import gpu, small, stand_in
+from tests.bench.two_versions import VISIT_S, Machine, measured_by, repository
+from tests.trials import ab as trial
 
-VISIT_S = 0.3
 TRIES = 40
-
-
-class Machine:
-    """Visits of two versions on a machine that drifts, jumps and is noisy; a clock that they move."""
-
-    def __init__(self, seed: int, slowdown: float = 1.0, noise: float = 0.01) -> None:
-        self.chance, self.noise, self.slowdown = np.random.default_rng(seed), noise, slowdown
-        self.at_s = 0.0
-        self.phase = self.chance.uniform(0, 2 * math.pi)
-
-    def now(self) -> float:
-        return self.at_s
-
-    def visit(self, factor: float) -> Visit:
-        def visit(case: Case, is_first: bool) -> Mapping[str, Any]:
-            self.at_s += VISIT_S
-            drift = 1 + 0.03 * math.sin(self.phase + self.at_s / 20)  # 3 % up and down within a minute
-            median_s = 1e-3 * factor * drift * math.exp(self.chance.normal(0, self.noise))
-            half = 1 + 0.5 * self.noise
-            return {"status": "ok", "median_s": median_s, "low_s": median_s / half, "high_s": median_s * half}
-
-        return visit
-
-    def contests(self, cases: list[Case], budget_s: float = 60.0) -> list[Contest]:
-        old, new = self.visit(1.0), self.visit(self.slowdown)
-        return list(contests(cases, old, new, budget_s, 0.02, self.now))
 
 
 @pytest.fixture
@@ -81,38 +55,100 @@ def test_equal_versions_are_hardly_ever_called_different(cases: list[Case], seed
     assert made["same"] > made["undecided"]
 
 
+def test_a_certain_difference_within_what_counts_as_the_same_is_not_slower(cases: list[Case]) -> None:
+    assert words(Machine(2, 1.01, 0.001).contests(cases)) == {"same": 10}
+    assert words(Machine(2, 1.03, 0.001).contests(cases)) == {"slower": 10}
+
+
 def test_what_is_not_decided_in_time_is_said_and_rounds_end(cases: list[Case]) -> None:
     noisy = Machine(1, 1.01, 0.2).contests(cases[:2], 600.0)
     assert words(noisy) == {"undecided": 2}
-    assert {len(contest.logs) for contest in noisy} == {FIRST_LOOK + LOOKS - 1}
+    assert {len(contest.logs) for contest in noisy} == {MOST_ROUNDS}
+    assert all(contest.effect and contest.effect.low < 1.01 < contest.effect.high for contest in noisy)
     short = Machine(1, 1.5).contests(cases, 1.0)
     assert len(short) == 10 and words(short) == {"undecided": 10}
-    assert all(math.isnan(contest.effect[0]) for contest in short)
+    assert all(contest.effect is None for contest in short)
+
+
+def test_one_spoilt_visit_does_not_hide_a_slowdown(cases: list[Case]) -> None:
+    machine = Machine(4, 1.05, 0.002)
+    visits = 0
+
+    def visit(case: Case, side: Side) -> Mapping[str, Any]:
+        nonlocal visits
+        visits += 1
+        facts = dict(machine.visit(case, side))
+        return facts | {"median_s": facts["median_s"] * (1.5 if visits == 3 else 1.0)}
+
+    (contest,) = contests(cases[:1], visit, machine.renew, 60.0, 0.02, machine.now)
+    assert contest.verdict == "slower" and contest.effect
+    assert contest.effect.ratio == pytest.approx(1.05, abs=0.01)
 
 
 def test_versions_take_turns_and_drift_cancels(cases: list[Case]) -> None:
     asked: list[str] = []
+    factors = {"old": 1.0, "new": 3.0}
 
-    def side(name: str, factor: float) -> Visit:
-        def visit(case: Case, is_first: bool) -> Mapping[str, Any]:
-            asked.append(f"{name}{'!' * is_first}")
-            median_s = factor * 1.1 ** len(asked)
-            return {"status": "ok", "median_s": median_s, "low_s": median_s, "high_s": median_s}
+    def visit(case: Case, side: Side) -> Mapping[str, Any]:
+        asked.append(side)
+        return {"status": "ok", "median_s": factors[side] * 1.1 ** len(asked)}
 
-        return visit
-
-    (contest,) = contests(cases[:1], side("old", 1.0), side("new", 3.0), 600.0, 0.02)
-    assert asked[:6] == ["old!", "new!", "new", "old", "old", "new"]
-    assert contest.verdict == "slower" and contest.effect[0] == pytest.approx(3.0, rel=0.1)
+    (contest,) = contests(cases[:1], visit, lambda: asked.append("|"), 600.0, 0.02)
+    assert asked[:9] == ["|", "old", "new", "|", "new", "old", "|", "old", "new"]
+    assert contest.verdict == "slower" and contest.effect
+    assert contest.effect.ratio == pytest.approx(3.0, rel=0.1)
 
 
 def test_a_version_that_cannot_run_a_case_is_named(cases: list[Case]) -> None:
-    def broken(case: Case, is_first: bool) -> Mapping[str, Any]:
-        return {"status": "wrong", "reason": "off by 3"}
+    def visit(case: Case, side: Side) -> Mapping[str, Any]:
+        if side == "new":
+            return {"status": "wrong", "reason": "off by 3"}
+        return Machine(0).visit(case, side)
 
-    (contest,) = contests(cases[:1], Machine(0).visit(1.0), broken, 60.0, 0.02)
+    (contest,) = contests(cases[:1], visit, lambda: None, 60.0, 0.02)
     assert contest.verdict == "failed" and contest.failure == "new: wrong: off by 3"
     assert "new: wrong: off by 3" in command.line(contest)
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_a_line_fits_the_terminal(width: int, cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    (contest,) = Machine(3, 1.1).contests(cases[:1])
+    shown = command.line(contest).splitlines()
+    assert max(map(len, shown)) <= width and shown[-1].endswith(contest.case.name)
+    assert re.match(r"slower +\+\d+\.\d % \(", shown[0])
+
+
+def test_with_the_noise_of_a_committed_run_slowdowns_are_found_and_equal_versions_are_not_different(
+    seed: int,
+) -> None:
+    by_name = {machine.name: machine for machine in trial.machines()}
+    calm, restless = by_name["CPU, nights"], by_name["CPU, fresh_nights"]
+    slower = trial.outcomes(seed, calm, ["matrix"], 0.05, 8)
+    assert slower.of("slower") > 0.8 and slower.of("faster") == 0.0  # 97 % of 1,000 cases
+    equal = [trial.outcomes(seed, machine, ["matrix", "memory"], 0.0, 8) for machine in (calm, restless)]
+    assert sum(made.words["slower"] + made.words["faster"] for made in equal) <= 8  # 0.5 % of 2,000 cases
+
+
+@pytest.mark.parametrize(("kind", "processes"), [("cpu", 6), ("cuda", 2)])
+def test_each_version_runs_its_own_code_and_a_round_on_a_cpu_has_new_processes(
+    kind: Literal["cpu", "cuda"],
+    processes: int,
+    cases: list[Case],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, median_s in (("old", "1e-3"), ("new", "2e-3")):
+        worker = stand_in(tmp_path / name, monkeypatch) / "bench" / "worker" / "__main__.py"
+        text = worker.read_text().replace('"configuration": mine', '"configuration": str(os.getpid())')
+        worker.write_text(text.replace('"median_s": 1e-3', f'"median_s": {median_s}'))
+    facts = []
+    with versions(replace(gpu(0), kind=kind), tmp_path / "old", tmp_path / "new") as (visit, renew):
+        for _ in range(3):
+            renew()
+            facts += [(visit(cases[0], "old"), visit(cases[0], "new"))]
+    assert {(old["median_s"], new["median_s"]) for old, new in facts} == {(1e-3, 2e-3)}
+    assert len({each["configuration"] for pair in facts for each in pair}) == processes
 
 
 # ---- the command
@@ -120,75 +156,92 @@ def test_a_version_that_cannot_run_a_case_is_named(cases: list[Case]) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository of one commit with a bench/ and kernels/ of its own, as the command sees its checkout."""
-    root = tmp_path / "checkout"
-    for folder in ("bench", "kernels"):
-        (root / folder).mkdir(parents=True)
-        (root / folder / "a.py").write_text("x = 1\n")
-    for line in ("init -q", "add .", "-c user.name=n -c user.email=e@e commit -q -m first"):
-        subprocess.run(["git", *line.split(" ", 7 if "commit" in line else 2)], cwd=root, check=True)
-    monkeypatch.setattr(command, "ROOT", root)
-    return root
+    return repository(tmp_path / "checkout", monkeypatch)
 
 
-def test_the_other_version_is_checked_out_beside_and_taken_away(checkout: Path) -> None:
-    (checkout / "kernels" / "a.py").write_text("x = 2\n")
-    with command.checked_out("HEAD") as folder:
-        assert (folder / "kernels" / "a.py").read_text() == "x = 1\n"
-        kept = folder
-    assert not kept.exists()
-    listed = subprocess.run(["git", "worktree", "list"], cwd=checkout, capture_output=True, text=True)
-    assert len(listed.stdout.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("ref", "says"),
-    [("nonesuch", "--ref nonesuch: this checkout has no such commit"), ("HEAD", "are as they were then")],
-)
-def test_a_version_that_is_none_is_refused(checkout: Path, ref: str, says: str) -> None:
-    with pytest.raises(UserError, match=says), command.checked_out(ref):
-        pass
-
-
-def verdict(monkeypatch: pytest.MonkeyPatch, slowdown: float, *given: str) -> tuple[int, str]:
-    """Exit code and output of the command, of which the visits are made up."""
-    machine = Machine(3, slowdown)
-    versions: list[Path] = []
-
-    class Side:
-        def __init__(self, device: Any, root: Path) -> None:
-            versions.append(root)
-
-        def __enter__(self) -> Visit:
-            return machine.visit(1.0 if len(versions) == 1 else slowdown)
-
-        def __exit__(self, *_: object) -> None: ...
-
-    monkeypatch.setattr("bench.runner.ab.version", Side)
+def ab(*given: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, ["ab", "--bench-device", "cpu", *given])
     return done.exit_code, done.output
 
 
-@pytest.mark.parametrize(
-    ("slowdown", "code", "word"), [(1.1, 1, "slower"), (0.9, 0, "faster"), (1.0, 0, "same")]
-)
-def test_the_exit_code_says_whether_something_got_slower(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, slowdown: float, code: int, word: str
-) -> None:
-    (checkout / "kernels" / "a.py").write_text("x = 2\n")
-    name = "gemm/square-onednn-float32-NN-m64-n64-k64-cold"
-    found, text = verdict(monkeypatch, slowdown, name, "--same", "4")
-    assert found == code and f"1 {word}" in text and name in text
+CASE = "gemm/square-onednn-float32-NN-m64-n64-k64-cold"
 
 
-def test_nothing_decided_is_exit_code_3_and_bad_input_2(
+def test_the_other_version_is_laid_out_beside_and_taken_away(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    compared = measured_by(Machine(3), monkeypatch)
+    (checkout / "kernels" / "a.py").write_text("x = 2\n")
+    _, text = ab(CASE)
+    ((old, new, folder),) = compared
+    assert (old, new) == ("x = 1\n", "x = 2\n") and not folder.exists()
+    assert f"this checkout against HEAD: 1 case on {detect('cpu')}, at most 1 min 00 s" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--ref", "nonesuch", CASE], "--ref nonesuch: this checkout has no such commit"),
+        ([CASE], "--ref HEAD: bench/ and kernels/ are as they were then; give an older commit"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(checkout: Path, given: list[str], says: str) -> None:
+    code, text = ab(*given)
+    assert code == 2 and says in text and "Traceback" not in text
+
+
+def test_a_file_that_git_does_not_know_yet_is_a_difference(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured_by(Machine(3), monkeypatch)
+    (checkout / "kernels" / "b.py").write_text("x = 2\n")
+    assert ab(CASE)[0] == 0
+
+
+def test_cases_that_do_not_exist_or_cannot_run_here_are_refused_or_counted(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured_by(Machine(3), monkeypatch)
     (checkout / "bench" / "a.py").write_text("x = 2\n")
-    monkeypatch.setattr("bench.runner.ab.FIRST_LOOK", 10**9)
-    monkeypatch.setattr("bench.runner.ab.LOOKS", 10**9)
-    code, text = verdict(monkeypatch, 1.0, "activations/relu", "--bench-budget", "1")
-    assert code == 3 and "undecided" in text
-    for given, says in ((["nonesuch"], "ab nonesuch: no sweep"), (["gemm/bulk_copies"], "can run on")):
-        code, text = verdict(monkeypatch, 1.0, *given)
-        assert code == 2 and says in text, text
+    for given, says in (("nonesuch", "ab nonesuch: no sweep"), ("gemm/bulk_copies", "can run on cpu")):
+        code, text = ab(given)
+        assert code == 2 and says in text
+    code, text = ab("gemm/bulk_copies", CASE)
+    assert code == 0 and "cases cannot run here" in text and "1 case: 1 same within 2 %" in text
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "given", "code", "word"),
+    [
+        (1.1, (), 1, "1 slower"),
+        (0.9, (), 0, "1 faster"),
+        (1.0, (), 0, "1 same within 2 %"),
+        (1.1, ("--same", "20"), 0, "1 same within 20 %"),
+        (1.1, ("--bench-budget", "1"), 3, "1 undecided"),
+    ],
+)
+def test_the_exit_code_says_whether_something_got_slower(
+    slowdown: float,
+    given: tuple[str, ...],
+    code: int,
+    word: str,
+    checkout: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured_by(Machine(3, slowdown, 0.003), monkeypatch)
+    (checkout / "kernels" / "a.py").write_text("x = 2\n")
+    made, text = ab(CASE, *given)
+    assert made == code and f"1 case: {word}" in text and CASE in text
+
+
+def test_of_several_words_slower_decides_the_exit_code_then_failed() -> None:
+    given = ["same", "undecided", "failed", "slower"]
+    codes = [command.exit_code(Counter(given[:count])) for count in range(1, 5)]
+    assert codes == [0, 0, 2, 1] and command.exit_code(Counter(given[1:2])) == 3
+
+
+def test_another_way_of_measuring_is_said(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured_by(Machine(3), monkeypatch)
+    (checkout / "bench" / "worker").mkdir()
+    (checkout / "bench" / "worker" / "clock.py").write_text("x = 2\n")
+    assert "the two versions may take times differently" in ab(CASE)[1]

@@ -1,0 +1,133 @@
+"""`python -m bench compare A B C... --across device`: what each device gains over the first one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from textwrap import wrap
+
+import pandas as pd
+
+from bench.cli.table import lines_of, table
+from bench.device.datasheet import find_datasheet
+from bench.errors import UserError
+from bench.format import count_text
+from bench.judge.comparability import FACTS, WITH_DEVICE, value
+from bench.judge.frame import load
+from bench.judge.speedup import Gain, gains
+
+COLUMNS = ("cases", "median", "80 % of them", "stated")
+"""Numbers of each device."""
+UNKNOWN = "not known"
+MOST_NAMED = 3
+"""Devices that are named with a fact; more are counted."""
+MAKER = "nvidia-"
+"""What the names of nearly all devices begin with: tables on a terminal leave it out."""
+
+
+class Across:
+    """The runs of several devices. The first device of the first result is the base."""
+
+    def __init__(self, results: Sequence[Path], left_out: Callable[[str], object]) -> None:
+        """UserError for fewer than two devices. `left_out` is told of files that cannot be read."""
+        self.runs = [run for result in results for run in load([result], find_datasheet, left_out)]
+        self.sheets = {run.device: run.datasheet for run in self.runs}
+        if len(self.sheets) < 2:
+            (only,) = self.sheets
+            raise UserError(f"--across device: all rows are of {only}; give results of two devices or more")
+        self.base = next(iter(self.sheets))
+        rows = pd.concat([run.frame for run in self.runs])
+        self.gains: list[Gain] = list(gains(rows, self.base, self.sheets))
+
+    def lines(self, markdown: bool) -> Iterator[str]:
+        """The report, as Markdown if so asked."""
+        devices = {gain.device: None for gain in self.gains}
+        of = f" of {next(iter(devices))}" if len(devices) == 1 else ""
+        title = f"Speed{of} relative to {self.base}"
+        yield f"### {title}" if markdown else title
+        yield ""
+        yield from _paragraph(
+            f"2.00 is twice as fast: the seconds of {self.base} over those of the device, for each case that "
+            "both measured, by the fastest library that both have. What bounds a case is by the roofline of "
+            f"{self.base}. Stated is what the datasheets promise: the ratio of bandwidths where memory "
+            "bounds a case, of peaks where compute does.",
+            markdown,
+        )
+        yield ""
+        yield from _markdown_table(self.gains) if markdown else _tables(self.gains)
+        for device in self.sheets:
+            if device not in devices and device != self.base:
+                yield from _paragraph(f"{device} has no sound case in common with {self.base}.", markdown)
+        if missing := [device for device, sheet in self.sheets.items() if sheet is None]:
+            yield from _paragraph(f"No datasheet is known of {', '.join(missing)}.", markdown)
+        if differing := list(self._differing()):
+            yield ""
+            yield from _paragraph(
+                "Facts that differ besides the device, so that ratios hold them too:", markdown
+            )
+            for line in differing:
+                yield from _paragraph(line, markdown, "- ")
+
+    def _differing(self) -> Iterator[str]:
+        """`driver: 550.1 (nvidia-a100); 560.2 (2 devices)` for each fact that is not the device's own."""
+        for fact in FACTS:
+            if fact.name in ("device", *WITH_DEVICE):
+                continue
+            texts: dict[str, set[str]] = {}
+            for run in self.runs:
+                if run.rows[0].device_kind in fact.kinds:
+                    of_run = {value(row, fact) for row in run.rows if row.is_timed}
+                    texts.setdefault(run.device, set()).update(text for text in of_run if text)
+            devices: dict[str, list[str]] = {}
+            for device, of_device in texts.items():
+                devices.setdefault(", ".join(sorted(of_device)) or UNKNOWN, []).append(device)
+            if len(devices) > 1:
+                yield f"{fact.name}: " + "; ".join(
+                    f"{text} ({', '.join(of) if len(of) <= MOST_NAMED else count_text(len(of), 'device')})"
+                    for text, of in devices.items()
+                )
+
+
+def _cells(gain: Gain) -> list[str]:
+    stated = ""
+    if gain.stated is not None:
+        low, high = (f"{end:.2f}" for end in gain.stated)
+        stated = low if low == high else f"{low} to {high}"
+    return [str(gain.cases), f"{gain.median:.2f}", f"{gain.low:.2f} to {gain.high:.2f}", stated]
+
+
+def _places(gain: Gain) -> tuple[str, str]:
+    return gain.operator, gain.bound_by or UNKNOWN
+
+
+def _tables(gained: Sequence[Gain]) -> Iterator[str]:
+    """One table for a single device; for several, one for each operator and what bounds its cases."""
+    numbers = [f">{name}" for name in COLUMNS]
+    if len({gain.device for gain in gained}) == 1:
+        shown = table("operator", "bound by", *numbers)
+        for gain in gained:
+            shown.add_row(*_places(gain), *_cells(gain))
+        yield from lines_of(shown)
+        return
+    for (operator, bound_by), alike in groupby(gained, _places):
+        shown = table(f"{operator}, bound by {bound_by}", *numbers)
+        for gain in alike:
+            shown.add_row(gain.device.removeprefix(MAKER), *_cells(gain))
+        yield from lines_of(shown)
+
+
+def _markdown_table(gained: Sequence[Gain]) -> Iterator[str]:
+    yield f"| {' | '.join(('operator', 'bound by', 'device', *COLUMNS))} |"
+    yield f"|{'---|' * 3}{'---:|' * len(COLUMNS)}"
+    for gain in gained:
+        yield f"| {' | '.join((*_places(gain), gain.device, *_cells(gain)))} |"
+
+
+def _paragraph(text: str, markdown: bool, mark: str = "") -> list[str]:
+    """The text in lines as wide as the terminal; Markdown breaks its lines itself."""
+    if markdown:
+        return [f"{mark}{text}"]
+    width = shutil.get_terminal_size((100, 24)).columns
+    return wrap(text, width, initial_indent=mark, subsequent_indent=" " * len(mark), break_on_hyphens=False)
