@@ -32,7 +32,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "device": {"metavar": "DEVICE", "default": "auto"},
     "budget": {"metavar": "SECONDS"},
     "visits": {"metavar": "N", "default": "1"},
-    "regime": {"choices": ["sustained", "boost"], "default": "sustained"},
+    "regime": {"metavar": "REGIME", "default": "sustained"},
     "results": {"metavar": "DIR"},
     "concurrent": {"action": "store_true"},
     "all-examples": {"action": "store_true"},

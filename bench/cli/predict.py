@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.device.datasheet import Datasheet, datasheets, find_datasheet
-from bench.errors import UserError
+from bench.errors import UserError, unknown
 from bench.format import seconds_text, share_text
 from bench.judge.frame import known_runs, read
 from bench.model import predict
@@ -94,8 +94,8 @@ def datasheet_named(wanted: str) -> Datasheet:
     for sheet in cuda:
         if plain in (_plain(name) for name in (sheet.name, *sheet.match, sheet.slug)):
             return sheet
-    there = ", ".join(sheet.slug for sheet in cuda)
-    raise UserError(f"--on {wanted}: no such CUDA GPU in bench/device/datasheets; there is {there}")
+    slugs = [sheet.slug for sheet in cuda]
+    raise UserError(f"--on: {unknown('CUDA GPU', wanted, 'bench/device/datasheets', slugs)}")
 
 
 def _plain(name: str) -> str:

@@ -9,7 +9,7 @@ import typer
 
 import kernels
 from bench.cli.application import Results, ResultsOption, left_out, remark, show
-from bench.errors import UserError
+from bench.errors import UserError, unknown
 
 
 def columns() -> None:
@@ -162,12 +162,12 @@ def import_aiconfigurator(
     gemm: bfloat16 linear layers. quantized_linear: the same beside float8 and nvfp4, quantising included.
     attention: of the prompt and of one new token. collective: NCCL and vLLM's all-reduce, 2 GPUs or more.
     """
-    from bench.interop.import_aiconfigurator import Import, Package, calibration_shapes
+    from bench.interop.import_aiconfigurator import DISTRIBUTION, Import, Package, calibration_shapes
     from bench.interop.import_engine_tables import TABLES, EngineImport
     from bench.runner.session import RESULTS
 
     if table not in ("gemm", *TABLES):
-        raise UserError(f"--table {table}: there is gemm, {', '.join(TABLES)}")
+        raise UserError(unknown("table", table, DISTRIBUTION, ["gemm", *TABLES]))
     package, folder = Package.installed(), sample or bench_results or RESULTS
     if table == "gemm":
         shapes = calibration_shapes(kernels.problem, more=sample is None)
