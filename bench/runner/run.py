@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
 from bench.device.detect import Device, chosen, unusable_gpu
+from bench.device.other_processes import OtherProcesses
 from bench.errors import UserError, unknown
 from bench.judge.frame import Run as JudgedRun
 from bench.judge.frame import runs
@@ -89,6 +90,8 @@ class Run:
         Without `timing` no case is read; without `opens` no journal begins and no device is locked.
         """
         self.options = options
+        self.others = OtherProcesses()
+        """What they take of the processors while this run begins."""
         self.cases: dict[str, Asked] = {}
         """Every case by the name of its test."""
         self.sessions: list[Session] = []
