@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from bench.cli.terminal import coloured, wrapped
 from bench.errors import BUG, UserError
 
 DeviceOption = Annotated[
@@ -51,9 +52,10 @@ def left_out(sentence: str) -> None:
 
 
 def show(lines: Iterable[str]) -> None:
-    """Print lines as they come."""
+    """Print lines as they come, as the terminal can show them."""
     for line in lines:
-        typer.echo(line)
+        for part in wrapped(line):
+            typer.echo(coloured(part))
 
 
 def remark(sentence: str) -> None:

@@ -107,7 +107,10 @@ def claims(
         raise UserError("--json lists claims and --rules is a table of rules: give one of them")
     every = verdicts(results, kernels.problem, left_out, remark)
     judged = chosen(every, rule)
-    show([json_text(judged)] if as_json else claim_lines(judged, rule, markdown, by_rule))
+    if as_json:
+        typer.echo(json_text(judged))
+    else:
+        show(claim_lines(judged, rule, markdown, by_rule))
     if expect is not None:
         sentences = differing(every, expect)
         for sentence in sentences:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from bench.cli import run_summary
 from bench.cli.table import lines_of, table
+from bench.cli.terminal import columns, wrapped
 from bench.device.detect import Device
 from bench.device.health import PASSING, fitness
 from bench.environment.dependencies import lacking_extras
@@ -19,6 +20,8 @@ from bench.runner.run import Run, short_name
 NO_SHEET = "no datasheet, so launches are taken to be short; the ceilings and then every visit correct it"
 WHILE_BUSY = "times come out longer, intervals wider, and rows flagged; measure when it is quiet"
 """What a busy device does to the numbers."""
+LOG_COLUMNS = 127
+"""Width of a progress line in a log."""
 SHOWN = 5
 """Most sweeps that are named in a sentence."""
 
@@ -61,7 +64,7 @@ def opening_lines(run: Run) -> list[str]:
         lines.append(f"shard {run.shard}: {run.other_shards} cases are other shards'; ceilings are in each")
     if run.unusable:
         lines.append(f"no GPU is measured: {run.unusable}")
-    return lines
+    return [part for line in lines for part in wrapped(line)]
 
 
 def busy_line(run: Run, device: Device) -> str:
@@ -105,7 +108,8 @@ def show(
             if row.status not in ("unsupported", "skipped"):
                 number += 1
                 total = number + sum(to_come.values())
-                line = head + run_summary.progress_line(number, total, row, visited.left_s)
+                room = (columns() or LOG_COLUMNS) - 1 - len(head)
+                line = head + run_summary.progress_line(number, total, row, visited.left_s, room)
                 (progress or say)(line)
             for sentence in visited.given_up:
                 say(sentence)
