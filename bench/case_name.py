@@ -6,11 +6,9 @@ RESULT`. It follows from a case before a run and from its row afterwards alike.
 
 from __future__ import annotations
 
-import difflib
-import heapq
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 FIRST = ("m", "n", "k", "c", "h", "w", "window", "stride", "rows")
@@ -55,14 +53,6 @@ def problem_name(parameters: Mapping[str, Any]) -> str:
         elif value:
             numbers.append(f"{name}{value}")
     return "-".join([*words, *numbers, *true])
-
-
-def closest(given: str, names: Iterable[str]) -> str:
-    """The name that is most similar to what was given; empty if there are no names."""
-    parts = set(re.split("[-/ ]", given))
-    # Comparing letter by letter is slow: only names with the most parts in common are compared.
-    alike = heapq.nlargest(50, names, key=lambda name: len(parts & set(re.split("[-/]", name))))
-    return next(iter(difflib.get_close_matches(given, alike, n=1, cutoff=0.0)), "")
 
 
 def case_key(

@@ -8,6 +8,11 @@ from __future__ import annotations
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
+def end_of(name: str, most: int) -> str:
+    """The name in at most so many characters; what sets names apart stands at their end."""
+    return name if len(name) <= most else f"…{name[1 - most :]}"
+
+
 def seconds_text(seconds: float | None) -> str:
     """A time with three significant digits and the unit that suits: `1.23 ms`; `-1.23 ms` for a gain."""
     if seconds is None or seconds != seconds:

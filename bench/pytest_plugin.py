@@ -17,6 +17,7 @@ from bench.environment.dependencies import missing, sentence
 from bench.errors import BUG, UserError
 
 if TYPE_CHECKING:
+    from bench.cli.terminal import Live
     from bench.runner.examples import Examples
     from bench.runner.run import Run
 
@@ -32,7 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "device": {"metavar": "DEVICE", "default": "auto"},
     "budget": {"metavar": "SECONDS"},
     "visits": {"metavar": "N", "default": "1"},
-    "regime": {"choices": ["sustained", "boost"], "default": "sustained"},
+    "regime": {"metavar": "REGIME", "default": "sustained"},
     "results": {"metavar": "DIR"},
     "concurrent": {"action": "store_true"},
     "all-examples": {"action": "store_true"},
@@ -197,7 +198,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         _refuse(checked.unstarted)
     if checked is not None and checked.left_out:
         line = f"{checked.left_out:,} further examples are left out; --bench-all-examples checks them too"
-        Terminal(config).line(line)
+        _terminal(config).line(line)
     if (run := _measuring(config)) is None:
         return
     # A -k that pytest cannot read leaves all items here; it says so itself, later.
@@ -210,7 +211,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     except UserError as error:
         _refuse(str(error))
     for line in opening:
-        Terminal(config).line(line)
+        _terminal(config).line(line)
 
 
 def _measuring(config: pytest.Config) -> Run | None:
@@ -219,33 +220,14 @@ def _measuring(config: pytest.Config) -> Run | None:
     return config.stash.get(RUN, None) if measures else None
 
 
-class Terminal:
-    """Where a run shows its progress: one line that changes, or in a log a line for each visit."""
+def _terminal(config: pytest.Config) -> Live:
+    from bench.cli.terminal import Live
 
-    def __init__(self, config: pytest.Config) -> None:
-        self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-        self._is_live = self._reporter is not None and self._reporter.isatty and config.option.verbose <= 0
-        self._is_open = False
-
-    def line(self, line: str) -> None:
-        """Write a line that stays."""
-        self.end()
-        if self._reporter is not None:
-            self._reporter.write(line + "\n", flush=True)
-
-    def progress(self, line: str) -> None:
-        """Write a line that the next one replaces."""
-        if not self._is_live:
-            self.line(line)
-            return
-        self._reporter.rewrite(line[: self._reporter._tw.fullwidth - 1], erase=True)
-        self._is_open = True
-
-    def end(self) -> None:
-        """Let the line that changes stand."""
-        if self._is_open:
-            self._reporter.write("\n", flush=True)
-        self._is_open = False
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:
+        return Live(lambda text: None, live=False)
+    live = reporter.isatty and config.option.verbose <= 0
+    return Live(lambda text: reporter.write(text, flush=True), live)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -256,7 +238,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         return
     from bench.cli.run_lines import show
 
-    terminal = Terminal(config)
+    terminal = _terminal(config)
     try:
         show(run, terminal.line, config.option.maxfail, terminal.progress)
         terminal.end()
@@ -300,8 +282,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     from bench.cli.closing import closing_lines
 
     terminalreporter.section("roofbench")
+    terminal = _terminal(config)
     for line in closing_lines(run, every_case=config.option.verbose > 0):
-        terminalreporter.write_line(line)
+        terminal.line(line)
 
 
 # ---- the machine facts that pytest-benchmark stores

@@ -10,13 +10,14 @@ import json
 import re
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from bench.case_name import problem_name
+from bench.errors import unknown
 
 if TYPE_CHECKING:
     import torch
@@ -87,6 +88,14 @@ class Implementation:
         return ""
 
 
+class Unknown(LookupError):
+    """A name that does not exist. The message is a sentence with the closest name and all that do."""
+
+    def __init__(self, kind: str, given: str, of: str, possible: Iterable[str]) -> None:
+        """`kind` is what it would name (`operator`), `of` what has such names (`kernels/`)."""
+        super().__init__(unknown(kind, given, of, possible))
+
+
 class Problem(BaseModel, ABC):
     """One computation at one size: plain numbers, no tensors.
 
@@ -111,7 +120,7 @@ class Problem(BaseModel, ABC):
     def _has_an_implementation(cls, dtype: Dtype) -> Dtype:
         there = dict.fromkeys(name for candidate in cls.implementations for name in candidate.dtypes)
         if dtype not in there:
-            raise ValueError(f"dtype of {cls.operator} is one of {', '.join(there)}, not {dtype!r}")
+            raise ValueError(unknown("dtype", dtype, cls.operator, there))
         return dtype
 
     @property
@@ -206,8 +215,7 @@ class Problem(BaseModel, ABC):
         for candidate in cls.implementations:
             if candidate.name == name:
                 return candidate
-        there = ", ".join(i.name for i in cls.implementations)
-        raise LookupError(f"{cls.operator} has no implementation {name!r}; it has {there}")
+        raise Unknown("implementation", name, cls.operator, [i.name for i in cls.implementations])
 
     def parameters(self) -> dict[str, int | float | bool | str]:
         """Field names and values, in the order they are declared."""

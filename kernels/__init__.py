@@ -3,7 +3,7 @@
 from importlib import import_module
 from pathlib import Path
 
-from bench.spec import Operator, Problem
+from bench.spec import Operator, Problem, Unknown
 
 
 def names() -> list[str]:
@@ -17,7 +17,7 @@ def problem(name: str) -> type[Problem]:
     LookupError, naming the operators there are, if there is no such folder.
     """
     if name not in names():
-        raise LookupError(f"no operator {name!r}; kernels/ has {', '.join(names())}")
+        raise Unknown("operator", name, "kernels/", names())
     found: type[Problem] = import_module(f"kernels.{name}.problem").PROBLEM
     assert issubclass(found, Problem) and found.operator == name
     return found

@@ -60,9 +60,10 @@ BAD_SWEEPS = [
     ("a: [", "this is not YAML"),
 ]
 REFUSALS = [
-    (["--bench-sweep", "nonsense"], "sweeps/ has no sweep 'nonsense'; it has"),
+    (["--bench-sweep", "nonsense"], "sweeps/ has no sweep 'nonsense'; `python -m bench list` shows all"),
     (["--bench-device", "cuda:7"], "--bench-device cuda:7:"),
     (["--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda, cuda:N or, to measure, all"),
+    (["--bench-regime", "bost"], "a run has no regime 'bost' (did you mean boost?); it has sustained, boost"),
     (["--bench-budget", "soon"], "--bench-budget soon: give seconds, more than 0, or inf"),
     (["--bench-budget", "0"], "--bench-budget 0: give seconds"),
     (["--bench-tag", "rack"], "--bench-tag 'rack': give key=value"),

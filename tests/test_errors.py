@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 import kernels
 from bench.__main__ import app as bench_app
-from bench.errors import BUG
+from bench.errors import BUG, meant
 from bench.store.parquet import write
 from bench.store.schema import SCHEMA
 from plots.__main__ import app as plots_app
@@ -53,14 +53,17 @@ BAD_INPUT: list[tuple[list[object], str]] = [
     (["bench", "list", "nowhere.yaml"], "no sweep 'nowhere.yaml'"),
     (["bench", "list", "--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda"),
     (["bench", "list", "--bench-budget", "soon"], "--bench-budget soon: give seconds"),
-    (["bench", "list", "--on", "abacus"], "--on abacus: no such CUDA GPU"),
+    (
+        ["bench", "list", "--on", "abacus"],
+        "--on: bench/device/datasheets has no CUDA GPU 'abacus'; it has a10, ",
+    ),
     (["bench", "predict", "square"], "--on DEVICE is needed"),
     (["bench", "predict", "--on", "b200", "--from", MISSING], f"{MISSING}: no such file"),
     (["bench", "ceilings", MISSING], f"{MISSING}: no such file"),
     (["bench", "efficiency", MISSING], f"{MISSING}: no such file"),
     (["bench", "duel", MISSING], f"{MISSING}: no such file"),
     (["bench", "compare", MISSING, MISSING], f"{MISSING}: no such file"),
-    (["bench", "export", "xml", MISSING], "export xml: no such format"),
+    (["bench", "export", "xml", MISSING], "export has no format 'xml'; it has "),
     (["bench", "export", "otava", MISSING], "export otava: makes a file for each implementation"),
     (["bench", "export", "pytorch", MISSING], f"{MISSING}: no such file"),
     (["bench", "import", "csv", "nowhere.csv"], "nowhere.csv: cannot be read: No such file or directory"),
@@ -70,7 +73,7 @@ BAD_INPUT: list[tuple[list[object], str]] = [
     (["bench", "instruments", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["bench", "doctor", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["bench", "doctor", "--json", "/proc/nowhere"], "/proc/nowhere: cannot be written"),
-    (["bench", "first-minutes", "everything"], "there is no block 'everything'"),
+    (["bench", "first-minutes", "everything"], "first-minutes has no block 'everything'; it has "),
     (["plots", MISSING], f"{MISSING}: no such file"),
     (["plots", "score", MISSING], f"{MISSING}: no such file"),
     (["plots", "history", MISSING], f"{MISSING}: no such file"),
@@ -86,6 +89,60 @@ def test_bad_input_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     assert says in refused(*words)
     assert not list(tmp_path.iterdir())
+
+
+PUBLIC = "results/reference/public"
+ALMOST: dict[str, tuple[list[object], str]] = {
+    "sweep": (["bench", "list", "gemm/sqare"], "gemm/square"),
+    "sweep without folder": (["bench", "list", "sqare"], "gemm/square"),
+    "suite": (["bench", "list", "--suite", "tuor"], "tour"),
+    "device": (["bench", "list", "--bench-device", "cud"], "cuda"),
+    "datasheet": (["bench", "predict", "gemm/square", "--on", "h20"], "h200"),
+    "half a datasheet": (["bench", "predict", "gemm/square", "--on", "h100"], "h100_pcie or h100_sxm5"),
+    "operator": (["bench", "run", "gem", "n=64"], "gemm"),
+    "parameter": (["bench", "run", "softmax", "lenght=64"], "length"),
+    "value": (
+        ["bench", "run", "softmax", "length=64", "rows=64", "direction=forward", "dtype=float23"],
+        "float32",
+    ),
+    "implementation": (["bench", "run", "softmax", "length=64", "--implementation", "tritn"], "triton"),
+    "cache": (["bench", "run", "softmax", "length=64", "--cache", "warn"], "warm"),
+    "case": (["bench", "explain", "gemm_shapes", PUBLIC], "ceilings/gemm_shapes-cublas-bfloat16-TN-"),
+    "fact": (["bench", "compare", PUBLIC, PUBLIC, "--across", "devic"], "device"),
+    "format": (["bench", "export", "pytroch", PUBLIC], "pytorch"),
+    "table": (["bench", "import", "aiconfigurator", "--table", "colective"], "collective"),
+    "result": (["bench", "table", "results/reference/publik"], "public"),
+    "half a result": (["bench", "table", "results/reference/cpu-"], "cpu-intel-xeon-2-core"),
+    "block": (["bench", "first-minutes", "ceiling"], "ceilings"),
+}
+
+
+@pytest.mark.parametrize("what", ALMOST)
+def test_a_refusal_suggests_what_was_meant_before_it_lists_all(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    words, meant = ALMOST[what]
+    sentence = refused(*words)
+    before, _, rest = sentence.partition(f" (did you mean {meant}")
+    assert rest and not any(words in before for words in ("it has", "there is", "one of")), sentence
+
+
+@pytest.mark.parametrize(
+    ("given", "possible", "near"),
+    [
+        ("gpu", ["cpu", "cuda"], ""),
+        ("", ["cpu", "cuda"], ""),
+        ("CPU", ["cpu", "cuda"], "cpu"),
+        ("relu", [], ""),
+        ("square", ["gemm/rows", "gemm/square"], "gemm/square"),
+        ("duel", ["ceilings", "gemm-duel", "memory-duel", "last-duel"], "gemm-duel or memory-duel"),
+    ],
+)
+def test_what_was_meant_is_a_guess_only_if_something_is_like_it(
+    given: str, possible: list[str], near: str
+) -> None:
+    assert meant(given, possible) == (f" (did you mean {near}?)" if near else "")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import typer
 from typer.completion import get_completion_inspect_parameters
 from typer.core import TyperGroup
 
+from bench.cli.terminal import coloured, wrapped
 from bench.errors import BUG, UserError
 
 COMPLETE = "_ROOFBENCH_COMPLETE"
@@ -61,9 +62,10 @@ def left_out(sentence: str) -> None:
 
 
 def show(lines: Iterable[str]) -> None:
-    """Print lines as they come."""
+    """Print lines as they come, as the terminal can show them."""
     for line in lines:
-        typer.echo(line)
+        for part in wrapped(line):
+            typer.echo(coloured(part))
 
 
 def remark(sentence: str) -> None:

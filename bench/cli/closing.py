@@ -5,7 +5,6 @@ At most LINES lines of COLUMNS columns for each device. `python -m bench table R
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,8 +12,9 @@ from dataclasses import replace
 from bench.case_name import row_name
 from bench.cli.run_lines import left_out_lines
 from bench.cli.run_summary import account, case_table, rate_text, reached_sentence, trust_lines
+from bench.cli.terminal import columns, wrapped
 from bench.device.datasheet import find_datasheet
-from bench.format import half_text, seconds_text, share_text
+from bench.format import end_of, half_text, seconds_text, share_text
 from bench.judge.claims import Declared, Judged, judge
 from bench.judge.frame import Run as JudgedRun
 from bench.judge.frame import runs
@@ -35,7 +35,7 @@ def closing_lines(run: Run, *, every_case: bool = False) -> Iterator[str]:
         if every_case and (table := case_table(_in_order(run, session))):
             yield from (table, "")
         for line in _session_lines(run, session):
-            yield from _wrapped(line)
+            yield from wrapped(line, COLUMNS)
         yield from _places(session)
     if run.stopped:
         yield run.stopped
@@ -92,18 +92,19 @@ def _results(session: Session, run: JudgedRun, most: int) -> Iterator[str]:
 
 
 def _case_line(row: Measurement, run: JudgedRun) -> str:
-    name = row_name(row)
-    name = name if len(name) <= 56 else f"…{name[-55:]}"
     share, _ = reached(row, run.roof_of(row))
     times = f"{seconds_text(row.median_s):>8} {half_text(row.median_s, row.low_s, row.high_s):>8}"
     of_roof = f"{share_text(share)} of roof" if share is not None else ""
-    return f"{name:<56} {times} {rate_text(row):>14} {of_roof}".rstrip()
+    numbers = f"{times} {rate_text(row):>14} {of_roof:<14}"
+    room = min(COLUMNS, columns() or COLUMNS) - len(numbers) - 1
+    return f"{end_of(row_name(row), room):<{room}} {numbers}".rstrip()
 
 
 def _verdict_line(judged: Judged) -> str:
     rules = ", ".join(map(str, judged.claim.rules)) or judged.claim.id
     line = f"{rules:<8.8} {judged.verdict:<12} {judged.effect!s:<23} {judged.claim.says}"
-    return line if len(line) <= COLUMNS else f"{line[: COLUMNS - 1]}…"
+    most = min(COLUMNS, columns() or COLUMNS)
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def _facts(run: Run, session: Session, judged_run: JudgedRun) -> Iterator[str]:
@@ -127,10 +128,3 @@ def _places(session: Session) -> Iterator[str]:
         yield f"every case: python -m bench table {session.path}"
         yield f"one page to look at: python -m plots report {session.path}"
         yield f"figures: python -m plots {session.path}"
-
-
-def _wrapped(line: str) -> list[str]:
-    wrapper = textwrap.TextWrapper(
-        COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
-    return wrapper.wrap(line) or [""]

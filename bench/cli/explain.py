@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bench.case_name import closest, row_name
+from bench.case_name import row_name
 from bench.cli.run_summary import rate_text
 from bench.device.datasheet import find_datasheet
-from bench.errors import UserError
+from bench.errors import UserError, meant
 from bench.format import amount_text, duration_text, half_text, seconds_text, share_text
 from bench.judge.flags import FLAGS
 from bench.judge.frame import Run, read
@@ -115,10 +115,8 @@ def _looks(name: str, result: Path, left_out: Callable[[str], object]) -> list[L
                 looks.append(Look(row.run_id, path, _short(row)))
                 break
     if not looks:
-        near = closest(name, {row_name(row) for rows in parts for row in rows.itertuples(index=False)})
-        raise UserError(
-            f"{result}: no row is of a case called {name}" + (f"; the closest is {near}" if near else "")
-        )
+        names = {row_name(row) for rows in parts for row in rows.itertuples(index=False)}
+        raise UserError(f"{result}: no row is of a case called {name}{meant(name, names)}")
     return sorted(looks)
 
 

@@ -22,9 +22,9 @@ from bench.cli.application import show
 from bench.device.datasheet import FILES, Datasheet, Rate, datasheets, derive_datasheet
 from bench.device.detect import detect
 from bench.environment.dependencies import ROOT
-from bench.errors import UserError
+from bench.errors import UserError, unknown
 from bench.sweep import load as sweeps
-from bench.sweep.grammar import unknown, whole_numbers
+from bench.sweep.grammar import whole_numbers
 
 PLACE = "Fill in: "
 """Begins the comments of the templates above what is to be replaced."""

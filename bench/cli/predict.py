@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.cli.table import lines_of, table
 from bench.device.datasheet import Datasheet, datasheets, find_datasheet
-from bench.errors import UserError
+from bench.errors import UserError, unknown
 from bench.format import seconds_text, share_text
 from bench.judge.frame import known_runs, read
 from bench.model import predict
@@ -94,8 +95,8 @@ def datasheet_named(wanted: str) -> Datasheet:
     for sheet in cuda:
         if plain in (_plain(name) for name in (sheet.name, *sheet.match, sheet.slug)):
             return sheet
-    there = ", ".join(sheet.slug for sheet in cuda)
-    raise UserError(f"--on {wanted}: no such CUDA GPU in bench/device/datasheets; there is {there}")
+    slugs = [sheet.slug for sheet in cuda]
+    raise UserError(f"--on: {unknown('CUDA GPU', wanted, 'bench/device/datasheets', slugs)}")
 
 
 def _plain(name: str) -> str:
@@ -153,11 +154,9 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
     possible = [
         [case for case in sweep.cases if not case.missing("cuda", on.wanted.capability)] for sweep in loaded
     ]
-    names = [f"  {case.name}" for cases in possible for case in cases] if each else []
-    width = max([20, *map(len, names), *(len(cases[0].sweep) for cases in possible if cases)])
     yield f"{on.wanted.name}: one launch of each case, predicted"
-    head = ("L0 datasheet", "L1 calibrated", "L2 structure", "L3 learned")
-    yield _line(width, "", "cases", head, "bound by (L2)")
+    levels = (">L0 datasheet", ">L1 calibrated", ">L2 structure", ">L3 learned")
+    shown = table("sweep", ">cases", *levels, "bound by (L2)")
     known_s: dict[str, list[float]] = {column: [] for column in COLUMNS}
     count = 0
     for cases in filter(None, possible):
@@ -169,11 +168,12 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
         bounds = ", ".join(f"{name} {n}" for name, n in bound.most_common()) or "unknown"
         # A sum that leaves some out would be compared with one that does not.
         sums_s = [rows[column].sum(skipna=False) for column in COLUMNS]
-        yield _line(width, cases[0].sweep, str(len(rows)), [_text(seconds) for seconds in sums_s], bounds)
+        shown.add_row(cases[0].sweep, str(len(rows)), *map(_text, sums_s), bounds)
         if each:
             for case, row in zip(cases, rows.to_dict("records"), strict=True):
                 texts = [_text(row[column]) for column in COLUMNS]
-                yield _line(width, f"  {case.name}", "", texts, row["structured_limiter"])
+                shown.add_row(f"  {case.name}", "", *texts, row["structured_limiter"])
+    yield from lines_of(shown)
     sums = zip(("L0", "L1", "L2", "L3"), known_s.values(), strict=True)
     totals = "; ".join(f"{level} {_text(sum(kept))} for {len(kept)} of them" for level, kept in sums)
     yield f"one launch of each of {count} cases: {totals}"
@@ -182,8 +182,3 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
 
 def _text(seconds: float) -> str:
     return seconds_text(seconds) if seconds > 0 else "-"
-
-
-def _line(width: int, name: str, cases: str, texts: Sequence[str], last: str) -> str:
-    columns = " ".join(f"{text:>13}" for text in texts)
-    return f"{name:<{width}} {cases:>5} {columns}   {last}".rstrip()

@@ -10,7 +10,7 @@ import typer
 import kernels
 from bench.cli.ab import BudgetOption
 from bench.cli.application import Results, ResultsOption, left_out, remark, show
-from bench.errors import UserError
+from bench.errors import UserError, unknown
 
 
 def columns() -> None:
@@ -139,7 +139,10 @@ def claims(
         raise UserError("--json lists claims and --rules is a table of rules: give one of them")
     every = verdicts(results, kernels.problem, left_out, remark)
     judged = chosen(every, rule)
-    show([json_text(judged)] if as_json else claim_lines(judged, rule, markdown, by_rule))
+    if as_json:
+        typer.echo(json_text(judged))
+    else:
+        show(claim_lines(judged, rule, markdown, by_rule))
     if expect is not None:
         sentences = differing(every, expect)
         for sentence in sentences:
@@ -194,12 +197,12 @@ def import_aiconfigurator(
     gemm: bfloat16 linear layers. quantized_linear: the same beside float8 and nvfp4, quantising included.
     attention: of the prompt and of one new token. collective: NCCL and vLLM's all-reduce, 2 GPUs or more.
     """
-    from bench.interop.import_aiconfigurator import Import, Package, calibration_shapes
+    from bench.interop.import_aiconfigurator import DISTRIBUTION, Import, Package, calibration_shapes
     from bench.interop.import_engine_tables import TABLES, EngineImport
     from bench.runner.session import RESULTS
 
     if table not in ("gemm", *TABLES):
-        raise UserError(f"--table {table}: there is gemm, {', '.join(TABLES)}")
+        raise UserError(unknown("table", table, DISTRIBUTION, ["gemm", *TABLES]))
     package, folder = Package.installed(), sample or bench_results or RESULTS
     if table == "gemm":
         shapes = calibration_shapes(kernels.problem, more=sample is None)

@@ -54,6 +54,7 @@ def run(
 
     Exit code 2: bad input, or nothing of it can run here. 3: no case got a time.
     """
+    from bench.cli.terminal import standard_output
     from bench.cli.whole_run import measure
     from bench.runner.run import Options
     from bench.runner.session import RESULTS
@@ -70,7 +71,7 @@ def run(
             results=(bench_results or RESULTS).absolute(),
         )
         try:
-            results = measure(options, kernels.problem, typer.echo)
+            results = measure(options, kernels.problem, standard_output())
         except UserError as error:
             place = re.compile(rf"{re.escape(str(path))}(:[0-9]+)?: ")
             raise UserError(f"run {operator}: {place.sub('', str(error))}") from error

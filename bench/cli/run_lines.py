@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from bench.cli import run_summary
 from bench.cli.table import lines_of, table
+from bench.cli.terminal import columns, wrapped
 from bench.device.detect import Device
+from bench.device.health import PASSING, fitness
 from bench.environment.dependencies import lacking_extras
 from bench.format import count_text, duration_text
 from bench.runner.comparisons import Comparison
@@ -16,6 +18,10 @@ from bench.runner.price import ASSUMED
 from bench.runner.run import Run, short_name
 
 NO_SHEET = "no datasheet, so launches are taken to be short; the ceilings and then every visit correct it"
+WHILE_BUSY = "times come out longer, intervals wider, and rows flagged; measure when it is quiet"
+"""What a busy device does to the numbers."""
+LOG_COLUMNS = 127
+"""Width of a progress line in a log."""
 SHOWN = 5
 """Most sweeps that are named in a sentence."""
 
@@ -24,9 +30,13 @@ def opening_lines(run: Run) -> list[str]:
     """The lines printed before the first case. UserError if a worker does not start."""
     lines = []
     for session in run.sessions:
-        device, libraries = session.device, run.libraries(session)
+        device = session.device
+        busy = busy_line(run, device) if device.kind == "cuda" else ""  # before our worker is on it
+        libraries = run.libraries(session)
         units = f"{device.sm_count} {'SMs' if device.kind == 'cuda' else 'cores'}"
         lines.append(f"roofbench: {device.name}, {units}; {libraries}")
+        if busy := busy or (busy_line(run, device) if device.kind == "cpu" else ""):
+            lines.append(busy)
         limit = "no limit" if session.budget_s is None else duration_text(session.budget_s)
         times = {1: "once", 2: "twice"}.get(session.visits, f"{session.visits} times")
         regime = "" if session.regime == "sustained" else f" in {session.regime}"
@@ -54,7 +64,13 @@ def opening_lines(run: Run) -> list[str]:
         lines.append(f"shard {run.shard}: {run.other_shards} cases are other shards'; ceilings are in each")
     if run.unusable:
         lines.append(f"no GPU is measured: {run.unusable}")
-    return lines
+    return [part for line in lines for part in wrapped(line)]
+
+
+def busy_line(run: Run, device: Device) -> str:
+    """A warning if something else uses or slows the device; empty otherwise."""
+    against = [str(unfit) for unfit in fitness(device, others=run.others) if unfit.kind in PASSING]
+    return f"warning: {device} is {', and '.join(against)}; {WHILE_BUSY}" if against else ""
 
 
 def _rests_on(device: Device) -> str:
@@ -92,7 +108,8 @@ def show(
             if row.status not in ("unsupported", "skipped"):
                 number += 1
                 total = number + sum(to_come.values())
-                line = head + run_summary.progress_line(number, total, row, visited.left_s)
+                room = (columns() or LOG_COLUMNS) - 1 - len(head)
+                line = head + run_summary.progress_line(number, total, row, visited.left_s, room)
                 (progress or say)(line)
             for sentence in visited.given_up:
                 say(sentence)

@@ -16,6 +16,7 @@ from bench.format import (
     amount_text,
     count_text,
     duration_text,
+    end_of,
     half_text,
     memory_text,
     seconds_text,
@@ -45,17 +46,21 @@ def rate_text(row: Measurement) -> str:
     return amount_text(amount / row.median_s, "FLOP/s" if row.rate == "flop" else "B/s")
 
 
-def progress_line(number: int, total: int, row: Measurement, left_s: float | None) -> str:
-    """One visit, done: `[ 12/210] gemm/square-onednn-float32-...   4.2 us ±0.4 %   1 min 05 s left`."""
-    head = f"[{number:{len(str(total))}}/{total}] {row_name(row)}"
-    head += f" visit {row.visit + 1}" if row.visit else ""
+def progress_line(number: int, total: int, row: Measurement, left_s: float | None, most: int) -> str:
+    """One visit, done: `[ 12/210] gemm/square-onednn-float32-...   4.2 us ±0.4 %   1 min 05 s left`.
+
+    The beginning of a long name is left out where the line would have more than `most` columns.
+    """
+    head = f"[{number:{len(str(total))}}/{total}] "
+    name = row_name(row) + (f" visit {row.visit + 1}" if row.visit else "")
     if row.status == "ok" and row.median_s is not None:
         interval = half_text(row.median_s, row.low_s, row.high_s)
-        tail = f"{seconds_text(row.median_s):>8} {interval:>8} {rate_text(row):>14}"
+        tail = f" {seconds_text(row.median_s):>8} {interval:>8} {rate_text(row):>14}"
     else:
-        tail = f"{row.status}: {row.reason}"
-    left = f"   {duration_text(left_s)} left" if left_s else ""
-    return f"{head:<78} {tail}{left}"
+        tail = f" {row.status}: {row.reason}"
+    left = f"   {duration_text(left_s):>12} left" if left_s else " " * 20
+    room = max(12, most - len(head) - len(tail) - len(left))
+    return f"{head}{end_of(name, room):<{room}}{tail}{left}".rstrip()
 
 
 def case_table(rows: Sequence[Measurement]) -> str:

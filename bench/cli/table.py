@@ -1,15 +1,19 @@
-"""The tables that commands print: as wide as they need to be, no cell cut off."""
+"""The tables that commands print: whole, whatever the width of the terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from io import StringIO
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-WIDTH = 400
-"""Wide enough for any row: the table takes what it needs, and a flag cut off would be a flag not shown."""
+from bench.cli.terminal import columns, wrapped
+
+WIDTH = 10_000
+"""Wider than any row: the table takes what it needs, and a flag cut off would be a flag not shown."""
 
 
 def table(*names: str) -> Table:
@@ -22,9 +26,21 @@ def table(*names: str) -> Table:
 
 
 def lines_of(shown: Table) -> list[str]:
-    """The table as it is printed; none for one without rows."""
+    """The table as it is printed; none for one without rows. In a terminal too narrow for it, row by row."""
     if not shown.row_count:
         return []
     out = StringIO()
     Console(file=out, width=WIDTH, highlight=False).print(shown)
-    return [line.rstrip() for line in out.getvalue().splitlines()]
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    edge = columns()
+    return lines if edge is None or max(map(len, lines)) <= edge else list(_row_by_row(shown))
+
+
+def _row_by_row(shown: Table) -> Iterator[str]:
+    """Each row as a paragraph: its first cell, then `name value` of the others."""
+    names = [str(column.header) for column in shown.columns]
+    for cells in zip(*(column.cells for column in shown.columns), strict=True):
+        texts = [Text.from_markup(str(cell)).plain for cell in cells]
+        yield from wrapped(texts[0]) if texts[0] else ()
+        rest = [f"{name} {text}".strip() for name, text in zip(names[1:], texts[1:], strict=True) if text]
+        yield from wrapped("  " + "; ".join(rest))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from bench.cli.closing import closing_lines
 from bench.cli.run_lines import opening_lines, show
+from bench.cli.terminal import Live
 from bench.errors import UserError
 from bench.runner.run import Options, Run, RunResult
 from bench.sweep.load import Find
 
 
-def measure(options: Options, find: Find, say: Callable[[str], None]) -> list[RunResult]:
+def measure(options: Options, find: Find, terminal: Live) -> list[RunResult]:
     """Measure every case that is asked for, say what happens, and give what became of it on each device.
 
     UserError if it cannot begin. After Ctrl-C, or if results can no longer be written, the results say so and
@@ -26,8 +25,9 @@ def measure(options: Options, find: Find, say: Callable[[str], None]) -> list[Ru
         raise
     try:
         for line in opening_lines(run):
-            say(line)
-        show(run, say)
+            terminal.line(line)
+        show(run, terminal.line, progress=terminal.progress)
+        terminal.end()
         results = run.finish()
     except KeyboardInterrupt:
         results = run.finish(interrupted=True, reason="the measuring was interrupted")
@@ -37,5 +37,5 @@ def measure(options: Options, find: Find, say: Callable[[str], None]) -> list[Ru
         run.finish(interrupted=True)
         raise
     for line in closing_lines(run):
-        say(line)
+        terminal.line(line)
     return results

@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.device.control_groups import ROOT, cpu_quota, memory_limit_byte, text_of
 from bench.device.cuda_driver import LIBRARY, CudaError, call, newest_cuda
 from bench.device.datasheet import Datasheet, derive_datasheet, find_datasheet, slug_of
-from bench.errors import UserError
+from bench.errors import UserError, meant
 from bench.spec import DeviceKind
 
 
@@ -81,7 +81,8 @@ def detect(wanted: str = "auto", libcuda: str = LIBRARY, root: Path = ROOT) -> D
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", wanted):
         gpus, _ = _gpus(libcuda)
         raise UserError(
-            f"--bench-device {wanted}: give auto, cpu, cuda, cuda:N or, to measure, all; {_there_is(gpus)}"
+            f"--bench-device {wanted}{meant(wanted, ('auto', 'cpu', 'cuda', 'all'))}: give auto, cpu, cuda, "
+            f"cuda:N or, to measure, all; {_there_is(gpus)}"
         )
     if wanted == "cpu":
         return _cpu(root)

@@ -7,6 +7,7 @@ power limit) is reported; one that makes them worthless refuses the run. An unkn
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,18 +15,17 @@ from typing import Any
 
 import pynvml
 
-from bench.device.control_groups import cpu_quota, text_of
+from bench.device.control_groups import cpu_quota
 from bench.device.detect import Device, usable_processors
 from bench.device.nvml import NvmlGpu, limit_names
+from bench.device.other_processes import LEAST_S, OtherProcesses
 
 HOT_C = 10.0
 """An idle GPU this near to its slowdown temperature will be slowed down under load."""
 HOLDING = 0x008 | 0x020 | 0x040 | 0x080
 """Clock event bits that an idle GPU in good order does not show: hardware and heat."""
-BUSY = 0.25
-"""Share of a CPU's processors that others used in the last minute from which this is reported."""
-WAITING = 0.10
-"""Share of the last ten seconds in which a task waited for a processor from which this is reported."""
+PASSING = ("foreign processes", "temperature", "clocks", "load")
+"""Kinds of reasons that may be gone in an hour."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Unfit:
     """One reason against measuring now."""
 
     kind: str
-    """foreign processes | mig | power limit | persistence | temperature | clocks | load | pressure | quota"""
+    """foreign processes | mig | power limit | persistence | temperature | clocks | load | quota"""
     sentence: str
     """A clause about the device, which it does not name."""
     refuses: bool = False
@@ -43,13 +43,19 @@ class Unfit:
         return self.sentence
 
 
-def fitness(device: Device, nvml: Any = pynvml, root: Path = Path("/")) -> list[Unfit]:
+def fitness(
+    device: Device,
+    nvml: Any = pynvml,
+    root: Path = Path("/"),
+    others: OtherProcesses | None = None,
+) -> list[Unfit]:
     """The reasons against measuring the device now; those that refuse come first.
 
-    Call it before a worker is started. `nvml` is the binding, `root` is where proc and sys are. A CPU is
-    never refused: every row records what its neighbours took.
+    Of a GPU ask before a worker is started. `nvml` is the binding, `root` is where proc and sys are; `others`
+    has been watching since at least LEAST_S, without it this waits so long. A CPU is never refused: every row
+    records what its neighbours took.
     """
-    against = _cpu(root) if device.kind == "cpu" else _gpu(NvmlGpu(device.uuid, nvml))
+    against = _cpu(root, others) if device.kind == "cpu" else _gpu(NvmlGpu(device.uuid, nvml))
     return sorted(against, key=lambda unfit: not unfit.refuses)
 
 
@@ -90,24 +96,13 @@ def _who(pids: list[int]) -> str:
     return f"{len(pids)} other {'process' if len(pids) == 1 else 'processes'} ({', '.join(named)})"
 
 
-def _cpu(root: Path) -> Iterator[Unfit]:
-    processors = sum(line.startswith("cpu") for line in text_of(root / "proc/stat").splitlines()) - 1
-    load = _number(text_of(root / "proc/loadavg"))
-    if load is not None and processors > 0 and load > BUSY * processors:
-        yield Unfit("load", f"busy in the last minute: load {load:.1f} on {processors} processors")
-    waited = _number(text_of(root / "proc/pressure/cpu"), "avg10=")
-    if waited is not None and waited > 100 * WAITING:
-        yield Unfit("pressure", f"tasks waited for it in {waited:.0f} % of the last ten seconds")
+def _cpu(root: Path, others: OtherProcesses | None) -> Iterator[Unfit]:
+    if others is None:
+        others = OtherProcesses(root)
+        time.sleep(LEAST_S)
+    if taken := others.busy():
+        yield Unfit("load", f"busy ({taken})")
     quota = cpu_quota(root)
     allowed = len(usable_processors())
     if quota is not None and quota < allowed:
         yield Unfit("quota", f"under a quota: the time of {quota:g} of {allowed} processors")
-
-
-def _number(text: str, key: str = "") -> float | None:
-    """The number of the first line's first word that begins with `key`; None if there is none."""
-    words = text.partition("\n")[0].split()
-    try:
-        return float(next(word for word in words if word.startswith(key)).removeprefix(key))
-    except (StopIteration, ValueError):
-        return None

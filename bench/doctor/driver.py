@@ -31,7 +31,6 @@ REMEDIES = {
     "temperature": "Let the GPU cool down, and look at its fans and its neighbours.",
     "clocks": "Look at nvidia-smi -q -d PERFORMANCE: an idle GPU is slowed by a fault of power or cooling.",
     "load": "Stop what else runs on this machine, or expect wide intervals and flags on the rows.",
-    "pressure": "Stop what else runs on this machine, or expect wide intervals and flags on the rows.",
     "quota": "Give the container whole processors: a quota stops them in the middle of a launch.",
 }
 """Kind of bench.device.health.Unfit -> its remedy."""

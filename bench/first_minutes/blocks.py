@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.errors import UserError
+from bench.errors import UserError, unknown
 
 RANDOM_ALIGNED = Path(__file__).parent / "random_aligned.yaml"
 """Random shapes for the GEMM duel, so that no choice of ours favours a side."""
@@ -194,7 +194,7 @@ def chosen(names: Sequence[str], there: Sequence[Block]) -> list[Block]:
     known = [block.name for block in there]
     for name in names:
         if name not in (*known, "all"):
-            raise UserError(f"there is no block {name!r}; there are {', '.join(known)}, and all")
+            raise UserError(unknown("block", name, "first-minutes", [*known, "all"]))
     return [block for block in there if "all" in names or block.name in names]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bench.case_name import row_name
-from bench.errors import UserError, write_text
+from bench.errors import UserError, unknown, write_text
 from bench.interop import export_otava, export_pytorch
 from bench.interop.export_points import SECONDS_PER_MICROSECOND, Point, Results, latest
 
@@ -69,7 +69,7 @@ def exported(
     UserError is raised before anything is written.
     """
     if form not in NAMES:
-        raise UserError(f"export {form}: no such format; there is {', '.join(NAMES)}")
+        raise UserError(unknown("format", form, "export", NAMES))
     if form == OTAVA and output is None:
         raise UserError("export otava: makes a file for each implementation: give a folder by -o DIR")
     source = Results(results, left_out)

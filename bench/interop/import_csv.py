@@ -30,11 +30,11 @@ from typing import Any, cast, get_args
 from pydantic import ValidationError
 
 from bench.device.datasheet import Datasheet, datasheets, slug_of
-from bench.errors import UserError
+from bench.errors import UserError, meant, unknown
 from bench.interop.imported_rows import FOLDER, Imported, declared, device_columns, foreign_row, source_text
 from bench.spec import DeviceKind, Problem, parameters_text
 from bench.store.schema import Measurement
-from bench.sweep.grammar import Cache, Role, nearest, unknown, worded
+from bench.sweep.grammar import Cache, Role, worded
 from bench.sweep.load import Find
 
 NEEDED = ("device", "operator", "implementation", "dtype")
@@ -100,8 +100,7 @@ def _check_columns(file: Path, names: list[str], problems: Mapping[str, type[Pro
     possible = dict.fromkeys([*NEEDED, *TIMES, *MORE, *sorted(parameters)])
     for name in names:
         if name not in possible:
-            there = ", ".join(possible) + nearest(name, possible)
-            raise UserError(f"{file}:1: no column is called {name!r}; there is {there}")
+            raise UserError(f"{file}:1: {unknown('column', name, 'such a file', possible)}")
     if lacking := [name for name in NEEDED if name not in names]:
         raise UserError(f"{file}:1: lacks the column {lacking[0]}; every file has {', '.join(NEEDED)}")
     if len(TIMES.keys() & set(names)) != 1:
@@ -154,8 +153,7 @@ class _Reader:
     def _problem(self, line: Line) -> Problem:
         operator = line.needed("operator")
         if operator not in self.operators:
-            there = ", ".join(self.operators) + nearest(operator, self.operators)
-            raise line.refuse(f"no operator {operator!r}; there is {there}")
+            raise line.refuse(unknown("operator", operator, "roofbench", self.operators))
         return _problem(line, self.find(operator))
 
 
@@ -258,7 +256,9 @@ class Line:
         """The cell, which must be one of `possible`; `default` if it is empty."""
         cell = self.cells.get(column, default)
         if cell not in possible:
-            raise self.refuse(f"{column} is one of {', '.join(possible)}, not {cell!r}")
+            raise self.refuse(
+                f"{column} cannot be {cell!r}{meant(cell, possible)}; it is one of {', '.join(possible)}"
+            )
         return cell
 
     def day(self, column: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench.errors import UserError
+from bench.errors import UserError, meant
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
@@ -94,7 +94,8 @@ def waved(across: Collection[str]) -> frozenset[str]:
     there = [fact.name for fact in BLOCKING]
     for name in across:
         if name not in there:
-            hint = " (it never blocks)" if name in [fact.name for fact in NEVER_BLOCKING] else ""
+            never = name in [fact.name for fact in NEVER_BLOCKING]
+            hint = " (it never blocks)" if never else meant(name, there)
             raise UserError(f"--across {name}: no fact that blocks{hint}; there is {', '.join(there)}")
     also = (WITH_DEVICE if "device" in across else ()) + (WITH_SOURCE if "source" in across else ())
     return frozenset(across) | frozenset(also)

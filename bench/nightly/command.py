@@ -83,6 +83,7 @@ def nightly(
     machine is not fit, or the input is bad. 3: the run broke.
     """
     import kernels
+    from bench.cli.terminal import standard_output
     from bench.cli.whole_run import measure
     from bench.nightly.night import night, worst
     from bench.nightly.report import nightly_json, nightly_lines
@@ -109,7 +110,7 @@ def nightly(
         tags=bench_tag or (),
         anonymous=bench_anonymous,
     )
-    run = partial(measure, find=kernels.problem, say=typer.echo)
+    run = partial(measure, find=kernels.problem, terminal=standard_output())
     nights = night(chosen(bench_device), baseline, options, run, typer.echo)
     code = worst(device_night.exit_code for device_night in nights)
     page = "\n".join(nightly_lines(nights))

@@ -7,10 +7,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast, get_args
 
 from bench.device.detect import Device, chosen, unusable_gpu
-from bench.errors import UserError
+from bench.device.other_processes import OtherProcesses
+from bench.errors import UserError, unknown
 from bench.judge.frame import Run as JudgedRun
 from bench.judge.frame import runs
 from bench.runner.comparisons import cases_of_suite, comparisons
@@ -39,7 +40,7 @@ class Options:
     """Name of the suite; None for whatever `sweeps` and `cases` say."""
     budget: str | None = None
     visits: str = "1"
-    regime: Regime = "sustained"
+    regime: str = "sustained"
     results: Path = RESULTS
     shard: str | None = None
     concurrent: bool = False
@@ -89,6 +90,8 @@ class Run:
         Without `timing` no case is read; without `opens` no journal begins and no device is locked.
         """
         self.options = options
+        self.others = OtherProcesses()
+        """What they take of the processors while this run begins."""
         self.cases: dict[str, Asked] = {}
         """Every case by the name of its test."""
         self.sessions: list[Session] = []
@@ -137,7 +140,7 @@ class Run:
             budget_s(options.budget, device.kind, self.suite),
             options.resume,
             _visits(options.visits),
-            options.regime,
+            _regime(options.regime),
             shard=self.shard,
             concurrent_gpus=count if self.concurrent else 1,
             tags=tags_of(options.tags),
@@ -320,6 +323,12 @@ def short_name(device: Device) -> str:
 def _suite(name: str | None) -> Suite | None:
     """The suite of this name; None if there is none, which is refused when its sweeps are loaded."""
     return None if name is None else suites().get(name)
+
+
+def _regime(given: str) -> Regime:
+    if given not in get_args(Regime):
+        raise UserError(f"--bench-regime: {unknown('regime', given, 'a run', get_args(Regime))}")
+    return cast(Regime, given)
 
 
 def _visits(given: str) -> int:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bench.errors import UserError
+from bench.errors import UserError, meant
 from bench.store import schema_1
 from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement, record
 
@@ -174,7 +174,8 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file") from error
+        near = meant(path.name, sorted(each.name for each in path.parent.glob("*")))
+        raise UserError(f"{path}: no such file{near}") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     if is_broken(data):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from bench.errors import unknown
 from bench.spec import Problem
 from bench.sweep.claims import ANSWERS, FACTS, Among, Claim, Matching, Times, conditions
-from bench.sweep.grammar import unknown, whole_numbers
+from bench.sweep.grammar import whole_numbers
 from bench.sweep.yaml_nodes import Mistake, Node, shown
 
 _NUMBERS = ("median_s", "intensity", "flop", "byte", "byte_moved")

@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import get_args
 
 from pydantic import ValidationError
 
+from bench.errors import meant
 from bench.spec import Problem
-from bench.sweep.grammar import Range, earliest, nearest, worded
+from bench.sweep.grammar import Range, earliest, worded
 from bench.sweep.models import PerSm
 from bench.sweep.yaml_nodes import MAX_DIGITS, Mistake, Node, shown
 
@@ -116,17 +118,26 @@ def block(node: Node, kind: type[Problem], sm_count: int) -> Block:
         names = tuple(key.split("="))
         for name in names:
             if name not in fields:
-                hint = "; join names without spaces" if name.strip() in fields else nearest(name, fields)
+                hint = " (join names without spaces)" if name.strip() in fields else meant(name, fields)
                 there = ", ".join(fields)
-                raise Mistake(line, f"{operator} has no parameter {shown(name)}; it has {there}{hint}")
+                raise Mistake(line, f"{operator} has no parameter {shown(name)}{hint}; it has {there}")
             if name in lines:
                 raise Mistake(line, f"{name} is given twice in this block, first on line {lines[name]}")
             lines[name] = line
         axes.append(Axis(names, [_part(item, key, sm_count) for item in value.items]))
     if missing := [name for name, f in fields.items() if f.is_required() and name not in lines]:
         needed = ", ".join(name for name, f in fields.items() if f.is_required())
-        raise Mistake(node.line, f"this block does not set {', '.join(missing)}; {operator} needs {needed}")
+        lacking = ", ".join(f"{name}{_values(kind, name)}" for name in missing)
+        raise Mistake(node.line, f"{operator} needs {needed}; not set here: {lacking}")
     return Block(kind, axes, node.line)
+
+
+def _values(kind: type[Problem], name: str) -> str:
+    """` (relu or silu)`: the words that a parameter can be; empty for a number."""
+    words = get_args(kind.model_fields[name].annotation)
+    if name == "dtype":
+        words = tuple(dict.fromkeys(dtype for each in kind.implementations for dtype in each.dtypes))
+    return f" ({' or '.join(words)})" if words and all(isinstance(word, str) for word in words) else ""
 
 
 def _part(node: Node, key: str, sm_count: int) -> Part:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import (
@@ -15,6 +14,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from bench.errors import meant, unknown
 from bench.spec import Problem
 from bench.sweep.claims import TESTS, Claim, Devices
 from bench.sweep.models import Label, List, OneOrList, Strict, Text
@@ -76,9 +76,8 @@ class Plot(Strict):
         if self.kind == "heatmap" and "y" not in self.model_fields_set:
             raise ValueError("kind: heatmap needs y, the parameter along the vertical axis")
         if self.kind == "curve" and self.y not in QUANTITIES:
-            raise ValueError(
-                f"y is one of {', '.join(QUANTITIES)}, not {shown(self.y)}{nearest(self.y, QUANTITIES)}"
-            )
+            near = meant(self.y, QUANTITIES)
+            raise ValueError(f"y cannot be {shown(self.y)}{near}; it is one of {', '.join(QUANTITIES)}")
         return self
 
     @model_validator(mode="after")
@@ -228,18 +227,6 @@ def earliest(
     return min(mistakes, key=lambda pair: (pair[0], pair[1].line or 0))[1]
 
 
-def unknown(kind: str, given: str, of: str, possible: Iterable[str]) -> str:
-    """`gemm has no parameter 'o'; it has m, n, k`, with the closest name if there is one."""
-    there = list(possible)
-    return f"{of} has no {kind} {shown(given)}; it has {', '.join(there)}{nearest(given, there)}"
-
-
-def nearest(given: str, possible: Iterable[str]) -> str:
-    """The end of a refusal: the name that was probably meant, if one is close."""
-    near = difflib.get_close_matches(given, list(possible), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?")
 _BOUND = {
     "greater_than": ("above", "gt"),
@@ -266,8 +253,8 @@ def worded(error: ErrorDetails, name: str) -> str:
         # pydantic quotes text but not numbers: `'NN', 'NT' or 'TN'`, `0 or 1`.
         choices = re.findall(r"'([^']*)'|(-?[0-9]+)", str(context["expected"]))
         possible = [text or number for text, number in choices]
-        hint = nearest(given, possible) if isinstance(given, str) else ""
-        return f"{name} is one of {', '.join(possible)}, not {shown(given)}{hint}"
+        hint = meant(given, possible) if isinstance(given, str) else ""
+        return f"{name} cannot be {shown(given)}{hint}; it is one of {', '.join(possible)}"
     if kind in _BOUND:
         words, key = _BOUND[kind]
         bound = int(context[key]) if context[key] == int(context[key]) else context[key]

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.case_name import case_key, case_name, closest
-from bench.errors import UserError
+from bench.case_name import case_key, case_name
+from bench.errors import UserError, meant, quoted, unknown
 from bench.spec import DeviceKind, Problem, parameters_text
 from bench.sweep.check_claims import check_claims
 from bench.sweep.expand import MAX_CASES, Block, block
@@ -33,7 +33,6 @@ from bench.sweep.grammar import (
     Threads,
     contents,
     table_contents,
-    unknown,
     whole_numbers,
 )
 from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Node, tree
@@ -174,10 +173,8 @@ def pick(cases: Iterable[Case], wanted: Iterable[str], option: str = "--bench-ca
     picked = []
     for name in dict.fromkeys(wanted):
         if name not in by_name:
-            raise UserError(
-                f"{option} {name}: no sweep that is asked for has a case of this name; "
-                f"the closest is {closest(name, by_name)}"
-            )
+            near = meant(name, by_name)
+            raise UserError(f"{option} {name}: no sweep that is asked for has this case{near}")
         picked.append(by_name[name])
     return picked
 
@@ -204,7 +201,11 @@ def select(name: str, root: Path = SWEEPS) -> list[Path]:
             return [there[n] for n in sorted(matches)]
     if os.path.isdir(name) and (inside := _below(Path(name))):
         return inside
-    raise UserError(unknown("sweep", name, f"{root.name}/", sorted(there)))
+    folders = {n.rpartition("/")[0] for n in there} - {""}
+    raise UserError(
+        f"{root.name}/ has no sweep {quoted(name)}{meant(name, [*there, *folders])}; "
+        f"`python -m bench list` shows all {len(there)}"
+    )
 
 
 def _order(loaded: Loaded) -> tuple[bool, int, str]:

@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from bench.errors import UserError
+from bench.errors import UserError, unknown
 from bench.spec import DeviceKind, Problem
 from bench.sweep.check_claims import check_condition
 from bench.sweep.claims import Devices, Select
-from bench.sweep.grammar import earliest, nearest
+from bench.sweep.grammar import earliest
 from bench.sweep.load import (
     SUITES,
     Find,
@@ -116,9 +116,7 @@ def load_suite(name: str, find: Find, sm_count: int, path: Path = SUITES) -> Loa
     """A suite with its sweeps for a device of `sm_count` SMs. UserError names the file and the line."""
     there = _read(path)
     if name not in there:
-        raise UserError(
-            f"--bench-suite {name}: {shown_path(path)} has {', '.join(there)}{nearest(name, there)}"
-        )
+        raise UserError(f"--bench-suite: {unknown('suite', name, shown_path(path), there)}")
     suite, node = there[name]
     taken, paths = [], {sweep_name(each): each for each in select("ceilings")}
     for number, entry in enumerate(suite.entries):

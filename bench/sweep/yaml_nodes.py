@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from yaml.resolver import Resolver
 
-from bench.errors import UserError
+from bench.errors import UserError, quoted
 
 MAX_BYTE = 1_000_000
 """Longest file: nobody writes a longer one by hand, and libyaml is not meant for hostile megabytes."""
@@ -85,8 +85,7 @@ def shown(value: object) -> str:
         return "a list"
     if isinstance(value, bool):
         return str(value).lower()
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:56]}..."
+    return quoted(value)
 
 
 def tree(raw: bytes) -> Node:

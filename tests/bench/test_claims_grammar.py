@@ -52,8 +52,8 @@ MISTAKES = {
     mm01(f"rules: 3, {SLOPE}"): "rules must be a list, not 3",
     mm01(f"least: 1, {SLOPE}"): "least must be at least 2, not 1",
     mm01(f"least: many, {SLOPE}"): "least must be a whole number, not 'many'",
-    mm01(f"Bar: 1, {SLOPE}"): "a claim has no key 'Bar'; it has id, rules, says, device, where, "
-    f"{KINDS}, expect, bar, least; did you mean bar?",
+    mm01(f"Bar: 1, {SLOPE}"): "a claim has no key 'Bar' (did you mean bar?); it has id, rules, says, "
+    f"device, where, {KINDS}, expect, bar, least",
     # its test
     mm01("expect: above 1"): f"a claim has exactly one test of {KINDS}; MM-01 has none",
     mm01(f"spread: {{over: layout}}, {SLOPE}"): f"a claim has exactly one test of {KINDS}; "
@@ -64,7 +64,7 @@ MISTAKES = {
     f"it has {NUMBERS}, flop, byte, byte_moved",
     mm01("spread: {over: tile}, expect: above 1"): "a claim about gemm has no parameter 'tile'; "
     f"it has {PARAMETERS}, implementation",
-    mm01("bound: {by: bandwidth}, expect: above 1"): "by is one of memory, compute, not 'bandwidth'",
+    mm01("bound: {by: bandwidth}, expect: above 1"): "by cannot be 'bandwidth'; it is one of memory, compute",
     mm01("jumps: {x: n, every: tiles, of: across}, expect: above 1"): "every is tile, wave or a whole "
     "number above 1, not 'tiles'",
     mm01(
@@ -77,10 +77,10 @@ MISTAKES = {
     f"{RATIO}: {{of: {{k: 1}}, to: {{k: 1}}}}": "ratio compares rows with themselves: of and to are the same",
     f"{RATIO}: {{of: {{k: 1}}, to: {{k: 2}}, pair: closest k}}": "pair is `same`, `nearest k`, "
     "`nearest m=n=k` or `x2 k`, not 'closest k'",
-    f"{RATIO}: {{of: {{k: 1}}, to: {{k: 2}}, per: flops}}": "a claim about gemm has no parameter 'flops'; "
-    f"it has {NUMBERS}, flop, byte, byte_moved; did you mean flop?",
+    f"{RATIO}: {{of: {{k: 1}}, to: {{k: 2}}, per: flops}}": "a claim about gemm has no parameter 'flops' "
+    f"(did you mean flop?); it has {NUMBERS}, flop, byte, byte_moved",
     f"{RATIO}: {{of: {{k: 1}}, to: {{k: 2}}, less: {{of: {{k: 1}}, two: {{k: 2}}}}}}": "less has no key "
-    "'two'; it has of, to, pair, per, less; did you mean to?",
+    "'two' (did you mean to?); it has of, to, pair, per, less",
     f"{RATIO}: {{pair: x2 k, less: {{pair: x2 n, less: {{pair: x2 m}}}}}}": "a ratio that is `less` another "
     "is no `less` of a third",
     # what it expects
@@ -90,7 +90,7 @@ MISTAKES = {
     mm01("slope: {x: k}, expect: between 2 and 1"): "expect: 2 is not below 1",
     mm01("slope: {x: k}, expect: 1.03"): "expect must be text, not 1.03: quote it",
     # whom it is about
-    mm01(f"device: {{kind: gpu}}, {SLOPE}"): "kind is one of cpu, cuda, not 'gpu'; did you mean cpu?",
+    mm01(f"device: {{kind: gpu}}, {SLOPE}"): "kind cannot be 'gpu'; it is one of cpu, cuda",
     mm01(f'device: {{capability: "8.0"}}, {SLOPE}'): 'capability is the least there must be, as ">=8.0", '
     "not '8.0'",
     mm01(f"device: {{sms: 2}}, {SLOPE}"): "device has no key 'sms'; it has kind, capability",
@@ -111,7 +111,7 @@ MISTAKES = {
     where("k: {per_sn: 2}"): "a mapping in a selection is {per_sm: N} or {per_sm: N, plus: P}",
     where("tensor_cores: ran"): "gemm has no tensor_cores 'ran'; it has used, unused, unknown",
     where("measured_bound_by: latency"): "gemm has no measured_bound_by 'latency'; it has launch, memory, "
-    "compute, none; did you mean launch?",
+    "compute, none",
     where('implementation: "~("'): "'~(' is no regular expression: missing ), unterminated subpattern at "
     "position 0",
 }

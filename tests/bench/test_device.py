@@ -224,14 +224,16 @@ def test_without_a_driver() -> None:
     assert detect("auto", "libno-such-driver.so.1").kind == "cpu"
 
 
-@pytest.mark.parametrize("wanted", ["tpu", "gpu", "cuda:", "cuda:x", "cuda:-1", "CPU", ""])
+NO_DEVICES = {"tpu": "", "gpu": "", "": "", "CPU": "cpu", "cud": "cuda", "cuda:": "cuda", "cuda:x": "cuda"}
+
+
+@pytest.mark.parametrize("wanted", NO_DEVICES)
 def test_a_word_that_names_no_device(wanted: str) -> None:
     with pytest.raises(UserError) as raised:
         detect(wanted, "libno-such-driver.so.1")
-    assert (
-        str(raised.value)
-        == f"--bench-device {wanted}: give auto, cpu, cuda, cuda:N or, to measure, all; there is cpu"
-    )
+    meant = f" (did you mean {NO_DEVICES[wanted]}?)" if NO_DEVICES[wanted] else ""
+    possible = "give auto, cpu, cuda, cuda:N or, to measure, all; there is cpu"
+    assert str(raised.value) == f"--bench-device {wanted}{meant}: {possible}"
 
 
 # ---- the CPU

@@ -18,6 +18,7 @@ import pytest
 
 import kernels
 from bench.device.datasheet import derive_datasheet
+from bench.device.other_processes import OtherProcesses
 from bench.doctor import agreement, driver, forecast, libraries, operators, packages, survival, tuner
 from bench.doctor.finding import Finding
 from bench.environment.dependencies import Requirement
@@ -95,13 +96,9 @@ def test_where_nvml_is_silent_nobody_is_not_claimed() -> None:
         assert (found.level, found.name) == ("WARN", "neighbours") and "NVML" in found.remedy
 
 
-def test_a_cpu_that_others_use_is_degraded(tmp_path: Path) -> None:
-    (tmp_path / "proc" / "pressure").mkdir(parents=True)
-    (tmp_path / "proc" / "stat").write_text("cpu 1\ncpu0 1\ncpu1 1\n")
-    (tmp_path / "proc" / "loadavg").write_text("1.90 1 1 1/1 1\n")
-    (tmp_path / "proc" / "pressure" / "cpu").write_text("some avg10=30.00 avg60=1 avg300=1 total=1\n")
-    found = levels(driver.neighbours(device("cpu"), root=tmp_path))
-    assert found == {"load": "WARN", "pressure": "WARN"}
+def test_a_cpu_that_others_use_is_degraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OtherProcesses, "busy", lambda _: "other processes take 1.0 of 2 processors")
+    assert levels(driver.neighbours(device("cpu"), root=tmp_path)) == {"load": "WARN"}
 
 
 def test_a_driver_that_gives_no_gpu_is_a_failure_even_where_the_cpu_is_measured() -> None:

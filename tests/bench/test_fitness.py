@@ -12,6 +12,7 @@ import pytest
 from bench.device.detect import Device
 from bench.device.health import fitness
 from bench.device.nvml import CLOCK_EVENTS
+from bench.device.other_processes import OtherProcesses
 from tests.bench.nvml_fake import FakeNvml
 
 
@@ -114,36 +115,28 @@ def test_everything_at_once_begins_with_what_refuses() -> None:
 # ---- a CPU
 
 
-def machine(root: Path, **files: str) -> list[tuple[str, str]]:
-    """What is said of a CPU with these files below /."""
+def machine(root: Path, taken: str = "", **files: str) -> list[tuple[str, str]]:
+    """What is said of a CPU of which others take this, with these files below /."""
     for name, text in files.items():
         path = root / name.replace("__", "/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    told = fitness(device("cpu"), FakeNvml(pids=[1]), root)
+    others = OtherProcesses(root)
+    others.busy = lambda: taken  # type: ignore[method-assign]
+    told = fitness(device("cpu"), FakeNvml(pids=[1]), root, others)
     assert not any(one.refuses for one in told)
     return [(one.kind, one.sentence) for one in told]
 
 
-STAT = "cpu  1 2 3\ncpu0 1 2 3\ncpu1 1 2 3\ncpu2 1 2 3\ncpu3 1 2 3\nintr 1\n"
-
-
 def test_a_machine_that_tells_nothing_is_fit(tmp_path: Path) -> None:
     assert machine(tmp_path) == []
-    assert machine(tmp_path, proc__loadavg="", proc__stat="", proc__pressure__cpu="full of nothing\n") == []
-    assert machine(tmp_path, proc__loadavg="9.0 1 1 1/1 1") == [], "on how many processors is not known"
 
 
-def test_load_and_pressure_are_said_from_where_they_matter(tmp_path: Path) -> None:
-    assert machine(tmp_path, proc__stat=STAT, proc__loadavg="1.00 8.0 8.0 1/200 4711") == []
-    busy = machine(tmp_path, proc__loadavg="1.01 0.0 0.0 1/200 4711")
-    assert busy == [("load", "busy in the last minute: load 1.0 on 4 processors")]
-    quiet = machine(
-        tmp_path, proc__loadavg="0.0 0 0", proc__pressure__cpu="some avg10=10.0 avg60=99 total=1\n"
-    )
-    assert quiet == []
-    (said,) = machine(tmp_path, proc__pressure__cpu="some avg10=10.61 avg60=0.00 avg300=0.00 total=1\n")
-    assert said == ("pressure", "tasks waited for it in 11 % of the last ten seconds")
+def test_what_others_take_now_is_said_and_no_load_average(tmp_path: Path) -> None:
+    load = {"proc__loadavg": "9.0 9.0 9.0 1/200 4711", "proc__pressure__cpu": "some avg10=99.0 total=1\n"}
+    assert machine(tmp_path, **load) == []
+    assert machine(tmp_path, "others take 1.0 of 2", **load) == [("load", "busy (others take 1.0 of 2)")]
+    assert fitness(device("cpu"), FakeNvml(pids=[1]), tmp_path) == [], "it reads its own counters twice"
 
 
 def test_a_quota_below_the_processors_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.cli import whole_run
+from bench.cli.terminal import standard_output
 from bench.device.detect import detect
 from bench.device.health import Unfit
 from bench.errors import UserError
@@ -353,7 +354,7 @@ def test_the_command_writes_its_files_and_ends_with_the_code(
 ) -> None:
     monkeypatch.setattr("bench.nightly.command.chosen", lambda wanted: [machine.device])
     monkeypatch.setattr("bench.nightly.night.fitness", lambda device: [])
-    monkeypatch.setattr("bench.cli.whole_run.measure", lambda options, find, say: machine.measure(options))
+    monkeypatch.setattr("bench.cli.whole_run.measure", lambda options, **_: machine.measure(options))
     summary, told = tmp_path / "new" / "night.md", tmp_path / "night.json"
     given = ["--bench-results", str(machine.results), "--bench-budget", "9", "--bench-sweep", "gemm"]
     given += ["--summary", str(summary), "--json", str(told), "--bench-shard", "1/2", "--bench-resume"]
@@ -376,7 +377,7 @@ def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
     options = Options(results=folder / "results", visits="3", budget="inf")
 
     def tonight(options: Options) -> Night:
-        measure = partial(whole_run.measure, find=kernels.problem, say=print)
+        measure = partial(whole_run.measure, find=kernels.problem, terminal=standard_output())
         (found,) = night([several.gpu(0)], None, options, measure, print, lambda device: [])
         return found
 
@@ -386,16 +387,16 @@ def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
     said = capsys.readouterr().out
     assert "[9/9]" in said and "3 of 3 cases have a time" in said and f"rows: {found.paths[0]}" in said
     # ... and after Ctrl-C in the second visit, gone on with
-    os.mkfifo(folder / "here-GPU-0-1")
-    (folder / "hang-GPU-0-1").touch()
+    os.mkfifo(folder / "here-GPU-0-2")
+    (folder / "hang-GPU-0-2").touch()
     # A signal of its own wakes the main thread where it waits for the worker; interrupt_main would not.
     main = threading.main_thread().ident or 0
     wake = partial(signal.pthread_kill, main, signal.SIGINT)
-    ends = threading.Thread(target=lambda: (folder / "here-GPU-0-1").read_bytes() or wake())
+    ends = threading.Thread(target=lambda: (folder / "here-GPU-0-2").read_bytes() or wake())
     ends.start()
     cut_short = tonight(options)
     ends.join()
     assert cut_short.exit_code == 3 and "was interrupted; what it measured is safe in " in cut_short.broken
-    (folder / "hang-GPU-0-1").unlink()
+    (folder / "hang-GPU-0-2").unlink()
     again = tonight(replace(options, resume=True))
     assert again.paths[0].stem in cut_short.broken and len(again.rows) == 3

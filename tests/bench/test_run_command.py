@@ -52,7 +52,10 @@ def test_a_word_that_is_none_is_refused_by_an_example(word: str) -> None:
     [
         (["gem", "m=1"], "run gem: "),
         (["gemm", "o=1"], "gemm has no parameter 'o'"),
-        (["gemm", "m=n=k=8", "dtype=float33", "layout=NN"], "run gemm: dtype is one of"),
+        (
+            ["gemm", "m=n=k=8", "dtype=float33", "layout=NN"],
+            "dtype cannot be 'float33' (did you mean float32?)",
+        ),
         (["gemm", "m=n=k=8", "dtype=float32", "--implementation", "cublas"], "can run on"),
         (["gemm", "m=8..4", "n=k=8", "dtype=float32"], "empty range: from 8 is above to 4"),
     ],

@@ -100,7 +100,7 @@ BROKEN = [
     ("mine: 3\n", ":1: a suite is a mapping that begins with `title:`, not 3"),
     (
         "mine:\n  titel: t\n",
-        ":2: a suite has no key 'titel'; it has title, budget_s, entries; did you mean title?",
+        ":2: a suite has no key 'titel' (did you mean title?); it has title, budget_s, entries",
     ),
     ("mine:\n  title: t\n", ":2: a suite needs the key 'entries'"),
     ("mine:\n  entries: [{sweeps: all}]\n", ":2: a suite needs the key 'title'"),
@@ -127,7 +127,10 @@ BROKEN = [
         ":4: claims: true takes what",
     ),
     (GOOD.replace("square}", "square, device: cpu}"), ":4: device must be a mapping, not 'cpu'"),
-    (GOOD.replace("square}", "square, device: {kind: gpu}}"), ":4: kind is one of cpu, cuda, not 'gpu'"),
+    (
+        GOOD.replace("square}", "square, device: {kind: gpu}}"),
+        ":4: kind cannot be 'gpu'; it is one of cpu, cuda",
+    ),
     (
         GOOD.replace("square}", 'square, device: {capability: "8"}}'),
         ":4: capability is the least",
@@ -161,10 +164,7 @@ def test_a_broken_suite_is_one_sentence_with_file_and_line(text: str, says: str,
 
 def test_what_cannot_go_together_or_is_not_there_is_refused(tmp_path: Path) -> None:
     for options, says in (
-        (
-            Options(suite="turo"),
-            "turo: sweeps/suites.yaml has tour, core, full; did you mean tour?",
-        ),
+        (Options(suite="turo"), "has no suite 'turo' (did you mean tour?); it has tour, core, full"),
         (Options(suite="tour", sweeps=["gemm"]), "--bench-suite chooses among all sweeps"),
         (Options(suite="tour", cases=["x"]), "leave it out, or --bench-case"),
     ):

@@ -208,22 +208,22 @@ TOP = "title, source, role, operator, implementations, cache, threads, cases, pl
 MISTAKES = {
     # parameters
     block("k: 1, o: 2"): f"5: toy has no parameter 'o'; it has {FIELDS}",
-    block("k: 1, layuot: NN"): f"5: toy has no parameter 'layuot'; it has {FIELDS}; did you mean layout?",
-    block("layout: NN"): "5: this block does not set k; toy needs dtype, m, n, k",
+    block("k: 1, layuot: NN"): f"5: toy has no parameter 'layuot' (did you mean layout?); it has {FIELDS}",
+    block("layout: NN"): "5: toy needs dtype, m, n, k; not set here: k",
     block("k: 1,\n    k=layout: 2"): "6: k is given twice in this block, first on line 5",
     block("k: 1,\n    m: 2"): "6: key 'm' is given twice, first on line 5",
-    block("k = n: 1"): f"5: toy has no parameter 'k '; it has {FIELDS}; join names without spaces",
+    block("k = n: 1"): f"5: toy has no parameter 'k ' (join names without spaces); it has {FIELDS}",
     block("k: x"): "5: k must be a whole number, not 'x'",
     block("k: '64'"): "5: k must be a whole number, not '64': leave out the quotes",
     block("k: 1.0e+3"): "5: k must be a whole number, not 1000.0: write 1000",
     block("k: [1, true]"): "5: k must be a whole number, not true",
     block("k: [1,\n    0]"): "6: k must be at least 1, not 0",
-    block("k: 1, layout: nn"): "5: layout is one of NN, NT, not 'nn'",
+    block("k: 1, layout: nn"): "5: layout cannot be 'nn' (did you mean NN?); it is one of NN, NT",
     block("k: 1, eps: x"): "5: eps must be a number, not 'x'",
     block("k: 1, causal: 1"): "5: causal must be true or false, not 1",
-    block("k: 1").replace("float32", "int8"): "5: dtype of toy is one of float32, float64, not 'int8'",
-    block("k: 1").replace("32", "23"): "5: dtype is one of float16, bfloat16, tf32, float32, float64, "
-    "float8_e4m3, int8, not 'float23'; did you mean float32?",
+    block("k: 1").replace("float32", "int8"): "5: toy has no dtype 'int8'; it has float32, float64",
+    block("k: 1").replace("32", "23"): "5: dtype cannot be 'float23' (did you mean float32?); it is one of "
+    "float16, bfloat16, tf32, float32, float64, float8_e4m3, int8",
     block("k: 1").replace("m: 64", "m: 13"): "5: m = 13 is unlucky (at m=13 n=64 dtype=float32 k=1)",
     block("k: 999999999999999999"): "5: float32-NN-m64-n64-k999999999999999999-eps0.5 "
     "is too large: more than 2^63 FLOP or bytes",
@@ -240,7 +240,7 @@ MISTAKES = {
     block("k: {from: 1, to: 3, factor: 2, step: 1}"): "5: a range has a step or a factor, not both",
     block(
         "k: {form: 1, to: 3}"
-    ): "5: a range has no key 'form'; it has from, to, step, factor; did you mean from?",
+    ): "5: a range has no key 'form' (did you mean from?); it has from, to, step, factor",
     block("k: {to: 3}"): "5: a range needs the key 'from'",
     block("k: {}"): "5: k has a mapping that is none of {from, to, step}, {from, to, factor} and {per_sm}",
     block("k: {per_sm: 0}"): "5: per_sm must be at least 1, not 0",
@@ -275,25 +275,25 @@ MISTAKES = {
     HEAD + "cases: {m: 1}": "4: cases must be a list, not a mapping",
     HEAD + "cases:\n  - 5": "5: a block of cases must be a mapping, not 5",
     # the top
-    head("titel: x"): f"4: a sweep has no key 'titel'; it has {TOP}; did you mean title?",
+    head("titel: x"): f"4: a sweep has no key 'titel' (did you mean title?); it has {TOP}",
     head("title: x"): "4: key 'title' is given twice, first on line 1",
     head("x: 1").replace(
         "title", "titel"
-    ): f"1: a sweep has no key 'titel'; it has {TOP}; did you mean title?",
+    ): f"1: a sweep has no key 'titel' (did you mean title?); it has {TOP}",
     head("cache: cold").replace("A sweep", "5"): "1: title must be text, not 5: quote it",
     head("cache: cold").replace("A sweep", "' '"): "1: title must be visible text, not ' '",
     head(
         "role: rof"
-    ): "4: role is one of measurement, roof, probe, calibration, not 'rof'; did you mean roof?",
-    head("cache: hot"): "4: cache is one of cold, warm, not 'hot'",
+    ): "4: role cannot be 'rof' (did you mean roof?); it is one of measurement, roof, probe, calibration",
+    head("cache: hot"): "4: cache cannot be 'hot'; it is one of cold, warm",
     head("cache: [cold,\n  cold]"): "5: cache has 'cold' twice",
     head("cache: cold").replace(
         "{document: A guide}", "A guide"
     ): "2: source must be a mapping, not 'A guide'",
     head("cache: cold").replace(
         "document", "documnt"
-    ): "2: source has no key 'documnt'; it has document, section, "
-    "figure, table, gpu, library, range, note; did you mean document?",
+    ): "2: source has no key 'documnt' (did you mean document?); it has "
+    "document, section, figure, table, gpu, library, range, note",
     head("cache: cold").replace(
         "guide", "guide, library: 11.0"
     ): "2: library must be text, not 11.0: quote it",
@@ -301,17 +301,18 @@ MISTAKES = {
     head("cache: cold").replace("toy", "[toy]"): "3: operator must be text, not a list",
     head(
         "implementations: [one,\n  twoo]"
-    ): "5: toy has no implementation 'twoo'; it has one, two; did you mean two?",
+    ): "5: toy has no implementation 'twoo' (did you mean two?); it has one, two",
     head("implementations: [one, one]"): "4: implementations has 'one' twice",
     head("plot: {y: rate}"): "4: plot needs the key 'x'",
     head("plot: {x: q}"): f"4: toy has no parameter 'q'; it has {FIELDS}",
     head("plot: {x: k, per: layout}"): "4: toy has no number 'layout'; it has m, n, k",
     head("plot: {x: k, per: [m, q]}"): "4: toy has no number 'q'; it has m, n, k",
     head("plot: {x: k, y: rate, per: m}"): "4: per divides a duration; a rate is for each second already",
-    head("plot: {x: k, y: speed}"): "4: y is one of median_s, rate, not 'speed'",
+    head("plot: {x: k, y: speed}"): "4: y cannot be 'speed'; it is one of median_s, rate",
     head(
         "plot: {x: n, kind: quantisation}"
-    ): "4: kind is one of curve, quantization, heatmap, not 'quantisation'; did you mean quantization?",
+    ): "4: kind cannot be 'quantisation' (did you mean quantization?); "
+    "it is one of curve, quantization, heatmap",
     head("plot:\n  kind: quantization\n  x: k"): "6: tiles quantize m and n; x: k is neither",
     head("plot: {x: n, kind: quantization, y: rate, panels: m}"): "4: kind: quantization is drawn one "
     "way: leave out panels, y",
@@ -380,7 +381,7 @@ def test_which_sweep_a_name_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     read(here, block("k: 1"), "mine.yaml")
     (root / "gemm/.square.yaml").write_text("left by an editor")
     monkeypatch.chdir(here)
-    there = "ceilings/gemm, ceilings/launch, ceilings/own, gemm/square, gemm/tall, pool/small"
+    shows_all = "`python -m bench list` shows all 6"
     for name, means in {
         "gemm": ["gemm/square", "gemm/tall"],
         "gemm/": ["gemm/square", "gemm/tall"],
@@ -398,16 +399,16 @@ def test_which_sweep_a_name_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         loaded = sweep.load_all(sweep.select(name, root), find, 1, root)
         assert [one.name for one in loaded] == means, name
     for name, hint in {
-        "sqare": "; did you mean gemm/square?",
-        "soft": "",
-        "gemm/sqare": "; did you mean gemm/square?",
+        "sqare": " (did you mean gemm/square?)",
+        "cubes": "",
+        "gemm/sqare": " (did you mean gemm/square?)",
         "": "",
         "a\0b": "",
         "x" * 999: "",
     }.items():
         with pytest.raises(UserError) as refused:
             sweep.select(name, root)
-        assert str(refused.value) == f"sweeps/ has no sweep {yaml_nodes.shown(name)}; it has {there}{hint}"
+        assert str(refused.value) == f"sweeps/ has no sweep {yaml_nodes.shown(name)}{hint}; {shows_all}"
 
 
 def test_what_is_on_request_is_meant_by_its_own_name_alone(tmp_path: Path) -> None:

@@ -31,13 +31,13 @@ MISTAKES = {
     "{kind: heatmap, x: m, y: median_s}": "toy has no number 'median_s'; it has m, n, k",
     "{kind: heatmap, x: m, y: layout}": "toy has no number 'layout'; it has m, n, k",
     "{kind: heatmap, x: causal, y: m}": "toy has no number 'causal'; it has m, n, k",
-    "{kind: heatmap, x: m, y: kk}": "toy has no number 'kk'; it has m, n, k; did you mean k?",
+    "{kind: heatmap, x: m, y: kk}": "toy has no number 'kk'; it has m, n, k",
     "{kind: heatmap, x: m, y: k, log: x}": "kind: heatmap is drawn one way: leave out log",
     "{kind: heatmap, x: m, y: k, per: n, lines: n}": "kind: heatmap is drawn one way: leave out lines, per",
     "{kind: heatmap, x: m, y: k, panels: o}": "a plot of toy has no column 'o'; it has",
     "{kind: quantization, x: m, y: rate}": "kind: quantization is drawn one way: leave out y",
-    "{x: m, y: k}": "y is one of median_s, rate, not 'k'",
-    "{x: m, y: rat}": "y is one of median_s, rate, not 'rat'; did you mean rate?",
+    "{x: m, y: k}": "y cannot be 'k'; it is one of median_s, rate",
+    "{x: m, y: rat}": "y cannot be 'rat' (did you mean rate?); it is one of median_s, rate",
 }
 
 

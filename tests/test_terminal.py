@@ -1,0 +1,150 @@
+"""What commands print in a terminal and in a pipe: widths, colours, and the line that changes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.cli import table as tables
+from bench.cli.run_summary import progress_line
+from bench.cli.terminal import Live, coloured, wrapped
+from tests.bench.rows import row
+from tests.drawing import drawn
+
+ROOT = Path(__file__).parents[1]
+RUNS = "results/reference/cpu-intel-xeon-2-core"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Standard output is a terminal of 80 columns."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    yield
+
+
+def in_terminal(*words: str, **environment: str) -> list[str]:
+    """The lines that a command prints in a terminal of 80 columns."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm", "NO_COLOR": ""} | environment
+    with subprocess.Popen(
+        [sys.executable, "-m", *words], cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        text = b""
+        while True:
+            try:
+                part = os.read(ours, 1 << 16)
+            except OSError:  # how a terminal of Linux says that nobody writes to it any more
+                break
+            if not part:
+                break
+            text += part
+        process.wait()
+    os.close(ours)
+    return text.decode().replace("\r\n", "\n").splitlines()
+
+
+COMMANDS = [
+    ("claims", RUNS),
+    ("list", "gemm"),
+    ("table", f"{RUNS}/20261122T005120Z-499eb026a141.parquet"),
+    ("predict", "gemm/square", "--on", "h200"),
+    ("compare", *(f"{RUNS}/20261122T{run}-499eb026a141.parquet" for run in ("004112Z", "005120Z"))),
+]
+
+
+@pytest.mark.parametrize("words", drawn(COMMANDS, 1, "commands in a terminal"), ids=" ".join)
+def test_a_terminal_of_80_columns_shows_every_word(words: tuple[str, ...]) -> None:
+    piped = subprocess.run(
+        [sys.executable, "-m", "bench", *words], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    lines = in_terminal("bench", *words)
+    plain = [COLOUR.sub("", line) for line in lines]
+    # Only a word that is longer itself, such as the name of a case, may be.
+    assert not [line for line in plain if len(line) > 80 and len(line.split()) > 1]
+    assert not COLOUR.search(piped) and "…" not in piped + "".join(plain)
+    words_shown = set(" ".join(plain).replace(";", " ").split())
+    rule = set("─│")
+    assert {word for word in piped.replace(";", " ").split() if not rule & set(word)} <= words_shown
+
+
+def test_verdicts_have_a_colour_in_a_terminal_and_none_with_no_color() -> None:
+    words = ("bench", "claims", RUNS)
+    assert any("\x1b[33mUNDECIDED\x1b[0m" in line for line in in_terminal(*words))
+    assert not any(COLOUR.search(line) for line in in_terminal(*words, NO_COLOR="1"))
+
+
+@pytest.mark.usefixtures("terminal")
+def test_only_whole_words_that_are_verdicts_have_a_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert coloured("warning: FASTER, UNFASTER and SLOWER") == (
+        "\x1b[33mwarning:\x1b[0m \x1b[32mFASTER\x1b[0m, UNFASTER and \x1b[31mSLOWER\x1b[0m"
+    )
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as context:
+            context.setenv(name, value)
+            assert coloured("SLOWER") == "SLOWER"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+    assert coloured("SLOWER") == "SLOWER"
+
+
+@pytest.mark.usefixtures("terminal")
+def test_lines_break_between_words_and_never_in_a_path() -> None:
+    assert wrapped("") == [""] and wrapped("x" * 200) == ["x" * 200]
+    path = "/a/long-path/" * 7
+    assert wrapped(f"  rows: {path} there") == ["  rows:", f"    {path}", "    there"]
+    assert [len(part) for part in wrapped("ab " * 30, most=40)] == [38, 40, 13]
+    markdown = "| " + "word " * 40 + "|"
+    assert wrapped(markdown) == [markdown], "Markdown is to be pasted"
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_table_too_wide_for_the_terminal_is_shown_row_by_row() -> None:
+    shown = tables.table("case", ">median", "why", "more")
+    shown.add_row("gemm", "1 s", "\\[brackets] " + "why " * 20, "")
+    shown.add_row("", "2 s", "", "x")
+    lines = tables.lines_of(shown)
+    assert lines[0] == "gemm" and lines[1].startswith("  median 1 s; why [brackets] why")
+    assert lines[-1] == "  median 2 s; more x" and max(map(len, lines)) <= 80
+    narrow = tables.table("case", ">median")
+    narrow.add_row("gemm", "1 s")
+    assert "case" in "".join(tables.lines_of(narrow))
+
+
+def test_a_table_in_a_pipe_cuts_nothing() -> None:
+    shown = tables.table("case", "why")
+    shown.add_row("x" * 500, "y" * 500)
+    assert any("x" * 500 in line and "y" * 500 in line for line in tables.lines_of(shown))
+
+
+@pytest.mark.usefixtures("terminal")
+def test_progress_is_one_line_that_fits_and_ends_with_the_time_left() -> None:
+    text: list[str] = []
+    live = Live(text.append, live=True)
+    timed = row(status="ok", median_s=1.234e-5, low_s=1.2e-5, high_s=1.3e-5)
+    for number in (1, 2):
+        live.progress(progress_line(number, 20, timed, 65.0, 79))
+    live.line("done")
+    first, second, end, last = text
+    assert first.startswith("\r\x1b[K[ 1/20] ") and second.startswith("\r\x1b[K[ 2/20] ")
+    assert first.endswith("1 min 05 s left") and len(first) <= len("\r\x1b[K") + 80
+    assert (end, last) == ("\n", "done\n")
+
+
+def test_progress_in_a_log_is_a_line_for_each_visit() -> None:
+    text: list[str] = []
+    live = Live(text.append, live=False)
+    live.progress("one")
+    live.progress("two")
+    live.line("end")
+    assert text == ["one\n", "two\n", "end\n"]
