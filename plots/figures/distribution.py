@@ -46,7 +46,8 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     """(stem, page) of one run's rows, or of several runs' together, if any row has a roof."""
     sound = rows[(rows["visit"] == 0) & (rows["median_s"] > 0) & rows["scored"]]
     roof, roof_name = _roof(sound)
-    known = sound[roof.notna()].assign(share=100 * roof[roof.notna()] / sound["median_s"])
+    known = sound[roof.notna()]
+    known = known.assign(share=100 * roof[known.index] / known["median_s"])
     several = known["device"].nunique() > 1
     kinds = style.grouped(sorted(known["implementation"].unique()), MOST_ENTRIES)
     devices = sorted(known["device"].unique())
@@ -141,8 +142,10 @@ def _caption(known: pd.DataFrame, sound: pd.DataFrame, several: bool, roof_name:
     if len(sound) > len(known):
         sentences.append(f"{len(sound) - len(known)} cases have no {roof_name} roof.")
     sentences.append("Suspect cases (flagged) and those that calibrate are left out.")
+    if several and known["implementation"].str.startswith(OURS).any():
+        sentences.insert(0, "Solid: libraries; dashed: our kernels.")
     if several:
-        sentences.insert(0, "Solid: libraries; dashed: our kernels. Each device has its own roof.")
+        sentences.append("Each device has its own roof.")
     return [
         *sentences,
         "The height of a line is the share of its cases that reach at least so much of the roof.",

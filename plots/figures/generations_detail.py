@@ -47,6 +47,7 @@ def page(compared: Compared, operator: str, dtype: str) -> Page | None:
             compared.rows[(compared.rows["operator"] == operator) & (compared.rows["dtype"] == dtype)]
         ),
         [
+            speedups.PROMISED,
             *speedups.measured_alike(compared),
             *speedups.MIDDLE,
             f"Same problems. Up to {MANY} cases are points, each one.",

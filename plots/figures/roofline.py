@@ -55,7 +55,7 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
     drawn = roofs.of(run, points, dtype, how)
     hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
     flagged = [style.flagged(5)] if hollow else []
-    others = [*_predicted(points), *roofs.entries(run, drawn, how), *flagged]
+    others = [*_predicted(points), *flagged, *roofs.entries(run, drawn, how)]
     names = sorted(points["implementation"].unique())
     kinds = style.grouped(names, MOST_ENTRIES - len(others))
     page.legend([*_handles(points, kinds), *others])
@@ -152,6 +152,7 @@ def _caption(run: Run, points: pd.DataFrame, how: str) -> list[str]:
         sentences.append("No ceilings in this run, hence no measured roof.")
     elif ceilings.condition != how:
         sentences.append(f"The roof is the {ceilings.condition} cache's; {how} rows may beat it.")
+    sentences.append(style.flag_counts(points))
     if points["imported"].any():
         sentences.append("Imported times have no interval and were not checked by us.")
     for kind, share in roofs.above(run, points, how).items():
@@ -161,7 +162,6 @@ def _caption(run: Run, points: pd.DataFrame, how: str) -> list[str]:
             sentences.append(
                 f"Above the {'datasheet' if kind == 'stated' else 'measured'} roof: {len(over)}, {most}."
             )
-    sentences.append(style.flag_counts(points))
     sentences += [prediction_lines.bound(points), f"{len(points)} points, each at its compulsory bytes."]
     if run.ceilings and ceilings.launch_s is not None:
         sentences.append(

@@ -151,7 +151,7 @@ def entries(run: Run, roofs: list[Roof], how: str) -> list[Entry]:
     whose = "of the imported rows" if run.frame["imported"].all() else "measured"
     words: dict[Kind, str] = {
         "measured": whose,
-        "cached": "copy that stays in a cache",
+        "cached": "copy inside a cache",
         "stated": "datasheet",
     }
     drawn = [kind for kind in words if kind in kinds]

@@ -26,8 +26,9 @@ PROMISES: Mapping[str, dict[str, Any]] = {
 """Number of a datasheet -> look of the line for the speed-up that it promises."""
 
 
+PROMISED = "Dashed: bandwidth by datasheet; dotted: peak."
+"""The sentence of a caption that explains the lines of PROMISES."""
 MIDDLE = (
-    "By datasheet: dashed bandwidth, dotted peak.",
     "Marker: the median; bar or band: the middle 80 % of the cases.",
     "A case's time is that of the quickest library which both devices have.",
 )
