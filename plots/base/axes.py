@@ -62,15 +62,17 @@ def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
     distinct = np.unique(values[np.isfinite(values)])
     most = max(2, int(width_in / 0.45))
     whole = distinct.size > 0 and bool((distinct == np.round(distinct)).all())
+    powers = whole and float(distinct.min()) >= 1 and all(int(v).bit_count() == 1 for v in distinct)
+    labels = FuncFormatter(_binary) if powers and distinct.max() >= 2**17 else _Alike()
     if log:
         _set_log(axis)
-        powers = whole and float(distinct.min()) >= 1 and all(int(v).bit_count() == 1 for v in distinct)
         if powers:
             every = math.ceil(math.log2(distinct.max() / distinct.min()) / most) or 1
-            ticks = [v for v in distinct if round(math.log2(v / distinct.min())) % every == 0]
-            axis.set_major_locator(FixedLocator([float(v) for v in ticks]))
-            binary = distinct.max() >= 2**17
-            axis.set_major_formatter(FuncFormatter(_binary) if binary else _Alike())
+            steps = round(math.log2(distinct.max() / distinct.min())) // every
+            axis.set_major_locator(
+                FixedLocator([float(distinct.min()) * 2.0 ** (every * i) for i in range(steps + 1)])
+            )
+            axis.set_major_formatter(labels)
             axis.set_minor_locator(NullLocator())
         else:
             _decades(axis, distinct, most)
@@ -82,7 +84,7 @@ def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
         axis.set_major_locator(FixedLocator([float(v) for v in distinct]))
     else:
         axis.set_major_locator(MaxNLocator(most, integer=whole))
-    axis.set_major_formatter(_Alike())
+    axis.set_major_formatter(labels)
 
 
 def measured(axis: Axis, values: np.ndarray, log: bool) -> None:
@@ -193,7 +195,7 @@ class _Alike(Formatter):
         if max(map(abs, self.axis.get_view_interval())) >= 10**6:
             for power, prefix in ((9, "G"), (6, "M"), (3, "k")):
                 if abs(x) >= 10**power:
-                    return f"{x / 10**power:.10g} {prefix}"
+                    return f"{x / 10**power:.4g} {prefix}"
         return f"{x:.10g}"
 
 

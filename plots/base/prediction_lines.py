@@ -98,7 +98,10 @@ class Lines:
             first, line = self._drawn[curve]
             line.set_color(first.alone)
         elif curve:
-            (line,) = self._axes.plot(x, y, color=color, zorder=2, label=f"_{level.name}", **level.look)
+            # A line of one point would be invisible.
+            how: dict[str, Any] = {"marker": "_", "ms": 12} if len(x) == 1 else {}
+            how |= {"color": color, "zorder": 2, "label": f"_{level.name}"}
+            (line,) = self._axes.plot(x, y, **how, **level.look)
             self._drawn[curve] = (level, line)
 
 

@@ -22,6 +22,7 @@ from matplotlib.lines import Line2D
 from bench.device.datasheet import datasheets, slug_of
 from bench.judge.flags import FLAGS
 from bench.judge.frame import Run
+from bench.judge.noise import OURS
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
@@ -93,6 +94,12 @@ DASHES: Mapping[str, str | tuple[float, tuple[float, ...]]] = {
     "float8_e4m3": (0, (3, 1, 1, 1, 1, 1)),
     "int8": (0, (2, 2)),
 }
+FAMILIES: Mapping[str, Look] = {
+    "libraries": Look(VERMILLION, "s"),
+    "compiler": Look(ORANGE, "v"),
+    "our kernels": Look(BLUE, "P"),
+}
+"""Looks of all implementations of a kind, where they are too many to tell each apart."""
 DEVICES: Mapping[str, Look] = {
     # A generation shares a hue where its cards are seldom side by side; Hopper's two have one each.
     "tesla-v100-sxm2-16gb": Look(WINE, "o"),
@@ -157,6 +164,20 @@ def look() -> AbstractContextManager[None]:
 def of_implementation(name: str) -> Look:
     """The look of an implementation, the same in every figure of every run, even if its name is unknown."""
     return IMPLEMENTATIONS.get(name) or _other(name)
+
+
+def grouped(names: Sequence[str], most: int) -> Mapping[str, tuple[str, Look]]:
+    """Implementation -> (label, look) in a legend: itself, or its family if there are more than `most`."""
+    if len(names) <= most:
+        return {name: (name, of_implementation(name)) for name in names}
+    families = {name: _family(name) for name in names}
+    return {name: (family, FAMILIES[family]) for name, family in families.items()}
+
+
+def _family(implementation: str) -> str:
+    if implementation.startswith(OURS):
+        return "our kernels"
+    return "compiler" if implementation == "inductor" else "libraries"
 
 
 def of_operator(name: str) -> Look:

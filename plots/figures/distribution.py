@@ -8,7 +8,7 @@ one device, else devices: solid for libraries, dashed for our kernels.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from matplotlib.ticker import MultipleLocator
 
 from bench.judge.noise import OURS
 from plots.base import problem_sizes, style
-from plots.base.page import Page
+from plots.base.page import MOST_ENTRIES, Page
 
 POINTS = 200
 """Most points of a line: 35,000 steps would look no finer."""
@@ -46,30 +46,43 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     """(stem, page) of one run's rows, or of several runs' together, if any row has a roof."""
     sound = rows[(rows["visit"] == 0) & (rows["median_s"] > 0) & rows["scored"]]
     roof, roof_name = _roof(sound)
-    known = sound[roof.notna()].assign(share=100 * roof[roof.notna()] / sound["median_s"])
+    known = sound[roof.notna()]
+    known = known.assign(share=100 * roof[known.index] / known["median_s"])
     several = known["device"].nunique() > 1
-    panels: dict[str, list[_Line]] = {}
-    for name, of_panel in problem_sizes.panels(known):
-        lines = [line for line in _lines(of_panel, several) if line.shares.size >= FEW]
-        if lines:
-            panels[name] = lines
-    if not panels:
-        return
+    kinds = style.grouped(sorted(known["implementation"].unique()), MOST_ENTRIES)
+    devices = sorted(known["device"].unique())
+    pages = math.ceil(len(devices) / MOST_ENTRIES)
+    for number in range(pages):
+        here, asked = (part[part["device"].isin(devices[number::pages])] for part in (known, sound))
+        panels: dict[str, list[_Line]] = {}
+        for name, of_panel in problem_sizes.panels(here):
+            lines = [line for line in _lines(of_panel, several, kinds) if line.shares.size >= FEW]
+            if lines:
+                panels[name] = lines
+        if panels:
+            which = f" (page {number + 1} of {pages})" if pages > 1 else ""
+            page = _page(panels, here, roof_name, which, _caption(here, asked, several, roof_name))
+            yield f"distribution-{number + 1}" if number else "distribution", page
+
+
+def _page(
+    panels: Mapping[str, list[_Line]], known: pd.DataFrame, roof_name: str, which: str, caption: Sequence[str]
+) -> Page:
     columns = _COLUMNS[len(panels)] if len(panels) < len(_COLUMNS) else 4
     high = math.ceil(len(panels) / columns)
     page = Page(
         Page.LEFT + Page.RIGHT + columns * _WIDTH_IN,
         high * _HEIGHT_IN + (high - 1) * _GAP_IN,
-        f"How near to the {roof_name} roof",
+        f"How near to the {roof_name} roof{which}",
         style.facts_together(known),
-        _caption(known, sound, several, roof_name),
+        caption,
     )
-    page.legend(_handles(panels, known, several))
+    page.legend(_handles(panels))
     names = (f"share of the {roof_name} roof (percent)", "cases that reach it (percent)")
     places = page.panels(len(panels), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.2)
     for axes, (name, lines) in zip(places, panels.items(), strict=True):
         _panel(axes, f"{name}, n = {sum(line.shares.size for line in lines)}", lines)
-    yield "distribution", page
+    return page
 
 
 def _roof(rows: pd.DataFrame) -> tuple[pd.Series, str]:
@@ -79,7 +92,7 @@ def _roof(rows: pd.DataFrame) -> tuple[pd.Series, str]:
     return rows["datasheet_s"], "datasheet's"
 
 
-def _lines(rows: pd.DataFrame, several: bool) -> Iterator[_Line]:
+def _lines(rows: pd.DataFrame, several: bool, kinds: Mapping[str, tuple[str, style.Look]]) -> Iterator[_Line]:
     if several:
         ours = rows["implementation"].str.startswith(OURS)
         for (device, mine), of_line in rows.groupby(["device", ours], sort=True):
@@ -87,8 +100,9 @@ def _lines(rows: pd.DataFrame, several: bool) -> Iterator[_Line]:
             dash = "--" if mine else "-"
             yield _Line(str(device), style.Look(look.color, look.marker, dash), _ascending(of_line))
         return
-    for name, of_line in rows.groupby("implementation", sort=True):
-        yield _Line(str(name), style.of_implementation(str(name)), _ascending(of_line))
+    looks = dict(kinds.values())
+    for name, of_line in rows.groupby(rows["implementation"].map(lambda name: kinds[name][0]), sort=True):
+        yield _Line(str(name), looks[str(name)], _ascending(of_line))
 
 
 def _ascending(rows: pd.DataFrame) -> np.ndarray:
@@ -112,15 +126,12 @@ def _panel(axes: Axes, title: str, lines: list[_Line]) -> None:
     axes.yaxis.set_major_locator(MultipleLocator(25))
 
 
-def _handles(panels: Mapping[str, list[_Line]], rows: pd.DataFrame, several: bool) -> list[Artist]:
+def _handles(panels: Mapping[str, list[_Line]]) -> list[Artist]:
     named = {line.name: line.look for lines in panels.values() for line in lines}
-    handles: list[Artist] = [
+    return [
         Line2D([], [], color=look.color, marker=look.marker, ms=4.2, lw=1.3, label=name)
         for name, look in sorted(named.items())
     ]
-    if several and rows["implementation"].str.startswith(OURS).any():
-        handles.append(Line2D([], [], color="#444444", lw=1.3, ls="--", label="our kernels"))
-    return handles
 
 
 def _caption(known: pd.DataFrame, sound: pd.DataFrame, several: bool, roof_name: str) -> list[str]:
@@ -131,8 +142,10 @@ def _caption(known: pd.DataFrame, sound: pd.DataFrame, several: bool, roof_name:
     if len(sound) > len(known):
         sentences.append(f"{len(sound) - len(known)} cases have no {roof_name} roof.")
     sentences.append("Suspect cases (flagged) and those that calibrate are left out.")
+    if several and known["implementation"].str.startswith(OURS).any():
+        sentences.insert(0, "Solid: libraries; dashed: our kernels.")
     if several:
-        sentences.append("Every device is held against its own roof. Solid: libraries.")
+        sentences.append("Each device has its own roof.")
     return [
         *sentences,
         "The height of a line is the share of its cases that reach at least so much of the roof.",

@@ -57,6 +57,7 @@ def _overview(compared: Compared) -> Iterator[tuple[str, Page]]:
             f"Speed-up over {compared.base}{which}",
             style.facts_together(compared.rows),
             [
+                speedups.PROMISED,
                 *speedups.measured_alike(compared),
                 "The same problems, how many is below; from left to right as in the legend.",
                 *speedups.MIDDLE,

@@ -47,6 +47,7 @@ def page(compared: Compared, operator: str, dtype: str) -> Page | None:
             compared.rows[(compared.rows["operator"] == operator) & (compared.rows["dtype"] == dtype)]
         ),
         [
+            speedups.PROMISED,
             *speedups.measured_alike(compared),
             *speedups.MIDDLE,
             f"Same problems. Up to {MANY} cases are points, each one.",
@@ -56,7 +57,7 @@ def page(compared: Compared, operator: str, dtype: str) -> Page | None:
     )
     many = any(len(cases) > MANY for cases in by_device.values())
     spread = [Patch(color="#CCCCCC", label="10 to 90 of 100")] if many else []
-    drawn.legend([*speedups.legend(compared, by_device), *spread])
+    drawn.legend(spread)
     grid = drawn.grid(len(by_device), len(sizes), hspace=_GAP_IN / _ROW_IN, wspace=0.1)
     # All of few cases; of thousands, an outlier must not flatten the others, and stands on the edge.
     ends = (0.0, 1.0) if len(every) <= MANY else (0.005, 0.995)

@@ -39,7 +39,7 @@ MOST_PANELS = 6
 MOST_NUMBERS = 1500
 """Cells on one page up to which each shows its number."""
 _CELL_IN, _LEAST_IN, _GAP_IN, _RIGHT_IN = (0.33, 0.23), 1.6, 0.72, 0.95
-_WIDEST_IN = 13.0
+_WIDEST_IN, _LEAST_PAGE_IN = 13.0, 6.6
 _HATCHES = {"skipped": "////", "unsupported": "....", "out_of_memory": "xxxx"}
 _OTHER_HATCH = "++++"
 _UNPREDICTED: dict[str, Any] = {"facecolor": "#D0D0D0", "edgecolor": "white", "lw": 0.4}
@@ -79,13 +79,15 @@ def _page(run: Run, section: Section, groups: Sequence[tuple[Any, pd.DataFrame]]
     height_in = max(_LEAST_IN, _CELL_IN[1] * len(y.labels))
     columns = min(len(groups), max(1, int(_WIDEST_IN / (width_in + _GAP_IN))))
     lines = math.ceil(len(groups) / columns)
+    needed_in = Page.LEFT + columns * width_in + (columns - 1) * _GAP_IN + _RIGHT_IN
+    beside_in = max(0.0, _LEAST_PAGE_IN - needed_in)
     page = Page(
-        Page.LEFT + columns * width_in + (columns - 1) * _GAP_IN + _RIGHT_IN,
+        needed_in + beside_in,
         lines * height_in + (lines - 1) * _GAP_IN,
         f"{section.heading(shown)}: measured / predicted{which}",
         style.facts(run, shown),
         _caption(shown, section, x, y),
-        _RIGHT_IN,
+        _RIGHT_IN + beside_in,
         decided=section.decided,
     )
     page.legend(_handles(shown))

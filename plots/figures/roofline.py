@@ -7,11 +7,10 @@ floor cannot be shown, so small problems stand below the roof.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
@@ -21,7 +20,7 @@ from bench.judge.frame import Run
 from plots.base import axes as scale
 from plots.base import prediction_lines, style
 from plots.base.measured_points import IMPORTED
-from plots.base.page import Page
+from plots.base.page import MOST_ENTRIES, Entry, Page
 from plots.figures import roofs
 
 VISIBLE = 0.04
@@ -56,7 +55,10 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
     drawn = roofs.of(run, points, dtype, how)
     hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
     flagged = [style.flagged(5)] if hollow else []
-    page.legend([*_handles(points), *roofs.handles(run, drawn, how), *flagged])
+    others = [*_predicted(points), *flagged, *roofs.entries(run, drawn, how)]
+    names = sorted(points["implementation"].unique())
+    kinds = style.grouped(names, MOST_ENTRIES - len(others))
+    page.legend([*_handles(points, kinds), *others])
     axes = page.figure.add_subplot(page.grid(1, 1)[0])
     highest = pd.concat(
         [points["flop_per_s"], pd.Series([roof.peak for roof in drawn if roof.peak], dtype=float)]
@@ -64,17 +66,19 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
     factor, unit = scale.scaled(highest, "flop/s")
     roofs.limits(axes, points, drawn, factor)
     roofs.draw(axes, run, drawn, how, factor, unit)
-    _points(axes, points, factor)
+    _points(axes, points, factor, kinds)
     axes.set_xlabel("arithmetic intensity (FLOP/byte)")
     axes.set_ylabel(unit)
     _letter_extremes(axes, points, factor)
     return page
 
 
-def _points(axes: Axes, points: pd.DataFrame, factor: float) -> None:
+def _points(
+    axes: Axes, points: pd.DataFrame, factor: float, kinds: Mapping[str, tuple[str, style.Look]]
+) -> None:
     many = len(points) > MOST_DRAWN
     for name, line_rows in points.groupby("implementation", sort=True):
-        look = style.of_implementation(str(name))
+        look = kinds[str(name)][1]
         if many:
             how: dict[str, Any] = {"color": look.color, "ms": 1.6, "mew": 0, "alpha": 0.4, "rasterized": True}
             axes.plot(
@@ -124,18 +128,21 @@ def _case(row: pd.Series) -> str:
     return f"{row_name(row)}{share}{flagged}"
 
 
-def _handles(points: pd.DataFrame) -> list[Artist]:
-    handles: list[Artist] = []
-    for name in sorted(points["implementation"].unique()):
-        look = style.of_implementation(name)
-        imported = bool(points["imported"][points["implementation"] == name].all())
-        marker = IMPORTED if imported else look.marker
-        marker = "o" if len(points) > MOST_DRAWN else marker
-        label = f"{name} (imported)" if imported else name
-        handles.append(style.marker(label, look.color, marker))
-    if len(points) <= MOST_PREDICTED and prediction_lines.best_s(points).notna().any():
-        handles.append(Line2D([], [], marker="_", ls="", label="predicted of a point", **_EXPECTED))
+def _handles(points: pd.DataFrame, kinds: Mapping[str, tuple[str, style.Look]]) -> list[Entry]:
+    handles: list[Entry] = []
+    for label, look in dict.fromkeys(kinds.values()):
+        names = [name for name, kind in kinds.items() if kind == (label, look)]
+        imported = bool(points["imported"][points["implementation"].isin(names)].all())
+        marker = "o" if len(points) > MOST_DRAWN else IMPORTED if imported else look.marker
+        handles.append(style.marker(f"{label} (imported)" if imported else label, look.color, marker))
     return handles
+
+
+def _predicted(points: pd.DataFrame) -> list[Entry]:
+    """The legend's entry of the bars, if points are few enough for them."""
+    if len(points) > MOST_PREDICTED or prediction_lines.best_s(points).isna().all():
+        return []
+    return [Line2D([], [], marker="_", ls="", label="predicted of a point", **_EXPECTED)]
 
 
 def _caption(run: Run, points: pd.DataFrame, how: str) -> list[str]:
@@ -145,6 +152,7 @@ def _caption(run: Run, points: pd.DataFrame, how: str) -> list[str]:
         sentences.append("No ceilings in this run, hence no measured roof.")
     elif ceilings.condition != how:
         sentences.append(f"The roof is the {ceilings.condition} cache's; {how} rows may beat it.")
+    sentences.append(style.flag_counts(points))
     if points["imported"].any():
         sentences.append("Imported times have no interval and were not checked by us.")
     for kind, share in roofs.above(run, points, how).items():
@@ -154,7 +162,6 @@ def _caption(run: Run, points: pd.DataFrame, how: str) -> list[str]:
             sentences.append(
                 f"Above the {'datasheet' if kind == 'stated' else 'measured'} roof: {len(over)}, {most}."
             )
-    sentences.append(style.flag_counts(points))
     sentences += [prediction_lines.bound(points), f"{len(points)} points, each at its compulsory bytes."]
     if run.ceilings and ceilings.launch_s is not None:
         sentences.append(

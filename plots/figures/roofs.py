@@ -11,7 +11,6 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -21,6 +20,7 @@ from bench.judge.frame import Run
 from bench.model.ceilings import Ceilings
 from plots.base import axes as scale
 from plots.base import style
+from plots.base.page import Entry, Together
 
 _BAND = "#CFE2F3"
 CLEARLY = 1.4
@@ -145,20 +145,20 @@ def draw(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float, unit:
         _roof(axes, roof, factor, unit, place)
 
 
-def handles(run: Run, roofs: list[Roof], how: str) -> list[Artist]:
+def entries(run: Run, roofs: list[Roof], how: str) -> list[Entry]:
     """Entries of the legend."""
-    entries: list[Artist] = []
     kinds = {roof.kind for roof in roofs}
-    if "measured" in kinds:
-        whose = "roof of the imported rows" if run.frame["imported"].all() else "measured roof"
-        entries.append(Line2D([], [], label=whose, **_LOOK["measured"]))
-    if len(run.roof(how).bandwidth_byte_per_s) > 1:
-        entries.append(Patch(color=_BAND, label="read to write bandwidth"))
-    if "cached" in kinds:
-        entries.append(Line2D([], [], label="copy that stays in a cache", **_LOOK["cached"]))
-    if "stated" in kinds:
-        entries.append(Line2D([], [], label="datasheet", **_LOOK["stated"]))
-    return entries
+    whose = "of the imported rows" if run.frame["imported"].all() else "measured"
+    words: dict[Kind, str] = {
+        "measured": whose,
+        "cached": "copy inside a cache",
+        "stated": "datasheet",
+    }
+    drawn = [kind for kind in words if kind in kinds]
+    looks = tuple(Line2D([], [], **_LOOK[kind]) for kind in drawn)
+    of_roofs = Together(f"roofs: {', '.join(words[kind] for kind in drawn)}", looks)
+    band = [Patch(color=_BAND, label="read to write bandwidth")]
+    return [*(band if len(run.roof(how).bandwidth_byte_per_s) > 1 else []), *([of_roofs] if drawn else [])]
 
 
 def _band(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float) -> None:

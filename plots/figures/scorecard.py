@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.gridspec import SubplotSpec
 from matplotlib.patches import Patch
@@ -25,7 +24,7 @@ from bench.judge.score import Group, Score, Scorecard, predicted_and_measured, s
 from bench.model.predict import LEVELS
 from plots.base import axes as scale
 from plots.base import style
-from plots.base.page import Page
+from plots.base.page import MOST_ENTRIES, Entry, Page, Together
 
 SAID: Mapping[str, str] = {
     "L0": "L0: datasheet",
@@ -46,7 +45,7 @@ MANY = 1500
 TURNS = 40
 """In which those are drawn."""
 _BANDS = ((0.25, "#EDEDED"), (0.10, "#D5D5D5"))
-_WIDTH_IN, _SCATTER_IN, _LINE_IN, _GAP_IN = (8.6, 10.6), 2.5, 0.3, 0.5
+_WIDTH_IN, _SCATTER_IN, _LINE_IN, _GAP_IN = (8.6, 10.6), 2.5, 0.3, 0.75
 _LABELS = 0.31
 """Share of the width that the names of operators and devices take."""
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -69,7 +68,7 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
         style.facts_together(shown),
         _caption(card),
     )
-    page.legend(_handles(groups, levels))
+    page.legend(_entries(groups))
     gap = 2 * _GAP_IN / (_SCATTER_IN + below_in)
     outer = page.grid(2, 1, height_ratios=[_SCATTER_IN, below_in], hspace=gap)
     above = outer[0].subgridspec(1, max(2, len(levels)), wspace=0.12)
@@ -94,7 +93,6 @@ def _scatter(
     here = [group for group in groups if level in group.levels]
     axes.set_title(f"{SAID[level]}, n = {sum(len(group.rows) for group in here)}")
     many = sum(len(group.rows) for group in groups) > MANY
-    several = _several(groups)
     # By the times, not by what is predicted of them: a datasheet's picoseconds must not flatten the rest.
     low, high = measured_s.min() * factor / 1.5, measured_s.max() * factor * 1.5
     bottom = low / 10
@@ -105,7 +103,7 @@ def _scatter(
         how = {"ms": 1.8, "mew": 0.0, "alpha": 0.45, "rasterized": True}
     for turn, group in itertools.product(range(turns), here):
         predicted, measured = (times[turn::turns] * factor for times in predicted_and_measured(group, level))
-        look = style.of_device(group.device) if several else style.of_operator(group.operator)
+        look = _look(group, groups)
         y = np.clip(predicted, bottom, high)
         how |= {"color": look.color, "clip_on": False, "zorder": 3, "label": "_case"}
         axes.plot(measured, y, look.marker, **how)
@@ -137,6 +135,11 @@ def _errors(axes: Axes, groups: Sequence[Group], found: Sequence[Score]) -> None
         for end, face, name in zip(ends, (look.color, "white"), ("_median", "_mape"), strict=True):
             axes.plot(end, y, look.marker, color=look.color, mfc=face, ms=4.2, mew=0.9, zorder=3, label=name)
     axes.set_yticks(list(places.values()), [_name(group, groups) for group in groups])
+    for label, group in zip(axes.get_yticklabels(), groups, strict=True):
+        label.set_color(_look(group, groups).color)
+    handles = [style.marker(level, LOOKS[level].color, LOOKS[level].marker, 4.5) for level in levels]
+    handles.append(style.marker("hollow: mean (MAPE)", "#444444", "o", 4.5, mfc="white"))
+    axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(handles), fontsize=7.5)
     axes.set_ylim(len(groups) - 0.4, -0.6)
     axes.set_xscale("log")
     low, high = axes.get_xlim()
@@ -166,22 +169,25 @@ def _name(group: Group, groups: Sequence[Group]) -> str:
     return "\n".join(textwrap.wrap(", ".join(words) + f" ({len(group.rows)})", 44))
 
 
-def _handles(groups: Sequence[Group], levels: Sequence[str]) -> list[Artist]:
-    if _several(groups):
-        named = {one.device: style.of_device(one.device) for one in groups}
-    else:
-        named = {one.operator: style.of_operator(one.operator) for one in groups}
-    handles: list[Artist] = [style.marker(name, look.color, look.marker, 4.5) for name, look in named.items()]
-    handles += [Patch(color=color, label=f"within {share_text(share)}") for share, color in _BANDS[::-1]]
-    looks = ((f"{level} median", LOOKS[level]) for level in levels)
-    handles += [style.marker(label, look.color, look.marker, 4.5) for label, look in looks]
-    return [*handles, style.marker("hollow: mean (MAPE)", "#444444", "o", 4.5, mfc="white")]
+def _look(group: Group, groups: Sequence[Group]) -> style.Look:
+    """Of its device, if there are several, else of its operator."""
+    return style.of_device(group.device) if _several(groups) else style.of_operator(group.operator)
+
+
+def _entries(groups: Sequence[Group]) -> list[Entry]:
+    """What the colours of the points mean, as far as a legend can hold it: the names below have them too."""
+    named = {one.device if _several(groups) else one.operator: _look(one, groups) for one in groups}
+    shown = list(named.items()) if len(named) < MOST_ENTRIES else []
+    entries: list[Entry] = [style.marker(name, look.color, look.marker, 4.5) for name, look in shown]
+    bands = tuple(Patch(color=color) for _, color in _BANDS[::-1])
+    words = ", ".join(share_text(share) for share, _ in _BANDS[::-1])
+    return [*entries, Together(f"within {words}", bands)]
 
 
 def _caption(card: Scorecard) -> list[str]:
     return [
         f"{card.scored} of {card.rows} rows{card.left_out and '; '}{card.left_out}.",
-        "Filled: median of the error; hollow: mean.",
+        "Below: medians of the error (filled) and means (hollow), in the colours of the points above.",
         "Above: a point a case. In brackets how many cases, the same at every level.",
         "Points beyond a panel stand on its edge.",
     ]

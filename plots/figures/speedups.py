@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from bench.device.datasheet import Datasheet
 from bench.judge import speedup as judge
@@ -27,6 +26,8 @@ PROMISES: Mapping[str, dict[str, Any]] = {
 """Number of a datasheet -> look of the line for the speed-up that it promises."""
 
 
+PROMISED = "Dashed: bandwidth by datasheet; dotted: peak."
+"""The sentence of a caption that explains the lines of PROMISES."""
 MIDDLE = (
     "Marker: the median; bar or band: the middle 80 % of the cases.",
     "A case's time is that of the quickest library which both devices have.",
@@ -77,14 +78,9 @@ def ratio_axis(axes: Axes, shown: Sequence[float]) -> None:
 
 
 def legend(compared: Compared, among: Container[str]) -> list[Artist]:
-    """Entries for these of the devices, for the base, and for what the datasheets promise."""
+    """Entries for these of the devices."""
     looks = {device: style.of_device(device) for device in compared.cases if device in among}
-    handles: list[Artist] = [style.marker(device, look.color, look.marker) for device, look in looks.items()]
-    handles.append(Line2D([], [], color=style.BLACK, lw=0.7, label=f"{compared.base} (1)"))
-    stated = any(compared.sheets[device] for device in compared.cases)
-    if compared.sheets[compared.base] is not None and stated:
-        handles += [Line2D([], [], label=f"{name} by datasheet", **how) for name, how in PROMISES.items()]
-    return handles
+    return [style.marker(device, look.color, look.marker) for device, look in looks.items()]
 
 
 def measured_alike(compared: Compared) -> list[str]:

@@ -32,6 +32,8 @@ MOST_PANELS = 12
 """Panels on one page, 3 rows of 4."""
 MOST_WITH_STRIPS = 6
 """Panels on one page up to which a strip of ratios stays readable."""
+MOST_ABOVE = 2.0
+"""Times the highest point up to which an interval extends a linear axis."""
 _COLUMNS = (1, 1, 2, 3, 2, 3, 3, 4, 4, 3, 4, 4, 4)
 _WIDTH_IN = (0.0, 6.0, 3.9, 3.3, 3.0)
 _HEIGHT_IN = (0.0, 3.0, 2.2, 1.8)
@@ -189,6 +191,7 @@ class _Drawing:
         grid = page.grid(rows, columns, hspace=_GAP_IN / panel_in, wspace=0.24)
         alike = self._alike(panels)
         first: Axes | None = None
+        tops: list[float] = []
         for i, (key, panel) in enumerate(panels):
             heights = [panel_in - _STRIP_IN, _STRIP_IN] if strips else [1.0]
             cell = grid[i // columns, i % columns].subgridspec(
@@ -196,8 +199,10 @@ class _Drawing:
             )
             axes = page.figure.add_subplot(cell[0], sharey=first if alike else None)
             first = first or axes
-            lines = [(line, points.sort_values(self.section.x)) for line, points in self._lines(panel)]
-            self._panel(axes, key, panel, lines)
+            lines = [(line, self._along(points)) for line, points in self._lines(panel)]
+            tops.append(self._panel(axes, key, panel, lines))
+            if not self.log_y:
+                axes.set_ylim(0, max(tops) if alike else tops[-1])
             lowest = axes
             if strips:
                 lowest = page.figure.add_subplot(cell[1], sharex=axes)
@@ -238,7 +243,8 @@ class _Drawing:
 
     def _panel(
         self, axes: Axes, key: _Key, rows: pd.DataFrame, lines: list[tuple[_Key, pd.DataFrame]]
-    ) -> None:
+    ) -> float:
+        """Draw a panel; the height that a linear y axis from 0 needs."""
         words = (style.labelled(c, v) for c, v in zip(self.section.panels, key, strict=True))
         # With y given, matplotlib need not measure every tick to place the title.
         axes.set_title(", ".join(words), y=1.0)
@@ -254,11 +260,15 @@ class _Drawing:
         if len(lost):
             at = np.unique(self._x(lost))
             measured_points.on_floor(axes, at, 0.012, 5, label="_unmeasured", zorder=1)
-        scale.measured(axes.yaxis, _heights(rows, self.quantity) * self.factor, self.log_y)
-        if not self.log_y:
-            axes.set_ylim(
-                0, max(axes.get_ylim()[1], float(rows[self.column.high].max()) * self.factor * 1.08)
-            )
+        heights = _heights(rows, self.quantity) * self.factor
+        scale.measured(axes.yaxis, heights, self.log_y)
+        # Very wide intervals leave the picture: they must not flatten all lines.
+        highest, above = float(np.nanmax(heights)), float(rows[self.column.high].max()) * self.factor
+        return 1.08 * max(highest, min(above, MOST_ABOVE * highest))
+
+    def _along(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """The rows in the order of the x axis."""
+        return rows.iloc[np.argsort(self._x(rows), kind="stable")]
 
     def _lines(self, rows: pd.DataFrame) -> Iterator[tuple[_Key, pd.DataFrame]]:
         """The lines that have a point in the figure and in these rows."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -133,9 +134,8 @@ def _panel(axes: Axes, rows: pd.DataFrame, fact: _Fact, slow: np.ndarray) -> Non
     y = rows[fact.column].to_numpy(dtype=float) * fact.factor
     at, first, last = (rows[name].to_numpy(dtype=float) / 60 for name in ("at_s", "first_s", "last_s"))
     spread = last > first
-    axes.hlines(
-        y[spread], first[spread], last[spread], color=style.BLUE, lw=0.6, alpha=0.4, zorder=2, label="_visits"
-    )
+    faint: dict[str, Any] = {"color": style.BLUE, "lw": 0.6, "alpha": min(0.4, 40 / len(rows))}
+    axes.hlines(y[spread], first[spread], last[spread], zorder=2, label="_visits", **faint)
     small = 3.0 if len(rows) <= 400 else 1.8
     axes.plot(at[~slow], y[~slow], "o", color=style.BLUE, ms=small, mew=0, zorder=3, label="_case")
     axes.plot(at[slow], y[slow], "v", color=style.VERMILLION, ms=small + 1.6, mew=0, zorder=4, label="_slow")

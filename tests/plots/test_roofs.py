@@ -78,7 +78,7 @@ def test_a_cache_roof_is_dashed_and_ends_at_the_peak(plain: Run) -> None:
     solid = [line for line in lines(figure, "_roof") if line.get_color() == style.BLACK]
     assert cache.is_dashed() and not solid[0].is_dashed() and cache.get_linewidth() < solid[0].get_linewidth()
     assert any("7000 GB/s copy of 4 MiB" in text.get_text() for text in figure.axes[0].texts)
-    assert "copy that stays in a cache" in legend(figure)
+    assert "roofs: measured, copy inside a cache, datasheet" in legend(figure)
 
 
 @pytest.mark.parametrize(
@@ -204,9 +204,9 @@ def test_imported_points_are_crosses_and_named(plain: Run, of_all: bool) -> None
     assert (markers == {IMPORTED}) if of_all else (IMPORTED in markers and len(markers) == 2)
     assert "cublas (imported)" in legend(figure) and ("triton (imported)" in legend(figure)) is of_all
     assert "Imported times have no interval" in said(figure) and "imported: somebody 1.0" in said(figure)
-    assert ("roof of the imported rows" in legend(figure)) is of_all
-    assert ("measured roof" in legend(figure)) is not of_all
-    assert "mported" not in said(drawn(plain)) and "measured roof" in legend(drawn(plain))
+    roofs = "roofs: of the imported rows, datasheet" if of_all else "roofs: measured, datasheet"
+    assert roofs in legend(figure)
+    assert "mported" not in said(drawn(plain)) and "roofs: measured, datasheet" in legend(drawn(plain))
 
 
 def test_a_cpu_has_its_caches_too(tmp_path: Path) -> None:
