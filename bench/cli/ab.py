@@ -39,9 +39,11 @@ SAME_PERCENT = 2.0
 
 BudgetOption = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", min=1.0, help="Wall time of all; default: 60, or 6 a case if more."),
+    typer.Option(metavar="SECONDS", min=1.0, help="Wall time; default: 6 a case, at least 60."),
 ]
-SameOption = Annotated[float, typer.Option(metavar="PERCENT", min=0.1, help="Less of a difference is none.")]
+SameOption = Annotated[
+    float, typer.Option(metavar="PERCENT", min=0.1, help="Smaller differences count as none.")
+]
 
 
 def ab(
