@@ -28,7 +28,7 @@ from bench.validation.simulated_streams import RUN_S
 from tests.trials.honest_claims import Machine, machines
 
 CASES = 10
-BUDGET_S, VISIT_S, START_S = 60.0, 0.25, 1.3
+BUDGET_S, VISIT_S, START_S = 55.0, 0.25, 1.3
 """Wall seconds of a try, of one visit, and of starting the two workers of a round."""
 SAMPLES = 20
 """Most samples of a visit: 0.1 s of launches that take 5 ms."""
