@@ -82,7 +82,7 @@ class Across:
                     texts.setdefault(run.device, set()).update(text for text in of_run if text)
             devices: dict[str, list[str]] = {}
             for device, of_device in texts.items():
-                devices.setdefault(", ".join(sorted(of_device)) or UNKNOWN, []).append(device)
+                devices.setdefault(" / ".join(sorted(of_device)) or UNKNOWN, []).append(device)
             if len(devices) > 1:
                 yield f"{fact.name}: " + "; ".join(
                     f"{text} ({', '.join(of) if len(of) <= MOST_NAMED else count_text(len(of), 'device')})"
@@ -112,7 +112,8 @@ def _tables(gained: Sequence[Gain]) -> Iterator[str]:
         yield from lines_of(shown)
         return
     for (operator, bound_by), alike in groupby(gained, _places):
-        shown = table(f"{operator}, bound by {bound_by}", *numbers)
+        bound_text = "no ceilings" if bound_by == UNKNOWN else f"bound by {bound_by}"
+        shown = table(f"{operator}, {bound_text}", *numbers)
         for gain in alike:
             shown.add_row(gain.device.removeprefix(MAKER), *_cells(gain))
         yield from lines_of(shown)

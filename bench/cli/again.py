@@ -34,11 +34,11 @@ def again(comparison: Comparison, budget_s: float | None) -> int:
     kind = _one_device(before, after)
     unsure = [each.case for each in comparison.of("UNSURE") if each.role == "measurement"]
     if not unsure:
-        remark(f"{WHERE}: no case is UNSURE, so nothing is measured again")
+        remark(f"{WHERE}: no case is UNSURE (ceilings apart), so nothing is measured again")
         return comparison.exit_code
     commits = _commit(before, "A"), _commit(after, "B")
     if commits[0] == commits[1]:
-        raise UserError(f"{WHERE}: A and B are both of commit {commits[0]}, so there are no two versions")
+        raise UserError(f"{WHERE}: A and B are both of commit {commits[0]}; give results of two commits")
     for fact in SOFTWARE:
         if before.facts[fact.name] != after.facts[fact.name]:
             remark(f"{WHERE}: A and B differ in {fact.name}, too; now both run with what is installed here")

@@ -8,7 +8,7 @@ lives, which two processes that lived through all rounds would show as a differe
 
 A case's effect is the trimmed mean of its observations, since a neighbour's burst may spoil a visit by more
 than the effect. Its interval is Student's t after Yuen (Biometrika 61, 1974), with a variance moderated by
-that of the other cases (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): few rounds may agree by chance.
+that of similar cases (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): few rounds may agree by chance.
 
 A case is looked at after the rounds in EARLY and at the end. These looks share FALSE, so that over all of
 them a case without a difference is called faster or slower with a chance of at most FALSE.
@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -42,10 +43,13 @@ EARLY, MOST_ROUNDS = (4, 6, 9, 13, 19), 28
 """Rounds after which a case may be decided before the end, and the number of rounds that are made at most."""
 AT_END = 0.5
 """Share of FALSE that the look at the end has; the early ones share the rest."""
+LEAST = 3
+"""Rounds without which nothing is said of a case."""
 CUT = 0.2
 """Share of the observations that the trimmed mean leaves out at either end."""
-OTHERS, FROM_CASES = 2, 4
-"""Degrees of freedom that the noise of the other cases counts for, where there are at least so many cases."""
+OTHERS, FROM_CASES = 4, 3
+"""Degrees of freedom that the noise of the other cases counts for, where at least so many cases are alike:
+matrix products, or other work, whose times are several times as restless on some machines."""
 SAMPLING_S = {"cpu": 0.1, "cuda": 0.4}
 """Most seconds that a visit may sample. Visits differ by more than their samples tell, so many short visits
 tell more than a few long ones; a GPU's clock takes longer to settle."""
@@ -83,7 +87,7 @@ class Contest:
 
     def decide(self, others: float | None, chance: float, same: float) -> None:
         """Set effect and verdict. `others`: usual variance of one observation; `chance`: of a false one."""
-        if self.verdict == "failed" or len(self.logs) < 3:
+        if self.verdict == "failed" or len(self.logs) < LEAST:
             return
         from scipy import stats
 
@@ -135,14 +139,17 @@ def contests(
 
 
 def _decide(left: Sequence[Contest], every: Sequence[Contest], chance: float, same: float) -> None:
-    noises = [_trimmed(each.logs)[1] * len(each.logs) for each in every if len(each.logs) >= 3]
-    others = statistics.median(noises) if len(noises) >= FROM_CASES else None
+    noises: dict[str, list[float]] = defaultdict(list)
+    for each in every:
+        if len(each.logs) >= LEAST:
+            noises[each.case.problem.arithmetic].append(_trimmed(each.logs)[1] * len(each.logs))
     for contest in left:
-        contest.decide(others, chance, same)
+        alike = noises[contest.case.problem.arithmetic]
+        contest.decide(statistics.median(alike) if len(alike) >= FROM_CASES else None, chance, same)
 
 
 def _trimmed(logs: Sequence[float]) -> tuple[float, float, int]:
-    """(trimmed mean, its variance, degrees of freedom) of three observations at least."""
+    """(trimmed mean, its variance, degrees of freedom) of LEAST observations or more."""
     values = np.sort(logs)
     cut = int(CUT * len(values))
     kept = values[cut : len(values) - cut]

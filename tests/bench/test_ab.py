@@ -124,10 +124,10 @@ def test_with_the_noise_of_a_committed_run_slowdowns_are_found_and_equal_version
 ) -> None:
     by_name = {machine.name: machine for machine in trial.machines()}
     calm, restless = by_name["CPU, nights"], by_name["CPU, fresh_nights"]
-    slower = trial.outcomes(seed, calm, ["matrix"], 0.05, 8)
-    assert slower.of("slower") > 0.8 and slower.of("faster") == 0.0  # 97 % of 1,000 cases
+    slower = trial.outcomes(seed, restless, ["matrix"], 0.05, 8)  # its matrix products are calm
+    assert slower.of("slower") > 0.8 and slower.of("faster") == 0.0  # 99 % of 1,000 cases
     equal = [trial.outcomes(seed, machine, ["matrix", "memory"], 0.0, 8) for machine in (calm, restless)]
-    assert sum(made.words["slower"] + made.words["faster"] for made in equal) <= 8  # 0.5 % of 2,000 cases
+    assert sum(made.words["slower"] + made.words["faster"] for made in equal) <= 8  # 0.2 % of 2,000 cases
 
 
 @pytest.mark.parametrize(("kind", "processes"), [("cpu", 6), ("cuda", 2)])
@@ -175,7 +175,7 @@ def test_the_other_version_is_laid_out_beside_and_taken_away(
     _, text = ab(CASE)
     ((old, new, folder),) = compared
     assert (old, new) == ("x = 1\n", "x = 2\n") and not folder.exists()
-    assert f"this checkout against HEAD: 1 case on {detect('cpu')}, at most 1 min 00 s" in text
+    assert f"this checkout against HEAD: 1 case on {detect('cpu')}, at most 55 s" in text
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_where_nothing_is_decided_the_first_report_counts(
     assert results.compare("--bench-budget", "1")[0] == 3
     results.after = [results.row(128, VAGUE, 1.5)]
     code, text = results.compare()
-    assert code == 1 and "no case is UNSURE, so nothing is measured again" in text
+    assert code == 1 and "no case is UNSURE (ceilings apart), so nothing is measured again" in text
 
 
 def test_uncommitted_changes_are_those_of_this_checkout(
@@ -108,7 +108,7 @@ def test_other_software_is_said(results: Results, monkeypatch: pytest.MonkeyPatc
 def test_what_cannot_be_measured_in_turns_is_refused(results: Results) -> None:
     slug = detect("cpu").slug
     for changes, says in (
-        ({"commit": results.old}, f"A and B are both of commit {results.old}, so there are no two versions"),
+        ({"commit": results.old}, f"A and B are both of commit {results.old}; give results of two commits"),
         ({"commit": ""}, "the rows of B must be of one commit, but are of no commit that is known"),
         ({"commit": "0123456789ab"}, "B is of commit 0123456789ab: this checkout has no such commit"),
         ({"device": "other"}, f"A is of {slug} and B of other; two devices cannot be measured in turns"),

@@ -22,16 +22,24 @@ import numpy as np
 import kernels
 from bench.judge.noise import Work
 from bench.runner.ab import Side, contests
+from bench.spec import Problem
 from bench.sweep.load import Case
 from bench.validation.simulated_streams import RUN_S
 from tests.trials.honest_claims import Machine, machines
 
 CASES = 10
-BUDGET_S, VISIT_S, START_S = 60.0, 0.25, 1.3
+BUDGET_S, VISIT_S, START_S = 55.0, 0.25, 1.3
 """Wall seconds of a try, of one visit, and of starting the two workers of a round."""
 SAMPLES = 20
 """Most samples of a visit: 0.1 s of launches that take 5 ms."""
 SLOWER, SAME = 0.05, 0.02
+PROBLEMS: Mapping[str, Problem] = {
+    "matrix": kernels.problem("gemm").model_validate({"dtype": "float32", "m": 8, "n": 8, "k": 8}),
+    "memory": kernels.problem("softmax").model_validate(
+        {"dtype": "float32", "direction": "forward", "rows": 8, "length": 8}
+    ),
+}
+"""Kind of work -> a problem of that kind."""
 WORKS: Mapping[str, tuple[Work, ...]] = {
     "matrix": ("matrix",),
     "memory": ("memory",),
@@ -71,7 +79,7 @@ class Simulated:
     def visit(self, case: Case, side: Side) -> Mapping[str, Any]:
         self.at_s += VISIT_S
         at = (self.began_s + self.at_s) / RUN_S
-        work: Work = "matrix" if case.sweep == "matrix" else "memory"
+        work: Work = "matrix" if case.problem.arithmetic == "matrix" else "memory"
         visit = next(visit for visit in self.visits_at(work, [at]) if visit.at == at)
         factor = 1 + self.effect if side == "new" else 1.0
         return {"status": "ok", "median_s": 1e-3 * factor * float(np.median(visit.samples[:SAMPLES]))}
@@ -79,11 +87,8 @@ class Simulated:
 
 def outcomes(seed: int, machine: Machine, works: Sequence[Work], effect: float, tries: int) -> Outcomes:
     """What so many tries on a machine came to, their cases of these kinds of work in turns."""
-    problem = kernels.problem("gemm").model_validate({"dtype": "float32", "m": 8, "n": 8, "k": 8})
-    cases = [
-        Case(works[number % len(works)], "onednn", problem, "cold", "", "measurement")
-        for number in range(CASES)
-    ]
+    problems = [PROBLEMS[works[number % len(works)]] for number in range(CASES)]
+    cases = [Case(f"{n}", "a", problem, "cold", "", "measurement") for n, problem in enumerate(problems)]
     words, all_found, seconds = Counter[str](), 0, 0.0
     for number in range(tries):
         simulated = Simulated(machine, effect, np.random.default_rng([seed, number]))
