@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from bench.__main__ import app
 from bench.store import parquet
 from bench.store.journal import recover
+from bench.store.parquet import read_frame
 from tests.bench import several
-from tests.bench.rows import read_frame
 from tests.drawing import drawn
 
 ROOT = Path(__file__).parents[1]

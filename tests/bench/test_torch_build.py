@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.environment.torch_build import BUILDS, Machine, chosen, machine, offered, pinned, pip_words
+from bench.environment.torch_build import BUILDS, INDEX, Machine, chosen, machine, offered, pinned, pip_words
 from bench.errors import UserError
 from tests.bench.test_dependencies import HIDING
 
@@ -49,7 +49,41 @@ def test_without_a_gpu_the_cpu_is_measured_as_ever(driver) -> None:
     assert machine("libno-such-driver.so.1") is None
     assert machine(driver(count=0)) is None
     assert machine(driver(init=803)) is None
-    assert pip_words("2.13.0", None) == (["--editable", ".[dev]"], "")
+
+
+USUAL = "torch (2.14.1)\nAvailable versions: 2.14.1, 2.13.0, 2.12.0+cpu\n"
+
+
+@pytest.mark.parametrize(
+    ("listed", "index"),
+    [
+        ({"": USUAL + "2.13.0+cpu"}, []),
+        ({"": USUAL, "cpu": "2.13.0+cpu, 2.12.0+cpu"}, ["--extra-index-url", f"{INDEX}cpu"]),
+    ],
+)
+def test_without_a_gpu_the_build_without_cuda_is_taken_wherever_it_is_and_said(
+    listed: dict[str, str], index: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    words, said = pip_words("2.13.0", None, listed.__getitem__)
+    assert words == ["--editable", ".[dev]", *index]
+    assert said == "No CUDA GPU here: torch 2.13.0+cpu is installed, which has no CUDA."
+
+
+@pytest.mark.parametrize("listed", ["", USUAL, USUAL + "2.13.0+cpu.cxx11", USUAL + "12.13.0+cpu"])
+def test_where_no_index_has_it_for_this_python_one_sentence_says_what_comes_instead(
+    listed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(sys, "version_info", (3, 12, 1))
+    words, said = pip_words("2.13.0", None, lambda tag: listed)
+    assert words == ["--editable", ".[dev]"] and "for Python 3.12: PyPI's build is installed" in said
+    assert said.startswith("No CUDA GPU here, but neither") and "\n" not in said
+
+
+def test_where_pypis_build_has_no_cuda_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert pip_words("2.13.0", None, never) == (["--editable", ".[dev]"], "")
 
 
 def never(tag: str) -> str:
