@@ -150,7 +150,7 @@ def pip_words(
     """
     if here is None:
         return _for_cpu(release, look)
-    words, notice = ["--editable", ".[dev,cublaslt]"], ""
+    words, notice = [".[dev,cublaslt]"], ""
     build = chosen(release, here, look)
     usual = BUILDS[release][0]
     if build is not usual:
@@ -162,7 +162,7 @@ def pip_words(
 
 def _for_cpu(release: str, look: Callable[[str], str]) -> tuple[list[str], str]:
     """The same without a GPU: the build without CUDA wherever an index has it."""
-    words, wheel = ["--editable", ".[dev]"], f"{release}+cpu"
+    words, wheel = [".[dev]"], f"{release}+cpu"
     if sys.platform != "linux":  # elsewhere PyPI's own build has no CUDA
         return words, ""
     for tag in ("", "cpu"):

@@ -187,7 +187,7 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        near = meant(path.name, sorted(each.name for each in path.parent.glob("*")))
+        near = meant(path.stem, sorted(each.stem for each in path.parent.glob("*")))
         raise UserError(f"{path}: no such file{near}") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error

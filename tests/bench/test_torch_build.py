@@ -66,7 +66,7 @@ def test_without_a_gpu_the_build_without_cuda_is_taken_wherever_it_is_and_said(
 ) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     words, said = pip_words("2.13.0", None, listed.__getitem__)
-    assert words == ["--editable", ".[dev]", *index]
+    assert words == [".[dev]", *index]
     assert said == "No CUDA GPU here: torch 2.13.0+cpu is installed, which has no CUDA."
 
 
@@ -77,13 +77,13 @@ def test_where_no_index_has_it_for_this_python_one_sentence_says_what_comes_inst
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(sys, "version_info", (3, 12, 1))
     words, said = pip_words("2.13.0", None, lambda tag: listed)
-    assert words == ["--editable", ".[dev]"] and "for Python 3.12: PyPI's build is installed" in said
+    assert words == [".[dev]"] and "for Python 3.12: PyPI's build is installed" in said
     assert said.startswith("No CUDA GPU here, but neither") and "\n" not in said
 
 
 def test_where_pypis_build_has_no_cuda_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert pip_words("2.13.0", None, never) == (["--editable", ".[dev]"], "")
+    assert pip_words("2.13.0", None, never) == ([".[dev]"], "")
 
 
 def never(tag: str) -> str:
@@ -94,7 +94,7 @@ def never(tag: str) -> str:
 def test_pypis_build_is_taken_where_it_runs_and_cublaslt_with_it(gpu: tuple[int, int]) -> None:
     for version in ((13, 0), (13, 2)):
         words, said = pip_words("2.13.0", Machine(version, (gpu,)), never)
-        assert (words, said) == (["--editable", ".[dev,cublaslt]"], "")
+        assert (words, said) == ([".[dev,cublaslt]"], "")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def make(folder: Path, *words: str, **variables: str) -> subprocess.CompletedPro
 
 
 @pytest.mark.parametrize(
-    ("answer", "code"), [("echo --editable '.[dev]' --extra-index-url U", 0), ("echo error >&2; exit 2", 2)]
+    ("answer", "code"), [("echo '.[dev]' --extra-index-url U", 0), ("echo error >&2; exit 2", 2)]
 )
 def test_setup_asks_the_driver_before_pip(tmp_path: Path, answer: str, code: int) -> None:
     folder, log, python = tmp_path / "checkout", tmp_path / "log", tmp_path / "python"
@@ -186,7 +186,7 @@ def test_setup_asks_the_driver_before_pip(tmp_path: Path, answer: str, code: int
     asked = [line for line in log.read_text().splitlines() if line.startswith("-m")]
     first = ["-m venv .venv", "-m bench.environment.torch_build"]
     pip = ["-m pip install --quiet --upgrade pip"]
-    pip += ["-m pip install --quiet --constraint constraints.txt --editable .[dev] --extra-index-url U"]
+    pip += ["-m pip install --quiet --constraint constraints.txt .[dev] --extra-index-url U"]
     assert asked == (first if code else [*first, *pip, "-m bench schema"])
     assert (folder / ".venv" / ".ready").exists() != bool(code)
 
