@@ -206,3 +206,16 @@ def test_a_python_as_it_is_gets_nothing_installed(tmp_path: Path, target: str) -
     )
     assert lacks in done.stderr and "Traceback" not in done.stderr
     assert not (folder / ".venv").exists() and "pip install" not in done.stdout
+
+
+def test_a_misspelt_sweep_shows_no_figures_of_an_earlier_run(tmp_path: Path) -> None:
+    folder, log, python = tmp_path / "checkout", tmp_path / "log", tmp_path / "python"
+    earlier = folder / "results" / "a-device" / "20261101T000000Z-a.parquet"
+    earlier.parent.mkdir(parents=True)
+    earlier.touch()
+    python.write_text(f'#!/bin/sh\necho "$@" >> "{log}"\ncase "$*" in *"-m pytest"*) exit 2;; esac\n')
+    python.chmod(0o755)
+    done = make(folder, "bench", "SWEEP=gemm/sqare", f"PYTHON_AS_IS={python}")
+    asked = log.read_text()
+    assert done.returncode == 2 and "--bench-sweep gemm/sqare" in asked
+    assert "plots" not in asked and "figures" not in done.stdout and not (folder / "figures").exists()
