@@ -89,8 +89,10 @@ OLD_PYTHON = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	echo "roofbench needs Python 3.11 or later; $(1) is $$($(1) --version 2>&1). Give another: make $(2)=python3.12"; exit 2; }
 
 # The driver is asked which torch it can use before anything is downloaded. `set -f`: brackets are no pattern.
+$(ENVIRONMENT): export PIP_DISABLE_PIP_VERSION_CHECK := 1
 $(ENVIRONMENT): pyproject.toml constraints.txt
 	@$(call OLD_PYTHON,$(PYTHON),PYTHON)
+	@echo "Installing roofbench's Python packages into $(VENV): minutes the first time, nothing outside it."
 	$(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python -m bench.environment.torch_build > $(VENV)/.wanted
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip

@@ -12,6 +12,7 @@ import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -118,10 +119,15 @@ class Problem(BaseModel, ABC):
     @field_validator("dtype")
     @classmethod
     def _has_an_implementation(cls, dtype: Dtype) -> Dtype:
-        there = dict.fromkeys(name for candidate in cls.implementations for name in candidate.dtypes)
-        if dtype not in there:
-            raise ValueError(unknown("dtype", dtype, cls.operator, there))
+        if dtype not in cls.dtypes():
+            raise ValueError(unknown("dtype", dtype, cls.operator, cls.dtypes()))
         return dtype
+
+    @classmethod
+    @cache  # asked for each of thousands of problems
+    def dtypes(cls) -> tuple[Dtype, ...]:
+        """Every data type that an implementation has."""
+        return tuple(dict.fromkeys(name for candidate in cls.implementations for name in candidate.dtypes))
 
     @property
     def item_byte(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,8 +19,8 @@ from typer.testing import CliRunner
 from bench.__main__ import app
 from bench.store import parquet
 from bench.store.journal import recover
+from bench.store.parquet import read_frame
 from tests.bench import several
-from tests.bench.rows import read_frame
 from tests.drawing import drawn
 
 ROOT = Path(__file__).parents[1]
@@ -198,10 +199,10 @@ def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: 
     words = ("--benchmark", "--bench-sweep", str(sweep), "--bench-results", str(results))
     words += ("--bench-tag", "rack=b12", "--bench-anonymous")
     words += ("--bench-budget", "inf")  # there is time for all, however busy the machine is
-    done = bench(*words, "-k", "small", f"--benchmark-json={report}", cwd=tmp_path)
+    done = bench(*words, "-k", "small and float32", f"--benchmark-json={report}", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert (
-        "4 of 4 cases have a time" in done.stdout
+        "2 of 2 cases have a time" in done.stdout
         and "measuring" in done.stdout
         and "figures: python -m plots" in done.stdout
     )
@@ -211,7 +212,7 @@ def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: 
     saved = json.loads(report.read_text())
     assert "node" not in saved["machine_info"], "the name of the host"
     assert saved["machine_info"]["device"]["slug"] == frame["device"].iloc[0]
-    assert len(saved["benchmarks"]) == 4
+    assert len(saved["benchmarks"]) == 2
     for one in saved["benchmarks"]:
         (row,) = (r for _, r in frame.iterrows() if abs(r.median_s / one["stats"]["median"] - 1) < 1e-9)
         assert one["stats"]["rounds"] == len(row.samples_s) and one["stats"]["iterations"] == row.launches
@@ -300,7 +301,13 @@ def test_an_operator_that_cannot_be_imported_is_one_failure(tmp_path: Path) -> N
 
 
 def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, stand_in: Path) -> None:
-    """Interrupted in a later visit, which would never end; resumed, every case is there once."""
+    """Interrupted in a later visit, which would never end; resumed, every case is there once.
+
+    The shares of time are of the resumed part: what the first measured is no part of its wall time.
+    """
+    worker = stand_in / "bench" / "worker" / "__main__.py"
+    quick = worker.read_text()
+    worker.write_text(quick.replace('"measure_s": 1e-3', '"measure_s": 1e3'))
     for size in (8, 16):
         os.mkfifo(stand_in / f"here--{size}")
     (stand_in / "hang--16").touch()
@@ -315,12 +322,16 @@ def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, stand_in: P
     kept = recover(journal).rows
     assert 1 <= len(kept) < 4, text
     (stand_in / "hang--16").unlink()
+    worker.write_text(quick)
     code, text = measured(stand_in, sweep, "--bench-resume")
     assert code == 0 and f"going on with an unfinished run: {len(kept)} rows" in text
     (path,) = (stand_in / "results").rglob("*.parquet")
     frame = read_frame([path])
     assert len(frame) == 4 and frame["parameters"].is_unique
     assert not list((stand_in / "results").rglob("*.journal"))
+    (line,) = [line for line in text.splitlines() if ": measuring " in line]
+    shares = re.findall(r"(\d+(?:\.\d+)?) %", line)
+    assert len(shares) == 5 and 97 <= sum(map(float, shares)) <= 103, line
 
 
 def test_it_runs_from_anywhere_and_leaves_nothing_there(sweep: Path, tmp_path: Path) -> None:

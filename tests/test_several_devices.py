@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.rows import read_frame
+from bench.store.parquet import read_frame
 
 pytestmark = pytest.mark.deep
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -233,16 +233,20 @@ def entry(judged: Judged) -> dict[str, Any]:
 _PLACE = ("device", "imported", "sweep", "claim")
 
 
-def differing(judged: Iterable[Judged], expected: Path) -> list[str]:
-    """A sentence for each verdict that differs from a file that `--json` wrote. UserError if it is none."""
+def expected_verdicts(expected: Path) -> dict[tuple[Any, ...], str]:
+    """(device, imported, sweep, claim) -> verdict, of a file that `--json` wrote. UserError if it is none."""
     try:
-        wanted = {
+        return {
             tuple(each[name] for name in _PLACE): each["verdict"] for each in json.loads(expected.read_text())
         }
     except OSError as error:
         raise UserError(f"--expect {expected}: cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, UnicodeDecodeError) as error:
         raise UserError(f"--expect {expected}: holds no verdicts as `claims --json` writes them") from error
+
+
+def differing(judged: Iterable[Judged], wanted: Mapping[tuple[Any, ...], str]) -> list[str]:
+    """A sentence for each verdict that is another than the one wanted."""
     have = {(each.device, each.imported, each.declared.name, each.claim.id): each for each in judged}
     sentences = []
     for place, verdict in wanted.items():

@@ -133,18 +133,20 @@ def claims(
     Exit code 1: with --expect, some verdict is another one. 2: the input is bad. 0: neither.
     """
     from bench.cli.claims import as_json as json_text
-    from bench.cli.claims import chosen, claim_lines, differing, verdicts
+    from bench.cli.claims import chosen, claim_lines, differing, expected_verdicts, verdicts
 
     if as_json and by_rule:
         raise UserError("--json lists claims and --rules is a table of rules: give one of them")
+    chosen([], rule)  # refuses what is no rule before judging, which takes long
+    wanted = expected_verdicts(expect) if expect is not None else None
     every = verdicts(results, kernels.problem, left_out, remark)
     judged = chosen(every, rule)
     if as_json:
         typer.echo(json_text(judged))
     else:
         show(claim_lines(judged, rule, markdown, by_rule))
-    if expect is not None:
-        sentences = differing(every, expect)
+    if wanted is not None:
+        sentences = differing(every, wanted)
         for sentence in sentences:
             remark(sentence)
         raise typer.Exit(1 if sentences else 0)

@@ -96,8 +96,12 @@ def machine(libcuda: str = "libcuda.so.1") -> Machine | None:
 
 
 def offered(tag: str) -> str:
-    """The torch versions in the index of this tag, as pip lists them; empty if it does not answer."""
-    words = [sys.executable, "-m", "pip", "index", "versions", "torch", "--index-url", f"{INDEX}{tag}"]
+    """The torch versions for this Python in the index of this tag, as pip lists them; empty if it is silent.
+
+    An empty tag is whatever index pip is configured to use.
+    """
+    words = [sys.executable, "-m", "pip", "--retries", "0", "index", "versions", "torch"]
+    words += ["--index-url", f"{INDEX}{tag}"] if tag else []
     try:
         return subprocess.run(words, capture_output=True, text=True, timeout=120).stdout
     except subprocess.TimeoutExpired:
@@ -139,14 +143,14 @@ def _unfit(release: str, build: Build, here: Machine) -> str:
 def pip_words(
     release: str, here: Machine | None, look: Callable[[str], str] = offered
 ) -> tuple[list[str], str]:
-    """The arguments for pip, and a notice for the user, empty if PyPI's build is installed.
+    """The arguments for pip, and a notice for the user, empty if PyPI's build is installed as is.
 
     With a GPU they include the package that calls cuBLASLt (extra `cublaslt`). UserError if no torch would
     run here.
     """
     if here is None:
-        return ["--editable", ".[dev]"], ""
-    words, notice = ["--editable", ".[dev,cublaslt]"], ""
+        return _for_cpu(release, look)
+    words, notice = [".[dev,cublaslt]"], ""
     build = chosen(release, here, look)
     usual = BUILDS[release][0]
     if build is not usual:
@@ -154,6 +158,22 @@ def pip_words(
         words += ["--extra-index-url", index]
         notice = f"{_unfit(release, usual, here)}. Instead {release}+{build.tag} is installed, from {index}"
     return words, notice
+
+
+def _for_cpu(release: str, look: Callable[[str], str]) -> tuple[list[str], str]:
+    """The same without a GPU: the build without CUDA wherever an index has it."""
+    words, wheel = [".[dev]"], f"{release}+cpu"
+    if sys.platform != "linux":  # elsewhere PyPI's own build has no CUDA
+        return words, ""
+    for tag in ("", "cpu"):
+        if re.search(rf"\b{re.escape(wheel)}(?![\w.])", look(tag)):  # pip prefers it to PyPI's build
+            index = ["--extra-index-url", f"{INDEX}{tag}"] if tag else []
+            return [*words, *index], f"No CUDA GPU here: torch {wheel} is installed, which has no CUDA."
+    python = ".".join(map(str, sys.version_info[:2]))
+    return words, (
+        f"No CUDA GPU here, but neither pip's own index nor {INDEX}cpu offers torch {wheel} for "
+        f"Python {python}: PyPI's build is installed, with gigabytes of CUDA libraries that stay unused."
+    )
 
 
 def pinned() -> str:

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,9 @@ import pyarrow.parquet as pq
 from bench.errors import UserError, meant
 from bench.store import schema_1
 from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement, record
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Sweeps = Mapping[str, Any]
 """Sweep -> its title, plots and claims as `bench.sweep.grammar.Sweep.declared` gives them."""
@@ -76,6 +79,16 @@ def _parquet(rows: Sequence[Measurement], sweeps: Sweeps) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table.replace_schema_metadata(facts), sink, compression="zstd", write_page_checksum=True)
     return bytes(sink.getvalue())
+
+
+def read_frame(paths: Iterable[Path], left_out: Callable[[str], object] | None = None) -> pd.DataFrame:
+    """The rows of all these files, of every schema, with every column that one of them has.
+
+    Paths and refusals as for `tables`. pandas and pyarrow take the columns of a folder from its first file.
+    """
+    every = [table for _, table in tables(paths, left_out)]
+    frame: pd.DataFrame = pa.concat_tables(every, promote_options="permissive").to_pandas()
+    return frame
 
 
 def read_sweeps(paths: Iterable[Path]) -> dict[tuple[str, str], Sweeps]:
@@ -174,7 +187,7 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        near = meant(path.name, sorted(each.name for each in path.parent.glob("*")))
+        near = meant(path.stem, sorted(each.stem for each in path.parent.glob("*")))
         raise UserError(f"{path}: no such file{near}") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error

@@ -168,7 +168,9 @@ class Measurement:
     flushed: bool | None = nullable("whether the cache was flushed before each turn of the ring")
     enqueue_s: float | None = mean("host seconds to queue one launch (GPU)")
     # correctness
-    relative_error: float | None = most("max |error| / max |reference|, float64, the worst of all checks")
+    relative_error: float | None = most(
+        "largest error over largest reference value, both absolute, in float64; the worst check"
+    )
     tolerance: float | None = most("what the arithmetic explains; more is status wrong")
     # counts of one launch
     flop: int = column("floating-point operations")

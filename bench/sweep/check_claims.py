@@ -8,7 +8,7 @@ from typing import Any
 from bench.errors import unknown
 from bench.spec import Problem
 from bench.sweep.claims import ANSWERS, FACTS, Among, Claim, Matching, Times, conditions
-from bench.sweep.grammar import whole_numbers
+from bench.sweep.grammar import parameter_schemas, whole_numbers
 from bench.sweep.yaml_nodes import Mistake, Node, shown
 
 _NUMBERS = ("median_s", "intensity", "flop", "byte", "byte_moved")
@@ -55,7 +55,7 @@ def check_condition(
 
 
 def _check_values(column: str, values: Iterable[Any], line: int, kind: type[Problem]) -> None:
-    field = kind.model_json_schema()["properties"].get(column, {})
+    field = parameter_schemas(kind).get(column, {})
     possible = ANSWERS.get(column, field.get("enum"))
     if column == "implementation":
         possible = [each.name for each in kind.implementations]

@@ -136,7 +136,7 @@ def _values(kind: type[Problem], name: str) -> str:
     """` (relu or silu)`: the words that a parameter can be; empty for a number."""
     words = get_args(kind.model_fields[name].annotation)
     if name == "dtype":
-        words = tuple(dict.fromkeys(dtype for each in kind.implementations for dtype in each.dtypes))
+        words = kind.dtypes()
     return f" ({' or '.join(words)})" if words and all(isinstance(word, str) for word in words) else ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import (
@@ -155,10 +156,16 @@ class Range(Strict):
         return self
 
 
+@cache
+def parameter_schemas(kind: type[Problem]) -> Mapping[str, Any]:
+    """Parameter -> its JSON schema, of an operator."""
+    properties: dict[str, Any] = kind.model_json_schema()["properties"]
+    return properties
+
+
 def whole_numbers(kind: type[Problem]) -> list[str]:
     """The parameters of an operator that are whole numbers."""
-    fields = kind.model_json_schema()["properties"]
-    return [name for name, field in fields.items() if field.get("type") == "integer"]
+    return [name for name, field in parameter_schemas(kind).items() if field.get("type") == "integer"]
 
 
 OWNERS: Mapping[str, tuple[str, type[BaseModel]]] = {

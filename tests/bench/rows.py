@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 
 from bench.store import parquet
@@ -42,13 +41,6 @@ def rows(count: int, **facts: Any) -> list[Measurement]:
 def stored(made: Iterable[Measurement]) -> list[Measurement]:
     """The rows as a result file gives them back, without the disk."""
     return list(parquet.rows(pa.Table.from_pylist([record(one) for one in made], schema=ARROW)))
-
-
-def read_frame(paths: Iterable[Path], left_out: Callable[[str], object] | None = None) -> pd.DataFrame:
-    """The columns of all these result files, whatever they hold, as one table."""
-    tables = [table for _, table in parquet.tables(paths, left_out)]
-    frame: pd.DataFrame = pa.concat_tables(tables, promote_options="permissive").to_pandas()
-    return frame
 
 
 def written(path: Path, made: list[Measurement]) -> bytes:

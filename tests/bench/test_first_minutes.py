@@ -37,9 +37,9 @@ from bench.first_minutes.blocks import (
 from bench.first_minutes.running import Runner, key_line, pack, shares, table_lines
 from bench.pytest_plugin import OPTIONS
 from bench.spec import DeviceKind
+from bench.store.parquet import read_frame
 from bench.sweep import load as sweep
 from tests.bench.first_minutes_programs import PROGRAMS
-from tests.bench.rows import read_frame
 
 KINDS = pytest.mark.parametrize("kind", ["cpu", "cuda"])
 CAPABILITY = {"cpu": None, "cuda": (9, 0)}

@@ -13,9 +13,10 @@ from bench.cli.closing import closing_lines
 from bench.cli.run_lines import show
 from bench.runner.planner import GivingUp
 from bench.runner.session import Session
+from bench.store.parquet import read_frame
 from bench.sweep.load import Case, load
 from tests.bench import several
-from tests.bench.rows import read_frame, row
+from tests.bench.rows import row
 from tests.bench.several import begun, opened
 
 SWEEP = """\

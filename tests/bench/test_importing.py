@@ -22,8 +22,8 @@ from bench.interop import import_aiconfigurator
 from bench.interop.import_aiconfigurator import CALIBRATION, OTHERS, SAMPLE, calibration_shapes
 from bench.interop.imported_rows import source_text
 from bench.sampling.protocol import protocol
+from bench.store.parquet import read_frame
 from tests.bench.public_tables import VERSION, VLLM, package, put, shapes, table
-from tests.bench.rows import read_frame
 
 H200, L40S = "NVIDIA H200", "NVIDIA L40S"
 

@@ -14,8 +14,8 @@ import kernels
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
 from bench.store import parquet, schema
+from bench.store.parquet import read_frame
 from bench.sweep.load import load_all, select
-from tests.bench.rows import read_frame
 
 HEAD = "device,operator,implementation,dtype,m,n,k,layout,seconds"
 LINE = "NVIDIA H200,gemm,cublas,bfloat16,64,128,256,TN,1e-5"

@@ -17,8 +17,8 @@ from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
 from bench.interop.import_aiconfigurator import SAMPLE
 from bench.interop.imported_problems import PROBLEMS, with_imported
+from bench.store.parquet import read_frame
 from tests.bench.public_tables import package, shapes
-from tests.bench.rows import read_frame
 
 ENGINES = Path(__file__).parents[2] / "results" / "reference" / "engines"
 H200, B200 = "NVIDIA H200", "NVIDIA B200"

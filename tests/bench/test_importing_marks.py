@@ -24,9 +24,10 @@ from bench.model.ceilings import Ceilings
 from bench.sampling.protocol import protocol
 from bench.store import parquet
 from bench.store.journal import unfinished
+from bench.store.parquet import read_frame
 from bench.store.schema import Measurement
 from tests.bench.comparable import clean, judged, run, runs_of, timed
-from tests.bench.rows import read_frame, stored
+from tests.bench.rows import stored
 
 PUBLIC = Path(__file__).parents[2] / "results" / "reference" / "public"
 

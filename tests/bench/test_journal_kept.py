@@ -19,7 +19,8 @@ import pytest
 from bench.errors import UserError
 from bench.store import parquet
 from bench.store.journal import Journal, NameTaken, Recovered, claimed, finish, recover, unfinished
-from tests.bench.rows import read_frame, row, rows, written
+from bench.store.parquet import read_frame
+from tests.bench.rows import row, rows, written
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,9 +21,9 @@ from bench.model import tile_wave
 from bench.model.predict import products
 from bench.model.tile_wave import Machine
 from bench.runner.session import RESULTS
+from bench.store.parquet import read_frame
 from bench.sweep.load import SWEEPS, load_all
 from tests.bench.machines import bfloat16
-from tests.bench.rows import read_frame
 
 REFERENCE = RESULTS / "reference"
 FILE = REFERENCE / "published" / "nvidia_a100_tile_quantization.csv"

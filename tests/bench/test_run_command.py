@@ -12,9 +12,9 @@ import kernels
 from bench.__main__ import app
 from bench.cli.run_command import sweep_of
 from bench.errors import UserError
+from bench.store.parquet import read_frame
 from bench.sweep.load import load
 from tests.bench import several
-from tests.bench.rows import read_frame
 
 
 def cases(folder: Path, operator: str, *given: str) -> list[Any]:

@@ -11,8 +11,9 @@ import pytest
 from bench.runner.resume import Kind, begin, go_on
 from bench.store import parquet
 from bench.store.journal import HEAD, Journal, _line, recover
+from bench.store.parquet import read_frame
 from bench.store.schema import SCHEMA, Measurement
-from tests.bench.rows import read_frame, row
+from tests.bench.rows import row
 from tests.our_sweeps import role
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"

@@ -21,9 +21,9 @@ from bench.runner.worker_process import Worker, WorkerDied
 from bench.spec import Problem
 from bench.store import schema
 from bench.store.journal import recover
+from bench.store.parquet import read_frame
 from bench.sweep.load import Case, load
 from tests.bench import several
-from tests.bench.rows import read_frame
 
 SWEEP = """\
 title: Small things

@@ -16,9 +16,8 @@ from bench.runner.session import Session, at_once, in_turn, prepare_all
 from bench.runner.supervisor import Stopped, WorkerSupervisor
 from bench.store import schema
 from bench.store.journal import Journal, recover
-from bench.store.parquet import read_rows
+from bench.store.parquet import read_frame, read_rows
 from tests.bench import several
-from tests.bench.rows import read_frame
 from tests.bench.several import begun, gpu, opened, small
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import shutil
 import stat
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ import kernels
 from bench.errors import UserError
 from bench.spec import parameters_text
 from bench.store import parquet
+from bench.store.parquet import read_frame
 from bench.store.schema import ARROW, FIELDS, readme_with_columns
-from tests.bench.rows import read_frame, row, rows
+from tests.bench.rows import row, rows
 
 ROOT = Path(__file__).parents[2]
 
@@ -256,6 +258,22 @@ def test_every_column_says_what_it_is_and_failures_may_be_null() -> None:
 def test_the_readme_of_results_lists_the_columns_as_they_are() -> None:
     text = (ROOT / "results" / "README.md").read_text()
     assert readme_with_columns(text) == text, "run `python -m bench columns`"
+
+
+def test_the_way_to_read_a_folder_keeps_every_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As results/README.md shows it; pandas alone would drop columns, as it also says."""
+    folder = tmp_path / "results" / "a-device"
+    parquet.write(folder / "1.parquet", rows(2))
+    parquet.write(folder / "2.parquet", [row(operator="softmax", parameters='{"length":5,"rows":7}')])
+    assert "length" not in pd.read_parquet(folder).columns
+    older = ROOT / "results" / "reference" / "nights" / "cpu-intel-xeon-2-core"
+    shutil.copy(min(older.glob("*.parquet")), folder / "3.parquet")
+    block = (ROOT / "results" / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    told: dict[str, pd.DataFrame] = {}
+    exec(block, told)
+    assert {*FIELDS, "m", "k", "length", "rows", "c"} <= {*told["rows"].columns}
+    assert len(told["rows"]) == 33 and 7 in set(told["rows"]["rows"])
 
 
 def test_parameters_have_one_text() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.environment.torch_build import BUILDS, Machine, chosen, machine, offered, pinned, pip_words
+from bench.environment.torch_build import BUILDS, INDEX, Machine, chosen, machine, offered, pinned, pip_words
 from bench.errors import UserError
 from tests.bench.test_dependencies import HIDING
 
@@ -49,7 +49,41 @@ def test_without_a_gpu_the_cpu_is_measured_as_ever(driver) -> None:
     assert machine("libno-such-driver.so.1") is None
     assert machine(driver(count=0)) is None
     assert machine(driver(init=803)) is None
-    assert pip_words("2.13.0", None) == (["--editable", ".[dev]"], "")
+
+
+USUAL = "torch (2.14.1)\nAvailable versions: 2.14.1, 2.13.0, 2.12.0+cpu\n"
+
+
+@pytest.mark.parametrize(
+    ("listed", "index"),
+    [
+        ({"": USUAL + "2.13.0+cpu"}, []),
+        ({"": USUAL, "cpu": "2.13.0+cpu, 2.12.0+cpu"}, ["--extra-index-url", f"{INDEX}cpu"]),
+    ],
+)
+def test_without_a_gpu_the_build_without_cuda_is_taken_wherever_it_is_and_said(
+    listed: dict[str, str], index: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    words, said = pip_words("2.13.0", None, listed.__getitem__)
+    assert words == [".[dev]", *index]
+    assert said == "No CUDA GPU here: torch 2.13.0+cpu is installed, which has no CUDA."
+
+
+@pytest.mark.parametrize("listed", ["", USUAL, USUAL + "2.13.0+cpu.cxx11", USUAL + "12.13.0+cpu"])
+def test_where_no_index_has_it_for_this_python_one_sentence_says_what_comes_instead(
+    listed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(sys, "version_info", (3, 12, 1))
+    words, said = pip_words("2.13.0", None, lambda tag: listed)
+    assert words == [".[dev]"] and "for Python 3.12: PyPI's build is installed" in said
+    assert said.startswith("No CUDA GPU here, but neither") and "\n" not in said
+
+
+def test_where_pypis_build_has_no_cuda_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert pip_words("2.13.0", None, never) == ([".[dev]"], "")
 
 
 def never(tag: str) -> str:
@@ -60,7 +94,7 @@ def never(tag: str) -> str:
 def test_pypis_build_is_taken_where_it_runs_and_cublaslt_with_it(gpu: tuple[int, int]) -> None:
     for version in ((13, 0), (13, 2)):
         words, said = pip_words("2.13.0", Machine(version, (gpu,)), never)
-        assert (words, said) == (["--editable", ".[dev,cublaslt]"], "")
+        assert (words, said) == ([".[dev,cublaslt]"], "")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +173,7 @@ def make(folder: Path, *words: str, **variables: str) -> subprocess.CompletedPro
 
 
 @pytest.mark.parametrize(
-    ("answer", "code"), [("echo --editable '.[dev]' --extra-index-url U", 0), ("echo error >&2; exit 2", 2)]
+    ("answer", "code"), [("echo '.[dev]' --extra-index-url U", 0), ("echo error >&2; exit 2", 2)]
 )
 def test_setup_asks_the_driver_before_pip(tmp_path: Path, answer: str, code: int) -> None:
     folder, log, python = tmp_path / "checkout", tmp_path / "log", tmp_path / "python"
@@ -152,7 +186,7 @@ def test_setup_asks_the_driver_before_pip(tmp_path: Path, answer: str, code: int
     asked = [line for line in log.read_text().splitlines() if line.startswith("-m")]
     first = ["-m venv .venv", "-m bench.environment.torch_build"]
     pip = ["-m pip install --quiet --upgrade pip"]
-    pip += ["-m pip install --quiet --constraint constraints.txt --editable .[dev] --extra-index-url U"]
+    pip += ["-m pip install --quiet --constraint constraints.txt .[dev] --extra-index-url U"]
     assert asked == (first if code else [*first, *pip, "-m bench schema", "-m bench.environment.search_path"])
     assert (folder / ".venv" / ".ready").exists() != bool(code)
 
@@ -189,3 +223,16 @@ def test_a_python_as_it_is_gets_nothing_installed(tmp_path: Path, target: str) -
     )
     assert lacks in done.stderr and "Traceback" not in done.stderr
     assert not (folder / ".venv").exists() and "pip install" not in done.stdout
+
+
+def test_a_misspelt_sweep_shows_no_figures_of_an_earlier_run(tmp_path: Path) -> None:
+    folder, log, python = tmp_path / "checkout", tmp_path / "log", tmp_path / "python"
+    earlier = folder / "results" / "a-device" / "20261101T000000Z-a.parquet"
+    earlier.parent.mkdir(parents=True)
+    earlier.touch()
+    python.write_text(f'#!/bin/sh\necho "$@" >> "{log}"\ncase "$*" in *"-m pytest"*) exit 2;; esac\n')
+    python.chmod(0o755)
+    done = make(folder, "bench", "SWEEP=gemm/sqare", f"PYTHON_AS_IS={python}")
+    asked = log.read_text()
+    assert done.returncode == 2 and "--bench-sweep gemm/sqare" in asked
+    assert "plots" not in asked and "figures" not in done.stdout and not (folder / "figures").exists()
