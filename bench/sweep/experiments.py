@@ -81,7 +81,7 @@ _STEP = "a training step with its peak memory"
 _TRANSFERS = "transfers between host and device"
 _WHOLE = "a layer with all its parts"
 LACKING: Mapping[int, str] = {
-    **dict.fromkeys((5, 17, 18, 19, 23, 27, 32, 33, 42), _CONVOLUTION), 6: "an operator for recurrent layers",
+    **dict.fromkeys((5, 17, 18, 19, 23, 27, 33, 42), _CONVOLUTION), 6: "an operator for recurrent layers",
     24: "claims across operators", **dict.fromkeys((25, 37, 52), _WHOLE), 30: "attention",
     39: "an implementation with 2:4 sparsity", **dict.fromkeys((40, 41, 46), _STEP),
     **dict.fromkeys((44, 48), _TRANSFERS), 49: "several GPUs",
