@@ -342,19 +342,17 @@ def test_excerpt_is_part_of_the_problem(direction: Direction, given: dict[str, o
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_probes_are_small_possible_and_of_the_same_kind(direction: Direction) -> None:
+def test_probes_are_small_possible_and_dense(direction: Direction) -> None:
+    """The harness takes one probe's rate for all problems: that of a depthwise one would skip the others."""
     for given in (
         {"n": 256, "c": 3, "h": 224, "w": 224, "k": 64, "window_h": 7, "window_w": 7, "stride": 2},
         {"n": 32, "c": 960, "h": 14, "w": 14, "k": 960, "groups": 960},
-        {"n": 32, "c": 1000, "h": 14, "w": 14, "k": 2000, "groups": 40},
         {"n": 1, "c": 3, "h": 4096, "w": 4096, "k": 3, "dilation": 4},
-        {"n": 2, "c": 100, "h": 9, "w": 9, "k": 100, "groups": 50},
+        {"n": 1, "c": 1, "h": 1, "w": 1, "k": 1, "window_h": 1, "window_w": 1, "padding": 0},
     ):
-        problem = convolution(**given, direction=direction)
-        small = problem.probe()
+        small = convolution(**given, direction=direction).probe()
         assert Convolution.model_validate(small.model_dump()) == small
-        assert small.flop < 2e9 and (small.groups > 1) == (problem.groups > 1)
-        assert (small.groups == small.c) == (problem.groups == problem.c)
+        assert 1e7 < small.flop < 1e9 and small.groups == 1
 
 
 @pytest.fixture
