@@ -53,6 +53,14 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "pitch": "place of the next row",
     },
     "activations": {"n": "batch size, n"},
+    "convolution": {
+        "c": "input channels, c",
+        "dilation": "dilation (pixels from tap to tap)",
+        "groups": "groups of channels",
+        "k": "output channels, k",
+        "window_h": "window height (pixels)",
+        "window_w": "window width (pixels)",
+    },
     "stream": {
         "kind": "kind of pass over memory",
         "length": "array length (elements)",

@@ -59,6 +59,7 @@ IMPLEMENTATIONS: Mapping[str, Look] = {
     "cublaslt": Look(PURPLE, "d"),
     "cublaslt-best": Look(WINE, "^"),
     "cudnn": Look(PURPLE, "^"),
+    "cudnn-heuristic": Look(WINE, "v"),
     "inductor": Look(ORANGE, "v"),
     "onednn": Look(GREEN, "D"),
     "triton": Look(BLUE, "P"),
@@ -77,6 +78,7 @@ IMPLEMENTATIONS: Mapping[str, Look] = {
 OPERATORS: Mapping[str, Look] = {
     "gemm": Look(VERMILLION, "s"),
     "linear": Look(PURPLE, "D"),
+    "convolution": Look(FOREST, "P"),
     "batchnorm": Look(BLUE, "o"),
     "activations": Look(GREEN, "^"),
     "pooling": Look(ORANGE, "v"),

@@ -1,0 +1,420 @@
+"""Convolution on tensors: inputs, the float64 reference, and the libraries' kernels.
+
+Tensors are as problem.py says, in the shapes that torch gives them: images [n, c, h, w], weights
+[k, c / groups, window_h, window_w]; `layout` is a matter of strides.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from types import EllipsisType
+from typing import TYPE_CHECKING, get_args
+
+import torch
+
+from bench.spec import Dtype, Launch, Operator, Uniform, Unsupported
+from kernels.convolution.problem import Axis, Convolution, Direction, Layout
+from kernels.gemm import operator as gemm
+from kernels.gemm.problem import Gemm
+from kernels.inductor import compiled
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+_CHECKED_FLOP = 1e9
+"""Work of the reference for an excerpt, about."""
+
+_LIBRARIES = {"Cudnn": "cuDNN", "Mkldnn": "oneDNN"}
+"""torch's name of a library -> the library's own."""
+_MAX_AUTOTUNE = (("max_autotune", True), ("coordinate_descent_tuning", True))
+
+
+def inputs(problem: Convolution, uniform: Uniform) -> Tensors:
+    """x and w, and with bias that, [k]; dy and w; or dy and x."""
+    x = functools.partial(_image, problem, uniform, problem.c, problem.h, problem.w)
+    w = functools.partial(_weights, problem, uniform)
+    dy = functools.partial(_image, problem, uniform, problem.k, problem.p, problem.q)
+    if problem.direction == "forward":
+        return (x(), w(), uniform(problem.k)) if problem.bias else (x(), w())
+    return (dy(), w()) if problem.direction == "activation_gradient" else (dy(), x())
+
+
+Empty = Callable[..., torch.Tensor]
+"""Makes a tensor of this shape."""
+
+
+def _image(problem: Convolution, make: Empty, channels: int, high: int, wide: int) -> torch.Tensor:
+    if problem.layout == "NHWC":
+        return make(problem.n, high, wide, channels).permute(0, 3, 1, 2)
+    return make(problem.n, channels, high, wide)
+
+
+def _weights(problem: Convolution, make: Empty) -> torch.Tensor:
+    of_group = problem.c // problem.groups
+    if problem.layout == "NHWC":
+        return make(problem.k, problem.window_h, problem.window_w, of_group).permute(0, 3, 1, 2)
+    return make(problem.k, of_group, problem.window_h, problem.window_w)
+
+
+def reference(
+    problem: Convolution, left: torch.Tensor, right: torch.Tensor, *bias: torch.Tensor
+) -> torch.Tensor | Tensors:
+    """y, dx, or dw and with bias db; in float64, tap by tap, no convolution of torch's."""
+    images = functools.partial(left.new_zeros, dtype=torch.float64)
+    one, other = left.double(), right.double()
+    if problem.direction == "forward":
+        y = images(problem.n, problem.k, problem.p, problem.q)
+        for tap, outputs, points in _taps(problem):
+            _grouped(problem, y)[outputs] += torch.einsum(
+                "ngchw,gkc->ngkhw", _grouped(problem, one)[points], _tap_weights(problem, other, tap)
+            )
+        return y + bias[0].double()[:, None, None] if problem.bias else y
+    if problem.direction == "activation_gradient":
+        dx = images(problem.n, problem.c, problem.h, problem.w)
+        for tap, outputs, points in _taps(problem):
+            _grouped(problem, dx)[points] += torch.einsum(
+                "ngkhw,gkc->ngchw", _grouped(problem, one)[outputs], _tap_weights(problem, other, tap)
+            )
+        return dx
+    dw = images(problem.k, problem.c // problem.groups, problem.window_h, problem.window_w)
+    for tap, outputs, points in _taps(problem):
+        _tap_weights(problem, dw, tap).copy_(
+            torch.einsum(
+                "ngkhw,ngchw->gkc", _grouped(problem, one)[outputs], _grouped(problem, other)[points]
+            )
+        )
+    return (dw, one.sum((0, 2, 3))) if problem.bias else dw
+
+
+_Index = tuple[EllipsisType, slice, slice]
+
+
+def _taps(problem: Convolution) -> Iterator[tuple[tuple[int, int], _Index, _Index]]:
+    """Each tap of the window, the outputs that it adds to, and the points that it takes, as indices."""
+    for tap in itertools.product(range(problem.window_h), range(problem.window_w)):
+        rows, columns = problem.rows.meetings(tap[0]), problem.columns.meetings(tap[1])
+        if rows[0] and columns[0]:
+            outputs, points = ((..., _slice(r), _slice(c)) for r, c in zip(rows, columns, strict=True))
+            yield tap, outputs, points
+
+
+def _slice(along: range) -> slice:
+    return slice(along.start, along.stop, along.step)
+
+
+def _grouped(problem: Convolution, image: torch.Tensor) -> torch.Tensor:
+    """[n, groups, channels of a group, height, width]: a view."""
+    return image.view(problem.n, problem.groups, -1, *image.shape[2:])
+
+
+def _tap_weights(problem: Convolution, w: torch.Tensor, tap: tuple[int, int]) -> torch.Tensor:
+    """[groups, k of a group, c of a group] at one tap: a view."""
+    return w[:, :, tap[0], tap[1]].view(problem.groups, -1, w.shape[1])
+
+
+def _geometry(problem: Convolution) -> tuple[list[int], list[int], list[int]]:
+    """stride, padding, dilation as torch takes them."""
+    return [problem.stride] * 2, [problem.padding] * 2, [problem.dilation] * 2
+
+
+def _empty(problem: Convolution, like: torch.Tensor, what: str) -> torch.Tensor:
+    """x, y or w of this problem, on the device of `like`, not filled."""
+    if what == "w":
+        return _weights(problem, like.new_empty)
+    sizes = {"x": (problem.c, problem.h, problem.w), "y": (problem.k, problem.p, problem.q)}
+    return _image(problem, like.new_empty, *sizes[what])
+
+
+def _gradient(problem: Convolution, tensors: Tensors, library: str) -> Launch:
+    """torch's convolution_backward for dx, or dw and with bias db, allocated by each call.
+
+    Unsupported if torch does not give it to this library.
+    """
+    dy, x, w = _of_backward(problem, *tensors)
+    chosen = _chosen_by_torch(problem, x, w)
+    if chosen != library:
+        raise Unsupported(f"torch gives this gradient to its own {chosen}, not to {_LIBRARIES[library]}")
+    return Launch(functools.partial(_backward, problem, dy, x, w))
+
+
+def _of_backward(problem: Convolution, dy: torch.Tensor, other: torch.Tensor) -> Tensors:
+    """dy, x and w; of the last two the one that is asked for is not filled and lends its shape and layout."""
+    if problem.direction == "activation_gradient":
+        return dy, _empty(problem, dy, "x"), other
+    return dy, other, _empty(problem, dy, "w")
+
+
+def _backward(
+    problem: Convolution, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor
+) -> torch.Tensor | Tensors:
+    of_weights = problem.direction == "weight_gradient"
+    mask = [not of_weights, of_weights, problem.sums_bias_gradient]
+    dx, dw, db = torch.ops.aten.convolution_backward(
+        dy, x, w, [problem.k], *_geometry(problem), False, [0, 0], problem.groups, mask
+    )
+    written: torch.Tensor | Tensors = dx if not of_weights else (dw, db) if problem.bias else dw
+    return written
+
+
+def _chosen_by_torch(problem: Convolution, x: torch.Tensor, w: torch.Tensor) -> str:
+    """The library to which torch gives such a convolution and its gradients."""
+    rest = (*_geometry(problem), False, [0, 0], problem.groups, None)
+    return str(torch._C._select_conv_backend(x, w, None, *rest)).rpartition(".")[2]
+
+
+def onednn(problem: Convolution, *tensors: torch.Tensor) -> Launch:
+    """oneDNN on a CPU, outputs allocated by each call. Unsupported where torch uses a kernel of its own."""
+    if problem.direction != "forward":
+        return _gradient(problem, tensors, "Mkldnn")
+    x, w, *bias = tensors
+    # float32 forward it can be asked for itself, even where torch finds its own kernel quicker.
+    chosen = "Mkldnn" if problem.dtype == "float32" else _chosen_by_torch(problem, x, w)
+    if chosen != "Mkldnn":
+        raise Unsupported(f"torch has no oneDNN for {problem.dtype} on this CPU: it uses its own {chosen}")
+    stride, padding, dilation = _geometry(problem)
+    convolution = torch.ops.aten.mkldnn_convolution
+    addend = bias[0] if bias else None
+    return Launch(lambda: convolution(x, w, addend, padding, stride, dilation, problem.groups))
+
+
+def cudnn(problem: Convolution, *tensors: torch.Tensor) -> Launch:
+    """cuDNN with its algorithms tried when first called; y preallocated, gradients allocated by each call."""
+    return _by_cudnn(problem, tensors, search=True)
+
+
+def cudnn_heuristic(problem: Convolution, *tensors: torch.Tensor) -> Launch:
+    """cuDNN with the algorithm that its heuristic puts first, allocated as in `cudnn`."""
+    return _by_cudnn(problem, tensors, search=False)
+
+
+def _by_cudnn(problem: Convolution, tensors: Tensors, search: bool) -> Launch:
+    _forget_algorithms(problem, search, tensors[0].device)
+    if problem.direction != "forward":
+        gradient = _gradient(problem, tensors, "Cudnn").call
+
+        def backward() -> torch.Tensor | Tensors:
+            with _cudnn_flags(problem, search):
+                return gradient()
+
+        return Launch(backward)
+    x, w, *bias = tensors
+    y = _empty(problem, x, "y")
+    stride, padding, dilation = _geometry(problem)
+    allow_tf32 = problem.dtype != "float32"
+    rest = (padding, stride, dilation, problem.groups, search, False, allow_tf32)
+    convolution = torch.ops.aten.cudnn_convolution.out
+    addend = bias[0][:, None, None] if bias else None
+
+    def forward() -> torch.Tensor:
+        convolution(x, w, *rest, out=y)
+        return y if addend is None else y.add_(addend)  # as torch does: cuDNN's is the convolution alone
+
+    return Launch(forward, outputs=(y,))
+
+
+def _cudnn_flags(problem: Convolution, search: bool) -> AbstractContextManager[None]:
+    # Of 16-bit types, too, torch keeps off tensor cores unless TF32 is allowed.
+    allow_tf32 = problem.dtype != "float32"
+    return torch.backends.cudnn.flags(
+        enabled=True, benchmark=search, deterministic=False, allow_tf32=allow_tf32
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _forget_algorithms(problem: Convolution, search: bool, device: torch.device) -> None:
+    """Make torch choose an algorithm anew, unless the last launch was of the same problem and choice.
+
+    torch keeps cuDNN's algorithms by shape and type, not by how they were chosen: a heuristic's answer would
+    be taken for the result of a search that follows, and the other way around. So it is told to keep one
+    only, and a convolution of another shape displaces that.
+    """
+    os.environ["TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT"] = "1"  # read at the first convolution of a process
+    if device.type == "cuda":
+        point = torch.zeros(1, 1, 1, 1, device=device)
+        torch.ops.aten.cudnn_convolution(point, point, [0, 0], [1, 1], [1, 1], 1, False, False, False)
+
+
+def inductor(problem: Convolution, *tensors: torch.Tensor) -> Launch:
+    """The quickest of cuDNN's and Inductor's own kernels by its own measurement, allocated by each call."""
+    _forget_algorithms(problem, True, tensors[0].device)
+    run = compiled(_as_a_model_calls_it, problem, _MAX_AUTOTUNE)
+
+    def call() -> torch.Tensor | Tensors:
+        with _cudnn_flags(problem, True):
+            return run(*tensors)
+
+    return Launch(call)
+
+
+def _as_a_model_calls_it(problem: Convolution, *tensors: torch.Tensor) -> torch.Tensor | Tensors:
+    if problem.direction != "forward":
+        return _backward(problem, *_of_backward(problem, *tensors))
+    x, w, *bias = tensors
+    addend = bias[0] if bias else None
+    stride, padding, dilation = _geometry(problem)
+    return torch.nn.functional.conv2d(x, w, addend, stride, padding, dilation, problem.groups)
+
+
+def tolerance(problem: Convolution, implementation: str) -> float | tuple[float, float]:
+    """The largest |error| that rounding explains, as a fraction of the largest |value|; for dw and db each.
+
+    That of the product by which the outputs with the most terms are computed. db is the product of dy with
+    ones, summed in float32. A search may choose Winograd's algorithm for windows of 3 and 5 at stride 1,
+    whose sums err several times as much (Lavin and Gray, 2016): cuDNN's float32 may err 8 times.
+    """
+    terms, elements = _most_terms(problem)
+    sizes = {"m": elements, "n": 1, "k": terms, "beta": int(problem.adds_bias)}
+    product = Gemm.model_validate({**sizes, "layout": "NN", "dtype": problem.dtype})
+    allowed = gemm.tolerance(product, implementation)
+    steps = {problem.window_h, problem.window_w} <= {3, 5} and problem.stride == problem.dilation == 1
+    if steps and problem.dtype == "float32" and implementation != "onednn":
+        allowed *= 8
+    if not problem.sums_bias_gradient:
+        return allowed
+    kept: Dtype = "float32" if problem.dtype == "tf32" else problem.dtype
+    ones = Gemm(m=problem.k, n=1, k=problem.n * problem.p * problem.q, layout="NN", dtype=kept)
+    return allowed, gemm.tolerance(ones, "onednn")
+
+
+def _most_terms(problem: Convolution) -> tuple[int, int]:
+    """Terms of the outputs that have the most, and how many outputs those are."""
+    of_group = {
+        "forward": problem.c // problem.groups,
+        "activation_gradient": problem.k // problem.groups,
+        "weight_gradient": problem.n,
+    }[problem.direction]
+    elements = {
+        "forward": problem.n * problem.k,
+        "activation_gradient": problem.n * problem.c,
+        "weight_gradient": problem.k * problem.c // problem.groups,
+    }[problem.direction]
+    for axis in (problem.rows, problem.columns):
+        counts = _counts(axis, problem.direction)
+        most = max(counts)
+        of_group *= most
+        elements *= counts.count(most)
+    return of_group, elements
+
+
+def _counts(axis: Axis, direction: Direction) -> list[int]:
+    """Terms along one axis of each output, of each point of the image, or of each tap."""
+    meetings = [axis.meetings(tap) for tap in range(axis.window)]
+    if direction == "weight_gradient":
+        return [len(outputs) for outputs, _ in meetings]
+    side = 0 if direction == "forward" else 1
+    return list(collections.Counter(itertools.chain(*(pair[side] for pair in meetings))).values())
+
+
+def excerpt(problem: Convolution, inputs: Tensors, outputs: Tensors) -> tuple[Convolution, Tensors, Tensors]:
+    """Some images and channels of y or of dx, or some weights of dw, whole planes; a small problem whole.
+
+    Chosen at random, the first and the last among them, by torch's own generator on the CPU, so a seeded run
+    repeats its choice. Sums are over all of their terms.
+    """
+    share = problem.flop / _CHECKED_FLOP
+    if share <= 1:
+        return problem, inputs, outputs
+    of_c, of_k = problem.c // problem.groups, problem.k // problem.groups
+    # Groups go first, then the two sizes over which the direction does not sum, in turn.
+    groups = _cut(problem.groups, share)
+    share /= problem.groups / len(groups)
+    sizes = {"forward": ("n", "k"), "activation_gradient": ("n", "c"), "weight_gradient": ("k", "c")}
+    kept = {"n": torch.arange(problem.n), "c": torch.arange(of_c), "k": torch.arange(of_k)}
+    for left, name in enumerate(sizes[problem.direction]):
+        total = len(kept[name])
+        kept[name] = _cut(total, math.sqrt(share) if left == 0 else share)
+        share /= total / len(kept[name])
+    c, k = ((groups[:, None] * of + kept[name]).flatten() for name, of in (("c", of_c), ("k", of_k)))
+    smaller = problem.model_copy(
+        update={"n": len(kept["n"]), "c": len(c), "k": len(k), "groups": len(groups)}
+    )
+    parts: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "x": lambda image: _part(image, kept["n"], c),
+        "y": lambda image: _part(image, kept["n"], k),
+        "w": lambda weights: _part(weights, k, kept["c"]),
+        "b": lambda bias: bias.index_select(0, k.to(bias.device)),
+    }
+    names = {"forward": ("xwb", "y"), "activation_gradient": ("yw", "x"), "weight_gradient": ("yx", "wb")}
+    read, written = names[problem.direction]
+    return (
+        smaller,
+        tuple(parts[name](tensor) for name, tensor in zip(read, inputs, strict=False)),
+        tuple(parts[name](tensor) for name, tensor in zip(written, outputs, strict=False)),
+    )
+
+
+def _part(tensor: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    return tensor[first.to(tensor.device)[:, None], second.to(tensor.device)]
+
+
+def _cut(total: int, share: float) -> torch.Tensor:
+    """About total / share different numbers below `total`, ascending, the ends among them."""
+    count = max(2, round(total / max(1.0, share)))
+    if count >= total:
+        return torch.arange(total)
+    inner = torch.randperm(total - 2)[: count - 2] + 1
+    return torch.cat([torch.tensor([0]), inner.sort().values, torch.tensor([total - 1])])
+
+
+def _examples() -> list[Convolution]:
+    # Sizes and geometry: one point, primes and rows of odd length, the stem's 7 x 7 at stride 2 with 3
+    # channels, rectangular windows, dilation, gaps between windows, padding beyond half the window, groups
+    # of several channels, depthwise, and as many outputs of a depthwise convolution as 2 a channel.
+    shapes: list[dict[str, int]] = [
+        {"n": 1, "c": 5, "h": 1, "w": 1, "k": 7, "window_h": 1, "window_w": 1},
+        {"n": 2, "c": 13, "h": 7, "w": 7, "k": 17, "window_h": 3, "window_w": 3, "padding": 1},
+        {"n": 2, "c": 3, "h": 17, "w": 19, "k": 8, "window_h": 7, "window_w": 7, "stride": 2, "padding": 3},
+        {"n": 3, "c": 8, "h": 9, "w": 11, "k": 16, "window_h": 1, "window_w": 7, "padding": 3},
+        {
+            "n": 2,
+            "c": 16,
+            "h": 13,
+            "w": 10,
+            "k": 8,
+            "window_h": 3,
+            "window_w": 5,
+            "dilation": 2,
+            "padding": 2,
+        },
+        {"n": 2, "c": 32, "h": 8, "w": 8, "k": 24, "window_h": 1, "window_w": 1, "stride": 2},
+        {"n": 1, "c": 6, "h": 5, "w": 7, "k": 4, "window_h": 3, "window_w": 3, "stride": 3, "padding": 4},
+        {"n": 2, "c": 12, "h": 7, "w": 9, "k": 18, "window_h": 3, "window_w": 3, "padding": 1, "groups": 3},
+        {"n": 2, "c": 20, "h": 7, "w": 7, "k": 20, "window_h": 5, "window_w": 5, "padding": 2, "groups": 20},
+        {"n": 3, "c": 5, "h": 12, "w": 6, "k": 10, "window_h": 3, "window_w": 3, "stride": 2, "groups": 5},
+        {"n": 2, "c": 64, "h": 14, "w": 14, "k": 64, "window_h": 3, "window_w": 3, "padding": 1},
+    ]
+    dtypes: Iterable[Dtype] = ("float32", "bfloat16", "float16", "tf32")
+    return [
+        Convolution(
+            direction=direction,
+            dtype=dtype,
+            layout=layout,
+            bias=(place + turn) % 2 == 1 and direction != "activation_gradient",
+            **shape,
+        )
+        for place, shape in enumerate(shapes)
+        for turn, (direction, layout) in enumerate(itertools.product(get_args(Direction), get_args(Layout)))
+        for dtype in dtypes
+    ]
+
+
+OPERATOR = Operator(
+    problem=Convolution,
+    inputs=inputs,
+    reference=reference,
+    implementations={
+        "cudnn": cudnn,
+        "cudnn-heuristic": cudnn_heuristic,
+        "inductor": inductor,
+        "onednn": onednn,
+    },
+    tolerance=tolerance,
+    examples=_examples(),
+    excerpt=excerpt,
+)

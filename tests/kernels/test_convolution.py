@@ -1,0 +1,405 @@
+import itertools
+import random
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from bench.spec import Dtype, Launch, Unsupported
+from bench.worker.check import outputs_of
+from kernels import operator
+from kernels.convolution.operator import OPERATOR, excerpt, tolerance
+from kernels.convolution.problem import Convolution, Direction, Layout
+from tests.kernels.tensors import relative_error, uniform, used
+
+DIRECTIONS = get_args(Direction)
+LAYOUTS = get_args(Layout)
+
+
+def test_operator_binds_every_declared_name() -> None:
+    assert operator("convolution") is OPERATOR
+
+
+def convolution(**given: object) -> Convolution:
+    """3 x 3 of float32 forward, same size out as in, but for what is given."""
+    usual: dict[str, object] = {
+        **{"direction": "forward", "n": 2, "c": 4, "h": 9, "w": 7, "k": 6, "window_h": 3, "window_w": 3},
+        **{"padding": 1, "layout": "NHWC", "dtype": "float32"},
+    }
+    return Convolution.model_validate(usual | given)
+
+
+def geometries(seed: int, count: int) -> Iterator[dict[str, int]]:
+    """Windows, strides, paddings and dilations on small images, groups of any number; possible or not."""
+    chance = random.Random(seed)
+    for _ in range(count):
+        groups = chance.choice((1, 1, 2, 3))
+        yield {
+            "n": chance.randint(1, 2),
+            "c": groups * chance.randint(1, 3),
+            "k": groups * chance.randint(1, 3),
+            "groups": groups,
+            "h": chance.randint(1, 8),
+            "w": chance.randint(1, 8),
+            "window_h": chance.choice((1, 2, 3, 5)),
+            "window_w": chance.choice((1, 2, 3, 5)),
+            "stride": chance.randint(1, 4),
+            "padding": chance.randint(0, 4),
+            "dilation": chance.choice((1, 1, 2, 4)),
+        }
+
+
+def possible(seed: int, count: int) -> Iterator[dict[str, int]]:
+    """As many of them as there are problems."""
+    found = 0
+    for given in geometries(seed, 100 * count):
+        try:
+            convolution(**given)
+        except ValidationError:
+            continue
+        yield given
+        found += 1
+        if found == count:
+            return
+
+
+def by_loops(problem: Convolution, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """y, dx or dw by the definition, one product after another: nothing of the operator's but its sizes."""
+    of_c, of_k = problem.c // problem.groups, problem.k // problem.groups
+    high = (problem.h + 2 * problem.padding - (problem.window_h - 1) * problem.dilation - 1) // problem.stride
+    wide = (problem.w + 2 * problem.padding - (problem.window_w - 1) * problem.dilation - 1) // problem.stride
+    shape = {
+        "forward": (problem.n, problem.k, high + 1, wide + 1),
+        "activation_gradient": (problem.n, problem.c, problem.h, problem.w),
+        "weight_gradient": (problem.k, of_c, problem.window_h, problem.window_w),
+    }[problem.direction]
+    total = torch.zeros(shape, dtype=torch.float64)
+    of_output = itertools.product(range(problem.n), range(problem.k), range(high + 1), range(wide + 1))
+    for n, k, p, q in of_output:
+        for c, r, s in itertools.product(range(of_c), range(problem.window_h), range(problem.window_w)):
+            row = p * problem.stride - problem.padding + r * problem.dilation
+            column = q * problem.stride - problem.padding + s * problem.dilation
+            if not (0 <= row < problem.h and 0 <= column < problem.w):
+                continue
+            channel = k // of_k * of_c + c
+            if problem.direction == "forward":
+                total[n, k, p, q] += left[n, channel, row, column].double() * right[k, c, r, s].double()
+            elif problem.direction == "activation_gradient":
+                total[n, channel, row, column] += left[n, k, p, q].double() * right[k, c, r, s].double()
+            else:
+                total[k, c, r, s] += left[n, k, p, q].double() * right[n, channel, row, column].double()
+    return total
+
+
+def test_sizes_are_pytorchs_and_what_is_refused_pytorch_refuses(seed: int) -> None:
+    refused = 0
+    for given in geometries(seed, 400):
+        x = torch.empty(given["n"], given["c"], given["h"], given["w"], device="meta")
+        w = torch.empty(
+            given["k"], given["c"] // given["groups"], given["window_h"], given["window_w"], device="meta"
+        )
+        geometry = [given[name] for name in ("stride", "padding", "dilation", "groups")]
+        try:
+            shape = torch.nn.functional.conv2d(x, w, None, *geometry).shape  # type: ignore[arg-type]
+        except RuntimeError:
+            refused += 1
+            with pytest.raises(ValidationError, match="the output is empty"):
+                convolution(**given)
+            continue
+        try:
+            problem = convolution(**given)
+        except ValidationError as error:
+            assert "no window meets the image" in str(error)
+            continue
+        assert (problem.n, problem.k, problem.p, problem.q) == tuple(shape)
+    assert 10 < refused < 300
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"window_h": 12}, "the output is empty: no window of 12 x 3 fits into the padded input of 11 x 9"),
+        ({"dilation": 5}, r"no window of 11 x 11 \(dilation 5\) fits into the padded input of 11 x 9"),
+        ({"groups": 3}, "groups 3 does not divide c = 4"),
+        ({"groups": 4}, "groups 4 does not divide k = 6"),
+        ({"direction": "activation_gradient", "bias": True}, "an activation gradient knows no bias"),
+        (
+            {"window_h": 1, "window_w": 1, "h": 1, "stride": 3, "padding": 1},
+            "with padding 1 and stride 3 no window meets the image",
+        ),
+        ({"dtype": "int8"}, "dtype of convolution is one of float16, bfloat16, tf32, float32, not 'int8'"),
+    ],
+)
+def test_what_is_impossible_is_said_in_a_sentence(given: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        convolution(**given)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_reference_is_the_definition(direction: Direction, seed: int) -> None:
+    for given in possible(seed, 12):
+        problem = convolution(**given, direction=direction, layout=LAYOUTS[given["h"] % 2])
+        tensors = OPERATOR.inputs(problem, uniform(problem, seed))
+        want = by_loops(problem, *tensors)
+        torch.testing.assert_close(OPERATOR.reference(problem, *tensors), want, msg=str(problem))
+
+
+def test_reference_is_pytorchs_in_float64_with_bias(seed: int) -> None:
+    for given in possible(seed, 60):
+        forward = convolution(**given, bias=True)
+        x, w, b = (t.double().requires_grad_() for t in OPERATOR.inputs(forward, uniform(forward, seed)))
+        geometry = [given[name] for name in ("stride", "padding", "dilation", "groups")]
+        y = torch.nn.functional.conv2d(x, w, b, *geometry)  # type: ignore[arg-type]
+        dy = torch.rand_like(y) - 0.5
+        dx, dw, db = torch.autograd.grad(y, (x, w, b), dy)
+        torch.testing.assert_close(OPERATOR.reference(forward, x.detach(), w.detach(), b.detach()), y)
+        of_x = convolution(**given, direction="activation_gradient")
+        torch.testing.assert_close(OPERATOR.reference(of_x, dy, w.detach()), dx)
+        of_w = convolution(**given, direction="weight_gradient", bias=True)
+        got = OPERATOR.reference(of_w, dy, x.detach())
+        torch.testing.assert_close(got[0], dw)
+        torch.testing.assert_close(got[1], db)
+
+
+def test_the_products_are_the_guides() -> None:
+    """A layer of ResNet-50, and one with a stride, whose dx has a quarter of the terms on average."""
+    layer = {"n": 32, "c": 64, "h": 56, "w": 56, "k": 128, "window_h": 3, "window_w": 3, "padding": 1}
+    pixels = 32 * 56 * 56
+    products = [convolution(**layer, direction=direction).product for direction in DIRECTIONS]
+    assert products == [(pixels, 128, 64 * 9), (pixels, 64, 128 * 9), (64 * 9, 128, pixels)]
+    strided = convolution(**layer, stride=2, direction="activation_gradient")
+    assert strided.product == (pixels, 64, 128 * 9 // 4)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_work_is_the_same_in_each_direction_and_the_products(direction: Direction, seed: int) -> None:
+    for given in possible(seed, 100):
+        problem = convolution(**given, direction=direction)
+        y = problem.n * problem.k * problem.p * problem.q
+        taps = problem.window_h * problem.window_w * problem.c // problem.groups
+        assert problem.flop == 2 * y * taps
+        m, n, k = problem.product
+        more = 2 * m * n if direction == "activation_gradient" else 0  # K is rounded up
+        assert problem.flop <= 2 * m * n * k <= problem.flop + more
+
+
+@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
+def test_inputs_and_outputs_are_what_the_problem_counts(problem: Convolution, seed: int) -> None:
+    tensors = OPERATOR.inputs(problem, uniform(problem, seed))
+    written = outputs_of(OPERATOR.reference(problem, *tensors))
+    order = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
+    assert all(t.is_contiguous(memory_format=order) for t in tensors if t.dim() == 4)
+    assert sum(t.nbytes for t in tensors) == problem.byte_read
+    assert sum(t.numel() for t in written) * problem.item_byte == problem.byte_written
+
+
+def test_what_no_window_covers_is_not_moved() -> None:
+    """1 x 1 at stride 2 reads a quarter of x, forward and for the weights; dx is written whole."""
+    given = {"h": 8, "w": 8, "window_h": 1, "window_w": 1, "stride": 2, "padding": 0}
+    x = 2 * 4 * 64 * 4
+    for direction, less in zip(DIRECTIONS, (0.75 * x, 0, 0.75 * x), strict=True):
+        problem = convolution(**given, direction=direction)
+        assert problem.byte - problem.byte_moved("cudnn") == less
+    dilated = convolution(h=8, w=8, dilation=2, padding=0, stride=4)
+    covered = {0, 2, 4}  # one window a side: 4 points on, the next would end at 8
+    assert dilated.byte - dilated.byte_moved("cudnn") == 2 * 4 * (64 - len(covered) ** 2) * 4
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_layout_that_is_not_the_librarys_is_copied(direction: Direction) -> None:
+    for dtype, copied in (("float16", True), ("tf32", True), ("float32", False)):
+        problem = convolution(direction=direction, dtype=dtype, layout="NCHW")
+        assert problem.byte_moved("cudnn") == problem.byte * (3 if copied else 1)
+        assert problem.byte_again("cudnn-heuristic") == problem.byte * copied
+        assert problem.moved_written("cudnn") == problem.byte_written + problem.byte * copied
+        nhwc = problem.model_copy(update={"layout": "NHWC"})
+        assert nhwc.byte_moved("cudnn") == nhwc.byte and nhwc.byte_again("cudnn") == 0
+        assert problem.byte_moved("inductor") == problem.byte
+
+
+def test_a_bias_by_its_own_kernel_passes_over_y_again() -> None:
+    forward = convolution(bias=True)
+    assert forward.byte_moved("cudnn") - forward.byte == 2 * forward.y_byte
+    assert forward.byte_again("cudnn") == forward.y_byte
+    assert forward.moved_written("cudnn") == 2 * forward.y_byte
+    weights = convolution(bias=True, direction="weight_gradient")
+    assert weights.byte_moved("cudnn") - weights.byte == weights.y_byte == weights.byte_again("cudnn")
+    assert weights.moved_written("cudnn") == weights.byte_written == weights.w_byte + 6 * 4
+    assert forward.byte_moved("onednn") == forward.byte + 2 * forward.w_byte  # weights alone are copied
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_onednn_copies_what_is_counted(
+    direction: Direction, layout: Layout, capfd: pytest.CaptureFixture[str], seed: int
+) -> None:
+    """By oneDNN's verbose log, which names each reordering and its sizes."""
+    for c, groups in ((32, 1), (3, 1), (16, 16)):
+        problem = convolution(direction=direction, layout=layout, c=c, k=16, groups=groups, h=16, w=16)
+        launch = onednn(problem, seed)
+        with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
+            launch.call()
+        lines = [line for line in capfd.readouterr().out.splitlines() if ",exec,cpu,reorder," in line]
+        sizes = [line.split(",")[-2] for line in lines if "x" in line.split(",")[-2]]
+        copied = 0
+        for size in sizes:
+            elements = 4
+            for part in size.split("x"):
+                elements *= int(part)
+            copied += elements
+        # What is padded to whole blocks of channels is no copy of more.
+        assert copied == problem.moved_written("onednn") - problem.byte_written, (str(problem), sizes)
+
+
+def onednn(problem: Convolution, seed: int) -> Launch:
+    return OPERATOR.implementations["onednn"](problem, *OPERATOR.inputs(problem, uniform(problem, seed)))
+
+
+@pytest.mark.parametrize("problem", [p for p in OPERATOR.examples if p.dtype != "tf32"], ids=str)
+def test_onednn_against_the_reference(problem: Convolution, seed: int) -> None:
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    try:
+        launch = OPERATOR.implementations["onednn"](problem, *inputs)
+    except Unsupported as reason:
+        assert "oneDNN" in str(reason) and (problem.dtype == "float16" or problem.n == 1)
+        return
+    written = outputs_of(launch.call())
+    order = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
+    assert problem.direction == "weight_gradient" or written[0].is_contiguous(memory_format=order)
+    assert used(OPERATOR, "onednn", problem, inputs, written) <= 1
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_tolerance_is_within_reach_of_what_onednn_does(direction: Direction, seed: int) -> None:
+    for dtype in ("float32", "bfloat16"):
+        problem = convolution(direction=direction, n=4, c=64, k=64, h=14, w=14, dtype=dtype)
+        inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+        launch = OPERATOR.implementations["onednn"](problem, *inputs)
+        assert 0.05 < used(OPERATOR, "onednn", problem, inputs, outputs_of(launch.call())) <= 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "tf32"])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_one_missing_product_would_be_noticed(direction: Direction, dtype: Dtype, seed: int) -> None:
+    problem = convolution(direction=direction, dtype=dtype, n=2, c=16, k=16)
+    first, *rest = OPERATOR.inputs(problem, uniform(problem, seed))
+    missing = first.clone()
+    flat = missing.permute(0, 2, 3, 1).view(-1)
+    flat[flat.abs().argmax()] = 0
+    wrong = outputs_of(OPERATOR.reference(problem, missing, *rest))
+    allowed = tolerance(problem, "cudnn")
+    assert isinstance(allowed, float)
+    assert relative_error(OPERATOR, problem, (first, *rest), wrong) > allowed
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_16_bit_sum_would_be_noticed(dtype: Dtype, seed: int) -> None:
+    """Each channel's part added up in the type itself."""
+    problem = convolution(dtype=dtype, c=16, k=16)
+    x, w = OPERATOR.inputs(problem, uniform(problem, seed))
+    total = torch.zeros(2, 16, 9, 7, dtype=x.dtype)
+    for channel in range(16):
+        part = torch.nn.functional.conv2d(x[:, [channel]].double(), w[:, [channel]].double(), padding=1)
+        total += part.to(x.dtype)
+    assert relative_error(OPERATOR, problem, (x, w), (total,)) > tolerance(problem, "cudnn")
+
+
+def test_a_small_problem_is_checked_whole(seed: int) -> None:
+    problem = OPERATOR.examples[-1]
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
+    smaller, some, part = excerpt(problem, inputs, outputs)
+    assert smaller is problem
+    assert all(a is b for a, b in zip((*inputs, *outputs), (*some, *part), strict=True))
+
+
+LARGE: list[dict[str, object]] = [
+    {"n": 16, "c": 64, "h": 28, "w": 28, "k": 96, "bias": True},
+    {"n": 24, "c": 192, "h": 30, "w": 30, "k": 192, "groups": 2, "bias": True, "layout": "NCHW"},
+    {"n": 48, "c": 256, "h": 72, "w": 72, "k": 256, "groups": 256},
+]
+
+
+@pytest.mark.parametrize("given", LARGE, ids=str)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_excerpt_is_part_of_the_problem(direction: Direction, given: dict[str, object], seed: int) -> None:
+    """Right parts have no more error than the whole; a wrong first or last point shows."""
+    torch.manual_seed(seed)
+    given = given | {"bias": False} if direction == "activation_gradient" else given
+    problem = convolution(direction=direction, **given)
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    right = outputs_of(OPERATOR.implementations["onednn"](problem, *inputs).call())
+    smaller, some, _ = excerpt(problem, inputs, right)
+    assert smaller.flop < 4e9 and smaller.flop < problem.flop
+    assert [t.shape for t in some] == [t.shape for t in OPERATOR.inputs(smaller, uniform(smaller, seed))]
+    assert used(OPERATOR, "onednn", problem, inputs, right) <= 1
+    for end in (0, -1):
+        wrong = [t.clone() for t in right]
+        wrong[0][end, end] = 0
+        assert used(OPERATOR, "onednn", problem, inputs, tuple(wrong)) > 1
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_probes_are_small_possible_and_dense(direction: Direction) -> None:
+    """The harness takes one probe's rate for all problems: that of a depthwise one would skip the others."""
+    for given in (
+        {"n": 256, "c": 3, "h": 224, "w": 224, "k": 64, "window_h": 7, "window_w": 7, "stride": 2},
+        {"n": 32, "c": 960, "h": 14, "w": 14, "k": 960, "groups": 960},
+        {"n": 1, "c": 3, "h": 4096, "w": 4096, "k": 3, "dilation": 4},
+        {"n": 1, "c": 1, "h": 1, "w": 1, "k": 1, "window_h": 1, "window_w": 1, "padding": 0},
+    ):
+        small = convolution(**given, direction=direction).probe()
+        assert Convolution.model_validate(small.model_dump()) == small
+        assert 1e7 < small.flop < 1e9 and small.groups == 1
+
+
+@pytest.fixture
+def cudnn_calls() -> Iterator[list[tuple[bool, bool, bool]]]:
+    """(benchmark, deterministic, allow_tf32) of each forward call, which a CPU's convolution answers.
+
+    torch's own schema of cudnn_convolution.out is kept: only a kernel for the CPU is added.
+    """
+    calls = []
+
+    def answer(
+        x: torch.Tensor, w: torch.Tensor, padding: list[int], stride: list[int], dilation: list[int],
+        groups: int, benchmark: bool, deterministic: bool, allow_tf32: bool, *, out: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        calls.append((benchmark, deterministic, allow_tf32))
+        y = torch.nn.functional.conv2d(x.double(), w.double(), None, stride, padding, dilation, groups)
+        return out.copy_(y)
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("cudnn_convolution.out", answer, "CPU")
+    yield calls
+    library._destroy()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("dtype", "tensor_cores"), [("float16", True), ("tf32", True), ("float32", False)])
+def test_cudnn_is_told_search_and_precision_with_each_call(
+    dtype: Dtype,
+    tensor_cores: bool,
+    layout: Layout,
+    cudnn_calls: list[tuple[bool, bool, bool]],
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+) -> None:
+    monkeypatch.setenv("TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT", "10000")
+    problem = convolution(dtype=dtype, layout=layout, bias=True, stride=2)
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    for name, search in (("cudnn", True), ("cudnn-heuristic", False)):
+        launch = OPERATOR.implementations[name](problem, *inputs)
+        written = outputs_of(launch.call())
+        assert written[0].data_ptr() == launch.outputs[0].data_ptr()
+        assert used(OPERATOR, name, problem, inputs, written) <= 1
+        assert cudnn_calls[-1] == (search, False, tensor_cores)
+
+
+def test_a_gradient_that_torch_keeps_from_cudnn_is_not_called_cudnns(seed: int) -> None:
+    problem = convolution(direction="weight_gradient")
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    with pytest.raises(Unsupported, match=r"torch gives this gradient to its own .*, not to cuDNN"):
+        OPERATOR.implementations["cudnn"](problem, *inputs)
