@@ -72,7 +72,7 @@ def gather(  # type: ignore[no-untyped-def]
         total = tl.zeros((LANES, HIGH * WIDE), tl.float32)
     ABOVE: tl.constexpr = (WINDOW_H + STRIDE_H - 1) // STRIDE_H
     BESIDE: tl.constexpr = (WINDOW_W + STRIDE_W - 1) // STRIDE_W
-    ROWS: tl.constexpr = ABOVE if max(ABOVE, BESIDE) <= 3 else 4 if BESIDE == 1 else 1  # as in forward.py
+    ROWS: tl.constexpr = ABOVE if max(ABOVE, BESIDE) <= 3 else 2 if BESIDE == 1 else 1  # as in forward.py
     for i in tl.range(0, ABOVE, loop_unroll_factor=ROWS):
         for j in tl.range(0, BESIDE, loop_unroll_factor=BESIDE if BESIDE <= 7 else 1):
             total += given(
