@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-FIRST = ("m", "n", "k", "c", "h", "w", "window", "stride", "rows")
+FIRST = ("m", "n", "k", "c", "h", "w", "window", "window_w", "stride", "stride_w", "rows")
 """Numbers that stand first in a name, in the order in which people say them; the others by the alphabet."""
 UNSAID = ("tight",)
 """Words among the parameters' values that a name leaves out, as it leaves out zero and false."""
@@ -41,8 +41,12 @@ def row_name(row: Any) -> str:
 
 
 def problem_name(parameters: Mapping[str, Any]) -> str:
-    """A problem's part of the name: data type, words, numbers, what is true: `float16-TN-m64-n64-k64`."""
+    """A problem's part of the name: data type, words, numbers, what is true: `float16-TN-m64-n64-k64`.
+
+    Zero is left out, but where it is a width's (`padding_w`) that differs from the height's (`padding`).
+    """
     ordered = sorted(parameters, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
+    widths = {f"{name}_w" for name in parameters}
     words, numbers, true = [str(parameters["dtype"])] if "dtype" in parameters else [], [], []
     for name in ordered:
         value = parameters[name]
@@ -50,7 +54,7 @@ def problem_name(parameters: Mapping[str, Any]) -> str:
             words += [value] if name != "dtype" and value not in UNSAID else []
         elif value is True:
             true.append(name)
-        elif value:
+        elif value or name in widths:
             numbers.append(f"{name}{value}")
     return "-".join([*words, *numbers, *true])
 

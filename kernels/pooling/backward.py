@@ -40,11 +40,14 @@ def gather(  # type: ignore[no-untyped-def]
     c,
     planes,  # n c
     KIND: tl.constexpr,  # "average", "indices" or "codes"
-    WINDOW: tl.constexpr,
-    STRIDE: tl.constexpr,
-    PADDING: tl.constexpr,
+    WINDOW_H: tl.constexpr,
+    WINDOW_W: tl.constexpr,
+    STRIDE_H: tl.constexpr,
+    STRIDE_W: tl.constexpr,
+    PADDING_H: tl.constexpr,
+    PADDING_W: tl.constexpr,
     INCLUDE_PADDING: tl.constexpr,
-    WHOLE_WINDOWS: tl.constexpr,  # every divisor is WINDOW^2
+    WHOLE_WINDOWS: tl.constexpr,  # every divisor is WINDOW_H WINDOW_W
     CHANNELS_LAST: tl.constexpr,
     ALIGN: tl.constexpr,  # power of two that divides c (NHWC) or area_in (NCHW); at most 16 bytes' worth
     HIGH: tl.constexpr,
@@ -67,16 +70,19 @@ def gather(  # type: ignore[no-untyped-def]
         total = tl.zeros((HIGH * WIDE, LANES), tl.float32)
     else:
         total = tl.zeros((LANES, HIGH * WIDE), tl.float32)
-    EACH_WAY: tl.constexpr = (WINDOW + STRIDE - 1) // STRIDE
-    for i in tl.range(0, EACH_WAY, loop_unroll_factor=EACH_WAY if EACH_WAY <= 3 else 1):
-        for j in tl.range(0, EACH_WAY, loop_unroll_factor=EACH_WAY if EACH_WAY <= 7 else 1):
+    ABOVE: tl.constexpr = (WINDOW_H + STRIDE_H - 1) // STRIDE_H
+    BESIDE: tl.constexpr = (WINDOW_W + STRIDE_W - 1) // STRIDE_W
+    ROWS: tl.constexpr = ABOVE if max(ABOVE, BESIDE) <= 3 else 2 if BESIDE == 1 else 1  # as in forward.py
+    for i in tl.range(0, ABOVE, loop_unroll_factor=ROWS):
+        for j in tl.range(0, BESIDE, loop_unroll_factor=BESIDE if BESIDE <= 7 else 1):
             total += given(
                 dy, place, i, j, row, column, h, w, high, wide, pitch, inside,
-                KIND, WINDOW, STRIDE, PADDING, INCLUDE_PADDING, WHOLE_WINDOWS,
+                KIND, WINDOW_H, WINDOW_W, STRIDE_H, STRIDE_W, PADDING_H, PADDING_W,
+                INCLUDE_PADDING, WHOLE_WINDOWS,
             )  # fmt: skip
 
     if KIND == "average" and WHOLE_WINDOWS:
-        total = total / (WINDOW * WINDOW)
+        total = total / (WINDOW_H * WINDOW_W)
     dx = first(dx_pointer, image, lane, area_in, c, CHANNELS_LAST)
     tl.store(dx + (row * w + column) * pitch, total.to(dx_pointer.dtype.element_ty), mask=inside)
 
@@ -96,31 +102,34 @@ def given(  # type: ignore[no-untyped-def]
     pitch,
     inside,
     KIND: tl.constexpr,
-    WINDOW: tl.constexpr,
-    STRIDE: tl.constexpr,
-    PADDING: tl.constexpr,
+    WINDOW_H: tl.constexpr,
+    WINDOW_W: tl.constexpr,
+    STRIDE_H: tl.constexpr,
+    STRIDE_W: tl.constexpr,
+    PADDING_H: tl.constexpr,
+    PADDING_W: tl.constexpr,
     INCLUDE_PADDING: tl.constexpr,
     WHOLE_WINDOWS: tl.constexpr,
 ):
     """What each point gets from the window i above and j left of the last one that starts at or before it."""
-    from_row = (row + PADDING) // STRIDE - i
-    from_column = (column + PADDING) // STRIDE - j
-    tap_row = row + PADDING - from_row * STRIDE
-    tap_column = column + PADDING - from_column * STRIDE
+    from_row = (row + PADDING_H) // STRIDE_H - i
+    from_column = (column + PADDING_W) // STRIDE_W - j
+    tap_row = row + PADDING_H - from_row * STRIDE_H
+    tap_column = column + PADDING_W - from_column * STRIDE_W
     held = inside & (from_row >= 0) & (from_row < high) & (from_column >= 0) & (from_column < wide)
-    held = held & (tap_row < WINDOW) & (tap_column < WINDOW)
+    held = held & (tap_row < WINDOW_H) & (tap_column < WINDOW_W)
     at = (from_row * wide + from_column) * pitch
     gradient = tl.load(dy + at, mask=held, other=0.0).to(tl.float32)
     if KIND == "average":
         if not WHOLE_WINDOWS:
-            top = from_row * STRIDE - PADDING
-            left = from_column * STRIDE - PADDING
-            share = 1.0 / divisor(top, left, h, w, WINDOW, PADDING, INCLUDE_PADDING)
+            top = from_row * STRIDE_H - PADDING_H
+            left = from_column * STRIDE_W - PADDING_W
+            share = 1.0 / divisor(top, left, h, w, WINDOW_H, WINDOW_W, PADDING_H, PADDING_W, INCLUDE_PADDING)
             gradient = tl.where(held, gradient * share, 0.0)
     elif KIND == "indices":
         index = tl.load(place + at, mask=held, other=-1).to(tl.int32)
         gradient = tl.where(index == row * w + column, gradient, 0.0)
     else:
         code = tl.load(place + at, mask=held, other=0).to(tl.int32)
-        gradient = tl.where(code == tap_row * WINDOW + tap_column, gradient, 0.0)
+        gradient = tl.where(code == tap_row * WINDOW_W + tap_column, gradient, 0.0)
     return gradient

@@ -41,11 +41,14 @@ def gather_cells(  # type: ignore[no-untyped-def]
     c,
     planes,  # n c
     KIND: tl.constexpr,  # "average", "indices" or "codes"
-    WINDOW: tl.constexpr,
-    STRIDE: tl.constexpr,
-    PADDING: tl.constexpr,
+    WINDOW_H: tl.constexpr,
+    WINDOW_W: tl.constexpr,
+    STRIDE_H: tl.constexpr,
+    STRIDE_W: tl.constexpr,
+    PADDING_H: tl.constexpr,
+    PADDING_W: tl.constexpr,
     INCLUDE_PADDING: tl.constexpr,
-    WHOLE_WINDOWS: tl.constexpr,  # every divisor is WINDOW^2
+    WHOLE_WINDOWS: tl.constexpr,  # every divisor is WINDOW_H WINDOW_W
     CHANNELS_LAST: tl.constexpr,
     ALIGN: tl.constexpr,  # power of two that divides c (NHWC) or area_in (NCHW); at most 16 bytes' worth
     HIGH: tl.constexpr,
@@ -57,8 +60,8 @@ def gather_cells(  # type: ignore[no-untyped-def]
         c = c // ALIGN * ALIGN  # as in forward.py
     else:
         area_in = area_in // ALIGN * ALIGN
-    down = tl.cdiv(h + PADDING, STRIDE)
-    across = tl.cdiv(w + PADDING, STRIDE)
+    down = tl.cdiv(h + PADDING_H, STRIDE_H)
+    across = tl.cdiv(w + PADDING_W, STRIDE_W)
     row, column, lane, image, inside = tile(down, across, c, planes, CHANNELS_LAST, HIGH, WIDE, LANES)
     pitch = c if CHANNELS_LAST else 1
     dy = first(dy_pointer, image, lane, area_out, c, CHANNELS_LAST)
@@ -67,12 +70,13 @@ def gather_cells(  # type: ignore[no-untyped-def]
         place = first(place_pointer, image, lane, area_out, c, CHANNELS_LAST)
     dx = first(dx_pointer, image, lane, area_in, c, CHANNELS_LAST)
 
-    EACH_WAY: tl.constexpr = (WINDOW + STRIDE - 1) // STRIDE
+    ABOVE: tl.constexpr = (WINDOW_H + STRIDE_H - 1) // STRIDE_H
+    BESIDE: tl.constexpr = (WINDOW_W + STRIDE_W - 1) // STRIDE_W
     # Tuples of tiles, each the length of the one before and one.
     gradients = ()
     places = ()
-    for i in tl.static_range(EACH_WAY):
-        for j in tl.static_range(EACH_WAY):
+    for i in tl.static_range(ABOVE):
+        for j in tl.static_range(BESIDE):
             from_row = row - i
             from_column = column - j
             held = inside & (from_row >= 0) & (from_row < high) & (from_column >= 0) & (from_column < wide)
@@ -80,31 +84,33 @@ def gather_cells(  # type: ignore[no-untyped-def]
             gradient = tl.load(dy + at, mask=held, other=0.0).to(tl.float32)
             if KIND == "average":
                 if WHOLE_WINDOWS:
-                    gradient = gradient / (WINDOW * WINDOW)
+                    gradient = gradient / (WINDOW_H * WINDOW_W)
                 else:
-                    top = from_row * STRIDE - PADDING
-                    left = from_column * STRIDE - PADDING
-                    share = 1.0 / divisor(top, left, h, w, WINDOW, PADDING, INCLUDE_PADDING)
+                    top = from_row * STRIDE_H - PADDING_H
+                    left = from_column * STRIDE_W - PADDING_W
+                    share = 1.0 / divisor(
+                        top, left, h, w, WINDOW_H, WINDOW_W, PADDING_H, PADDING_W, INCLUDE_PADDING
+                    )
                     gradient = tl.where(held, gradient * share, 0.0)
             else:
                 places += (tl.load(place + at, mask=held, other=0).to(tl.int32),)  # type: ignore[assignment]
             gradients += (gradient,)  # type: ignore[assignment]
 
-    for a in tl.static_range(STRIDE):
-        for b in tl.static_range(STRIDE):
-            to_row = row * STRIDE + (a - PADDING)
-            to_column = column * STRIDE + (b - PADDING)
+    for a in tl.static_range(STRIDE_H):
+        for b in tl.static_range(STRIDE_W):
+            to_row = row * STRIDE_H + (a - PADDING_H)
+            to_column = column * STRIDE_W + (b - PADDING_W)
             index = to_row * w + to_column
             total = tl.zeros_like(gradients[0])  # type: ignore[misc]
-            for i in tl.static_range(EACH_WAY):
-                for j in tl.static_range(EACH_WAY):
-                    if a + i * STRIDE < WINDOW and b + j * STRIDE < WINDOW:
-                        gradient = gradients[i * EACH_WAY + j]
+            for i in tl.static_range(ABOVE):
+                for j in tl.static_range(BESIDE):
+                    if a + i * STRIDE_H < WINDOW_H and b + j * STRIDE_W < WINDOW_W:
+                        gradient = gradients[i * BESIDE + j]
                         if KIND == "indices":
-                            gradient = tl.where(places[i * EACH_WAY + j] == index, gradient, 0.0)
+                            gradient = tl.where(places[i * BESIDE + j] == index, gradient, 0.0)
                         elif KIND == "codes":
-                            tap = (a + i * STRIDE) * WINDOW + b + j * STRIDE
-                            gradient = tl.where(places[i * EACH_WAY + j] == tap, gradient, 0.0)
+                            tap = (a + i * STRIDE_H) * WINDOW_W + b + j * STRIDE_W
+                            gradient = tl.where(places[i * BESIDE + j] == tap, gradient, 0.0)
                         total += gradient
             written = inside & (to_row >= 0) & (to_row < h) & (to_column >= 0) & (to_column < w)
             tl.store(dx + index * pitch, total.to(dx_pointer.dtype.element_ty), mask=written)

@@ -1,7 +1,7 @@
 """Pooling forward: each program computes a tile of outputs, visiting the taps of all its windows together.
 
 **Why this algorithm.** A tap at a time, a program loads what all its windows hold there: independent loads,
-all in flight at once up to 3 x 3 (unrolled) and seven at a time above, where a row of taps is unrolled.
+all in flight at once up to 3 x 3 (unrolled) and up to seven at a time above, where a row of taps is unrolled.
 Nothing is shared between threads but the L1 cache, which serves the overlap of windows. `windows.py` says how
 tiles lie.
 
@@ -41,11 +41,14 @@ def pool(  # type: ignore[no-untyped-def]
     c,
     planes,  # n c
     KIND: tl.constexpr,  # "average", "indices" or "codes"
-    WINDOW: tl.constexpr,
-    STRIDE: tl.constexpr,
-    PADDING: tl.constexpr,
+    WINDOW_H: tl.constexpr,
+    WINDOW_W: tl.constexpr,
+    STRIDE_H: tl.constexpr,
+    STRIDE_W: tl.constexpr,
+    PADDING_H: tl.constexpr,
+    PADDING_W: tl.constexpr,
     INCLUDE_PADDING: tl.constexpr,
-    WHOLE_WINDOWS: tl.constexpr,  # every divisor is WINDOW^2
+    WHOLE_WINDOWS: tl.constexpr,  # every divisor is WINDOW_H WINDOW_W
     CHANNELS_LAST: tl.constexpr,
     ALIGN: tl.constexpr,  # power of two that divides c (NHWC) or area_out (NCHW); at most 16 bytes' worth
     HIGH: tl.constexpr,
@@ -61,30 +64,32 @@ def pool(  # type: ignore[no-untyped-def]
     row, column, lane, image, inside = tile(high, wide, c, planes, CHANNELS_LAST, HIGH, WIDE, LANES)
     pitch = c if CHANNELS_LAST else 1
     x = first(x_pointer, image, lane, area_in, c, CHANNELS_LAST)
-    top = row * STRIDE - PADDING
-    left = column * STRIDE - PADDING
+    top = row * STRIDE_H - PADDING_H
+    left = column * STRIDE_W - PADDING_W
 
     if CHANNELS_LAST:
         SHAPE: tl.constexpr = (HIGH * WIDE, LANES)
     else:
         SHAPE: tl.constexpr = (LANES, HIGH * WIDE)  # type: ignore[no-redef]
     best = tl.full(SHAPE, 0.0 if KIND == "average" else float("-inf"), tl.float32)
-    code = tl.broadcast_to(tl.maximum(-top, 0) * WINDOW + tl.maximum(-left, 0), SHAPE)
-    for i in tl.range(0, WINDOW, loop_unroll_factor=WINDOW if WINDOW <= 3 else 1):
-        for j in tl.range(0, WINDOW, loop_unroll_factor=WINDOW if WINDOW <= 7 else 1):
-            best, code = visit(best, code, x, i, j, top, left, h, w, pitch, inside, KIND, WINDOW)
+    code = tl.broadcast_to(tl.maximum(-top, 0) * WINDOW_W + tl.maximum(-left, 0), SHAPE)
+    # A column of seven taps unrolled as a whole spills where a row of them does not.
+    ROWS: tl.constexpr = WINDOW_H if max(WINDOW_H, WINDOW_W) <= 3 else 4 if WINDOW_W == 1 else 1
+    for i in tl.range(0, WINDOW_H, loop_unroll_factor=ROWS):
+        for j in tl.range(0, WINDOW_W, loop_unroll_factor=WINDOW_W if WINDOW_W <= 7 else 1):
+            best, code = visit(best, code, x, i, j, top, left, h, w, pitch, inside, KIND, WINDOW_W)
 
     at = (row * wide + column) * pitch if CHANNELS_LAST else row * wide + column
     y = first(y_pointer, image, lane, area_out, c, CHANNELS_LAST)
     if KIND == "average":
         if WHOLE_WINDOWS:
-            best = best / (WINDOW * WINDOW)
+            best = best / (WINDOW_H * WINDOW_W)
         else:
-            best = best / divisor(top, left, h, w, WINDOW, PADDING, INCLUDE_PADDING)
+            best = best / divisor(top, left, h, w, WINDOW_H, WINDOW_W, PADDING_H, PADDING_W, INCLUDE_PADDING)
     else:
         place = first(place_pointer, image, lane, area_out, c, CHANNELS_LAST)
         if KIND == "indices":
-            index = (top + code // WINDOW) * w + left + code % WINDOW
+            index = (top + code // WINDOW_W) * w + left + code % WINDOW_W
             tl.store(place + at, index.to(tl.int64), mask=inside)
         else:
             tl.store(place + at, code.to(tl.uint8), mask=inside)
@@ -93,7 +98,7 @@ def pool(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def visit(  # type: ignore[no-untyped-def]
-    best, code, x, i, j, top, left, h, w, pitch, inside, KIND: tl.constexpr, WINDOW: tl.constexpr
+    best, code, x, i, j, top, left, h, w, pitch, inside, KIND: tl.constexpr, WINDOW_W: tl.constexpr
 ):
     """The sum or maximum so far, and the tap it is of, with tap (i, j) of every window taken in."""
     row = top + i
@@ -106,5 +111,5 @@ def visit(  # type: ignore[no-untyped-def]
         value = tl.load(at, mask=held, other=float("-inf")).to(tl.float32)
         better = (value > best) | (value != value)
         best = tl.where(better, value, best)
-        code = tl.where(better, i * WINDOW + j, code)
+        code = tl.where(better, i * WINDOW_W + j, code)
     return best, code

@@ -37,13 +37,15 @@ def candidates(problem: Pooling) -> list[Tile]:
 
     More in a tile means more loads in flight and fewer halos; fewer means more programs for a small problem.
     In NCHW every element of a thread is a load of its own, so eight of them are enough, and sixteen spill;
-    where three windows or more overlap each way, already four may.
+    where more than four windows hold a point, already four may.
     """
     h, w = (problem.h, problem.w) if is_whole(problem) else computed(problem)
     found: dict[Tile, None] = {}
-    overlap = -(-problem.window // problem.stride)
+    overlap = problem.down.overlap * problem.across.overlap
     if problem.layout == "NHWC":
-        sizes = ((512, 2), (1024, 4), (2048, 4)) + (((2048, 8),) if problem.window <= 3 else ())
+        sizes = ((512, 2), (1024, 4), (2048, 4)) + (
+            ((2048, 8),) if max(problem.window, problem.window_w) <= 3 else ()
+        )
         for elements, warps in sizes:
             for channels in (64, 128):
                 lanes = min(_power(problem.c), channels)
@@ -52,7 +54,7 @@ def candidates(problem: Pooling) -> list[Tile]:
                 wide = min(_power(w), 1 << (points.bit_length() // 2))
                 found[Tile(min(_power(h), points // wide), wide, lanes, warps)] = None
     else:
-        many = ((256, 4), (512, 8)) if overlap >= 3 and not is_whole(problem) else ()
+        many = ((256, 4), (512, 8)) if overlap > 4 and not is_whole(problem) else ()
         for elements, warps in many or ((512, 2), (512, 4), (1024, 4), (2048, 8)):
             for run in (elements, 64 if many else elements // 8):
                 wide = min(_power(h * w), run)
@@ -68,14 +70,16 @@ def _power(number: int) -> int:
 
 def is_whole(problem: Pooling) -> bool:
     """Whether one window is the whole image, and forward a reduction (whole.py)."""
-    return (
-        problem.direction == "forward" and problem.padding == 0 and problem.window == problem.h == problem.w
+    return problem.direction == "forward" and all(
+        axis.padding == 0 and axis.window == axis.size for axis in (problem.down, problem.across)
     )
 
 
 def has_cells(problem: Pooling) -> bool:
     """Whether backward goes by cells (cells.py): the windows of one are few enough to be held at once."""
-    return problem.direction == "backward" and problem.window <= 3 and problem.stride <= 3
+    return problem.direction == "backward" and all(
+        max(axis.window, axis.stride) <= 3 for axis in (problem.down, problem.across)
+    )
 
 
 def computed(problem: Pooling) -> tuple[int, int]:
@@ -83,7 +87,7 @@ def computed(problem: Pooling) -> tuple[int, int]:
     if problem.direction == "forward":
         return problem.high, problem.wide
     if has_cells(problem):
-        down, across = (_blocks(size + problem.padding, problem.stride) for size in (problem.h, problem.w))
+        down, across = (_blocks(a.size + a.padding, a.stride) for a in (problem.down, problem.across))
         return down, across
     return problem.h, problem.w
 
@@ -121,12 +125,16 @@ def constants(problem: Pooling, as_codes: bool, tile: Tile) -> dict[str, Any]:
     if is_whole(problem):
         return found | {"TAPS": tile.high * tile.wide}
     return found | {
-        "WINDOW": problem.window,
-        "STRIDE": problem.stride,
-        "PADDING": problem.padding,
+        "WINDOW_H": problem.window,
+        "WINDOW_W": problem.window_w,
+        "STRIDE_H": problem.stride,
+        "STRIDE_W": problem.stride_w,
+        "PADDING_H": problem.padding,
+        "PADDING_W": problem.padding_w,
         "INCLUDE_PADDING": problem.count_include_pad,
         "WHOLE_WINDOWS": all(
-            extent == problem.window for size in (problem.h, problem.w) for extent in problem.extents(size)
+            set(along) == {window}
+            for along, window in zip(problem.divisors, (problem.window, problem.window_w), strict=True)
         ),
         "HIGH": tile.high,
         "WIDE": tile.wide,

@@ -8,6 +8,7 @@ and `excerpt` turns them into indices. Indices and codes lie in memory as y does
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from typing import TYPE_CHECKING, get_args
 
@@ -59,9 +60,9 @@ def _pattern(problem: Pooling, device: torch.device) -> torch.Tensor:
     some = problem.model_copy(update={"n": max(1, min(problem.n, _DRAWN // image))})
     generator = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
     along: list[torch.Tensor] = []
-    for size in (problem.h, problem.w):
-        counts = torch.tensor(problem.taps(size), device=device)
-        starts = (torch.arange(len(counts), device=device) * problem.stride - problem.padding).clamp(min=0)
+    for axis in (problem.down, problem.across):
+        counts = torch.tensor(axis.taps, device=device)
+        starts = (torch.arange(len(counts), device=device) * axis.stride - axis.padding).clamp(min=0)
         random = _empty(some, problem.high, problem.wide, torch.float64, device).uniform_(generator=generator)
         if not along:
             counts, starts = counts[:, None], starts[:, None]
@@ -111,15 +112,12 @@ def _average_backward(problem: Pooling, dy: torch.Tensor) -> torch.Tensor:
     padded = _padded(problem, dy.new_zeros(problem.n, problem.c, problem.h, problem.w), 0.0)
     for rows, columns in _tap_slices(problem):
         padded[:, :, rows, columns] += share
-    p = problem.padding
-    return padded[:, :, p : p + problem.h, p : p + problem.w]
+    top, left = problem.padding, problem.padding_w
+    return padded[:, :, top : top + problem.h, left : left + problem.w]
 
 
 def _divisors(problem: Pooling, device: torch.device) -> torch.Tensor:
-    rows, columns = (
-        torch.tensor(problem.extents(size), dtype=torch.float64, device=device)
-        for size in (problem.h, problem.w)
-    )
+    rows, columns = (torch.tensor(along, dtype=torch.float64, device=device) for along in problem.divisors)
     return rows[:, None] * columns
 
 
@@ -130,21 +128,19 @@ def _taps(problem: Pooling, x: torch.Tensor, fill: float) -> list[torch.Tensor]:
 
 
 def _tap_slices(problem: Pooling) -> list[tuple[slice, slice]]:
-    down, across = ((count - 1) * problem.stride + 1 for count in (problem.high, problem.wide))
-    step = problem.stride
-    return [
-        (slice(i, i + down, step), slice(j, j + across, step))
-        for i in range(problem.window)
-        for j in range(problem.window)
-    ]
+    rows, columns = (
+        [slice(tap, tap + (axis.windows - 1) * axis.stride + 1, axis.stride) for tap in range(axis.window)]
+        for axis in (problem.down, problem.across)
+    )
+    return list(itertools.product(rows, columns))
 
 
 def _padded(problem: Pooling, x: torch.Tensor, fill: float) -> torch.Tensor:
     """With padding on all sides, and at the end room for an overhanging window."""
-    sides = [problem.padding, 0, problem.padding, 0]
-    for place, (size, count) in enumerate(((problem.w, problem.wide), (problem.h, problem.high))):
-        reach = (count - 1) * problem.stride + problem.window - problem.padding - size
-        sides[2 * place + 1] = max(problem.padding, reach)
+    sides = []
+    for axis in (problem.across, problem.down):
+        reach = (axis.windows - 1) * axis.stride + axis.window - axis.padding - axis.size
+        sides += [axis.padding, max(axis.padding, reach)]
     return torch.nn.functional.pad(x, sides, value=fill)
 
 
@@ -240,9 +236,9 @@ def triton_codes_configuration(problem: Pooling, *tensors: torch.Tensor) -> str:
 
 
 def codes(problem: Pooling, indices: torch.Tensor) -> torch.Tensor:
-    """Taps as uint8, window x row + column within the window, of PyTorch's indices; same shape and layout."""
+    """PyTorch's indices as taps, uint8, window_w x row + column in the window; same shape and layout."""
     row, column = _corners(problem, indices.device)
-    tap = (indices // problem.w - row).mul_(problem.window).add_(indices % problem.w - column)
+    tap = (indices // problem.w - row).mul_(problem.window_w).add_(indices % problem.w - column)
     return tap.to(torch.uint8)
 
 
@@ -250,20 +246,21 @@ def indices_of(problem: Pooling, codes: torch.Tensor) -> torch.Tensor:
     """PyTorch's indices of codes: the inverse of `codes`."""
     row, column = _corners(problem, codes.device)
     tap = codes.long()
-    return (tap // problem.window + row) * problem.w + (tap % problem.window + column)
+    return (tap // problem.window_w + row) * problem.w + (tap % problem.window_w + column)
 
 
 def _corners(problem: Pooling, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows [high, 1] and columns [wide] at which windows start, padding included: from -padding on."""
     row, column = (
-        torch.arange(count, device=device) * problem.stride - problem.padding
-        for count in (problem.high, problem.wide)
+        torch.arange(axis.windows, device=device) * axis.stride - axis.padding
+        for axis in (problem.down, problem.across)
     )
     return row[:, None], column
 
 
 def _window(problem: Pooling) -> tuple[tuple[int, int], ...]:
-    return tuple((size, size) for size in (problem.window, problem.stride, problem.padding))
+    down, across = problem.down, problem.across
+    return (down.window, across.window), (down.stride, across.stride), (down.padding, across.padding)
 
 
 def _empty(problem: Pooling, h: int, w: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -278,7 +275,7 @@ def excerpt(problem: Pooling, inputs: Tensors, outputs: Tensors) -> tuple[Poolin
     Planes are independent of each other. Chosen at random, the first and the last among them, by torch's own
     generator on the CPU, so a seeded run repeats its choice.
     """
-    plane = problem.h * problem.w + problem.high * problem.wide * problem.window**2
+    plane = problem.h * problem.w + problem.high * problem.wide * problem.window_taps
     planes = max(1, _CHECKED // plane)
     if problem.n * problem.c > planes:
         c = min(problem.c, max(1, math.isqrt(planes)))
@@ -309,10 +306,12 @@ def _some(total: int, count: int) -> torch.Tensor:
 
 
 def _examples() -> list[Pooling]:
-    # (h, w, window, stride, padding, ceil_mode): one point, primes, remainders never read, overlap, gaps
-    # between windows, an overhanging window, a window that is the whole image, and one wider than our kernels
-    # unroll.
-    shapes = [
+    # (h, w, window, stride, padding, ceil_mode), the middle three a pair where the width's differ: one point,
+    # primes, remainders never read, overlap, gaps between windows, an overhanging window, a window that is
+    # the whole image, one wider than our kernels unroll, a row, a column, a whole image that is not square.
+    shapes: list[
+        tuple[int, int, int | tuple[int, int], int | tuple[int, int], int | tuple[int, int], bool]
+    ] = [
         (1, 1, 1, 1, 0, False),
         (7, 7, 2, 2, 0, False),
         (13, 11, 3, 2, 1, False),
@@ -321,15 +320,20 @@ def _examples() -> list[Pooling]:
         (10, 7, 2, 3, 0, True),
         (7, 7, 7, 1, 0, False),
         (12, 15, 5, 3, 2, False),
+        (5, 19, (1, 7), (1, 2), (0, 3), True),
+        (14, 9, (3, 1), (2, 3), (1, 0), False),
+        (3, 8, (3, 8), 1, 0, False),
     ]
     sizes = [(2, 3), (1, 64), (3, 17)]
     dtypes: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
     found = []
-    for place, (h, w, window, stride, padding, ceil_mode) in enumerate(shapes):
+    for place, (h, w, *windows, ceil_mode) in enumerate(shapes):
+        pairs = [size if isinstance(size, tuple) else (size, size) for size in windows]
+        (window, window_w), (stride, stride_w), (padding, padding_w) = pairs
         for turn, (kind, direction, layout) in enumerate(
             (k, d, m) for k in get_args(Kind) for d in get_args(Direction) for m in get_args(Layout)
         ):
-            if window == 1 and (kind, direction) != ("max", "forward"):
+            if window == window_w == 1 and (kind, direction) != ("max", "forward"):
                 continue
             n, c = sizes[(place + turn // 2) % 3]
             found.append(
@@ -342,8 +346,11 @@ def _examples() -> list[Pooling]:
                     h=h,
                     w=w,
                     window=window,
+                    window_w=window_w,
                     stride=stride,
+                    stride_w=stride_w,
                     padding=padding,
+                    padding_w=padding_w,
                     ceil_mode=ceil_mode,
                     count_include_pad=kind == "max" or place % 2 == 0,
                     layout=layout,

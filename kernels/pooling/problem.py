@@ -1,10 +1,11 @@
 """Pooling: the maximum or the average of every window of an image, and the gradient of either.
 
 x and dx are [n, c, h, w], y and dy [n, c, high, wide]; `layout` says how both lie in memory: NCHW is torch's
-contiguous, NHWC its channels_last. Windows are square, `window` x `window`, `stride` apart, over an image
-with `padding` rows and columns on each side, which count as minus infinity for a maximum and as zero for an
-average. Sizes, divisors and the choice among equal maxima (the first; a NaN before all, of these the last)
-are PyTorch's.
+contiguous, NHWC its channels_last. Windows are `window` x `window_w`, `stride` and `stride_w` apart, over an
+image with `padding` rows above and below and `padding_w` columns at either side, which count as minus
+infinity for a maximum and as zero for an average. Where the width's are not given they are the height's.
+Sizes, divisors and the choice among equal maxima (the first; a NaN before all, of these the last) are
+PyTorch's.
 
 The maximum's place is kept for the backward pass: how is each implementation's own affair.
 
@@ -14,21 +15,24 @@ allocated beforehand.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from bench.spec import Dtype, Implementation, Problem
 
 Size = Annotated[int, Field(ge=1)]
+Padding = Annotated[int, Field(ge=0)]
 Kind = Literal["max", "average"]
 Direction = Literal["forward", "backward"]
 Layout = Literal["NCHW", "NHWC"]
 
 MOST_32_BIT = 2**31 - 2**16
 """Elements that a 32-bit offset reaches, with a tile to spare."""
-MOST_CODE_WINDOW = 16
-"""The widest window whose taps can be numbered in one byte."""
+MOST_CODES = 256
+"""Taps of a window that can be numbered in one byte."""
+
+_OF_EITHER_AXIS = ("window", "stride", "padding")
 
 INDEX_BYTE = 8
 CODE_BYTE = 1
@@ -38,11 +42,55 @@ _CPU_AND_CUDA: Mapping[Dtype, tuple[int, int]] = {"float16": _ANY, "bfloat16": _
 _TRITON: Mapping[Dtype, tuple[int, int]] = {"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)}
 
 
+class Axis(NamedTuple):
+    """The height or the width of an image with the windows along it, all in points."""
+
+    size: int
+    window: int
+    stride: int
+    padding: int
+    ceil_mode: bool
+
+    @property
+    def windows(self) -> int:
+        """Number of windows, by PyTorch's rule: with ceil_mode one more, unless it began in the padding."""
+        room = self.size + 2 * self.padding - self.window
+        count = (room + (self.stride - 1 if self.ceil_mode else 0)) // self.stride + 1
+        if self.ceil_mode and (count - 1) * self.stride >= self.size + self.padding:
+            count -= 1
+        return count
+
+    @property
+    def taps(self) -> list[int]:
+        """How many points each window covers, padding left out; in order."""
+        starts = (i * self.stride - self.padding for i in range(self.windows))
+        return [min(start + self.window, self.size) - max(start, 0) for start in starts]
+
+    @property
+    def padded_taps(self) -> list[int]:
+        """How many points each window covers, with the padding."""
+        starts = (i * self.stride - self.padding for i in range(self.windows))
+        return [min(start + self.window, self.size + self.padding) - start for start in starts]
+
+    @property
+    def read(self) -> int:
+        """How many points are in any window: a gap or a remainder is never read."""
+        if self.stride >= self.window:
+            return sum(self.taps)
+        return min(self.size, (self.windows - 1) * self.stride - self.padding + self.window)
+
+    @property
+    def overlap(self) -> int:
+        """The most windows that hold one point."""
+        return -(-self.window // self.stride)
+
+
 class Pooling(Problem):
     """One pass: `kind`, `direction`, `n`, `c`, `h`, `w`, `window`, `stride`, `padding`, `layout`, `dtype`.
 
-    `ceil_mode` adds a last, overhanging window; `count_include_pad` says whether an average divides by what
-    it covers of the padding too. Raises ValueError where PyTorch would refuse the window or has no output.
+    `window_w`, `stride_w` and `padding_w` are the width's where they differ from the height's. `ceil_mode`
+    adds a last, overhanging window; `count_include_pad` says whether an average divides by what it covers of
+    the padding too. Raises ValueError where PyTorch would refuse the window or has no output.
     """
 
     operator: ClassVar[str] = "pooling"
@@ -80,61 +128,73 @@ class Pooling(Problem):
     h: Size
     w: Size
     window: Size
+    window_w: Size = 1
     stride: Size
-    padding: Annotated[int, Field(ge=0)] = 0
+    stride_w: Size = 1
+    padding: Padding = 0
+    padding_w: Padding = 0
     ceil_mode: bool = False
     count_include_pad: bool = True
     layout: Layout
 
+    @model_validator(mode="before")
+    @classmethod
+    def _square_unless_given(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return {f"{name}_w": given[name] for name in _OF_EITHER_AXIS if name in given} | given
+
     @model_validator(mode="after")
     def _possible(self) -> "Pooling":
-        if self.padding > self.window // 2:
-            raise ValueError(
-                f"padding {self.padding} is more than half of window {self.window}; "
-                f"{self.window // 2} is the most"
-            )
+        for axis, width in ((self.down, ""), (self.across, "_w")):
+            if axis.padding > axis.window // 2:
+                raise ValueError(
+                    f"padding{width} {axis.padding} is more than half of window{width} {axis.window}; "
+                    f"{axis.window // 2} is the most"
+                )
         if self.high < 1 or self.wide < 1:
-            height, width = (size + 2 * self.padding for size in (self.h, self.w))
-            raise ValueError(f"no window of {self.window} fits into the padded input of {height} x {width}")
+            h, w = (axis.size + 2 * axis.padding for axis in (self.down, self.across))
+            window = f"{self.window}" if self.window == self.window_w else f"{self.window} x {self.window_w}"
+            raise ValueError(f"no window of {window} fits into the padded input of {h} x {w}")
         if self.kind == "max" and not self.count_include_pad:
             raise ValueError("count_include_pad: false is for kind: average; a maximum divides by nothing")
         return self
 
+    def parameters(self) -> dict[str, int | float | bool | str]:
+        """The width's only where they differ from the height's: a square window is named as it always was."""
+        given = super().parameters()
+        alike = [f"{name}_w" for name in _OF_EITHER_AXIS if given[name] == given[f"{name}_w"]]
+        return {name: value for name, value in given.items() if name not in alike}
+
+    @property
+    def down(self) -> Axis:
+        """The rows."""
+        return Axis(self.h, self.window, self.stride, self.padding, self.ceil_mode)
+
+    @property
+    def across(self) -> Axis:
+        """The columns."""
+        return Axis(self.w, self.window_w, self.stride_w, self.padding_w, self.ceil_mode)
+
     @property
     def high(self) -> int:
         """Rows of the output."""
-        return self._windows(self.h)
+        return self.down.windows
 
     @property
     def wide(self) -> int:
         """Columns of the output."""
-        return self._windows(self.w)
+        return self.across.windows
 
-    def _windows(self, size: int) -> int:
-        """PyTorch's rule: with ceil_mode one more, unless it would start in the padding at the end."""
-        room = size + 2 * self.padding - self.window
-        count = (room + (self.stride - 1 if self.ceil_mode else 0)) // self.stride + 1
-        if self.ceil_mode and (count - 1) * self.stride >= size + self.padding:
-            count -= 1
-        return count
+    @property
+    def window_taps(self) -> int:
+        """Points of a whole window."""
+        return self.window * self.window_w
 
-    def taps(self, size: int) -> list[int]:
-        """How many of `size` rows (columns) each window covers, padding left out; in order."""
-        starts = (i * self.stride - self.padding for i in range(self._windows(size)))
-        return [min(start + self.window, size) - max(start, 0) for start in starts]
-
-    def extents(self, size: int) -> list[int]:
-        """What each window counts as its length when an average divides; their product is the divisor."""
-        if not self.count_include_pad:
-            return self.taps(size)
-        starts = (i * self.stride - self.padding for i in range(self._windows(size)))
-        return [min(start + self.window, size + self.padding) - start for start in starts]
-
-    def read(self, size: int) -> int:
-        """How many of `size` rows (columns) are in any window: a gap or a remainder is never read."""
-        if self.stride >= self.window:
-            return sum(self.taps(size))
-        return min(size, (self._windows(size) - 1) * self.stride - self.padding + self.window)
+    @property
+    def divisors(self) -> tuple[list[int], list[int]]:
+        """What each window counts as its height and as its width when an average divides by their product."""
+        if self.count_include_pad:
+            return self.down.padded_taps, self.across.padded_taps
+        return self.down.taps, self.across.taps
 
     @property
     def input_elements(self) -> int:
@@ -148,14 +208,14 @@ class Pooling(Problem):
 
     @property
     def flop(self) -> int:
-        """window^2 an output, a comparison or an addition for each tap, as the documents count.
+        """The window's taps for each output, a comparison or an addition each, as the documents count.
 
         Backward of max: one addition an output. Nominal: taps in the padding and divisions are not told
         apart.
         """
         if self.kind == "max" and self.direction == "backward":
             return self.output_elements
-        return self.window**2 * self.output_elements
+        return self.window_taps * self.output_elements
 
     @property
     def byte_read(self) -> int:
@@ -179,7 +239,7 @@ class Pooling(Problem):
         """
         unread = 0
         if self.direction == "forward":
-            unread = self.input_elements - self.n * self.c * self.read(self.h) * self.read(self.w)
+            unread = self.input_elements - self.n * self.c * self.down.read * self.across.read
         return self.byte - unread * self.item_byte + self._places_byte(implementation)
 
     def moved_written(self, implementation: str) -> int:
@@ -200,24 +260,13 @@ class Pooling(Problem):
         if implementation == "triton-codes":
             if self.kind == "average":
                 return "triton-codes keeps where a maximum was, and an average has none"
-            if self.window > MOST_CODE_WINDOW:
-                return f"triton-codes numbers up to 16 x 16 taps in a byte, not {self.window} x {self.window}"
+            if self.window_taps > MOST_CODES:
+                return f"triton-codes numbers up to 256 taps in a byte, not {self.window} x {self.window_w}"
         largest = max(self.h * self.w, self.high * self.wide) * (self.c if self.layout == "NHWC" else 1)
         if largest > MOST_32_BIT:
             what = "an image" if self.layout == "NHWC" else "a plane"
             return f"{implementation} addresses {what} with 32 bits, too few for {largest} elements"
         return ""
-
-    def __str__(self) -> str:
-        """`float16 max forward n=32 c=64 h=56 w=56 window=3 stride=2 padding=1 layout=NHWC`.
-
-        ceil_mode and count_include_pad are named where they are not PyTorch's defaults.
-        """
-        named = ("n", "c", "h", "w", "window", "stride", "padding", "layout")
-        words = [self.dtype, self.kind, self.direction, *(f"{name}={getattr(self, name)}" for name in named)]
-        words += ["ceil_mode=True"] if self.ceil_mode else []
-        words += [] if self.count_include_pad else ["count_include_pad=False"]
-        return " ".join(words)
 
 
 PROBLEM = Pooling

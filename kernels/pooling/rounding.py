@@ -3,7 +3,7 @@
 import math
 from statistics import NormalDist
 
-from kernels.pooling.problem import Pooling
+from kernels.pooling.problem import Axis, Pooling
 
 _UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 """Half the distance from 1 to the next number of the type."""
@@ -27,54 +27,53 @@ def tolerance(problem: Pooling, implementation: str) -> float:
       deviations for the product of both; the largest is at least `low` deviations, of which only sums without
       common terms count. 10^-4 is how rarely either fails. Torch on a CPU also rounds each share to the type
       before adding it: by u/sqrt(3) of the sum's deviation more, another normal variable.
-    * dx of max adds up the few dy whose window chose the point, 1 / stride^2 on average. For m of them m - 1
-      additions err by u' of partial sums that the largest |dx| bounds; m is the count that occurs once in
-      10,000 runs.
+    * dx of max adds up the few dy whose window chose the point, 1 / (stride stride_w) on average. For m of
+      them m - 1 additions err by u' of partial sums that the largest |dx| bounds; m is the count that occurs
+      once in 10,000 runs.
     """
     u, u32 = _UNIT_ROUNDOFF[problem.dtype], _UNIT_ROUNDOFF["float32"]
     forward = problem.direction == "forward"
-    along = [_fullest(problem, size) for size in (problem.h, problem.w)]
+    along = [_fullest(axis, forward) for axis in (problem.down, problem.across)]
     terms, places = math.prod(k for k, _ in along), math.prod(count for _, count in along)
     if problem.kind == "max":
         if forward or terms == 1:
             return 0.0
         additions = _most_hits(problem, terms) - 1
         return (additions * u) if implementation == "aten" else u + additions * u32
-    if problem.window == 1:
+    if problem.window_taps == 1:
         return 0.0
 
     elements = problem.output_elements if forward else problem.input_elements
     low = NormalDist().inv_cdf((1 + _UNLIKELY ** (1 / (problem.n * problem.c * places))) / 2)
     deviations = math.log(elements / _UNLIKELY) / low if terms > 1 else 0.0
-    # A sum of k values of variance 1/3 over the divisor, at least window^2 but where windows are cut off.
-    value = low * math.sqrt(terms / 3) / problem.window**2
+    # A sum of k values of variance 1/3 over the divisor: the window's taps or, cut off, fewer.
+    value = low * math.sqrt(terms / 3) / problem.window_taps
     error = u + 3 * u32 + _SMALLEST[problem.dtype] / value
     if not forward and implementation == "aten":
         return error + u * math.sqrt(terms / 9 + 1 / 3) * deviations
     return error + u32 * math.sqrt(terms) / 3 * deviations
 
 
-def _fullest(problem: Pooling, size: int) -> tuple[int, int]:
+def _fullest(axis: Axis, forward: bool) -> tuple[int, int]:
     """Along one axis: the most terms of any sum, and how many sums have that many and share none."""
-    counts = problem.taps(size)
-    if problem.direction == "backward":
-        counts = [0] * size
-        for i, taps in enumerate(problem.taps(size)):
-            start = max(0, i * problem.stride - problem.padding)
+    counts = axis.taps
+    if not forward:
+        counts = [0] * axis.size
+        for i, taps in enumerate(axis.taps):
+            start = max(0, i * axis.stride - axis.padding)
             for place in range(start, start + taps):
                 counts[place] += 1
     most = max(counts)
-    shared = math.ceil(problem.window / problem.stride) if problem.direction == "forward" else problem.window
-    return most, math.ceil(counts.count(most) / shared)
+    return most, math.ceil(counts.count(most) / (axis.overlap if forward else axis.window))
 
 
 def _most_hits(problem: Pooling, windows: int) -> int:
     """How many of the `windows` that hold a point may choose it, but once in 10,000 runs, choosing at random.
 
     A window in a corner of the image has at least a quarter of its taps in it, so each chooses the point with
-    a chance of at most 4 / window^2.
+    a chance of at most 4 / taps.
     """
-    chance = min(1.0, 4 / problem.window**2)
+    chance = min(1.0, 4 / problem.window_taps)
     beyond = 1.0
     for hits in range(windows):
         beyond -= math.comb(windows, hits) * chance**hits * (1 - chance) ** (windows - hits)

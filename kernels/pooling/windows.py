@@ -73,15 +73,17 @@ def divisor(  # type: ignore[no-untyped-def]
     column,
     h,
     w,
-    WINDOW: tl.constexpr,
-    PADDING: tl.constexpr,
+    WINDOW_H: tl.constexpr,
+    WINDOW_W: tl.constexpr,
+    PADDING_H: tl.constexpr,
+    PADDING_W: tl.constexpr,
     INCLUDE_PADDING: tl.constexpr,
 ):
     """Points that the window at (row, column) averages over, float32; the window may start in the padding."""
     if INCLUDE_PADDING:
-        down = tl.minimum(row + WINDOW, h + PADDING) - row
-        across = tl.minimum(column + WINDOW, w + PADDING) - column
+        down = tl.minimum(row + WINDOW_H, h + PADDING_H) - row
+        across = tl.minimum(column + WINDOW_W, w + PADDING_W) - column
     else:
-        down = tl.minimum(row + WINDOW, h) - tl.maximum(row, 0)
-        across = tl.minimum(column + WINDOW, w) - tl.maximum(column, 0)
+        down = tl.minimum(row + WINDOW_H, h) - tl.maximum(row, 0)
+        across = tl.minimum(column + WINDOW_W, w) - tl.maximum(column, 0)
     return (down * across).to(tl.float32)

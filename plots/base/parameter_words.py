@@ -37,10 +37,13 @@ WORDS: Mapping[str, str] = {
     "n": "batch size, n (images)",
     "outputs": "output features",
     "padding": "padding (pixels)",
+    "padding_w": "padding at either side (pixels)",
     "rows": "rows",
     "stride": "stride (pixels)",
+    "stride_w": "stride across (pixels)",
     "w": "width of an image, w (pixels)",
     "window": "pooling window (pixels a side)",
+    "window_w": "width of the window (pixels)",
 }
 """Name of a column or a parameter -> words, with the unit if it is not a count of what the words name."""
 

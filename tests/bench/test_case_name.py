@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import kernels
 from bench.__main__ import app
-from bench.case_name import case_name, row_name
+from bench.case_name import case_name, problem_name, row_name
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import seconds_text
@@ -83,6 +83,8 @@ def test_a_name_in_full() -> None:
         case_name("pooling/x", "pooling", "aten", json.dumps(pooling), "cold")
         == "pooling/x-aten-float32-window3-stride2-ceil_mode-cold"
     )
+    rectangle = {"dtype": "float32", "window": 3, "window_w": 1, "padding": 1, "padding_w": 0}
+    assert problem_name(rectangle) == "float32-window3-window_w1-padding1-padding_w0"
 
 
 def test_a_row_has_the_name_of_its_case(ours: dict[str, Case]) -> None:

@@ -20,13 +20,12 @@ def error(problem: Pooling, inputs: tuple[torch.Tensor, ...], launch: Launch) ->
 def visits(problem: Pooling) -> int:
     """Loads of a window's dy by `gather_cells`: every cell visits the windows that exist of its few."""
     total = problem.n * problem.c
-    for size, windows in ((problem.h, problem.high), (problem.w, problem.wide)):
-        cells = math.ceil((size + problem.padding) / problem.stride)
-        each_way = math.ceil(problem.window / problem.stride)
-        total *= sum(0 <= cell - i < windows for cell in range(cells) for i in range(each_way))
+    for axis in (problem.down, problem.across):
+        cells = math.ceil((axis.size + axis.padding) / axis.stride)
+        total *= sum(0 <= cell - i < axis.windows for cell in range(cells) for i in range(axis.overlap))
     return total
 
 
 def taps(problem: Pooling) -> int:
     """Loads that visiting every tap of every window takes, padding left out."""
-    return problem.n * problem.c * sum(problem.taps(problem.h)) * sum(problem.taps(problem.w))
+    return problem.n * problem.c * sum(problem.down.taps) * sum(problem.across.taps)

@@ -24,6 +24,8 @@ KINDS: tuple[tuple[Kind, bool], ...] = (("max", False), ("max", True), ("average
 """kind, and whether places are codes."""
 WINDOWS = ((2, 2, 0, 56), (3, 2, 1, 56), (3, 1, 1, 56), (7, 1, 3, 56), (9, 1, 4, 56), (7, 1, 0, 7))
 """window, stride, padding, h and w; the last is global."""
+RECTANGLES = ((1, 7), (7, 1), (3, 1), (3, 5), (9, 1))
+"""window and window_w, at stride 1 and padded by half."""
 
 
 def pooling(
@@ -36,6 +38,16 @@ def pooling(
     )  # fmt: skip
 
 
+def rectangle(
+    window: int, window_w: int, direction: Direction, layout: Layout, dtype: Dtype, kind: Kind = "max"
+) -> Pooling:
+    """Pooling of 8 images of 256 channels with such windows."""
+    return Pooling(
+        kind=kind, direction=direction, n=8, c=256, h=56, w=56, window=window, window_w=window_w, stride=1,
+        padding=window // 2, padding_w=window_w // 2, layout=layout, dtype=dtype,
+    )  # fmt: skip
+
+
 def variant(problem: Pooling, as_codes: bool, tile: Tile, capabilities: tuple[int, ...]) -> Variant:
     """One compilation of what `launching.launch` would run."""
     place = {True: "*u8", False: "*i64"}[as_codes] if problem.kind == "max" else pointer(problem.dtype)
@@ -43,7 +55,7 @@ def variant(problem: Pooling, as_codes: bool, tile: Tile, capabilities: tuple[in
     pointers = dict.fromkeys(names, pointer(problem.dtype)) | {"place_pointer": place}
     whole = launching.is_whole(problem)
     kind = launching.kind(problem, as_codes)
-    window = "whole" if whole else f"{problem.window}x{problem.window}/{problem.stride}"
+    window = "whole" if whole else f"{problem.window}x{problem.window_w}/{problem.stride}"
     size = f"{problem.layout} c={problem.c:<3} {problem.dtype:8}"
     elements = tile.high * tile.wide * tile.lanes // (32 * tile.warps)
     return Variant(
@@ -55,7 +67,7 @@ def variant(problem: Pooling, as_codes: bool, tile: Tile, capabilities: tuple[in
         # Unaligned rows allow no wide access, nor do the windows of NCHW, which start anywhere; and global
         # pooling writes next to nothing.
         wide=problem.layout == "NHWC" and problem.c % 8 == 0 and not whole,
-        element=elements if problem.window <= 3 else 0,
+        element=elements if max(problem.window, problem.window_w) <= 3 else 0,
         capabilities=capabilities,
     )
 
@@ -82,6 +94,10 @@ def variants() -> Iterator[Variant]:
     # Where windows overlap most, ptxas is quickest to put registers aside, and not the same on each.
     for tile in launching.candidates(problem := pooling(3, 1, 1, 56, "backward", "NCHW", "float16")):
         yield variant(problem.model_copy(update={"kind": "average"}), False, tile, (80, 100))
+    for layout, direction in itertools.product(LAYOUTS, DIRECTIONS):
+        for window, window_w in RECTANGLES[:2]:
+            problem = rectangle(window, window_w, direction, layout, "float16")
+            yield variant(problem, False, launching.candidates(problem)[-1], (next(capabilities),))
     for layout in LAYOUTS:
         problem = pooling(7, 1, 0, 7, "forward", layout, "float16")
         yield variant(problem, False, launching.candidates(problem)[-1], (70, 100))
@@ -98,6 +114,10 @@ def every() -> Iterator[Variant]:
             problem = pooling(window, stride, padding, size, direction, layout, dtype)
             for tile in launching.candidates(problem):
                 yield variant(problem.model_copy(update={"kind": kind}), as_codes, tile, CAPABILITIES)
+        for window, window_w in RECTANGLES:
+            problem = rectangle(window, window_w, direction, layout, dtype, kind)
+            for tile in launching.candidates(problem):
+                yield variant(problem, as_codes, tile, CAPABILITIES)
 
 
 if __name__ == "__main__":

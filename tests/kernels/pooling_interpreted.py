@@ -62,6 +62,18 @@ def cases() -> list[tuple[Pooling, bool, Tile]]:
                 layout=layout, dtype="float32", ceil_mode=True, count_include_pad=kind == "max",
             )  # fmt: skip
             found.append((problem, direction == "backward" and kind == "max", Tile(2, 4, 4, 4)))
+        # A row by which nothing is unrolled, a column by which all is, and cells of two rows and one column.
+        for kind, windows, strides, paddings in (
+            ("max", (2, 9), (3, 2), (1, 4)),
+            ("max", (7, 1), (2, 1), (3, 0)),
+            ("average", (3, 2), (2, 1), (1, 0)),
+        ):
+            problem = Pooling(
+                kind=kind, direction=direction, n=2, c=5, h=11, w=13, window=windows[0], window_w=windows[1],
+                stride=strides[0], stride_w=strides[1], padding=paddings[0], padding_w=paddings[1],
+                layout=layout, dtype="float32", ceil_mode=True, count_include_pad=kind == "max",
+            )  # fmt: skip
+            found.append((problem, layout == "NHWC" and kind == "max", Tile(2, 4, 4, 4)))
     return found
 
 
@@ -71,7 +83,7 @@ def few() -> list[tuple[Pooling, bool, Tile]]:
         cases(),
         "interpreted pooling",
         lambda case: (case[0].kind, case[0].direction, case[0].layout, case[1]),
-        lambda case: (case[0].window, case[0].stride, case[0].h, case[0].w),
+        lambda case: (case[0].down, case[0].across),
         lambda case: case[0].dtype,
     )
 

@@ -48,7 +48,19 @@ def geometries() -> list[dict[str, object]]:
                 except ValidationError:
                     continue
                 found.append(given)
+    rows = ((1, 1, 0), (2, 3, 1), (3, 1, 0), (3, 2, 1))
+    columns = ((1, 2, 0), (4, 1, 2), (5, 3, 1), (7, 1, 3))
+    for (window, stride, padding), across, ceil_mode in itertools.product(rows, columns, (False, True)):
+        given = {"window": window, "stride": stride, "padding": padding, "ceil_mode": ceil_mode}
+        given |= dict(zip(("window_w", "stride_w", "padding_w"), across, strict=True))
+        found += [{**given, "h": h, "w": w} for h, w in ((7, 7), (5, 12), (4, 5))]
     return found
+
+
+def both_axes(problem: Pooling) -> list[tuple[int, int]]:
+    """Window, stride and padding, each of rows and columns, as torch takes them."""
+    down, across = problem.down, problem.across
+    return [(down.window, across.window), (down.stride, across.stride), (down.padding, across.padding)]
 
 
 def test_sizes_are_pytorchs_and_what_is_refused_pytorch_refuses() -> None:
@@ -81,7 +93,9 @@ def test_sizes_are_pytorchs_and_what_is_refused_pytorch_refuses() -> None:
     ("given", "sentence"),
     [
         ({"padding": 2}, "padding 2 is more than half of window 3; 1 is the most"),
+        ({"window_w": 1}, "padding_w 1 is more than half of window_w 1; 0 is the most"),
         ({"window": 9, "h": 5, "padding": 1}, "no window of 9 fits into the padded input of 7 x 13"),
+        ({"window_w": 15, "padding_w": 1}, "no window of 3 x 15 fits into the padded input of 15 x 13"),
         ({"count_include_pad": False}, "count_include_pad: false is for kind: average"),
     ],
 )
@@ -93,8 +107,11 @@ def test_what_is_impossible_is_said_in_a_sentence(given: dict[str, object], sent
 def test_refusals() -> None:
     assert "an average has none" in pooling(kind="average").refusal("triton-codes")
     wide = {"h": 40, "w": 40, "window": 17, "padding": 8}
-    assert "up to 16 x 16 taps" in pooling(**wide).refusal("triton-codes")
+    assert "up to 256 taps in a byte, not 17 x 17" in pooling(**wide).refusal("triton-codes")
     assert not pooling(**wide | {"window": 16}).refusal("triton-codes")
+    long = {"window": 1, "padding": 0, "window_w": 257, "w": 600}
+    assert "not 1 x 257" in pooling(**long).refusal("triton-codes")
+    assert not pooling(**long | {"window_w": 256}).refusal("triton-codes")
     assert not pooling(**wide).refusal("triton")
     large = {"c": 1 << 11, "h": 1 << 10, "w": 1 << 10, "layout": "NHWC"}
     assert "addresses an image with 32 bits" in pooling(**large).refusal("triton")
@@ -107,11 +124,23 @@ def test_str_is_short_and_unique() -> None:
     texts = [str(problem) for problem in OPERATOR.examples]
     assert len(set(texts)) == len(texts)
     assert str(pooling(layout="NHWC")) == (
-        "float32 max forward n=2 c=3 h=13 w=11 window=3 stride=2 padding=1 layout=NHWC"
+        "float32-forward-max-NHWC-n2-c3-h13-w11-window3-stride2-padding1-count_include_pad"
     )
-    assert str(pooling(kind="average", ceil_mode=True, count_include_pad=False)).endswith(
-        "layout=NCHW ceil_mode=True count_include_pad=False"
-    )
+    flat = pooling(window_w=1, padding_w=0, stride_w=5)
+    assert str(flat).endswith("-window3-window_w1-stride2-stride_w5-padding1-padding_w0-count_include_pad")
+
+
+def test_a_square_window_keeps_the_parameters_that_it_always_had() -> None:
+    """By them rows of older results are paired with new ones."""
+    square = pooling()
+    assert square == pooling(window_w=3, stride_w=2, padding_w=1)
+    assert list(square.parameters()) == [
+        *("dtype", "kind", "direction", "n", "c", "h", "w", "window", "stride", "padding"),
+        *("ceil_mode", "count_include_pad", "layout"),
+    ]
+    flat = pooling(window_w=7)
+    assert flat.parameters() == square.parameters() | {"window_w": 7}
+    assert Pooling(**flat.parameters()) == flat != square
 
 
 def test_the_documents_intensity() -> None:
@@ -132,8 +161,8 @@ def test_inputs_and_outputs_are_what_the_problem_counts(problem: Pooling, seed: 
     if problem.direction == "forward":
         held = torch.zeros(problem.h, problem.w, dtype=torch.bool)
         for top, left in itertools.product(range(problem.high), range(problem.wide)):
-            row, column = (at * problem.stride - problem.padding for at in (top, left))
-            end = (row + problem.window, column + problem.window)
+            row, column = top * problem.stride - problem.padding, left * problem.stride_w - problem.padding_w
+            end = (row + problem.window, column + problem.window_w)
             held[max(row, 0) : end[0], max(column, 0) : end[1]] = True
         unread = int((~held).sum()) * problem.n * problem.c * problem.item_byte
     assert problem.byte_moved("aten") == moved - unread == problem.byte_moved("triton")
@@ -148,16 +177,16 @@ def test_inputs_and_outputs_are_what_the_problem_counts(problem: Pooling, seed: 
 @pytest.mark.parametrize("problem", [p for p in OPERATOR.examples if p.kind == "max"], ids=str)
 def test_indices_are_drawn_from_all_taps_of_their_windows(problem: Pooling, seed: int) -> None:
     torch.manual_seed(seed)
-    many = problem.model_copy(update={"n": 40 * problem.window**2, "c": 8, "direction": "backward"})
+    many = problem.model_copy(update={"n": 40 * problem.window_taps, "c": 8, "direction": "backward"})
     _, indices = OPERATOR.inputs(many, uniform(many, seed))
     row, column = indices // problem.w, indices % problem.w
-    for place, (at, size) in enumerate(((row, problem.h), (column, problem.w))):
-        count = torch.tensor(problem.taps(size))
-        start = (torch.arange(len(count)) * problem.stride - problem.padding).clamp(min=0)
+    for place, (at, axis) in enumerate(((row, problem.down), (column, problem.across))):
+        count = torch.tensor(axis.taps)
+        start = (torch.arange(len(count)) * axis.stride - axis.padding).clamp(min=0)
         inside = at.amin((0, 1, 3 - place)), at.amax((0, 1, 3 - place))
         assert torch.equal(inside[0], start) and torch.equal(inside[1], start + count - 1)
     assert torch.equal(indices_of(many, codes(many, indices)), indices)
-    assert codes(many, indices).max() < problem.window**2
+    assert codes(many, indices).max() < problem.window_taps
 
 
 def test_images_beyond_the_pattern_have_indices_too(seed: int) -> None:
@@ -198,11 +227,9 @@ def test_reference_is_pytorchs_in_float64_for_every_geometry(place: int, seed: i
     for given in geometries()[place::4]:
         x = (uniform(pooling(**given), seed)(2, 3, int(str(given["h"])), int(str(given["w"]))) * 2).round()
         x = x.double().requires_grad_()
-        window = [given[name] for name in ("window", "stride", "padding")]
-        y, indices = torch.ops.aten.max_pool2d_with_indices(
-            x, *([v, v] for v in window), [1, 1], given["ceil_mode"]
-        )
         forward = pooling(**given)
+        window = both_axes(forward)
+        y, indices = torch.ops.aten.max_pool2d_with_indices(x, *window, [1, 1], given["ceil_mode"])
         got = OPERATOR.reference(forward, x.detach())
         assert torch.equal(got[0], y) and torch.equal(got[1], indices), str(forward)
         dy = torch.rand_like(y) - 0.5
@@ -363,6 +390,6 @@ def test_taps_count_every_pair_of_window_and_point() -> None:
     """The loads that both directions promise, by counting."""
     for problem in OPERATOR.examples:
         ones = torch.ones(problem.n, problem.c, problem.h, problem.w)
-        window = (problem.window, problem.stride, problem.padding, problem.ceil_mode)
+        window = (*both_axes(problem), problem.ceil_mode)
         counted = torch.nn.functional.avg_pool2d(ones, *window, divisor_override=1).sum()
         assert taps(problem) == int(counted)
