@@ -266,7 +266,7 @@ def labelled(column: str, value: Any) -> str:
     if value is None or value != value:
         return f"no {column}"
     if isinstance(value, str):
-        return value
+        return value.replace("_", " ") if column == "direction" else value
     return f"{column}={number(value)}" if not isinstance(value, bool) else f"{column}={value}"
 
 

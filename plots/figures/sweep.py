@@ -22,7 +22,7 @@ from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
 from plots.base.measured_points import Columns
 from plots.base.page import MOST_ENTRIES, Entry, Page, leaves
-from plots.base.parameter_words import axis_words
+from plots.base.parameter_words import OF_OPERATOR, axis_words
 from plots.base.plot_spec import Section
 from plots.base.prediction_lines import Quantity
 
@@ -233,7 +233,9 @@ class _Drawing:
     def _x_words(self) -> str:
         """Words of the x axis, with the parameters that are equal to it throughout: m = n = k."""
         x, operator = self.section.x, str(self.shown["operator"].iloc[0])
-        others = [name for name in parameter_names(self.shown) if name not in (x, "dtype")]
+        # In the order of the words: m = n = k.
+        names = dict.fromkeys([*OF_OPERATOR.get(operator, ()), *parameter_names(self.shown)])
+        others = [name for name in names if name in self.shown.columns and name not in (x, "dtype")]
         equal = [name for name in others if bool((self.shown[name] == self.shown[x]).all())]
         words = [name if len(name) == 1 else axis_words(name, operator) for name in equal]
         return " = ".join([axis_words(x, operator), *words])
