@@ -221,19 +221,22 @@ def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tu
 
     The implementation gives a line its colour and, if nothing else distinguishes lines, its marker. Other
     columns give markers and paler shades of the colour in the order of their values, or colours if there are
-    not several implementations. The data type gives the dash.
+    not several implementations of different colours. The data type gives the dash.
     """
     names = list(columns)
     place_of = names.index("implementation") if "implementation" in names else None
-    several = place_of is not None and len({key[place_of] for key in keys}) > 1
+    implementations = {str(key[place_of]) for key in keys} if place_of is not None else set()
+    # A dozen forced tiles of one kernel have its colour.
+    told_apart = len({of_implementation(name).color for name in implementations}) == len(implementations)
+    several = len(implementations) > 1 and told_apart
     rest = [i for i, name in enumerate(names) if name != "implementation"]
     others = list(dict.fromkeys(tuple(key[i] for i in rest) for key in keys))
     looks = {}
     for key in keys:
         facts_of = dict(zip(names, key, strict=True))
-        place = others.index(tuple(key[i] for i in rest))
+        place = others.index(tuple(key[i] for i in rest)) if several else keys.index(key)
         color, marker = COLORS[place % len(COLORS)], _LINE_MARKERS[place % len(_LINE_MARKERS)]
-        if "implementation" in facts_of and (several or len(others) == 1):
+        if "implementation" in facts_of and (several or len(keys) == 1):
             base = of_implementation(str(facts_of["implementation"]))
             color = _paler(base.color, 0.5 * place / (len(others) - 1)) if place else base.color
             marker = marker if len(others) > 1 else base.marker
@@ -266,7 +269,7 @@ def labelled(column: str, value: Any) -> str:
     if value is None or value != value:
         return f"no {column}"
     if isinstance(value, str):
-        return value
+        return value.replace("_", " ") if column == "direction" else value
     return f"{column}={number(value)}" if not isinstance(value, bool) else f"{column}={value}"
 
 

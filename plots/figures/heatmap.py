@@ -123,18 +123,23 @@ def _places(values: np.ndarray, own: bool) -> _Places:
     """A cell for each value if `own` and there are few values; else for powers of two, or equal parts."""
     distinct = np.unique(values)
     if own and distinct.size <= MOST_CELLS:
-        return _Places([scale.short(v) for v in distinct], np.searchsorted(distinct, values))
+        return _Places([_short(v) for v in distinct], np.searchsorted(distinct, values))
     if scale.spans_far(values):
         power = np.floor(np.log2(values)).astype(int)
         powers = np.arange(power.min(), power.max() + 1)
         every = math.ceil(powers.size / MOST_CELLS)
-        labels = [scale.short(2.0 ** int(p)) for p in powers[::every]]
+        labels = [_short(2.0 ** int(p)) for p in powers[::every]]
         until = "twice it" if every == 1 else f"{2**every} times it"
         return _Places(labels, (power - powers[0]) // every, f"from its label to below {until}")
     count = min(16, distinct.size)
     edges = np.linspace(distinct[0], distinct[-1], count + 1)
     where = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, count - 1)
     return _Places([style.number(v) for v in edges[:-1]], where, "from its label to the next")
+
+
+def _short(value: float) -> str:
+    """A label that fits below its cell: 128Ki."""
+    return scale.short(value).replace(" ", "")
 
 
 def _cells(axes: Axes, rows: pd.DataFrame, shape: tuple[int, int], numbers: bool) -> None:

@@ -22,7 +22,7 @@ from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
 from plots.base.measured_points import Columns
 from plots.base.page import MOST_ENTRIES, Entry, Page, leaves
-from plots.base.parameter_words import axis_words
+from plots.base.parameter_words import OF_OPERATOR, axis_words
 from plots.base.plot_spec import Section
 from plots.base.prediction_lines import Quantity
 
@@ -32,6 +32,8 @@ MOST_PANELS = 12
 """Panels on one page, 3 rows of 4."""
 MOST_WITH_STRIPS = 6
 """Panels on one page up to which a strip of ratios stays readable."""
+MOST_APART = 1000
+"""Times the highest point of a panel by which another's may be higher on one logarithmic axis."""
 MOST_ABOVE = 2.0
 """Times the highest point up to which an interval extends a linear axis."""
 _COLUMNS = (1, 1, 2, 3, 2, 3, 3, 4, 4, 3, 4, 4, 4)
@@ -68,14 +70,16 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
             return
         shown = shown[timed] if columns else shown
     slim = _slim(shown, section, quantity)
-    looks = style.of_lines(section.lines, [key for key, _ in _split(slim, section.lines)])
+    # Lines with values that a claim compares come first, so that they stand on one page.
+    keys = sorted((key for key, _ in _split(slim, section.lines)), key=section.compared.isdisjoint)
+    looks = style.of_lines(section.lines, keys)
     # By panel: the range inside one panel matters, not the difference between panels.
     log_y = "y" in section.log or any(
         scale.spans_far(_heights(panel, quantity)) for _, panel in _split(slim, section.panels)
     )
     drawing = _Drawing(run, section, quantity, shown, looks, rows.drop(shown.index), log_y)
     pages = []
-    for keys in _together(list(looks), MOST_ENTRIES - len(drawing.further_entries), section.compared):
+    for keys in _together(list(looks), MOST_ENTRIES - len(drawing.further_entries)):
         of_lines = pd.concat([points for key, points in _split(slim, section.lines) if key in keys])
         panels = [
             (key, points)
@@ -93,16 +97,12 @@ def _heights(rows: pd.DataFrame, quantity: Quantity) -> np.ndarray:
     return rows[[_COLUMN[quantity].middle, *levels]].to_numpy(dtype=float).ravel()
 
 
-def _together(keys: list[_Key], most: int, compared: frozenset[Any]) -> list[list[_Key]]:
-    """The lines of each page, at most so many, those that differ in the last column alone side by side.
-
-    Lines with values that a claim compares come first, so that they stand on one page.
-    """
+def _together(keys: list[_Key], most: int) -> list[list[_Key]]:
+    """The lines of each page, at most so many, those that differ in the last column alone side by side."""
     if len(keys) <= most:
         return [keys]
-    ordered = sorted(keys, key=lambda key: compared.isdisjoint(key))
     pages: list[list[_Key]] = []
-    for _, block in itertools.groupby(ordered, key=lambda key: key[:-1]):
+    for _, block in itertools.groupby(keys, key=lambda key: key[:-1]):
         lines = list(block)
         if pages and len(pages[-1]) + len(lines) <= most:
             pages[-1] += lines
@@ -192,6 +192,7 @@ class _Drawing:
         alike = self._alike(panels)
         first: Axes | None = None
         tops: list[float] = []
+        every = np.concatenate([self._scaled(panel) for _, panel in panels])
         for i, (key, panel) in enumerate(panels):
             heights = [panel_in - _STRIP_IN, _STRIP_IN] if strips else [1.0]
             cell = grid[i // columns, i % columns].subgridspec(
@@ -201,6 +202,7 @@ class _Drawing:
             first = first or axes
             lines = [(line, self._along(points)) for line, points in self._lines(panel)]
             tops.append(self._panel(axes, key, panel, lines))
+            scale.measured(axes.yaxis, every if alike else self._scaled(panel), self.log_y)
             if not self.log_y:
                 axes.set_ylim(0, max(tops) if alike else tops[-1])
             lowest = axes
@@ -231,7 +233,9 @@ class _Drawing:
     def _x_words(self) -> str:
         """Words of the x axis, with the parameters that are equal to it throughout: m = n = k."""
         x, operator = self.section.x, str(self.shown["operator"].iloc[0])
-        others = [name for name in parameter_names(self.shown) if name not in (x, "dtype")]
+        # In the order of the words: m = n = k.
+        names = dict.fromkeys([*OF_OPERATOR.get(operator, ()), *parameter_names(self.shown)])
+        others = [name for name in names if name in self.shown.columns and name not in (x, "dtype")]
         equal = [name for name in others if bool((self.shown[name] == self.shown[x]).all())]
         words = [name if len(name) == 1 else axis_words(name, operator) for name in equal]
         return " = ".join([axis_words(x, operator), *words])
@@ -239,7 +243,7 @@ class _Drawing:
     def _alike(self, panels: Sequence[tuple[_Key, pd.DataFrame]]) -> bool:
         """Whether all panels can share a y axis without flattening some."""
         highest = [panel[self.column.middle].max() for _, panel in panels]
-        return self.log_y or max(highest) <= 3 * min(highest)
+        return bool(max(highest) <= (MOST_APART if self.log_y else 3) * min(highest))
 
     def _panel(
         self, axes: Axes, key: _Key, rows: pd.DataFrame, lines: list[tuple[_Key, pd.DataFrame]]
@@ -260,11 +264,13 @@ class _Drawing:
         if len(lost):
             at = np.unique(self._x(lost))
             measured_points.on_floor(axes, at, 0.012, 5, label="_unmeasured", zorder=1)
-        heights = _heights(rows, self.quantity) * self.factor
-        scale.measured(axes.yaxis, heights, self.log_y)
         # Very wide intervals leave the picture: they must not flatten all lines.
-        highest, above = float(np.nanmax(heights)), float(rows[self.column.high].max()) * self.factor
-        return 1.08 * max(highest, min(above, MOST_ABOVE * highest))
+        highest, above = np.nanmax(self._scaled(rows)), float(rows[self.column.high].max()) * self.factor
+        return 1.08 * max(float(highest), min(above, MOST_ABOVE * float(highest)))
+
+    def _scaled(self, rows: pd.DataFrame) -> np.ndarray:
+        """Every height of these rows in the unit of the axis."""
+        return np.asarray(_heights(rows, self.quantity) * self.factor)
 
     def _along(self, rows: pd.DataFrame) -> pd.DataFrame:
         """The rows in the order of the x axis."""

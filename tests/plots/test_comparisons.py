@@ -176,7 +176,7 @@ def test_axes_are_in_words_and_say_what_else_grows(tmp_path: Path) -> None:
     pages_of = figures(loaded(tmp_path, rows), kept)
 
     (square,), (long,) = ([page for stem, page in pages_of.items() if name in stem] for name in kept)
-    assert square.figure.axes[-1].get_xlabel() == "rows of A and C, m = k = n"
+    assert square.figure.axes[-1].get_xlabel() == "rows of A and C, m = n = k"
     assert long.figure.axes[-1].get_xlabel() == "columns of A and rows of B, k"
     assert square.figure.texts[0].get_text() == "Squares (gemm/square): duration"
 
