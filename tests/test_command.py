@@ -20,6 +20,7 @@ from bench.__main__ import app
 from bench.store import parquet
 from bench.store.journal import recover
 from bench.store.parquet import read_frame
+from plots.__main__ import app as plots_app
 from tests.bench import several
 from tests.drawing import drawn
 
@@ -136,6 +137,7 @@ def test_there_may_be_nothing_to_resume(stand_in: Path, sweep: Path) -> None:
 
 
 def test_the_end_of_a_run_is_one_screen_and_tables_are_for_who_asks(stand_in: Path, sweep: Path) -> None:
+    sweep.write_text(SMALL.replace("plot: {x: m}", "plot: {x: m, y: rate}"))
     code, text = measured(stand_in, sweep)
     end = text.partition("= roofbench =")[2].splitlines()[1:]
     assert code == 0 and len(end) <= 25
@@ -149,6 +151,10 @@ def test_the_end_of_a_run_is_one_screen_and_tables_are_for_who_asks(stand_in: Pa
     (path, *_) = (stand_in / "results").rglob("*.parquet")
     table = CliRunner().invoke(app, ["table", str(path)])
     assert table.exit_code == 0 and table.output.count("-onednn-") == 4
+    # The plot of a sweep that lies anywhere counts: without it the figure would be of durations.
+    drawn_by = CliRunner().invoke(plots_app, [str(path), "-o", str(stand_in / "figures")])
+    assert drawn_by.exit_code == 0, drawn_by.output
+    assert {each.stem for each in (stand_in / "figures").glob("small-*")} == {"small-rate"}
 
 
 def test_a_choice_that_pytest_cannot_read_is_left_to_pytest_to_refuse() -> None:

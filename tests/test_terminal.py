@@ -67,7 +67,7 @@ COMMANDS = [
 @pytest.mark.parametrize("words", drawn(COMMANDS, 1, "commands in a terminal"), ids=" ".join)
 def test_a_terminal_of_80_columns_shows_every_word(words: tuple[str, ...]) -> None:
     piped = subprocess.run(
-        [sys.executable, "-m", "bench", *words], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "bench", *words], cwd=ROOT, capture_output=True, text=True
     ).stdout
     lines = in_terminal("bench", *words)
     plain = [COLOUR.sub("", line) for line in lines]
@@ -75,8 +75,8 @@ def test_a_terminal_of_80_columns_shows_every_word(words: tuple[str, ...]) -> No
     assert not [line for line in plain if len(line) > 80 and len(line.split()) > 1]
     assert not COLOUR.search(piped) and "…" not in piped + "".join(plain)
     words_shown = set(" ".join(plain).replace(";", " ").split())
-    rule = set("─│")
-    assert {word for word in piped.replace(";", " ").split() if not rule & set(word)} <= words_shown
+    heads = {"case", "claim", "rules", "sweep"}  # of first columns, whose cells stand alone
+    assert {word for word in piped.replace(";", " ").split() if "─" not in word} - heads <= words_shown
 
 
 def test_verdicts_have_a_colour_in_a_terminal_and_none_with_no_color() -> None:

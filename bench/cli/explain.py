@@ -107,7 +107,7 @@ def _looks(name: str, result: Path, left_out: Callable[[str], object]) -> list[L
     """The runs that have a row of this name, the newest last; UserError if there is none."""
     looks, parts = [], []
     for path, table in tables([result], left_out, columns=[*CASE, *SHORT]):
-        rows = table.to_pandas()
+        rows = table.to_pandas(use_threads=False)
         parts.append(rows)
         # A name begins with its sweep: the names of tens of thousands of other rows need not be made.
         for row in rows[rows["sweep"].map(name.startswith)].itertuples(index=False):

@@ -286,7 +286,7 @@ def timings(path: Path, kind: Kind, say: Say) -> Iterator[Timings]:
 def read_table(path: Path, columns: Iterable[str]) -> pd.DataFrame:
     """A table that has these columns, and perhaps others. UserError if it cannot be read or lacks one."""
     try:
-        frame: pd.DataFrame = pq.read_table(path).to_pandas()
+        frame: pd.DataFrame = pq.read_table(path, use_threads=False).to_pandas(use_threads=False)
     except Exception as error:  # pyarrow may raise anything on damaged bytes
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"left out {path}: not a whole parquet file ({reason})") from error

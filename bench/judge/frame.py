@@ -128,7 +128,7 @@ class Run:
         names = sorted({name for given in parameters for name in given} - set(FIELDS))
         more = {name: [given.get(name) for given in parameters] for name in names}
         more["condition"] = [_condition(row) for row in self.rows]
-        frame: pd.DataFrame = pa.table(stored, schema=ARROW).to_pandas()
+        frame: pd.DataFrame = pa.table(stored, schema=ARROW).to_pandas(use_threads=False)
         return pd.concat([frame, pd.DataFrame(more, index=frame.index)], axis=1)
 
     @cached_property

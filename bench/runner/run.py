@@ -193,9 +193,12 @@ class Run:
         if elsewhere and not any(each.case.role == "measurement" for each in self.asked):
             reasons = Counter(each.session.planner.missing(each.case) for each in elsewhere)
             (reason, count), *_ = reasons.most_common(1)
+            where = " or ".join(str(session.device) for session in self.sessions)
+            if len(elsewhere) == 1:
+                raise UserError(f"the case that is asked for cannot run on {where}: {reason}")
             raise UserError(
-                f"none of the {len(elsewhere)} cases that are asked for can run on "
-                f"{' or '.join(str(session.device) for session in self.sessions)}: {reason} ({count} of them)"
+                f"none of the {len(elsewhere)} cases that are asked for can run on {where}: "
+                f"{reason} ({count} of them)"
             )
         for session in self.sessions:
             mine = (asked.case for asked in self.asked if asked.session is session)

@@ -1,4 +1,8 @@
-"""Result files: one immutable parquet file for each run, written and read. During a run: journal.py."""
+"""Result files: one immutable parquet file for each run, written and read. During a run: journal.py.
+
+Nothing is read by pyarrow's threads: now and then a process whose work is done is aborted as it ends
+("terminate called without an active exception") because one of them has not ended (apache/arrow#34314).
+"""
 
 from __future__ import annotations
 
@@ -87,7 +91,7 @@ def read_frame(paths: Iterable[Path], left_out: Callable[[str], object] | None =
     Paths and refusals as for `tables`. pandas and pyarrow take the columns of a folder from its first file.
     """
     every = [table for _, table in tables(paths, left_out)]
-    frame: pd.DataFrame = pa.concat_tables(every, promote_options="permissive").to_pandas()
+    frame: pd.DataFrame = pa.concat_tables(every, promote_options="permissive").to_pandas(use_threads=False)
     return frame
 
 
@@ -100,7 +104,7 @@ def read_sweeps(paths: Iterable[Path]) -> dict[tuple[str, str], Sweeps]:
     for _, table in tables(paths, lambda refusal: None, ("device", "run_id")):
         metadata = table.schema.metadata
         sweeps = schema_1.sweeps() if metadata[_SCHEMA] == b"1" else json.loads(metadata.get(_SWEEPS, b"{}"))
-        for run in table.group_by(["device", "run_id"]).aggregate([]).to_pylist():
+        for run in table.group_by(["device", "run_id"], use_threads=False).aggregate([]).to_pylist():
             key = (run["device"], run["run_id"])
             declared[key] = {**declared.get(key, {}), **sweeps}
     return declared
@@ -197,7 +201,7 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         there = set(file.schema_arrow.names)
         wanted = None if columns is None else [name for name in {*columns, "sweep"} if name in there]
-        table = file.read(wanted)
+        table = file.read(wanted, use_threads=False)
     except Exception as error:  # pyarrow may raise anything on damaged bytes
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: not a whole parquet file ({reason})") from error

@@ -8,6 +8,8 @@ import os
 import random
 import shutil
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import kernels
+from bench.case_name import row_name
 from bench.errors import UserError
 from bench.spec import parameters_text
 from bench.store import parquet
 from bench.store.parquet import read_frame
 from bench.store.schema import ARROW, FIELDS, readme_with_columns
+from tests.bench.claims_made import timed
 from tests.bench.rows import row, rows
 
 ROOT = Path(__file__).parents[2]
@@ -274,6 +278,29 @@ def test_the_way_to_read_a_folder_keeps_every_column(tmp_path: Path, monkeypatch
     exec(block, told)
     assert {*FIELDS, "m", "k", "length", "rows", "c"} <= {*told["rows"].columns}
     assert len(told["rows"]) == 33 and 7 in set(told["rows"]["rows"])
+
+
+THREADS = """
+import os, sys
+import numpy, pandas, pyarrow.parquet, scipy.stats
+from typer.testing import CliRunner
+from bench.__main__ import app
+path, case = sys.argv[1:]
+before = len(os.listdir("/proc/self/task"))
+for words in (["table", path], ["compare", path, path], ["explain", case, path], ["export", "pytorch", path]):
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code in (0, 3), done.output
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_commands_start_no_thread_that_could_outlive_their_work(tmp_path: Path) -> None:
+    made = [timed(1e-3), timed(2e-3, k=8)]
+    path = parquet.write(tmp_path / "run.parquet", made)
+    words = [sys.executable, "-c", THREADS, str(path), row_name(made[0])]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "0\n", done.stdout + done.stderr
 
 
 def test_parameters_have_one_text() -> None:
