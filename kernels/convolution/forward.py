@@ -74,7 +74,7 @@ WIDE: dict[str, tuple[Tile, ...]] = {
     ),
     "float32": (Tile(128, 64, 16, 8, 3), Tile(64, 64, 16, 4, 3), Tile(64, 32, 16, 4, 3)),
 }
-"""Tiles to try where c / groups is a multiple of 16 bytes; none spills in its loop, to which tests/kernels holds them."""
+"""Tiles to try where c / groups is a multiple of 16 bytes; tests/kernels shows that no loop spills."""
 NARROW: dict[str, tuple[Tile, ...]] = {
     "16-bit": (Tile(64, 64, 32, 4, 2), Tile(64, 32, 32, 4, 2), Tile(64, 16, 32, 4, 2)),
     "tf32": (Tile(64, 64, 16, 4, 2), Tile(64, 32, 16, 4, 2), Tile(64, 16, 16, 4, 2)),

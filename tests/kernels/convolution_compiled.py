@@ -5,8 +5,9 @@
     python -m tests.kernels.convolution_compiled --all      every combination
 
 Exit code 1 on a fault. Promises: nothing spilled within the walk along the sum and at most two registers
-outside it, shared memory within the limit, the architecture's matrix instruction used, and 16-byte loads and stores where channels allow them. Needs no GPU; must run without
-TRITON_INTERPRET. It says what the compiler made, not that it runs, nor how fast.
+outside it, shared memory within the limit, the architecture's matrix instruction used, and 16-byte loads and
+stores where channels allow them. Needs no GPU; must run without TRITON_INTERPRET. It says what the compiler
+made, not that it runs, nor how fast.
 """
 
 import itertools
