@@ -261,6 +261,20 @@ def _as_a_model_calls_it(problem: Convolution, *tensors: torch.Tensor) -> torch.
     return torch.nn.functional.conv2d(x, w, addend, stride, padding, dilation, problem.groups)
 
 
+def triton(problem: Convolution, *tensors: torch.Tensor) -> Launch:
+    """Our kernel, tuned when first asked; y preallocated."""
+    from kernels.convolution import forward  # Triton is not everywhere, and a run on a CPU needs none.
+
+    return forward.launch(problem, *tensors)
+
+
+def triton_configuration(problem: Convolution, *tensors: torch.Tensor) -> str:
+    """The tile that `triton` chose: pixels x channels x terms of a step, warps and steps in flight."""
+    from kernels.convolution import forward
+
+    return forward.configuration(problem)
+
+
 def tolerance(problem: Convolution, implementation: str) -> float | tuple[float, float]:
     """The largest |error| that rounding explains, as a fraction of the largest |value|; for dw and db each.
 
@@ -273,7 +287,7 @@ def tolerance(problem: Convolution, implementation: str) -> float | tuple[float,
     product = Gemm.model_validate({**sizes, "layout": "NN", "dtype": problem.dtype})
     allowed = gemm.tolerance(product, implementation)
     steps = {problem.window_h, problem.window_w} <= {3, 5} and problem.stride == problem.dilation == 1
-    if steps and problem.dtype == "float32" and implementation != "onednn":
+    if steps and problem.dtype == "float32" and implementation not in ("onednn", "triton"):
         allowed *= 8
     if not problem.sums_bias_gradient:
         return allowed
@@ -413,8 +427,10 @@ OPERATOR = Operator(
         "cudnn-heuristic": cudnn_heuristic,
         "inductor": inductor,
         "onednn": onednn,
+        "triton": triton,
     },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
+    configuration={"triton": triton_configuration},
 )

@@ -36,6 +36,8 @@ Size = Annotated[int, Field(ge=1)]
 Direction = Literal["forward", "activation_gradient", "weight_gradient"]
 Layout = Literal["NCHW", "NHWC"]
 
+MOST_32_BIT = 2**31 - 2**16
+"""What a 32-bit number counts, with a tile to spare."""
 FIRST_LAYER_CHANNELS = 3
 """Channels up to which oneDNN reads x as NCHW has it."""
 
@@ -123,6 +125,12 @@ class Convolution(Problem):
             "oneDNN through torch on a CPU; outputs are allocated by each call, which torch cannot avoid",
             devices=("cpu",),
             dtypes=_CPU,
+        ),
+        Implementation(
+            "triton",
+            "our implicit GEMM, forward in NHWC, a bias added as y is stored; tuned on the device",
+            devices=_GPU,
+            dtypes=dict.fromkeys(_CUDA, _AMPERE),
         ),
     )
 
@@ -304,6 +312,17 @@ class Convolution(Problem):
             return 0
         uncovered = self.h * self.w - self.rows.covered * self.columns.covered
         return self.n * self.c * uncovered * self.item_byte
+
+    def refusal(self, implementation: str) -> str:
+        """`triton` does the forward pass in NHWC, with 32 bits for pixels and within an image."""
+        if implementation != "triton":
+            return ""
+        if self.direction != "forward" or self.layout != "NHWC":
+            return f"triton does forward in NHWC, not {self.direction} in {self.layout}"
+        largest = max(self.n * self.p * self.q, self.h * self.w * self.c)
+        if largest > MOST_32_BIT:
+            return f"triton counts pixels and the elements of an image with 32 bits, too few for {largest}"
+        return ""
 
     def probe(self) -> Convolution:
         """2 images, 64 channels in and out, 32 windows a side, and no groups.

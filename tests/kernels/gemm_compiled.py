@@ -19,8 +19,9 @@ FAMILIES = {
     "parts": "gemm_parts_compiled",
     "linear": "linear_compiled",
     "fusion": "fusion_compiled",
+    "convolution": "convolution_compiled",
 }
-"""Modules by family. The last two, layers and fused chains, run only where they are asked for."""
+"""Modules by family. The last three, layers, fused chains and convolution, run only if they are asked for."""
 
 
 def main(families: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""The kernels of matrix products and of what is fused with them, interpreted and compiled.
+"""The kernels of matrix products, of what is fused with them, and of convolution, interpreted and compiled.
 
 Each needs a process of its own, which takes seconds to import torch and Triton. So an ordinary run, which
 draws a few cases of each file, starts one process for all of them; a deep run starts one for each.
@@ -14,7 +14,7 @@ from tests.kernels.processes import compiled, interpreted
 
 pytest.importorskip("triton")
 
-INTERPRETED = ("gemm", "gemm_parts", "gemm_tma", "linear", "fusion")
+INTERPRETED = ("gemm", "gemm_parts", "gemm_tma", "linear", "fusion", "convolution")
 
 
 def together(names: Sequence[str]) -> list[list[str]]:
