@@ -7,12 +7,16 @@ without it. An *Operator* is the functions that solve such a problem on tensors.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
+import sysconfig
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -75,6 +79,8 @@ class Implementation:
     summary: str
     devices: tuple[DeviceKind, ...]
     dtypes: Mapping[Dtype, tuple[int, int]]
+    cpp_on_cpu: bool = False
+    """Whether on a CPU every problem is compiled from C++, which takes seconds and needs a compiler."""
 
     def missing(self, dtype: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
         """Why it cannot run this data type on such a device, as a sentence; empty if it can."""
@@ -82,6 +88,8 @@ class Implementation:
             return f"{self.name} runs on {' and '.join(self.devices)}, not on {device}"
         if dtype not in self.dtypes:
             return f"{self.name} does {', '.join(self.dtypes)}, not {dtype}"
+        if device == "cpu" and self.cpp_on_cpu and (lacking := _lacking_for_cpp(*_cpp_tools())):
+            return f"{self.name} compiles C++ on a CPU, and there is no {lacking} here"
         lowest = self.dtypes[dtype]  # type: ignore[index]
         if device == "cuda" and capability is not None and capability < lowest:
             have, need = (".".join(map(str, c)) for c in (capability, lowest))
@@ -95,6 +103,20 @@ class Unknown(LookupError):
     def __init__(self, kind: str, given: str, of: str, possible: Iterable[str]) -> None:
         """`kind` is what it would name (`operator`), `of` what has such names (`kernels/`)."""
         super().__init__(unknown(kind, given, of, possible))
+
+
+def _cpp_tools() -> tuple[str, str | None, Path]:
+    """The compiler that Inductor calls, where it is looked for, and the header that it includes."""
+    return (
+        os.environ.get("CXX", "g++"),
+        os.environ.get("PATH"),
+        Path(sysconfig.get_path("include"), "Python.h"),
+    )
+
+
+@cache
+def _lacking_for_cpp(compiler: str, path: str | None, header: Path) -> str:
+    return "" if shutil.which(compiler, path=path) and header.exists() else f"{compiler} with {header.name}"
 
 
 class Problem(BaseModel, ABC):

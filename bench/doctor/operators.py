@@ -98,6 +98,8 @@ def questions(
         for implementation in kernels.problem(name).implementations:
             turn = 0
             for dtype in implementation.dtypes:
+                if turn and implementation.cpp_on_cpu and device.kind == "cpu":
+                    break  # each takes seconds
                 if missing := implementation.missing(dtype, device.kind, device.capability):
                     reasons[missing] += 1
                     continue

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from bench.errors import UserError
 from bench.runner.run import Run
 from bench.runner.session import Session
-from bench.spec import Problem
+from bench.spec import DeviceKind, Problem
 
 
 class Check(NamedTuple):
@@ -33,6 +33,12 @@ class Check(NamedTuple):
     def features(self) -> set[Hashable]:
         """The implementation and the parameters' values: what this check covers."""
         return {("implementation", self.implementation), *self.parameters.items()}
+
+
+def check_of(example: Problem, implementation: str, kind: DeviceKind) -> Check:
+    """Its check on such a device. What is compiled from C++ takes seconds: one example covers it."""
+    is_slow = kind == "cpu" and example.implementation(implementation).cpp_on_cpu
+    return Check(example.operator, implementation, {} if is_slow else example.parameters())
 
 
 def cover(checks: Sequence[Check]) -> list[int]:
@@ -102,7 +108,7 @@ class Examples:
                 by_session.setdefault(id(self._checks[name][0]), []).append(index)
         for indices in by_session.values():
             examples = [self._checks[names[index]] for index in indices]
-            checks = [Check(example.operator, name, example.parameters()) for _, name, example in examples]
+            checks = [check_of(example, name, each.device.kind) for each, name, example in examples]
             kept += [indices[place] for place in cover(checks)]
         self.left_out = len(names) - len(kept)
         return sorted(kept)

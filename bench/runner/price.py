@@ -63,7 +63,8 @@ ASSUMED: Mapping[str, Assumed] = {
     ),
     "inductor_s": Assumed(
         2.0,
-        "one shape for torch.compile: tracing, code generation and two Triton programs; no measurement",
+        "one shape for torch.compile: tracing, code generation and two Triton programs, or one file of C++; "
+        "no measurement",
     ),
     "power_share": Assumed(
         0.5,
@@ -127,7 +128,7 @@ def price(work: Work, kind: DeviceKind, cache_byte: int, settings: Protocol) -> 
     On a CPU intervals are seldom narrow before the time is up, so sampling takes as long as its limit.
     """
     if kind == "cpu":
-        return Price(0.0, 0.0, OVERHEAD_S, None)
+        return Price(*_making_s(work.implementation), OVERHEAD_S, None)
     slots = slots_of(work, cache_byte, settings)
     beside_s = ASSUMED["visit_s"].value + slots * ASSUMED["slot_s"].value
     sampling = sampling_s(work, slots, settings)

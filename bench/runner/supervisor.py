@@ -20,7 +20,7 @@ from bench.spec import Problem
 from bench.sweep.load import Case
 
 START_DEADLINE_S = 120.0
-GRACE_S = {"cpu": 60.0, "cuda": 600.0}
+GRACE_S = {"cpu": 120.0, "cuda": 600.0}
 """Beyond its sampling time a visit may build, compile and tune for this long before it counts as hung."""
 
 

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 from bench.spec import Launch, Operator, Uniform
+from kernels import inductor as torch_compile
 from kernels.activations.problem import Activation, Direction, Function
 
 if TYPE_CHECKING:
@@ -145,11 +146,8 @@ def aten(problem: Activation, *tensors: torch.Tensor) -> Launch:
 
 
 def inductor(problem: Activation, *tensors: torch.Tensor) -> Launch:
-    """The kernel that Inductor generates for the one function; each call allocates y (dx)."""
-    from kernels.inductor import compiled  # Dynamo takes a second to import, and a run on a CPU needs none.
-
-    function = compiled(functional_form, problem)
-    return Launch(lambda: function(*tensors))
+    """The kernel that Inductor generates for the one function: y (dx)."""
+    return torch_compile.launch(functional_form, problem, *tensors)
 
 
 def functional_form(problem: Activation, *tensors: torch.Tensor) -> torch.Tensor:

@@ -65,9 +65,10 @@ class Activation(Problem):
         ),
         Implementation(
             "inductor",
-            "torch.compile of the one function; not on a CPU, where compiling each size takes seconds",
-            devices=("cuda",),
+            "torch.compile of the one function",
+            devices=("cpu", "cuda"),
             dtypes={"float16": _OURS, "bfloat16": _OURS, "float32": _OURS},
+            cpp_on_cpu=True,
         ),
         Implementation(
             "triton",

@@ -166,11 +166,10 @@ def cudnn_persistent(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
 
 
 def inductor(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
-    """torch.compile of the formulas in float32, running statistics included. Allocates its results."""
+    """torch.compile of the formulas in float32, running statistics included."""
     if problem.direction == "forward":
         tensors = (*tensors, *running_statistics(problem.c, tensors[0].device))
-    run = torch_compile.compiled(formulas, problem)
-    return Launch(lambda: run(*tensors))
+    return torch_compile.launch(formulas, problem, *tensors)
 
 
 def formulas(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:

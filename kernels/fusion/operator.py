@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from bench.spec import Dtype, Launch, Operator, Uniform
+from kernels import inductor as torch_compile
 from kernels.fusion.operands import operands
 from kernels.fusion.problem import EPSILON, Chain, Fusion
 from kernels.fusion.rounding import tolerance
@@ -90,10 +91,7 @@ def aten(problem: Fusion, *tensors: torch.Tensor) -> Launch:
 
 def inductor(problem: Fusion, *tensors: torch.Tensor) -> Launch:
     """The chain compiled into one kernel: y [rows, length], or y and h."""
-    from kernels.inductor import compiled
-
-    run = compiled(chain, problem)
-    return Launch(lambda: run(*tensors))
+    return torch_compile.launch(chain, problem, *tensors)
 
 
 def triton(problem: Fusion, *tensors: torch.Tensor) -> Launch:

@@ -76,9 +76,10 @@ class Fusion(Problem):
         ),
         Implementation(
             "inductor",
-            "fused by torch.compile; not on a CPU, where compiling each shape takes seconds of a short run",
-            devices=("cuda",),
+            "fused by torch.compile",
+            devices=("cpu", "cuda"),
             dtypes={"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)},
+            cpp_on_cpu=True,
         ),
         Implementation(
             "triton",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from bench.spec import Dtype, Launch, Operator, Uniform, Unsupported
+from kernels import inductor as torch_compile
 from kernels.layernorm.problem import EPSILON, LayerNorm
 
 if TYPE_CHECKING:
@@ -95,14 +96,11 @@ def aten(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
 
 
 def inductor(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
-    """What torch.compile makes of the same operators; GPU only, where compiling takes a second a size."""
-    from kernels.inductor import compiled
-
+    """What torch.compile makes of the same operators."""
     kept = inputs
     if problem.direction == "backward":
         kept = (*inputs[:3], *_statistics(inputs, in_16_bits=False))
-    run = compiled(_functional, problem)
-    return Launch(lambda: run(*kept))
+    return torch_compile.launch(_functional, problem, *kept)
 
 
 def triton(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, get_args
 import torch
 
 from bench.spec import Dtype, Launch, Operator, Uniform
+from kernels import inductor as torch_compile
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from kernels.pooling.rounding import tolerance
 
@@ -171,16 +172,12 @@ def aten(problem: Pooling, *tensors: torch.Tensor) -> Launch:
 
 
 def inductor(problem: Pooling, *tensors: torch.Tensor) -> Launch:
-    """The same function compiled for this problem's shapes; it allocates what it returns."""
-    from kernels.inductor import compiled
-
+    """The same function compiled for this problem's shapes."""
     if problem.direction == "forward":
-        run = compiled(_forward, problem)
-        return Launch(lambda: run(*tensors))
+        return torch_compile.launch(_forward, problem, *tensors)
     # Never read: it lends its shape and layout.
     x = _empty(problem, problem.h, problem.w, tensors[0].dtype, tensors[0].device)
-    run = compiled(_backward, problem)
-    return Launch(lambda: run(x, *tensors))
+    return torch_compile.launch(_backward, problem, x, *tensors)
 
 
 def _forward(problem: Pooling, x: torch.Tensor) -> torch.Tensor | Tensors:

@@ -103,9 +103,10 @@ class Pooling(Problem):
         ),
         Implementation(
             "inductor",
-            "the same functions by torch.compile; not on a CPU, where each shape costs seconds of compiling",
-            devices=("cuda",),
+            "the same functions by torch.compile",
+            devices=("cpu", "cuda"),
             dtypes=_TRITON,
+            cpp_on_cpu=True,
         ),
         Implementation(
             "triton",
@@ -254,7 +255,14 @@ class Pooling(Problem):
         return (CODE_BYTE if implementation == "triton-codes" else INDEX_BYTE) * self.output_elements
 
     def refusal(self, implementation: str) -> str:
-        """`triton-codes` needs a maximum and at most 256 taps; ours need 32 bits to suffice in an image."""
+        """`triton-codes` needs a maximum and at most 256 taps; ours need 32 bits to suffice in an image.
+
+        What Inductor gets wrong, pytorch/pytorch#198119, would be a row without a time.
+        """
+        if implementation == "inductor" and self.kind == "average" and self.direction == "backward":
+            overhangs = any(min(axis.padded_taps) < axis.window for axis in (self.down, self.across))
+            if overhangs and self.count_include_pad:
+                return "inductor shares an overhanging average over a whole window, which is wrong"
         if not implementation.startswith("triton"):
             return ""
         if implementation == "triton-codes":

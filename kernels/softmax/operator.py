@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bench.spec import Launch, Operator, Uniform
+from kernels import inductor as torch_compile
 from kernels.softmax.problem import Softmax
 
 if TYPE_CHECKING:
@@ -61,14 +62,8 @@ def _functional(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None =
 
 
 def inductor(problem: Softmax, *inputs: torch.Tensor) -> Launch:
-    """What torch.compile makes of the same operators, its result allocated by each call; GPU only.
-
-    Compiling takes a second a size there; on a CPU, several, of a run of two minutes.
-    """
-    from kernels.inductor import compiled
-
-    run = compiled(_functional, problem)
-    return Launch(lambda: run(*inputs))
+    """What torch.compile makes of the same operators."""
+    return torch_compile.launch(_functional, problem, *inputs)
 
 
 def triton(problem: Softmax, *inputs: torch.Tensor) -> Launch:

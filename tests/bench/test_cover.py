@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 import kernels
-from bench.runner.examples import Check, Examples, cover
+from bench.runner.examples import Check, Examples, check_of, cover
 from bench.spec import DeviceKind
 from bench.worker import __main__ as worker
 from tests.bench import several
@@ -21,7 +21,7 @@ from tests.bench import several
 def checks(kind: DeviceKind, capability: tuple[int, int] | None) -> list[Check]:
     """Every check there is on such a device."""
     return [
-        Check(name, implementation.name, example.parameters())
+        check_of(example, implementation.name, kind)
         for name in kernels.names()
         for example in kernels.operator(name).examples
         for implementation in example.implementations
@@ -46,6 +46,8 @@ def test_a_few_examples_have_every_implementation_and_every_value_of_all(
     names = {(check.operator, check.implementation) for check in chosen}
     assert names == {(check.operator, check.implementation) for check in every}
     assert cover(every) == cover(every) == sorted(cover(every))
+    if kind == "cpu":
+        assert sum(check.implementation == "inductor" for check in chosen) == 6, "seconds each"
 
 
 def test_kernels_held_to_a_tile_are_one_family_and_variants_are_not() -> None:

@@ -63,6 +63,8 @@ def test_who_compiles_and_tunes_pays_for_it_and_libraries_do_not(
 
 def test_a_cpu_samples_for_as_long_as_it_may() -> None:
     assert price(LIGHT, "cpu", L2, protocol("cpu")) == (0.0, 0.0, OVERHEAD_S, None, None)
+    compiled = price(LIGHT._replace(implementation="inductor"), "cpu", L2, protocol("cpu"))
+    assert compiled == (0.0, ASSUMED["inductor_s"].value, OVERHEAD_S, None, None)
 
 
 def test_every_assumption_says_where_it_comes_from() -> None:

@@ -117,6 +117,11 @@ def test_refusals() -> None:
     assert "addresses an image with 32 bits" in pooling(**large).refusal("triton")
     assert not pooling(**large | {"layout": "NCHW"}).refusal("triton")
     assert "addresses a plane" in pooling(h=1 << 16, w=1 << 15).refusal("triton-codes")
+    overhanging = pooling(kind="average", direction="backward", ceil_mode=True, h=8)
+    assert "which is wrong" in overhanging.refusal("inductor") and not overhanging.refusal("aten")
+    assert not overhanging.model_copy(update={"count_include_pad": False}).refusal("inductor")
+    assert not overhanging.model_copy(update={"direction": "forward"}).refusal("inductor")
+    assert not overhanging.model_copy(update={"ceil_mode": False}).refusal("inductor")
     assert not pooling(**large).refusal("aten") and not pooling(**large).refusal("inductor")
 
 
