@@ -20,7 +20,6 @@ So batch is the length of no row in memory: an odd one misaligns nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -79,7 +78,7 @@ class Linear(Problem):
                 raise ValueError(f"int8 sums pass int32 beyond {INT8_LARGEST_K} inputs; given {self.inputs}")
         return self
 
-    @cached_property
+    @property
     def gemm(self) -> Gemm:
         """The product, by the table above: M, N, K and layout. Without the bias."""
         m, n, k, layout = AS_GEMM[self.direction]
