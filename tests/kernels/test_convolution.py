@@ -2,6 +2,7 @@ import itertools
 import random
 from collections.abc import Iterator
 from typing import get_args
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -403,3 +404,14 @@ def test_a_gradient_that_torch_keeps_from_cudnn_is_not_called_cudnns(seed: int) 
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
     with pytest.raises(Unsupported, match=r"torch gives this gradient to its own .*, not to cuDNN"):
         OPERATOR.implementations["cudnn"](problem, *inputs)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_what_inductor_compiles_is_one_graph_and_right(direction: Direction, seed: int) -> None:
+    """As Dynamo traces it; the kernels that Inductor makes of it run on a GPU."""
+    problem = convolution(direction=direction, stride=2, bias=direction != "activation_gradient")
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    compiled = torch.compile
+    with patch("torch.compile", lambda of, **_: compiled(of, fullgraph=True, dynamic=False, backend="eager")):
+        launch = OPERATOR.implementations["inductor"](problem, *inputs)
+    assert used(OPERATOR, "inductor", problem, inputs, outputs_of(launch.call())) <= 1
