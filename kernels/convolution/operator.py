@@ -27,7 +27,7 @@ from kernels.inductor import compiled
 if TYPE_CHECKING:
     from bench.spec import Tensors
 
-_CHECKED_FLOP = 1e9
+_CHECKED_FLOP = 3e8
 """Work of the reference for an excerpt, about."""
 
 _LIBRARIES = {"Cudnn": "cuDNN", "Mkldnn": "oneDNN"}
