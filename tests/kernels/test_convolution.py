@@ -11,8 +11,9 @@ from pydantic import ValidationError
 from bench.spec import Dtype, Launch, Unsupported
 from bench.worker.check import outputs_of
 from kernels import operator
-from kernels.convolution.operator import OPERATOR, excerpt, tolerance
+from kernels.convolution.operator import OPERATOR, excerpt
 from kernels.convolution.problem import Convolution, Direction, Layout
+from kernels.convolution.rounding import tolerance
 from tests.drawing import covering
 from tests.kernels.tensors import relative_error, uniform, used
 
