@@ -234,11 +234,6 @@ class Convolution(Problem):
     @property
     def byte_read(self) -> int:
         """x and w, dy and w, or dy and x, once; the bias too."""
-        return self.byte_stored
-
-    @property
-    def byte_stored(self) -> int:
-        """Bytes of all inputs."""
         read = {
             "forward": self.x_byte + self.w_byte + self.adds_bias * self._bias_byte,
             "activation_gradient": self.y_byte + self.w_byte,

@@ -18,8 +18,9 @@ from bench.spec import Dtype
 from bench.worker.check import outputs_of, poison
 from kernels.convolution import forward
 from kernels.convolution.forward import Tile
-from kernels.convolution.operator import OPERATOR, tolerance
+from kernels.convolution.operator import OPERATOR
 from kernels.convolution.problem import Convolution
+from kernels.convolution.rounding import tolerance
 from tests.drawing import covering
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import placed, watched
