@@ -56,6 +56,12 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "pitch": "place of the next row",
     },
     "activations": {"n": "batch size, n"},
+    "arithmetic": {
+        "flop_per_byte": "operations for each byte (FLOP/B)",
+        "length": "array length (elements)",
+        "programs": "thread blocks",
+        "threads": "threads of a block",
+    },
     "stream": {
         "kind": "kind of pass over memory",
         "length": "array length (elements)",

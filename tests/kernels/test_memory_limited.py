@@ -13,6 +13,7 @@ pytest.importorskip("triton")
 
 from tests.kernels import (
     activations_compiled,
+    arithmetic_compiled,
     batchnorm_compiled,
     layernorm_compiled,
     pooling_compiled,
@@ -23,6 +24,7 @@ from tests.kernels.streaming import Variant, compile_one, faults
 
 COMPILED = {
     "activations": activations_compiled,
+    "arithmetic": arithmetic_compiled,
     "batchnorm": batchnorm_compiled,
     "layernorm": layernorm_compiled,
     "pooling": pooling_compiled,
