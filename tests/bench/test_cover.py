@@ -29,7 +29,7 @@ def checks(kind: DeviceKind, capability: tuple[int, int] | None) -> list[Check]:
     ]
 
 
-@pytest.mark.parametrize(("kind", "capability", "most"), [("cuda", (9, 0), 330), ("cpu", None, 80)])
+@pytest.mark.parametrize(("kind", "capability", "most"), [("cuda", (9, 0), 340), ("cpu", None, 80)])
 def test_a_few_examples_have_every_implementation_and_every_value_of_all(
     kind: DeviceKind, capability: tuple[int, int] | None, most: int
 ) -> None:
