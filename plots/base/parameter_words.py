@@ -56,7 +56,7 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "pitch": "place of the next row",
     },
     "activations": {"n": "batch size, n"},
-    "arithmetic": {
+    "fma": {
         "flop_per_byte": "operations for each byte (FLOP/B)",
         "length": "array length (elements)",
         "programs": "thread blocks",

@@ -12,7 +12,7 @@ import sys
 
 OPERATORS = (
     "activations",
-    "arithmetic",
+    "fma",
     "batchnorm",
     "fusion",
     "layernorm",

@@ -13,8 +13,8 @@ pytest.importorskip("triton")
 
 from tests.kernels import (
     activations_compiled,
-    arithmetic_compiled,
     batchnorm_compiled,
+    fma_compiled,
     layernorm_compiled,
     pooling_compiled,
     softmax_compiled,
@@ -24,7 +24,7 @@ from tests.kernels.streaming import Variant, compile_one, faults
 
 COMPILED = {
     "activations": activations_compiled,
-    "arithmetic": arithmetic_compiled,
+    "fma": fma_compiled,
     "batchnorm": batchnorm_compiled,
     "layernorm": layernorm_compiled,
     "pooling": pooling_compiled,

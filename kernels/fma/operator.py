@@ -7,30 +7,30 @@ from typing import TYPE_CHECKING
 import torch
 
 from bench.spec import Launch, Operator, Problem, Uniform
-from kernels.arithmetic.problem import SHIFT, Arithmetic
+from kernels.fma.problem import SHIFT, FusedMultiplyAdd
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
 
 
-def inputs(problem: Arithmetic, uniform: Uniform) -> Tensors:
+def inputs(problem: FusedMultiplyAdd, uniform: Uniform) -> Tensors:
     """x `[length]`."""
     return (uniform(problem.length),)
 
 
-def reference(problem: Arithmetic, x: torch.Tensor) -> torch.Tensor:
+def reference(problem: FusedMultiplyAdd, x: torch.Tensor) -> torch.Tensor:
     """y `[length]` in float64: every pair adds 2^-12."""
     return x.double() + problem.pairs * SHIFT
 
 
-def triton(problem: Arithmetic, x: torch.Tensor) -> Launch:
+def triton(problem: FusedMultiplyAdd, x: torch.Tensor) -> Launch:
     """Our kernel, writing y allocated here."""
-    from kernels.arithmetic.multiply_add import launch  # Triton is not everywhere
+    from kernels.fma.multiply_add import launch  # Triton is not everywhere
 
     return launch(problem, x)
 
 
-def tolerance(problem: Arithmetic, implementation: str) -> float:
+def tolerance(problem: FusedMultiplyAdd, implementation: str) -> float:
     """Eight roundings of 4 v + 1, which is below 16, in units of v, whose largest is above a half.
 
     Once rounded, v lies on the grid that it is rounded to, until 4 v + 1 passes a power of two, which it does
@@ -39,7 +39,9 @@ def tolerance(problem: Arithmetic, implementation: str) -> float:
     return 8 * 2.0**-21 / 4 / 0.5
 
 
-def excerpt(problem: Arithmetic, tensors: Tensors, outputs: Tensors) -> tuple[Problem, Tensors, Tensors]:
+def excerpt(
+    problem: FusedMultiplyAdd, tensors: Tensors, outputs: Tensors
+) -> tuple[Problem, Tensors, Tensors]:
     """About a million evenly spread elements."""
     step = max(1, problem.length >> 20)
     (x,), (y,) = tensors, outputs
@@ -47,7 +49,7 @@ def excerpt(problem: Arithmetic, tensors: Tensors, outputs: Tensors) -> tuple[Pr
 
 
 OPERATOR = Operator(
-    problem=Arithmetic,
+    problem=FusedMultiplyAdd,
     inputs=inputs,
     reference=reference,
     implementations={"triton": triton},
@@ -55,7 +57,9 @@ OPERATOR = Operator(
     excerpt=excerpt,
     examples=[
         # A rest alone, whole tiles and a rest, fewer programs than tiles and more.
-        Arithmetic(dtype="float32", length=length, flop_per_byte=flop, threads=threads, programs=programs)
+        FusedMultiplyAdd(
+            dtype="float32", length=length, flop_per_byte=flop, threads=threads, programs=programs
+        )
         for length, flop, threads, programs in (
             (1024, 1, 32, 0),
             (1500, 1, 64, 0),

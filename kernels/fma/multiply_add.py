@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from bench.spec import Launch
-from kernels.arithmetic.problem import SHIFT, Arithmetic
+from kernels.fma.problem import SHIFT, FusedMultiplyAdd
 
 
 @triton.jit(do_not_specialize=["count", "pairs"])  # type: ignore[untyped-decorator]
@@ -48,7 +48,7 @@ def chain(value, pairs, SHIFT: tl.constexpr):  # type: ignore[no-untyped-def]
     return value
 
 
-def launch(problem: Arithmetic, x: torch.Tensor) -> Launch:
+def launch(problem: FusedMultiplyAdd, x: torch.Tensor) -> Launch:
     """The chain of x `[length]` into y allocated here, by `problem.programs` blocks (0: one a tile)."""
     y = torch.empty_like(x)
     run = multiply_add[(problem.programs or -(-problem.length // problem.tile),)]

@@ -1,6 +1,6 @@
 """The chain of multiply-adds compiled for every architecture and held to its promises.
 
-    python -m tests.kernels.arithmetic_compiled      the table; exit code 1 on a fault
+    python -m tests.kernels.fma_compiled      the table; exit code 1 on a fault
 
 Promises: nothing spilled, no shared memory, a multiply-add for each that is counted, no
 addition or multiplication by itself, and so many registers that an SM holds one block of 1024 threads. Needs
@@ -10,8 +10,8 @@ no GPU; must run without TRITON_INTERPRET.
 import sys
 from collections.abc import Iterator
 
-from kernels.arithmetic.multiply_add import multiply_add
-from kernels.arithmetic.problem import SHIFT, THREADS, TILE_OF_THREAD
+from kernels.fma.multiply_add import multiply_add
+from kernels.fma.problem import SHIFT, THREADS, TILE_OF_THREAD
 from tests.kernels.compiled import Built
 from tests.kernels.streaming import Variant, main
 

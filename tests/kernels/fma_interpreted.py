@@ -1,6 +1,6 @@
 """The chain of multiply-adds, run by the repaired interpreter under the sanitizer.
 
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/arithmetic_interpreted.py
+    TRITON_INTERPRET=1 python -m pytest tests/kernels/fma_interpreted.py
 
 test_memory_limited.py starts it; its name keeps it out of an ordinary run.
 """
@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from bench.worker.check import poison
-from kernels.arithmetic.multiply_add import launch, multiply_add
-from kernels.arithmetic.operator import OPERATOR, reference, tolerance
-from kernels.arithmetic.problem import SHIFT, Arithmetic
+from kernels.fma.multiply_add import launch, multiply_add
+from kernels.fma.operator import OPERATOR, reference, tolerance
+from kernels.fma.problem import SHIFT, FusedMultiplyAdd
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import placed, watched
 from tests.kernels.tensors import relative_error, uniform
 
 
-def check(problem: Arithmetic, seed: int) -> None:
+def check(problem: FusedMultiplyAdd, seed: int) -> None:
     """Right, in bounds, every element read once and written once."""
     (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
     before, ready = x.clone(), launch(problem, x)
@@ -34,7 +34,7 @@ def check(problem: Arithmetic, seed: int) -> None:
 
 
 @pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
-def test_examples(problem: Arithmetic, seed: int) -> None:
+def test_examples(problem: FusedMultiplyAdd, seed: int) -> None:
     check(problem, seed)
 
 
@@ -45,7 +45,7 @@ def test_any_length_by_any_number_of_programs(seed: int) -> None:
         for length in (tile, tile + 1, 3 * tile - 1, 3 * tile, chance.randrange(1024, 5 * tile)):
             programs = chance.randrange(1, 7)
             check(
-                Arithmetic(
+                FusedMultiplyAdd(
                     dtype="float32", length=length, flop_per_byte=1, threads=threads, programs=programs
                 ),
                 seed,
@@ -53,12 +53,12 @@ def test_any_length_by_any_number_of_programs(seed: int) -> None:
 
 
 def test_a_long_chain_stays_within_its_tolerance(seed: int) -> None:
-    check(Arithmetic(dtype="float32", length=4096, flop_per_byte=2048, threads=128), seed)
+    check(FusedMultiplyAdd(dtype="float32", length=4096, flop_per_byte=2048, threads=128), seed)
 
 
 def test_beyond_two_to_the_31(seed: int) -> None:
     """The last tile and the rest, by the programs whose turn they are."""
-    problem = Arithmetic(dtype="float32", length=2**31 + 3 * 32_768 + 5, flop_per_byte=1, threads=1024)
+    problem = FusedMultiplyAdd(dtype="float32", length=2**31 + 3 * 32_768 + 5, flop_per_byte=1, threads=1024)
     x, y = torch.empty(problem.length), torch.empty(problem.length)  # pages not touched
     last = problem.tile + 5
     part = problem.model_copy(update={"length": last})

@@ -25,10 +25,10 @@ SHIFT = 2.0**-12
 THREADS = (32, 64, 128, 256, 512, 1024)
 
 
-class Arithmetic(Problem):
+class FusedMultiplyAdd(Problem):
     """`length` elements, `flop_per_byte`, `threads` of a block, `programs`, `dtype`."""
 
-    operator: ClassVar[str] = "arithmetic"
+    operator: ClassVar[str] = "fma"
     rate: ClassVar = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation(
@@ -77,4 +77,4 @@ class Arithmetic(Problem):
         return self.length * self.item_byte
 
 
-PROBLEM = Arithmetic
+PROBLEM = FusedMultiplyAdd
