@@ -182,6 +182,8 @@ def _of_operator(name: str, answered: Sequence[Answer], reasons: Counter[str]) -
         if answer.row["status"] == "unsupported"
     )
     slowest = max(answered, key=lambda answer: answer.seconds, default=None)
+    if not answered:
+        return passed(name, f"Nothing of it runs on this device: {', '.join(reasons)}.", **numbers)
     sentence = f"{len(right)} of {len(answered)} combinations are right"
     if slowest is not None and slowest.seconds >= WORTH_SAYING_S:
         sentence += f", the slowest after {slowest.seconds:.1f} s ({_short(slowest.question)})"

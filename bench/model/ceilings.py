@@ -4,7 +4,7 @@ They are the rows of the run whose role is roof, probe or calibration. Which cei
 what it counts and asks for, not from its sweep's name:
 
     flop > 0, one tile       what a tile costs, its first step and each further (bench/model/tile_probe.py)
-    flop > 0, else           a peak of its arithmetic and dtype (the largest GEMMs)
+    flop > 0, else           a peak of its arithmetic and dtype (the largest GEMMs, chains of multiply-adds)
     byte > 0, `programs`     what one SM draws from memory (a copy by fewer programs than there are SMs)
     byte > 0, cache: warm    bandwidth of a copy within a working set that stays where it is
     byte > 0, else           memory bandwidth at its share of written bytes (STREAM: read, copy, write)

@@ -136,7 +136,8 @@ def tolerance(problem: LayerNorm, implementation: str) -> tuple[float, float, fl
       of their range, which happens in one of the rows with probability rows q^(length - 1). So they grow by
       1/q, but by 316 at most, since 1e-5 is added to the variance.
     * mean is a sum near zero, of rows whose largest is `low` of its standard deviation s. Running sums of
-      K = length / 128 elements err by u' sqrt(K / 3) s, plus their merging by some u' s.
+      K = length / 128 elements err by u' sqrt(K / 3) s, plus their merging by some u' s. Inductor's C++ has
+      as few as 8 lanes: K = length / 8.
     * dx: terms up to 1, a dozen operations, against a standard deviation of 0.19: 16 u' / (0.19 low).
     * dweight, dbias: sums of `rows` terms, as in gemm: u' sqrt(rows) / 3 times ln(length 10^4) / low. For
       aten and 16-bit data u instead of u', for that is how torch sums on a CPU (where it can be compared).
@@ -145,7 +146,8 @@ def tolerance(problem: LayerNorm, implementation: str) -> tuple[float, float, fl
     accumulated, times = _arithmetic(problem)
     if problem.direction == "forward":
         rows = min(problem.rows, _excerpt_rows(problem))
-        chain = 2 + math.sqrt(problem.length / 128 / 3)
+        lanes = 8 if implementation == "inductor" else 128
+        chain = 2 + math.sqrt(problem.length / lanes / 3)
         of_mean = chain * math.log(rows / _UNLIKELY) / _low(rows)
         narrow = (_UNLIKELY / rows) ** (1 / (problem.length - 1)) if problem.length > 1 else 1.0
         of_y = (8 + math.log2(problem.length)) * min(1 / narrow, EPSILON**-0.5)

@@ -64,6 +64,12 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "window_h": "window height (pixels)",
         "window_w": "window width (pixels)",
     },
+    "fma": {
+        "flop_per_byte": "operations for each byte (FLOP/B)",
+        "length": "array length (elements)",
+        "programs": "thread blocks",
+        "threads": "threads of a block",
+    },
     "stream": {
         "kind": "kind of pass over memory",
         "length": "array length (elements)",

@@ -85,6 +85,7 @@ OPERATORS: Mapping[str, Look] = {
     "layernorm": Look(SKY, "p"),
     "softmax": Look(OLIVE, "h"),
     "fusion": Look(BLACK, "d"),
+    "fma": Look(GREY, "*"),
 }
 """Looks of operators, in figures with several of them."""
 DASHES: Mapping[str, str | tuple[float, tuple[float, ...]]] = {

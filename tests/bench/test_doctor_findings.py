@@ -359,3 +359,10 @@ def test_the_page_explains_every_line_and_no_other() -> None:
         for name in re.findall(r"`(.*?)`", found[1])
     }
     assert explained == names | {"OPERATOR"}
+
+
+def test_an_operator_that_nothing_here_runs_is_no_fault_and_says_why() -> None:
+    refused = {"fma": Counter({"triton runs on cuda, not on cpu": 1})}
+    (finding,) = operators.judged([], [], refused)
+    assert finding.level == "PASS"
+    assert finding.sentence == "Nothing of it runs on this device: triton runs on cuda, not on cpu."

@@ -10,7 +10,17 @@ one (a quarter of an hour on two cores). `python -m tests.kernels.<operator>_com
 import runpy
 import sys
 
-OPERATORS = ("activations", "batchnorm", "fusion", "layernorm", "linear", "pooling", "softmax", "stream")
+OPERATORS = (
+    "activations",
+    "fma",
+    "batchnorm",
+    "fusion",
+    "layernorm",
+    "linear",
+    "pooling",
+    "softmax",
+    "stream",
+)
 
 
 def main() -> int:

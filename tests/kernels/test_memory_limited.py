@@ -14,6 +14,7 @@ pytest.importorskip("triton")
 from tests.kernels import (
     activations_compiled,
     batchnorm_compiled,
+    fma_compiled,
     layernorm_compiled,
     pooling_compiled,
     softmax_compiled,
@@ -23,6 +24,7 @@ from tests.kernels.streaming import Variant, compile_one, faults
 
 COMPILED = {
     "activations": activations_compiled,
+    "fma": fma_compiled,
     "batchnorm": batchnorm_compiled,
     "layernorm": layernorm_compiled,
     "pooling": pooling_compiled,

@@ -1,0 +1,1 @@
+"""Plain arithmetic, as much of it for each byte as is asked for."""

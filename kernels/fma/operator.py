@@ -1,0 +1,73 @@
+"""Chains of multiply-adds on tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from bench.spec import Launch, Operator, Problem, Uniform
+from kernels.fma.problem import SHIFT, FusedMultiplyAdd
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+
+def inputs(problem: FusedMultiplyAdd, uniform: Uniform) -> Tensors:
+    """x `[length]`."""
+    return (uniform(problem.length),)
+
+
+def reference(problem: FusedMultiplyAdd, x: torch.Tensor) -> torch.Tensor:
+    """y `[length]` in float64: every pair adds 2^-12."""
+    return x.double() + problem.pairs * SHIFT
+
+
+def triton(problem: FusedMultiplyAdd, x: torch.Tensor) -> Launch:
+    """Our kernel, writing y allocated here."""
+    from kernels.fma.multiply_add import launch  # Triton is not everywhere
+
+    return launch(problem, x)
+
+
+def tolerance(problem: FusedMultiplyAdd, implementation: str) -> float:
+    """Eight roundings of 4 v + 1, which is below 16, in units of v, whose largest is above a half.
+
+    Once rounded, v lies on the grid that it is rounded to, until 4 v + 1 passes a power of two, which it does
+    four times at most. A pair left out would be 2^-12 of a v below 4, a hundred times as much.
+    """
+    return 8 * 2.0**-21 / 4 / 0.5
+
+
+def excerpt(
+    problem: FusedMultiplyAdd, tensors: Tensors, outputs: Tensors
+) -> tuple[Problem, Tensors, Tensors]:
+    """About a million evenly spread elements."""
+    step = max(1, problem.length >> 20)
+    (x,), (y,) = tensors, outputs
+    return problem.model_copy(update={"length": y[::step].numel()}), (x[::step],), (y[::step],)
+
+
+OPERATOR = Operator(
+    problem=FusedMultiplyAdd,
+    inputs=inputs,
+    reference=reference,
+    implementations={"triton": triton},
+    tolerance=tolerance,
+    excerpt=excerpt,
+    examples=[
+        # A rest alone, whole tiles and a rest, fewer programs than tiles and more.
+        FusedMultiplyAdd(
+            dtype="float32", length=length, flop_per_byte=flop, threads=threads, programs=programs
+        )
+        for length, flop, threads, programs in (
+            (1024, 1, 32, 0),
+            (1500, 1, 64, 0),
+            (16_384, 3, 128, 0),
+            (65_537, 2, 256, 3),
+            (98_304, 1, 512, 5),
+            (65_600, 2, 1024, 0),
+            (65_600, 7, 1024, 4),
+        )
+    ],
+)
