@@ -181,7 +181,7 @@ REFUSED = {
     ("sweep", "gemm"): "new sweep gemm: give OPERATOR/NAME",
     ("sweep", "gemm/Big"): "new sweep gemm/Big: give OPERATOR/NAME",
     ("sweep", "gemm/square"): "new sweep gemm/square: sweeps/gemm/square.yaml exists",
-    ("sweep", "gmm/big"): "new sweep gmm/big: kernels/ has no operator 'gmm'; it has ",
+    ("sweep", "gmm/big"): "new sweep gmm/big: kernels/ has no operator 'gmm' (did you mean gemm?); it has ",
     ("gpu", "h200"): "new gpu h200: bench/device/datasheets/h200.yaml exists",
     ("gpu", "h-200"): "new gpu h-200: give lower-case letters",
     (

@@ -52,7 +52,7 @@ def launch(problem: FusedMultiplyAdd, x: torch.Tensor) -> Launch:
     """The chain of x `[length]` into y allocated here, by `problem.programs` blocks (0: one a tile)."""
     y = torch.empty_like(x)
     run = multiply_add[(problem.programs or -(-problem.length // problem.tile),)]
-    constants = {"SHIFT": SHIFT, "TILE": problem.tile, "num_warps": problem.threads // 32}
+    constants = {"SHIFT": SHIFT, "TILE": problem.tile, "num_warps": problem.block_threads // 32}
 
     def call() -> torch.Tensor:
         run(x, y, problem.length, problem.pairs, **constants)

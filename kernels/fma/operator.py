@@ -58,7 +58,7 @@ OPERATOR = Operator(
     examples=[
         # A rest alone, whole tiles and a rest, fewer programs than tiles and more.
         FusedMultiplyAdd(
-            dtype="float32", length=length, flop_per_byte=flop, threads=threads, programs=programs
+            dtype="float32", length=length, flop_per_byte=flop, block_threads=threads, programs=programs
         )
         for length, flop, threads, programs in (
             (1024, 1, 32, 0),

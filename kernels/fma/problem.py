@@ -7,7 +7,7 @@ Each element of x goes through a chain of multiply-adds and is written to y. In 
 so that a pair adds 2^-12: the result of the longest chain is known without computing it, and a pair too few
 or too many is seen. No compiler can leave out or fold steps, since each rounds what the one before gave.
 
-A thread block of `threads` threads computes a tile of 32 elements a thread, all of them in registers. So a
+A block of `block_threads` threads computes a tile of 32 elements a thread, all of them in registers. So a
 block is work of a fixed amount, and one of 1024 threads fills an SM, whose registers hold no second.
 `programs` asks for so many blocks, which take the tiles in turns; 0 is a block for each tile.
 """
@@ -26,7 +26,7 @@ THREADS = (32, 64, 128, 256, 512, 1024)
 
 
 class FusedMultiplyAdd(Problem):
-    """`length` elements, `flop_per_byte`, `threads` of a block, `programs`, `dtype`."""
+    """`length` elements, `flop_per_byte`, `block_threads`, `programs`, `dtype`."""
 
     operator: ClassVar[str] = "fma"
     rate: ClassVar = "flop"
@@ -41,14 +41,14 @@ class FusedMultiplyAdd(Problem):
 
     length: Annotated[int, Field(ge=1024)]
     flop_per_byte: Annotated[int, Field(ge=1, le=2048)]
-    threads: int = 256
+    block_threads: int = 256
     programs: Annotated[int, Field(ge=0, le=2**20)] = 0
 
-    @field_validator("threads")
+    @field_validator("block_threads")
     @classmethod
     def _fit_a_block(cls, threads: int) -> int:
         if threads not in THREADS:
-            raise ValueError(f"threads is one of {', '.join(map(str, THREADS))}, not {threads}")
+            raise ValueError(f"block_threads is one of {', '.join(map(str, THREADS))}, not {threads}")
         return threads
 
     @property
@@ -59,7 +59,7 @@ class FusedMultiplyAdd(Problem):
     @property
     def tile(self) -> int:
         """Elements that a block computes at once."""
-        return TILE_OF_THREAD * self.threads
+        return TILE_OF_THREAD * self.block_threads
 
     @property
     def flop(self) -> int:

@@ -68,7 +68,7 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "flop_per_byte": "operations for each byte (FLOP/B)",
         "length": "array length (elements)",
         "programs": "thread blocks",
-        "threads": "threads of a block",
+        "block_threads": "threads of a block",
     },
     "stream": {
         "kind": "kind of pass over memory",

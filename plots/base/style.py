@@ -59,7 +59,7 @@ IMPLEMENTATIONS: Mapping[str, Look] = {
     "cublaslt": Look(PURPLE, "d"),
     "cublaslt-best": Look(WINE, "^"),
     "cudnn": Look(PURPLE, "^"),
-    "cudnn-heuristic": Look(WINE, "v"),
+    "cudnn-heuristic": Look(FOREST, "s"),
     "inductor": Look(ORANGE, "v"),
     "onednn": Look(GREEN, "D"),
     "triton": Look(BLUE, "P"),

@@ -21,7 +21,7 @@ from bench.sweep.suites import CORE, LoadedSuite, load_suite
 from tests.bench.several import gpu
 from tests.bench.test_forecast import H100
 
-TWENTY_MINUTES_S = 1200.0
+LIMIT_S = 1500.0
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +62,14 @@ def clusters(claim: Claim, cases: list[Case]) -> int:
     return cluster_count(test, observed(name, test, rows), against)
 
 
-def test_the_core_suite_decides_every_claim_in_twenty_minutes_of_an_h100(
+def test_the_core_suite_decides_every_claim_in_25_minutes_of_an_h100(
     core: LoadedSuite, cases: list[Case]
 ) -> None:
     prices = Prices(H100, protocol("cuda"), core.suite.limit_s("cuda"))
     prices.limit_ceilings(cases)
     compared = comparisons(between(cases), claims_of(core.loaded), prices)
     forecast = prices.forecast(cases, comparisons=[each.keys for each in compared])
-    assert forecast.seconds <= TWENTY_MINUTES_S and forecast.planned == forecast.possible
+    assert forecast.seconds <= LIMIT_S and forecast.planned == forecast.possible
     assert undecided(core.loaded, {case.key for case in cases}) == []
 
 

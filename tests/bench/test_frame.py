@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import kernels
 from bench.device.datasheet import find_datasheet
 from bench.judge.frame import load, read, runs
 from bench.judge.score import scorecard
@@ -99,3 +100,9 @@ def test_a_row_of_before_threads_were_asked_for_meets_those_of_all_threads() -> 
     rows = [dataclasses.replace(one, threads_asked=None) for one in products(1)]
     (run,) = runs(rows)
     assert run.columns["threads_asked"].tolist() == run.frame["threads_asked"].tolist() == ["all"]
+
+
+@pytest.mark.parametrize("operator", kernels.names())
+def test_no_parameter_has_the_name_of_a_column_of_every_row(operator: str) -> None:
+    """A table of rows has one column of a name: the parameter's values would be lost."""
+    assert set(kernels.problem(operator).model_fields) & set(FIELDS) <= {"dtype"}

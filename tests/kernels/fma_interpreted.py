@@ -46,19 +46,21 @@ def test_any_length_by_any_number_of_programs(seed: int) -> None:
             programs = chance.randrange(1, 7)
             check(
                 FusedMultiplyAdd(
-                    dtype="float32", length=length, flop_per_byte=1, threads=threads, programs=programs
+                    dtype="float32", length=length, flop_per_byte=1, block_threads=threads, programs=programs
                 ),
                 seed,
             )
 
 
 def test_a_long_chain_stays_within_its_tolerance(seed: int) -> None:
-    check(FusedMultiplyAdd(dtype="float32", length=4096, flop_per_byte=2048, threads=128), seed)
+    check(FusedMultiplyAdd(dtype="float32", length=4096, flop_per_byte=2048, block_threads=128), seed)
 
 
 def test_beyond_two_to_the_31(seed: int) -> None:
     """The last tile and the rest, by the programs whose turn they are."""
-    problem = FusedMultiplyAdd(dtype="float32", length=2**31 + 3 * 32_768 + 5, flop_per_byte=1, threads=1024)
+    problem = FusedMultiplyAdd(
+        dtype="float32", length=2**31 + 3 * 32_768 + 5, flop_per_byte=1, block_threads=1024
+    )
     x, y = torch.empty(problem.length), torch.empty(problem.length)  # pages not touched
     last = problem.tile + 5
     part = problem.model_copy(update={"length": last})

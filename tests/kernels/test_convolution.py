@@ -139,7 +139,7 @@ def test_sizes_are_pytorchs_and_what_is_refused_pytorch_refuses(seed: int) -> No
             {"window_h": 1, "window_w": 1, "h": 1, "stride": 3, "padding": 1},
             "with padding 1 and stride 3 no window meets the image",
         ),
-        ({"dtype": "int8"}, "dtype of convolution is one of float16, bfloat16, tf32, float32, not 'int8'"),
+        ({"dtype": "int8"}, "convolution has no dtype 'int8'; it has float16, bfloat16, tf32, float32"),
     ],
 )
 def test_what_is_impossible_is_said_in_a_sentence(given: dict[str, object], sentence: str) -> None:

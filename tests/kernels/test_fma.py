@@ -60,11 +60,11 @@ def test_who_computes_what_and_what_is_refused() -> None:
     assert fma().missing("triton", "cpu", None) == "triton runs on cuda, not on cpu"
     assert not fma().missing("triton", "cuda", (8, 0))
     for wrong, sentence in (
-        ({"threads": 48}, "threads is one of 32, 64, 128, 256, 512, 1024, not 48"),
+        ({"block_threads": 48}, "block_threads is one of 32, 64, 128, 256, 512, 1024, not 48"),
         ({"length": 1023}, "greater than or equal to 1024"),
         ({"flop_per_byte": 0}, "greater than or equal to 1"),
         ({"programs": -1}, "greater than or equal to 0"),
-        ({"dtype": "float16"}, "dtype of fma is one of float32"),
+        ({"dtype": "float16"}, "fma has no dtype 'float16'"),
     ):
         with pytest.raises(ValidationError, match=sentence):
             fma(**wrong)

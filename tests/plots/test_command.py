@@ -153,7 +153,11 @@ def test_a_file_called_score_needs_its_folder(tmp_path: Path, monkeypatch: pytes
 
 def test_help_tells_both_ways() -> None:
     told = " ".join(invoke("--help").output.split())
-    assert "[draw] RESULT... [-o DIR] | score RESULT..." in told and "draw" in told and "./score" in told
+    assert (
+        "[draw] RESULT... [-o DIR] | report RESULT... | score RESULT..." in told
+        and "draw" in told
+        and "./score" in told
+    )
     assert "--json" in invoke("score", "--help").output and "--output" in invoke("draw", "--help").output
     for wrong in ((), ("--nonsense",), ("score",), ("score", "x", "--worst", "-1")):
         done = invoke(*wrong)
