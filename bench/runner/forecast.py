@@ -31,7 +31,7 @@ ROOF_S: Mapping[DeviceKind, Range] = {"cpu": Range(0.6, 0.6), "cuda": Range(0.6,
 """Seconds that a visit to a roof may sample, settling included."""
 PROBE_S: Mapping[DeviceKind, float] = {"cpu": 0.2, "cuda": 0.3}
 """Seconds that a visit to a probe, which bounds nothing, may sample, settling included."""
-CEILING_SHARE = 0.15
+CEILING_SHARE = 0.16
 """Share of a GPU's budget for all visits to ceilings, unless their least sampling takes more."""
 PROBE_SHARE = 0.06
 """Share of a GPU's budget for probes, part of CEILING_SHARE; probes without room are left out, evenly."""

@@ -163,6 +163,8 @@ def test_each_that_must_be_alone_has_its_process_after_the_others(
 ) -> None:
     (tmp_path / "bench" / "validation").mkdir(parents=True)
     (tmp_path / "bench" / "validation" / "instruments.py").write_text(CHILD)
+    for package in ("bench", "bench/validation"):  # without it, a package of this name elsewhere would win
+        (tmp_path / package / "__init__.py").touch()
     monkeypatch.setattr(clock_agreement, "ROOT", tmp_path)
     text = StringIO()
     assert compare_instruments({"kind": "cuda"}, {}, Console(file=text, width=200)) == 0
