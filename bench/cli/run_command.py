@@ -13,7 +13,7 @@ import yaml
 import kernels
 from bench.cli.application import DeviceOption, ResultsOption
 from bench.cli.completion import implementations, operators
-from bench.errors import UserError
+from bench.errors import UserError, unknown
 
 _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)(?::([0-9]+))?")
 _NUMBER = re.compile(r"[0-9]+")
@@ -59,6 +59,8 @@ def run(
     from bench.runner.run import Options
     from bench.runner.session import RESULTS
 
+    if operator not in kernels.names():
+        raise UserError(f"run {operator}: {unknown('operator', operator, 'kernels/', kernels.names())}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{operator}.yaml"
         asked = sweep_of(operator, given or [], implementation, cache)
