@@ -12,8 +12,9 @@ flag makes suspect are left out, and counted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import ValidationError
@@ -79,14 +80,22 @@ def kept(name: str, sweep: Mapping[str, Any]) -> Declared | None:
 def judge(runs: Sequence[Run], declared: Sequence[Declared]) -> list[Judged]:
     """Every claim on the runs of one device, in the order given. UserError if they are of several."""
     rows = claim_rows(runs)
-    return [
-        _judged(claim, each, rows[rows["sweep"].isin(each.rows)], runs)
-        for each in declared
-        for claim in each.claims
-    ]
+    judged = []
+    for each in declared:
+        of_sweep = rows[rows["sweep"].isin(each.rows)]
+        asked = cache(partial(case_rows, each.cases, runs[0].rows[0].sm_count))
+        judged += [_judged(claim, each, of_sweep, asked, runs) for claim in each.claims]
+    return judged
 
 
-def _judged(claim: Claim, declared: Declared, rows: pd.DataFrame, runs: Sequence[Run]) -> Judged:
+def _judged(
+    claim: Claim,
+    declared: Declared,
+    rows: pd.DataFrame,
+    asked: Callable[[], pd.DataFrame],
+    runs: Sequence[Run],
+) -> Judged:
+    """The verdict on a claim; `asked` gives the sweep's cases as rows, which most claims need not."""
     name, test = claim.test
     wanted = _wanted(rows, claim)
     other = _other_device(claim, runs)
@@ -107,9 +116,9 @@ def _judged(claim: Claim, declared: Declared, rows: pd.DataFrame, runs: Sequence
         answer = claim.expected.answer(of.low, of.high)
         return verdict("UNDECIDED" if answer is None else "SUPPORTED" if answer else "CONTRADICTED", of=of)
     if clusters == 0 and not suspect:
-        refusal, missing = _missing(claim, declared, rows, runs[0])
+        refusal, missing = _missing(claim, declared, rows, asked, runs[0])
         return verdict("NOT APPLICABLE", refusal) if refusal else verdict("NOT MEASURED", missing)
-    missing = _missing(claim, declared, rows, runs[0])[1] if declared.cases else ""
+    missing = _missing(claim, declared, rows, asked, runs[0])[1] if declared.cases else ""
     return verdict("TOO FEW", "; ".join(filter(None, [f"{clusters} of {claim.least}", missing])), of)
 
 
@@ -146,19 +155,21 @@ def _untimed(run: Run, sweeps: Collection[str]) -> pd.DataFrame:
     return rows.drop(columns=[name for name in UNKNOWN if name in rows])
 
 
-def _missing(claim: Claim, declared: Declared, timed: pd.DataFrame, run: Run) -> tuple[str, str]:
+def _missing(
+    claim: Claim, declared: Declared, timed: pd.DataFrame, asked: Callable[[], pd.DataFrame], run: Run
+) -> tuple[str, str]:
     """(why no case that is wanted runs on this device, or empty; which of those that do have no time)."""
     first = run.rows[0]
     if not declared.cases:
         if count := len(_wanted(timed, claim)):
-            return "", f"no two of {count} rows are comparable in this way"
-        asked = _wanted(_untimed(run, declared.rows), claim)
-        if len(asked) and (asked["status"] == "unsupported").all():
-            return str(asked["reason"].iloc[0] or "unsupported"), ""
+            return "", f"no two of {count} rows are comparable in this way" if count > 1 else "only one such row"
+        untimed = _wanted(_untimed(run, declared.rows), claim)
+        if len(untimed) and (untimed["status"] == "unsupported").all():
+            return str(untimed["reason"].iloc[0] or "unsupported"), ""
         return "", "no such rows"
     capability = run.datasheet.capability if run.datasheet else None
     kind: Literal["cpu", "cuda"] = "cpu" if first.device_kind == "cpu" else "cuda"
-    wanted = _wanted(case_rows(declared.cases, first.sm_count), claim)
+    wanted = _wanted(asked(), claim)
     cases = [declared.cases[index] for index in wanted.index]
     refusals = [case.missing(kind, capability) for case in cases]
     if all(refusals):
