@@ -162,7 +162,8 @@ def _missing(
     first = run.rows[0]
     if not declared.cases:
         if count := len(_wanted(timed, claim)):
-            return "", f"no two of {count} rows are comparable in this way" if count > 1 else "only one such row"
+            alone = f"no two of {count} rows are comparable in this way" if count > 1 else "only one such row"
+            return "", alone
         untimed = _wanted(_untimed(run, declared.rows), claim)
         if len(untimed) and (untimed["status"] == "unsupported").all():
             return str(untimed["reason"].iloc[0] or "unsupported"), ""
