@@ -94,6 +94,10 @@ Lenders = Annotated[
     ),
 ]
 
+EveryRun = Annotated[
+    bool, typer.Option("--every-run", help="Of a folder every run, not only the newest of each device.")
+]
+
 
 @app.command()
 def draw(
@@ -110,9 +114,7 @@ def draw(
         ),
     ] = None,
     lenders: Lenders = None,
-    every_run: Annotated[
-        bool, typer.Option("--every-run", help="Of a folder every run, not only the newest of each device.")
-    ] = False,
+    every_run: EveryRun = False,
 ) -> None:
     """Draw every figure of these results; several runs also together, their devices side by side.
 
@@ -158,9 +160,7 @@ def report(
         ),
     ] = None,
     lenders: Lenders = None,
-    every_run: Annotated[
-        bool, typer.Option("--every-run", help="Of a folder every run, not only the newest of each device.")
-    ] = False,
+    every_run: EveryRun = False,
 ) -> None:
     """One page about a run, for any browser, offline; of several runs one page with them side by side.
 

@@ -195,11 +195,10 @@ def test_the_trial_sees_what_is_lost_and_what_is_there_twice(tmp_path: Path) -> 
 
 def test_the_trial_finds_a_worker() -> None:
     """Below a process of its own: the one that runs these tests may have a real worker."""
-    worker = "import sys; sys.stdin.read()"
+    worker = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"  # it runs before it is sought
     parent = (
         "import subprocess, sys;"
         f"one = subprocess.Popen([sys.executable, '-c', {worker!r}, 'bench.worker']);"
-        "print(one.pid, flush=True);"
         "sys.exit(one.wait())"
     )
     with subprocess.Popen(
