@@ -31,9 +31,10 @@ WORDS = (
 """Columns of words."""
 NUMBERS = (
     *("median_s", "low_s", "high_s", "rate", "flop_per_s", "intensity"),
-    *("predicted_s", "ratio", "of_roof", "scored"),
+    *("predicted_s", "ratio", "of_roof", "calibrating"),
 )
-"""Columns of numbers, in SI units; `ratio` is the measured over the predicted time."""
+"""Columns of numbers, in SI units; `ratio` is the measured over the predicted time; `calibrating` is 1
+for rows that predictions are fitted to, which say nothing of how good these are."""
 NAME = "{}"
 """Stands for the case's name in the command that measures it again."""
 
@@ -92,7 +93,7 @@ def _cases(run: Run, known: Callable[[str], bool]) -> pd.DataFrame:
             "predicted_s": predicted_s,
             "ratio": rows["median_s"] / predicted_s,
             "of_roof": rows["of_roof"],
-            "scored": rows["scored"].astype(float),
+            "calibrating": rows["calibrating"].astype(float),
             "suspect": rows["suspect"].astype(bool),
         },
         index=rows.index,

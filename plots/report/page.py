@@ -37,7 +37,7 @@ MOST_ROWS = 25_000
 """Timed cases of one page; a browser is slow with more."""
 DECIDED = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
 """Verdicts with an effect, in the order of the page."""
-_ROOF_AT = (1e-3, 1e5)
+_ROOF_AT = (1e-2, 1e3)
 """Intensities between which roofs are drawn, FLOP/byte, if no case lies beyond."""
 
 
@@ -62,7 +62,7 @@ def html(runs: Sequence[Run], sweeps: Mapping[tuple[str, str], Sweeps], known: C
     """The page about these runs, the first of which stands first.
 
     `sweeps` is what each (device, run)'s sweeps declared; `known` says whether this checkout has a sweep.
-    UserError if there is no time at all, or too many for a page.
+    UserError if there are too many timed cases for a page.
     """
     rows = cases(runs, known)
     if len(rows) > MOST_ROWS:
@@ -79,13 +79,10 @@ def html(runs: Sequence[Run], sweeps: Mapping[tuple[str, str], Sweeps], known: C
         for experiment in experiments(run, number, of_runs[number], judged[number], places)
     ]
     points = rows[rows["intensity"].notna() & rows["flop_per_s"].notna()]
-    span = (
-        min(_ROOF_AT[0] * 10, float(points["intensity"].min() or 1)) if len(points) else 0.1,
-        max(1e3, float(points["intensity"].max())) if len(points) else 1e3,
-    )
+    reached = [*_ROOF_AT, *points["intensity"]]
     content = {
         "cases": packed(rows),
-        "roofline": charts.roofline(list(_roofs(runs, span))),
+        "roofline": charts.roofline(list(_roofs(runs, (min(reached), max(reached))))),
         "ratios": charts.ratios(),
         "experiments": [
             [
@@ -113,7 +110,6 @@ def html(runs: Sequence[Run], sweeps: Mapping[tuple[str, str], Sweeps], known: C
         standings=[standing for run in runs for standing in compared.ours(run)],
         untimed=untimed(runs),
         timed=len(rows),
-        asked=sum(row.role == "measurement" and not row.visit for run in runs for row in run.rows),
         filters=_filters(rows, len(runs)),
         several=len(runs) > 1,
         content=_packed(json.dumps(content, separators=(",", ":"))),

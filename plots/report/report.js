@@ -36,6 +36,7 @@
       row.time = `${seconds(row.median_s)} ${half(row)}`;
       row.rate_text = rate(row.rate, row.rate_unit);
       row.prediction = row.predicted_s === null ? "none" : `${seconds(row.predicted_s)}, measured ${row.ratio} times that`;
+      if (row.calibrating) row.prediction += " (fitted to this row, so no test of it)";
       row.flag_text = row.flags || "none";
       row.half = row.low_s === null ? null : (row.high_s - row.low_s) / row.median_s;
       return row;
@@ -61,7 +62,7 @@
         (!withBrush || inBrush(row)),
     );
   }
-  const has = { roofline: (row) => row.intensity !== null && row.flop_per_s !== null, ratios: (row) => row.ratio !== null };
+  const has = { roofline: (row) => row.intensity !== null && row.flop_per_s !== null, ratios: (row) => row.ratio !== null && !row.calibrating };
 
   function update(brushed) {
     const colour = document.getElementById("colour").value;

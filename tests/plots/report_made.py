@@ -22,15 +22,6 @@ from tests.plots.synthetic import H100, NO_TIME, Machine, ceilings, row
 CORE = Path("results/reference/core")
 """The committed run of the suite `core`."""
 
-CLAIM = {
-    "id": "MM-01",
-    "rules": [14],
-    "says": "Larger products run at a higher rate",
-    "ratio": {"of": {"n": 4096}, "to": {"n": 512}, "value": "rate_per_s", "across": ["n", "k"]},
-    "expect": "above 1.03",
-    "least": 1,
-}
-
 
 def many(count: int, machine: Machine = H100) -> Iterator[Measurement]:
     """The machine's ceilings, then this many timed products of different shapes, every tenth flagged."""

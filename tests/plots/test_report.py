@@ -43,6 +43,9 @@ def test_every_timed_measurement_is_a_case_with_the_row_s_own_numbers(
 
 def test_measured_over_predicted_is_what_it_says(core: tuple[str, dict[str, Any]]) -> None:
     cases = core[1]["cases"]
+    frame = read(CORE)[0].frame
+    fitted = frame[(frame["role"] == "measurement") & frame["median_s"].notna()]["calibrating"]
+    assert sum(cases["calibrating"]) == fitted.sum() > 0
     known = [at for at, value in enumerate(cases["predicted_s"]) if value]
     assert len(known) > 500
     for at in known:
