@@ -25,9 +25,6 @@ def launch(function: Function, problem: Problem, *tensors: torch.Tensor) -> Laun
     if tensors[0].device.type != "cpu":
         run = compiled(function, problem)
         return Launch(lambda: run(*tensors))
-    from torch._inductor import config
-
-    config.compile_threads = 1  # a pool of processes compiles Triton, and would stay beside what is timed
     outputs = tuple(
         torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
         for like in _several(function(problem, *(tensor.to("meta") for tensor in tensors)))
@@ -60,6 +57,10 @@ def compiled(
     refuse the ninth, and a sweep has hundreds.
     """
     torch._dynamo.reset()
+    if threads:
+        from torch._inductor import config
+
+        config.compile_threads = 1  # a pool of processes compiles Triton, and would stay beside what is timed
     bound: Callable[..., Any] = functools.partial(function, problem)
     if outputs:
         bound = functools.partial(_filling, bound, outputs)

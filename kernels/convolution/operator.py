@@ -121,7 +121,7 @@ def _geometry(problem: Convolution) -> tuple[list[int], list[int], list[int]]:
     return [problem.stride] * 2, [problem.padding] * 2, [problem.dilation] * 2
 
 
-def _empty(problem: Convolution, like: torch.Tensor, what: str) -> torch.Tensor:
+def empty(problem: Convolution, like: torch.Tensor, what: str) -> torch.Tensor:
     """x, y or w of this problem, on the device of `like`, not filled."""
     if what == "w":
         return _weights(problem, like.new_empty)
@@ -144,8 +144,8 @@ def _gradient(problem: Convolution, tensors: Tensors, library: str) -> Launch:
 def _of_backward(problem: Convolution, dy: torch.Tensor, other: torch.Tensor) -> Tensors:
     """dy, x and w; of the last two the one that is asked for is not filled and lends its shape and layout."""
     if problem.direction == "activation_gradient":
-        return dy, _empty(problem, dy, "x"), other
-    return dy, other, _empty(problem, dy, "w")
+        return dy, empty(problem, dy, "x"), other
+    return dy, other, empty(problem, dy, "w")
 
 
 def _backward(
@@ -168,6 +168,8 @@ def _chosen_by_torch(problem: Convolution, x: torch.Tensor, w: torch.Tensor) -> 
 
 def onednn(problem: Convolution, *tensors: torch.Tensor) -> Launch:
     """oneDNN on a CPU, outputs allocated by each call. Unsupported where torch uses a kernel of its own."""
+    if problem.dtype == "int8":
+        return _onednn_int8(problem, *tensors)
     if problem.direction != "forward":
         return _gradient(problem, tensors, "Mkldnn")
     x, w, *bias = tensors
@@ -181,6 +183,21 @@ def onednn(problem: Convolution, *tensors: torch.Tensor) -> Launch:
     return Launch(lambda: convolution(x, w, addend, padding, stride, dilation, problem.groups))
 
 
+def _onednn_int8(problem: Convolution, x: torch.Tensor, w: torch.Tensor) -> Launch:
+    """The kernel of torch's quantized layers, scales 1: weights packed beforehand, x as uint8 around 128."""
+    stride, padding, dilation = _geometry(problem)
+    geometry = (stride, padding, dilation, problem.groups)
+    shifted = (x.to(torch.int16) + 128).to(torch.uint8)
+    ones, zeros = torch.ones(problem.k), torch.zeros(problem.k, dtype=torch.int64)
+    packed = torch.ops.onednn.qconv_prepack(w, ones, 1.0, 128, *geometry, list(x.shape))
+    convolution = torch.ops.onednn.qconv_pointwise
+    return Launch(
+        lambda: convolution(
+            *(shifted, 1.0, 128, packed, ones, zeros, None, *geometry), 1.0, 0, torch.float32, "none", [], ""
+        )
+    )
+
+
 def cudnn(problem: Convolution, *tensors: torch.Tensor) -> Launch:
     """cuDNN with its algorithms tried when first called; y preallocated, gradients allocated by each call."""
     return _by_cudnn(problem, tensors, search=True)
@@ -192,17 +209,17 @@ def cudnn_heuristic(problem: Convolution, *tensors: torch.Tensor) -> Launch:
 
 
 def _by_cudnn(problem: Convolution, tensors: Tensors, search: bool) -> Launch:
-    _forget_algorithms(problem, search, tensors[0].device)
+    forget_algorithms(problem, search, tensors[0].device)
     if problem.direction != "forward":
         gradient = _gradient(problem, tensors, "Cudnn").call
 
         def backward() -> torch.Tensor | Tensors:
-            with _cudnn_flags(problem, search):
+            with cudnn_flags(problem, search):
                 return gradient()
 
         return Launch(backward)
     x, w, *bias = tensors
-    y = _empty(problem, x, "y")
+    y = empty(problem, x, "y")
     stride, padding, dilation = _geometry(problem)
     allow_tf32 = problem.dtype != "float32"
     rest = (padding, stride, dilation, problem.groups, search, False, allow_tf32)
@@ -216,7 +233,8 @@ def _by_cudnn(problem: Convolution, tensors: Tensors, search: bool) -> Launch:
     return Launch(forward, outputs=(y,))
 
 
-def _cudnn_flags(problem: Convolution, search: bool) -> AbstractContextManager[None]:
+def cudnn_flags(problem: Convolution, search: bool) -> AbstractContextManager[None]:
+    """A context in which torch calls cuDNN, with a search or without, TF32 off for float32."""
     # Of 16-bit types, too, torch keeps off tensor cores unless TF32 is allowed.
     allow_tf32 = problem.dtype != "float32"
     return torch.backends.cudnn.flags(
@@ -225,7 +243,7 @@ def _cudnn_flags(problem: Convolution, search: bool) -> AbstractContextManager[N
 
 
 @functools.lru_cache(maxsize=1)
-def _forget_algorithms(problem: Convolution, search: bool, device: torch.device) -> None:
+def forget_algorithms(problem: Convolution, search: bool, device: torch.device) -> None:
     """Make torch choose an algorithm anew, unless the last launch was of the same problem and choice.
 
     torch keeps cuDNN's algorithms by shape and type, not by how they were chosen: a heuristic's answer would
@@ -239,12 +257,21 @@ def _forget_algorithms(problem: Convolution, search: bool, device: torch.device)
 
 
 def inductor(problem: Convolution, *tensors: torch.Tensor) -> Launch:
-    """The quickest of cuDNN's and Inductor's own kernels by its own measurement, allocated by each call."""
-    _forget_algorithms(problem, True, tensors[0].device)
+    """The quickest of cuDNN's and Inductor's own kernels by its own measurement, allocated by each call.
+
+    On a CPU it is oneDNN's kernel, called by Inductor's C++. Unsupported where torch has no oneDNN for a type
+    of 16 bits: torch's own kernels add up in that type.
+    """
+    if tensors[0].device.type == "cpu":
+        if problem.dtype != "float32":
+            onednn(problem, *tensors)
+        of_cpu = compiled(_as_a_model_calls_it, problem, threads=torch.get_num_threads())
+        return Launch(lambda: of_cpu(*tensors))
+    forget_algorithms(problem, True, tensors[0].device)
     run = compiled(_as_a_model_calls_it, problem, _MAX_AUTOTUNE)
 
     def call() -> torch.Tensor | Tensors:
-        with _cudnn_flags(problem, True):
+        with cudnn_flags(problem, True):
             return run(*tensors)
 
     return Launch(call)
@@ -260,17 +287,17 @@ def _as_a_model_calls_it(problem: Convolution, *tensors: torch.Tensor) -> torch.
 
 
 def triton(problem: Convolution, *tensors: torch.Tensor) -> Launch:
-    """Our kernel, tuned when first asked; y preallocated."""
-    from kernels.convolution import forward  # Triton is not everywhere, and a run on a CPU needs none.
+    """Our kernels, tuned when first asked; outputs preallocated."""
+    from kernels.convolution import choosing  # Triton is not everywhere, and a run on a CPU needs none.
 
-    return forward.launch(problem, *tensors)
+    return choosing.launch(problem, *tensors)
 
 
 def triton_configuration(problem: Convolution, *tensors: torch.Tensor) -> str:
-    """The tile that `triton` chose: pixels x channels x terms of a step, warps and steps in flight."""
-    from kernels.convolution import forward
+    """The tile that `triton` chose: M x N x K of problem.py's table, warps and steps in flight; db's too."""
+    from kernels.convolution import choosing
 
-    return forward.configuration(problem)
+    return choosing.configuration(problem, *tensors)
 
 
 def excerpt(problem: Convolution, inputs: Tensors, outputs: Tensors) -> tuple[Convolution, Tensors, Tensors]:
@@ -351,18 +378,19 @@ def _examples() -> list[Convolution]:
         {"n": 3, "c": 5, "h": 12, "w": 6, "k": 10, "window_h": 3, "window_w": 3, "stride": 2, "groups": 5},
         {"n": 2, "c": 64, "h": 14, "w": 14, "k": 64, "window_h": 3, "window_w": 3, "padding": 1},
     ]
-    dtypes: Iterable[Dtype] = ("float32", "bfloat16", "float16", "tf32")
+    dtypes: Iterable[Dtype] = ("float32", "bfloat16", "float16", "tf32", "int8")
     return [
         Convolution(
             direction=direction,
             dtype=dtype,
             layout=layout,
-            bias=(place + turn) % 2 == 1 and direction != "activation_gradient",
+            bias=(place + turn) % 2 == 1 and direction != "activation_gradient" and dtype != "int8",
             **shape,
         )
         for place, shape in enumerate(shapes)
         for turn, (direction, layout) in enumerate(itertools.product(get_args(Direction), get_args(Layout)))
         for dtype in dtypes
+        if dtype != "int8" or (direction, layout) == ("forward", "NHWC")
     ]
 
 

@@ -8,7 +8,8 @@ r x s is the window (`window_h` x `window_w`), p x q the size of the output. `st
 `dilation` hold for rows and columns alike. `groups` cuts the channels into groups that are convolved
 separately; with groups = c the convolution is depthwise. `layout` says how x, y, w and their gradients lie in
 memory: NCHW is torch's contiguous (weights KCRS), NHWC its channels_last (weights KRSC). db, the gradient of
-the bias, is the sums of dy.
+the bias, is the sums of dy. int8 is forward only, in NHWC without a bias: x and w are int8, y, the integer
+sums, is float32.
 
 The guide maps each pass to a matrix product ("implicit GEMM"):
 
@@ -20,6 +21,8 @@ The guide maps each pass to a matrix product ("implicit GEMM"):
 Two additions are ours. Groups are as many smaller products, of c / groups and k / groups channels; they are
 stacked along M. And where p q is less than h w, as with a stride, a point of dx has fewer terms than k r s: K
 is then their mean, so that 2 M N K stays the FLOP of the pass.
+
+Strongest known: cuDNN, raced as `cudnn`.
 """
 
 from __future__ import annotations
@@ -38,6 +41,15 @@ Layout = Literal["NCHW", "NHWC"]
 
 MOST_32_BIT = 2**31 - 2**16
 """What a 32-bit number counts, with a tile to spare."""
+MOST_GROUPS = 65_535
+"""Programs along the second or third dimension of a CUDA grid (CUDA C++ Programming Guide, "Technical
+Specifications per Compute Capability")."""
+PROGRAMS = 264
+"""Programs among which `triton` divides dw: two for each multiprocessor of an H100."""
+LEAST_PIXELS = 256
+"""Pixels that each of them sums over at least."""
+PARTS_AT_A_TIME = 8
+"""Parts of dw that one program adds; of more, eighths are added first (kernels/gemm/parts.py)."""
 FIRST_LAYER_CHANNELS = 3
 """Channels up to which oneDNN reads x as NCHW has it."""
 
@@ -49,7 +61,7 @@ _CUDA: Mapping[Dtype, tuple[int, int]] = {
     "tf32": _AMPERE,
     "float32": _ANY,
 }
-_CPU: Mapping[Dtype, tuple[int, int]] = {"float16": _ANY, "bfloat16": _ANY, "float32": _ANY}
+_CPU: Mapping[Dtype, tuple[int, int]] = dict.fromkeys(("float16", "bfloat16", "float32", "int8"), _ANY)
 _GPU: tuple[DeviceKind, ...] = ("cuda",)
 
 
@@ -116,9 +128,10 @@ class Convolution(Problem):
         ),
         Implementation(
             "inductor",
-            "torch.compile in mode max-autotune: the quicker of cuDNN and its own templates, bias fused",
-            devices=_GPU,
+            "torch.compile; on a GPU max-autotune, the quicker of cuDNN and its own templates, bias fused",
+            devices=("cpu", "cuda"),
             dtypes={**_CUDA, "float16": (7, 0), "float32": (7, 0)},
+            cpp_on_cpu=True,
         ),
         Implementation(
             "onednn",
@@ -128,7 +141,7 @@ class Convolution(Problem):
         ),
         Implementation(
             "triton",
-            "our implicit GEMM, forward in NHWC, a bias added as y is stored; tuned on the device",
+            "our implicit GEMMs, NHWC, tuned on the device; a bias is fused, its gradient is a second kernel",
             devices=_GPU,
             dtypes=dict.fromkeys(_CUDA, _AMPERE),
         ),
@@ -161,6 +174,8 @@ class Convolution(Problem):
             raise ValueError(
                 f"the output is empty: no window of {extent}{dilated} fits into the padded input of {padded}"
             )
+        if self.dtype == "int8" and (self.direction != "forward" or self.layout != "NHWC" or self.bias):
+            raise ValueError("int8 is for inference: forward, in NHWC, without a bias")
         if self.bias and self.direction == "activation_gradient":
             raise ValueError("an activation gradient knows no bias")
         if not (self.rows.meets_image and self.columns.meets_image):
@@ -201,8 +216,8 @@ class Convolution(Problem):
 
     @property
     def y_byte(self) -> int:
-        """Bytes of y, and of dy."""
-        return self.n * self.k * self.p * self.q * self.item_byte
+        """Bytes of y, and of dy. Sums of int8 are float32."""
+        return self.n * self.k * self.p * self.q * (4 if self.dtype == "int8" else self.item_byte)
 
     @property
     def adds_bias(self) -> bool:
@@ -213,6 +228,13 @@ class Convolution(Problem):
     def sums_bias_gradient(self) -> bool:
         """Whether db is an output."""
         return self.bias and self.direction == "weight_gradient"
+
+    @property
+    def pixel_parts(self) -> int:
+        """Parts into which `triton` cuts the pixels of dw's sums; tiles are counted as if 128 x 128."""
+        weights = self.window_h * self.window_w * self.c // self.groups
+        tiles = self.groups * math.ceil(weights / 128) * math.ceil(self.k // self.groups / 128)
+        return max(1, min(PROGRAMS // tiles, self.n * self.p * self.q // LEAST_PIXELS))
 
     @property
     def flop(self) -> int:
@@ -256,42 +278,45 @@ class Convolution(Problem):
         return self.k * self.item_byte
 
     def byte_moved(self, implementation: str) -> int:
-        """`byte`, with what a layout forces to be copied and a bias to be passed over, less what is not read.
+        """`byte`, with what is copied or kept as parts and what a bias passes over, less what is not read.
 
         A point of x that no window covers need not be read: three of four with a 1 x 1 window and stride 2.
-        That is a lower bound, since memory moves whole sectors. Copies are written and read once more: see
-        `_copied_byte`. cuDNN's bias is a kernel of torch's own that reads y and writes it again, and its
-        gradient one that reads dy.
+        That is a lower bound, since memory moves whole sectors. Copies and parts are written and read once
+        more: see `_intermediate_byte`. cuDNN's bias is a kernel of torch's own that reads y and writes it
+        again. db is a kernel of its own that reads dy, of torch beside `cudnn`, of ours beside `triton`.
         """
         return (
             self.byte
             - self._uncovered_byte
-            + 2 * sum(self._copied_byte(implementation))
+            + 2 * sum(self._intermediate_byte(implementation))
             + self._bias_moved(implementation)
         )
 
     def byte_again(self, implementation: str) -> int:
-        """The copies, which are read soon after they are written, and y or dy for the bias."""
+        """The copies and parts, which are read soon after they are written, and y or dy for the bias."""
         again = self._bias_moved(implementation) // (2 if self.adds_bias else 1)
-        return sum(self._copied_byte(implementation)) + again
+        return sum(self._intermediate_byte(implementation)) + again
 
     def moved_written(self, implementation: str) -> int:
-        """The outputs and the copies; y twice where a kernel of its own adds the bias."""
+        """The outputs, the copies and the parts; y twice where a kernel of its own adds the bias."""
         twice = self._bias_moved(implementation) // 2 if self.adds_bias else 0
-        return self.byte_written + sum(self._copied_byte(implementation)) + twice
+        return self.byte_written + sum(self._intermediate_byte(implementation)) + twice
 
     def _bias_moved(self, implementation: str) -> int:
-        if not implementation.startswith("cudnn"):
-            return 0
-        return 2 * self.y_byte if self.adds_bias else self.y_byte if self.sums_bias_gradient else 0
+        by_cudnn = implementation.startswith("cudnn")
+        if self.adds_bias:
+            return 2 * self.y_byte if by_cudnn else 0
+        return self.y_byte if self.sums_bias_gradient and (by_cudnn or implementation == "triton") else 0
 
-    def _copied_byte(self, implementation: str) -> tuple[int, ...]:
-        """Bytes of the tensors that a library copies to a layout of its own, or from it.
+    def _intermediate_byte(self, implementation: str) -> tuple[int, ...]:
+        """Bytes of what is written and read again: a library's copies to or from its layout, our parts of dw.
 
         cuDNN: x, w and y as NCHW for tensor cores, whose kernels take NHWC (the guide, Tensor Layouts; its
-        float32 kernels take either). oneDNN, by its verbose log: w always; as NCHW x and y too, but for an x
-        of at most three channels that it only reads.
+        float32 kernels take either). oneDNN, by its verbose log: w always, but for int8, whose w torch packs
+        beforehand; as NCHW x and y too, but for an x of at most three channels that it only reads.
         """
+        if self.dtype == "int8":
+            return ()
         if implementation == "onednn":
             if self.layout == "NHWC":
                 return (self.w_byte,)
@@ -299,7 +324,16 @@ class Convolution(Problem):
             return (self.w_byte, self.y_byte, 0 if as_it_is and self.groups == 1 else self.x_byte)
         if implementation.startswith("cudnn") and self.layout == "NCHW" and self.dtype != "float32":
             return (self.w_byte, self.y_byte, self.x_byte)
-        return ()
+        return (self._parts_byte,) if implementation == "triton" else ()
+
+    @property
+    def _parts_byte(self) -> int:
+        """float32 sums of the parts of dw, the eighths among them; whole tiles of them are somewhat more."""
+        if self.direction != "weight_gradient" or self.pixel_parts == 1:
+            return 0
+        eighths = math.ceil(self.pixel_parts / PARTS_AT_A_TIME)
+        sums = self.pixel_parts + (eighths if eighths > 1 else 0)
+        return 4 * sums * self.w_byte // self.item_byte
 
     @property
     def _uncovered_byte(self) -> int:
@@ -309,14 +343,19 @@ class Convolution(Problem):
         return self.n * self.c * uncovered * self.item_byte
 
     def refusal(self, implementation: str) -> str:
-        """`triton` does the forward pass in NHWC, with 32 bits for pixels and within an image."""
+        """`triton` reads NHWC, with 32 bits for pixels, and for places in w and in a padded image."""
         if implementation != "triton":
             return ""
-        if self.direction != "forward" or self.layout != "NHWC":
-            return f"triton does forward in NHWC, not {self.direction} in {self.layout}"
-        largest = max(self.n * self.p * self.q, self.h * self.w * self.c)
+        if self.layout != "NHWC":
+            return f"triton reads NHWC, not {self.layout}"
+        if self.groups > MOST_GROUPS:
+            return f"triton has a grid of at most {MOST_GROUPS} groups, too few for {self.groups}"
+        pixels = self.n * max(self.h * self.w, self.p * self.q)
+        high, wide = (size + 2 * self.padding for size in (self.h, self.w))
+        of_dy = (high // self.stride + 1) * (wide // self.stride + 1) * self.k  # windows beyond dy, too
+        largest = max(pixels, high * wide * self.c, of_dy, self.w_byte // self.item_byte)
         if largest > MOST_32_BIT:
-            return f"triton counts pixels and the elements of an image with 32 bits, too few for {largest}"
+            return f"triton counts pixels and elements with 32 bits, too few for {largest}"
         return ""
 
     def probe(self) -> Convolution:

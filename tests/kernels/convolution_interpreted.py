@@ -1,4 +1,4 @@
-"""Our convolution kernel, run by the repaired interpreter under the sanitizer: right, in bounds, each once.
+"""Our convolution kernels, run by the repaired interpreter under the sanitizer: right, in bounds, each once.
 
 Needs its own process, because interpreting and compiling exclude each other:
 
@@ -8,28 +8,54 @@ test_gemm_kernels.py starts it; its name keeps it out of an ordinary run.
 """
 
 import itertools
-from collections.abc import Iterator
-from typing import get_args
+import math
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from operator import itemgetter
+from types import SimpleNamespace
+from typing import NamedTuple, get_args
 
+import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from bench.spec import Dtype
 from bench.worker.check import outputs_of, poison
-from kernels.convolution import forward
-from kernels.convolution.forward import Tile
+from kernels.convolution import activation_gradient, forward, tiles, weight_gradient
 from kernels.convolution.operator import OPERATOR
-from kernels.convolution.problem import Convolution
-from kernels.convolution.rounding import tolerance
+from kernels.convolution.problem import Convolution, Direction
+from kernels.convolution.tiles import Prepared
+from kernels.gemm.tiles import Tile
+from kernels.layernorm.tiles import Tile as RowTile
+from kernels.linear import bias_gradient
 from tests.drawing import covering
+from tests.kernels.convolution_counts import met, of_activation, of_forward, of_weights
 from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import placed, watched
-from tests.kernels.tensors import relative_error, uniform
+from tests.kernels.sanitizer import Watch, placed, watched
+from tests.kernels.tensors import uniform, used
 
 DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "tf32", "float32")
+DIRECTIONS = get_args(Direction)
 TILES = (Tile(32, 16, 16, 4, 2), Tile(16, 32, 32, 4, 2), Tile(64, 16, 64, 4, 3))
 """Smaller than those to be tuned, so that small problems have several of them."""
 WINDOWS = ((1, 1), (3, 3), (5, 5), (7, 7), (1, 7), (7, 1), (2, 3))
+PREPARE: dict[Direction, Callable[..., Prepared]] = {
+    "forward": forward.prepare,
+    "activation_gradient": activation_gradient.prepare,
+    "weight_gradient": weight_gradient.prepare,
+}
+
+
+class Case(NamedTuple):
+    """One launch, and the pixels that each part of dw has at least."""
+
+    problem: Convolution
+    tile: Tile
+    least: int
+
+    def __str__(self) -> str:
+        return f"{self.problem} {self.tile} {self.least}"
 
 
 def convolution(**given: object) -> Convolution:
@@ -40,130 +66,286 @@ def convolution(**given: object) -> Convolution:
     return Convolution.model_validate(usual | given)
 
 
-def cases() -> Iterator[tuple[Convolution, Tile]]:
-    """Every window at strides 1 to 4 and dilations 1, 2, 4, padded beyond half of it, and the examples."""
-    turn = itertools.cycle(itertools.product(DTYPES, TILES, (False, True)))
+def cases() -> Iterator[Case]:
+    """Every window at strides 1 to 4 and dilations 1, 2, 4, padded beyond half of it, and the examples.
+
+    dw is computed in 1, a few, or more than 8 parts.
+    """
+    turn = itertools.cycle(itertools.product(DTYPES, TILES, (False, True), (8, 40, 256)))
     for (r, s), stride, dilation in itertools.product(WINDOWS, (1, 2, 3, 4), (1, 2, 4)):
-        dtype, tile, bias = next(turn)
         padding = (max(r, s) * dilation + 1) // 2 + (stride == 3)
         geometry = {"window_h": r, "window_w": s, "stride": stride, "dilation": dilation, "padding": padding}
         channels = {"c": (3, 16, 5, 8)[(r + stride) % 4], "k": (19, 16, 8)[dilation % 3]}
-        yield convolution(**geometry, **channels, dtype=dtype, bias=bias), tile
-    for groups, of_c, of_k in ((2, 8, 8), (3, 3, 5), (8, 1, 1), (5, 1, 2), (4, 16, 24)):
-        for padding in (0, 1):
-            dtype, tile, bias = next(turn)
-            sizes = {"c": groups * of_c, "k": groups * of_k, "groups": groups, "padding": padding}
-            yield convolution(**sizes, dtype=dtype, bias=bias), tile
+        for direction in DIRECTIONS:
+            dtype, tile, bias, least = next(turn)
+            given = {**geometry, **channels, "bias": bias and direction == "forward"}
+            yield Case(convolution(**given, direction=direction, dtype=dtype), tile, least)
+    of_group = ((2, 8, 8), (3, 3, 5), (8, 1, 1), (5, 1, 2), (4, 16, 24))
+    for (groups, of_c, of_k), direction, padding in itertools.product(of_group, DIRECTIONS, (0, 1)):
+        dtype, tile, bias, least = next(turn)
+        sizes = {"c": groups * of_c, "k": groups * of_k, "groups": groups, "padding": padding}
+        given = {**sizes, "bias": bias and direction == "forward"}
+        yield Case(convolution(**given, direction=direction, dtype=dtype), tile, least)
+    # Fewer rows than the stride has residues, and padding beyond a window, so that some windows meet nothing.
+    for direction, sizes in itertools.product(DIRECTIONS, ({"h": 2, "stride": 4}, {"padding": 4})):
+        yield Case(convolution(**sizes, direction=direction), TILES[0], 8)
     for problem in OPERATOR.examples:
-        if not problem.missing("triton", "cuda", (8, 0)):
-            yield problem, next(turn)[1]
+        if not problem.missing("triton", "cuda", (8, 0)) and not problem.refusal("triton"):
+            kernel = problem.model_copy(update={"bias": problem.adds_bias})
+            _, tile, _, least = next(turn)
+            yield Case(kernel, tile, least)
 
 
-def few() -> list[tuple[Convolution, Tile]]:
+def arithmetic(problem: Convolution) -> tuple[int, int]:
+    """What decides which of several taps a residue has: the common divisor and the inverse."""
+    common = math.gcd(problem.stride, problem.dilation)
+    if problem.window_h * problem.window_w == 1:
+        return 0, 0
+    return common, pow(problem.dilation // common, -1, problem.stride // common)
+
+
+def parts(case: Case) -> tuple[int, bool]:
+    """How parts of dw are added, not, once, or by eighths first; and whether there are several tiles."""
+    problem, tile, least = case
+    count = problem.n * problem.p * problem.q // least
+    return (count > 1) + (count > 8), math.prod(weight_gradient.grid(problem, tile)[::2]) > 1
+
+
+def few() -> list[Case]:
     """Every window, stride, dilation, number of groups, type and tile between them; all in a deep run."""
     return covering(
         list(cases()),
         "interpreted convolution",
-        lambda case: (case[0].window_h, case[0].window_w),
-        lambda case: (case[0].stride, case[0].dilation),
-        lambda case: (case[0].groups > 1, case[0].padding > 0),
-        lambda case: (case[0].dtype, case[0].bias),
-        lambda case: case[1],
+        lambda case: (case.problem.window_h, case.problem.window_w),
+        lambda case: (case.problem.direction, case.problem.stride),
+        lambda case: case.problem.dilation,
+        lambda case: (case.problem.direction, case.problem.groups > 1, case.problem.padding > 0),
+        lambda case: (case.problem.dtype, case.problem.bias),
+        lambda case: (case.problem.direction, case.tile),
+        lambda case: case.problem.direction == "weight_gradient" and parts(case),
+        lambda case: case.problem.direction == "activation_gradient" and arithmetic(case.problem),
     )
 
 
-def loaded(problem: Convolution, tile: Tile) -> int:
-    """Elements of x and w that are loaded, by the formula of forward.py: of x every tap in the image.
-
-    A ragged tile's missing pixels wrap around to the first ones.
-    """
-    taps = [
-        [len([t for t in range(axis.window) if o in axis.meetings(t)[0]]) for o in range(axis.windows)]
-        for axis in (problem.rows, problem.columns)
-    ]
-    pixels = [high * wide for high in taps[0] for wide in taps[1]] * problem.n
-    of_group, k = problem.c // problem.groups, problem.k // problem.groups
-    tiles_m, tiles_n = -(-len(pixels) // tile.m), -(-k // tile.n)
-    of_x = sum(pixels[at % len(pixels)] for at in range(tiles_m * tile.m)) * of_group * tiles_n
-    of_w = tiles_m * tiles_n * tile.n * problem.window_h * problem.window_w * of_group
-    return (of_x + of_w) * problem.groups
+@pytest.fixture
+def least_pixels(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets how many pixels each part of dw has at least, so that small problems have several."""
+    return lambda least: monkeypatch.setattr("kernels.convolution.problem.LEAST_PIXELS", least)
 
 
-@pytest.mark.parametrize(("problem", "tile"), few(), ids=str)
-def test_right_in_bounds_and_each_element_written_once(problem: Convolution, tile: Tile, seed: int) -> None:
-    """Errors within the tolerance, bytes as the formulas say."""
+def run(
+    problem: Convolution, tile: Tile, seed: int
+) -> tuple[float, torch.Tensor, tuple[torch.Tensor, ...], Watch]:
+    """Share of its tolerance that the error takes, the output, the inputs, and what the kernel touched."""
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    launch = forward.launch(problem, *inputs, tile=tile)
+    launch = PREPARE[problem.direction](problem, tile, *inputs).launch()
     poison(launch.outputs)
     with repaired(), watched() as watch:
         written = outputs_of(launch.call())
-    allowed = tolerance(problem, "triton")
-    assert isinstance(allowed, float)
-    assert relative_error(OPERATOR, problem, inputs, written) <= allowed  # and so no poison is left
-
-    (y,) = launch.outputs
-    assert watch.atomics.byte == 0
-    assert watch.stores.byte == watch.stores.within(y).byte == y.nbytes and watch.stores.repeated == 0
-    tiles_m = forward.grid(problem, tile)[0] // -(-(problem.k // problem.groups) // tile.n)
-    bias = tiles_m * problem.k if problem.bias else 0
-    assert watch.loads.byte == (loaded(problem, tile) + bias) * problem.item_byte
-    assert watch.loads.distinct_byte + y.nbytes == problem.byte_moved("triton")
+    return used(OPERATOR, "triton", problem, inputs, written), launch.outputs[0], inputs, watch
 
 
-def test_a_second_launch_writes_the_same(seed: int) -> None:
-    problem = convolution(dtype="float16", bias=True)
-    launch = forward.launch(problem, *OPERATOR.inputs(problem, uniform(problem, seed)), tile=TILES[0])
+@pytest.mark.parametrize("case", few(), ids=str)
+def test_right_in_bounds_and_each_element_written_once(
+    case: Case, least_pixels: Callable[[int], None], seed: int
+) -> None:
+    least_pixels(case.least)
+    holds(case.problem, case.tile, seed)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_shapes_that_nobody_chose(
+    direction: Direction, least_pixels: Callable[[int], None], chance: np.random.Generator, seed: int
+) -> None:
+    least_pixels(8)
+    for _ in range(3):
+        holds(anything(direction, chance), TILES[chance.integers(len(TILES))], seed)
+
+
+def anything(direction: Direction, chance: np.random.Generator) -> Convolution:
+    """A possible problem."""
+    while True:
+        groups, *channels = (int(number) for number in chance.integers((1, 1, 1), (4, 20, 20)))
+        names = "n", "h", "w", "window_h", "window_w", "stride", "dilation", "padding"
+        drawn = chance.integers((1, 1, 1, 1, 1, 1, 1, 0), (4, 14, 14, 8, 8, 6, 5, 6))
+        sizes = dict(zip(names, (int(size) for size in drawn), strict=True))
+        with suppress(ValidationError):
+            return convolution(
+                **sizes, c=groups * channels[0], k=groups * channels[1], groups=groups, direction=direction,
+                dtype=DTYPES[chance.integers(len(DTYPES))],
+            )  # fmt: skip
+
+
+def holds(problem: Convolution, tile: Tile, seed: int) -> None:
+    """Errors within the tolerance, so no poison is left; bytes as the formulas say."""
+    error, written, inputs, watch = run(problem, tile, seed)
+    assert error <= 1
+    within = watch.stores.within(written)
+    assert within.byte == written.nbytes and within.repeated == 0
+    loaded = {"forward": of_forward, "activation_gradient": of_activation, "weight_gradient": of_weights}
+    assert [watch.loads.within(tensor).byte for tensor in inputs[:2]] == [
+        problem.item_byte * elements for elements in loaded[problem.direction](problem, tile)
+    ]
+    distinct = [watch.loads.within(tensor).distinct_byte for tensor in inputs]
+    if problem.direction == "weight_gradient":
+        parts_are_counted(problem, tile, watch, written)
+    else:
+        assert watch.atomics.byte == 0 and watch.stores.byte == written.nbytes
+        assert watch.loads.distinct_byte == sum(distinct)
+    if problem.direction == "activation_gradient":
+        assert distinct == [problem.item_byte * elements for elements in met(problem)]
+    else:
+        read = problem.byte_moved("triton") - 2 * problem.byte_again("triton") - written.nbytes
+        assert sum(distinct) == read
+
+
+def parts_are_counted(problem: Convolution, tile: Tile, watch: Watch, dw: torch.Tensor) -> None:
+    """Whole tiles of sums and the counters; of the sums `byte_moved` counts those of weights that exist."""
+    count, number = weight_gradient.grid(problem, tile)[0] * problem.groups, problem.pixel_parts
+    eighths = math.ceil(number / 8) if number > 8 else 0
+    of_part = count * tile.m * tile.n * 4 if number > 1 else 0
+    sums = of_part * (number + eighths)
+    counters = count * (eighths + 1) if number > 1 else 0
+    inputs_byte = sum(of_weights(problem, tile)) * problem.item_byte
+    assert watch.loads.byte == inputs_byte + sums
+    assert watch.stores.byte == dw.nbytes + sums + 4 * counters
+    assert watch.stores.distinct_byte == dw.nbytes + of_part * number + 4 * counters  # no two programs share
+    assert watch.atomics.byte == (4 * count * (number + eighths) if number > 1 else 0)
+    assert watch.atomics.distinct_byte == 4 * counters
+    exist = problem.w_byte // problem.item_byte
+    assert problem.byte_again("triton") * count * tile.m * tile.n == sums * exist
+    assert problem.moved_written("triton") == dw.nbytes + problem.byte_again("triton")
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_second_launch_writes_the_same(
+    direction: Direction, least_pixels: Callable[[int], None], seed: int
+) -> None:
+    least_pixels(8)
+    problem = convolution(direction=direction, dtype="float16", stride=2)
+    assert direction != "weight_gradient" or problem.pixel_parts > 1
+    launch = PREPARE[direction](problem, TILES[0], *OPERATOR.inputs(problem, uniform(problem, seed))).launch()
     with repaired():
         before = outputs_of(launch.call())[0].clone()
         poison(launch.outputs)
         assert torch.equal(outputs_of(launch.call())[0], before)
 
 
-def test_what_is_tuned_would_run(seed: int) -> None:
-    """Each type's largest and smallest tile of either list."""
-    for dtype in DTYPES:
-        for c in (3, 16):
-            problem = convolution(dtype=dtype, n=1, c=c, k=130, h=5, w=5)
-            inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-            for tile in (forward.candidates(problem)[0], forward.candidates(problem)[-1]):
-                with repaired():
-                    written = outputs_of(forward.launch(problem, *inputs, tile=tile).call())
-                allowed = tolerance(problem, "triton")
-                assert isinstance(allowed, float)
-                assert relative_error(OPERATOR, problem, inputs, written) <= allowed
+TUNED = covering(
+    list(itertools.product(DIRECTIONS, DTYPES)), "tuned convolution", itemgetter(0), itemgetter(1)
+)
 
 
-def test_nan_spreads_no_further_than_its_windows(seed: int) -> None:
-    problem = convolution(dtype="float32", stride=2, dilation=2, padding=3)
-    x, w = OPERATOR.inputs(problem, uniform(problem, seed))
-    x[1, 2, 5, 5] = torch.nan
+@pytest.mark.parametrize("direction, dtype", TUNED)
+def test_what_is_tuned_would_run(direction: Direction, dtype: Dtype, seed: int) -> None:
+    """The largest and the smallest tile of either list."""
+    for c in (3, 16):
+        k = 130 if direction == "forward" or c == 3 else 144
+        problem = convolution(direction=direction, dtype=dtype, n=1, c=c, k=k, h=5, w=5)
+        for tile in (tiles.candidates(problem)[0], tiles.candidates(problem)[-1]):
+            assert run(problem, tile, seed)[0] <= 1
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_nan_spreads_no_further_than_it_is_multiplied(direction: Direction, seed: int) -> None:
+    problem = convolution(direction=direction, dtype="float32", stride=2, dilation=2, padding=3)
+    first, second = OPERATOR.inputs(problem, uniform(problem, seed))
+    image = second if direction == "weight_gradient" else first
+    image[1, 2, 3, 3] = torch.nan
     with repaired():
-        (y,) = outputs_of(forward.launch(problem, x, w, tile=TILES[0]).call())
-    assert torch.equal(y.isnan(), torch.nn.functional.conv2d(x, w, None, 2, 3, 2).isnan())
-    assert 0 < int(y.isnan().sum()) < y.numel() / 2
+        (written,) = outputs_of(PREPARE[direction](problem, TILES[0], first, second).launch().call())
+    (wanted,) = outputs_of(OPERATOR.reference(problem, first, second))
+    assert torch.equal(written.isnan(), wanted.isnan())
+    assert 0 < int(written.isnan().sum()) < written.numel() / 2
+
+
+FAR: dict[str, object] = {
+    "n": 9,
+    "c": 16,
+    "h": 4096,
+    "w": 4096,
+    "k": 16,
+    "stride": 32,
+    "window_h": 1,
+    "window_w": 1,
+}
+"""A batch of more than 2^31 elements, of which the last tile is computed; other pages are not touched."""
+
+
+def far(direction: Direction) -> Convolution:
+    problem = convolution(**FAR, direction=direction, dtype="float16")
+    assert problem.x_byte > 2**32 and not problem.refusal("triton")
+    return problem
+
+
+def image(problem: Convolution, seed: int) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """x, its last pixel that a window meets, and that pixel's row."""
+    x = torch.empty(problem.n, problem.h, problem.w, problem.c, dtype=torch.float16).permute(0, 3, 1, 2)
+    x[-1] = 0
+    row = (problem.p - 1) * 32 - 1
+    last = uniform(problem, seed)(problem.c)
+    x[-1, :, row, row] = last
+    return x, last, row
 
 
 def test_images_lie_beyond_32_bits(seed: int) -> None:
-    """The last tile of a batch of more than 2^31 elements, whose other pages are never touched."""
-    problem = convolution(n=9, c=16, h=4096, w=4096, k=16, stride=32, dtype="float16", window_h=1, window_w=1)
-    assert problem.x_byte > 2**32 and not problem.refusal("triton")
-    x = torch.empty(problem.n, problem.h, problem.w, problem.c, dtype=torch.float16).permute(0, 3, 1, 2)
-    x[-1] = 0
-    last = uniform(problem, seed)(problem.c)
-    row = (problem.p - 1) * 32 - 1
-    x[-1, :, row, row] = last
+    problem = far("forward")
+    x, last, _ = image(problem, seed)
     w = uniform(problem, seed)(problem.k, 1, 1, problem.c).permute(0, 3, 1, 2)
+    ready = forward.prepare(problem, TILES[0], x, w)
+    with repaired(), placed((ready.grid[0] - 1, 0), ready.grid), watched():
+        ready.kernel[(1,)](**ready.arguments)
+    got = ready.output[-1, :, -1, -1].double()
+    torch.testing.assert_close(got, w[:, :, 0, 0].double() @ last.double(), rtol=2e-3, atol=2e-3)
+
+
+def test_input_gradients_lie_beyond_32_bits(seed: int) -> None:
+    """The last program: with a padding of 1 it has the residue whose pixels windows meet."""
+    problem = far("activation_gradient")
+    dy = uniform(problem, seed)(problem.n, problem.p, problem.q, problem.k).permute(0, 3, 1, 2)
+    w = uniform(problem, seed + 1)(problem.k, 1, 1, problem.c).permute(0, 3, 1, 2)
+    ready = activation_gradient.prepare(problem, TILES[0], dy, w)
+    with repaired(), placed((ready.grid[0] - 1, 0), ready.grid), watched():
+        ready.kernel[(1,)](**ready.arguments)
+    got = ready.output[-1, :, -1, -1].double()
+    wanted = dy[-1, :, -1, -1].double() @ w[:, :, 0, 0].double()
+    torch.testing.assert_close(got, wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_weight_gradients_of_images_beyond_32_bits(seed: int) -> None:
+    """The last part of the pixels, before it is added to the others."""
+    problem = far("weight_gradient")
+    x, last, row = image(problem, seed)
+    dy = torch.zeros(problem.n, problem.p, problem.q, problem.k, dtype=torch.float16).permute(0, 3, 1, 2)
+    point = (row + 1) // 32
+    dy[-1, :, point, point] = uniform(problem, seed + 1)(problem.k)
     tile = TILES[0]
-    launch = forward.launch(problem, x, w, tile=tile)
-    tiles, groups = forward.grid(problem, tile)
-    with repaired(), placed((tiles - 1, 0), (tiles, groups)), watched():
-        forward.convolve[(1,)](
-            x_pointer=x, w_pointer=w, bias_pointer=None, y_pointer=launch.outputs[0],
-            **forward.sizes(problem), **forward.constants(problem, tile), num_warps=4, num_stages=2,
-        )  # fmt: skip
-    got = launch.outputs[0][-1, :, -1, -1].double()
-    want = w[:, :, 0, 0].double() @ last.double()
-    torch.testing.assert_close(got, want, rtol=2e-3, atol=2e-3)
+    ready = weight_gradient.prepare(problem, tile, dy, x)
+    slots = ready.arguments["slots"].view(-1, tile.n, tile.m).fill_(torch.nan)
+    with repaired(), placed((0, len(slots) - 1, 0), ready.grid), watched():
+        ready.kernel[(1,)](**ready.arguments)
+    wanted = dy[-1, :, point, point].float()[:, None] * last.float()[None, :]
+    torch.testing.assert_close(slots[-1, : problem.k, : problem.c], wanted)
+    assert slots[:-1].isnan().all()
+
+
+def test_weights_and_bias_from_end_to_end(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """On a GPU of three multiprocessors, with one tile of each kernel, so that none is timed."""
+    found = SimpleNamespace(major=8, minor=0, multi_processor_count=3)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    monkeypatch.setattr(tiles, "candidates", lambda problem: TILES[:1])
+    monkeypatch.setattr(bias_gradient, "candidates", lambda dtype, columns: (RowTile(4, 16, 4, 2),))
+    problem = convolution(direction="weight_gradient", dtype="bfloat16", bias=True)
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    launch = OPERATOR.implementations["triton"](problem, *inputs)
+    poison(launch.outputs)
+    with repaired(), watched() as watch:
+        written = outputs_of(launch.call())
+    assert used(OPERATOR, "triton", problem, inputs, written) <= 1
+    assert watch.loads.within(inputs[0]).distinct_byte == inputs[0].nbytes
+    assert problem.byte_again("triton") == inputs[0].nbytes  # dy is read by two kernels
+    said = OPERATOR.configuration["triton"](problem, *inputs)
+    assert said == "32x16x16 w4 s2, db 4x16 w4 p2"
 
 
 def test_every_type_is_here() -> None:

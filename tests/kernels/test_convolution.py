@@ -139,7 +139,10 @@ def test_sizes_are_pytorchs_and_what_is_refused_pytorch_refuses(seed: int) -> No
             {"window_h": 1, "window_w": 1, "h": 1, "stride": 3, "padding": 1},
             "with padding 1 and stride 3 no window meets the image",
         ),
-        ({"dtype": "int8"}, "convolution has no dtype 'int8'; it has float16, bfloat16, tf32, float32"),
+        ({"dtype": "int8", "layout": "NCHW"}, "int8 is for inference: forward, in NHWC, without a bias"),
+        ({"dtype": "int8", "bias": True}, "int8 is for inference: forward, in NHWC, without a bias"),
+        ({"dtype": "int8", "direction": "weight_gradient"}, "int8 is for inference: forward, in NHWC"),
+        ({"dtype": "float64"}, "convolution has no dtype 'float64'"),
     ],
 )
 def test_what_is_impossible_is_said_in_a_sentence(given: dict[str, object], sentence: str) -> None:
@@ -202,7 +205,8 @@ def test_inputs_and_outputs_are_what_the_problem_counts(problem: Convolution, se
     order = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
     assert all(t.is_contiguous(memory_format=order) for t in tensors if t.dim() == 4)
     assert sum(t.nbytes for t in tensors) == problem.byte_read
-    assert sum(t.numel() for t in written) * problem.item_byte == problem.byte_written
+    stored = 4 if problem.dtype == "int8" else problem.item_byte
+    assert sum(t.numel() for t in written) * stored == problem.byte_written
 
 
 def test_what_no_window_covers_is_not_moved() -> None:
@@ -238,6 +242,40 @@ def test_a_bias_by_its_own_kernel_passes_over_y_again() -> None:
     assert weights.byte_moved("cudnn") - weights.byte == weights.y_byte == weights.byte_again("cudnn")
     assert weights.moved_written("cudnn") == weights.byte_written == weights.w_byte + 6 * 4
     assert forward.byte_moved("onednn") == forward.byte + 2 * forward.w_byte  # weights alone are copied
+
+
+def test_parts_of_weights_are_moved_too() -> None:
+    """As many as fill an H100 twice, of at least 256 pixels; more than 8 are added by eighths first."""
+    layer = {"direction": "weight_gradient", "dtype": "float16", "n": 32, "h": 56, "w": 56}
+    moved = []
+    for c, k, parts, sums in ((64, 64, 52, 52 + 7), (512, 256, 3, 3), (1024, 1024, 1, 0)):
+        problem = convolution(**layer, c=c, k=k)
+        assert problem.pixel_parts == parts  # 1 x 5, 2 x 36 and 8 x 72 tiles of 128 x 128
+        moved.append(problem.byte_again("triton"))
+        assert moved[-1] == 4 * sums * c * k * 9
+        assert problem.byte_moved("triton") == problem.byte + 2 * moved[-1]
+        assert problem.moved_written("triton") == problem.byte_written + moved[-1]
+        assert problem.byte_moved("cudnn") == problem.byte
+    with_bias = convolution(**layer, c=64, k=64, bias=True)
+    assert with_bias.byte_again("triton") == moved[0] + with_bias.y_byte  # dy is read once more for db
+    assert convolution(**layer | {"n": 1, "h": 14, "w": 14}, c=64, k=64).pixel_parts == 1
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_what_triton_does_not_do_is_said_in_a_sentence(direction: Direction) -> None:
+    def refusal(**given: object) -> str:
+        return convolution(direction=direction, **given).refusal("triton")
+
+    assert not refusal()
+    assert refusal(layout="NCHW") == "triton reads NHWC, not NCHW"
+    many = refusal(c=65_536, k=65_536, groups=65_536)
+    assert many == "triton has a grid of at most 65535 groups, too few for 65536"
+    for large in (
+        {"n": 2**20, "h": 64, "w": 64},
+        {"h": 2**13, "w": 2**13, "c": 32},
+        {"c": 2**15, "k": 2**15},
+    ):
+        assert refusal(**large).startswith("triton counts pixels and elements with 32 bits, too few for ")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -406,6 +444,15 @@ def test_cudnn_is_told_search_and_precision_with_each_call(
         assert written[0].data_ptr() == launch.outputs[0].data_ptr()
         assert used(OPERATOR, name, problem, inputs, written) <= 1
         assert cudnn_calls[-1] == (search, False, tensor_cores)
+
+
+def test_sums_of_int8_are_exact_and_padding_counts_as_zero(seed: int) -> None:
+    problem = convolution(dtype="int8", padding=4, c=64, k=32)
+    x, w = OPERATOR.inputs(problem, uniform(problem, seed))
+    (y,) = outputs_of(OPERATOR.implementations["onednn"](problem, x, w).call())
+    assert y.dtype == torch.float32 and y.abs().max() > 1e4
+    assert torch.equal(y.double(), torch.nn.functional.conv2d(x.double(), w.double(), padding=4))
+    assert problem.byte_moved("onednn") == problem.byte and problem.byte_again("onednn") == 0
 
 
 def test_a_gradient_that_torch_keeps_from_cudnn_is_not_called_cudnns(seed: int) -> None:

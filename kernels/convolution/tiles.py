@@ -1,0 +1,137 @@
+"""Tiles that our convolution kernels try, and what the launches of the three have in common.
+
+*Wide* loads are 16 bytes: c / groups is a multiple of 16 bytes, and for the gradients k / groups too. With
+narrow ones each element needs an address and a mask of its own, so tiles must be smaller. tests/kernels shows
+that no tile below spills in its loop. tf32 on Hopper and Blackwell is narrower: their matrix units want the
+sum contiguous in memory, so what is not (w for dx, both factors for dw) is turned on its way, 4 bytes at a
+time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from bench.spec import Launch
+from kernels.convolution.problem import Convolution
+from kernels.gemm.parts import registers
+from kernels.gemm.tiles import Tile
+
+GROUP = 8
+"""Tiles of channels that run together."""
+
+TILES: Mapping[tuple[str, bool], tuple[Tile, ...]] = {
+    ("16-bit", True): (
+        Tile(128, 128, 64, 8, 3),
+        Tile(128, 128, 32, 8, 4),
+        Tile(128, 64, 64, 4, 3),
+        Tile(64, 128, 64, 4, 3),
+        Tile(64, 64, 64, 4, 4),
+        Tile(64, 32, 64, 4, 4),
+        Tile(128, 16, 64, 4, 3),
+    ),
+    ("tf32", True): (
+        Tile(128, 128, 16, 8, 4),
+        Tile(128, 64, 32, 4, 3),
+        Tile(64, 64, 32, 4, 4),
+        Tile(64, 32, 32, 4, 4),
+    ),
+    ("float32", True): (Tile(128, 64, 16, 8, 3), Tile(64, 64, 16, 4, 3), Tile(64, 32, 16, 4, 3)),
+    ("16-bit", False): (Tile(64, 64, 32, 4, 2), Tile(64, 32, 32, 8, 2), Tile(64, 16, 32, 4, 2)),
+    ("tf32", False): (Tile(64, 64, 16, 4, 2), Tile(64, 32, 16, 4, 2), Tile(64, 16, 16, 4, 2)),
+    ("float32", False): (Tile(64, 64, 16, 8, 3), Tile(64, 32, 16, 4, 2), Tile(64, 16, 16, 4, 2)),
+}
+"""By type and width of load. M, N and K are pixels, channels and terms of each sum for y and dx; for dw they
+are weights, channels of dy and pixels."""
+FEW: Mapping[str, Tile] = {
+    "16-bit": Tile(16, 16, 64, 4, 4),
+    "tf32": Tile(16, 16, 32, 4, 4),
+    "float32": Tile(16, 16, 32, 4, 3),
+}
+"""For dw of few weights and channels, such as a depthwise convolution has."""
+
+
+def candidates(problem: Convolution) -> tuple[Tile, ...]:
+    """Tiles worth timing: none of twice the channels, or weights, that there are."""
+    c, k = problem.c // problem.groups, problem.k // problem.groups
+    listed = TILES[kind(problem), has_wide_loads(problem)]
+    if problem.direction != "weight_gradient":
+        channels = k if problem.direction == "forward" else c
+        return tuple(tile for tile in listed if tile.n < 2 * channels) or listed[-1:]
+    weights = c * problem.window_h * problem.window_w
+    fitting = [tile for tile in listed if tile.m < 2 * weights and (tile.n < 2 * k or tile.n == 16)]
+    return tuple(fitting) or (FEW[kind(problem)],)
+
+
+def kind(problem: Convolution) -> str:
+    """What the lists of tiles call the data type."""
+    return "16-bit" if problem.item_byte == 2 else problem.dtype
+
+
+def has_wide_loads(problem: Convolution) -> bool:
+    """Whether the channels that are read lie in whole 16 bytes."""
+    read = (problem.c,) if problem.direction == "forward" else (problem.c, problem.k)
+    return all(channels // problem.groups * problem.item_byte % 16 == 0 for channels in read)
+
+
+def sizes(problem: Convolution) -> dict[str, int]:
+    """The run-time arguments of every kernel that are no tensors; c and k are channels of a group."""
+    return {
+        "h": problem.h,
+        "w": problem.w,
+        "p": problem.p,
+        "q": problem.q,
+        "c": problem.c // problem.groups,
+        "k": problem.k // problem.groups,
+    }
+
+
+def constants(problem: Convolution, tile: Tile) -> dict[str, Any]:
+    """The compile-time arguments of every kernel."""
+    wide = 16 // problem.item_byte
+    return {
+        "GROUPS": problem.groups,
+        "WINDOW_H": problem.window_h,
+        "WINDOW_W": problem.window_w,
+        "STRIDE": problem.stride,
+        "PADDING": problem.padding,
+        "DILATION": problem.dilation,
+        "ALIGN_C": math.gcd(problem.c // problem.groups, wide),
+        "ALIGN_K": math.gcd(problem.k // problem.groups, wide),
+        "PRECISION": "tf32" if problem.dtype == "tf32" else "ieee",
+        "BLOCK_M": tile.m,
+        "BLOCK_N": tile.n,
+        "BLOCK_K": tile.k,
+        "GROUP": GROUP,
+    }
+
+
+def options(tile: Tile) -> dict[str, int]:
+    """What every kernel is compiled with: registers for two programs of 4 warps, or one of 8, at a time."""
+    return {"num_warps": tile.warps, "num_stages": tile.stages, "maxnreg": registers(tile, 8 // tile.warps)}
+
+
+class Prepared(NamedTuple):
+    """A kernel with all that it is called with."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: dict[str, Any]
+    output: torch.Tensor
+
+    def launch(self) -> Launch:
+        """Its launch on the current device and stream."""
+        run = self.kernel[self.grid]
+
+        def call() -> torch.Tensor:
+            run(**self.arguments)
+            return self.output
+
+        return Launch(call, outputs=(self.output,))
+
+    def compile(self) -> None:
+        """Make what `launch` will run, and do not run it."""
+        self.kernel.warmup(**self.arguments, grid=(1,))

@@ -1,0 +1,207 @@
+"""The gradient of a convolution's weights, NHWC, in Triton: dw from dy and x.
+
+**Why this algorithm.** dw is a matrix of k channels by r s c / groups weights, and each of its elements a
+sum over all n p q pixels of dy. That matrix is often a few tiles and the sum a million terms, so that whole
+tiles would leave most of the device idle. Hence the pixels are cut into parts (`Convolution.pixel_parts`), a
+program computes a tile over the pixels of one part, and the last program of a tile to arrive adds the parts,
+always in the same order (kernels/gemm/parts.py): one launch, no atomic addition of data, the same bits every
+time. The matrix that im2col would write is never written: a program works out where a tap's pixel lies in x.
+Tiles are cut without regard to where a tap of the window ends, so three channels fill a tile as well as 64.
+
+The number of parts is the problem's and not the tile's: it is known before a device chooses, and so are the
+bytes of the parts.
+
+**Bytes moved.** c' = c / groups, k' = k / groups, T = ceil(r s c' / BLOCK_M) ceil(k' / BLOCK_N) groups tiles.
+Programs read
+
+    T BLOCK_N n p q + sum over the tiles' columns of the pixels whose tap lies in x
+
+elements of dy and x, mostly from L2; weights and channels past the end wrap around to ones that exist. dw is
+stored once. With P > 1 parts, T P BLOCK_M BLOCK_N float32 sums are written and read again, and of more than 8
+parts ceil(P / 8) / P of them once more. What must come from memory is dy, and x as far as windows cover it,
+once.
+
+**Alignment.** dy is contiguous along k' and x along c', neither along the sum. Loads of dy are 16 bytes wide
+if k' is a multiple of 16 bytes; loads of x and stores of dw if c' is.
+
+**Arithmetic.** As in forward.py; a sum is P shorter ones, added in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.convolution import tiles
+from kernels.convolution.problem import Convolution
+from kernels.convolution.tiles import Prepared
+from kernels.gemm.blocks import grouped, known_multiple, store
+from kernels.gemm.parts import FAN, bring, rows, tiles_of, workspace
+from kernels.gemm.problem import Gemm
+from kernels.gemm.tiles import Tile
+
+
+@triton.jit(  # type: ignore[untyped-decorator]
+    do_not_specialize=["pixels", "parts", "h", "w", "p", "q", "c", "k"]
+)
+def correlate(  # type: ignore[no-untyped-def]
+    dy_pointer,  # [n, p, q, groups, k]
+    x_pointer,  # [n, h, w, groups, c]
+    dw_pointer,  # [groups, k, WINDOW_H, WINDOW_W, c]: every element is written once
+    slots,  # [groups, tiles, parts, BLOCK_N, BLOCK_M] float32
+    counters,  # [groups, tiles, 1 + ceil(parts / FAN)], zero before and after
+    pixels,  # n p q
+    parts,
+    h,
+    w,
+    p,
+    q,
+    c,  # channels of x in a group
+    k,  # channels of dy in a group
+    GROUPS: tl.constexpr,
+    WINDOW_H: tl.constexpr,
+    WINDOW_W: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PADDING: tl.constexpr,
+    DILATION: tl.constexpr,
+    ALIGN_C: tl.constexpr,  # powers of two that divide c and k; at most 16 bytes' worth of elements
+    ALIGN_K: tl.constexpr,
+    EVEN: tl.constexpr,  # BLOCK_K divides the number of pixels: no mask along them
+    PRECISION: tl.constexpr,
+    SPLIT: tl.constexpr,  # parts > 1
+    ROWS: tl.constexpr,  # of a tile, whose parts are added at a time
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    """A part of the sums of a tile [BLOCK_N, BLOCK_M] of one group's dw; grid (tiles, parts, groups)."""
+    c = known_multiple(c, ALIGN_C)
+    k = known_multiple(k, ALIGN_K)
+    weights = c * (WINDOW_H * WINDOW_W)
+    tiles_m, tiles_n = tl.cdiv(weights, BLOCK_M), tl.cdiv(k, BLOCK_N)
+    tile_m, tile_n = grouped(tl.program_id(0), tiles_m, tiles_n, GROUP)
+    part = tl.program_id(1)
+    group = tl.program_id(2)
+    along_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    along_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    along_k = tl.arange(0, BLOCK_K)
+    # The first parts have one step more than the others.
+    steps = tl.cdiv(pixels, BLOCK_K)
+    each, more = steps // parts, steps % parts
+    first = part * each + tl.minimum(part, more)
+    last = first + each + tl.where(part < more, 1, 0)
+
+    tap = along_m // c % (WINDOW_H * WINDOW_W)
+    down = tap // WINDOW_W * DILATION
+    aside = tap % WINDOW_W * DILATION
+    # Images can lie 2^31 elements apart; within one image 32 bits suffice.
+    x = x_pointer + group * c + (down * w + aside) * (c * GROUPS) + along_m % c
+    dy = dy_pointer + group * k + along_n % k
+    total = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+    for start in range(first * BLOCK_K, last * BLOCK_K, BLOCK_K):
+        pixel = start + along_k
+        exists = pixel < pixels
+        top = pixel // q % p * STRIDE - PADDING
+        left = pixel % q * STRIDE - PADDING
+        corner = ((pixel // q // p).to(tl.int64) * h + top) * w + left
+        image = x[None, :] + (corner * (c * GROUPS))[:, None]
+        gradient = dy[:, None] + (pixel.to(tl.int64) * (k * GROUPS))[None, :]
+        if PADDING > 0:
+            in_h = top[:, None] + down[None, :]
+            in_w = left[:, None] + aside[None, :]
+            inside = (in_h >= 0) & (in_h < h) & (in_w >= 0) & (in_w < w)
+            if not EVEN:
+                inside = inside & exists[:, None]
+            right = tl.load(image, mask=inside, other=0.0)
+        elif EVEN:
+            right = tl.load(image)
+        else:
+            right = tl.load(image, mask=exists[:, None], other=0.0)
+        if EVEN:
+            left_factor = tl.load(gradient)
+        else:
+            left_factor = tl.load(gradient, mask=exists[None, :], other=0.0)
+        total = tl.dot(left_factor, right, total, input_precision=PRECISION)
+
+    dw = dw_pointer + (group * k).to(tl.int64) * weights
+    if SPLIT:
+        tile = (group * (tiles_m * tiles_n) + tl.program_id(0)).to(tl.int64)
+        bring(
+            total,
+            part,
+            parts,
+            slots + tile * parts * (BLOCK_M * BLOCK_N),
+            counters + tile * (1 + tl.cdiv(parts, FAN)),
+            tile_m,
+            tile_n,
+            None,
+            dw,
+            None,
+            None,
+            weights,
+            k,
+            weights,
+            weights,
+            "none",
+            BLOCK_M,
+            BLOCK_N,
+            ROWS,
+        )
+    else:
+        store(total, dw, along_m, along_n, weights, k, weights)
+
+
+def product(problem: Convolution) -> Gemm:
+    """The product of one group by problem.py's table."""
+    _, n, k = problem.product
+    m = problem.c // problem.groups * problem.window_h * problem.window_w
+    return Gemm(m=m, n=n, k=k, layout="NT", dtype=problem.dtype)
+
+
+def grid(problem: Convolution, tile: Tile) -> tuple[int, int, int]:
+    """Tiles of a group, parts, groups."""
+    return tiles_of(product(problem), tile), problem.pixel_parts, problem.groups
+
+
+def sizes(problem: Convolution) -> dict[str, int]:
+    """The run-time arguments of the kernel that are no tensors."""
+    pixels = problem.n * problem.p * problem.q
+    return {"pixels": pixels, "parts": problem.pixel_parts, **tiles.sizes(problem)}
+
+
+def constants(problem: Convolution, tile: Tile) -> dict[str, Any]:
+    """The compile-time arguments of the kernel."""
+    of_group = product(problem)
+    return {
+        **tiles.constants(problem, tile),
+        "EVEN": of_group.k % tile.k == 0,
+        "SPLIT": problem.pixel_parts > 1,
+        "ROWS": rows(of_group, tile),
+    }
+
+
+def prepare(problem: Convolution, tile: Tile, *tensors: torch.Tensor) -> Prepared:
+    """The launch that writes dw of dy and x, as operator.py has them, NHWC; dw is allocated.
+
+    Launches that live at the same time must run one after the other, on one stream: they share a workspace.
+    """
+    dy, x = tensors
+    shape = problem.k, problem.window_h, problem.window_w, problem.c // problem.groups
+    dw = dy.new_empty(shape).permute(0, 3, 1, 2)
+    programs, parts = grid(problem, tile), problem.pixel_parts
+    count = programs[0] * problem.groups if parts > 1 else 0
+    room = workspace(
+        product(problem),
+        dy,
+        elements=count * parts * tile.m * tile.n,
+        counters=count * (1 + math.ceil(parts / FAN.value)),
+    )
+    pointers = {"dy_pointer": dy, "x_pointer": x, "dw_pointer": dw}
+    shared = {"slots": room.parts, "counters": room.counters}
+    arguments = {**pointers, **shared, **sizes(problem), **constants(problem, tile), **tiles.options(tile)}
+    return Prepared(correlate, programs, arguments, dw)

@@ -1,0 +1,1 @@
+"""A block of a convolutional network in inference: convolution, normalization, activation function."""

@@ -1,0 +1,264 @@
+"""Blocks of a convolutional network on tensors: unfused, with batch normalization folded, and fused.
+
+Tensors are as in `kernels.convolution`: images [n, channels, height, width], weights [k, c, window, window];
+`layout` is a matter of strides.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, get_args
+
+import torch
+from torch.nn import functional
+
+from bench.spec import Dtype, Launch, Operator, Uniform
+from kernels import inductor as torch_compile
+from kernels.convolution import operator as convolution
+from kernels.convolution.problem import Layout
+from kernels.convolution_block.problem import EPSILON, ConvolutionBlock, Function, Norm
+from kernels.convolution_block.rounding import tolerance
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+    Step = Callable[[torch.Tensor], torch.Tensor]
+
+aten = torch.ops.aten
+
+_POST_OPS: dict[Function, tuple[str, str | None]] = {
+    "relu": ("relu", None), "gelu": ("gelu", "none"), "silu": ("swish", None), "sigmoid": ("sigmoid", None)
+}  # fmt: skip
+"""Activation function -> name and form by which torch asks oneDNN for it."""
+
+
+def inputs(problem: ConvolutionBlock, uniform: Uniform) -> Tensors:
+    """x, w; for batchnorm weight, shift, mean, variance, for layernorm weight, shift, all [k].
+
+    w is scaled so that the convolution's results have about variance 1, which functions are curved for.
+    """
+    x, w = convolution.inputs(problem.convolution(), uniform)
+    w = w * (3 / math.sqrt(problem.c * problem.window**2))
+    if problem.norm == "none":
+        return x, w
+    # One allocation, in rows of whole 256 bytes: tensors of their own would all hold the same numbers.
+    pitch = -(-problem.k // 64) * 64
+    if problem.norm == "layernorm":
+        weight, shift = uniform(2, pitch)[:, : problem.k].unbind()
+        return x, w, 1 + 0.1 * weight, shift
+    weight, shift, mean, variance = uniform(4, pitch, dtype=torch.float32)[:, : problem.k].unbind()
+    return x, w, 1 + 0.1 * weight, shift, 0.1 * mean, 1 + 0.1 * variance
+
+
+def as_a_model(
+    problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor
+) -> torch.Tensor:
+    """y [n, k, p, q] in the type and layout of x, as a model would write it."""
+    z = functional.conv2d(x, w, None, problem.stride, problem.padding)
+    y = _activated(problem, _normalized(problem, z, *of))
+    # It is so already, but not on torch's device `meta`, which says how Inductor's output is allocated.
+    return y.contiguous(
+        memory_format=torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
+    )
+
+
+def reference(problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor) -> torch.Tensor:
+    """y [n, k, p, q] in float64, its convolution by the reference of `kernels.convolution`."""
+    z = convolution.reference(problem.convolution(), x, w)
+    assert isinstance(z, torch.Tensor)
+    return _activated(problem, _normalized(problem, z, *(tensor.double() for tensor in of)))
+
+
+def _normalized(problem: ConvolutionBlock, z: torch.Tensor, *of: torch.Tensor) -> torch.Tensor:
+    if problem.norm == "batchnorm":
+        weight, shift, mean, variance = of
+        return functional.batch_norm(z, mean, variance, weight, shift, training=False, eps=EPSILON)
+    if problem.norm == "layernorm":
+        weight, shift = of
+        pixels = z.permute(0, 2, 3, 1)
+        return functional.layer_norm(pixels, (problem.k,), weight, shift, EPSILON).permute(0, 3, 1, 2)
+    return z
+
+
+def _activated(problem: ConvolutionBlock, z: torch.Tensor) -> torch.Tensor:
+    functions = {
+        "relu": torch.relu, "gelu": functional.gelu, "silu": functional.silu, "sigmoid": torch.sigmoid
+    }  # fmt: skip
+    return functions[problem.activation](z)
+
+
+def _unfused(library: str) -> Callable[..., Launch]:
+    def build(problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor) -> Launch:
+        """A kernel for each step; y preallocated, what oneDNN and layernorm return allocated by each call."""
+        convolve = convolution.OPERATOR.implementations[library](problem.convolution(), x, w).call
+        return _followed(convolve, [*_norm(problem, x, *of), _activation(problem, x)])
+
+    return build
+
+
+def _folded(library: str) -> Callable[..., Launch]:
+    def build(problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor) -> Launch:
+        """The convolution with folded weights and a bias, then the activation function; allocated so, too."""
+        with_bias = problem.convolution(bias=True)
+        convolve = convolution.OPERATOR.implementations[library](with_bias, x, *_fold(problem, w, *of)).call
+        return _followed(convolve, [_activation(problem, x)])
+
+    return build
+
+
+def _followed(
+    convolve: Callable[[], torch.Tensor | Tensors], steps: list[tuple[Step, torch.Tensor | None]]
+) -> Launch:
+    def call() -> torch.Tensor:
+        z = convolve()
+        assert isinstance(z, torch.Tensor)
+        for step, _ in steps:
+            z = step(z)
+        return z
+
+    written = steps[-1][1]
+    return Launch(call, () if written is None else (written,))
+
+
+def _norm(
+    problem: ConvolutionBlock, x: torch.Tensor, *of: torch.Tensor
+) -> list[tuple[Step, torch.Tensor | None]]:
+    if problem.norm == "none":
+        return []
+    if problem.norm == "layernorm":  # with `out` it would copy what it allocates all the same
+        return [(lambda z: _normalized(problem, z, *of), None)]
+    weight, shift, mean, variance = of
+    y, run = convolution.empty(problem.convolution(), x, "y"), aten.native_batch_norm.out
+    # On a GPU it stores mean and 1/deviation here as well; on a CPU it insists on nothing.
+    saved = torch.empty(2, problem.k if x.is_cuda else 0, device=x.device).unbind()
+
+    def normalize(z: torch.Tensor) -> torch.Tensor:
+        run(
+            *(z, weight, shift, mean, variance, False, 0.0, EPSILON),
+            out=y,
+            save_mean=saved[0],
+            save_invstd=saved[1],
+        )
+        return y
+
+    return [(normalize, y)]
+
+
+def _activation(problem: ConvolutionBlock, x: torch.Tensor) -> tuple[Step, torch.Tensor]:
+    y = convolution.empty(problem.convolution(), x, "y")
+    steps: dict[Function, Step] = {
+        "relu": lambda z: torch.clamp_min(z, 0, out=y),  # what torch.relu calls
+        "gelu": lambda z: aten.gelu.out(z, out=y),
+        "silu": lambda z: aten.silu.out(z, out=y),
+        "sigmoid": lambda z: torch.sigmoid(z, out=y),
+    }
+    return steps[problem.activation], y
+
+
+def _fold(problem: ConvolutionBlock, w: torch.Tensor, *of: torch.Tensor) -> Tensors:
+    """w and a bias [k] that contain the batch normalization, in the type of w; w alone without one."""
+    if problem.norm == "none":
+        return (w,)
+    weight, shift, mean, variance = of
+    scale = weight * torch.rsqrt(variance + EPSILON)
+    return (w * scale[:, None, None, None]).to(w.dtype), (shift - mean * scale).to(w.dtype)
+
+
+def cudnn_relu(problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor) -> Launch:
+    """cuDNN's convolution with bias and ReLU, algorithms tried when first called; y allocated by each."""
+    alone = problem.convolution()
+    convolution.forget_algorithms(alone, True, x.device)
+    weights, bias = (*_fold(problem, w, *of), None)[:2]
+    geometry = ([problem.stride] * 2, [problem.padding] * 2, [1, 1], 1)
+
+    def call() -> torch.Tensor:
+        with convolution.cudnn_flags(alone, True):
+            y: torch.Tensor = aten.cudnn_convolution_relu(x, weights, bias, *geometry)
+            return y
+
+    return Launch(call)
+
+
+def onednn_fused(problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor) -> Launch:
+    """oneDNN's convolution with bias and activation function, y allocated by each call.
+
+    Unsupported where torch has no oneDNN for the type.
+    """
+    convolution.onednn(problem.convolution(), x, w)
+    weights, bias = (*_fold(problem, w, *of), None)[:2]
+    geometry = ([problem.padding] * 2, [problem.stride] * 2, [1, 1], 1)
+    name, form = _POST_OPS[problem.activation]
+    fused = torch.ops.mkldnn._convolution_pointwise
+    return Launch(lambda: fused(x, weights, bias, *geometry, name, [], form))
+
+
+def inductor(problem: ConvolutionBlock, x: torch.Tensor, *others: torch.Tensor) -> Launch:
+    """The block compiled when first called; y allocated by each call on a GPU.
+
+    Unsupported as `onednn_fused`.
+    """
+    if not x.is_cuda and problem.dtype != "float32":
+        convolution.onednn(problem.convolution(), x, others[0])
+    launch = torch_compile.launch(as_a_model, problem, x, *others)
+    if not x.is_cuda:
+        return launch
+    alone = problem.convolution()
+    convolution.forget_algorithms(alone, True, x.device)
+
+    def call() -> torch.Tensor | Tensors:
+        with convolution.cudnn_flags(alone, True):
+            return launch.call()
+
+    return Launch(call)
+
+
+def excerpt(
+    problem: ConvolutionBlock, tensors: Tensors, outputs: Tensors
+) -> tuple[ConvolutionBlock, Tensors, Tensors]:
+    """Three whole images at most: the first, the last, and one by torch's own generator on the CPU."""
+    if problem.n <= 3:
+        return problem, tensors, outputs
+    images = torch.cat([torch.tensor([0, problem.n - 1]), torch.randint(1, problem.n - 1, (1,))])
+    x, *others = tensors
+    smaller = problem.model_copy(update={"n": len(images)})
+    return smaller, (x[images.to(x.device)], *others), tuple(y[images.to(y.device)] for y in outputs)
+
+
+def _examples() -> list[ConvolutionBlock]:
+    # Odd sizes, a stride with padding beyond half the window, and no window to speak of.
+    shapes: list[dict[str, int]] = [
+        {"n": 2, "c": 13, "h": 9, "w": 7, "k": 19, "window": 3, "padding": 1},
+        {"n": 2, "c": 3, "h": 17, "w": 19, "k": 16, "window": 7, "stride": 2, "padding": 5},
+        {"n": 5, "c": 32, "h": 5, "w": 8, "k": 24, "window": 1},
+    ]
+    norms: tuple[Norm, ...] = get_args(Norm)
+    functions: tuple[Function, ...] = get_args(Function)
+    dtypes: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
+    layouts: tuple[Layout, ...] = get_args(Layout)
+    return [
+        ConvolutionBlock(norm=norm, activation=function, layout=layout, dtype=dtype, **shape)
+        for shape, norm, function, dtype in itertools.product(shapes, norms, functions, dtypes)
+        for layout in layouts
+        if (norm, layout) != ("layernorm", "NCHW")
+    ]
+
+
+OPERATOR = Operator(
+    problem=ConvolutionBlock,
+    inputs=inputs,
+    reference=reference,
+    implementations={
+        "cudnn": _unfused("cudnn"),
+        "cudnn-folded": _folded("cudnn"),
+        "cudnn-relu": cudnn_relu,
+        "onednn": _unfused("onednn"),
+        "onednn-folded": _folded("onednn"),
+        "onednn-fused": onednn_fused,
+        "inductor": inductor,
+    },
+    tolerance=tolerance,
+    examples=_examples(),
+    excerpt=excerpt,
+)

@@ -1,0 +1,216 @@
+"""A block of a convolutional network in inference: convolution, normalization, activation function.
+
+    y = activation(norm(x * w))      x [n, c, h, w], w [k, c, window, window], y [n, k, p, q]
+
+    norm         none
+                 batchnorm   (z - mean) / sqrt(variance + 1e-5) * weight + shift, all four [k], float32
+                 layernorm   over the k channels of a pixel, with weight and shift [k]; NHWC only
+    activation   relu, gelu (with erf), silu, sigmoid
+
+The convolution is that of `kernels.convolution`, without groups, dilation or a bias; p, q and layouts are as
+there. In inference batch normalization is linear, so it can be folded into the weights and a bias beforehand.
+
+**Traffic.** What is unfused passes over y once more for each step, which reads it and writes it:
+
+    implementation               passes after the convolution
+    cudnn, onednn                one for norm, one for the activation function
+    cudnn-folded, onednn-folded  one for the activation function; cuDNN's bias is one more
+    inductor                     one for both
+    cudnn-relu, onednn-fused     none
+
+Strongest known: kernels that TensorRT and cuDNN's graphs build for a fused block, of which torch has
+`cudnn-relu`, and on a CPU oneDNN's post-operations, `onednn-fused`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from bench.spec import DeviceKind, Dtype, Implementation, Problem
+from kernels.convolution.problem import Convolution, Layout
+
+Size = Annotated[int, Field(ge=1)]
+Norm = Literal["none", "batchnorm", "layernorm"]
+Function = Literal["relu", "gelu", "silu", "sigmoid"]
+
+EPSILON = 1e-5
+"""What normalization adds to the variance, torch's default."""
+FEWEST_NORMALIZED = 16
+"""Fewest channels that layernorm takes: the variance of a few may be so small that rounding explains all."""
+STATISTICS_BYTE = 8
+"""Mean and reciprocal standard deviation of a pixel, float32 each, which torch's layernorm writes."""
+
+_SPECIAL: dict[Function, int] = {"relu": 0, "gelu": 1, "silu": 2, "sigmoid": 2}
+_CUDA: dict[Dtype, tuple[int, int]] = {"float16": (5, 3), "bfloat16": (8, 0), "float32": (0, 0)}
+_CPU: dict[Dtype, tuple[int, int]] = dict.fromkeys(_CUDA, (0, 0))
+
+
+def _on(device: DeviceKind, name: str, summary: str) -> Implementation:
+    return Implementation(name, summary, devices=(device,), dtypes=_CUDA if device == "cuda" else _CPU)
+
+
+class ConvolutionBlock(Problem):
+    """One block: sizes, `norm`, `activation`, `layout`, `dtype`.
+
+    Raises ValueError where the convolution is impossible, and for a layernorm of few channels or in NCHW.
+    """
+
+    operator: ClassVar[str] = "convolution_block"
+    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
+    rate: ClassVar[Literal["flop", "byte"]] = "flop"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        _on(
+            "cuda",
+            "cudnn",
+            "unfused: cuDNN's convolution (searched), then a kernel of torch's own for each step",
+        ),
+        _on("cuda", "cudnn-folded", "batchnorm folded into cuDNN's weights and bias beforehand"),
+        _on("cuda", "cudnn-relu", "that, with bias and ReLU in cuDNN's kernel (cudnn_convolution_relu)"),
+        _on("cpu", "onednn", "unfused: oneDNN's convolution, then a kernel of torch's own for each step"),
+        _on("cpu", "onednn-folded", "batchnorm folded into oneDNN's weights and bias beforehand"),
+        _on(
+            "cpu",
+            "onednn-fused",
+            "that, with the activation function in oneDNN's kernel, as Inductor calls it",
+        ),
+        Implementation(
+            "inductor",
+            "torch.compile: the library's convolution, then one kernel for norm and activation function",
+            devices=("cpu", "cuda"),
+            dtypes={"float16": (7, 0), "bfloat16": (8, 0), "float32": (7, 0)},
+            cpp_on_cpu=True,
+        ),
+    )
+
+    n: Size
+    c: Size
+    h: Size
+    w: Size
+    k: Size
+    window: Size
+    stride: Size = 1
+    padding: Annotated[int, Field(ge=0)] = 0
+    norm: Norm
+    activation: Function
+    layout: Layout
+
+    @model_validator(mode="after")
+    def _possible(self) -> ConvolutionBlock:
+        try:
+            self.convolution()
+        except ValidationError as error:
+            raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
+        if self.norm == "layernorm" and self.layout == "NCHW":
+            raise ValueError(
+                "layernorm is over the channels of a pixel, which lie together in NHWC, not in NCHW"
+            )
+        if self.norm == "layernorm" and self.k < FEWEST_NORMALIZED:
+            raise ValueError(f"layernorm needs at least {FEWEST_NORMALIZED} channels, not k = {self.k}")
+        return self
+
+    def convolution(self, bias: bool = False) -> Convolution:
+        """The block's convolution."""
+        return Convolution(
+            direction="forward",
+            **{
+                name: getattr(self, name) for name in ("n", "c", "h", "w", "k", "stride", "padding", "layout")
+            },
+            window_h=self.window,
+            window_w=self.window,
+            bias=bias,
+            dtype=self.dtype,
+        )
+
+    @property
+    def flop(self) -> int:
+        """Those of the convolution; the other steps' few are not counted, since they run on other units."""
+        return self.convolution().flop
+
+    @property
+    def product(self) -> tuple[int, int, int]:
+        """That of the convolution."""
+        return self.convolution().product
+
+    @property
+    def special_functions(self) -> int:
+        """For each element of y: exponential and reciprocal of silu and sigmoid, exponential of gelu."""
+        return _SPECIAL[self.activation] * self._elements
+
+    @property
+    def byte_read(self) -> int:
+        """x and w; four float32 for each channel for batchnorm, two of the data type for layernorm."""
+        of_channel = {"none": 0, "batchnorm": 16, "layernorm": 2 * self.item_byte}[self.norm]
+        return self.convolution().byte_read + of_channel * self.k
+
+    @property
+    def byte_written(self) -> int:
+        """y once."""
+        return self.convolution().y_byte
+
+    def byte_moved(self, implementation: str) -> int:
+        """What the convolution moves, the parameters, and two y for each pass that follows (see above)."""
+        of_block = self.convolution(bias=self._adds_bias(implementation)).byte_moved(_library(implementation))
+        # What is folded is read as a bias, by cudnn-relu without a pass of its own.
+        parameters = 0 if self.folds(implementation) else self.byte_read - self.convolution().byte_read
+        if implementation == "cudnn-relu":
+            parameters = self.k * self.item_byte
+        passed = 2 * self._passes(implementation) * self.byte_written
+        return of_block + parameters + passed + self._statistics_byte(implementation)
+
+    def byte_again(self, implementation: str) -> int:
+        """What the convolution reads again, and y for each pass."""
+        of_convolution = self.convolution(bias=self._adds_bias(implementation))
+        again = self._passes(implementation) * self.byte_written
+        return of_convolution.byte_again(_library(implementation)) + again
+
+    def moved_written(self, implementation: str) -> int:
+        """What the convolution writes, y for each pass, and layernorm's statistics."""
+        of_convolution = self.convolution(bias=self._adds_bias(implementation))
+        written = self._passes(implementation) * self.byte_written + self._statistics_byte(implementation)
+        return of_convolution.moved_written(_library(implementation)) + written
+
+    def folds(self, implementation: str) -> bool:
+        """Whether batch normalization is part of the weights and a bias."""
+        return self.norm == "batchnorm" and implementation.endswith(("-folded", "-relu", "-fused"))
+
+    def refusal(self, implementation: str) -> str:
+        """There must be something to fold; no convolution's kernel has layernorm; cuDNN's has ReLU only."""
+        if implementation.endswith("-folded") and self.norm != "batchnorm":
+            return f"{implementation} folds batchnorm into the weights; {self.norm} cannot be folded"
+        if implementation.endswith(("-relu", "-fused")) and self.norm == "layernorm":
+            return f"{implementation} has no layernorm in the convolution's kernel"
+        if implementation == "cudnn-relu" and self.activation != "relu":
+            return f"cudnn-relu has relu in cuDNN's kernel, not {self.activation}"
+        return ""
+
+    def probe(self) -> ConvolutionBlock:
+        """The convolution's: 2 images, 64 channels in and out, 32 windows a side."""
+        small = self.convolution().probe()
+        return self.model_copy(update={name: getattr(small, name) for name in ("n", "c", "h", "w", "k")})
+
+    @property
+    def _elements(self) -> int:
+        return self.byte_written // self.item_byte
+
+    def _adds_bias(self, implementation: str) -> bool:
+        """Whether the convolution is one with a bias, which `Convolution` counts."""
+        return self.folds(implementation) and implementation != "cudnn-relu"
+
+    def _passes(self, implementation: str) -> int:
+        if implementation in ("cudnn", "onednn"):
+            return 1 if self.norm == "none" else 2
+        return 0 if implementation in ("cudnn-relu", "onednn-fused") else 1
+
+    def _statistics_byte(self, implementation: str) -> int:
+        stored = self.norm == "layernorm" and implementation in ("cudnn", "onednn")
+        return STATISTICS_BYTE * self._elements // self.k if stored else 0
+
+
+def _library(implementation: str) -> str:
+    """The implementation of `kernels.convolution` that computes the convolution."""
+    return implementation.partition("-")[0]
+
+
+PROBLEM = ConvolutionBlock

@@ -1,0 +1,213 @@
+from collections.abc import Iterator
+from itertools import product
+from typing import get_args
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch.nn import functional
+
+from bench.spec import Unsupported
+from bench.worker.check import outputs_of
+from kernels import operator
+from kernels.convolution_block.operator import OPERATOR, excerpt
+from kernels.convolution_block.problem import EPSILON, ConvolutionBlock, Function, Norm
+from kernels.convolution_block.rounding import tolerance
+from tests.drawing import covering
+from tests.kernels.tensors import relative_error, uniform, used
+
+ONEDNN = ("onednn", "onednn-folded", "onednn-fused")
+EXAMPLES = covering(
+    [example for example in OPERATOR.examples if isinstance(example, ConvolutionBlock)],
+    "examples of blocks",
+    lambda problem: (problem.norm, problem.layout, problem.dtype),
+    lambda problem: (problem.activation, problem.h),
+)
+
+
+def test_operator_binds_every_declared_name() -> None:
+    assert operator("convolution_block") is OPERATOR
+
+
+def block(**given: object) -> ConvolutionBlock:
+    """3 x 3 of float32, batch normalization and ReLU, same size out as in, but for what is given."""
+    usual: dict[str, object] = {
+        **{"n": 2, "c": 24, "h": 9, "w": 7, "k": 32, "window": 3, "padding": 1, "layout": "NHWC"},
+        **{"norm": "batchnorm", "activation": "relu", "dtype": "float32"},
+    }
+    return ConvolutionBlock.model_validate(usual | given)
+
+
+@pytest.mark.parametrize("problem", EXAMPLES, ids=str)
+def test_every_way_on_a_cpu_against_the_reference(problem: ConvolutionBlock, seed: int) -> None:
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    assert problem.byte_read == sum(tensor.nbytes for tensor in inputs)
+    for name in ONEDNN:
+        if problem.refusal(name):
+            continue
+        try:
+            launch = OPERATOR.implementations[name](problem, *inputs)
+        except Unsupported as reason:
+            assert problem.dtype == "float16" and "oneDNN" in str(reason)
+            continue
+        (y,) = outputs_of(launch.call())
+        assert y.dtype == inputs[0].dtype and y.nbytes == problem.byte_written
+        form = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
+        assert y.is_contiguous(memory_format=form)
+        assert 0.001 < used(OPERATOR, name, problem, inputs, (y,)) <= 1
+        assert not launch.outputs or launch.outputs[0] is y
+
+
+@pytest.fixture
+def relu_calls() -> Iterator[list[tuple[bool, bool]]]:
+    """torch.backends.cudnn's (benchmark, allow_tf32) in each call of a convolution with ReLU.
+
+    torch's own schemas of cuDNN's convolutions are kept: only kernels for the CPU are added.
+    """
+    calls = []
+
+    def convolve(
+        x: torch.Tensor, w: torch.Tensor, padding: list[int], stride: list[int], dilation: list[int],
+        groups: int, benchmark: bool, deterministic: bool, allow_tf32: bool, *, out: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        return out.copy_(functional.conv2d(x.double(), w.double(), None, stride, padding, dilation, groups))
+
+    def with_relu(
+        x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, stride: list[int], padding: list[int],
+        dilation: list[int], groups: int,
+    ) -> torch.Tensor:  # fmt: skip
+        calls.append((torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32))
+        addend = None if bias is None else bias.double()
+        y = functional.conv2d(x.double(), w.double(), addend, stride, padding, dilation, groups)
+        return y.relu().to(x.dtype)
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("cudnn_convolution.out", convolve, "CPU")
+    library.impl("cudnn_convolution_relu", with_relu, "CPU")
+    yield calls
+    library._destroy()
+
+
+@pytest.mark.parametrize("norm", get_args(Norm))
+@pytest.mark.parametrize(("dtype", "tensor_cores"), [("float16", True), ("float32", False)])
+def test_every_way_of_cudnn_is_called_as_torch_declares_it(
+    dtype: str, tensor_cores: bool, norm: Norm, relu_calls: list[tuple[bool, bool]], seed: int
+) -> None:
+    problem = block(dtype=dtype, norm=norm, stride=2, padding=3, window=5)
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    ways = [name for name in OPERATOR.implementations if name.startswith("cudnn")]
+    for name in (name for name in ways if not problem.refusal(name)):
+        launch = OPERATOR.implementations[name](problem, *inputs)
+        assert used(OPERATOR, name, problem, inputs, outputs_of(launch.call())) <= 1
+    assert relu_calls == ([] if norm == "layernorm" else [(True, tensor_cores)])
+
+
+@pytest.mark.parametrize(("norm", "activation"), [*product(get_args(Norm), get_args(Function))])
+def test_the_reference_is_torchs_block(norm: Norm, activation: Function, seed: int) -> None:
+    problem = block(norm=norm, activation=activation)
+    x, w, *of = (tensor.double() for tensor in OPERATOR.inputs(problem, uniform(problem, seed)))
+    z = functional.conv2d(x, w, padding=1)
+    assert 0.5 < z.var() < 2
+    if norm == "batchnorm":
+        weight, shift, mean, variance = (tensor[:, None, None] for tensor in of)
+        z = (z - mean) / torch.sqrt(variance + EPSILON) * weight + shift
+    elif norm == "layernorm":
+        weight, shift = (tensor[:, None, None] for tensor in of)
+        centred = z - z.mean(1, keepdim=True)
+        z = centred / torch.sqrt(centred.square().mean(1, keepdim=True) + EPSILON) * weight + shift
+    y = {
+        "relu": z.clamp(min=0), "gelu": z * (1 + torch.erf(z / 2**0.5)) / 2,
+        "silu": z / (1 + torch.exp(-z)), "sigmoid": 1 / (1 + torch.exp(-z)),
+    }[activation]  # fmt: skip
+    assert relative_error(OPERATOR, problem, OPERATOR.inputs(problem, uniform(problem, seed)), (y,)) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("norm", ["batchnorm", "layernorm"])
+def test_a_missing_normalization_is_noticed(norm: Norm, dtype: str, seed: int) -> None:
+    problem = block(norm=norm, dtype=dtype)
+    allowed = max(tolerance(problem, i.name) for i in problem.implementations if not problem.refusal(i.name))
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    launch = OPERATOR.implementations["onednn"](block(norm="none", dtype=dtype), *inputs[:2])
+    assert relative_error(OPERATOR, problem, inputs, outputs_of(launch.call())) > 2 * allowed
+
+
+@pytest.mark.parametrize("norm", ["batchnorm", "layernorm"])
+def test_another_function_or_parameter_is_noticed_in_float32(norm: Norm, seed: int) -> None:
+    problem = block(norm=norm)
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    others = [(block(norm=norm, activation="gelu"), inputs)]
+    for place in range(2, len(inputs)):
+        others += [(problem, tuple(0.99 * one if i == place else one for i, one in enumerate(inputs)))]
+    for other, given in others:
+        wrong = outputs_of(OPERATOR.implementations["onednn"](other, *given).call())
+        assert relative_error(OPERATOR, problem, inputs, wrong) > 5 * tolerance(problem, "onednn")
+
+
+def test_bytes_are_those_of_each_pass() -> None:
+    problem = block(c=64, k=64, h=56, w=56, n=32, dtype="float16")
+    y, w = problem.byte_written, 64 * 64 * 9 * 2
+    x = 32 * 64 * 56 * 56 * 2
+    parameters, bias = 4 * 4 * 64, 2 * 64
+    moved = {
+        "cudnn": x + w + parameters + 5 * y,
+        "cudnn-folded": x + w + bias + 5 * y,
+        "cudnn-relu": x + w + bias + y,
+        "onednn": x + 3 * w + parameters + 5 * y,
+        "onednn-folded": x + 3 * w + bias + 3 * y,
+        "onednn-fused": x + 3 * w + bias + y,
+        "inductor": x + w + parameters + 3 * y,
+    }
+    assert {i.name: problem.byte_moved(i.name) for i in problem.implementations} == moved
+    assert problem.byte == x + w + parameters + y
+    assert problem.byte_again("cudnn") == 2 * y and problem.moved_written("cudnn") == 3 * y
+    layernorm = block(c=64, k=64, h=56, w=56, n=32, dtype="float16", norm="layernorm")
+    statistics = 8 * 32 * 56 * 56
+    assert layernorm.byte_moved("cudnn") == x + w + 2 * 2 * 64 + 5 * y + statistics
+    assert layernorm.moved_written("onednn") == 3 * y + w + statistics
+    plain = block(norm="none")
+    assert plain.byte_moved("inductor") == plain.byte + 2 * plain.byte_written
+    assert (plain.flop, plain.product) == (plain.convolution().flop, plain.convolution().product)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"window": 12}, "the output is empty: no window of 12 x 12 fits into the padded input of 11 x 9"),
+        ({"norm": "layernorm", "layout": "NCHW"}, "which lie together in NHWC, not in NCHW"),
+        ({"norm": "layernorm", "k": 15}, "layernorm needs at least 16 channels, not k = 15"),
+    ],
+)
+def test_what_is_impossible_is_said_in_a_sentence(given: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence) as raised:
+        block(**given)
+    assert len(raised.value.errors()) == 1
+
+
+@pytest.mark.parametrize(
+    ("implementation", "given", "sentence"),
+    [
+        ("cudnn-folded", {"norm": "none"}, "none cannot be folded"),
+        ("onednn-folded", {"norm": "layernorm"}, "layernorm cannot be folded"),
+        ("onednn-fused", {"norm": "layernorm"}, "has no layernorm in the convolution's kernel"),
+        ("cudnn-relu", {"activation": "silu"}, "cudnn-relu has relu in cuDNN's kernel, not silu"),
+    ],
+)
+def test_what_a_way_cannot_do_is_refused(
+    implementation: str, given: dict[str, object], sentence: str
+) -> None:
+    assert sentence in block(**given).refusal(implementation)
+    assert not block().refusal(implementation)
+
+
+def test_an_excerpt_has_the_ends_and_another_image(seed: int) -> None:
+    problem = block(n=7)
+    x, *others = OPERATOR.inputs(problem, uniform(problem, seed))
+    launch = OPERATOR.implementations["onednn"](problem, x, *others)
+    torch.manual_seed(seed)
+    smaller, (images, *kept), (y,) = excerpt(problem, (x, *others), outputs_of(launch.call()))
+    assert smaller.n == len(images) == len(y) == 3 and torch.equal(images[:2], x[[0, 6]])
+    assert all(one is other for one, other in zip(kept, others, strict=True))
+    assert relative_error(OPERATOR, smaller, (images, *kept), (y,)) <= tolerance(problem, "onednn")
+    small = block(n=3)
+    assert excerpt(small, (x,), (x,)) == (small, (x,), (x,))
