@@ -40,6 +40,7 @@ from bench.worker.clock import GraphClock, HostClock, StreamClock
 from bench.worker.fault_operator import OPERATOR as FAULT
 from bench.worker.lifeline import answers_only, die_with
 from bench.worker.measure_case import Bench, Limits, check, measure
+from bench.worker.memory import Memory
 from bench.worker.telemetry_cpu import CpuTelemetry
 from bench.worker.telemetry_cuda import CudaTelemetry
 
@@ -88,6 +89,7 @@ def _cuda_bench(cache_byte: int, seed: int, uuid: str) -> Bench:
         synchronize=torch.cuda.synchronize,
         free_byte=lambda: _free_cuda_byte(device),
         seed=seed,
+        memory=Memory(torch.cuda),
         alive=partial(alive, torch.cuda, torch.zeros(1, device=device)),
     )
 

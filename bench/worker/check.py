@@ -94,5 +94,7 @@ def _is_finite(output: torch.Tensor) -> bool:
         return True
     if output.dim() == 4 and output.is_contiguous(memory_format=torch.channels_last):
         output = output.permute(0, 2, 3, 1)  # in the order of memory: aminmax would make a copy otherwise
+    if output.element_size() == 1:
+        output = output.half()  # which holds every number of 8 bits; torch has no extremes of those
     # The extremes propagate NaN and need no copy of the output.
     return bool(torch.isfinite(torch.stack(torch.aminmax(output))).all())

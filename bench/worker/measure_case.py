@@ -21,19 +21,26 @@ from bench.worker.cache_ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, Turns, l
 from bench.worker.check import escaped, judged, outputs_of, poison
 from bench.worker.clock import Calls, CaptureError, Clock
 from bench.worker.failure import failure
+from bench.worker.memory import Memory
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
     from bench.worker.telemetry_cpu import CpuTelemetry
     from bench.worker.telemetry_cuda import CudaTelemetry
 
-STORED_AS = {"tf32": torch.float32, "float8_e4m3": torch.float8_e4m3fn}
+STORED_AS = {
+    "tf32": torch.float32,
+    "float8_e4m3": torch.float8_e4m3fn,
+    "mxfp8": torch.float8_e4m3fn,
+    "nvfp4": torch.int8,
+}
 """Data types whose torch type has another name."""
 
 
 def fill(dtype: str) -> str:
     """The distribution of the inputs, as a text."""
-    return f"uniform[-{LARGEST_INTEGER},{LARGEST_INTEGER}]" if dtype == "int8" else "uniform[-1,1]"
+    of_integers = stored_dtype(dtype) == torch.int8
+    return f"uniform[-{LARGEST_INTEGER},{LARGEST_INTEGER}]" if of_integers else "uniform[-1,1]"
 
 
 def stored_dtype(dtype: str) -> torch.dtype:
@@ -58,6 +65,8 @@ class Bench:
     synchronize: Callable[[], None]
     free_byte: Callable[[], int]
     seed: int
+    memory: Memory | None = None
+    """Counts what a launch allocates; None on a CPU, whose allocator does not count."""
     alive: Callable[[], None] = lambda: None
     """Raises if this process can no longer compute, as after an illegal address."""
     now: Callable[[], float] = time.perf_counter
@@ -189,6 +198,7 @@ def _measure(
         first_s = single.warm_launch_s()
         if first_s > limits.launch_s:
             raise TooSlow(f"one launch takes {first_s:.2g} s here; the budget allows {limits.launch_s:.2g} s")
+        facts["peak_byte"] = single.peak_byte()
         if tell := operator.configuration.get(implementation):
             facts["configuration"] = tell(problem, *single.inputs[0])
     error, tolerance = 0.0, 1.0
@@ -330,7 +340,9 @@ class Slots:
 
         build = operator.implementations[implementation]
         self.inputs = [tuple(operator.inputs(problem, uniform)) for _ in range(count)]
+        before = bench.memory.allocated() if bench.memory else 0
         self.launches: list[Launch] = [build(problem, *inputs) for inputs in self.inputs]
+        self._built_byte = bench.memory.allocated() - before if bench.memory else 0
         self.calls: Calls = [launch.call for launch in self.launches]
 
     def warm_launch_s(self) -> float:
@@ -341,6 +353,15 @@ class Slots:
         self.calls[0]()
         self.bench.synchronize()
         return self.bench.now() - begin
+
+    def peak_byte(self) -> int | None:
+        """Bytes that the launch of a single slot has allocated, and at most allocates when called once more.
+
+        To be asked after `warm_launch_s`, for a first call allocates workspaces that are kept for all others.
+        """
+        if self.bench.memory is None:
+            return None
+        return self._built_byte + self.bench.memory.raised_by(self.calls[0])
 
     def judged_when_poisoned(self) -> tuple[float, float]:
         """(relative error, tolerance) of a launch of slot 0 into poisoned outputs."""

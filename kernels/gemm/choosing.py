@@ -52,8 +52,11 @@ def variants(problem: Gemm, capability: Capability, sm_count: int) -> tuple[str,
       plain tiles, which are as good where the waves happen to be full.
     * Beyond: tiles, by one program an SM (persistent) where rows allow bulk copies.
 
-    Plain tiles are moved by bulk copies where device, type and rows allow, by pointers where they do not.
+    Plain tiles are moved by bulk copies where device, type and rows allow, by pointers where they do not. Of
+    a batch all are plain, by pointers.
     """
+    if problem.batch > 1:
+        return ("pointer",)
     bulk = not problem.missing("triton-tma", "cuda", capability)
     plain = ("persistent", "tma") if bulk else ("pointer",)
     tiles = math.ceil(problem.m / 128) * math.ceil(problem.n / 128)
@@ -169,15 +172,15 @@ def shape_class(problem: Gemm) -> str:
     sizes = "x".join(str(_rounded(size)) for size in (problem.m, problem.n, problem.k))
     rows = all(byte % 16 == 0 for byte in problem.row_byte())
     aligned = "aligned" if has_wide_loads(problem) else "aligned rows" if rows else "unaligned"
-    return f"{problem.dtype} {problem.layout} {sizes} {aligned}"
+    several = "" if problem.batch == 1 else f" batch {_rounded(problem.batch)}"
+    return f"{problem.dtype} {problem.layout} {sizes} {aligned}{several}"
 
 
 def representative(problem: Gemm) -> Gemm:
     """The largest shape of the problem's class whose sizes are as far from multiples of 16 as its own."""
     sizes = {name: getattr(problem, name) for name in ("m", "n", "k")}
-    return problem.model_copy(
-        update={name: _rounded(size) - (_rounded(size) - size) % 16 for name, size in sizes.items()}
-    )
+    largest = {name: _rounded(size) - (_rounded(size) - size) % 16 for name, size in sizes.items()}
+    return problem.model_copy(update={**largest, "batch": _rounded(problem.batch)})
 
 
 def _rounded(size: int) -> int:

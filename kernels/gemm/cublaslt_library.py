@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from bench.spec import Unsupported
+from kernels.optional import lacking
 
 _WORKSPACE_BYTE = 32 * 2**20
 _WORKSPACE_BYTE_HOPPER = 64 * 2**20
@@ -213,8 +214,7 @@ def loaded(device: int) -> Library:
     try:
         from nvmath.bindings import cublasLt
     except (ImportError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise Unsupported(f"cublaslt needs nvmath-python, pip install nvmath-python: {reason}") from error
+        raise lacking("cublaslt", "nvmath-python", error) from error
     hopper = torch.cuda.get_device_capability(device) >= (9, 0)
     byte = _WORKSPACE_BYTE_HOPPER if hopper else _WORKSPACE_BYTE
     with torch.cuda.device(device):

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from kernels.gemm.problem import Gemm
+from kernels.gemm.problem import SCALED, Gemm
 
 
 @dataclass(frozen=True)
 class Operands:
-    """The tensors of one product D = op(A) op(B) + C, row-major as `kernels.gemm.problem` says.
+    """The tensors of D = op(A) op(B) + C, row-major as `kernels.gemm.problem` says; batch first if not 1.
 
     Rows are contiguous; they may begin further apart than they are long. Fewer than 2^31 - 256 rows, and
     elements of a row, each.
@@ -29,7 +29,7 @@ class Operands:
     c: torch.Tensor | None = None
     """What is added: [n, m] (beta = 1), or [m], a bias, the same for every row."""
     scales: tuple[torch.Tensor, torch.Tensor] | None = None
-    """Of float8_e4m3: one float32 for A, one for B."""
+    """Of scaled types: that of A, that of B."""
 
     @property
     def addend(self) -> str:
@@ -49,7 +49,7 @@ class Operands:
         wide = 16 // self.problem.item_byte
         a_scale, b_scale = self.scales or (None, None)
         row_c = self.c.stride(0) if self.addend == "matrix" and self.c is not None else 0
-        rows = {"row_a": self.a.stride(0), "row_b": self.b.stride(0), "row_d": self.d.stride(0)}
+        rows = {"row_a": self.a.stride(-2), "row_b": self.b.stride(-2), "row_d": self.d.stride(-2)}
         sizes = {"m": self.problem.m, "n": self.problem.n, "k": self.problem.k}
         return {
             "a_pointer": self.a,
@@ -88,19 +88,20 @@ def operands(
 ) -> Operands:
     """The operands of a launch: `operator.inputs` in their order, and D newly allocated, not filled."""
     d = new_output(problem, a) if d is None else d
-    if problem.dtype == "float8_e4m3":
+    if problem.dtype in SCALED:
         a_scale, b_scale = more
         return Operands(problem, a, b, d, scales=(a_scale, b_scale))
     return Operands(problem, a, b, d, c=more[0] if problem.beta else None)
 
 
 def factors(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """op(B) [n, k] and op(A) [k, m], as views: their row-major product is D."""
-    return (b if problem.layout[1] == "N" else b.t(), a if problem.layout[0] == "N" else a.t())
+    """op(B) [n, k] and op(A) [k, m], batch first if not 1, as views: their row-major product is D."""
+    return (b if problem.layout[1] == "N" else b.mT, a if problem.layout[0] == "N" else a.mT)
 
 
 def new_output(problem: Gemm, like: torch.Tensor) -> torch.Tensor:
-    """D [n, m] on the device of `like`, rows as far apart as the problem says, not filled."""
+    """D [n, m], batch first if not 1, on the device of `like`, rows as the problem says, not filled."""
     kind = getattr(torch, {"tf32": "float32"}.get(problem.output_dtype, problem.output_dtype))
     row = problem.row_byte()[2] // problem.output_item_byte
-    return torch.empty(problem.n, row, dtype=kind, device=like.device)[:, : problem.m]
+    rows = (problem.n, row) if problem.batch == 1 else (problem.batch, problem.n, row)
+    return torch.empty(rows, dtype=kind, device=like.device)[..., : problem.m]

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from bench.spec import Dtype, Launch, Operator, Uniform
-from kernels.gemm import max_autotune
+from bench.spec import PACKED, Dtype, Launch, Operator, Uniform
+from kernels.gemm import max_autotune, quantized, sparse
+from kernels.gemm.number_types import decoded, rounded, scale_of, swizzled
 from kernels.gemm.operands import factors, new_output, operands
-from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
+from kernels.gemm.problem import BLOCK_SCALED, FORCED_TILES, SCALED, Gemm, Layout
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -30,6 +31,15 @@ _UNIT_ROUNDOFF = {
 }
 """Half the distance from 1 to the next number of the type that C is rounded to."""
 
+_OF_TYPE = {
+    "tf32": 2.0**-10,
+    "float8_e4m3": 2.0**-4,
+    "float8_e5m2": 2.0**-3,
+    "mxfp8": 2.0**-3,
+    "nvfp4": 0.25,
+    "int8": 0.02,
+}
+"""The most by which rounding a normal number to such a type is off, as a fraction of it (of int8 of 1)."""
 _BLOCK = 32
 """Finest spacing of an excerpt, in rows and columns of C: no tile of any implementation is smaller."""
 _BLOCKS = 256
@@ -39,36 +49,78 @@ _BLOCKS = 256
 def inputs(problem: Gemm, uniform: Uniform) -> Tensors:
     """a, then b, as their letters of the layout say: N -> a [k, m], b [n, k]; T -> a [m, k], b [k, n].
 
-    Then c [n, m] if beta = 1, or the scales of a and b, float32 [1] in 0.5 to 1.5, of float8_e4m3. Rows lie
-    as far apart as `pitch` says.
+    Both with batch in front if that is more than 1. Then c [n, m] if beta = 1, or the scales of a and b if
+    the type has some (number_types.py). Rows lie as far apart as `pitch` says. The b of float8_e5m2 has the
+    bits of random numbers of that type, which as float8_e4m3 are numbers up to 1.5.
     """
+    if problem.data == "normal":
+        device = uniform(1, dtype=torch.float32).device
+        return tuple(tensor.to(device) for tensor in _rounded_normal(problem))
     m, n, k = problem.m, problem.n, problem.k
     row_a, row_b, row_d = problem.row_byte()
-    item = problem.item_byte
-    a = _rows(uniform, (k, m) if problem.layout[0] == "N" else (m, k), row_a // item)
-    b = _rows(uniform, (n, k) if problem.layout[1] == "N" else (k, n), row_b // item)
+    item = problem.item_byte * PACKED.get(problem.dtype, 1)
+    several = () if problem.batch == 1 else (problem.batch,)
+    a = _rows(uniform, (*several, k, m) if problem.layout[0] == "N" else (*several, m, k), row_a // item)
+    b = _rows(uniform, (*several, n, k) if problem.layout[1] == "N" else (*several, k, n), row_b // item)
     if problem.beta:
         return a, b, _rows(uniform, (n, m), row_d // item)
-    if problem.dtype == "float8_e4m3":
-        return a, b, *(uniform(1, dtype=torch.float32).abs_().add_(0.5) for _ in range(2))
+    if problem.sparsity == "2of4":
+        a = sparse.pruned(a)
+    if problem.dtype == "float8_e5m2":
+        b = b.view(torch.float8_e4m3fn)
+    if problem.dtype in SCALED:
+        shapes: tuple[tuple[int, ...], ...] = ((1,), (1,))
+        if problem.dtype in BLOCK_SCALED:
+            blocks = k // BLOCK_SCALED[problem.dtype]
+            shapes = ((m, blocks), (n, blocks))
+        return a, b, *(scale_of(problem.dtype, uniform(*shape, dtype=torch.float32)) for shape in shapes)
     return a, b
 
 
-def _rows(uniform: Uniform, shape: tuple[int, int], pitch: int) -> torch.Tensor:
-    return uniform(shape[0], pitch)[:, : shape[1]]
+def _normal(problem: Gemm) -> Tensors:
+    """The A [m, k] and B [n, k] that every type rounds, in float64: the same whenever asked for."""
+    generator = torch.Generator().manual_seed(problem.k)
+    return tuple(
+        torch.randn(rows, problem.k, dtype=torch.float64, generator=generator)
+        for rows in (problem.m, problem.n)
+    )
+
+
+def _rounded_normal(problem: Gemm) -> Tensors:
+    of_b: Dtype = "float8_e4m3" if problem.dtype == "float8_e5m2" else problem.dtype
+    a, b = _normal(problem)
+    (a, a_scale), (b, b_scale) = rounded(problem.dtype, a), rounded(of_b, b)
+    if problem.dtype not in SCALED:
+        return a, b
+    assert a_scale is not None and b_scale is not None
+    return a, b, a_scale, b_scale
+
+
+def _rows(uniform: Uniform, shape: tuple[int, ...], pitch: int) -> torch.Tensor:
+    return uniform(*shape[:-1], pitch)[..., : shape[-1]]
 
 
 def reference(problem: Gemm, a: torch.Tensor, b: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
-    """D [n, m] in float64, products and sums too. Takes four to eight bytes per byte of 16-bit input."""
+    """D in float64, products and sums too. Takes four to eight bytes per byte of 16-bit input."""
+    if problem.data == "normal":
+        return _reference_of_normal(problem, a.device)
+    a_scale, b_scale = more if problem.dtype in SCALED else (None, None)
+    right_of_b: Dtype = "float8_e4m3" if problem.dtype == "float8_e5m2" else problem.dtype
+    a, b = decoded(problem.dtype, a, a_scale), decoded(right_of_b, b, b_scale)
     left, right = factors(problem, a, b)
-    d = torch.mm(left.double(), right.double())
-    for scale in more if problem.dtype == "float8_e4m3" else ():
-        d *= scale.double()
+    d = torch.matmul(left, right)
     return d + more[0].double() if problem.beta else d
 
 
+def _reference_of_normal(problem: Gemm, device: torch.device) -> torch.Tensor:
+    """The product of the numbers before they were rounded; of int8 in units of the operands' scales."""
+    a, b = (one.to(device) for one in _normal(problem))
+    d = b @ a.t()
+    return d / (a.abs().amax() * b.abs().amax()) * 127**2 if problem.dtype == "int8" else d
+
+
 def cublas(problem: Gemm, *inputs: torch.Tensor) -> Launch:
-    """cuBLAS through torch, D [n, m] preallocated.
+    """cuBLAS through torch, D [n, m] or [batch, n, m] preallocated.
 
     Sums are float32 (float64 for float64, int32 for int8) to the end: cuBLAS may neither sum in 16 bits nor,
     when it splits K, reduce the parts in 16 bits. Of float8_e4m3 it sums inside Hopper's tensor cores (fast
@@ -95,24 +147,36 @@ def cublas(problem: Gemm, *inputs: torch.Tensor) -> Launch:
 
 
 def onednn(problem: Gemm, *inputs: torch.Tensor) -> Launch:
-    """The CPU's GEMM through torch, D [n, m] preallocated; sums of 16-bit types are float32, int8's int32."""
+    """The CPU's GEMM through torch, D preallocated; sums of 16-bit types are float32, int8's int32."""
     return _by_torch(problem, *inputs)
 
 
 def _by_torch(problem: Gemm, a: torch.Tensor, b: torch.Tensor, *more: torch.Tensor) -> Launch:
     left, right = factors(problem, a, b)
     d = new_output(problem, a)
-    if problem.dtype == "float8_e4m3":
+    if problem.dtype in SCALED:
         b_by, a_by = more[1], more[0]  # left is op(B)
+        if problem.dtype in BLOCK_SCALED:
+            kind = torch.float8_e8m0fnu if problem.dtype == "mxfp8" else torch.float8_e4m3fn
+            b_by, a_by = swizzled(b_by).view(kind), swizzled(a_by).view(kind)
+        if problem.dtype == "nvfp4":
+            left, right = b.view(torch.float4_e2m1fn_x2), a.view(torch.float4_e2m1fn_x2).t()
+
+        fast_accumulation = (
+            problem.dtype not in BLOCK_SCALED
+        )  # a flag of Hopper's; blocks are multiplied on Blackwell
 
         def scaled() -> torch.Tensor:
-            kind = torch.bfloat16
-            torch._scaled_mm(left, right, b_by, a_by, out_dtype=kind, use_fast_accum=True, out=d)
+            torch._scaled_mm(
+                left, right, b_by, a_by, out_dtype=torch.bfloat16, use_fast_accum=fast_accumulation, out=d
+            )
             return d
 
         return Launch(scaled, outputs=(d,))
     if problem.dtype == "int8":
         return Launch(lambda: torch._int_mm(left, right, out=d), outputs=(d,))
+    if problem.batch > 1:
+        return Launch(lambda: torch.bmm(left, right, out=d), outputs=(d,))
     if problem.beta:
         return Launch(lambda: torch.addmm(more[0], left, right, out=d), outputs=(d,))
     return Launch(lambda: torch.mm(left, right, out=d), outputs=(d,))
@@ -140,8 +204,8 @@ def tolerance(problem: Gemm, implementation: str) -> float:
     """The largest |error| that rounding explains, as a fraction of the largest |D|.
 
     Operands are uniform in [-1, 1], so a product has variance 1/9, and an element of D is close to a
-    normal variable of standard deviation s = sqrt(k)/3, more if C is added. Of m n such elements the largest
-    is at least `low` s but once in 10,000 runs; the bounds on errors below hold as often.
+    normal variable of standard deviation s = sqrt(k)/3, more if C is added. Of m n batch such elements the
+    largest is at least `low` s but once in 10,000 runs; the bounds on errors below hold as often.
 
     * Rounding D to its type: at most u |D|, u the unit roundoff.
     * Summing in float32 (float64), u' = 2^-24 (2^-53): each of k additions is off by up to u' of the
@@ -156,18 +220,25 @@ def tolerance(problem: Gemm, implementation: str) -> float:
       the mean of that, 6.3e-4, is a bias of D; what scatters about it, 2.8e-4 s, is normal: `high`.
     * Before C is added a library may round the product, at most `high` s, to D's type; ours does not.
     * int8 is exact.
+    * Of normal data each operand is rounded to its type, by at most `_OF_TYPE` of it, which over a random sum
+      is an error of at most sqrt(2) times as much of s; twice, since s of normal data is sqrt(k). So
+      too where an implementation rounds 16-bit operands to 8 bits.
     """
-    if problem.dtype == "int8":
+    if problem.dtype == "int8" and problem.data == "uniform":
         return 0.0
-    elements, unlikely = problem.m * problem.n, 1e-4
+    elements, unlikely = problem.m * problem.n * problem.batch, 1e-4
     low = NormalDist().inv_cdf((1 + unlikely ** (1 / elements)) / 2)
     high = NormalDist().inv_cdf(1 - unlikely / (2 * elements))
 
-    error = _UNIT_ROUNDOFF[problem.output_dtype]
+    error = _UNIT_ROUNDOFF.get(problem.output_dtype, 0.0)
+    if problem.data == "normal":
+        error += 2 * _OF_TYPE.get(problem.dtype, error) * high / low
     of_sum = _UNIT_ROUNDOFF["float64" if problem.dtype == "float64" else "float32"]
     if problem.beta:
         ours = implementation.startswith("triton")
         error += (of_sum if ours else error) * high / low
+    if implementation == "cublas-quantized":
+        error += 2 * _OF_TYPE["float8_e4m3"] * high / low + 2.0**-13 * problem.k / 32
     if problem.k == 1:  # one product, no sum
         return error + (2.0**-9 if problem.dtype == "tf32" else 0) + (3 * of_sum if _scaled(problem) else 0)
     sums = 2 if problem.dtype == "float64" else 1
@@ -182,33 +253,35 @@ def tolerance(problem: Gemm, implementation: str) -> float:
 
 
 def _scaled(problem: Gemm) -> bool:
-    return problem.dtype == "float8_e4m3"
+    return problem.dtype in SCALED
 
 
 def excerpt(problem: Gemm, inputs: Tensors, outputs: Tensors) -> tuple[Gemm, Tensors, Tensors]:
-    """The same problem for some rows and columns of D only, at full k; a small problem whole.
+    """The same problem for some rows and columns of D only, at full k and batch; a small problem whole.
 
     One random row and one random column of every block of 32, the first and the last too: every tile of
     D is met, whichever implementation cut it. Above 8192 a side the blocks widen, to at most 258 rows and
     columns. Chosen by torch's own generator on the CPU, so a seeded run repeats its choice.
     """
-    if problem.flop < 1e8:
+    if problem.flop < 1e8 or problem.data == "normal":
         return problem, inputs, outputs
     a, b, *more = inputs
     (d,) = outputs
     rows, columns = _spread(problem.n), _spread(problem.m)
     smaller = problem.model_copy(update={"m": len(columns), "n": len(rows), "pitch": "tight"})
     rows, columns = rows.to(d.device), columns.to(d.device)
-    some_a = _some(a, 1 if problem.layout[0] == "N" else 0, columns)
-    some_b = _some(b, 0 if problem.layout[1] == "N" else 1, rows)
+    some_a = _some(a, -1 if problem.layout[0] == "N" else -2, columns)
+    some_b = _some(b, -2 if problem.layout[1] == "N" else -1, rows)
     if problem.beta:
-        more = [_some(_some(more[0], 0, rows), 1, columns)]
-    return smaller, (some_a, some_b, *more), (_some(_some(d, 0, rows), 1, columns),)
+        more = [_some(_some(more[0], -2, rows), -1, columns)]
+    elif problem.dtype in BLOCK_SCALED:
+        more = [_some(more[0], 0, columns), _some(more[1], 0, rows)]
+    return smaller, (some_a, some_b, *more), (_some(_some(d, -2, rows), -1, columns),)
 
 
 def _some(tensor: torch.Tensor, dim: int, indices: torch.Tensor) -> torch.Tensor:
     # torch indexes bytes, but not numbers of 8 bits.
-    if tensor.dtype == torch.float8_e4m3fn:
+    if tensor.dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
         return tensor.view(torch.uint8).index_select(dim, indices).view(tensor.dtype)
     return tensor.index_select(dim, indices)
 
@@ -230,9 +303,10 @@ def _examples() -> list[Gemm]:
         Gemm(m=m, n=n, k=k, layout=layout, dtype=dtype)
         for m, n, k in sizes
         for layout in layouts
-        for dtype in get_args(Dtype)
+        for dtype in Gemm.dtypes()
+        if dtype not in BLOCK_SCALED
         # One product of two such numbers may be too small for its type: no relative error bounds it.
-        if not (m == n == k == 1 and dtype in ("float16", "float8_e4m3"))
+        and not (m == n == k == 1 and dtype in ("float16", "float8_e4m3", "float8_e5m2"))
     ]
     others: tuple[tuple[Dtype, Literal[0, 1], Literal["tight", "padded"]], ...] = (
         ("float16", 1, "tight"),
@@ -249,7 +323,24 @@ def _examples() -> list[Gemm]:
         for layout in layouts
         for dtype, beta, pitch in others
     ]
-    return plain + more
+    several = [
+        Gemm(m=m, n=n, k=k, layout=layout, dtype=dtype, pitch=pitch, batch=batch)
+        for m, n, k, batch in [(1, 37, 29, 2), (33, 65, 1, 5), (65, 33, 40, 3)]
+        for layout in layouts
+        for dtype, _, pitch in others
+    ]
+    blocks = [
+        Gemm(m=m, n=n, k=k, layout="TN", dtype=dtype)
+        for m, n, k in [(1, 1, 32), (33, 65, 96), (16, 37, 64), (144, 129, 256)]
+        for dtype in BLOCK_SCALED
+    ]
+    normal = [Gemm(m=48, n=33, k=64, layout="TN", dtype=dtype, data="normal") for dtype in Gemm.dtypes()]
+    pruned = [
+        Gemm(m=m, n=n, k=k, layout="TN", dtype=dtype, sparsity="2of4")
+        for m, n, k in [(32, 16, 32), (33, 65, 100), (96, 48, 256)]
+        for dtype in Gemm.implementation("cusparselt").dtypes
+    ]
+    return plain + more + several + blocks + normal + pruned
 
 
 def _cublaslt(which: str) -> Callable[..., Launch]:
@@ -283,6 +374,8 @@ OPERATOR = Operator(
         "cublas": cublas,
         "onednn": onednn,
         "inductor": max_autotune.launch,
+        "cublas-quantized": quantized.launch,
+        "cusparselt": sparse.launch,
         **{name: _cublaslt(which) for name, which in CUBLASLT.items()},
         **{name: _triton(name) for name in OURS},
     },
@@ -291,6 +384,8 @@ OPERATOR = Operator(
     excerpt=excerpt,
     configuration={
         "inductor": max_autotune.configuration,
+        "cublas-quantized": quantized.configuration,
+        "cusparselt": sparse.configuration,
         **{name: _cublaslt_configuration(which) for name, which in CUBLASLT.items()},
         **{name: _triton_configuration(name) for name in OURS},
     },

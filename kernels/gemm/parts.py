@@ -146,8 +146,8 @@ def rows(problem: Gemm, tile: Tile) -> int:
 
 
 def tiles_of(problem: Gemm, tile: Tile) -> int:
-    """Tiles that cover D, ragged ones included."""
-    return math.ceil(problem.m / tile.m) * math.ceil(problem.n / tile.n)
+    """Tiles that cover D, ragged ones included, of all products of a batch."""
+    return math.ceil(problem.m / tile.m) * math.ceil(problem.n / tile.n) * problem.batch
 
 
 def step(problem: Gemm, tile: Tile) -> float:

@@ -21,6 +21,9 @@ the same time share operands in L2.
 16 bytes, so each size's alignment (1, 2, 4 or 8 elements of 16 bits) is a compile-time constant here.
 Triton's own specialisation knows only "divisible by 16" and would hide that 8 elements are enough.
 
+**A batch** is a second axis of the grid: each of its products is computed as if it were alone, from tensors
+that follow one another in memory.
+
 **Arithmetic.** Products are summed in float32 (float64 for float64, int32 for int8), scaled, C or a bias is
 added, and the result rounded once. `tf32` truncates float32 operands to 10 bits; `float32` uses no matrix
 unit. On Hopper `float8_e4m3` is summed inside the tensor core, which keeps some 14 bits: what cuBLAS calls
@@ -48,7 +51,7 @@ def multiply(  # type: ignore[no-untyped-def]
     a_pointer,  # op(A): [k, m] if A_ROWS_ARE_K else [m, k]
     b_pointer,  # op(B): [k, n] if B_ROWS_ARE_K else [n, k]
     c_pointer,  # [n, m] (ADD matrix), [m] (ADD bias) or None
-    d_pointer,  # D: [n, m]; every element is written once
+    d_pointer,  # D: [n, m]; every element is written once; A, B and D with batch in front if BATCHED
     a_scale,  # None, or one float32 each
     b_scale,
     m,
@@ -74,6 +77,7 @@ def multiply(  # type: ignore[no-untyped-def]
     BLOCK_K: tl.constexpr,
     GROUP: tl.constexpr,
     EVEN_K: tl.constexpr,  # BLOCK_K divides k: the walk along K needs no mask
+    BATCHED: tl.constexpr,
 ):
     """D [n, m] = op(B) [n, k] op(A) [k, m] + C: the column-major product, written row-major."""
     m = known_multiple(m, ALIGN_M)
@@ -82,6 +86,11 @@ def multiply(  # type: ignore[no-untyped-def]
     row_a = known_multiple(row_a, ALIGN_ROW_A)
     row_b = known_multiple(row_b, ALIGN_ROW_B)
     row_d = known_multiple(row_d, ALIGN_ROW_D)
+    if BATCHED:
+        which = tl.program_id(1).to(tl.int64)
+        a_pointer += which * (k if A_ROWS_ARE_K else m) * row_a
+        b_pointer += which * (k if B_ROWS_ARE_K else n) * row_b
+        d_pointer += which * n * row_d
 
     tile_m, tile_n = grouped(tl.program_id(0), tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP)
     along_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -143,9 +152,9 @@ def compile(of: Operands, tile: Tile, sm_count: int) -> None:  # noqa: A001
     multiply.warmup(**_arguments(of, tile), grid=grid(of.problem, tile))
 
 
-def grid(problem: Gemm, tile: Tile) -> tuple[int]:
-    """One program for each tile of D, ragged ones included."""
-    return (-(-problem.m // tile.m) * -(-problem.n // tile.n),)
+def grid(problem: Gemm, tile: Tile) -> tuple[int, int]:
+    """One program for each tile of D, ragged ones included, and each product."""
+    return -(-problem.m // tile.m) * -(-problem.n // tile.n), problem.batch
 
 
 def _arguments(of: Operands, tile: Tile) -> dict[str, Any]:
@@ -155,6 +164,7 @@ def _arguments(of: Operands, tile: Tile) -> dict[str, Any]:
         "BLOCK_K": tile.k,
         "GROUP": GROUP,
         "EVEN_K": of.problem.k % tile.k == 0,
+        "BATCHED": of.problem.batch > 1,
         "num_warps": tile.warps,
         "num_stages": tile.stages,
     }

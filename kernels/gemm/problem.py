@@ -14,17 +14,35 @@ A forward `nn.Linear` is TN, its activation gradient NN, its weight gradient NT.
 `pitch` says where rows begin: `tight`, one after the other; `padded`, at the next multiple of 128 bytes, as
 an application may lay out a matrix whose sizes it cannot choose. The sizes, and so the work, stay the same.
 
-`float8_e4m3` multiplies 8-bit floats, each matrix with one float32 scale, and gives bfloat16; `int8`
-multiplies integers and gives int32, exactly. The others give what they are given.
+`batch` is how many products of these sizes are computed at once, each of its own A and B, which lie one after
+the other in memory: [batch, rows, columns]. To models they are one product, stacked along M.
+
+`float8_e4m3` multiplies 8-bit floats, each matrix with one float32 scale, and gives bfloat16. In
+`float8_e5m2` only A is of that format and B is of the other, since cuBLAS does not multiply two of it; so it
+is in training, where gradients need the range. `mxfp8` and `nvfp4` have a scale for each 32 or 16 elements
+along K (number_types.py), exist in layout TN, and give bfloat16 too. `int8` multiplies integers and gives
+int32, exactly. The others give what they are given.
+
+`data` says what the operands hold. `uniform`: random numbers of the type; the reference multiplies the same,
+so the error is that of the arithmetic. `normal`: normal float64 numbers, rounded to the type; the reference
+multiplies the float64 ones, so the error is what the type costs.
+
+`sparsity` 2of4 says that of each four elements of A along K the two smaller ones are zero. All
+implementations compute the same product and all FLOP are counted; `cusparselt` alone stores and multiplies no
+zeros.
+
+Strongest known: cuBLAS, raced as `cublas` and `cublaslt`; on Blackwell kernels with two SMs to a product
+(Gluon's, 1.00 to 1.04 of cuBLAS in mxfp8: triton-lang/triton#9697).
 """
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from bench.spec import ITEM_BYTE, DeviceKind, Dtype, Implementation, Problem
+from bench.spec import ITEM_BYTE, PACKED, DeviceKind, Dtype, Implementation, Problem
 
 Size = Annotated[int, Field(ge=1)]
 Layout = Literal["NN", "NT", "TN", "TT"]
@@ -43,6 +61,22 @@ _CUBLAS: dict[Dtype, tuple[int, int]] = {
     "float8_e4m3": _FLOAT8,
     "int8": (7, 5),
 }
+_BLACKWELL = (10, 0)
+_TORCH_CUDA: dict[Dtype, tuple[int, int]] = {
+    **_CUBLAS,
+    "float8_e5m2": _FLOAT8,
+    "mxfp8": _BLACKWELL,
+    "nvfp4": _BLACKWELL,
+}
+_TORCH_CPU: tuple[Dtype, ...] = (
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "int8",
+    "float8_e4m3",
+    "float8_e5m2",
+)
 _TRITON: dict[Dtype, tuple[int, int]] = {
     # Below 8.0 Triton's dot uses no tensor cores, 16-bit tiles spill and int8 does not compile.
     "float16": _AMPERE,
@@ -56,11 +90,19 @@ _TRITON: dict[Dtype, tuple[int, int]] = {
 _TMA: dict[Dtype, tuple[int, int]] = dict.fromkeys(
     ("float16", "bfloat16", "tf32", "float8_e4m3", "int8"), _HOPPER
 )
+_SPARSE: dict[Dtype, tuple[int, int]] = dict.fromkeys(("float16", "bfloat16", "int8"), _AMPERE)
 _16_BIT: dict[Dtype, tuple[int, int]] = dict.fromkeys(("float16", "bfloat16"), _HOPPER)
 
 FORCED_TILES = ("256x128", "128x256", "128x128", "256x64", "64x256", "128x64", "64x128", "64x64")
 """M x N of the tiles that can be asked for by name: those of the guide's section 2.3, largest first."""
 
+BLOCK_SCALED: Mapping[Dtype, int] = {"mxfp8": 32, "nvfp4": 16}
+"""Types with scales for blocks -> elements of a block."""
+SCALED = ("float8_e4m3", "float8_e5m2", *BLOCK_SCALED)
+BATCHED = ("cublas", "onednn", "triton", "triton-pointer")
+"""Those that compute several products at once."""
+MOST_BATCH = 2**16 - 1
+"""Most products of one launch of ours: programs along the second axis of a CUDA grid."""
 BULK_COPIES = ("triton-tma", "triton-persistent", "triton-specialized")
 """Those that move operands by TMA and so need every row to begin at a multiple of 16 bytes."""
 SKINNY = 64
@@ -74,17 +116,18 @@ def _of_triton(name: str, summary: str, dtypes: dict[Dtype, tuple[int, int]] = _
 
 
 class Gemm(Problem):
-    """One matrix multiplication: `m`, `n`, `k`, `layout`, `dtype`; and `beta`, `pitch`."""
+    """Matrix multiplications of one size: `m`, `n`, `k`, `layout`, `dtype`; and `beta`, `pitch`, `batch`."""
 
     operator: ClassVar[str] = "gemm"
     arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
     rate: ClassVar[Literal["flop", "byte"]] = "flop"
+    added: ClassVar[Mapping[str, int | str]] = {"batch": 1, "data": "uniform", "sparsity": "none"}
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation(
             "cublas",
-            "torch.mm, addmm, _scaled_mm or _int_mm with out=, which call cuBLAS",
+            "torch.mm, addmm, bmm, _scaled_mm or _int_mm with out=, which call cuBLAS",
             devices=("cuda",),
-            dtypes=_CUBLAS,
+            dtypes=_TORCH_CUDA,
         ),
         Implementation(
             "cublaslt",
@@ -109,9 +152,21 @@ class Gemm(Problem):
         ),
         Implementation(
             "onednn",
-            "torch.mm, addmm or _int_mm with out= on a CPU: MKL for float32 and float64, oneDNN below",
+            "torch.mm and so on with out= on a CPU: MKL for float32 and float64, oneDNN below",
             devices=("cpu",),
-            dtypes={"float16": _ANY, "bfloat16": _ANY, "float32": _ANY, "float64": _ANY, "int8": _ANY},
+            dtypes=dict.fromkeys(_TORCH_CPU, _ANY),
+        ),
+        Implementation(
+            "cublas-quantized",
+            "B quantised to float8_e4m3 in each launch by our kernel, A beforehand; torch._scaled_mm",
+            devices=("cuda",),
+            dtypes={"bfloat16": _FLOAT8},
+        ),
+        Implementation(
+            "cusparselt",
+            "cuSPARSELt through torch, A stored without its zeros; the quickest of its algorithms",
+            devices=("cuda",),
+            dtypes=_SPARSE,
         ),
         Implementation(
             "inductor",
@@ -141,19 +196,50 @@ class Gemm(Problem):
     layout: Layout = "NN"
     beta: Literal[0, 1] = 0
     pitch: Literal["tight", "padded"] = "tight"
+    batch: Size = 1
+    data: Literal["uniform", "normal"] = "uniform"
+    sparsity: Literal["none", "2of4"] = "none"
 
     @model_validator(mode="after")
     def _has_a_result(self) -> Gemm:
         if self.dtype == "int8" and self.k > INT8_LARGEST_K:
             raise ValueError(f"int8 sums pass int32 beyond k={INT8_LARGEST_K}; given k={self.k}")
-        if self.beta and self.dtype in ("int8", "float8_e4m3"):
+        if self.dtype in BLOCK_SCALED and (self.layout, self.pitch, self.k % 32) != ("TN", "tight", 0):
+            given = f"{self.layout}, {self.pitch} and k={self.k}"
+            raise ValueError(
+                f"{self.dtype} is for layout TN, rows without gaps and k in multiples of 32; given {given}"
+            )
+        if self.beta and self.output_dtype != self.dtype:
             raise ValueError(f"beta=1 is for types whose result has the operands' type, not for {self.dtype}")
+        if self.beta and self.batch > 1:
+            raise ValueError(f"beta=1 is for a single product, not for batch={self.batch}")
+        if self.data == "normal" and (self.layout, self.pitch, self.batch, self.beta) != (
+            "TN",
+            "tight",
+            1,
+            0,
+        ):
+            raise ValueError("data=normal is for layout TN, rows without gaps, batch=1 and beta=0")
+        if self.sparsity == "2of4":
+            self._check_sparsity()
         return self
+
+    def _check_sparsity(self) -> None:
+        plain = ("TN", "tight", 1, 0, "uniform")
+        if (self.layout, self.pitch, self.batch, self.beta, self.data) != plain or self.dtype not in _SPARSE:
+            raise ValueError(
+                f"sparsity=2of4 is for {', '.join(_SPARSE)} in layout TN, rows without gaps, batch=1, beta=0 "
+                "and data=uniform"
+            )
+        if self.k % 4:
+            raise ValueError(f"sparsity=2of4 takes k in multiples of 4, not k={self.k}")
 
     @property
     def output_dtype(self) -> str:
-        """The type of D: bfloat16 for float8_e4m3, int32 for int8, else the operands'."""
-        return {"float8_e4m3": "bfloat16", "int8": "int32"}.get(self.dtype, self.dtype)
+        """The type of D: bfloat16 for what is scaled, int32 for int8, else the operands'."""
+        if self.dtype in SCALED:
+            return "bfloat16"
+        return "int32" if self.dtype == "int8" else self.dtype
 
     @property
     def output_item_byte(self) -> int:
@@ -162,20 +248,26 @@ class Gemm(Problem):
 
     @property
     def flop(self) -> int:
-        """2 m n k: a multiply and an add for each of the m n k products. beta C is not counted."""
-        return 2 * self.m * self.n * self.k
+        """2 m n k batch: a multiply and an add for each of the products of numbers. beta C is not counted."""
+        return 2 * self.m * self.n * self.k * self.batch
 
     @property
     def product(self) -> tuple[int, int, int]:
-        """m, n, k."""
-        return self.m, self.n, self.k
+        """m batch, n, k: the batch is stacked along M."""
+        return self.m * self.batch, self.n, self.k
 
     @property
     def byte_read(self) -> int:
-        """(m k + k n) elements, A and B once; m n more, C, where beta = 1; two scales for float8_e4m3."""
-        scales = 8 if self.dtype == "float8_e4m3" else 0
-        elements = self.m * self.k + self.k * self.n + self.beta * self.m * self.n
-        return elements * self.item_byte + scales
+        """batch (m k + k n) elements, A and B once, and their scales; m n more, C, if beta = 1."""
+        elements = self.batch * self.k * (self.m + self.n) + self.beta * self.m * self.n
+        return elements * self.item_byte // PACKED.get(self.dtype, 1) + self._scale_byte
+
+    @property
+    def _scale_byte(self) -> int:
+        """Two float32 numbers, or a byte for each block."""
+        if self.dtype in BLOCK_SCALED:
+            return self.batch * self.k * (self.m + self.n) // BLOCK_SCALED[self.dtype]
+        return 8 if self.dtype in SCALED else 0
 
     @property
     def byte_stored(self) -> int:
@@ -183,25 +275,43 @@ class Gemm(Problem):
         row_a, row_b, row_d = self.row_byte()
         of_a = row_a * (self.k if self.layout[0] == "N" else self.m)
         of_b = row_b * (self.n if self.layout[1] == "N" else self.k)
-        return of_a + of_b + self.beta * self.n * row_d
+        return self.batch * (of_a + of_b) // PACKED.get(self.dtype, 1) + self.beta * self.n * row_d
 
     @property
     def byte_written(self) -> int:
-        """D once: m n elements of its own type."""
-        return self.m * self.n * self.output_item_byte
+        """D once: m n batch elements of its own type."""
+        return self.m * self.n * self.batch * self.output_item_byte
 
     def byte_moved(self, implementation: str) -> int:
-        """`byte`; torch.addmm with out= copies C to D before it adds to D: m n read and written again."""
+        """`byte`; torch.addmm with out= copies C to D before it adds to D: m n read and written again.
+
+        cuSPARSELt reads half of A's elements, and two bits for each of those that say where it was.
+        Quantising reads B twice and writes a byte for each element, which is read again; A has one byte each.
+        """
+        if implementation == "cusparselt":
+            return self.byte - self.m * self.k * self.item_byte // 2 + self.m * self.k // 8
+        if implementation == "cublas-quantized":
+            return self.byte - self.m * self.k + self.byte_again(implementation) + self.n * self.k
         copies = self.beta and implementation in ("cublas", "onednn")
         return self.byte + (2 * self.byte_written if copies else 0)
 
     def byte_again(self, implementation: str) -> int:
-        """Of torch.addmm's copy: D, which is read again right after it was written."""
+        """Of torch.addmm's copy: D, read right after it was written; of quantising: B in both its types."""
+        if implementation == "cublas-quantized":
+            return self.n * self.k * (self.item_byte + 1)
         return self.byte_written if self.beta and implementation in ("cublas", "onednn") else 0
 
     def moved_written(self, implementation: str) -> int:
-        """D, twice where torch.addmm copies C to it first."""
+        """D, twice where torch.addmm copies C to it first; with B where that is quantised."""
+        if implementation == "cublas-quantized":
+            return self.byte_written + self.n * self.k
         return self.byte_written * (2 if self.beta and implementation in ("cublas", "onednn") else 1)
+
+    def facts(self, implementation: str) -> dict[str, Any]:
+        """Also the units that bound what multiplies no zeros, or 16 bits as 8: no peak of `dtype` does."""
+        units = {"cusparselt": "sparse", "cublas-quantized": "8-bit"}
+        arithmetic = units.get(implementation, self.arithmetic)
+        return super().facts(implementation) | {"arithmetic": arithmetic}
 
     def row_byte(self) -> tuple[int, int, int]:
         """Bytes from one row of A, of B and of D to the next, as they are stored."""
@@ -212,22 +322,48 @@ class Gemm(Problem):
         return rows[0] + -rows[0] % step, rows[1] + -rows[1] % step, rows[2] + -rows[2] % step
 
     def refusal(self, implementation: str) -> str:
-        """Shapes and layouts that an implementation does not do."""
-        if implementation in ("cublas", "onednn") and self.dtype in ("int8", "float8_e4m3"):
+        """Shapes, layouts and batches that an implementation does not do."""
+        if self.batch > 1 and (reason := self._refusal_of_batch(implementation)):
+            return reason
+        if implementation in ("cublas", "onednn") and self.output_dtype != self.dtype:
             return self._refusal_by_torch(implementation)
         if implementation in BULK_COPIES:
             odd = next((b for b in self.row_byte() if b % 16), 0)
             if odd:
                 return f"{implementation} needs rows at multiples of 16 bytes; these have {odd}"
+        if implementation == "cusparselt":
+            return self._refusal_of_sparsity()
+        if implementation == "cublas-quantized":
+            fits = self.layout == "TN" and not self.m % 16 and not self.k % 16
+            if not fits or self.pitch == "padded" or self.beta or self.data == "normal":
+                return f"{implementation} does layout TN with m and k in multiples of 16, tight and without C"
         if implementation == "triton-skinny" and min(self.m, self.n) > SKINNY:
             return f"triton-skinny needs m or n up to {SKINNY}; given {self.m} x {self.n}"
         if implementation == "inductor" and self.pitch == "padded":
             return "inductor chooses its own strides, so pitch=padded is not its to do"
         return ""
 
+    def _refusal_of_batch(self, implementation: str) -> str:
+        if implementation not in BATCHED:
+            return f"{implementation} computes one product, not batch={self.batch}"
+        if implementation in ("cublas", "onednn"):
+            eight = self.output_dtype != self.dtype
+            return f"torch has no batched product of {self.dtype}" if eight else ""
+        too_many = f"{implementation} computes up to {MOST_BATCH} products at once, not {self.batch}"
+        return too_many if self.batch > MOST_BATCH else ""
+
+    def _refusal_of_sparsity(self) -> str:
+        if self.sparsity == "none":
+            return "cusparselt multiplies matrices with sparsity=2of4 alone"
+        of_a, of_n = (32, 16) if self.dtype == "int8" else (16, 8)
+        if self.m % of_a or self.k % of_a or self.n % of_n:
+            needs = f"m and k in multiples of {of_a} and n in multiples of {of_n}"
+            return f"cusparselt takes {self.dtype} with {needs}; given {self.m} x {self.n} x {self.k}"
+        return ""
+
     def _refusal_by_torch(self, implementation: str) -> str:
         """What torch's own entry points to 8-bit products ask for."""
-        name = "_scaled_mm" if self.dtype == "float8_e4m3" else "_int_mm"
+        name = "_scaled_mm" if self.dtype in SCALED else "_int_mm"
         given = f"given {self.m} x {self.n} x {self.k} {self.layout}"
         if self.pitch == "padded" and self.row_byte()[2] != self.m * self.output_item_byte:
             return f"torch.{name} writes rows without gaps; pitch=padded has some"
@@ -235,7 +371,7 @@ class Gemm(Problem):
             # With transposed operands of one row or column torch 2.13 computes something else.
             single = 1 in (self.m, self.n, self.k)
             return f"torch.{name} is not to be trusted with a size of 1 on a CPU; {given}" if single else ""
-        if self.dtype == "float8_e4m3" and (self.layout != "TN" or self.m % 16 or self.k % 16):
+        if self.dtype in SCALED and (self.layout != "TN" or self.m % 16 or self.k % 16):
             return f"torch.{name} does layout TN with m and k in multiples of 16; {given}"
         if self.dtype == "int8" and (self.n <= 16 or self.m % 8 or self.k % 8):
             return f"torch.{name} needs n above 16, and m and k in multiples of 8; {given}"
@@ -250,10 +386,9 @@ class Gemm(Problem):
         return found
 
     def probe(self) -> Gemm:
-        """At most 256 a side: a few milliseconds even where a type has no fast path."""
-        return self.model_copy(
-            update={s: min(256, getattr(self, s)) for s in ("m", "n", "k")},
-        )
+        """At most 256 a side, and one of a batch: a few milliseconds even where a type has no fast path."""
+        sides = {side: min(256, getattr(self, side)) for side in ("m", "n", "k")}
+        return self.model_copy(update={**sides, "batch": 1})
 
 
 PROBLEM = Gemm

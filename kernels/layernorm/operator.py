@@ -15,6 +15,7 @@ import torch
 from bench.spec import Dtype, Launch, Operator, Uniform, Unsupported
 from kernels import inductor as torch_compile
 from kernels.layernorm.problem import EPSILON, LayerNorm
+from kernels.optional import lacking
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -101,6 +102,49 @@ def inductor(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
     if problem.direction == "backward":
         kept = (*inputs[:3], *_statistics(inputs, in_16_bits=False))
     return torch_compile.launch(_functional, problem, *kept)
+
+
+def quack(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
+    """QuACK's kernels, which compile when first called; each call allocates its results.
+
+    They take weight and bias in float32 only: the values are the same. The gradient leaves the sums of
+    dweight and dbias over its blocks to torch.
+    """
+    try:
+        from quack.rmsnorm import layernorm_bwd, layernorm_fwd
+    except ImportError as error:
+        raise lacking("quack", "quack-kernels", error) from error
+    if problem.direction == "forward":
+        x, weight, bias = inputs[0], inputs[1].float(), inputs[2].float()
+
+        def forward() -> Tensors:
+            y, rstd, mean = layernorm_fwd(x, weight, bias, EPSILON, return_rstd=True, return_mean=True)
+            return y, mean[:, None], rstd[:, None]
+
+        return Launch(forward)
+    x, dy, weight = inputs[:3]
+    mean, rstd = (values.flatten() for values in _statistics(inputs, in_16_bits=False))
+    return Launch(lambda: layernorm_bwd(x, weight, dy, rstd, mean))
+
+
+def liger(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
+    """Liger's kernels; each call allocates its results. torch does the gradient's last sums, as in QuACK."""
+    try:
+        from liger_kernel.ops.layer_norm import layer_norm_backward, layer_norm_forward
+    except ImportError as error:
+        raise lacking("liger", "liger-kernel", error) from error
+    if problem.direction == "forward":
+        x, weight, bias = inputs
+
+        def forward() -> Tensors:
+            y, _, mean, rstd, *_ = layer_norm_forward(x, weight, bias, EPSILON)
+            return y, mean[:, None], rstd[:, None]
+
+        return Launch(forward)
+    x, dy, weight = inputs[:3]
+    mean, rstd = (values.flatten() for values in _statistics(inputs, in_16_bits=False))
+    # The bias is not read: dbias takes its type.
+    return Launch(lambda: layer_norm_backward(dy, x, weight, weight, mean, rstd))
 
 
 def triton(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
@@ -242,7 +286,13 @@ OPERATOR = Operator(
     problem=LayerNorm,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "inductor": inductor, "triton": triton},
+    implementations={
+        "aten": aten,
+        "inductor": inductor,
+        "quack": quack,
+        "liger": liger,
+        "triton": triton,
+    },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,

@@ -10,6 +10,8 @@
 x, dy, y, dx are [rows, length]; weight, bias and their gradients [length], all in the problem's data type,
 as nn.LayerNorm of that type holds them. mean and rstd, [rows, 1], are float32 as on a GPU; float64 counts
 them 8 bytes each. (torch on a CPU keeps them in 16 bits where x has 16: four bytes a row fewer.)
+
+Strongest known: QuACK up to rows of 128 Ki and beyond, through clusters of SMs; raced as `quack`.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -23,6 +25,8 @@ EPSILON = 1e-5
 LONGEST_IN_REGISTERS = {"forward": 16384, "backward": 8192}
 """Longest row that our kernels hold in registers, by direction; twice as much spills. Half of it for
 a gradient whose rows are no multiple of 16 bytes: narrow loads take more registers."""
+LONGEST_OF_LIGER = 65536
+"""Longest row that Liger's kernels take (`calculate_settings` in liger_kernel/ops/utils.py)."""
 MOST = 2**30
 """Most rows, and the longest row, that our kernels address."""
 
@@ -46,6 +50,18 @@ class LayerNorm(Problem):
             devices=("cpu", "cuda"),
             dtypes={"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)},
             cpp_on_cpu=True,
+        ),
+        Implementation(
+            "quack",
+            "QuACK's kernels in CuTe DSL (package quack-kernels), with weight and bias in float32",
+            devices=("cuda",),
+            dtypes=dict.fromkeys(("float16", "bfloat16", "float32"), (8, 0)),
+        ),
+        Implementation(
+            "liger",
+            "Liger's Triton kernels (package liger-kernel), a row of at most 65,536 in registers",
+            devices=("cuda",),
+            dtypes=dict.fromkeys(("float16", "bfloat16", "float32"), (8, 0)),
         ),
         Implementation(
             "triton",
@@ -113,7 +129,9 @@ class LayerNorm(Problem):
         return 0
 
     def refusal(self, implementation: str) -> str:
-        """Our kernels number rows and places in a row in 32 bits: up to 2^30 of each."""
+        """Liger's kernels hold a whole row; ours number rows and places in a row in 32 bits, up to 2^30."""
+        if implementation == "liger" and self.length > LONGEST_OF_LIGER:
+            return f"liger holds a row of at most {LONGEST_OF_LIGER} elements, not {self.length}"
         if implementation == "triton":
             for name, count in (("rows", self.rows), ("elements in a row", self.length)):
                 if count > MOST:

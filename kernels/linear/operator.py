@@ -82,11 +82,11 @@ def _by_torch(
     if not problem.sums_bias_gradient:
         return product
     db = left.new_empty(problem.outputs)
-    return _after(product, Launch(lambda: torch.sum(left, 0, out=db), outputs=(db,)))
+    return followed_by(product, Launch(lambda: torch.sum(left, 0, out=db), outputs=(db,)))
 
 
-def _after(product: Launch, sums: Launch) -> Launch:
-    """dw, then db."""
+def followed_by(product: Launch, sums: Launch) -> Launch:
+    """The launch of dw, then that of db, as one."""
     outputs = (*product.outputs, *sums.outputs)
 
     def both() -> Tensors:
@@ -120,7 +120,7 @@ def triton(problem: Linear, *inputs: torch.Tensor) -> Launch:
         return product
     from kernels.linear import bias_gradient
 
-    return _after(product, bias_gradient.tuned_launch(inputs[0]))
+    return followed_by(product, bias_gradient.tuned_launch(inputs[0]))
 
 
 def triton_configuration(problem: Linear, *inputs: torch.Tensor) -> str:
@@ -193,12 +193,11 @@ def _examples() -> list[Linear]:
     # (batch, inputs, outputs): one of each, primes, one past and one short of tiles, aligned.
     sizes = [(1, 37, 29), (41, 1, 16), (33, 65, 1), (17, 13, 31), (129, 65, 63), (64, 96, 128)]
     directions: tuple[Direction, ...] = get_args(Direction)
-    dtypes: tuple[Dtype, ...] = get_args(Dtype)
     return [
         Linear(direction=direction, batch=batch, inputs=inputs, outputs=outputs, bias=bias, dtype=dtype)
         for batch, inputs, outputs in sizes
         for direction in directions
-        for dtype in dtypes
+        for dtype in Linear.dtypes()
         for bias in (False, True)
         if not (bias and direction == "activation_gradient")
         if dtype not in ("float8_e4m3", "int8") or (direction == "forward" and not bias)

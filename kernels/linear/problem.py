@@ -15,6 +15,8 @@ the documents, which are column-major and call the weights A:
 So batch is the length of no row in memory: an odd one misaligns nothing.
 
 `bias` adds the vector to y, forward, and sums its gradient beside dw. dx knows no bias.
+
+Strongest known: cuBLASLt, which adds the bias as it stores; raced as `cublaslt`.
 """
 
 from __future__ import annotations
@@ -39,9 +41,10 @@ AS_GEMM: Mapping[Direction, tuple[str, str, str, Layout]] = {
 
 
 def _like_gemm(name: str, summary: str) -> Implementation:
-    """The GEMM's implementation of this name, on its devices and for its data types."""
-    found = Gemm.implementation(name)
-    return Implementation(name, summary, found.devices, found.dtypes)
+    """The GEMM's implementation of this name, on its devices, for the data types that cuBLASLt has too."""
+    found, common = Gemm.implementation(name), Gemm.implementation("cublaslt").dtypes
+    dtypes = {dtype: lowest for dtype, lowest in found.dtypes.items() if dtype in common}
+    return Implementation(name, summary, found.devices, dtypes)
 
 
 class Linear(Problem):

@@ -13,6 +13,7 @@ import torch
 
 from bench.spec import Launch, Operator, Uniform
 from kernels import inductor as torch_compile
+from kernels.optional import lacking
 from kernels.softmax.problem import Softmax
 
 if TYPE_CHECKING:
@@ -64,6 +65,17 @@ def _functional(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None =
 def inductor(problem: Softmax, *inputs: torch.Tensor) -> Launch:
     """What torch.compile makes of the same operators."""
     return torch_compile.launch(_functional, problem, *inputs)
+
+
+def quack(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None = None) -> Launch:
+    """QuACK's kernels, which compile when first called; each call allocates its result."""
+    try:
+        from quack.softmax import softmax_bwd, softmax_fwd
+    except ImportError as error:
+        raise lacking("quack", "quack-kernels", error) from error
+    if dy is None:
+        return Launch(lambda: softmax_fwd(first))
+    return Launch(lambda: softmax_bwd(dy, first))
 
 
 def triton(problem: Softmax, *inputs: torch.Tensor) -> Launch:
@@ -144,7 +156,7 @@ OPERATOR = Operator(
     problem=Softmax,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "inductor": inductor, "triton": triton},
+    implementations={"aten": aten, "inductor": inductor, "quack": quack, "triton": triton},
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,

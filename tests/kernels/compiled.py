@@ -17,6 +17,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from tests.kernels.listing import Line, listing, overwritten, register_operands
+
 SHARED_LIMIT_BYTE: Mapping[int, int] = {
     70: 96 * 1024,
     75: 64 * 1024,
@@ -35,6 +37,8 @@ _TRITON_TYPE = {
     "float32": "fp32",
     "float64": "fp64",
     "float8_e4m3": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+    "uint8": "u8",
     "int8": "i8",
     "int32": "i32",
 }
@@ -59,6 +63,10 @@ class Built:
 
     Empty below compute capability 7.5, which CUDA 13's disassembler (Triton 3.7) no longer reads.
     """
+    register_operands: int
+    """Matrix instructions of Hopper that read their left operand from registers."""
+    overwritten: int
+    """Such registers that are written while they may still be read (tests/kernels/listing.py)."""
     ptx: str
     """The virtual assembly that they were made from; there for every architecture."""
 
@@ -102,21 +110,24 @@ def build(
         options={"num_warps": warps, "num_stages": stages, "maxnreg": registers},
     )
     usage, program = _disassemble(compiled.asm["cubin"], capability)
-    spilling = [at for at, name, _ in program if name.startswith(("LDL", "STL"))]
-    loops = [(target, at) for at, name, target in program if name.startswith("BRA") and target < at]
+    spilling = [line.address for line in program if line.name.startswith(("LDL", "STL"))]
+    loops = [(line.target, line.address) for line in program if line.target is not None]
+    loops = [(target, at) for target, at in loops if target < at]
     return Built(
         registers=int(usage["REG"]),
         stack_byte=int(usage["STACK"]),
         spills=len(spilling),
         spills_in_loops=sum(any(start <= at <= end for start, end in loops) for at in spilling),
         shared_byte=compiled.metadata.shared,
-        instructions=Counter(name for _, name, _ in program),
+        instructions=Counter(line.name for line in program),
+        register_operands=len(register_operands(program)),
+        overwritten=overwritten(program),
         ptx=compiled.asm["ptx"],
     )
 
 
-def _disassemble(cubin: bytes, capability: int) -> tuple[dict[str, str], list[tuple[int, str, int]]]:
-    """Resources by name, and the program: address, full name, and the address that a branch goes to."""
+def _disassemble(cubin: bytes, capability: int) -> tuple[dict[str, str], list[Line]]:
+    """Resources by name, and the program."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -126,11 +137,4 @@ def _disassemble(cubin: bytes, capability: int) -> tuple[dict[str, str], list[tu
             capture_output=True,
             text=True,
         ).stdout
-    # A line of the listing: "/*0b10*/    @!P0 BRA 0x890 ;    /* 0x... */"
-    line = r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*);"
-    program = []
-    for address, name, operands in re.findall(line, text, re.M):
-        target = re.search(r"\b0x([0-9a-f]+)\s*$", operands) if name.startswith("BRA") else None
-        at = int(address, 16)
-        program.append((at, name, int(target[1], 16) if target else at))
-    return dict(re.findall(r"\b(REG|STACK|SHARED|LOCAL):(\d+)", text)), program
+    return dict(re.findall(r"\b(REG|STACK|SHARED|LOCAL):(\d+)", text)), listing(text)

@@ -8,7 +8,10 @@ import torch
 from kernels.gemm.operator import OPERATOR
 from kernels.gemm.problem import Gemm
 
-KINDS = tuple(attrgetter(*names) for names in (("m", "n", "k"), ("layout",), ("dtype",), ("beta", "pitch")))
+KINDS = tuple(
+    attrgetter(*names)
+    for names in (("m", "n", "k"), ("layout",), ("dtype",), ("beta", "pitch", "batch", "data", "sparsity"))
+)
 """Properties of a problem of which every run of the tests meets every value (tests/drawing.py)."""
 
 
@@ -16,18 +19,19 @@ def error(problem: Gemm, inputs: Sequence[torch.Tensor], c: torch.Tensor) -> flo
     """Largest |c - reference| as a fraction of the largest |reference|; NaN if c has a NaN."""
     right = OPERATOR.reference(problem, *inputs)
     assert isinstance(right, torch.Tensor) and right.dtype == torch.float64
-    assert c.shape == right.shape == (problem.n, problem.m)
+    assert c.shape == right.shape and c.shape[-2:] == (problem.n, problem.m)
     return float((c.double() - right).abs().max() / right.abs().max())
 
 
 def storage(d: torch.Tensor) -> torch.Tensor:
-    """D with what lies between its rows: [n, elements from one row to the next]."""
-    return torch.as_strided(d, (d.shape[0], d.stride(0)), (d.stride(0), 1), d.storage_offset())
+    """D with what lies between its rows: [n, elements from one row to the next], batch first if not 1."""
+    row = d.stride(-2)
+    return torch.as_strided(d, (*d.shape[:-1], row), (*d.stride()[:-1], 1), d.storage_offset())
 
 
 def gaps(whole: torch.Tensor, problem: Gemm) -> torch.Tensor:
     """What lies between the rows of D alone, of its `storage`."""
-    return whole[:, problem.m :]
+    return whole[..., problem.m :]
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:

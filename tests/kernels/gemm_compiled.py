@@ -20,8 +20,9 @@ FAMILIES = {
     "linear": "linear_compiled",
     "fusion": "fusion_compiled",
     "convolution": "convolution_compiled",
+    "attention": "attention_compiled",
 }
-"""Modules by family. The last three, layers, fused chains and convolution, run only if they are asked for."""
+"""Modules by family. The last four, from layers on, run only if they are asked for."""
 
 
 def main(families: list[str]) -> int:

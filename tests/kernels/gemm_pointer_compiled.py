@@ -52,6 +52,7 @@ class Specialization(NamedTuple):
     even_k: bool
     addend: str = "none"
     """`none`, `bias` or `matrix`."""
+    batched: bool = False
 
 
 def chosen() -> Iterator[Specialization]:
@@ -67,6 +68,8 @@ def chosen() -> Iterator[Specialization]:
             if dtype != "bfloat16":
                 yield Specialization(capability, dtype, tile, "NN", full, True)
             yield Specialization(capability, dtype, tile, "NT" if dtype == "bfloat16" else "TN", full, False)
+            if dtype != "bfloat16":
+                yield Specialization(capability, dtype, tile, "TN", full, False, batched=True)
             if dtype not in ("bfloat16", "int8", "float8_e4m3"):
                 yield Specialization(capability, dtype, tile, "TN", full, False, next(addends))
         for tile in pointer_tiles((capability // 10, 0), dtype, "NN", wide=False):
@@ -139,6 +142,7 @@ def compile_one(case: Specialization) -> Built:
             "BLOCK_K": case.tile.k,
             "GROUP": pointer.GROUP,
             "EVEN_K": case.even_k,
+            "BATCHED": case.batched,
         },
         case.capability,
         warps=case.tile.warps,

@@ -133,8 +133,9 @@ def _kind(value: Any) -> str:
 
 
 def _pointer(tensor: torch.Tensor) -> str:
-    names = {kind: name for name, kind in TORCH_TYPE.items() if name != "tf32"} | {torch.int32: "int32"}
-    return pointer(names[tensor.dtype])
+    # Several types of ours are held in the same one of torch's: tf32 in float32, mxfp8 in float8_e4m3fn.
+    names = {TORCH_TYPE[name]: name for name in (*TYPES, "float32") if name != "tf32"}
+    return pointer((names | {torch.int32: "int32"})[tensor.dtype])
 
 
 def expected_instruction(case: Case) -> str:

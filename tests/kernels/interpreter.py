@@ -38,6 +38,7 @@ _BITWISE = (np.bitwise_and, np.bitwise_or, np.bitwise_xor)
 _PATTERNS = {
     tl.bfloat16: (torch.bfloat16, np.int16, math.inf),
     tl.float8e4nv: (torch.float8_e4m3fn, np.uint8, 448.0),
+    tl.float8e5: (torch.float8_e5m2, np.uint8, 57344.0),
 }
 """Types that numpy lacks, kept as bit patterns: torch's type, an integer as wide, what overflow becomes."""
 

@@ -18,6 +18,7 @@ OPERATORS = (
     "layernorm",
     "linear",
     "pooling",
+    "quantize",
     "softmax",
     "stream",
 )

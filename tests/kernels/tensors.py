@@ -13,6 +13,9 @@ TORCH_TYPE = {
     "float64": torch.float64,
     "float8_e4m3": torch.float8_e4m3fn,
     "int8": torch.int8,
+    "float8_e5m2": torch.float8_e5m2,
+    "mxfp8": torch.float8_e4m3fn,
+    "nvfp4": torch.int8,
 }
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")

@@ -70,6 +70,12 @@ def test_what_bulk_copies_cannot_move_goes_by_pointers(more: dict[str, Any]) -> 
     assert proposed(**{"m": 8192, "n": 8192, "k": 8192} | more) == ("pointer",)
 
 
+def test_a_batch_goes_by_pointers_and_is_a_class_of_its_own() -> None:
+    assert proposed(8192, 8192, 8192, batch=2) == proposed(64, 64, 8192, batch=512) == ("pointer",)
+    one, two = (Gemm(m=64, n=64, k=64, batch=batch, dtype="float16") for batch in (1, 2))
+    assert choosing.shape_class(one) != choosing.shape_class(two)
+
+
 def test_padded_rows_can_be_moved_by_bulk_copies_at_any_size() -> None:
     assert proposed(8191, 8191, 8191) == ("pointer",)
     assert proposed(8191, 8191, 8191, pitch="padded") == ("persistent", "tma")
@@ -84,7 +90,7 @@ def test_every_kernel_that_the_rule_may_propose_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("capability", [(7, 0), (8, 0), (8, 6), (9, 0), (10, 0), (12, 0)])
-@pytest.mark.parametrize("dtype", get_args(Dtype))
+@pytest.mark.parametrize("dtype", Gemm.implementation("triton").dtypes)
 def test_where_triton_is_declared_something_is_proposed_and_told_apart(
     capability: tuple[int, int], dtype: Dtype
 ) -> None:

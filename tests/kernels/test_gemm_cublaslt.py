@@ -22,7 +22,7 @@ from tests.drawing import covering
 from tests.kernels import cublaslt_fake
 from tests.kernels.cublaslt_fake import FakeCublasLt, FakeError, MatmulTile, Way
 from tests.kernels.gemm_cases import KINDS, error
-from tests.kernels.tensors import TORCH_TYPE, uniform
+from tests.kernels.tensors import uniform
 
 SMALL = Gemm(m=12, n=7, k=5, dtype="float32")
 TN_ONLY = ("float8_e4m3", "int8")
@@ -114,7 +114,7 @@ def test_tf32_is_cut_and_float32_is_not(seed: int) -> None:
     assert errors["tf32"] > 1e-5 > 1e-6 > errors["float32"]
 
 
-@pytest.mark.parametrize("dtype", list(TORCH_TYPE))
+@pytest.mark.parametrize("dtype", Gemm.implementation("cublaslt").dtypes)
 def test_parts_are_never_reduced_in_16_bits(dtype: Any, seed: int) -> None:
     narrow = Way(1, SPLITK_NUM=4, REDUCTION_SCHEME=4)
     in_place = Way(2, SPLITK_NUM=4, REDUCTION_SCHEME=1)

@@ -17,6 +17,7 @@ from tests.kernels import (
     fma_compiled,
     layernorm_compiled,
     pooling_compiled,
+    quantize_compiled,
     softmax_compiled,
     stream_compiled,
 )
@@ -28,6 +29,7 @@ COMPILED = {
     "batchnorm": batchnorm_compiled,
     "layernorm": layernorm_compiled,
     "pooling": pooling_compiled,
+    "quantize": quantize_compiled,
     "softmax": softmax_compiled,
     "stream": stream_compiled,
 }

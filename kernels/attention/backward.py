@@ -1,0 +1,381 @@
+"""The gradients of attention without its matrix of scores: probabilities computed again, in Triton.
+
+**The algorithm** (FlashAttention, Dao et al. 2022). With s = q k^T / sqrt(width), p = softmax(s) and o = p
+v:
+
+    dv_j  = sum over i of p_ij do_i
+    dp_ij = do_i v_j
+    ds_ij = p_ij (dp_ij - delta_i)         delta_i = sum over j of p_ij dp_ij = do_i o_i
+    dq_i  = sum over j of ds_ij k_j / sqrt(width)
+    dk_j  = sum over i of ds_ij q_i / sqrt(width)
+
+The forward pass keeps one number a row, lse. p_ij = exp(s_ij - lse_i) is computed again, without a largest
+score or a rescaling, since lse knows the whole row. dq sums along keys, dk and dv along queries, so there
+are two kernels:
+
+1. `query_gradient`: dq of BLOCK_M queries a program, which walks along the keys as the forward pass does. It
+   has do at hand and reads o, so it computes delta too, and leaves it in memory.
+2. `key_gradients`: dk and dv of BLOCK_N keys a program, which walks along the queries of all heads of a
+   group. Its tiles are transposed, [keys, queries], so that p and ds are left operands, which come from
+   registers.
+
+Both compute s and dp, which makes 7 products where the formula has 5. That is the price of a result that is
+the same bits each time: FlashAttention 2 computes 5, and adds to dq by atomics, in any order. If nothing
+else took time, 5/7 of the peak could be reached by a rate that counts 5.
+
+**Masks.** `query_gradient` has those of the forward pass, and its order of programs. `key_gradients` begins
+at the diagonal, so that its first programs are the long ones; with a causal mask it masks every block: of
+four products and an exponential a comparison is a small part, and a second loop would put accumulators
+aside. Queries past the end read as zero, as do their do, lse and delta: p do = 0 and ds q = 0 need no mask.
+A row whose lse is -inf saw no score above -inf: its p is 0, and so is its part of every gradient.
+
+**Bytes moved.** Elements, most of them from L2; lse and delta have 4 bytes a row:
+
+    query_gradient    loads  = q, o, do, lse + sum over tiles of
+                               2 width (keys up to the end of the tile if causal, else kv_length)
+                      stores = dq, delta
+    key_gradients     loads  = k, v + sum over tiles and heads of the group of
+                               (2 width, and 8 bytes) (queries from the tile's first on if causal)
+                      stores = dk, dv
+
+Grouped heads without a causal mask are one head with more queries here too.
+
+**Arithmetic.** Sums are float32. p and ds are rounded to the data type of the operands before they are
+multiplied; 1 / sqrt(width) is applied to the sums.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from bench.spec import Launch
+from kernels.attention.forward import (
+    LN_2,
+    Tile,
+    constants,
+    grid,
+    heads_of,
+    padded,
+    read_rows,
+    sizes,
+    write_rows,
+)
+from kernels.attention.problem import Attention
+from kernels.tuning import fastest, tuned
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def walk_keys(  # type: ignore[no-untyped-def]
+    dq,  # [BLOCK_M, BLOCK_D] float32, of the keys before first
+    q,  # [BLOCK_M, BLOCK_D]
+    do,
+    lse,  # [BLOCK_M] in units of log2
+    delta,  # [BLOCK_M]
+    k_pointer,  # [kv_length, WIDTH] of this head
+    v_pointer,
+    query,  # the position of the first query
+    first,
+    end,
+    to_log2,
+    WHOLE: tl.constexpr,  # every query sees every key from first to end, whole blocks of them
+    CAUSAL: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """sqrt(WIDTH) dq with the keys from first to end."""
+    down = tl.arange(0, BLOCK_M)[:, None]
+    across = tl.arange(0, BLOCK_N)[None, :]
+    for start in range(first, end, BLOCK_N):
+        count = end - start
+        at = tl.cast(start, tl.int64) * WIDTH
+        k = read_rows(k_pointer + at, count, WHOLE, BLOCK_N, WIDTH, BLOCK_D)
+        v = read_rows(v_pointer + at, count, WHOLE, BLOCK_N, WIDTH, BLOCK_D)
+        p = tl.exp2(tl.dot(q, k.T) * to_log2 - lse[:, None])
+        if not WHOLE:
+            seen = across < count
+            if CAUSAL:
+                seen = seen & (start + across <= query + down)
+            p = tl.where(seen, p, 0.0)
+        ds = p * (tl.dot(do, v.T) - delta[:, None])
+        dq = tl.dot(ds.to(k.dtype), k, dq)
+    return dq
+
+
+@triton.jit(do_not_specialize=["q_length", "kv_length", "group"])  # type: ignore[untyped-decorator]
+def query_gradient(  # type: ignore[no-untyped-def]
+    q_pointer,  # [heads, q_length, WIDTH], heads of all batches
+    k_pointer,  # [heads / group, kv_length, WIDTH]
+    v_pointer,
+    o_pointer,  # as q
+    lse_pointer,  # [heads, q_length] float32
+    do_pointer,  # as q
+    dq_pointer,  # as q: every element is written once
+    delta_pointer,  # as lse: every element is written once
+    q_length,
+    kv_length,
+    group,
+    to_log2,  # log2(e) / sqrt(WIDTH)
+    CAUSAL: tl.constexpr,
+    EVEN: tl.constexpr,  # BLOCK_N divides kv_length
+    WIDTH: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """dq and delta of BLOCK_M queries of one head a program; grid (tiles x heads)."""
+    tiles = tl.cdiv(q_length, BLOCK_M)
+    head = tl.program_id(0) // tiles
+    query = (tiles - 1 - tl.program_id(0) % tiles) * BLOCK_M
+    row = tl.cast(head, tl.int64) * q_length + query
+    keys = tl.cast(head // group, tl.int64) * kv_length * WIDTH
+    k_pointer += keys
+    v_pointer += keys
+    left = q_length - query
+    down = tl.arange(0, BLOCK_M)
+    o = read_rows(o_pointer + row * WIDTH, left, False, BLOCK_M, WIDTH, BLOCK_D)
+    do = read_rows(do_pointer + row * WIDTH, left, False, BLOCK_M, WIDTH, BLOCK_D)
+    delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
+    tl.store(delta_pointer + row + down, delta, mask=down < left)
+    q = read_rows(q_pointer + row * WIDTH, left, False, BLOCK_M, WIDTH, BLOCK_D)
+    lse = tl.load(lse_pointer + row + down, mask=down < left, other=0.0) / LN_2
+    lse = tl.where(lse == float("-inf"), 0.0, lse)
+
+    if CAUSAL:
+        whole = (query + 1) // BLOCK_N * BLOCK_N
+        end = tl.minimum(query + BLOCK_M, kv_length)
+    else:
+        whole = kv_length // BLOCK_N * BLOCK_N
+        end = kv_length
+    dq = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+    dq = walk_keys(
+        dq, q, do, lse, delta, k_pointer, v_pointer, query, 0, whole, to_log2,
+        True, CAUSAL, WIDTH, BLOCK_M, BLOCK_N, BLOCK_D,
+    )  # fmt: skip
+    if CAUSAL or not EVEN:
+        dq = walk_keys(
+            dq, q, do, lse, delta, k_pointer, v_pointer, query, whole, end, to_log2,
+            False, CAUSAL, WIDTH, BLOCK_M, BLOCK_N, BLOCK_D,
+        )  # fmt: skip
+    write_rows(dq_pointer + row * WIDTH, dq * (to_log2 * LN_2), left, BLOCK_M, WIDTH, BLOCK_D)
+
+
+@triton.jit(do_not_specialize=["q_length", "kv_length", "group"])  # type: ignore[untyped-decorator]
+def key_gradients(  # type: ignore[no-untyped-def]
+    q_pointer,  # [heads, q_length, WIDTH], heads of all batches
+    k_pointer,  # [heads / group, kv_length, WIDTH]
+    v_pointer,
+    lse_pointer,  # [heads, q_length] float32
+    do_pointer,  # as q
+    delta_pointer,  # as lse
+    dk_pointer,  # as k: every element is written once
+    dv_pointer,
+    q_length,
+    kv_length,
+    group,
+    to_log2,  # log2(e) / sqrt(WIDTH)
+    CAUSAL: tl.constexpr,
+    EVEN: tl.constexpr,  # BLOCK_M divides q_length
+    WIDTH: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """dk and dv of BLOCK_N keys of one head a program; grid (tiles x heads of keys)."""
+    tiles = tl.cdiv(kv_length, BLOCK_N)
+    shared = tl.program_id(0) // tiles
+    key = tl.program_id(0) % tiles * BLOCK_N
+    count = kv_length - key
+    keys = (tl.cast(shared, tl.int64) * kv_length + key) * WIDTH
+    k = read_rows(k_pointer + keys, count, False, BLOCK_N, WIDTH, BLOCK_D)
+    v = read_rows(v_pointer + keys, count, False, BLOCK_N, WIDTH, BLOCK_D)
+    dk = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
+    dv = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
+    first = 0
+    if CAUSAL:
+        first = key // BLOCK_M * BLOCK_M
+    steps = tl.cdiv(q_length - first, BLOCK_M)
+    down = tl.arange(0, BLOCK_N)[:, None]
+    across = tl.arange(0, BLOCK_M)
+    # One loop for all heads of the group: of two, one in the other, only the inner one would be pipelined.
+    for step in range(0, group * steps):
+        query = first + step % steps * BLOCK_M
+        row = (tl.cast(shared, tl.int64) * group + step // steps) * q_length + query
+        left = q_length - query
+        q = read_rows(q_pointer + row * WIDTH, left, EVEN, BLOCK_M, WIDTH, BLOCK_D)
+        do = read_rows(do_pointer + row * WIDTH, left, EVEN, BLOCK_M, WIDTH, BLOCK_D)
+        lse = tl.load(lse_pointer + row + across, mask=across < left, other=0.0) / LN_2
+        lse = tl.where(lse == float("-inf"), 0.0, lse)
+        delta = tl.load(delta_pointer + row + across, mask=across < left, other=0.0)
+        p = tl.exp2(tl.dot(k, q.T) * to_log2 - lse[None, :])
+        if CAUSAL:
+            p = tl.where(key + down <= query + across[None, :], p, 0.0)
+        dv = tl.dot(p.to(do.dtype), do, dv)
+        ds = p * (tl.dot(v, do.T) - delta[None, :])
+        dk = tl.dot(ds.to(q.dtype), q, dk)
+    write_rows(dk_pointer + keys, dk * (to_log2 * LN_2), count, BLOCK_N, WIDTH, BLOCK_D)
+    write_rows(dv_pointer + keys, dv, count, BLOCK_N, WIDTH, BLOCK_D)
+
+
+QUERY_TILES: dict[int, tuple[Tile, ...]] = {
+    16: (Tile(64, 64, 4, 3), Tile(16, 64, 4, 3)),
+    32: (Tile(128, 64, 8, 2), Tile(64, 64, 4, 3), Tile(16, 64, 4, 3)),
+    64: (
+        Tile(128, 64, 8, 3),
+        Tile(128, 32, 8, 3),
+        Tile(64, 64, 4, 3),
+        Tile(64, 64, 4, 2),
+        Tile(64, 32, 4, 3),
+        Tile(16, 64, 4, 3),
+    ),
+    128: (
+        Tile(128, 32, 8, 2),
+        Tile(64, 64, 4, 2),
+        Tile(64, 32, 4, 3),
+        Tile(16, 64, 4, 2),
+    ),
+    256: (Tile(64, 32, 8, 2), Tile(32, 32, 4, 2), Tile(16, 32, 4, 2)),
+}
+"""Tiles of `query_gradient` to try by the padded width of a head; tests/kernels shows that no loop spills."""
+MORE_QUERY_TILES: dict[tuple[int, int], tuple[Tile, ...]] = {(9, 128): (Tile(128, 64, 8, 2),)}
+"""By major compute capability and padded width: those that spill on another architecture."""
+KEY_TILES: dict[int, tuple[Tile, ...]] = {
+    16: (Tile(64, 64, 4, 3), Tile(64, 16, 4, 2)),
+    32: (Tile(64, 128, 8, 2), Tile(64, 64, 4, 3), Tile(64, 16, 4, 2)),
+    64: (
+        Tile(64, 128, 8, 3),
+        Tile(64, 128, 8, 2),
+        Tile(32, 128, 8, 2),
+        Tile(64, 64, 4, 3),
+        Tile(64, 64, 4, 2),
+        Tile(32, 64, 4, 3),
+        Tile(64, 16, 4, 2),
+    ),
+    128: (
+        Tile(32, 128, 8, 2),
+        Tile(16, 128, 8, 2),
+        Tile(64, 64, 8, 2),
+        Tile(32, 64, 4, 2),
+        Tile(64, 16, 4, 2),
+    ),
+    256: (Tile(32, 64, 8, 2), Tile(16, 64, 8, 2), Tile(32, 32, 8, 2), Tile(32, 16, 4, 2)),
+}
+"""Those of `key_gradients`: m queries a step, n keys a program."""
+
+
+class Tiles(NamedTuple):
+    """Of `query_gradient` and of `key_gradients`."""
+
+    query: Tile
+    key: Tile
+
+    def __str__(self) -> str:
+        """As people write it: `64x64 w4 s2, dk dv 32x128 w8 s2`."""
+        return f"{self.query}, dk dv {self.key}"
+
+
+def query_candidates(problem: Attention, capability: tuple[int, int]) -> tuple[Tile, ...]:
+    """Tiles of `query_gradient` worth timing: none of twice the queries that there are."""
+    queries, width = heads_of(problem).q_length, padded(problem)
+    listed = MORE_QUERY_TILES.get((capability[0], width), ()) + QUERY_TILES[width]
+    return tuple(tile for tile in listed if tile.m < 2 * queries or tile.m <= 16)
+
+
+def key_candidates(problem: Attention) -> tuple[Tile, ...]:
+    """Tiles of `key_gradients` worth timing: none of twice the keys that there are."""
+    listed = KEY_TILES[padded(problem)]
+    return tuple(tile for tile in listed if tile.n < 2 * problem.kv_length or tile.n <= 16)
+
+
+def key_grid(problem: Attention, tile: Tile) -> tuple[int]:
+    """Tiles of keys, ragged ones included, of all heads of keys."""
+    return (problem.batch * problem.kv_heads * -(-problem.kv_length // tile.n),)
+
+
+def key_constants(problem: Attention, tile: Tile) -> dict[str, Any]:
+    """The compile-time arguments of `key_gradients`; those of `query_gradient` are the forward kernel's."""
+    return constants(problem, tile) | {"EVEN": heads_of(problem).q_length % tile.m == 0}
+
+
+def launch(
+    problem: Attention,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    do: torch.Tensor,
+    tiles: Tiles | None = None,
+) -> Launch:
+    """dq, dk and dv, preallocated, on the current device; two kernels, one after the other.
+
+    Without `tiles` the first launch of a problem compiles and times the candidates of each kernel; later ones
+    remember.
+    """
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    delta = torch.empty_like(lse)
+    arguments = {
+        "q_pointer": q, "k_pointer": k, "v_pointer": v, "lse_pointer": lse, "do_pointer": do,
+        "delta_pointer": delta, **sizes(problem),
+    }  # fmt: skip
+
+    def of_queries(tile: Tile) -> Launch:
+        run = query_gradient[grid(problem, tile)]
+        options = constants(problem, tile) | {"num_warps": tile.warps, "num_stages": tile.stages}
+
+        def call() -> torch.Tensor:
+            run(**arguments, o_pointer=o, dq_pointer=dq, **options)
+            return dq
+
+        return Launch(call, outputs=(dq,))
+
+    def of_keys(tile: Tile) -> Launch:
+        run = key_gradients[key_grid(problem, tile)]
+        options = key_constants(problem, tile) | {"num_warps": tile.warps, "num_stages": tile.stages}
+
+        def call() -> tuple[torch.Tensor, torch.Tensor]:
+            run(**arguments, dk_pointer=dk, dv_pointer=dv, **options)
+            return dk, dv
+
+        return Launch(call, outputs=(dk, dv))
+
+    if tiles:
+        first, second = of_queries(tiles.query), of_keys(tiles.key)
+    else:
+        first = tuned(_question(problem, "dq"), _query_candidates(problem), of_queries)
+        second = tuned(_question(problem, "dk dv"), key_candidates(problem), of_keys)
+
+    def call() -> tuple[torch.Tensor, ...]:
+        first.call()
+        second.call()
+        return dq, dk, dv
+
+    return Launch(
+        call,
+        outputs=(dq, dk, dv),
+        tuning_s=first.tuning_s + second.tuning_s,
+        passed_over=first.passed_over + second.passed_over,
+    )
+
+
+def configuration(problem: Attention) -> str:
+    """The tiles that `launch` chose in this process: `64x64 w4 s2, dk dv 32x128 w8 s2`."""
+
+    def unknown(_: Tile) -> Launch:
+        raise LookupError(f"{problem} was not launched in this process")
+
+    query = fastest(_question(problem, "dq"), _query_candidates(problem), unknown)
+    return str(Tiles(query, fastest(_question(problem, "dk dv"), key_candidates(problem), unknown)))
+
+
+def _query_candidates(problem: Attention) -> tuple[Tile, ...]:
+    return query_candidates(problem, torch.cuda.get_device_capability())
+
+
+def _question(problem: Attention, gradient: str) -> tuple[object, ...]:
+    return "attention", problem, gradient

@@ -1,0 +1,370 @@
+"""Attention without its matrix of scores: online softmax, the forward pass, in Triton.
+
+**The problem.** o = softmax(q k^T / sqrt(width)) v. Done step by step, the scores of every head are a
+matrix of q_length x kv_length that is written, read, written and read again, which takes far longer than
+the two products. To leave that matrix in registers, a block of keys at a time, softmax must begin before
+all of its row is known.
+
+**The algorithm** (Milakov and Gimelshein 2018; FlashAttention, Dao et al. 2022, 2023). For one query with
+scores s_j, softmax is p_j / sum of p with p_j = exp(s_j - m). Any m gives the same quotient; the largest
+score keeps every exponential within [0, 1]. Walk along the keys with three values, relative to the largest
+score so far:
+
+    m        the largest score so far
+    sum      sum over the keys so far of exp(s_j - m)
+    total    sum over the keys so far of exp(s_j - m) v_j, a row of `width` elements
+
+A block of keys may raise the largest score from m to m'. One factor makes what was relative to m relative
+to m', because exp(s_j - m) exp(m - m') = exp(s_j - m'):
+
+    sum   = sum   exp(m - m') + sum over the block of exp(s_j - m')
+    total = total exp(m - m') + sum over the block of exp(s_j - m') v_j
+
+After the last block o = total / sum: one division a row, where softmax has one for every score. A backward
+pass needs only the logarithm of the row's sum, lse = m + ln(sum): exp(s_j - lse) is the probability itself.
+
+One program does this for BLOCK_M queries of one head. Both products are matrix instructions: q times a
+block of k transposed, then p times the same block of v, for which p is rounded to the data type of v.
+
+**Exponentials.** A GPU raises 2, not e: exp(x) = 2^(x log2(e)). That factor is folded into 1 / sqrt(width),
+so that a score costs one multiply-add and one exponential. Exponentials are the second bottleneck: an SM of
+an H100 does 16 of them a cycle beside 4,096 FLOP of 16-bit products, one for 256 FLOP. The products of one
+score are 4 width FLOP: in a head of 64 the two take equally long, in a head of 128 the products twice as
+long.
+
+**Masks.** Keys past the end, and with a causal mask keys after the query, get a score of -inf, hence p = 0.
+Few blocks need that: the walk is split into those that every query of the tile sees whole, which have no
+mask, and the last ones, at the end or on the diagonal. Blocks that no query of the tile sees are left out.
+A row whose scores are all -inf has a largest score of -inf, and -inf - -inf would be NaN: such a row is
+taken relative to 0, so that its sum stays 0, o = 0 and lse = -inf. NaN and +inf spread over their row, as
+in torch.
+
+**Grouped heads.** Heads that share keys and values lie next to each other. Without a causal mask no query
+needs to know its position, so the queries of a group are treated as one head with `group` times the
+queries: where one token is generated, q_length is 1, and a tile holds the whole group and reads its keys
+once. With a causal mask each head has programs of its own.
+
+**Order of programs.** Tiles of one head run together and share its keys and values in L2. With a causal
+mask the last tile of a head sees most keys: tiles run from the last to the first, and the short ones fill
+the gaps at the end.
+
+**Bytes moved.** Elements, k and v mostly from L2:
+
+    loads  = q + sum over tiles of 2 width (keys up to the end of the tile if causal, else kv_length)
+    stores = o, and 4 bytes a row if lse is asked for
+
+What must come from memory is q, k and v, once each.
+
+**Alignment.** Rows are contiguous. If `width` is a multiple of 8, loads of bulk data are 16 bytes; if not,
+they are narrower, and what tests/kernels says of spills does not hold. Widths that are no power of two are
+padded with zeros in registers.
+
+**Hopper.** p is the left operand of a matrix instruction that reads it from registers, while the program
+goes on to the next block. ptxas before 13.1 can overwrite such registers too early, and Triton 3.7 has 12.8
+for Hopper: tests/kernels/attention_compiled.py follows every path from each such instruction to the wait
+for it.
+
+**Known losses.** No two programs share the keys of a head, so that a batch of 1 with 8 heads of keys leaves
+most of a GPU idle while one token is generated ("flash decoding" splits the keys). All warps do the same in
+turn: in FlashAttention 3 and 4 some only load, and exponentials of one tile overlap the products of
+another.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from bench.spec import Launch
+from kernels.attention.problem import Attention
+from kernels.tuning import fastest, tuned
+
+LN_2 = tl.constexpr(math.log(2))
+
+
+class Tile(NamedTuple):
+    """Queries of one program or step, keys of one program or step, warps, and steps in flight."""
+
+    m: int
+    n: int
+    warps: int
+    stages: int
+
+    def __str__(self) -> str:
+        """As people write it: `128x64 w8 s3`."""
+        return f"{self.m}x{self.n} w{self.warps} s{self.stages}"
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def read_rows(  # type: ignore[no-untyped-def]
+    pointer,  # to the first of them; rows of WIDTH elements
+    count,  # how many exist; read only if not WHOLE
+    WHOLE: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK_D: tl.constexpr,  # WIDTH or the next power of two
+):
+    """[ROWS, BLOCK_D]: rows of a matrix, and zeros where there are none."""
+    down = tl.arange(0, ROWS)[:, None]
+    across = tl.arange(0, BLOCK_D)[None, :]
+    at = pointer + down * WIDTH + across
+    if WHOLE and WIDTH == BLOCK_D:
+        rows = tl.load(at)
+    elif WHOLE:
+        rows = tl.load(at, mask=across < WIDTH, other=0.0)
+    elif WIDTH == BLOCK_D:
+        rows = tl.load(at, mask=down < count, other=0.0)
+    else:
+        rows = tl.load(at, mask=(down < count) & (across < WIDTH), other=0.0)
+    return rows
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def write_rows(  # type: ignore[no-untyped-def]
+    pointer, rows, count, ROWS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_D: tl.constexpr
+):
+    """Round [ROWS, BLOCK_D] to the matrix's type and write the part of it that exists."""
+    down = tl.arange(0, ROWS)[:, None]
+    across = tl.arange(0, BLOCK_D)[None, :]
+    inside = (down < count) & (across < WIDTH)
+    tl.store(pointer + down * WIDTH + across, rows.to(pointer.dtype.element_ty), mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def walk_keys(  # type: ignore[no-untyped-def]
+    total,  # [BLOCK_M, BLOCK_D] float32, as above
+    sums,  # [BLOCK_M] float32
+    largest,  # [BLOCK_M] float32, in units of log2
+    q,  # [BLOCK_M, BLOCK_D]
+    k_pointer,  # [kv_length, WIDTH] of this head
+    v_pointer,
+    query,  # the position of the first query
+    first,  # the first key, and the end of the keys
+    end,
+    to_log2,
+    WHOLE: tl.constexpr,  # every query sees every key from first to end, whole blocks of them
+    CAUSAL: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """The three values of the online softmax after the keys from first to end."""
+    down = tl.arange(0, BLOCK_M)[:, None]
+    across = tl.arange(0, BLOCK_N)[None, :]
+    for start in range(first, end, BLOCK_N):
+        count = end - start
+        at = tl.cast(start, tl.int64) * WIDTH
+        k = read_rows(k_pointer + at, count, WHOLE, BLOCK_N, WIDTH, BLOCK_D)
+        scores = tl.dot(q, k.T)
+        if not WHOLE:
+            seen = across < count
+            if CAUSAL:
+                seen = seen & (start + across <= query + down)
+            scores = tl.where(seen, scores, float("-inf"))
+        grown = tl.maximum(largest, tl.max(scores, 1) * to_log2)
+        # A row of nothing but -inf so far: -inf - -inf must not spoil it; any number serves instead.
+        relative = tl.where(grown == float("-inf"), 0.0, grown)
+        p = tl.exp2(scores * to_log2 - relative[:, None])
+        shrunk = tl.exp2(largest - relative)
+        sums = sums * shrunk + tl.sum(p, 1)
+        v = read_rows(v_pointer + at, count, WHOLE, BLOCK_N, WIDTH, BLOCK_D)
+        total = tl.dot(p.to(v.dtype), v, total * shrunk[:, None])
+        largest = grown
+    return total, sums, largest
+
+
+@triton.jit(do_not_specialize=["q_length", "kv_length", "group"])  # type: ignore[untyped-decorator]
+def attend(  # type: ignore[no-untyped-def]
+    q_pointer,  # [heads, q_length, WIDTH], heads of all batches
+    k_pointer,  # [heads / group, kv_length, WIDTH]
+    v_pointer,  # [heads / group, kv_length, WIDTH]
+    o_pointer,  # [heads, q_length, WIDTH]: every element is written once
+    lse_pointer,  # [heads, q_length] float32, or None
+    q_length,
+    kv_length,
+    group,
+    to_log2,  # log2(e) / sqrt(WIDTH)
+    CAUSAL: tl.constexpr,
+    EVEN: tl.constexpr,  # BLOCK_N divides kv_length
+    WIDTH: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """o of BLOCK_M queries of one head a program; grid (tiles x heads)."""
+    tiles = tl.cdiv(q_length, BLOCK_M)
+    head = tl.program_id(0) // tiles
+    query = (tiles - 1 - tl.program_id(0) % tiles) * BLOCK_M
+    # Elements can be more than 2^31; queries, keys and programs cannot.
+    row = tl.cast(head, tl.int64) * q_length + query
+    keys = tl.cast(head // group, tl.int64) * kv_length * WIDTH
+    k_pointer += keys
+    v_pointer += keys
+    q = read_rows(q_pointer + row * WIDTH, q_length - query, False, BLOCK_M, WIDTH, BLOCK_D)
+
+    if CAUSAL:
+        whole = (query + 1) // BLOCK_N * BLOCK_N
+        end = tl.minimum(query + BLOCK_M, kv_length)
+    else:
+        whole = kv_length // BLOCK_N * BLOCK_N
+        end = kv_length
+    total = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+    sums = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    largest = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
+    total, sums, largest = walk_keys(
+        total, sums, largest, q, k_pointer, v_pointer, query, 0, whole, to_log2,
+        True, CAUSAL, WIDTH, BLOCK_M, BLOCK_N, BLOCK_D,
+    )  # fmt: skip
+    if CAUSAL or not EVEN:
+        total, sums, largest = walk_keys(
+            total, sums, largest, q, k_pointer, v_pointer, query, whole, end, to_log2,
+            False, CAUSAL, WIDTH, BLOCK_M, BLOCK_N, BLOCK_D,
+        )  # fmt: skip
+
+    o = total / tl.where(sums == 0.0, 1.0, sums)[:, None]
+    write_rows(o_pointer + row * WIDTH, o, q_length - query, BLOCK_M, WIDTH, BLOCK_D)
+    if lse_pointer is not None:
+        down = tl.arange(0, BLOCK_M)
+        lse = (largest + tl.log2(sums)) * LN_2
+        tl.store(lse_pointer + row + down, lse, mask=down < q_length - query)
+
+
+TILES: dict[int, tuple[Tile, ...]] = {
+    16: (Tile(128, 128, 8, 3), Tile(128, 64, 4, 4), Tile(64, 64, 4, 4), Tile(16, 128, 4, 3)),
+    32: (Tile(128, 128, 8, 3), Tile(128, 64, 8, 3), Tile(64, 32, 4, 4), Tile(16, 128, 4, 3)),
+    64: (
+        Tile(128, 64, 8, 3),
+        Tile(128, 64, 4, 2),
+        Tile(128, 32, 4, 4),
+        Tile(64, 64, 4, 4),
+        Tile(64, 64, 4, 3),
+        Tile(32, 64, 4, 3),
+        Tile(16, 128, 4, 3),
+        Tile(16, 64, 4, 4),
+    ),
+    128: (
+        Tile(128, 64, 8, 3),
+        Tile(64, 128, 8, 2),
+        Tile(64, 64, 4, 3),
+        Tile(64, 32, 4, 3),
+        Tile(32, 64, 4, 3),
+        Tile(16, 128, 4, 3),
+        Tile(16, 64, 4, 3),
+    ),
+    256: (Tile(64, 64, 8, 2), Tile(32, 64, 8, 2), Tile(16, 64, 4, 2), Tile(16, 32, 4, 3)),
+}
+"""Tiles to try by the padded width of a head; tests/kernels shows that no loop spills."""
+MORE_TILES: dict[tuple[int, int], tuple[Tile, ...]] = {
+    (9, 64): (Tile(128, 128, 8, 3),),
+    (9, 128): (Tile(128, 128, 8, 2),),
+    (9, 256): (Tile(128, 32, 8, 2),),
+    (10, 256): (Tile(128, 32, 8, 2),),
+}
+"""By major compute capability and padded width: those that spill on another architecture."""
+
+
+def candidates(problem: Attention, capability: tuple[int, int]) -> tuple[Tile, ...]:
+    """Tiles worth timing: none of twice the queries that there are."""
+    queries, width = heads_of(problem).q_length, padded(problem)
+    listed = MORE_TILES.get((capability[0], width), ()) + TILES[width]
+    return tuple(tile for tile in listed if tile.m < 2 * queries or tile.m <= 16)
+
+
+class Heads(NamedTuple):
+    """How our kernels see a problem: this many heads of all batches, `group` of them on one of keys."""
+
+    heads: int
+    group: int
+    q_length: int
+
+
+def heads_of(problem: Attention) -> Heads:
+    """Without a causal mask a group is one head of `group` times the queries."""
+    if problem.causal:
+        return Heads(problem.batch * problem.heads, problem.group, problem.q_length)
+    return Heads(problem.batch * problem.kv_heads, 1, problem.group * problem.q_length)
+
+
+def padded(problem: Attention) -> int:
+    """BLOCK_D: a power of two from 16 on that holds a head's width."""
+    return max(16, 1 << (problem.head_width - 1).bit_length())
+
+
+def sizes(problem: Attention) -> dict[str, Any]:
+    """The run-time arguments of our kernels that are no tensors."""
+    heads = heads_of(problem)
+    return {
+        "q_length": heads.q_length,
+        "kv_length": problem.kv_length,
+        "group": heads.group,
+        "to_log2": math.log2(math.e) / math.sqrt(problem.head_width),
+    }
+
+
+def constants(problem: Attention, tile: Tile) -> dict[str, Any]:
+    """The compile-time arguments of the kernel."""
+    return {
+        "CAUSAL": problem.causal,
+        "EVEN": problem.kv_length % tile.n == 0,
+        "WIDTH": problem.head_width,
+        "BLOCK_M": tile.m,
+        "BLOCK_N": tile.n,
+        "BLOCK_D": padded(problem),
+    }
+
+
+def grid(problem: Attention, tile: Tile) -> tuple[int]:
+    """Tiles of queries, ragged ones included, of all heads."""
+    heads = heads_of(problem)
+    return (heads.heads * -(-heads.q_length // tile.m),)
+
+
+def launch(
+    problem: Attention,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lse: torch.Tensor | None = None,
+    tile: Tile | None = None,
+) -> Launch:
+    """o of q, k and v, preallocated, on the current device; `lse`, if given, is written too.
+
+    Without a `tile` the first launch of a problem compiles and times the candidates; later ones remember.
+    """
+    o = torch.empty_like(q)
+    pointers = {"q_pointer": q, "k_pointer": k, "v_pointer": v, "o_pointer": o, "lse_pointer": lse}
+    arguments = pointers | sizes(problem)
+
+    def with_tile(tile: Tile) -> Launch:
+        run = attend[grid(problem, tile)]
+        options = constants(problem, tile) | {"num_warps": tile.warps, "num_stages": tile.stages}
+
+        def call() -> torch.Tensor:
+            run(**arguments, **options)
+            return o
+
+        return Launch(call, outputs=(o,))
+
+    return with_tile(tile) if tile else tuned(_question(problem), _candidates(problem), with_tile)
+
+
+def configuration(problem: Attention) -> str:
+    """The tile that `launch` chose for this problem in this process: `128x64 w8 s3`."""
+
+    def unknown(_: Tile) -> Launch:
+        raise LookupError(f"{problem} was not launched in this process")
+
+    return str(fastest(_question(problem), _candidates(problem), unknown))
+
+
+def _candidates(problem: Attention) -> tuple[Tile, ...]:
+    return candidates(problem, torch.cuda.get_device_capability())
+
+
+def _question(problem: Attention) -> tuple[object, ...]:
+    return "attention", problem

@@ -1,0 +1,232 @@
+"""Attention on tensors: inputs, the float64 reference, and which function is which implementation.
+
+Shapes are those of problem.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, get_args
+
+import torch
+
+from bench.spec import Launch, Operator, Uniform
+from kernels.attention import libraries, unfused
+from kernels.attention.problem import Attention, Direction
+from kernels.attention.rounding import tolerance
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+_CHECKED_FLOP = 3e8
+"""Work of the reference for an excerpt, about."""
+_PREPARED = 1 << 25
+"""Most scores that are held at once while o and lse are prepared."""
+
+
+def inputs(problem: Attention, uniform: Uniform) -> Tensors:
+    """q, k, v; backward also o, lse and do, of which o and lse are those that a forward pass leaves."""
+    of_queries = (problem.batch, problem.heads, problem.q_length, problem.head_width)
+    of_keys = (problem.batch, problem.kv_heads, problem.kv_length, problem.head_width)
+    q, k, v = uniform(*of_queries), uniform(*of_keys), uniform(*of_keys)
+    if problem.direction == "forward":
+        return q, k, v
+    return q, k, v, *_saved(problem, q, k, v), uniform(*of_queries)
+
+
+def _saved(problem: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:
+    """o in q's type and lse in float32, computed in float32, some rows at a time."""
+    o, lse = torch.empty_like(q), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    keys, values = k.float(), v.float()
+    at_once = max(1, _PREPARED // (problem.batch * problem.heads * problem.kv_length))
+    for begin in range(0, problem.q_length, at_once):
+        rows = torch.arange(begin, min(begin + at_once, problem.q_length), device=q.device)
+        here = slice(begin, begin + len(rows))
+        scores = _scores(problem, q[:, :, here].float(), keys, rows)
+        lse[:, :, here] = scores.logsumexp(-1).flatten(1, 2)
+        o[:, :, here] = (scores.softmax(-1) @ values[:, :, None]).flatten(1, 2)
+    return o, lse
+
+
+def _scores(
+    problem: Attention,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    rows: torch.Tensor,
+    keys: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """s [batch, kv_heads, group, rows, keys] of q's rows and k's, whose places in the sequence are given.
+
+    -inf where a row does not see a key. Without `keys`, k has all of them.
+    """
+    s: torch.Tensor = torch.matmul(_by_group(problem, q), k[:, :, None].mT) * problem.head_width**-0.5
+    if problem.causal:
+        places = torch.arange(problem.kv_length, device=q.device) if keys is None else keys
+        s.masked_fill_(places > rows[:, None], -math.inf)
+    return s
+
+
+def _by_group(problem: Attention, of_queries: torch.Tensor) -> torch.Tensor:
+    """[batch, heads, ...] as [batch, kv_heads, group, ...]: a view."""
+    return of_queries.view(len(of_queries), problem.kv_heads, problem.group, *of_queries.shape[2:])
+
+
+def reference(problem: Attention, *tensors: torch.Tensor) -> torch.Tensor | Tensors:
+    """o; or dq, dk, dv; in float64.
+
+    With the indices of rows, and backward those of keys too, as an excerpt adds them to the inputs: only
+    those, evened (see `excerpt`).
+    """
+    count = 3 if problem.direction == "forward" else 6
+    q, k, v, *saved = (tensor.double() for tensor in tensors[:count])
+    chosen = tensors[count:]
+    rows = chosen[0] if chosen else torch.arange(problem.q_length, device=q.device)
+    if problem.direction == "forward":
+        o = (_scores(problem, q[:, :, rows], k, rows).softmax(-1) @ v[:, :, None]).flatten(1, 2)
+        return o * _evening(problem, rows) if chosen else o
+    keys = chosen[1] if chosen else torch.arange(problem.kv_length, device=q.device)
+    everything = torch.arange(problem.q_length, device=q.device)
+    scale = problem.head_width**-0.5
+    _, ds = _gradient_of_scores(problem, rows, None, q[:, :, rows], k, v, *(t[:, :, rows] for t in saved))
+    dq = (ds @ k[:, :, None]).flatten(1, 2) * scale
+    p, ds = _gradient_of_scores(problem, everything, keys, q, k[:, :, keys], v[:, :, keys], *saved)
+    dk = (ds.mT @ _by_group(problem, q)).sum(2) * scale
+    dv = (p.mT @ _by_group(problem, saved[2])).sum(2)
+    if not chosen:
+        return dq, dk, dv
+    evening = _evening(problem, keys, of_keys=True)
+    return dq * _evening(problem, rows), dk * evening, dv * evening
+
+
+def _gradient_of_scores(
+    problem: Attention,
+    rows: torch.Tensor,
+    keys: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    do: torch.Tensor,
+) -> Tensors:
+    """p and ds [batch, kv_heads, group, rows, keys], all as given."""
+    p = (_scores(problem, q, k, rows, keys) - _by_group(problem, lse)[..., None]).exp()
+    of_row = _by_group(problem, (do * o).sum(-1))[..., None]
+    return p, p * (_by_group(problem, do) @ v[:, :, None].mT - of_row)
+
+
+def excerpt(problem: Attention, inputs: Tensors, outputs: Tensors) -> tuple[Attention, Tensors, Tensors]:
+    """Some heads, of those some rows, and of dk and dv some keys; of a small problem all.
+
+    Chosen at random, the first and the last among them, by torch's own generator on the CPU, so a seeded run
+    repeats its choice. Sums are over all of their terms. Under a causal mask a row is the mean of as many
+    values as it sees keys: the first are a hundred times as large as the last, whose errors would not show
+    beside them. So rows and keys are evened, here and in the reference.
+    """
+    heads = problem.batch * problem.kv_heads
+    share = problem.flop / _CHECKED_FLOP
+    kept = _cut(heads, math.sqrt(share))
+    share /= heads / len(kept)
+    rows, keys = _cut(problem.q_length, share), _cut(problem.kv_length, share)
+    smaller = problem.model_copy(update={"batch": len(kept), "heads": problem.group, "kv_heads": 1})
+    device = outputs[0].device
+    kept, rows, keys = kept.to(device), rows.to(device), keys.to(device)
+
+    def of_heads(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.reshape(heads, -1, *tensor.shape[2:])[kept]
+
+    some = tuple(map(of_heads, inputs))
+    of_rows = of_heads(outputs[0])[:, :, rows].double() * _evening(problem, rows)
+    if problem.direction == "forward":
+        return smaller, (*some, rows), (of_rows,)
+    evening = _evening(problem, keys, of_keys=True)
+    of_keys = (of_heads(output)[:, :, keys].double() * evening for output in outputs[1:])
+    return smaller, (*some, rows, keys), (of_rows, *of_keys)
+
+
+def _cut(total: int, share: float) -> torch.Tensor:
+    """About total / share different numbers below `total`, ascending, the ends among them."""
+    count = max(2, round(total / max(1.0, share)))
+    if count >= total:
+        return torch.arange(total)
+    inner = torch.randperm(total - 2)[: count - 2] + 1
+    return torch.cat([torch.tensor([0]), inner.sort().values, torch.tensor([total - 1])])
+
+
+def _evening(problem: Attention, places: torch.Tensor, of_keys: bool = False) -> torch.Tensor:
+    """Factors [places, 1] with which rows, or keys, are about equally large; 1 without a mask.
+
+    Row i is a mean over i + 1 keys, as large as (i + 1)^-1/2; key j adds up rows i from j on, each with about
+    1 / (i + 1).
+    """
+    if not problem.causal:
+        return torch.ones(1, 1, dtype=torch.float64, device=places.device)
+    seen = torch.arange(1, problem.q_length + 1, dtype=torch.float64, device=places.device)
+    squared = 1 / seen**2
+    size = squared.flip(0).cumsum(0).flip(0).sqrt() if of_keys else seen.rsqrt()
+    return 1 / size[places, None]
+
+
+def triton(problem: Attention, *tensors: torch.Tensor) -> Launch:
+    """Our kernels, tuned for this problem when first asked; outputs preallocated."""
+    launch: Launch = _ours(problem).launch(problem, *tensors)
+    return launch
+
+
+def triton_configuration(problem: Attention, *tensors: torch.Tensor) -> str:
+    """The tile that `triton` chose; backward that of either of its kernels."""
+    configuration: str = _ours(problem).configuration(problem)
+    return configuration
+
+
+def _ours(problem: Attention) -> ModuleType:
+    # Triton is not everywhere, and a run on a CPU needs none.
+    return import_module(f"kernels.attention.{problem.direction}")
+
+
+def _examples() -> list[Attention]:
+    # A single query, a single key, primes, one past a tile, groups of heads, one head of keys for all, and
+    # a width that is no power of two.
+    sizes = [
+        {"batch": 3, "heads": 2, "kv_heads": 2, "q_length": 1, "kv_length": 37, "head_width": 32},
+        {"batch": 2, "heads": 6, "kv_heads": 2, "q_length": 7, "kv_length": 130, "head_width": 64},
+        {"batch": 1, "heads": 4, "kv_heads": 1, "q_length": 129, "kv_length": 37, "head_width": 16},
+        {"batch": 2, "heads": 6, "kv_heads": 6, "q_length": 129, "head_width": 80},
+        {"batch": 1, "heads": 4, "kv_heads": 2, "q_length": 131, "head_width": 128, "causal": True},
+        {"batch": 3, "heads": 2, "kv_heads": 1, "q_length": 131, "head_width": 64, "causal": True},
+        {"batch": 1, "heads": 2, "kv_heads": 2, "q_length": 7, "head_width": 256, "causal": True},
+        {"batch": 2, "heads": 4, "kv_heads": 1, "q_length": 131, "kv_length": 1, "head_width": 32},
+    ]
+    return [
+        Attention.model_validate({"direction": direction, "dtype": dtype, **size})
+        for size, direction, dtype in itertools.product(
+            sizes, get_args(Direction), ("float16", "bfloat16", "float32")
+        )
+        # p of a single key is 1 whatever its score: dq and dk are 0, and nothing is relative to that.
+        if direction == "forward" or size.get("kv_length") != 1
+    ]
+
+
+OPERATOR = Operator(
+    problem=Attention,
+    inputs=inputs,
+    reference=reference,
+    implementations={
+        "flash": libraries.flash,
+        "flash-4": libraries.flash_4,
+        "cudnn": libraries.cudnn,
+        "efficient": libraries.efficient,
+        "math": libraries.math,
+        "unfused": unfused.unfused,
+        "inductor": unfused.inductor,
+        "triton": triton,
+        "flash-cpu": libraries.flash_cpu,
+    },
+    tolerance=tolerance,
+    examples=_examples(),
+    excerpt=excerpt,
+    configuration={"triton": triton_configuration},
+)

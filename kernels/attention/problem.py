@@ -1,0 +1,295 @@
+"""Scaled dot-product attention of several heads, and its three gradients.
+
+    forward    s = q k^T / sqrt(head_width)     p = softmax of each row of s     o = p v
+    backward   dq, dk and dv of q, k, v, o, lse and do:
+               p = exp(s - lse)     ds = p (do v^T - the sum over the row of do o)
+               dv = p^T do     dq = ds k / sqrt(head_width)     dk = ds^T q / sqrt(head_width)
+
+    q, o, do, dq    [batch, heads, q_length, head_width]
+    k, v, dk, dv    [batch, kv_heads, kv_length, head_width]
+    lse             [batch, heads, q_length], float32: ln of the sum over the row of exp(s)
+
+All are contiguous and in the problem's data type, but for lse. Neighbouring heads of queries may share one
+head of keys and values: `kv_heads` divides `heads` (grouped-query attention; with one for all, multi-query).
+With `causal`, query i sees keys 0 to i. That is defined for equal lengths only: with others, torch aligns the
+mask to the first key and FlashAttention to the last.
+
+lse is what a forward pass leaves to the backward pass so that p need not be kept. It is an input of the
+gradients, but no output of the forward pass here, since inference has no use for it; bytes of implementations
+that write it nevertheless are counted.
+
+Strongest known: FlashAttention 4 on Hopper and Blackwell, raced as `flash-4`, and cuDNN, as `cudnn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from bench.spec import DeviceKind, Dtype, Implementation, Problem
+
+Size = Annotated[int, Field(ge=1)]
+Direction = Literal["forward", "backward"]
+
+LSE_BYTE = 4
+"""Bytes of the logarithm that a row of scores leaves."""
+WIDEST = 256
+"""Widest head of FlashAttention 2, and of our kernels."""
+WIDEST_CUDNN = 128
+"""Widest head of cuDNN, and of FlashAttention 4, on every GPU that they have kernels for; some go to 256."""
+
+_ANY = (0, 0)
+_AMPERE = (8, 0)
+_CUDA: tuple[DeviceKind, ...] = ("cuda",)
+_BOTH: tuple[DeviceKind, ...] = ("cpu", "cuda")
+_SIXTEEN_BIT: Mapping[Dtype, tuple[int, int]] = {"float16": _AMPERE, "bfloat16": _AMPERE}
+_ALL: Mapping[Dtype, tuple[int, int]] = {"float16": _ANY, "bfloat16": _ANY, "float32": _ANY}
+
+
+class Attention(Problem):
+    """One pass: `direction`, the sizes above, `causal`, `dtype`; `kv_length` is `q_length` unless given.
+
+    Raises ValueError where kv_heads does not divide heads, and for a causal mask over different lengths.
+    """
+
+    operator: ClassVar[str] = "attention"
+    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
+    rate: ClassVar[Literal["flop", "byte"]] = "flop"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation(
+            "flash",
+            "FlashAttention 2 in torch",
+            devices=_CUDA,
+            dtypes=_SIXTEEN_BIT,
+        ),
+        Implementation(
+            "flash-4",
+            "FlashAttention 4, forward (package flash-attn-4)",
+            devices=_CUDA,
+            dtypes=_SIXTEEN_BIT,
+        ),
+        Implementation(
+            "cudnn",
+            "cuDNN's fused attention through torch",
+            devices=_CUDA,
+            dtypes=_SIXTEEN_BIT,
+        ),
+        Implementation(
+            "efficient",
+            "the CUTLASS kernels of xFormers in torch ('memory-efficient attention')",
+            devices=_CUDA,
+            dtypes={"float16": (7, 0), "bfloat16": _AMPERE},
+        ),
+        Implementation(
+            "math",
+            "torch's fallback, forward: products, mask and softmax one after the other, in float32",
+            devices=_BOTH,
+            dtypes=_ALL,
+        ),
+        Implementation(
+            "unfused",
+            "bmm, softmax, bmm, in the data type, with preallocated scores; backward five products",
+            devices=_BOTH,
+            dtypes=_ALL,
+        ),
+        Implementation(
+            "inductor",
+            "torch.compile: forward of flex_attention, backward of the unfused formula",
+            devices=_BOTH,
+            dtypes={"float16": (7, 0), "bfloat16": _AMPERE, "float32": (7, 0)},
+            cpp_on_cpu=True,
+        ),
+        Implementation(
+            "triton",
+            "ours: online softmax forward, p computed again backward; tuned on the device",
+            devices=_CUDA,
+            dtypes=_SIXTEEN_BIT,
+        ),
+        Implementation(
+            "flash-cpu",
+            "torch's own fused attention on a CPU",
+            devices=("cpu",),
+            dtypes=_ALL,
+        ),
+    )
+
+    direction: Direction
+    batch: Size
+    heads: Size
+    kv_heads: Size
+    q_length: Size
+    kv_length: Size = 1
+    head_width: Size
+    causal: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_of_the_queries(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return {"kv_length": given["q_length"]} | given if "q_length" in given else given
+
+    @model_validator(mode="after")
+    def _possible(self) -> Attention:
+        if self.heads % self.kv_heads:
+            raise ValueError(f"kv_heads {self.kv_heads} does not divide heads {self.heads}")
+        if self.causal and self.q_length != self.kv_length:
+            raise ValueError(
+                f"a causal mask needs equal lengths, not {self.q_length} queries and {self.kv_length} keys"
+            )
+        return self
+
+    def parameters(self) -> dict[str, int | float | bool | str]:
+        """`kv_length` only where it differs from `q_length`."""
+        given = super().parameters()
+        return {n: v for n, v in given.items() if n != "kv_length" or v != self.q_length}
+
+    @property
+    def group(self) -> int:
+        """Heads of queries that share one head of keys and values."""
+        return self.heads // self.kv_heads
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a query and a key that it sees, over all heads."""
+        of_head = self.q_length * self.kv_length
+        if self.causal:
+            of_head = self.q_length * (self.q_length + 1) // 2
+        return self.batch * self.heads * of_head
+
+    @property
+    def flop(self) -> int:
+        """4 head_width for each pair forward, two products; 10 backward, five: that of the scores again."""
+        return {"forward": 4, "backward": 10}[self.direction] * self.pairs * self.head_width
+
+    @property
+    def special_functions(self) -> int:
+        """An exponential for each pair, in both directions."""
+        return self.pairs
+
+    @property
+    def q_byte(self) -> int:
+        """Bytes of q, of o, and of the gradient of either."""
+        return self.batch * self.heads * self.q_length * self.head_width * self.item_byte
+
+    @property
+    def k_byte(self) -> int:
+        """Bytes of k, of v, and of the gradient of either."""
+        return self.batch * self.kv_heads * self.kv_length * self.head_width * self.item_byte
+
+    @property
+    def lse_byte(self) -> int:
+        """Bytes of lse."""
+        return self.batch * self.heads * self.q_length * LSE_BYTE
+
+    @property
+    def byte_read(self) -> int:
+        """Forward: q, k and v. Backward: o, do and lse too."""
+        forward = self.q_byte + 2 * self.k_byte
+        return forward if self.direction == "forward" else forward + 2 * self.q_byte + self.lse_byte
+
+    @property
+    def byte_written(self) -> int:
+        """Forward: o. Backward: dq, dk and dv."""
+        return self.q_byte if self.direction == "forward" else self.q_byte + 2 * self.k_byte
+
+    def byte_moved(self, implementation: str) -> int:
+        """`byte`, with scores that are written and read again, and lse where a forward pass writes it.
+
+        A fused implementation keeps scores on the chip. What else its backward pass keeps in memory, such as
+        FlashAttention's sums of dq in float32, is not counted: it is too little to be the limit.
+        """
+        written, read = self._intermediate_byte(implementation)
+        return self.byte + self._lse_written(implementation) + written + read - self._unread(implementation)
+
+    def byte_again(self, implementation: str) -> int:
+        """The intermediate results, which are read soon after they are written."""
+        return self._intermediate_byte(implementation)[1]
+
+    def moved_written(self, implementation: str) -> int:
+        """The outputs, lse where it is one of them, and the intermediate results."""
+        written, _ = self._intermediate_byte(implementation)
+        return self.byte_written + self._lse_written(implementation) + written
+
+    def _lse_written(self, implementation: str) -> int:
+        writes = self.direction == "forward" and implementation in ("flash", "flash-cpu")
+        return self.lse_byte if writes else 0
+
+    def _unread(self, implementation: str) -> int:
+        """o and lse, which the unfused backward pass does not need: it has the whole of p."""
+        unfused = self.direction == "backward" and implementation == "unfused"
+        return self.q_byte + self.lse_byte if unfused else 0
+
+    def _intermediate_byte(self, implementation: str) -> tuple[int, int]:
+        """Bytes of intermediate results that are written, and that are read.
+
+        `unfused` forward writes s and p, and with a mask s again; each is read once. Backward it writes and
+        reads s and p by the same steps, and dp and ds; p is read for dv and for ds, ds for dq and for dk.
+        Inductor's backward pass does what lies between its products in one kernel: it reads s and dp, and
+        writes p and ds.
+        """
+        scores = self.batch * self.heads * self.q_length * self.kv_length
+        if implementation == "math" and self.direction == "forward":
+            return self._intermediate_byte_of_math(scores)
+        if implementation == "unfused":
+            written, read = (2, 2) if self.direction == "forward" else (4, 6)
+            masked = int(self.causal)
+            return (written + masked) * scores * self.item_byte, (read + masked) * scores * self.item_byte
+        if implementation == "inductor" and self.direction == "backward":
+            return 4 * scores * self.item_byte, 5 * scores * self.item_byte
+        return 0, 0
+
+    def _intermediate_byte_of_math(self, scores: int) -> tuple[int, int]:
+        """Those of torch's fallback, by a trace of its operators: all in float32.
+
+        Products are of q and k scaled, and k and v repeated for groups; 16-bit inputs are converted before,
+        and o after. s is masked (with `causal`), goes through a softmax and beside it a search for rows of
+        -inf only (a byte each), which are then set to zero. 16-bit p are converted too, for nobody.
+        """
+        float32, sixteen = 4, self.item_byte == 2
+        q = self.q_byte // self.item_byte
+        k = self.k_byte // self.item_byte
+        repeated = k * self.group
+        tensors = float32 * (q + repeated)  # scaled
+        if self.group > 1:
+            tensors += float32 * 2 * repeated
+        if sixteen:
+            tensors += float32 * (q + 2 * k + q)
+        masked = int(self.causal)
+        written = (3 + masked) * float32 + 1 + 2 * sixteen
+        read = (4 + masked + sixteen) * float32 + 1
+        return tensors + written * scores, tensors + read * scores
+
+    def refusal(self, implementation: str) -> str:
+        """What each library's kernels lack: widths of a head, groups, lengths, or a backward pass."""
+        width = self.head_width
+        if implementation in ("flash", "flash-4", "cudnn", "efficient") and width % 8:
+            return f"{implementation} takes heads whose width is a multiple of 8, not {width}"
+        limits = {"flash": WIDEST, "triton": WIDEST, "cudnn": WIDEST_CUDNN, "flash-4": WIDEST_CUDNN}
+        widest = limits.get(implementation, width)
+        if width > widest:
+            return f"{implementation} takes heads up to {widest} wide, not {width}"
+        if implementation == "cudnn" and self.kv_length == 1:
+            return "cudnn takes two keys and more"
+        if implementation == "efficient" and self.group > 1:
+            return "efficient takes as many heads of keys as of queries"
+        if implementation == "math" and self.direction == "backward":
+            return "math has no backward pass of its own: autograd takes that of each of its operators"
+        if implementation == "flash-4" and self.direction == "backward":
+            return "flash-4 has its backward pass behind autograd only, which no time here contains"
+        return ""
+
+    def probe(self) -> Attention:
+        """One batch of one group of heads, of up to 256 queries and keys."""
+        return self.model_copy(
+            update={
+                "batch": 1,
+                "heads": self.group,
+                "kv_heads": 1,
+                "q_length": min(self.q_length, 256),
+                "kv_length": min(self.kv_length, 256),
+            }
+        )
+
+
+PROBLEM = Attention

@@ -1,0 +1,1 @@
+"""Quantisation to 8 bits: what a faster product has to earn back."""

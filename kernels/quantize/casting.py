@@ -1,0 +1,198 @@
+"""Quantisation in Triton: rows, or blocks of 32, in registers; a whole tensor in two passes.
+
+**Why this algorithm.** Every y needs the largest |x| of what shares its scale. Of a row, or of a block of 32,
+one program holds all of it in registers, finds the largest and casts: x is read from memory once. What shares
+one scale with a whole tensor does not fit. So one kernel writes the largest of each of up to PARTS parts, and
+each program of a second takes the largest of those, PARTS numbers from L2, before it casts its own elements.
+
+**Bytes moved.** Rows and blocks: x once, y and the scales once, the least there is. A tensor: x twice, the
+second time from L2 as far as that holds it.
+
+**Arithmetic.** float32: x times 1 / scale. 8-bit floats are rounded by the hardware's cast, or where there is
+none by Triton's; integers by adding and taking off 1.5 * 2^23, which rounds to nearest, ties to even.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+import triton.language as tl
+
+from bench.spec import Launch
+from kernels.layernorm.tiles import Tile, alignment, whole_rows
+from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
+from kernels.tuning import fastest, tuned
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+PARTS = 1024
+"""Parts of a tensor, and most programs of its first pass."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def cast(x, per_scale, y_pointer, LARGEST: tl.constexpr):  # type: ignore[no-untyped-def]
+    """x times per_scale (broadcast), rounded to the type that y_pointer points to; never beyond LARGEST."""
+    y = tl.minimum(tl.maximum(x * per_scale, -LARGEST), LARGEST)
+    if y_pointer.dtype.element_ty == tl.int8:
+        y = (y + 12582912.0) - 12582912.0
+    return y.to(y_pointer.dtype.element_ty)
+
+
+@triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
+def in_registers(  # type: ignore[no-untyped-def]
+    x_pointer,  # [rows, length], contiguous
+    y_pointer,  # [rows, length], contiguous; every element is written once
+    scale_pointer,  # [rows]: float32, or with POWER exponents plus 127; each written once
+    rows,
+    length,
+    LARGEST: tl.constexpr,
+    POWER: tl.constexpr,  # scales are powers of two, the largest number being 2^(POWER - 1) to 2^POWER; or 0
+    ALIGN: tl.constexpr,  # a power of two that divides length; at most 16 bytes' worth of elements
+    EVEN: tl.constexpr,  # length is BLOCK: columns need no mask
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,  # at least length
+):
+    """y and scales of the rows from ROWS x program on."""
+    length = BLOCK if EVEN else length // ALIGN * ALIGN
+    program = tl.program_id(0)
+    along = tl.arange(0, BLOCK)
+    row = program * ROWS + tl.arange(0, ROWS)
+    inside = (row < rows)[:, None]
+    if not EVEN:
+        inside = inside & (along < length)[None, :]
+    start = program.to(tl.int64) * ROWS * length
+    at = start + tl.arange(0, ROWS)[:, None] * length + along[None, :]
+    x = tl.load(x_pointer + at, mask=inside, other=0.0).to(tl.float32)
+    largest = tl.maximum(tl.max(tl.abs(x), 1), 1e-30)
+    if POWER:
+        # The exponent bits of the largest, and of one over the scale: 2^(127 - e) has the bits 254 - e.
+        exponent = (largest.to(tl.int32, bitcast=True) >> 23) - (POWER - 1)
+        tl.store(scale_pointer + row, exponent.to(tl.uint8), mask=row < rows)
+        per_scale = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
+    else:
+        tl.store(scale_pointer + row, largest * (1.0 / LARGEST), mask=row < rows)
+        per_scale = LARGEST / largest
+    tl.store(y_pointer + at, cast(x, per_scale[:, None], y_pointer, LARGEST), mask=inside)
+
+
+@triton.jit(do_not_specialize=["elements", "blocks"])  # type: ignore[untyped-decorator]
+def largest_of_parts(  # type: ignore[no-untyped-def]
+    x_pointer,  # [elements]
+    part_pointer,  # [programs], float32: the largest |x| of each part, each written once
+    elements,
+    blocks,  # of BLOCK elements
+    EVEN: tl.constexpr,  # BLOCK divides elements
+    BLOCK: tl.constexpr,
+):
+    """The largest |x| of every (programs)th block from the program's own on."""
+    along = tl.arange(0, BLOCK)
+    largest = tl.zeros((BLOCK,), tl.float32)
+    for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
+        at = tl.cast(block, tl.int64) * BLOCK + along
+        if EVEN:
+            x = tl.load(x_pointer + at)
+        else:
+            x = tl.load(x_pointer + at, mask=at < elements, other=0.0)
+        largest = tl.maximum(largest, tl.abs(x.to(tl.float32)))
+    tl.store(part_pointer + tl.program_id(0), tl.max(largest, 0))
+
+
+@triton.jit(do_not_specialize=["elements", "parts"])  # type: ignore[untyped-decorator]
+def cast_by_parts(  # type: ignore[no-untyped-def]
+    x_pointer,  # [elements]
+    part_pointer,  # [parts]
+    y_pointer,  # [elements]; every element is written once
+    scale_pointer,  # [1]; written by the first program
+    elements,
+    parts,
+    LARGEST: tl.constexpr,
+    EVEN: tl.constexpr,  # BLOCK divides elements
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,  # at least parts
+):
+    """y of BLOCK elements, by the largest of all parts."""
+    place = tl.arange(0, PARTS)
+    largest = tl.max(tl.load(part_pointer + place, mask=place < parts, other=0.0), 0)
+    largest = tl.maximum(largest, 1e-30)
+    if tl.program_id(0) == 0:
+        tl.store(scale_pointer, largest * (1.0 / LARGEST))
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < elements
+    x = tl.load(x_pointer + at, mask=None if EVEN else inside).to(tl.float32)
+    tl.store(y_pointer + at, cast(x, LARGEST / largest, y_pointer, LARGEST), mask=None if EVEN else inside)
+
+
+def candidates(problem: Quantize) -> list[Tile]:
+    """Tiles worth trying: rows x elements, warps."""
+    if problem.scaling == "tensor":
+        return [Tile(1, 2048, 4), Tile(1, 4096, 8), Tile(1, 8192, 8)]
+    if problem.scaling == "mx":
+        return [Tile(32, MX_BLOCK, 4), Tile(64, MX_BLOCK, 4), Tile(128, MX_BLOCK, 4), Tile(128, MX_BLOCK, 8)]
+    return whole_rows(problem.length, most=32)
+
+
+def with_tile(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile) -> Launch:
+    """y and scales of x into `results`, both contiguous, by tiles of this size."""
+    return (_of_tensor if problem.scaling == "tensor" else _of_rows)(problem, x, results, tile)
+
+
+def _of_rows(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile) -> Launch:
+    mx = problem.scaling == "mx"
+    rows, length = (problem.scales, MX_BLOCK) if mx else (problem.rows, problem.length)
+    run = in_registers[(-(-rows // tile.rows),)]
+    largest = LARGEST[problem.to]
+
+    def call() -> Tensors:
+        run(
+            x,
+            *results,
+            rows,
+            length,
+            LARGEST=largest,
+            POWER=int(largest).bit_length() if mx else 0,
+            ALIGN=alignment(length, problem.item_byte),
+            EVEN=length == tile.block,
+            ROWS=tile.rows,
+            BLOCK=tile.block,
+            num_warps=tile.warps,
+            num_stages=1,
+        )
+        return results
+
+    return Launch(call, outputs=results)
+
+
+def _of_tensor(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile) -> Launch:
+    blocks = -(-problem.elements // tile.block)
+    programs = min(blocks, PARTS)
+    parts = torch.empty(programs, dtype=torch.float32, device=x.device)
+    same = {
+        "EVEN": problem.elements % tile.block == 0, "BLOCK": tile.block,
+        "num_warps": tile.warps, "num_stages": 1,
+    }  # fmt: skip
+    first, second = largest_of_parts[(programs,)], cast_by_parts[(blocks,)]
+    largest = LARGEST[problem.to]
+
+    def call() -> Tensors:
+        first(x, parts, problem.elements, blocks, **same)
+        second(x, parts, *results, problem.elements, programs, LARGEST=largest, PARTS=PARTS, **same)
+        return results
+
+    return Launch(call, outputs=results)
+
+
+def launch(problem: Quantize, x: torch.Tensor, results: Tensors) -> Launch:
+    """The launch with the tile that is fastest for this problem on the current device."""
+    return tuned(
+        ("quantize", problem), candidates(problem), lambda tile: with_tile(problem, x, results, tile)
+    )
+
+
+def chosen(problem: Quantize, x: torch.Tensor, results: Tensors) -> Tile:
+    """The fastest tile; timed when first asked for this problem."""
+    return fastest(
+        ("quantize", problem), candidates(problem), lambda tile: with_tile(problem, x, results, tile)
+    )

@@ -1,0 +1,170 @@
+"""Quantisation on tensors: inputs, the float64 reference, torch's kernels and ours.
+
+x is `[rows, length]`, contiguous; y likewise. Scales are float32 [1] or [rows], or uint8 [rows, length / 32].
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from bench.spec import Launch, Operator, Uniform
+from kernels import inductor as torch_compile
+from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+TORCH_TYPE = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2, "int8": torch.int8}
+_LEAST = 1e-30
+"""What a largest |x| of zero is taken for, so that zeros become zeros."""
+_ROUNDING = {"float8_e4m3": 2.0**-4, "float8_e5m2": 2.0**-3, "int8": 0.5 / 127}
+"""The most by which rounding to the type is off, as a fraction of the largest number in use."""
+_CHECKED = 1 << 20
+"""About how many elements an excerpt keeps; a result up to twice as large is checked whole."""
+
+
+def inputs(problem: Quantize, uniform: Uniform) -> Tensors:
+    """x."""
+    return (uniform(problem.rows, problem.length),)
+
+
+def _groups(problem: Quantize, tensor: torch.Tensor) -> torch.Tensor:
+    """A view in which each row shares a scale: [scales, elements of each]."""
+    return tensor.view(problem.scales, -1)
+
+
+def _new_scales(problem: Quantize, x: torch.Tensor) -> torch.Tensor:
+    if problem.scaling == "mx":
+        shape = (problem.rows, problem.length // MX_BLOCK)
+        return torch.empty(shape, dtype=torch.uint8, device=x.device)
+    return torch.empty(problem.scales, dtype=torch.float32, device=x.device)
+
+
+def _results(problem: Quantize, x: torch.Tensor) -> Tensors:
+    return torch.empty_like(x, dtype=TORCH_TYPE[problem.to]), _new_scales(problem, x)
+
+
+def reference(problem: Quantize, x: torch.Tensor) -> Tensors:
+    """x / scale, not rounded to the type, and the scales (of mx their exponents plus 127), in float64."""
+    grouped = _groups(problem, x.double())
+    largest = grouped.abs().amax(1, keepdim=True).clamp_min(_LEAST)
+    if problem.scaling != "mx":
+        scale = largest / LARGEST[problem.to]
+        return (grouped / scale).view_as(x), scale.flatten()
+    exponent = torch.frexp(largest).exponent - torch.frexp(torch.tensor(LARGEST[problem.to])).exponent
+    beyond = LARGEST[problem.to]
+    quotients = (grouped / 2.0 ** exponent.double()).clamp(-beyond, beyond)
+    return quotients.view_as(x), (exponent + 127).double().view(problem.rows, -1)
+
+
+def _scales(problem: Quantize, largest: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What to divide by, float32, and the scales as they are stored, both as `largest` is shaped."""
+    largest = largest.float().clamp_min(_LEAST)
+    if problem.scaling != "mx":
+        scale = largest / LARGEST[problem.to]
+        return scale, scale
+    # The exponent's bits of a float32 are its exponent plus 127.
+    exponent = (largest.view(torch.int32) >> 23) - (int(LARGEST[problem.to]).bit_length() - 1)
+    return (exponent << 23).view(torch.float32), exponent.to(torch.uint8)
+
+
+def aten(problem: Quantize, x: torch.Tensor) -> Launch:
+    """torch's kernels one after the other, into tensors made beforehand but for scales and their largest."""
+    y, scales = _results(problem, x)
+    grouped, quotients = _groups(problem, x), torch.empty_like(x, dtype=torch.float32)
+    in_groups, beyond = _groups(problem, quotients), LARGEST[problem.to]
+
+    def call() -> Tensors:
+        largest = torch.linalg.vector_norm(grouped, float("inf"), dim=1, keepdim=True)
+        scale, stored = _scales(problem, largest)
+        scales.copy_(stored.view_as(scales))
+        torch.div(grouped, scale, out=in_groups)
+        if problem.scaling == "mx":
+            quotients.clamp_(-beyond, beyond)
+        if problem.to == "int8":
+            quotients.round_()
+        y.copy_(quotients)
+        return y, scales
+
+    return Launch(call, outputs=(y, scales))
+
+
+def _functional(problem: Quantize, x: torch.Tensor) -> Tensors:
+    grouped = _groups(problem, x)
+    scale, stored = _scales(problem, grouped.abs().amax(1, keepdim=True))
+    quotients = grouped / scale
+    if problem.scaling == "mx":
+        quotients = quotients.clamp(-LARGEST[problem.to], LARGEST[problem.to])
+    if problem.to == "int8":
+        quotients = quotients.round()
+    y = quotients.to(TORCH_TYPE[problem.to]).view_as(x)
+    return y, stored.view(problem.rows, -1) if problem.scaling == "mx" else stored.flatten()
+
+
+def inductor(problem: Quantize, x: torch.Tensor) -> Launch:
+    """What torch.compile makes of the same operators."""
+    return torch_compile.launch(_functional, problem, x)
+
+
+def triton(problem: Quantize, x: torch.Tensor) -> Launch:
+    """Our kernels, tuned for this problem when first asked; results preallocated."""
+    from kernels.quantize import casting  # Triton is not everywhere, and a run on a CPU needs none.
+
+    return casting.launch(problem, x, _results(problem, x))
+
+
+def triton_configuration(problem: Quantize, x: torch.Tensor) -> str:
+    """The tile that `triton` chose, as `4x1024 w4`: rows x elements, warps."""
+    from kernels.quantize import casting
+
+    return str(casting.chosen(problem, x, _results(problem, x)))
+
+
+def tolerance(problem: Quantize, implementation: str) -> tuple[float, float]:
+    """The largest |error| of y and of scales that rounding explains, as a fraction of the largest |value|.
+
+    y: a number of b bits of mantissa is off by up to 2^-(b + 1) of it, an integer by half; division, or the
+    product with one over the scale, and the scale itself by 2^-24 each, four times at most. A scale is two of
+    those; exponents are exact.
+    """
+    return _ROUNDING[problem.to] + 2.0**-22, 0.0 if problem.scaling == "mx" else 2.0**-23
+
+
+def excerpt(problem: Quantize, inputs: Tensors, outputs: Tensors) -> tuple[Quantize, Tensors, Tensors]:
+    """The same problem for some rows only: random ones, the last, and that of the tensor's largest |x|."""
+    if problem.elements <= 2 * _CHECKED:
+        return problem, inputs, outputs
+    (x,), (y, scales) = inputs, outputs
+    rows = torch.randint(problem.rows, (max(2, _CHECKED // problem.length),))
+    largest = torch.linalg.vector_norm(x, float("inf"), dim=1).argmax()
+    rows[0], rows[-1] = problem.rows - 1, largest
+    rows = rows.to(x.device)
+    smaller = problem.model_copy(update={"rows": len(rows)})
+    return smaller, (x[rows],), (y[rows], scales if problem.scaling == "tensor" else scales[rows])
+
+
+def _examples() -> list[Quantize]:
+    # (rows, length): single, primes, odd, on, one short of and one past blocks.
+    sizes = [(13, 1), (5, 7), (49, 49), (131, 64), (17, 1000), (33, 1025), (9, 4096), (3, 96)]
+    return [
+        Quantize(rows=rows, length=length, dtype=dtype, to=to, scaling=scaling)
+        for rows, length in sizes
+        for dtype in ("float16", "bfloat16", "float32")
+        for to in ("float8_e4m3", "float8_e5m2", "int8")
+        for scaling in ("tensor", "row", "mx")
+        if scaling != "mx" or (length % MX_BLOCK == 0 and to != "int8")
+    ]
+
+
+OPERATOR = Operator(
+    problem=Quantize,
+    inputs=inputs,
+    reference=reference,
+    implementations={"aten": aten, "inductor": inductor, "triton": triton},
+    tolerance=tolerance,
+    examples=_examples(),
+    excerpt=excerpt,
+    configuration={"triton": triton_configuration},
+)

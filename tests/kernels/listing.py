@@ -1,0 +1,75 @@
+"""A disassembled program, and whether it overwrites what a matrix instruction of Hopper may still read.
+
+An HGMMA runs on while the program goes on, until WARPGROUP.DEPBAR waits for it. Where its left operand comes
+from registers, none of those may be written before; ptxas before 13.1 has compiled programs that do, whose
+products are wrong (triton-lang/triton pull request 11781).
+"""
+
+import re
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """One instruction."""
+
+    address: int
+    name: str
+    """In full: `LDG.E.128`."""
+    operands: str
+    target: int | None
+    """The address that a branch goes to."""
+
+
+def listing(text: str) -> list[Line]:
+    """The instructions in cuobjdump's text."""
+    # A line of it: "/*0b10*/    @!P0 BRA 0x890 ;    /* 0x... */"
+    program = []
+    line = r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9x_.]*)\s*([^;]*?)\s*;"
+    for address, name, operands in re.findall(line, text, re.M):
+        target = re.search(r"\b0x([0-9a-f]+)$", operands) if name.startswith("BRA") else None
+        program.append(Line(int(address, 16), name, operands, int(target[1], 16) if target else None))
+    return program
+
+
+def register_operands(program: list[Line]) -> list[tuple[int, set[int]]]:
+    """Places of matrix instructions that read their left operand from registers, and which these are."""
+    found = []
+    for place, line in enumerate(program):
+        left = re.match(r"R\d+, R(\d+), ", line.operands) if line.name.startswith("HGMMA") else None
+        if left:
+            found.append((place, set(range(int(left[1]), int(left[1]) + 4))))
+    return found
+
+
+def overwritten(program: list[Line]) -> int:
+    """How many such registers are written on some path to the next wait for all matrix instructions."""
+    places = {line.address: place for place, line in enumerate(program)}
+    count = 0
+    for place, registers in register_operands(program):
+        ahead, passed = [place + 1], set()
+        while ahead:
+            at = ahead.pop()
+            if at in passed or at >= len(program):
+                continue
+            passed.add(at)
+            line = program[at]
+            if line.name.startswith("WARPGROUP.DEPBAR") and line.operands.endswith(" 0x0"):
+                continue
+            count += len(registers & _written(line))
+            ahead += [at + 1] if line.target is None else [at + 1, places[line.target]]
+    return count
+
+
+def _written(line: Line) -> set[int]:
+    """The registers that an instruction writes; of a predicate and a register the second."""
+    result = re.match(r"(?:P\w+, )?R(\d+)\b", line.operands)
+    if not result or line.name.startswith(("ST", "LDGSTS", "RED")):
+        return set()
+    parts = line.name.split(".")
+    if parts[0] == "HGMMA":
+        count = int(parts[1].split("x")[1]) // 2
+    elif parts[0] == "LDSM":
+        count = int(parts[-1]) if parts[-1].isdigit() else 1
+    else:
+        count = 4 if "128" in parts else 2 if {"64", "WIDE"} & set(parts) else 1
+    return set(range(int(result[1]), int(result[1]) + count))

@@ -1,0 +1,311 @@
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bench.spec import Dtype
+from bench.worker.check import outputs_of
+from kernels import operator
+from kernels.attention.operator import OPERATOR, excerpt
+from kernels.attention.problem import Attention
+from tests.drawing import covering
+from tests.kernels.tensors import TORCH_TYPE, relative_error, uniform, used
+
+EXAMPLES = [example for example in OPERATOR.examples if isinstance(example, Attention)]
+ON_CPU = ("math", "unfused", "flash-cpu")
+RUNS: list[tuple[str, Attention]] = [
+    (name, problem)
+    for name, problem in itertools.product(ON_CPU, EXAMPLES)
+    if not problem.missing(name, "cpu", None)
+]
+
+
+def attention(**given: Any) -> Attention:
+    """A forward pass of float32 with 2 x 4 heads, 2 x 2 of keys, but for what is given."""
+    usual = {"direction": "forward", "batch": 2, "heads": 4, "kv_heads": 2, "q_length": 9, "head_width": 16}
+    return Attention.model_validate({**usual, "dtype": "float32", **given})
+
+
+def drawn(problem: Attention, seed: int) -> tuple[torch.Tensor, ...]:
+    return OPERATOR.inputs(problem, uniform(problem, seed))
+
+
+def test_operator_binds_every_declared_name() -> None:
+    assert operator("attention") is OPERATOR
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"kv_heads": 3}, "kv_heads 3 does not divide heads 4"),
+        ({"causal": True, "kv_length": 8}, "a causal mask needs equal lengths, not 9 queries and 8 keys"),
+        ({"dtype": "int8"}, "attention has no dtype 'int8'; it has float16, bfloat16, float32"),
+        ({"direction": "sideways"}, "direction"),
+        ({"q_length": 0}, "q_length"),
+    ],
+)
+def test_what_is_impossible_is_said_in_a_sentence(given: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        attention(**given)
+
+
+@pytest.mark.parametrize(
+    ("implementation", "given", "sentence"),
+    [
+        ("flash", {"head_width": 20}, "flash takes heads whose width is a multiple of 8, not 20"),
+        ("flash", {"head_width": 264}, "flash takes heads up to 256 wide, not 264"),
+        ("cudnn", {"head_width": 136}, "cudnn takes heads up to 128 wide, not 136"),
+        ("cudnn", {"kv_length": 1}, "cudnn takes two keys and more"),
+        ("efficient", {}, "efficient takes as many heads of keys as of queries"),
+        ("triton", {"head_width": 512}, "triton takes heads up to 256 wide, not 512"),
+        ("math", {"direction": "backward"}, "math has no backward pass of its own"),
+    ],
+)
+def test_refusals_say_what_a_library_lacks(implementation: str, given: dict[str, Any], sentence: str) -> None:
+    assert attention(**given).refusal(implementation).startswith(sentence)
+    assert not attention(kv_heads=4).refusal(implementation)
+
+
+def test_keys_are_as_many_as_queries_unless_given() -> None:
+    problem = attention()
+    assert problem.kv_length == 9 and "kv_length" not in problem.parameters()
+    assert str(problem) == "float32-forward-batch2-head_width16-heads4-kv_heads2-q_length9"
+    longer = attention(kv_length=11)
+    assert longer.parameters()["kv_length"] == 11 and Attention.model_validate(longer.parameters()) == longer
+
+
+@pytest.mark.parametrize("problem", EXAMPLES, ids=str)
+def test_bytes_are_those_of_the_tensors(problem: Attention, seed: int) -> None:
+    inputs = drawn(problem, seed)
+    assert all(tensor.is_contiguous() for tensor in inputs)
+    assert sum(tensor.nbytes for tensor in inputs) == problem.byte_read
+    outputs = OPERATOR.implementations["unfused"](problem, *inputs).outputs
+    assert sum(tensor.nbytes for tensor in outputs) == problem.byte_written
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_flop_count_the_pairs_that_the_mask_leaves(causal: bool) -> None:
+    problem = attention(causal=causal)
+    pairs = sum(key <= row or not causal for row in range(9) for key in range(9))
+    assert problem.pairs == problem.special_functions == 8 * pairs
+    assert problem.flop == 2 * 2 * 16 * 8 * pairs
+    assert attention(causal=causal, direction="backward").flop == 5 * 2 * 16 * 8 * pairs
+
+
+class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Bytes that torch's operators read and write, each tensor as often as an operator has it."""
+
+    byte = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        result = function(*args, **given)
+        if function.overloadpacket.__name__ not in ("transpose", "view"):
+            unread = 1 if given.get("beta") == 0 else 0  # beta = 0: what is added is not read
+            read = [arg for arg in args[unread:] if isinstance(arg, torch.Tensor)]
+            self.byte += sum(tensor.nbytes for tensor in (*read, result))
+        return result
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kv_heads", [4, 2])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_bytes_of_scores_are_those_that_the_operators_move(
+    direction: str, dtype: Dtype, kv_heads: int, causal: bool, seed: int
+) -> None:
+    """Of sequences so long that q, k, v, which a product may read twice, and the mask are a few percent."""
+    problem = attention(
+        direction=direction, dtype=dtype, kv_heads=kv_heads, q_length=300, head_width=8, causal=causal
+    )
+    launch = OPERATOR.implementations["unfused"](problem, *drawn(problem, seed))
+    with Traffic() as moved:  # type: ignore[no-untyped-call]
+        launch.call()
+    assert moved.byte == pytest.approx(problem.byte_moved("unfused"), rel=0.08)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("kv_heads", "kv_length"), [(4, 9), (2, 9), (1, 9), (2, 5)])
+def test_reference_is_torchs_in_float64(kv_heads: int, kv_length: int, causal: bool, seed: int) -> None:
+    """And the gradients autograd's, with o and lse of a forward pass in float64."""
+    if causal and kv_length != 9:
+        return
+    problem = attention(kv_heads=kv_heads, kv_length=kv_length, causal=causal)
+    q, k, v = (tensor.double().requires_grad_() for tensor in drawn(problem, seed))
+    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+    want = OPERATOR.reference(problem, q.detach(), k.detach(), v.detach())
+    assert isinstance(want, torch.Tensor)
+    torch.testing.assert_close(want, o.detach())
+
+    do = torch.rand_like(o)
+    s = q @ k.repeat_interleave(problem.group, 1).mT / math.sqrt(problem.head_width)
+    if causal:
+        s = s.masked_fill(torch.ones(9, 9, dtype=torch.bool).triu(1), -math.inf)
+    backward = problem.model_copy(update={"direction": "backward"})
+    saved = (o.detach(), s.logsumexp(-1).detach(), do)
+    gradients = OPERATOR.reference(backward, q.detach(), k.detach(), v.detach(), *saved)
+    for gradient, expected in zip(gradients, torch.autograd.grad(o, (q, k, v), do), strict=True):
+        torch.testing.assert_close(gradient, expected)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_o_and_lse_of_the_inputs_are_a_forward_pass(
+    causal: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernels.attention.operator._PREPARED", 200)  # several rows at a time, not all
+    problem = attention(direction="backward", causal=causal, batch=1)
+    q, k, v, o, lse, _ = drawn(problem, seed)
+    torch_o, torch_lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
+    torch.testing.assert_close(o, torch_o)
+    torch.testing.assert_close(lse, torch_lse)
+
+
+CHOSEN = covering(
+    range(len(RUNS)),
+    "runs of attention",
+    lambda place: (RUNS[place][0], RUNS[place][1].direction, RUNS[place][1].dtype, RUNS[place][1].causal),
+    lambda place: (RUNS[place][0], RUNS[place][1].direction, RUNS[place][1].head_width),
+)
+
+
+@pytest.mark.parametrize(("implementation", "problem"), [RUNS[place] for place in CHOSEN], ids=str)
+def test_against_the_reference(implementation: str, problem: Attention, seed: int) -> None:
+    inputs = drawn(problem, seed)
+    before = [tensor.clone() for tensor in inputs]
+    launch = OPERATOR.implementations[implementation](problem, *inputs)
+    for output in launch.outputs:
+        output.fill_(math.nan)
+    written = outputs_of(launch.call())
+    assert used(OPERATOR, implementation, problem, inputs, written) <= 1
+    assert all(map(torch.equal, before, inputs))
+
+
+@pytest.mark.deep  # compiling takes seconds
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_inductor_compiles_attention(direction: str, seed: int) -> None:
+    problem = attention(direction=direction, causal=True, q_length=33)
+    if reason := problem.missing("inductor", "cpu", None):
+        pytest.skip(reason)
+    inputs = drawn(problem, seed)
+    written = outputs_of(OPERATOR.implementations["inductor"](problem, *inputs).call())
+    assert used(OPERATOR, "inductor", problem, inputs, written) <= 1
+
+
+def test_launches_of_a_ring_share_their_scores_and_not_their_results(seed: int) -> None:
+    problem = attention()
+    several = [drawn(problem, seed + place) for place in range(3)]
+    launches = [OPERATOR.implementations["unfused"](problem, *inputs) for inputs in several]
+    for launch in launches:
+        launch.call()
+    for inputs, launch in zip(several, launches, strict=True):
+        assert used(OPERATOR, "unfused", problem, inputs, launch.outputs) <= 1
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_tolerance_is_within_twenty_times_of_what_rounding_does(
+    direction: str, dtype: Dtype, seed: int
+) -> None:
+    """Of the unfused form, which rounds p, dp and ds too."""
+    problem = attention(direction=direction, dtype=dtype, q_length=257, head_width=64)
+    inputs = drawn(problem, seed)
+    written = outputs_of(OPERATOR.implementations["unfused"](problem, *inputs).call())
+    assert 0.05 < used(OPERATOR, "unfused", problem, inputs, written) <= 1
+
+
+def scores(problem: Attention, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return q.double() @ k.double().mT / math.sqrt(problem.head_width)
+
+
+def test_plausible_bugs_would_be_noticed(seed: int) -> None:
+    problem = attention(dtype="float16", batch=1, heads=2, kv_heads=2, q_length=64, causal=True)
+    q, k, v = inputs = drawn(problem, seed)
+    unseen = torch.ones(64, 64, dtype=torch.bool).triu(1)
+    s = scores(problem, q, k).masked_fill(unseen, -math.inf)
+    wrongs = {
+        "no mask": scores(problem, q, k).softmax(-1) @ v.double(),
+        "a mask without its diagonal": scores(problem, q, k)
+        .masked_fill(unseen.roll(-1, 1), -math.inf)
+        .softmax(-1)
+        @ v.double(),
+        "no scale": (s * math.sqrt(problem.head_width)).softmax(-1) @ v.double(),
+        "no normalisation": s.exp() @ v.double(),
+        "the last row's first key left out": torch.cat(
+            [s[..., :-1, :], s[..., -1:, :].index_fill(-1, torch.tensor(0), -math.inf)], -2
+        ).softmax(-1)
+        @ v.double(),
+        "heads exchanged": (s.softmax(-1) @ v.double()).flip(1),
+    }
+    for name, wrong in wrongs.items():
+        assert used(OPERATOR, "triton", problem, inputs, (wrong,)) > 1, name
+
+    backward = problem.model_copy(update={"direction": "backward", "causal": False})
+    inputs = drawn(backward, seed)
+    q, k, v, o, lse, do = (tensor.double() for tensor in inputs)
+    p = (scores(backward, q, k) - lse[..., None]).exp()
+    dp = do @ v.mT
+    right = OPERATOR.reference(backward, *inputs)
+    ds = p * (dp - (do * o).sum(-1, keepdim=True))
+    gradients = {
+        "the sum of a row left out": ((p * dp) @ k / 4, (p * dp).mT @ q / 4, right[2]),
+        "no scale": (ds @ k, ds.mT @ q, right[2]),
+        "p not normalised": (right[0], right[1], scores(backward, q, k).exp().mT @ do),
+        "dk and dv exchanged": (right[0], right[2], right[1]),
+    }
+    for name, several in gradients.items():
+        assert used(OPERATOR, "triton", backward, inputs, several) > 1, name
+
+
+def test_a_small_problem_is_checked_whole(seed: int) -> None:
+    problem = attention(direction="backward")
+    inputs = drawn(problem, seed)
+    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
+    smaller, _, part = excerpt(problem, inputs, outputs)
+    assert smaller.flop == problem.flop
+    assert [tensor.numel() for tensor in part] == [tensor.numel() for tensor in outputs]
+
+
+LARGE = [
+    attention(direction=direction, heads=6, kv_heads=2, q_length=700, head_width=32, **given)
+    for direction in ("forward", "backward")
+    for given in ({"causal": True}, {"causal": False}, {"kv_length": 1100})
+]
+
+
+@pytest.mark.parametrize("problem", LARGE, ids=str)
+def test_excerpt_is_part_of_the_problem_and_notices_an_error(
+    problem: Attention, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error in every third row, or key, of every head is met, whatever the size of the row."""
+    monkeypatch.setattr("kernels.attention.operator._CHECKED_FLOP", 2e7)
+    inputs = drawn(problem, seed)
+    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
+    smaller, some, part = excerpt(problem, inputs, outputs)
+    assert sum(tensor.numel() for tensor in part) < sum(tensor.numel() for tensor in outputs) / 2
+    for kept, want in zip(part, outputs_of(OPERATOR.reference(smaller, *some)), strict=True):
+        torch.testing.assert_close(kept, want, rtol=1e-10, atol=1e-10)
+    for place, output in enumerate(outputs):
+        wrong = output.clone()
+        wrong[:, :, ::3] *= 1.05
+        changed = (*outputs[:place], wrong, *outputs[place + 1 :])
+        assert relative_error(OPERATOR, problem, inputs, changed) > 0.01
+
+
+def test_late_rows_of_a_causal_mask_count_as_much_as_early_ones(seed: int) -> None:
+    """They are means over many keys and a tenth as large as the first, and a tenth of that is wrong."""
+    problem = attention(causal=True, q_length=400, dtype="bfloat16", batch=1)
+    inputs = drawn(problem, seed)
+    (o,) = outputs_of(OPERATOR.reference(problem, *inputs))
+    wrong = o.clone()
+    wrong[:, :, -50:] *= 1.1
+    assert (wrong - o).abs().max() < 0.02 * o.abs().max()
+    assert used(OPERATOR, "flash", problem, inputs, (wrong,)) > 1
+
+
+def test_types_of_inputs(seed: int) -> None:
+    q, _, _, o, lse, do = drawn(attention(direction="backward", dtype="bfloat16"), seed)
+    assert {q.dtype, o.dtype, do.dtype} == {TORCH_TYPE["bfloat16"]} and lse.dtype == torch.float32

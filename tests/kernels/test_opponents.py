@@ -1,0 +1,44 @@
+"""Whom our kernels race: a library at least, and the strongest that is known, by name."""
+
+import importlib
+import re
+import sys
+
+import pytest
+
+import kernels
+from bench.spec import Unsupported
+from tests.kernels.tensors import uniform
+
+
+@pytest.mark.parametrize("name", kernels.names())
+def test_every_operator_names_the_strongest_known_and_races_a_library(name: str) -> None:
+    described = importlib.import_module(f"kernels.{name}.problem").__doc__ or ""
+    strongest = re.search(r"^Strongest known: (.+?)(?:\n\n|\n?\Z)", described, re.DOTALL | re.MULTILINE)
+    assert strongest, f"kernels/{name}/problem.py does not name the strongest known implementation"
+    implementations = {i.name for i in kernels.problem(name).implementations}
+    if strongest[1].startswith("none"):
+        return
+    assert any(not implementation.startswith("triton") for implementation in implementations)
+    raced = set(re.findall(r"`([\w-]+)`", strongest[1]))
+    assert raced and raced <= implementations
+
+
+@pytest.mark.parametrize(
+    ("operator", "implementation", "package"),
+    [
+        ("attention", "flash-4", "flash-attn-4"),
+        ("softmax", "quack", "quack-kernels"),
+        ("layernorm", "quack", "quack-kernels"),
+        ("layernorm", "liger", "liger-kernel"),
+    ],
+)
+def test_a_missing_package_is_named(
+    operator: str, implementation: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("flash_attn", "quack", "liger_kernel"):
+        monkeypatch.setitem(sys.modules, module, None)
+    bound = kernels.operator(operator)
+    problem = bound.examples[0]
+    with pytest.raises(Unsupported, match=f"{implementation} needs {package}, pip install {package}: "):
+        bound.implementations[implementation](problem, *bound.inputs(problem, uniform(problem, 1)))

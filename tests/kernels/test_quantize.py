@@ -1,0 +1,127 @@
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from bench.worker.check import relative_errors
+from kernels import operator
+from kernels.quantize.operator import LARGEST, OPERATOR, TORCH_TYPE, excerpt, tolerance
+from kernels.quantize.problem import Quantize
+from tests.drawing import covering
+from tests.kernels.tensors import uniform, used
+
+EVERY = covering(OPERATOR.examples, "quantize", lambda p: (p.to, p.scaling), lambda p: (p.dtype, p.length))
+
+
+def drawn(problem: Quantize, seed: int) -> torch.Tensor:
+    (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
+    return x
+
+
+def quantize(**given: Any) -> Quantize:
+    return Quantize(
+        **{"rows": 64, "length": 64, "dtype": "float32", "to": "float8_e4m3", "scaling": "row"} | given
+    )
+
+
+def test_operator_binds_every_declared_name() -> None:
+    assert operator("quantize") is OPERATOR
+
+
+@pytest.mark.parametrize("problem", EVERY, ids=str)
+def test_aten_against_the_reference(problem: Quantize, seed: int) -> None:
+    x = drawn(problem, seed)
+    before = x.clone()
+    launch = OPERATOR.implementations["aten"](problem, x)
+    written = launch.call()
+    assert all(got is made for got, made in zip(written, launch.outputs, strict=True))
+    assert written[0].dtype == TORCH_TYPE[problem.to]
+    assert used(OPERATOR, "aten", problem, (x,), written) <= 1
+    assert torch.equal(x, before)
+    assert x.nbytes == problem.byte_read and sum(one.nbytes for one in written) == problem.byte_written
+
+
+@pytest.mark.parametrize(
+    "to, scaling", [("float8_e4m3", "tensor"), ("float8_e4m3", "mx"), ("float8_e5m2", "row"), ("int8", "row")]
+)
+def test_y_times_its_scale_is_x_to_the_precision_of_the_type(to: str, scaling: str, seed: int) -> None:
+    """What the numbers are for, by a way of its own: no formula of the reference."""
+    problem = quantize(to=to, scaling=scaling, rows=32, length=128)
+    x = drawn(problem, seed)
+    y, scales = OPERATOR.implementations["aten"](problem, x).call()
+    scale = 2.0 ** (scales.double() - 127) if scaling == "mx" else scales.double()
+    back = (y.double().view(scale.numel(), -1) * scale.view(-1, 1)).view_as(x)
+    largest = x.double().abs().view(scale.numel(), -1).amax(1).repeat_interleave(x.numel() // scale.numel())
+    off = (back - x).abs() / largest.view_as(x)
+    # mx cuts what lies beyond the largest number: 512 - 448 of at least 448, which is an eighth of it.
+    assert off.max() <= {"float8_e4m3": 2.0**-4, "float8_e5m2": 2.0**-3, "int8": 0.5 / 127}[to] * (
+        2.001 if scaling == "mx" else 1.001
+    )
+    assert y.double().abs().max() <= LARGEST[to]  # type: ignore[index]
+
+
+def test_bytes_are_what_each_implementation_makes_of_them() -> None:
+    row, tensor = quantize(dtype="bfloat16"), quantize(dtype="bfloat16", scaling="tensor")
+    n = 64 * 64
+    assert row.byte == 2 * n + n + 4 * 64 == row.byte_moved("triton") == row.byte_moved("inductor")
+    assert tensor.byte_moved("triton") == tensor.byte + 2 * n  # read for the largest, and to be cast
+    assert row.byte_moved("aten") == row.byte + 2 * n + 2 * 4 * n  # and quotients are written and read
+    assert (
+        quantize(dtype="bfloat16", to="int8").byte_moved("aten") == row.byte + 2 * n + 4 * 4 * n
+    )  # and rounded
+    assert quantize(scaling="mx").byte_written == n + n // 32
+    assert row.flop == 0
+
+
+@pytest.mark.parametrize(
+    "given, reason",
+    [
+        ({"scaling": "mx", "length": 48}, "whole blocks of 32, not length=48"),
+        ({"scaling": "mx", "to": "int8"}, "for 8-bit floating point, not for to=int8"),
+    ],
+)
+def test_impossible_problems_say_why(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        quantize(**given)
+
+
+def test_what_our_kernels_do_not_do_is_said() -> None:
+    assert "up to 16384 elements, not 16385" in quantize(length=16385).missing("triton", "cuda", (9, 0))
+    assert not quantize(length=16385, scaling="tensor").missing("triton", "cuda", (9, 0))
+    assert "from compute capability 8.9" in quantize().missing("triton", "cuda", (8, 0))
+    assert not quantize(to="float8_e5m2").missing("triton", "cuda", (8, 0))
+
+
+@pytest.mark.parametrize("scaling", ["tensor", "row", "mx"])
+def test_excerpt_is_part_of_the_problem_and_notices_an_error(scaling: str, seed: int) -> None:
+    problem = quantize(rows=4000, length=1024, scaling=scaling)
+    x = drawn(problem, seed)
+    x[1234, 5] = 1.5  # of a whole tensor this row decides every quotient
+    y, scales = OPERATOR.implementations["aten"](problem, x).call()
+    smaller, (part,), _ = excerpt(problem, (x,), (y, scales))
+    assert smaller.elements <= problem.elements / 2 and part.shape == (smaller.rows, 1024)
+    assert used(OPERATOR, "aten", problem, (x,), (y, scales)) <= 1
+    wrong = y.double()
+    wrong[::3] *= 1.2
+    errors = relative_errors(OPERATOR, problem, (x,), (wrong.clamp(-448, 448).to(y.dtype), scales))
+    assert errors[0] > tolerance(problem, "aten")[0]
+
+
+def test_plausible_bugs_would_be_noticed(seed: int) -> None:
+    problem = quantize(rows=64, length=256)
+    x = drawn(problem, seed)
+    x *= torch.linspace(0.5, 2, 64)[:, None]
+    y, scales = OPERATOR.implementations["aten"](problem, x).call()
+    wrongs = {
+        "the scale of the neighbouring row": (
+            (x / scales.roll(1)[:, None]).clamp(-448, 448).to(y.dtype),
+            scales,
+        ),
+        "another type's largest number": (y, scales * 448 / 240),
+        "multiplied, not divided": ((x * scales[:, None]).to(y.dtype), scales),
+        "NaN": (torch.full_like(y, float("nan")), scales),
+        "the last element left out": (torch.cat([y[:, :-1], torch.zeros_like(y[:, :1])], 1), scales),
+    }
+    for name, wrong in wrongs.items():
+        assert used(OPERATOR, "triton", problem, (x,), wrong) > 1, name
