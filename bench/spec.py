@@ -30,8 +30,12 @@ if TYPE_CHECKING:
     Tensors = tuple[torch.Tensor, ...]
 
 DeviceKind = Literal["cpu", "cuda"]
-Dtype = Literal["float16", "bfloat16", "tf32", "float32", "float64", "float8_e4m3", "int8"]
-"""Data types of operands. `tf32` is float32 in memory, multiplied on tensor cores."""
+Dtype = Literal[
+    "float16", "bfloat16", "tf32", "float32", "float64", "float8_e4m3", "int8",
+    "float8_e5m2", "mxfp8", "nvfp4",
+]  # fmt: skip
+"""Data types of operands. `tf32` is float32 in memory, multiplied on tensor cores. Of the last three only
+matrix products are made: kernels/gemm/number_types.py."""
 
 ITEM_BYTE: Mapping[Dtype, int] = {
     "float16": 2,
@@ -41,7 +45,12 @@ ITEM_BYTE: Mapping[Dtype, int] = {
     "float64": 8,
     "float8_e4m3": 1,
     "int8": 1,
+    "float8_e5m2": 1,
+    "mxfp8": 1,
+    "nvfp4": 1,
 }
+PACKED: Mapping[str, int] = {"nvfp4": 2}
+"""Elements that share a byte."""
 
 
 class Unsupported(Exception):
@@ -88,6 +97,8 @@ class Implementation:
             return f"{self.name} runs on {' and '.join(self.devices)}, not on {device}"
         if dtype not in self.dtypes:
             return f"{self.name} does {', '.join(self.dtypes)}, not {dtype}"
+        if device == "cpu" and dtype == "tf32":
+            return f"{self.name} does tf32 on Tensor Cores, which a CPU lacks"
         if device == "cpu" and self.cpp_on_cpu and (lacking := _lacking_for_cpp(*_cpp_tools())):
             return f"{self.name} compiles C++ on a CPU, and there is no {lacking} here"
         lowest = self.dtypes[dtype]  # type: ignore[index]
@@ -135,6 +146,9 @@ class Problem(BaseModel, ABC):
     """The units of the device that do its work, and whose peak bounds it."""
     rate: ClassVar[Literal["flop", "byte"]] = "byte"
     """The unit of the rate that people quote for it: FLOP/s or bytes/s."""
+    added: ClassVar[Mapping[str, int | str]] = {}
+    """Fields that were added after rows had been published, and their defaults, at which such a field is
+    no parameter of a row, so that cases keep their names. bench/judge/frame.py has the same, to read rows."""
 
     dtype: Dtype
 
@@ -246,8 +260,10 @@ class Problem(BaseModel, ABC):
         raise Unknown("implementation", name, cls.operator, [i.name for i in cls.implementations])
 
     def parameters(self) -> dict[str, int | float | bool | str]:
-        """Field names and values, in the order they are declared."""
-        return self.model_dump()
+        """Field names and values, in the order they are declared, without `added` ones at their defaults."""
+        return self.model_dump(
+            exclude={n for n, default in self.added.items() if getattr(self, n) == default}
+        )
 
     def __str__(self) -> str:
         """The problem's part of the names of its cases, short and unique: `float16-NN-m64-n64-k64`."""

@@ -38,6 +38,7 @@ from plots.base.page import Page
 from plots.base.plot_spec import Section, sections
 from plots.base.saving import save_all
 from plots.figures import (
+    accuracy,
     compared,
     distribution,
     duel,
@@ -343,6 +344,8 @@ def _drawings(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[tuple[
     """(name, pages) of each figure of a section."""
     if section.kind == "quantization":
         yield "quantization", quantization.draw(run, rows, section)
+    elif section.kind == "accuracy":
+        yield "accuracy", accuracy.draw(run, rows, section)
     elif section.kind == "heatmap":
         yield "heatmap", heatmap.draw(run, rows, section)
     else:

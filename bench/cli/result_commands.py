@@ -209,7 +209,7 @@ def import_aiconfigurator(
         shapes = calibration_shapes(kernels.problem, more=sample is None)
         devices = Import(package, kernels.problem, shapes, folder, sample is not None).devices(remark)
     else:
-        devices = EngineImport(package, table, folder, sample is not None).devices(remark)
+        devices = EngineImport(package, table, kernels.problem, folder, sample is not None).devices(remark)
     for device in devices:
         typer.echo(device if device.save() else f"{device.path}: already there")
 

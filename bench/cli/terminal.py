@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable
 from functools import partial
 
-import click
+import typer
 
 COLOURS = {
     "SUPPORTED": "green",
@@ -35,7 +35,7 @@ def coloured(line: str) -> str:
     """The line with its verdicts in colour; as it is without a terminal, or with NO_COLOR (no-color.org)."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return line
-    return _WORD.sub(lambda word: click.style(word[0], fg=COLOURS[word[0]]), line)
+    return _WORD.sub(lambda word: typer.style(word[0], fg=COLOURS[word[0]]), line)
 
 
 def wrapped(line: str, most: int | None = None) -> list[str]:
@@ -81,4 +81,4 @@ class Live:
 
 def standard_output() -> Live:
     """Progress on standard output."""
-    return Live(partial(click.echo, nl=False), sys.stdout.isatty())
+    return Live(partial(typer.echo, nl=False), sys.stdout.isatty())

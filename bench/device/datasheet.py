@@ -53,6 +53,10 @@ class Count(Figure):
     value: int = Field(gt=0)
 
 
+_AS_FAST_AS: Mapping[str, str] = {"float8_e5m2": "float8_e4m3", "mxfp8": "float8_e4m3"}
+"""Types that the same instructions multiply: PTX's wgmma and tcgen05.mma take both formats of 8 bits."""
+
+
 class Rate(_Entry):
     """The rate of one kind of unit for one data type; dense, accumulating in float32 (int32 for int8).
 
@@ -206,17 +210,21 @@ class Datasheet:
 
     def computed_flop_per_s(self, arithmetic: str, dtype: str) -> float | None:
         """SMs x FMA x 2 x clock, whatever was published; None if a factor is unknown."""
-        unit, rate = self._rate(arithmetic, dtype)
+        unit, _ = self._rate(arithmetic, dtype)
         # NVIDIA's tensor clock is that of the types below float32; float64 runs at the boost clock.
         slow = unit == "matrix" and dtype not in ("float32", "float64")
         clock_hz = self.tensor_clock_hz if slow else self.boost_clock_hz
-        if rate is None or rate.fma_per_clock_per_sm is None or clock_hz is None:
-            return None
-        return self.sm_count * rate.fma_per_clock_per_sm * 2 * clock_hz
+        per_clock = self.flop_per_clock_per_sm(arithmetic, dtype)
+        return self.sm_count * per_clock * clock_hz if per_clock and clock_hz else None
+
+    def flop_per_clock_per_sm(self, arithmetic: str, dtype: str) -> int | None:
+        """FMA x 2 of one SM in one clock; None if unknown."""
+        rate = self._rate(arithmetic, dtype)[1]
+        return 2 * rate.fma_per_clock_per_sm if rate and rate.fma_per_clock_per_sm else None
 
     def _rate(self, arithmetic: str, dtype: str) -> tuple[str, Rate | None]:
         rates: Mapping[Any, Rate] = self.rates
-        rate = rates.get((arithmetic, dtype))
+        rate = rates.get((arithmetic, _AS_FAST_AS.get(dtype, dtype)))
         if rate is not None and rate.runs_on:
             return rate.runs_on, rates.get((rate.runs_on, dtype))
         return arithmetic, rate

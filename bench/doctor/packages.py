@@ -14,9 +14,14 @@ from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 
-EXTRAS = ("cublaslt",)
+EXTRAS = ("cublaslt", "opponents")
 """Groups of optional packages in pyproject.toml that runs on a GPU use."""
-COSTS = {"nvmath-python": "every case of cublaslt and its tiles is unsupported (a run says how many)"}
+COSTS = {
+    "flash-attn-4": "every case of flash-4 is unsupported",
+    "liger-kernel": "every case of liger is unsupported",
+    "nvmath-python": "every case of cublaslt and its tiles is unsupported (a run says how many)",
+    "quack-kernels": "every case of quack is unsupported",
+}
 """Optional package -> what a run lacks without it."""
 
 

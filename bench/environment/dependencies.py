@@ -27,10 +27,13 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).parents[2]
 
 IMPORT_NAMES = {
+    "flash-attn-4": "flash_attn",
+    "liger-kernel": "liger_kernel",
     "nvidia-ml-py": "pynvml",
     "nvmath-python": "nvmath",
     "pytest-benchmark": "pytest_benchmark",
     "pytest-xdist": "xdist",
+    "quack-kernels": "quack",
     "PyYAML": "yaml",
     "scikit-learn": "sklearn",
     "vl-convert-python": "vl_convert",

@@ -160,7 +160,7 @@ def _results() -> tuple[Block, ...]:
             "memory-duel",
             "Memory-limited operators as a share of a copy, against the best library",
             (
-                _measured("measure", 212, *_sweeps(MEMORY_LIMITED), *NOT_INDUCTOR),
+                _measured("measure", 224, *_sweeps(MEMORY_LIMITED), *NOT_INDUCTOR),
                 Command("efficiency", ("bench", "efficiency", "{rows}"), 15),
             ),
             gpu="our side: our kernels are not timed on a CPU",

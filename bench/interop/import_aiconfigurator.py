@@ -8,9 +8,9 @@ events, and publishes the mean. So data is warm as far as the cache holds all si
 the weights are left uninitialised: they draw less power than random ones, which raises the highest rates.
 
 Other kinds of table are read only to try the model (bench/validation/prediction.py). Those of SGLang and
-TensorRT-LLM are bfloat16 too. vLLM's of float8 are no products alone: x is bfloat16 and is quantised in each
-launch, by a scale for each row that the launch finds, before the product is computed. As what they are they
-are imported by bench/interop/import_engine_tables.py.
+TensorRT-LLM are bfloat16 too. Those of float8 and nvfp4 are no products alone: x is bfloat16 and is quantised
+in each launch, by scales that the launch finds, before the product is computed (QuantizedLinear in
+bench/interop/imported_problems.py; bench/interop/import_engine_tables.py imports vLLM's for good).
 
 Only the package's data files are read: it is found, never imported.
 """
@@ -34,8 +34,9 @@ import pyarrow.parquet as pq
 
 from bench.device.datasheet import find_datasheet, slug_of
 from bench.errors import UserError
+from bench.interop.imported_problems import QuantizedLinear
 from bench.interop.imported_rows import FOLDER, Imported, declared, device_columns, foreign_row, source_text
-from bench.spec import parameters_text
+from bench.spec import ITEM_BYTE, PACKED, Problem, parameters_text
 from bench.store.schema import Measurement
 from bench.sweep import load as sweep
 from bench.sweep.load import Find
@@ -58,6 +59,25 @@ class Kind(NamedTuple):
     dtype: str
     sources: tuple[str, ...]
     """What runs, as the tables call it; `vllm_default` and such is what older ones call all they hold."""
+    scaling: str = ""
+    """Of a QuantizedLinear; empty: a matrix product."""
+
+    @property
+    def sizes(self) -> dict[str, str]:
+        """The problem's name of a size -> theirs. Outputs (their n) are BLAS's m, the batch its n."""
+        if self.scaling:
+            return {"outputs": "n", "batch": "m", "inputs": "k"}
+        return {"m": "n", "n": "m", "k": "k"}
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What all its problems have in common."""
+        more = {"scaling": self.scaling} if self.scaling else {"layout": "TN"}
+        return {"dtype": self.dtype} | more
+
+    def problem(self, find: Find) -> type[Problem]:
+        """The class of its problems."""
+        return QuantizedLinear if self.scaling else find(OPERATOR)
 
     def weights(self, weight_byte: npt.NDArray[Any], cache_byte: int) -> npt.NDArray[Any]:
         """Layers that take turns, each with weights of its own.
@@ -69,11 +89,16 @@ class Kind(NamedTuple):
         return np.clip(np.ceil(cache_byte / weight_byte), 1, 5)
 
 
+NVFP4 = ("FlashInferCuteDslNvFp4LinearKernel", "FlashInferCutlassNvFp4LinearKernel")
 KINDS = (
     Kind("vllm", "vLLM", "bfloat16", "bfloat16", ("torch.nn.functional.linear", "vllm_default")),
     Kind("sglang", "SGLang", "bfloat16", "bfloat16", ("sglang_torch_linear", "sglang")),
     Kind("trtllm", "TensorRT-LLM", "bfloat16", "bfloat16", ("torch_flow",)),
-    Kind("vllm", "vLLM", "fp8", "float8_e4m3", ("CutlassFP8ScaledMMLinearKernel",)),
+    Kind("vllm", "vLLM", "fp8", "float8_e4m3", ("CutlassFP8ScaledMMLinearKernel",), "row"),
+    Kind("sglang", "SGLang", "fp8", "float8_e4m3", ("sglang_sgl_kernel_fp8_scaled_mm",), "row"),
+    Kind("trtllm", "TensorRT-LLM", "fp8", "float8_e4m3", ("torch_flow",), "tensor"),
+    Kind("vllm", "vLLM", "nvfp4", "nvfp4", NVFP4, "group"),
+    Kind("trtllm", "TensorRT-LLM", "nvfp4", "nvfp4", ("torch_flow",), "group"),
 )
 """The first is what is imported."""
 GPUS = ("NVIDIA ", "Tesla ")
@@ -190,30 +215,27 @@ class Import:
         rows = self._rows(shapes, texts, columns)
         return Imported(folder / f"{run_id}.parquet", rows, declared(rows, self.find))
 
-    @property
-    def _parameters(self) -> dict[str, Any]:
-        """What all its rows have in common."""
-        return {"dtype": self.kind.dtype, "layout": "TN"}
-
     def _texts(self, shapes: pd.DataFrame) -> list[str]:
         """The canonical text of each row's parameters."""
-        least = self._parameters | dict.fromkeys("mnk", 1)
-        same = self.find(OPERATOR)(**least).parameters()
-        rows = zip(*(size.tolist() for size in _sizes(shapes).values()), strict=True)
-        return [parameters_text(same | dict(zip("mnk", sizes, strict=True))) for sizes in rows]
+        names = self.kind.sizes
+        least = self.kind.parameters | dict.fromkeys(names, 1)
+        same = self.kind.problem(self.find)(**least).parameters()
+        rows = zip(*(shapes[theirs].tolist() for theirs in names.values()), strict=True)
+        return [parameters_text(same | dict(zip(names, sizes, strict=True))) for sizes in rows]
 
     def _rows(self, shapes: pd.DataFrame, texts: Collection[str], same: dict[str, Any]) -> list[Measurement]:
         # One problem with arrays as sizes counts all 35,000 rows by the formulas for one. It is made without
         # the checks of a single problem: reading the table checked that sizes are whole and above zero.
-        sizes = _sizes(shapes)
-        every = self._parameters | sizes
-        problem = self.find(OPERATOR).model_construct(**every)
-        facts = problem.facts(IMPLEMENTATION)
+        sizes = {ours: shapes[name].to_numpy(dtype=np.int64) for ours, name in self.kind.sizes.items()}
+        every: dict[str, Any] = self.kind.parameters | sizes
+        problem = self.kind.problem(self.find).model_construct(**every)
+        facts = problem.facts(self.kind.sources[0] if self.kind.scaling else IMPLEMENTATION)
         sized = ("flop", "byte", "moved", "product")
         counted = {name: count for name, count in facts.items() if name.startswith(sized)}
-        m, n, k = sizes.values()
-        weights = self.kind.weights(m * k * float(problem.item_byte), same["cache_byte"])
-        counted["ring_byte"] = ((weights * m * k + k * n + m * n) * problem.item_byte).astype(np.int64)
+        outputs, _, inputs = sizes.values()
+        weight_byte = outputs * inputs * ITEM_BYTE[problem.dtype] / PACKED.get(problem.dtype, 1)
+        weights = self.kind.weights(weight_byte, same["cache_byte"])
+        counted["ring_byte"] = (counted["byte"] + (weights - 1) * weight_byte).astype(np.int64)
         columns = {name: np.broadcast_to(count, len(shapes)).tolist() for name, count in counted.items()}
         columns["median_s"] = shapes["seconds"].tolist()
         columns["parameters"] = list(texts)
@@ -223,19 +245,13 @@ class Import:
         return [foreign_row({**facts, **same, **dict(zip(columns, values, strict=True))}) for values in rows]
 
 
-def _sizes(shapes: pd.DataFrame) -> dict[str, npt.NDArray[np.int64]]:
-    """m, n, k as kernels/gemm has them: the layer's outputs (their n) are BLAS's m, the rows of x its n."""
-    theirs = {"m": "n", "n": "m", "k": "k"}
-    return {ours: shapes[name].to_numpy(dtype=np.int64) for ours, name in theirs.items()}
-
-
 def sampled(shapes: pd.DataFrame, calibrating: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Which rows a sample keeps: those that calibrate, and SAMPLE others evenly over the octaves of FLOP.
 
     The octaves take turns, each giving its next shape in the order of a hash of SEED and the shape. So the
     choice is the same every time, and the same in two tables that hold the same shapes.
     """
-    sizes = list(zip(*_sizes(shapes).values(), strict=True))
+    sizes = list(zip(*(shapes[name] for name in KINDS[0].sizes.values()), strict=True))
     others = [size for size, calibrates in zip(sizes, calibrating, strict=True) if not calibrates]
     drawn = evenly({f"{m} {n} {k}": float(m) * n * k for m, n, k in others})
     return np.logical_or(calibrating, [f"{m} {n} {k}" in drawn for m, n, k in sizes])

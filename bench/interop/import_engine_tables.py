@@ -7,7 +7,8 @@ ai-dynamo/aiconfigurator, of which those of vLLM declare themselves for its vers
 *   collector/vllm/collect_gemm.py: a whole layer, bfloat16 in and out, so that each time holds quantising its
     input. bfloat16, fp8: six layers take turns in a CUDA graph. nvfp4: one. fp8_block: one, without a graph.
 *   collector/vllm/collect_attn.py: new k and v are written to a paged cache, from which attention reads, in a
-    CUDA graph. Whether q is fp8 where the cache is, no column says: these rows are left out.
+    CUDA graph. Whether q is fp8 where the cache is, no column says: these rows are left out, and those with a
+    window. collect_attn_encoder.py: attention of all positions to all, without a cache.
 *   collector/network/collect_nccl.py: nccl-tests, one process. collect_all_reduce.py: five of vLLM's
     all-reduces in a CUDA graph; without one each copies its input first, and these rows are left out.
 """
@@ -18,7 +19,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -28,13 +29,20 @@ import pandas as pd
 from bench.device.datasheet import find_datasheet, slug_of
 from bench.errors import UserError
 from bench.interop.import_aiconfigurator import DISTRIBUTION, GPUS, SAMPLE, Package, Say, evenly, read_table
-from bench.interop.imported_problems import Attention, Collective, QuantizedLinear
+from bench.interop.imported_problems import Collective, QuantizedLinear
 from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreign_row, source_text
 from bench.spec import Problem, parameters_text
 from bench.store.schema import Measurement
+from bench.sweep.load import Find
 
 ENGINES = {"vllm": "vLLM", "nccl": "NCCL"}
 """Folder of a table -> what it is of."""
+ATTENTION = (
+    *("vllm_flash_attn", "vllm_flashinfer_trtllmprefill", "vllm_flashinfer_trtllmdecode"),
+    *(f"vllm_{model}flash_attn_fa{version}" for model in ("", "vit_") for version in (2, 3, 4)),
+)
+"""What runs attention, as the tables call it: FlashAttention 2 to 4, and TensorRT-LLM's kernels. `vit` is
+that of an image's encoder, the first that of older tables."""
 
 
 class Case(NamedTuple):
@@ -45,9 +53,18 @@ class Case(NamedTuple):
     clock: str
     ring_slots: int
     fill: str
+    copied_byte: int = 0
+    """Keys and values that are copied to a cache first, which the problem does not count."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The columns that depend on the problem, with the copies: once read, once written, read again."""
+        facts = self.problem.facts(self.implementation)
+        copies = {"byte_moved": 2, "byte_again": 1, "moved_written": 1}
+        return facts | {name: facts[name] + times * self.copied_byte for name, times in copies.items()}
 
 
-def _linear(row: Any) -> Case:
+def _linear(row: Any, find: Find) -> Case:
     dtype, scaling, weights, slots = {
         "bfloat16": ("bfloat16", "none", "uninitialised", 6),
         "fp8": ("float8_e4m3", "row", "all 0.01", 6),
@@ -57,28 +74,39 @@ def _linear(row: Any) -> Case:
     problem = QuantizedLinear(
         **{"dtype": dtype, "scaling": scaling, "batch": row.m, "outputs": row.n, "inputs": row.k}
     )
+    problem.implementation(row.kernel_source)
     clock = "stream" if scaling == "block" else "graph"
     return Case(problem, row.kernel_source, clock, slots, f"x normal, weights {weights}")
 
 
-def _attention(row: Any) -> Case:
-    if row.kv_cache_dtype != row.attn_dtype or row.beam_width != 1:
+def _attention(row: Any, find: Find) -> Case:
+    if row.kernel_source not in ATTENTION:
+        raise LookupError(f"run by {row.kernel_source}, whose work is not known")
+    encoder, decoding = row.op_name == "encoder_attention", row.op_name == "generation_attention"
+    if not encoder and (row.kv_cache_dtype != row.attn_dtype or row.beam_width != 1):
         raise LookupError(f"a cache in {row.kv_cache_dtype}, where the type of the products is not known")
-    problem = Attention(
-        **{"dtype": row.attn_dtype, "batch": row.batch_size, "heads": row.num_heads},
-        **{"kv_heads": row.num_key_value_heads, "queries": row.isl, "length": row.step + row.isl},
-        **{"width": row.head_dim, "window": row.window_size},
+    if decoding and not hasattr(row, "window_size"):
+        raise LookupError("an older table, which counts the new token differently")
+    if getattr(row, "window_size", 0):
+        raise LookupError("a position sees a window of the positions before it")
+    kv_heads = getattr(row, "num_key_value_heads", row.num_heads)
+    problem = find("attention")(
+        **{"direction": "forward", "dtype": row.attn_dtype, "batch": row.batch_size, "heads": row.num_heads},
+        **{"kv_heads": kv_heads, "head_width": row.head_dim, "causal": not (encoder or decoding)},
+        **{"q_length": row.isl, "kv_length": row.isl + getattr(row, "step", 0)},
     )
-    return Case(problem, row.kernel_source, "graph", 1, "normal")
+    copied = 2 * row.batch_size * kv_heads * row.isl * row.head_dim * problem.item_byte
+    return Case(problem, row.kernel_source, "graph", 1, "normal", 0 if encoder else copied)
 
 
-def _collective(row: Any) -> Case:
+def _collective(row: Any, find: Find) -> Case:
     nccl = row.kernel_source == "NCCL"
     given = row.nccl_dtype if nccl else row.allreduce_dtype
     problem = Collective(
         dtype={"half": "float16"}.get(given, given),
         **{"operation": row.op_name, "gpus": row.num_gpus, "elements": row.message_size},
     )
+    problem.implementation(row.kernel_source)
     how = ("host", 1, "nccl-tests' own") if nccl else ("graph", 5, "ones")
     return Case(problem, row.kernel_source, *how)
 
@@ -90,7 +118,7 @@ class Table(NamedTuple):
     """Patterns below the folder of a system: each is a file in a folder of its version."""
     columns: tuple[str, ...]
     """Columns that are read beside those of every table."""
-    case: Callable[[Any], Case]
+    case: Callable[[Any, Find], Case]
     sampled_by: tuple[str, ...]
     """Parameters by which a sample is drawn: rows that agree in them are kept together. None: all are."""
 
@@ -100,13 +128,13 @@ TABLES: Mapping[str, Table] = {
         ("gemm/vllm/*/gemm_perf.parquet",), ("gemm_dtype", *"mnk"), _linear, ("outputs", "batch", "inputs")
     ),
     "attention": Table(
-        tuple(f"attention/vllm/*/{phase}_attention_perf.parquet" for phase in ("context", "generation")),
-        (
-            *("batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim", "window_size"),
-            *("beam_width", "attn_dtype", "kv_cache_dtype"),
+        tuple(
+            f"{folder}attention/vllm/*/{phase}_attention_perf.parquet"
+            for folder, phase in (("", "context"), ("", "generation"), ("encoder_", "encoder"))
         ),
+        ("batch_size", "isl", "num_heads", "head_dim", "attn_dtype"),
         _attention,
-        ("batch", "heads", "kv_heads", "queries", "length", "width", "window"),
+        ("batch", "heads", "kv_heads", "q_length", "kv_length", "head_width", "causal"),
     ),
     "collective": Table(
         ("comm/nccl/*/nccl_perf.parquet", "comm/vllm/*/custom_allreduce_perf.parquet"),
@@ -120,10 +148,18 @@ COLUMNS = ("version", "device", "op_name", "kernel_source", "latency")
 """Columns of every table that are read."""
 
 
-Source = tuple[str, str, str, str]
-"""The GPU as its driver names it, the engine, its version, and the folder of the table below the package."""
-Times = dict[Case, list[float]]
-"""Seconds: all that a table has of a case, of which the median counts."""
+Source = tuple[str, str, str]
+"""The GPU as its driver names it, the engine, and its version."""
+
+
+@dataclass
+class Timed:
+    """What the tables of one source have."""
+
+    folders: dict[str, None] = field(default_factory=dict)
+    """Where they lie below the package."""
+    times: dict[Case, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Seconds: all that they have of a case, of which the median counts."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +169,8 @@ class EngineImport:
     package: Package
     operator: str
     """Of `TABLES`."""
+    find: Find
+    """Gives the problem class of an operator."""
     results: Path
     """The folder of results, or of samples."""
     sample: bool = False
@@ -144,13 +182,13 @@ class EngineImport:
         """
         none = True
         for system in sorted((self.package.folder / "systems/data").glob("*")):
-            times: dict[Source, Times] = defaultdict(lambda: defaultdict(list))
+            sources: dict[Source, Timed] = defaultdict(Timed)
             for path in self._newest(system):
                 try:
-                    self._read(path, times, say)
+                    self._read(path, sources, say)
                 except UserError as refusal:
                     say(str(refusal))
-            for source, timed in times.items():
+            for source, timed in sources.items():
                 none = False
                 rows = self._rows(source, timed)
                 folder = self.results if self.sample else self.results / FOLDER
@@ -165,8 +203,8 @@ class EngineImport:
             there = sorted(system.glob(pattern), key=lambda path: _numbers(path.parent.name))
             yield from there[-1:]
 
-    def _read(self, path: Path, times: dict[Source, Times], say: Say) -> None:
-        """Add the times of a table to those of its devices. UserError if it cannot be read."""
+    def _read(self, path: Path, sources: dict[Source, Timed], say: Say) -> None:
+        """Add the times of a table to those of its sources. UserError if it cannot be read."""
         left: Counter[str] = Counter()
         frame = read_table(path, (*COLUMNS, *TABLES[self.operator].columns))
         frame["latency"] = pd.to_numeric(frame["latency"], errors="coerce")
@@ -177,30 +215,32 @@ class EngineImport:
             except LookupError as refusal:
                 left[str(refusal.args[0])] += 1
                 continue
-            source = (str(row.device), ENGINES[path.parts[-3]], str(row.version), where)
-            times[source][case].append(float(str(row.latency)) / 1e3)
+            timed = sources[str(row.device), ENGINES[path.parts[-3]], str(row.version)]
+            timed.folders[where] = None
+            timed.times[case].append(float(str(row.latency)) / 1e3)
         for reason, count in left.items():
             say(f"left out {count} rows of {path}: {reason}")
 
-    def _rows(self, source: Source, times: Times) -> list[Measurement]:
+    def _rows(self, source: Source, timed: Timed) -> list[Measurement]:
+        times = timed.times
         kept = self._sampled({case.problem for case in times})
         drawn = ""
         if self.sample and TABLES[self.operator].sampled_by:
             count = sum(case.problem in kept for case in times)
             drawn = f"a sample: {count} of {len(times)} rows, those of {SAMPLE} sizes"
-        device, engine, version, where = source
+        device, engine, version = source
         who = f"{DISTRIBUTION} {self.package.version}, {engine} {version}"
         name = (DISTRIBUTION, self.package.version, engine.lower(), version, self.operator, slug_of(device))
         same = {
             **device_columns(device, "cuda", find_datasheet(device)),
             **{"run_id": "-".join([*name, *(["sample"] if self.sample else [])]), "protocol": who},
             **{"libraries": f"{engine} {version}", "sweep": f"imported/{self.operator}", "cache": "warm"},
-            "source": source_text(who, where, f"{self.package.licence}, NVIDIA", drawn),
+            "source": source_text(who, " and ".join(timed.folders), f"{self.package.licence}, NVIDIA", drawn),
         }
         return [
             foreign_row(
                 {
-                    **case.problem.facts(case.implementation),
+                    **case.facts,
                     **same,
                     "parameters": parameters_text(case.problem.parameters()),
                     "median_s": median(seconds),
@@ -218,11 +258,9 @@ class EngineImport:
         if not (math.isfinite(row.latency) and row.latency > 0):
             raise LookupError("without a time above zero")
         try:
-            case = TABLES[self.operator].case(row)
+            return TABLES[self.operator].case(row, self.find)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise LookupError(f"of sizes or data types that {self.operator} has not") from error
-        case.problem.implementation(case.implementation)
-        return case
 
     def _sampled(self, problems: Set[Problem]) -> Set[Problem]:
         """Which of these problems are kept."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from bench.spec import ITEM_BYTE, Implementation, Problem
+from bench.spec import ITEM_BYTE, PACKED, Implementation, Problem
 from bench.sweep.load import Find
 
 Count = Annotated[int, Field(ge=1)]
@@ -28,9 +28,9 @@ class QuantizedLinear(Problem):
     """y [batch, outputs] = x [batch, inputs] w' as an inference engine runs it: x and y are bfloat16.
 
     `dtype` is what is multiplied. Each launch quantises x to it; the weights are quantised beforehand.
-    `scaling` says what has a scale of its own: a `row` of x (the weights have one); a `block`, 128 elements
-    of a row of x and 128 x 128 of the weights, in float32; a `group` of 16 elements of a row, in 8 bits,
-    beside one for the tensor (nvfp4).
+    `scaling` says what has a scale of its own: all of x (`tensor`) or a `row` of it (the weights have one); a
+    `block`, 128 elements of a row of x and 128 x 128 of the weights, in float32; a `group` of 16 elements of
+    a row, in 8 bits, beside one for the tensor (nvfp4).
     """
 
     operator: ClassVar[str] = "quantized_linear"
@@ -49,11 +49,13 @@ class QuantizedLinear(Problem):
         ),
     )
 
-    dtype: Any  # one of `implementations`: nvfp4 is no data type of kernels/
-    scaling: Literal["none", "row", "block", "group"]
+    scaling: Literal["none", "tensor", "row", "block", "group"]
     batch: Count
     inputs: Count
     outputs: Count
+
+    def _quantized_byte(self, elements: int) -> int:
+        return elements * ITEM_BYTE[self.dtype] // PACKED.get(self.dtype, 1)
 
     @property
     def flop(self) -> int:
@@ -64,73 +66,38 @@ class QuantizedLinear(Problem):
     def byte_read(self) -> int:
         """x in bfloat16, the weights as they are multiplied, and the weights' scales."""
         weights = self.inputs * self.outputs
-        of_weights = weights // 2 if self.dtype == "nvfp4" else weights * ITEM_BYTE[self.dtype]
+        of_weights = self._quantized_byte(weights)
         blocks = -(-self.inputs // 128) * -(-self.outputs // 128)
         groups = -(-self.inputs // 16) * self.outputs
-        scales = {"none": 0, "row": 4, "block": 4 * blocks, "group": groups + 4}[self.scaling]
+        scales = {"none": 0, "tensor": 4, "row": 4, "block": 4 * blocks, "group": groups + 4}[self.scaling]
         return 2 * self.batch * self.inputs + of_weights + scales
 
     @property
     def byte_written(self) -> int:
-        """y. Whether a quantised copy of x goes through memory besides, the tables do not say."""
+        """y."""
         return 2 * self.batch * self.outputs
 
-
-class Attention(Problem):
-    """o = softmax(q k' / sqrt(width)) v over the last `queries` of `length` positions, causal, for inference.
-
-    q and o are [batch, queries, heads, width]. k and v of all positions lie in a paged cache,
-    [batch, length, kv_heads, width]; those of the queries' positions are copied to it first, which no count
-    here has. A position sees the last `window` positions up to itself; all of them if that is 0.
-    """
-
-    operator: ClassVar[str] = "attention"
-    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
-    rate: ClassVar[Literal["flop", "byte"]] = "flop"
-    implementations: ClassVar[tuple[Implementation, ...]] = (
-        *(_on_gpus(f"vllm_flash_attn_fa{n}", f"FlashAttention {n} in vLLM", _HALF) for n in (2, 3, 4)),
-        _on_gpus("vllm_flashinfer_trtllmprefill", "TensorRT-LLM's kernel for many queries in vLLM", _HALF),
-        _on_gpus("vllm_flashinfer_trtllmdecode", "TensorRT-LLM's kernel for one query in vLLM", _HALF),
-    )
-
-    batch: Count
-    heads: Count
-    kv_heads: Count
-    queries: Count
-    length: Count
-    width: Count
-    window: Annotated[int, Field(ge=0)]
-
     @property
-    def pairs(self) -> int:
-        """Of a query and a position that it sees, in one head of one sequence."""
+    def product(self) -> tuple[int, int, int]:
+        """In BLAS's order: outputs x batch, each a sum over the inputs."""
+        return self.outputs, self.batch, self.inputs
 
-        def seen(positions: int) -> int:
-            last, before = max(0, positions), max(0, positions - self.queries)
-            return (last * (last + 1) - before * (before + 1)) // 2
+    def byte_moved(self, implementation: str) -> int:
+        """`byte`, and x again: read for a scale of the whole tensor, written quantised, read.
 
-        return seen(self.length) - (seen(self.length - self.window) if self.window else 0)
+        Whether the quantised x goes through memory or a cache, the tables do not say.
+        """
+        if self.scaling == "none":
+            return self.byte
+        elements = self.batch * self.inputs
+        return (
+            self.byte + 2 * self._quantized_byte(elements) + (2 * elements if self.scaling == "tensor" else 0)
+        )
 
-    @property
-    def flop(self) -> int:
-        """4 width for each pair: a multiply and an add in each of the two products."""
-        return 4 * self.width * self.batch * self.heads * self.pairs
-
-    @property
-    def special_functions(self) -> int:
-        """An exponential for each pair."""
-        return self.batch * self.heads * self.pairs
-
-    @property
-    def byte_read(self) -> int:
-        """q, and k and v of the positions that some query sees."""
-        seen = min(self.length, self.queries + self.window - 1) if self.window else self.length
-        return self.byte_written + 2 * self.batch * seen * self.kv_heads * self.width * self.item_byte
-
-    @property
-    def byte_written(self) -> int:
-        """o."""
-        return self.batch * self.queries * self.heads * self.width * self.item_byte
+    def moved_written(self, implementation: str) -> int:
+        """y and the quantised x."""
+        x = self.byte_moved(implementation) - self.byte
+        return self.byte_written + (x // 4 if self.scaling == "tensor" else x // 2)
 
 
 class Collective(Problem):
@@ -168,7 +135,7 @@ class Collective(Problem):
 
 
 PROBLEMS: Mapping[str, type[Problem]] = {
-    problem.operator: problem for problem in (QuantizedLinear, Attention, Collective)
+    problem.operator: problem for problem in (QuantizedLinear, Collective)
 }
 
 

@@ -9,6 +9,7 @@ Columns beside those of a Measurement and the parameters:
     ridge     FLOP for each byte at which the limit of the device changes for such a row
     launch_s  launch floor, seconds
     memory_s  compute_s   terms of the roofline
+    formula_s  flop / (FMA per clock per SM x 2 x SMs x the clock while it ran), by the datasheet's FMA rate
     memory_down  memory_up  compute_down  compute_up
               how far below and above its value the ratio of the seconds to that term may be by the roof's own
               interval, |ln|
@@ -90,6 +91,7 @@ def _derived(row: Measurement, run: Run) -> dict[str, Any]:
         measured, predicted = nearest_term(row.median_s, terms), largest_term(terms)
     return {
         "launch_s": launch_s, "memory_s": memory_s, "compute_s": compute_s,
+        "formula_s": _formula_s(row, run.datasheet),
         "ridge": ridge, "intensity": intensity, "bound_by": predicted, "measured_bound_by": measured,
         "as_predicted": measured == predicted if measured else None,
         "tensor_cores": tensor_cores(row), **_roof_errors(row, run),
@@ -113,13 +115,21 @@ def _stated_s(row: Measurement, flop: float, byte: float, sheet: Datasheet | Non
     return math.nan if seconds is None else seconds
 
 
+def _formula_s(row: Measurement, sheet: Datasheet | None) -> float:
+    per_clock = sheet.flop_per_clock_per_sm(row.arithmetic, row.dtype) if sheet else None
+    if not per_clock or not row.sm_clock_hz:
+        return math.nan
+    return row.flop / (per_clock * row.sm_count * row.sm_clock_hz)
+
+
 def case_rows(cases: Iterable[Case], sm_count: int) -> pd.DataFrame:
     """Cases that were perhaps never measured, as far as selections can be asked about them."""
     import pandas as pd
 
     return pd.DataFrame(
         {
-            **case.problem.parameters(), "parameters": parameters_text(case.problem.parameters()),
+            **case.problem.added, **case.problem.parameters(),
+            "parameters": parameters_text(case.problem.parameters()),
             "key": case.key, "implementation": case.implementation, "cache": case.cache,
             "threads_asked": case.threads, "flop": case.problem.flop, "byte": case.problem.byte,
             "byte_moved": case.problem.byte_moved(case.implementation),

@@ -206,7 +206,8 @@ def _over(above: pd.Series, below: pd.Series, cluster: Hashable, of: pd.DataFram
 def _bound(rows: pd.DataFrame, test: Bound) -> Iterator[Seen]:
     rows = rows[rows[f"{test.by}_s"] > 0]
     logs = np.log(rows["median_s"] / rows[f"{test.by}_s"])
-    down, up = (np.hypot(rows[f"{test.by}_{side}"], rows["shared"]) for side in ("down", "up"))
+    # A formula has no interval of its own.
+    down, up = (np.hypot(rows.get(f"{test.by}_{side}", 0.0), rows["shared"]) for side in ("down", "up"))
     yield from map(Seen, logs, rows["half"], rows["key"], zip(rows["key"]), down, up)
 
 

@@ -52,6 +52,7 @@ Region = Literal[
     "float32 other",
     "float64",
     "unaligned",
+    "batched",
 ]
 """Regions of shapes, each with a goal of its own, and the rest of each data type."""
 REGIONS: tuple[Region, ...] = get_args(Region)
@@ -153,7 +154,9 @@ class Standing:
 
 
 def region(parameters: Mapping[str, Any]) -> Region:
-    """The region of a GEMM with these `m`, `n`, `k`, `layout`, `dtype` and `pitch` (tight if left out)."""
+    """The region of a GEMM with these `m`, `n`, `k`, `layout`, `dtype`, and `pitch` and `batch` if given."""
+    if parameters.get("batch", 1) > 1:
+        return "batched"
     m, n, k = parameters["m"], parameters["n"], parameters["k"]
     dtype, layout = parameters["dtype"], parameters["layout"]
     if not _aligned(parameters):

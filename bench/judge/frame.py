@@ -43,6 +43,9 @@ from bench.store.schema import ARROW, FIELDS, Measurement
 if TYPE_CHECKING:
     import pandas as pd
 
+ADDED: Mapping[str, Mapping[str, int | str]] = {"gemm": {"batch": 1, "data": "uniform", "sparsity": "none"}}
+"""Operator -> the parameters that rows leave out at these values (`Problem.added`)."""
+
 
 @dataclass(frozen=True, eq=False)
 class Run:
@@ -126,7 +129,9 @@ class Run:
             stored[name] = [seconds if row.is_timed else None for row, seconds in pairs]
         parameters = [json.loads(row.parameters) for row in self.rows]
         names = sorted({name for given in parameters for name in given} - set(FIELDS))
-        more = {name: [given.get(name) for given in parameters] for name in names}
+        left_out = [ADDED.get(row.operator, {}) for row in self.rows]
+        both = list(zip(parameters, left_out, strict=True))
+        more = {name: [given.get(name, added.get(name)) for given, added in both] for name in names}
         more["condition"] = [_condition(row) for row in self.rows]
         frame: pd.DataFrame = pa.table(stored, schema=ARROW).to_pandas(use_threads=False)
         return pd.concat([frame, pd.DataFrame(more, index=frame.index)], axis=1)

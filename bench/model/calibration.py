@@ -36,6 +36,7 @@ FITTED = {
     "tile_s": 0.80,
     "split_s": 0.60,
     "tail": 0.50,
+    "beside": 0.60,
 }
 """Field of Machine -> how far a fit may draw it from where it starts: the standard deviation of its
 logarithm."""
@@ -116,6 +117,7 @@ def started(
         sm        1.4 times an SM's share of memory, 5 bytes a clock at least
         cache     2.5 times memory's bandwidth
         tail      0.3
+        beside    2
     """
     peak = ceilings.peak("matrix", dtype)
     reads = ceilings.second_per_byte(0.0)
@@ -163,7 +165,8 @@ def fit(start: Machine, shapes: Products, seconds: Floats) -> Machine:
     # Importing it takes longer than most that imports this module.
     from scipy.optimize import least_squares
 
-    names = [name for name in FITTED if getattr(start, name) > 0]
+    idle = set() if shapes.beside.any() else {"beside"}
+    names = [name for name in FITTED if name not in idle and getattr(start, name) > 0]
     spread = np.array([FITTED[name] for name in names])
     measured = np.log(seconds)
 

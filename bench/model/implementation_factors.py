@@ -51,7 +51,7 @@ def apply_factors(found: pd.DataFrame, rows: pd.DataFrame, roof: Callable[[str],
                 continue
             factor = float(np.exp(np.mean(np.log(above / predicted))))
             found.loc[to, "structured_s"] = floor[to] + factor * (base[to] - floor[to])
-            _mark(found, some, designated)
+            mark(found, some, designated)
             waiting = waiting.difference(to)
 
 
@@ -85,7 +85,7 @@ def apply_starts(found: pd.DataFrame, rows: pd.DataFrame) -> None:
         found.loc[some.index, "structured_s"] = plain + start_s + packed_s
         begun = plain.notna() & (start_s > plain + packed_s)
         found.loc[some.index[begun], "structured_limiter"] = "launch"
-        _mark(found, some, designated)
+        mark(found, some, designated)
 
 
 def _usable(found: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
@@ -94,7 +94,7 @@ def _usable(found: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
     return rows["median_s"].gt(0) & here["structured_s"].notna() & ~here["calibrating"]
 
 
-def _mark(found: pd.DataFrame, kind: pd.DataFrame, designated: pd.DataFrame) -> None:
+def mark(found: pd.DataFrame, kind: pd.DataFrame, designated: pd.DataFrame) -> None:
     """The same problem in another sweep is the same case: it was looked at, so it is not scored either."""
     said = kind.index[kind["parameters"].isin(designated["parameters"])]
     found.loc[said, "calibrating"] = True

@@ -3,6 +3,7 @@
     L0  datasheet   max(FLOP / peak, bytes / bandwidth), as the maker states them
     L1  calibrated  t0 + max(FLOP / peak, bytes / bandwidth), as the run's ceilings were measured
     L2  structure   a GPU's matrix products: tiles, waves, split K, caches (bench/model/tile_wave.py)
+                    a GPU's attention in one pass: tiles, softmax, caches (bench/model/attention.py)
                     all else: kernels * t0 + factor * max(FLOP / peak, bytes by where they lie / bandwidth
                     there, special functions / the units for them)
     L3  learned     L2 times what the calibration shapes say it leaves (bench/model/residual.py), with the
@@ -29,6 +30,7 @@ import numpy as np
 
 from bench.case_name import row_name
 from bench.model import calibration, residual, tile_wave
+from bench.model.attention_rows import in_one_pass, predict_attention, special_per_clock
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.implementation_factors import apply_factors, apply_starts
@@ -43,8 +45,8 @@ from bench.model.roofline import (
     row_traffic,
     traffic,
 )
-from bench.model.tile_wave import Machine, Products, resident
-from bench.spec import ITEM_BYTE
+from bench.model.tile_wave import MOSTLY_EMPTY, Machine, Products, resident
+from bench.spec import ITEM_BYTE, PACKED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,10 +64,6 @@ LEVELS: Mapping[str, str] = {
 """Level -> the column of seconds that it predicts."""
 LEARNED = ("learned_s", "learned_low_s", "learned_high_s")
 """Columns of L3: expected seconds, and the ends of the interval that holds nine launches in ten."""
-SPECIAL_PER_CLOCK = 16
-"""Special functions that an SM finishes in one clock, since Volta (CUDA C++ Programming Guide, 8.4.1)."""
-MOSTLY_EMPTY = 0.5
-"""Share of the waves' places in use below which the tail of the waves binds, not the multiplying."""
 Siblings = Mapping[str, Sequence[Sample]]
 """dtype -> what the calibration shapes of other devices leave of their own L2."""
 NO_SIBLINGS: Siblings = MappingProxyType({})
@@ -119,7 +117,8 @@ def structured(
         },
         index=rows.index,
     )
-    gpu = (rows["device_kind"] == "cuda") & rows["product_m"].notna() & (rows["arithmetic"] == "matrix")
+    matrix = (rows["device_kind"] == "cuda") & (rows["arithmetic"] == "matrix")
+    gpu, one_pass = matrix & rows["product_m"].notna(), matrix & in_one_pass(rows)
     for how, some in rows.groupby("condition", sort=False):
         ceilings = roof(str(how))
         of_gpu = some[gpu[some.index]]
@@ -129,12 +128,13 @@ def structured(
         for column, one in zip(("priors_s", "structured_s"), of_products, strict=False):
             _predict_products(found, column, of_gpu, one)
         _predict_others(found, some[~gpu[some.index]], ceilings, sheet)
+        of_attention = some[one_pass[some.index]]
+        predict_attention(found, of_attention, of_products, sheet, _working_set(of_attention))
         if len(of_products) < 2:  # a fit of one data type says nothing of another's
             unfitted_s = found.loc[of_gpu.index, "priors_s"]
             found.loc[of_gpu.index, "structured_s"] = unfitted_s
         found.loc[of_gpu.index, "calibrating"] |= _as_shapes(of_gpu)
-    others = rows.index[~gpu]
-    found.loc[others, "structured_s"] = found.loc[others, "priors_s"]
+    found["structured_s"] = found["structured_s"].where(gpu, found["structured_s"].fillna(found["priors_s"]))
     if found["learned_s"].notna().any():
         found["learned_s"] = found["learned_s"].fillna(found["structured_s"])
     products_of_cpu = (rows["arithmetic"] == "matrix") & (rows["device_kind"] == "cpu")
@@ -306,9 +306,11 @@ def _commonest(rows: pd.DataFrame, ceilings: Ceilings) -> str:
 def products(rows: pd.DataFrame) -> Products:
     """The rows' matrix products, as the model of tiles takes them. All must be some."""
     m, n, k = (rows[f"product_{side}"].to_numpy(dtype=float) for side in "mnk")
-    item = np.array([ITEM_BYTE[dtype] for dtype in rows["dtype"]], dtype=np.float64)
+    item = np.array([ITEM_BYTE[dtype] / PACKED.get(dtype, 1) for dtype in rows["dtype"]], dtype=np.float64)
     byte, _ = _traffic(rows)
-    return Products(m, n, k, item, byte, _working_set(rows))
+    quantizing = (rows["operator"] == "quantized_linear").to_numpy()
+    beside = np.where(quantizing, (rows["byte_moved"] - rows["byte"]).to_numpy(dtype=float), 0.0)
+    return Products(m, n, k, item, byte - beside, _working_set(rows), beside)
 
 
 def _working_set(rows: pd.DataFrame) -> Floats:
@@ -389,7 +391,7 @@ def _predict_others(
     compute = np.where(flop > 0, flop / peaks, 0.0)
     special = np.zeros_like(flop)
     if sheet is not None and sheet.boost_clock_hz and (rows["device_kind"] == "cuda").all():
-        rate = SPECIAL_PER_CLOCK * sheet.sm_count * sheet.boost_clock_hz
+        rate = special_per_clock(sheet) * sheet.sm_count * sheet.boost_clock_hz
         special = rows["special_functions"].astype(float).fillna(0.0).to_numpy() / rate
     terms = np.stack([launch, in_cache + in_memory, compute, special])
     seconds = launch + terms[1:].max(axis=0)

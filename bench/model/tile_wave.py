@@ -8,6 +8,7 @@ the implementation states its tile. In seconds, FLOP and bytes:
     compute = waves * (steps * max(tile FLOP / (peak / SMs), step_s) + tile_s * sqrt(tile / 128 x 128))
     memory  = bytes * (resident / cache bandwidth + (1 - resident) / bandwidth), fewer SMs draw less
     t       = t0 + (compute^p + memory^p)^(1/p) + split_s where K is split        p = 1 + steps / 16
+              + beside * bytes beside / bandwidth where a launch does more than its product
 
 The exponent says that a loop of many steps loads while it multiplies (the larger term counts) and a loop of
 none cannot (they add up). What tiles stick out over D, and places of a wave that stay empty, cost EMPTY less
@@ -45,6 +46,8 @@ wave quantization on an A100: plateaus rise by 3 to 5 % from their emptiest end 
 OVERLAP_STEPS = 16.0
 MOST_OVERLAP = 16.0
 """Beyond this exponent the sum is its larger term."""
+MOSTLY_EMPTY = 0.5
+"""Share of the waves' places in use below which the tail of the waves binds, not the multiplying."""
 RESIDENT_FULL, RESIDENT_NONE = 0.8, 1.25
 """Working sets, as a share of the cache, up to which all of it stays there and from which nothing does."""
 NEARER = 2.0
@@ -77,6 +80,8 @@ class Machine:
     """Summing the parts of K."""
     tail: float
     """How much of a last wave's empty places is waited for: 1 all (whole tiles), 0 none (shares of them)."""
+    beside: float = 2.0
+    """How many times longer the bytes beside take than the bandwidth allows."""
 
 
 class Products(NamedTuple):
@@ -90,6 +95,8 @@ class Products(NamedTuple):
     """What memory or cache must move."""
     working_set: Floats
     """Bytes that launches go through before they come back to the same data."""
+    beside: Floats
+    """Bytes that a launch moves before its product, such as quantising an operand."""
 
 
 class Answer(NamedTuple):
@@ -98,6 +105,7 @@ class Answer(NamedTuple):
     seconds: Floats
     compute_s: Floats
     memory_s: Floats
+    """Moving all bytes, those beside too."""
     cache_share: Floats
     """Part of memory_s that is spent on what the cache holds."""
     used: Floats
@@ -123,7 +131,12 @@ def predict(machine: Machine, products: Products, tile: tuple[int, int] | None =
         _predict(machine, Products(*(part[i : i + _ROWS] for part in products)), tile)
         for i in range(0, max(len(products.m), 1), _ROWS)
     ]
-    return Answer(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    answer = Answer(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    if not products.beside.any():
+        return answer
+    moving_s, _ = memory_terms(machine, products.beside, products.working_set, np.ones_like(answer.seconds))
+    beside_s = machine.beside * moving_s
+    return answer._replace(seconds=answer.seconds + beside_s, memory_s=answer.memory_s + beside_s)
 
 
 def _predict(machine: Machine, products: Products, tile: tuple[int, int] | None) -> Answer:
@@ -171,19 +184,8 @@ def _candidates(
     used = np.minimum(1.0, of.m * of.n * parts / (waves * machine.sm_count * held * area))
     compute_s = waves * of_wave * (1.0 - EMPTY * (1.0 - used))
 
-    inside = resident(of.working_set, machine.cache_byte)
     drawing = np.minimum(count, machine.sm_count) / machine.sm_count
-    in_cache_s = (
-        inside
-        * of.byte
-        / _drawn(machine.cached_byte_per_s, NEARER * machine.sm_byte_per_s * machine.sm_count, drawing)
-    )
-    in_memory_s = (
-        (1.0 - inside)
-        * of.byte
-        / _drawn(machine.byte_per_s, machine.sm_byte_per_s * machine.sm_count, drawing)
-    )
-    memory_s = in_cache_s + in_memory_s
+    memory_s, in_cache_s = memory_terms(machine, of.byte, of.working_set, drawing)
 
     exponent = np.minimum(1.0 + own_steps * waves / OVERLAP_STEPS, MOST_OVERLAP)
     longer, shorter = np.maximum(compute_s, memory_s), np.minimum(compute_s, memory_s)
@@ -201,6 +203,20 @@ def _candidates(
         tile=tiles[best, :, 0].astype(np.int64),
         parts=np.full(len(best), parts, dtype=np.int64),
     )
+
+
+def memory_terms(
+    machine: Machine, byte: Floats, working_set: Floats, drawing: Floats
+) -> tuple[Floats, Floats]:
+    """(seconds of moving these bytes, the part spent on what the cache holds).
+
+    `drawing` is the share of the SMs that move them. All are arrays [n], or broadcast to each other.
+    """
+    inside = resident(working_set, machine.cache_byte)
+    by_sms = machine.sm_byte_per_s * machine.sm_count
+    in_cache_s = inside * byte / _drawn(machine.cached_byte_per_s, NEARER * by_sms, drawing)
+    in_memory_s = (1.0 - inside) * byte / _drawn(machine.byte_per_s, by_sms, drawing)
+    return in_cache_s + in_memory_s, in_cache_s
 
 
 def _drawn(all_byte_per_s: float, by_sms: float, drawing: Floats) -> Floats:

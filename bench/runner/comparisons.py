@@ -217,6 +217,7 @@ def expected_rows(
     rows = case_rows(cases, device.sm_count)
     terms = [_terms(case, device) for case in cases]
     rows["memory_s"], rows["compute_s"] = ([term[part] for term in terms] for part in (0, 1))
+    rows["formula_s"] = rows["compute_s"]  # at the clock that the datasheet states
     rows["launch_s"] = ASSUMED["launch_s"].value
     rows["median_s"] = rows["launch_s"] + rows[["memory_s", "compute_s"]].max(axis=1)
     rows["intensity"] = rows["flop"] / rows["byte"]

@@ -94,7 +94,7 @@ class Measurement:
     )
     operator: str = column("operator: a folder of kernels/")
     implementation: str = column("what ran: cublas, onednn, triton, ...")
-    arithmetic: str = column("matrix | vector: which units bound it")
+    arithmetic: str = column("matrix | vector | sparse | 8-bit: which units bound it")
     rate: str = column("flop | byte: what people quote")
     dtype: str = column("data type of the operands")
     parameters: str = column("all parameters as JSON, keys sorted; on disk also one column each")
@@ -167,6 +167,10 @@ class Measurement:
     ring_byte: int | None = nullable("bytes those sets hold together")
     flushed: bool | None = nullable("whether the cache was flushed before each turn of the ring")
     enqueue_s: float | None = mean("host seconds to queue one launch (GPU)")
+    peak_byte: int | None = most(
+        "bytes that one launch holds at most beside its inputs: outputs, workspaces and what a call "
+        "allocates meanwhile, by torch's allocator (GPU)"
+    )
     # correctness
     relative_error: float | None = most(
         "largest error over largest reference value, both absolute, in float64; the worst check"

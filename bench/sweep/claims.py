@@ -206,9 +206,9 @@ class Spread(Strict):
 
 
 class Bound(Strict):
-    """Seconds over a term of the roofline."""
+    """Seconds over a term of the roofline, or over those of the peak's formula at the observed clock."""
 
-    by: Literal["memory", "compute"] = Field(description="The term")
+    by: Literal["memory", "compute", "formula"] = Field(description="The term")
 
 
 class Jumps(Strict):

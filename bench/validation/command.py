@@ -46,7 +46,7 @@ def coverage(
 def prediction(
     draws: Annotated[int, typer.Option(help="Random draws of the calibration shapes.")] = 5,
 ) -> None:
-    """How far each level is off on public tables of nine GPUs and three engines: twenty minutes on one core.
+    """How far each level is off on public tables of nine GPUs and three engines: forty minutes on one core.
 
     Needs the package aiconfigurator-core. Shapes that calibrate are never scored.
     """

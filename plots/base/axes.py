@@ -64,7 +64,7 @@ def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
     whole = distinct.size > 0 and bool((distinct == np.round(distinct)).all())
     powers = whole and float(distinct.min()) >= 1 and all(int(v).bit_count() == 1 for v in distinct)
     labels = FuncFormatter(_binary) if powers and distinct.max() >= 2**17 else _Alike()
-    if log:
+    if log and distinct.size > 1:  # a single value has no span that a logarithmic axis could be made of
         _set_log(axis)
         if powers:
             every = math.ceil(math.log2(distinct.max() / distinct.min()) / most) or 1
@@ -72,6 +72,10 @@ def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
             axis.set_major_locator(
                 FixedLocator([float(distinct.min()) * 2.0 ** (every * i) for i in range(steps + 1)])
             )
+            axis.set_major_formatter(labels)
+            axis.set_minor_locator(NullLocator())
+        elif distinct.size <= 4 and float((distinct[1:] / distinct[:-1]).min()) > 1.5:
+            axis.set_major_locator(FixedLocator([float(v) for v in distinct]))
             axis.set_major_formatter(labels)
             axis.set_minor_locator(NullLocator())
         else:

@@ -54,6 +54,9 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "k": "columns of A and rows of B, k",
         "layout": "layout of A and B",
         "pitch": "place of the next row",
+        "batch": "products of one launch",
+        "data": "data of the operands",
+        "sparsity": "zeros of A (2of4: two of four)",
     },
     "activations": {"n": "batch size, n"},
     "convolution": {
@@ -63,6 +66,13 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "k": "output channels, k",
         "window_h": "window height (pixels)",
         "window_w": "window width (pixels)",
+    },
+    "convolution_block": {
+        "activation": "activation function",
+        "c": "input channels, c",
+        "k": "output channels, k",
+        "norm": "normalization",
+        "window": "window (pixels a side)",
     },
     "fma": {
         "flop_per_byte": "operations for each byte (FLOP/B)",
@@ -76,18 +86,19 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "programs": "programs, one on each SM",
     },
     "attention": {
+        "causal": "causal mask",
+        "head_width": "width of a head (elements)",
         "heads": "attention heads",
+        "kv_length": "keys of a sequence",
+        "q_length": "queries of a sequence",
         "kv_heads": "heads of keys and values",
-        "length": "sequence length (positions)",
-        "queries": "queries of a sequence",
-        "width": "width of a head (elements)",
-        "window": "attention window (positions; 0: all)",
     },
     "collective": {
         "elements": "message length (elements)",
         "gpus": "GPUs",
         "operation": "collective operation",
     },
+    "quantize": {"to": "type quantised to", "scaling": "what shares a scale"},
     "quantized_linear": {"scaling": "what has a scale of its own"},
 }
 """Operator -> words for the parameters that only it has, or that mean something else to it."""

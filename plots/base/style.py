@@ -58,10 +58,23 @@ IMPLEMENTATIONS: Mapping[str, Look] = {
     "cublas": Look(VERMILLION, "s"),
     "cublaslt": Look(PURPLE, "d"),
     "cublaslt-best": Look(WINE, "^"),
+    "cublas-quantized": Look(ORANGE, "s"),
     "cudnn": Look(PURPLE, "^"),
+    "cudnn-folded": Look(SKY, "^"),
     "cudnn-heuristic": Look(FOREST, "s"),
+    "cudnn-relu": Look(INDIGO, "^"),
+    "cusparselt": Look(WINE, "h"),
+    "efficient": Look(GREEN, "^"),
+    "flash": Look(VERMILLION, "o"),
+    "flash-4": Look(WINE, "s"),
+    "flash-cpu": Look(VERMILLION, "D"),
     "inductor": Look(ORANGE, "v"),
+    "liger": Look(FOREST, "d"),
+    "math": Look(GREY, "X"),
     "onednn": Look(GREEN, "D"),
+    "onednn-folded": Look(OLIVE, "D"),
+    "onednn-fused": Look(FOREST, "h"),
+    "quack": Look(WINE, "D"),
     "triton": Look(BLUE, "P"),
     "triton-persistent": Look(SKY, "X"),
     "triton-pointer": Look(FOREST, "o"),
@@ -70,6 +83,7 @@ IMPLEMENTATIONS: Mapping[str, Look] = {
     "triton-split-k": Look(OLIVE, "*"),
     "triton-stream-k": Look(GREY, "*"),
     "triton-tma": Look(GREEN, "X"),
+    "unfused": Look(BLACK, "s"),
 } | {
     f"{family}-{tile}": Look(color, marker)
     for family, color in (("cublaslt", WINE), ("triton", INDIGO))
@@ -79,6 +93,8 @@ OPERATORS: Mapping[str, Look] = {
     "gemm": Look(VERMILLION, "s"),
     "linear": Look(PURPLE, "D"),
     "convolution": Look(FOREST, "P"),
+    "convolution_block": Look(FOREST, "X"),
+    "attention": Look(WINE, "X"),
     "batchnorm": Look(BLUE, "o"),
     "activations": Look(GREEN, "^"),
     "pooling": Look(ORANGE, "v"),
@@ -86,6 +102,7 @@ OPERATORS: Mapping[str, Look] = {
     "softmax": Look(OLIVE, "h"),
     "fusion": Look(BLACK, "d"),
     "fma": Look(GREY, "*"),
+    "quantize": Look(INDIGO, "8"),
 }
 """Looks of operators, in figures with several of them."""
 DASHES: Mapping[str, str | tuple[float, tuple[float, ...]]] = {

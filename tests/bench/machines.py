@@ -55,7 +55,8 @@ def products(chance: np.random.Generator, shapes: np.ndarray, item: float | None
     items = chance.choice([1.0, 2.0, 4.0, 8.0], count) if item is None else np.full(count, float(item))
     byte = (m * k + k * n + m * n) * items * chance.uniform(1.0, 1.3, count)
     ring = byte * np.where(chance.random(count) < 0.5, 1.0, chance.uniform(1.0, 8.0, count))
-    return Products(m, n, k, items, byte, np.where(chance.random(count) < 0.3, math.inf, ring))
+    ring = np.where(chance.random(count) < 0.3, math.inf, ring)
+    return Products(m, n, k, items, byte, ring, np.zeros(count))
 
 
 def one(of: Products, at: int) -> Products:
@@ -67,7 +68,8 @@ def bfloat16(shapes: np.ndarray) -> Products:
     """These m, n, k in bfloat16, data in memory."""
     m, n, k = np.asarray(shapes, dtype=np.float64).reshape(-1, 3).T
     item = np.full(len(m), 2.0)
-    return Products(m, n, k, item, (m * k + k * n + m * n) * item, np.full(len(m), math.inf))
+    byte, nothing = (m * k + k * n + m * n) * item, np.zeros(len(m))
+    return Products(m, n, k, item, byte, np.full(len(m), math.inf), nothing)
 
 
 def calibration_shapes() -> np.ndarray:

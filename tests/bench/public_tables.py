@@ -46,9 +46,9 @@ def table(some: pd.DataFrame, device: str, **changes: Any) -> pd.DataFrame:
     return pd.concat([frame, other], ignore_index=True).assign(**changes)
 
 
-def put(folder: Path, system: str, made: pd.DataFrame | bytes) -> Path:
+def put(folder: Path, system: str, made: pd.DataFrame | bytes, engine: str = "vllm") -> Path:
     """Where the package keeps the table of this system."""
-    path = folder / "systems" / "data" / system / "gemm" / "vllm" / VLLM / "gemm_perf.parquet"
+    path = folder / "systems" / "data" / system / "gemm" / engine / VLLM / "gemm_perf.parquet"
     path.parent.mkdir(parents=True)
     if isinstance(made, bytes):
         path.write_bytes(made)

@@ -68,6 +68,19 @@ def test_a_fit_finds_the_machine(chance: np.random.Generator, shapes: Products) 
         assert error(fit(USUAL, shapes, noisy), other, exact) < 0.045
 
 
+def test_a_fit_finds_what_moving_bytes_beside_takes(chance: np.random.Generator, shapes: Products) -> None:
+    """Of quantised layers, whose input is moved again; without such bytes the number is nobody's business."""
+    true = replace(device(chance), beside=5.0)
+    more = shapes._replace(beside=3.0 * shapes.n * shapes.k)
+    found = fit(USUAL, more, tile_wave.predict(true, more).seconds)
+    large = more.beside > 1e7
+    moving_s = [
+        tile_wave.predict(one, more).seconds - tile_wave.predict(one, shapes).seconds for one in (found, true)
+    ]
+    assert np.median(np.abs(moving_s[0][large] / moving_s[1][large] - 1.0)) < 0.15
+    assert fit(USUAL, shapes, tile_wave.predict(true, shapes).seconds).beside == USUAL.beside
+
+
 def test_three_gross_outliers_do_not_rule_it(chance: np.random.Generator, shapes: Products) -> None:
     true = device(chance)
     other = bfloat16(sizes(chance, 300, 2**14))

@@ -223,6 +223,23 @@ def test_a_claim_asks_which_term_of_the_roofline_the_time_is_near() -> None:
     assert judge([run], [Declared(SWEEP, (SWEEP,), [known])])[0].verdict == "NOT MEASURED"
 
 
+def test_a_claim_holds_products_against_the_formula_at_the_clock_that_they_ran_at() -> None:
+    """H100, float16: 2048 FMA per clock and SM. Half of the SMs, as of a MIG slice, are half the rate."""
+    asked = claim("bound", "above 1", bound={"by": "formula"})
+    flop_per_clock = 132 * 2048 * 2
+    rows = [
+        timed(2 * m * 4096 * 4096 / (flop_per_clock * hertz) * 1.25, m=m, sm_clock_hz=hertz)
+        for m, hertz in ((2048, 1.2e9), (4096, 1.35e9), (8192, 1.5e9))
+    ]
+    whole = judged(asked, rows)
+    assert (whole.verdict, whole.effect.clusters) == ("SUPPORTED", 3)
+    assert whole.effect.value == pytest.approx(1.25)
+    slice_of_half = [dataclasses.replace(each, sm_count=66) for each in rows]
+    assert judged(asked, slice_of_half).verdict == "CONTRADICTED"
+    without_clock = [dataclasses.replace(each, sm_clock_hz=None) for each in rows]
+    assert judged(asked, without_clock).verdict == "NOT MEASURED"
+
+
 def test_a_column_of_tiles_is_flat_where_it_is_and_waves_are_counted_by_tiles() -> None:
     waves = [
         timed(1e-4 * -(-2 * -(-n // 128) // 132), "triton-256x128", m=512, n=n)

@@ -23,8 +23,8 @@ claims:
 """
 SLOPE = "slope: {x: k}, expect: above 1"
 RATIO = "id: MM-01, says: x, expect: above 1, ratio"
-NUMBERS = "m, n, k, beta"
-PARAMETERS = "dtype, m, n, k, layout, beta, pitch"
+NUMBERS = "m, n, k, beta, batch"
+PARAMETERS = "dtype, m, n, k, layout, beta, pitch, batch, data, sparsity"
 KINDS = "ratio, slope, spread, bound, jumps, knee, share"
 HOW = (
     "write %8, !%8, %16B (bytes), >=64, <0.5 ridge, x3 inputs, several with a space between them, or ~ and a "
@@ -64,7 +64,8 @@ MISTAKES = {
     f"it has {NUMBERS}, flop, byte, byte_moved",
     mm01("spread: {over: tile}, expect: above 1"): "a claim about gemm has no parameter 'tile'; "
     f"it has {PARAMETERS}, implementation",
-    mm01("bound: {by: bandwidth}, expect: above 1"): "by cannot be 'bandwidth'; it is one of memory, compute",
+    mm01("bound: {by: bandwidth}, expect: above 1"): "by cannot be 'bandwidth'; "
+    "it is one of memory, compute, formula",
     mm01("jumps: {x: n, every: tiles, of: across}, expect: above 1"): "every is tile, wave or a whole "
     "number above 1, not 'tiles'",
     mm01(

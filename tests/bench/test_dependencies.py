@@ -5,9 +5,12 @@ Packages are hidden in fresh interpreters, by a finder that Python's start-up ho
 
 from __future__ import annotations
 
+import ast
+import itertools
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -19,6 +22,7 @@ import pytest
 
 from bench.environment import dependencies
 from bench.environment.dependencies import (
+    IMPORT_NAMES,
     ROOT,
     Requirement,
     child_environment,
@@ -235,3 +239,30 @@ def test_what_the_parent_was_told_to_ignore_is_not_handed_on() -> None:
     assert isolated["PYTHONNOUSERSITE"] == "1"
     assert environment_of(PYTHONHASHSEED="7")["PYTHONHASHSEED"] == "7"
     assert "PYTHONNOUSERSITE" not in environment_of()
+
+
+def test_whatever_the_source_imports_is_declared() -> None:
+    """A package that only some other package brings may be missing where a user installs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = {name: extra for name, extra in project["optional-dependencies"].items() if name != "dev"}
+    lines = [*project["dependencies"], *itertools.chain.from_iterable(extras.values())]
+    names = {re.split(r"[<>=!~; ]", line)[0] for line in lines}
+    known = {IMPORT_NAMES.get(name, name.replace("-", "_")) for name in names}
+    # pydantic_core is a part of pydantic.
+    known |= {"bench", "kernels", "plots", "pydantic_core"} | sys.stdlib_module_names
+    unknown = {
+        (module, str(path.relative_to(ROOT)))
+        for folder in ("bench", "kernels", "plots")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for module in imported(node)
+        if module.partition(".")[0] not in known
+    }
+    assert unknown == set()
+
+
+def imported(node: ast.AST) -> list[str]:
+    """The modules that a statement imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []

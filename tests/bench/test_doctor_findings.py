@@ -162,7 +162,7 @@ def test_each_implementation_is_asked_once_before_any_for_a_second_type() -> Non
     ]
     asked, refused = operators.questions(device(), {"softmax": examples})
     names = [question.implementation for question in asked]
-    assert set(names[:3]) == set(names) == {"aten", "inductor", "triton"}
+    assert set(names[:4]) == set(names) == {"aten", "inductor", "quack", "triton"}
     lengths = {(q.problem.dtype, q.problem.parameters()["length"]) for q in asked}
     assert lengths == {("float16", 4096), ("float32", 64), ("float64", 64)}  # 4 KiB at least
     assert refused["softmax"]["aten has no example of bfloat16"] == 1

@@ -9,7 +9,7 @@ import pytest
 
 import kernels
 from bench.device.datasheet import find_datasheet
-from bench.judge.frame import load, read, runs
+from bench.judge.frame import ADDED, load, read, runs
 from bench.judge.score import scorecard
 from bench.model.ceilings import Ceilings, MixedCeilings
 from bench.store.parquet import write
@@ -106,3 +106,26 @@ def test_a_row_of_before_threads_were_asked_for_meets_those_of_all_threads() -> 
 def test_no_parameter_has_the_name_of_a_column_of_every_row(operator: str) -> None:
     """A table of rows has one column of a name: the parameter's values would be lost."""
     assert set(kernels.problem(operator).model_fields) & set(FIELDS) <= {"dtype"}
+
+
+def test_a_parameter_that_a_row_leaves_out_has_its_default() -> None:
+    declared = {name: kernels.problem(name).added for name in kernels.names()}
+    assert {name: added for name, added in declared.items() if added} == ADDED
+    single, several = (Gemm(m=8, n=8, k=8, dtype="float16", batch=batch) for batch in (1, 4))
+    rows = [row(H100, "gemm/mine", problem, "cublas") for problem in (single, several)]
+    assert "batch" not in rows[0].parameters
+    (run,) = runs(rows)
+    assert run.columns["batch"].tolist() == [1, 4]
+
+
+def test_skipping_zeros_is_held_against_no_dense_peak() -> None:
+    """At 1.8 times the peak of dense products a dense product is impossible, one that skips zeros is not."""
+    problem = Gemm(m=4096, n=4096, k=4096, layout="TN", dtype="float16", sparsity="2of4")
+    seconds = problem.flop / (1.8 * H100.flop_per_s["float16"])
+    times = {"median_s": seconds, "low_s": seconds, "high_s": seconds}
+    rows = [
+        row(H100, "gemm/mine", problem, name, **times, arithmetic=problem.facts(name)["arithmetic"])
+        for name in ("cublas", "cusparselt")
+    ]
+    (run,) = runs([*ceilings(H100), *rows])
+    assert ["above_roof" in flags for flags in run.flags[-2:]] == [True, False]

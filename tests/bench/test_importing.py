@@ -19,7 +19,17 @@ import kernels
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
 from bench.interop import import_aiconfigurator
-from bench.interop.import_aiconfigurator import CALIBRATION, OTHERS, SAMPLE, calibration_shapes
+from bench.interop.import_aiconfigurator import (
+    CALIBRATION,
+    KINDS,
+    OTHERS,
+    SAMPLE,
+    Import,
+    Kind,
+    Package,
+    calibration_shapes,
+)
+from bench.interop.imported_problems import QuantizedLinear
 from bench.interop.imported_rows import source_text
 from bench.sampling.protocol import protocol
 from bench.store.parquet import read_frame
@@ -313,3 +323,31 @@ def test_help_names_both() -> None:
     done = CliRunner().invoke(app, ["import", "--help"])
     assert done.exit_code == 0
     assert {"aiconfigurator", "csv"} <= set(re.findall(r"\w+", done.stdout))
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind.scaling], ids=lambda kind: f"{kind.name} {kind.theirs}"
+)
+def test_quantised_layers_are_products_that_move_their_input_again(
+    folder: Path, tmp_path: Path, chance: np.random.Generator, kind: Kind
+) -> None:
+    made = table(shapes(chance, 40), "NVIDIA B200", gemm_dtype=kind.theirs, kernel_source=kind.sources[0])
+    put(folder, "b200_sxm", made.drop_duplicates(["m", "n", "k"]), kind.engine)
+    (device,) = Import(Package.installed(), kernels.problem, {}, tmp_path, kind=kind).devices(print)
+    assert len(device.rows) == 40
+    for row in device.rows:
+        given = json.loads(row.parameters)
+        problem = QuantizedLinear(**given)
+        assert (given["dtype"], given["scaling"]) == (kind.dtype, kind.scaling)
+        counts = (row.flop, row.byte, row.byte_moved, row.moved_written)
+        facts = problem.facts(kind.sources[0])
+        assert counts == tuple(facts[name] for name in ("flop", "byte", "byte_moved", "moved_written"))
+        assert (row.product_m, row.product_n, row.product_k) == (
+            problem.outputs,
+            problem.batch,
+            problem.inputs,
+        )
+        x, item = problem.batch * problem.inputs, 0.5 if kind.dtype == "nvfp4" else 1.0
+        again = 2.0 * item + (2.0 if kind.scaling == "tensor" else 0.0)
+        assert abs(row.byte_moved - row.byte - again * x) <= 1
+        assert row.byte < row.ring_byte <= 6 * row.byte

@@ -191,7 +191,7 @@ def changed(column: str, value: str) -> str:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (changed("operator", "gem"), "no operator 'gem' (did you mean gemm?); it has activations, batchnorm"),
+        (changed("operator", "gem"), "no operator 'gem' (did you mean gemm?); it has activations, attention"),
         (changed("operator", ""), "operator is empty"),
         (changed("implementation", "cudnn"), "gemm has no implementation 'cudnn'; it has cublas"),
         (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -107,52 +106,53 @@ def test_the_scales_of_a_layer_are_bytes_too() -> None:
     }  # fmt: skip
 
 
-def attention(isl: int, step: int, **changes: Any) -> dict[str, Any]:
+def attention(isl: int, step: int, op: str = "context_attention", **changes: Any) -> dict[str, Any]:
     row = {"batch_size": 2, "num_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "window_size": 0}
     types = {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16", "beam_width": 1}
-    named = {"op_name": "attention", "kernel_source": "vllm_flash_attn_fa3", "latency": 0.5}
+    named = {"op_name": op, "kernel_source": "vllm_flash_attn_fa3", "latency": 0.5}
     return row | types | named | {"isl": isl, "step": step} | changes
 
 
-def test_attention_of_a_prompt_and_of_a_new_token(folder: Path, tmp_path: Path) -> None:
-    put(
-        folder,
-        "attention/vllm/1.2/context_attention_perf.parquet",
-        [attention(6, 0), attention(6, 0, window_size=4)],
-    )
-    late = attention(1, 31, kernel_source="vllm_flash_attn_fa4")
-    fp8 = attention(1, 31, kv_cache_dtype="fp8", latency=0.4)
+def test_attention_of_a_prompt_of_a_new_token_and_of_an_encoder(folder: Path, tmp_path: Path) -> None:
+    prompts = [attention(6, 0), attention(6, 0, window_size=4)]
+    windows = put(folder, "attention/vllm/1.2/context_attention_perf.parquet", prompts)
+    late = attention(1, 31, "generation_attention", kernel_source="vllm_flash_attn_fa4")
+    fp8 = late | {"kv_cache_dtype": "fp8", "latency": 0.4}
     path = put(folder, "attention/vllm/1.2/generation_attention_perf.parquet", [late, fp8])
+    encoder = attention(6, 0, "encoder_attention", kernel_source="vllm_vit_flash_attn_fa3")
+    lacking = ("window_size", "step", "num_key_value_heads", "beam_width", "kv_cache_dtype")
+    encoder = {name: value for name, value in encoder.items() if name not in lacking}
+    put(folder, "encoder_attention/vllm/1.2/encoder_attention_perf.parquet", [encoder])
     rows, err = imported("attention", tmp_path / "out")
     assert f"left out 1 rows of {path}: a cache in fp8, where the type of the products is not known" in err
-    got = {(row.queries, row.length, row.window): row for row in rows.itertuples()}
-    assert set(got) == {(6, 6, 0), (6, 6, 4), (1, 32, 0)}
+    assert f"left out 1 rows of {windows}: a position sees a window of the positions before it" in err
+    assert set(rows["operator"]) == {"attention"} and len(set(rows["run_id"])) == 1
+    got = {row.implementation.removeprefix("vllm_"): row for row in rows.itertuples()}
+    counted = {name: (row.q_length, row.kv_length, row.kv_heads, row.causal) for name, row in got.items()}
+    # A length of keys that is that of the queries is not stored.
+    assert str(counted) == str({
+        "flash_attn_fa3": (6, np.nan, 4, True), "flash_attn_fa4": (1, 32.0, 4, False),
+        "vit_flash_attn_fa3": (6, np.nan, 8, False),
+    })  # fmt: skip
     each = 4 * 64 * 2 * 8  # FLOP of a pair, times sequences and heads
-    assert {key: row.flop / each for key, row in got.items()} == {
-        (6, 6, 0): 1 + 2 + 3 + 4 + 5 + 6, (6, 6, 4): 1 + 2 + 3 + 4 + 4 + 4, (1, 32, 0): 32
-    }  # fmt: skip
+    assert [row.flop / each for row in got.values()] == [1 + 2 + 3 + 4 + 5 + 6, 32, 6 * 6]
     q, kv = 2 * 8 * 64 * 2, 2 * 2 * 4 * 64 * 2  # bytes of a position
-    assert {key: row.byte for key, row in got.items()} == {
-        (6, 6, 0): 6 * (2 * q + kv), (6, 6, 4): 6 * (2 * q + kv), (1, 32, 0): 2 * q + 32 * kv
-    }  # fmt: skip
-    assert len(set(rows["run_id"])) == 1 and (rows["arithmetic"] == "matrix").all()
+    assert [row.byte for row in got.values()] == [6 * (2 * q + kv), 2 * q + 32 * kv, 6 * (2 * q + 2 * kv)]
+    # The new keys and values are read and written to the cache; an encoder has none.
+    assert [row.byte_moved - row.byte for row in got.values()] == [6 * 2 * kv, 2 * kv, 0]
+    assert [row.byte_again for row in got.values()] == [6 * kv, kv, 0]
+    assert [row.moved_written - row.byte_written for row in got.values()] == [6 * kv, kv, 0]
 
 
-def test_pairs_of_attention_are_those_that_one_can_count() -> None:
-    for queries, more, window in itertools.product((1, 3, 8), (0, 2, 9), (0, 1, 4, 30)):
-        sizes = {
-            "batch": 1,
-            "heads": 1,
-            "kv_heads": 1,
-            "width": 1,
-            "queries": queries,
-            "length": queries + more,
-        }
-        problem = PROBLEMS["attention"](dtype="bfloat16", window=window, **sizes)
-        positions = range(more + 1, queries + more + 1)
-        assert problem.special_functions == sum(min(p, window or p) for p in positions)
-        first = max(0, more + 1 - window) if window else 0  # the earliest position that some query sees
-        assert problem.byte_read == 2 * queries + 2 * 2 * (queries + more - first)
+def test_new_tokens_of_an_older_table_are_left_out(folder: Path, tmp_path: Path) -> None:
+    older = {"kernel_source": "vllm_flash_attn"}
+    for phase, row in {"context": attention(6, 0, **older), "generation": attention(1, 31, **older)}.items():
+        row |= {"op_name": f"{phase}_attention"}
+        del row["window_size"]
+        put(folder, f"attention/vllm/0.14.0/{phase}_attention_perf.parquet", [row])
+    rows, err = imported("attention", tmp_path / "out")
+    assert rows["q_length"].tolist() == [6]
+    assert "1 rows of" in err and "an older table, which counts the new token differently" in err
 
 
 def collective(op: str, gpus: int, elements: int, **changes: Any) -> dict[str, Any]:
@@ -241,7 +241,8 @@ def test_a_sample_keeps_a_size_in_every_data_type(
 def test_an_operator_of_imported_rows_alone_is_none_of_kernels() -> None:
     assert not set(PROBLEMS) & set(kernels.names())
     find = with_imported(kernels.problem)
-    assert find("attention") is PROBLEMS["attention"] and find("gemm") is kernels.problem("gemm")
+    assert find("collective") is PROBLEMS["collective"]
+    assert find("attention") is kernels.problem("attention")
     with pytest.raises(LookupError, match="kernels/ has no operator 'gossip'; it has "):
         find("gossip")
 
@@ -251,11 +252,13 @@ def test_an_operator_of_imported_rows_alone_is_none_of_kernels() -> None:
 
 def test_the_committed_rows_are_counted_by_their_problems_and_below_every_peak() -> None:
     rows = read_frame([ENGINES])
-    assert set(rows["operator"]) == set(PROBLEMS) and rows["source"].str.contains("Apache-2.0, NVIDIA").all()
+    problems = PROBLEMS | {"attention": kernels.problem("attention")}
+    assert set(rows["operator"]) == set(problems) and rows["source"].str.contains("Apache-2.0, NVIDIA").all()
     for row in rows.drop_duplicates(["operator", "parameters", "implementation"]).itertuples():
-        facts = PROBLEMS[row.operator](**json.loads(row.parameters)).facts(row.implementation)
+        facts = problems[row.operator](**json.loads(row.parameters)).facts(row.implementation)
         assert facts["dtype"] == row.dtype
-        assert (row.flop, row.byte, row.byte_written) == (facts["flop"], facts["byte"], facts["byte_written"])
+        counts = ["flop", "byte", "byte_written", *([] if row.operator == "attention" else ["byte_moved"])]
+        assert [getattr(row, name) for name in counts] == [facts[name] for name in counts]
     for (name, dtype), part in rows[rows["arithmetic"] == "matrix"].groupby(["device_name", "dtype"]):
         sheet = find_datasheet(name)
         assert sheet is not None

@@ -17,6 +17,7 @@ from bench.worker import cache_ring
 from bench.worker.cache_ring import Arena, Plan, Turns, plan
 from bench.worker.clock import HostClock
 from bench.worker.measure_case import Limits, Slots, check, measure
+from bench.worker.memory import Memory
 from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
 
 COLD_S, WARM_S = 20e-6, 5e-6
@@ -87,6 +88,54 @@ def test_the_last_slot_is_named() -> None:
         turns()
         slot, written = turns.last
         assert slot == written
+
+
+class Allocator:
+    """The part of torch.cuda that counts bytes, moved by hand: a peak is the most since the last reset."""
+
+    now = peak = 0
+
+    def move(self, byte: int) -> None:
+        self.now += byte
+        self.peak = max(self.peak, self.now)
+
+    def memory_allocated(self) -> int:
+        return self.now
+
+    def max_memory_allocated(self) -> int:
+        return self.peak
+
+    def reset_peak_memory_stats(self) -> None:
+        self.peak = self.now
+
+    def synchronize(self) -> None:
+        """Nothing is queued."""
+
+
+def test_a_row_says_what_memory_a_launch_needs() -> None:
+    """What was built for it and what a call takes, but not what tuning took or the first call keeps."""
+    cuda, memory = SimulatedCuda(1 << 14), Allocator()
+    operator = doubling(cuda, COLD_S, WARM_S)
+    good = operator.implementations["good"]
+
+    def counted(problem: Doubling, x: torch.Tensor) -> Launch:
+        memory.move(1000)
+        memory.move(-900)
+        launch, kept = good(problem, x), iter([500])
+
+        def call() -> Any:
+            memory.move(next(kept, 0))
+            memory.move(64)
+            memory.move(-64)
+            return launch.call()
+
+        return replace(launch, call=call)
+
+    operator = replace(operator, implementations={"counted": counted})
+    bench = replace(simulated_bench(cuda), memory=Memory(memory))
+    facts = measure(bench, operator, "counted", Doubling(dtype="float32", size=4096), True, LIMITS)
+    assert (facts["status"], facts["peak_byte"]) == ("ok", 100 + 64)
+    assert run("good", 4096)["peak_byte"] is None
 
 
 def test_an_escaping_kernel_has_no_time() -> None:

@@ -27,7 +27,8 @@ class ByHand(NamedTuple):
 
 def by_hand(of: Machine, tile: tuple[int, int], parts: int, held_to_it: bool, *launch: float) -> ByHand:
     """One launch in one way, number by number as the module's text has it: no arrays, nothing imported."""
-    m, n, k, item_byte, byte, working_set = launch
+    m, n, k, item_byte, byte, working_set, beside = launch
+    assert beside == 0
     area = tile[0] * tile[1]
     programs = math.ceil(m / tile[0]) * math.ceil(n / tile[1]) * parts
     holds = 2 if area <= 64 * 64 else 1
@@ -351,3 +352,13 @@ def test_what_stays_in_the_cache_is_read_from_there(chance: np.random.Generator)
     assert found.memory_s == pytest.approx(some.byte * np.array([1e-13, 0.5e-13 + 0.5e-12, 1e-12]), rel=1e-6)
     assert found.cache_share == pytest.approx([1.0, 1 / 11, 0.0], rel=1e-6)
     assert found.seconds[0] < found.seconds[1] < found.seconds[2]
+
+
+def test_bytes_beside_a_product_take_their_own_time(chance: np.random.Generator) -> None:
+    of, some = machine(chance), bfloat16(sizes(chance, 50))
+    beside = chance.uniform(0.0, 1e9, 50)
+    plain, more = (predict(of, some._replace(beside=byte)) for byte in (np.zeros(50), beside))
+    expected_s = of.beside * beside / of.byte_per_s
+    assert more.seconds - plain.seconds == pytest.approx(expected_s, rel=1e-6, abs=1e-12)
+    assert more.memory_s - plain.memory_s == pytest.approx(expected_s, rel=1e-6, abs=1e-12)
+    assert (more.compute_s == plain.compute_s).all()

@@ -223,7 +223,7 @@ MISTAKES = {
     block("k: 1, causal: 1"): "5: causal must be true or false, not 1",
     block("k: 1").replace("float32", "int8"): "5: toy has no dtype 'int8'; it has float32, float64",
     block("k: 1").replace("32", "23"): "5: dtype cannot be 'float23' (did you mean float32?); it is one of "
-    "float16, bfloat16, tf32, float32, float64, float8_e4m3, int8",
+    "float16, bfloat16, tf32, float32, float64, float8_e4m3, int8, float8_e5m2, mxfp8, nvfp4",
     block("k: 1").replace("m: 64", "m: 13"): "5: m = 13 is unlucky (at m=13 n=64 dtype=float32 k=1)",
     block("k: 999999999999999999"): "5: float32-NN-m64-n64-k999999999999999999-eps0.5 "
     "is too large: more than 2^63 FLOP or bytes",
@@ -312,7 +312,7 @@ MISTAKES = {
     head(
         "plot: {x: n, kind: quantisation}"
     ): "4: kind cannot be 'quantisation' (did you mean quantization?); "
-    "it is one of curve, quantization, heatmap",
+    "it is one of curve, quantization, heatmap, accuracy",
     head("plot:\n  kind: quantization\n  x: k"): "6: tiles quantize m and n; x: k is neither",
     head("plot: {x: n, kind: quantization, y: rate, panels: m}"): "4: kind: quantization is drawn one "
     "way: leave out panels, y",

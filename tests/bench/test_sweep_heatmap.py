@@ -35,6 +35,7 @@ MISTAKES = {
     "{kind: heatmap, x: m, y: k, log: x}": "kind: heatmap is drawn one way: leave out log",
     "{kind: heatmap, x: m, y: k, per: n, lines: n}": "kind: heatmap is drawn one way: leave out lines, per",
     "{kind: heatmap, x: m, y: k, panels: o}": "a plot of toy has no column 'o'; it has",
+    "{kind: accuracy, x: m, panels: n}": "kind: accuracy is drawn one way: leave out panels",
     "{kind: quantization, x: m, y: rate}": "kind: quantization is drawn one way: leave out y",
     "{x: m, y: k}": "y cannot be 'k'; it is one of median_s, rate",
     "{x: m, y: rat}": "y cannot be 'rat' (did you mean rate?); it is one of median_s, rate",

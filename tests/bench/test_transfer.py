@@ -155,7 +155,7 @@ def test_a_device_twice_as_large_in_everything_by_hand(chance: np.random.Generat
             "cached_byte_per_s": 5 * of.cached_byte_per_s,
             "sm_byte_per_s": 2.5 * of.sm_byte_per_s,  # five times as much for twice as many
             "step_s": of.step_s / 3,  # an SM multiplies three times as fast
-            **{name: getattr(of, name) for name in ("launch_s", "tile_s", "split_s", "tail")},
+            **{name: getattr(of, name) for name in ("launch_s", "tile_s", "split_s", "tail", "beside")},
         }
     )
     assert (after.fitted, after.shapes, after.said) == (True, 64, "there")

@@ -94,7 +94,8 @@ def _make(environment: Environment, python: str) -> None:
     print(f"contract: making {folder.relative_to(ROOT)}, about 5 GB", flush=True)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     packages = [f"torch=={environment.torch}", f"triton=={environment.triton}"]
-    packages += project["dependencies"] + project["optional-dependencies"]["cublaslt"]
+    extras = project["optional-dependencies"]
+    packages += project["dependencies"] + extras["cublaslt"] + extras["opponents"]
     # Of constraints.txt all but the pair that is this environment's own.
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     constraints = [line for line in lines if not line.startswith(("torch==", "triton=="))]

@@ -6,7 +6,7 @@ import ast
 import ctypes
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ import torch
 
 import kernels
 from bench.device import detect
-from bench.spec import Dtype, Unsupported
+from bench.spec import Unsupported
 from bench.worker import graph_kernels
 from kernels.batchnorm import cudnn
 from kernels.gemm import cublaslt, cublaslt_library
@@ -114,7 +114,7 @@ def library() -> OnTheHost:
 
 def products() -> Iterator[Operands]:
     """Every data type; with a matrix and with a bias added where that exists."""
-    for dtype in get_args(Dtype):
+    for dtype in Gemm.implementation("cublaslt").dtypes:
         for beta in (0, 1) if dtype not in ("int8", "float8_e4m3") else (0,):
             problem = Gemm(m=64, n=48, k=32, dtype=dtype, layout="TN", beta=beta)
             of = operands(problem, *kernels.operator("gemm").inputs(problem, uniform(problem, 1)))

@@ -18,17 +18,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import kernels
 from bench.spec import Problem
+from kernels.attention.problem import Attention
 from kernels.batchnorm.problem import BatchNorm
 from kernels.stream.problem import Stream
 from tests.contract.stand_in import GPUS, torch_cuda
 from tests.kernels.tensors import uniform
 
-BY_TORCH = ("cublas", "cudnn", "aten", "inductor")
+BY_TORCH = ("cublas", "cudnn", "aten", "inductor", "flash", "efficient", "math", "unfused")
 """Implementations that are PyTorch's operators; the others have contracts of their own."""
 
 
 class Operators(TorchDispatchMode):
     """Notes what is called on the device."""
+
+    supports_higher_order_operators = True  # flex_attention is one
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,12 +43,17 @@ class Operators(TorchDispatchMode):
         try:
             return func(*args, **kwargs)
         except UnsupportedOperatorException:
-            # Its arguments fit the schema, but only the form that allocates knows shapes without a device.
-            if func._overloadname != "out":
+            # Its arguments fit the schema, but only another form or operator knows shapes without a device.
+            if func.overloadpacket is torch.ops.aten.cudnn_convolution:
+                x, w, padding, stride, dilation, groups = args[:6]
+                made = torch.convolution(x, w, None, stride, padding, dilation, False, [0, 0], groups)
+            elif func._overloadname == "out":
+                without = {name: value for name, value in kwargs.items() if name != "out"}
+                made = func.overloadpacket.default(*args, **without)
+            else:
                 raise
-            out = kwargs.pop("out")
-            assert func.overloadpacket.default(*args, **kwargs).shape == out.shape
-            return out
+            assert made.shape == kwargs.get("out", made).shape
+            return kwargs.get("out", made)
 
 
 def cases() -> Iterator[tuple[str, str, Problem]]:
@@ -56,7 +64,9 @@ def cases() -> Iterator[tuple[str, str, Problem]]:
             kinds = set()
             for problem in operator.examples if implementation in BY_TORCH else ():
                 kind = tuple(
-                    v for n, v in problem.parameters().items() if isinstance(v, str) or n in ("beta", "bias")
+                    v
+                    for n, v in problem.parameters().items()
+                    if isinstance(v, str) or n in ("beta", "bias", "causal") or (name, n) == ("gemm", "batch")
                 )
                 if kind not in kinds and not problem.missing(implementation, "cuda", (9, 0)):
                     kinds.add(kind)
@@ -74,9 +84,17 @@ def run(name: str, implementation: str, problem: Problem) -> tuple[set[str], tup
     made = operator.inputs(problem, uniform(problem, 1))
     # torch.compile compiles for a real device: what it is given is called as it is.
     as_it_is = mock.patch.object(torch, "compile", lambda function, **_: function)
+    # Before it gives bfloat16 to cuDNN torch asks the device, in C++, whether that is of Ampere or later.
+    chooses = torch._C._select_conv_backend
+    as_float16 = mock.patch.object(
+        torch._C,
+        "_select_conv_backend",
+        lambda x, w, *args, **named: chooses(x.half(), w.half(), *args, **named),
+    )
     with (
         torch_cuda(GPUS[1]),
         as_it_is,
+        as_float16,
         torch.no_grad(),
         FakeTensorMode(allow_fallback_kernels=False),
         Operators() as called,
@@ -105,6 +123,12 @@ def test_operators_of_torch(
 def test_the_operators_that_the_names_promise() -> None:
     norm = BatchNorm(n=2, c=16, h=8, w=8, direction="backward", dtype="float16", layout="NHWC")
     assert "aten.cudnn_batch_norm_backward.default" in run("batchnorm", "cudnn", norm)[0]
+    sizes = {"batch": 2, "heads": 4, "kv_heads": 4, "q_length": 65, "head_width": 64, "dtype": "float16"}
+    for library in ("flash", "cudnn", "efficient"):
+        for direction, ending in (("forward", ""), ("backward", "_backward")):
+            problem = Attention.model_validate({**sizes, "direction": direction})
+            called = f"aten._scaled_dot_product_{library}_attention{ending}.default"
+            assert called in run("attention", library, problem)[0]
 
 
 def test_a_call_that_no_schema_allows_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-LIBRARIES = ("torch", "triton", "pynvml", "nvmath")
+LIBRARIES = ("torch", "triton", "pynvml", "nvmath", "quack", "liger_kernel", "flash_attn")
 
 INJECTED = {"cuda": "torch.cuda", "nvml": "pynvml", "pynvml": "pynvml"}
 """Parameter -> the module that callers pass for it; tests pass a simulation of that module."""

@@ -36,7 +36,7 @@ def test_every_column_that_a_sweep_plots_has_words() -> None:
 def test_the_same_name_means_different_things_to_different_operators() -> None:
     assert axis_words("n", "gemm") == "columns of B and C, n"
     assert axis_words("n", "pooling") == "batch size, n (images)"
-    assert axis_words("window", "pooling") != axis_words("window", "attention")
+    assert axis_words("window", "pooling") != axis_words("window", "convolution_block")
 
 
 def test_an_unknown_parameter_keeps_its_name() -> None:

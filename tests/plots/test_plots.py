@@ -299,6 +299,19 @@ def test_a_duration_per_element_is_the_duration_divided(h100: Run) -> None:
     assert "duration / (m n) (" in drawn[0].figure.axes[0].get_ylabel()
 
 
+@pytest.mark.parametrize(
+    ("values", "scale_name", "ticks"), [([7.0], "linear", [7]), ([56.0, 112.0], "log", [56, 112])]
+)
+def test_a_few_values_are_the_ticks_and_a_single_one_has_no_decades(
+    values: list[float], scale_name: str, ticks: list[int]
+) -> None:
+    axes = Figure().subplots()
+    axes.plot(values, values)
+    scale.swept(axes.xaxis, np.array(values), log=True, width_in=3)
+    assert axes.get_xscale() == scale_name
+    assert [tick for tick in axes.xaxis.get_major_locator()() if tick in values] == ticks
+
+
 def test_words_can_be_swept(cpu: Run) -> None:
     rows = cpu.frame[(cpu.frame["sweep"] == "ceilings/stream") & (cpu.frame["length"] == 2**26)]
     with style.look():

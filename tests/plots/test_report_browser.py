@@ -153,7 +153,8 @@ def test_a_selection_in_one_chart_restricts_the_table_until_it_is_let_go(
     selected = counted(opened)
     assert 0 < selected < total
     operators = {text.split("/")[0] for text in opened.locator("#table tbody button").all_inner_texts()}
-    assert operators <= {"gemm", "linear"}, "the upper right corner is where products are"
+    matrix = {"gemm", "linear", "convolution", "convolution_block", "attention"}
+    assert operators <= matrix, "the upper right corner is where matrix units are"
     opened.get_by_role("button", name="Clear").click()
     opened.wait_for_function(f"parseInt(document.querySelector('#count').textContent) === {total}")
 

@@ -30,8 +30,8 @@ WITHOUT = {
     "K is never split": ("in (1,) if tile else SPLITS", "in (1,)"),
     "one tile, 128 x 128": ("[tile] if tile else TILES", "[tile] if tile else ((128, 128),)"),
     "no cache residency": (
-        "inside = resident(of.working_set, machine.cache_byte)",
-        "inside = 0.0 * of.m",
+        "inside = resident(working_set, machine.cache_byte)",
+        "inside = 0.0 * byte",
     ),
     "no bandwidth limit of one SM": (
         "rounded = (1.0 + ratio**4) / (1.0 + (ratio / drawing) ** 4)",
