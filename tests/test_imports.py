@@ -20,8 +20,8 @@ FLOORS = [
     {"bench.judge"},
     {"bench.runner", "bench.interop"},
     {"bench.cli", "plots.base"},
-    {"bench.nightly", "bench.validation", "plots.figures", "plots.history"},
-    {"bench.doctor", "bench.first_minutes", "bench.pytest_plugin", "plots.report"},
+    {"bench.fleet", "bench.nightly", "bench.validation", "plots.figures", "plots.history"},
+    {"bench.doctor", "bench.first_minutes", "bench.pytest_plugin", "plots.fleet", "plots.report"},
     {"bench.__main__", "bench.test_benchmark", "plots.__main__", "conftest"},
 ]
 """From the ground up: a room imports from itself and from rooms on lower floors, not from its neighbours."""
