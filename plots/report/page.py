@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: its data, its charts and the library that draws them."""
+"""The report, one HTML file that needs nothing else: its data, its charts and the library that draws them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Result files of a made-up fleet: nodes of GPUs in racks, of which a few units are slow for known reasons.
 
-`python -m tests.plots.fleet_made FOLDER [UNITS [NIGHTS]]` writes one: a GPU too hot, a GPU with slow memory, and
-a node whose power is limited.
+`python -m tests.plots.fleet_made FOLDER [UNITS [NIGHTS]]` writes one: a GPU too hot, a GPU with slow memory,
+and a node whose power is limited.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ def _stream(kind: str, length: int, cache: str, median_s: float) -> Kernel:
 
 def _transfer(direction: str, memory: str, median_s: float) -> Kernel:
     parameters = {"direction": direction, "memory": memory}
-    return Kernel(
-        "transfer", parameters, "float32", median_s, 0, 2**30, 1.98e9, 120.0, arithmetic="vector"
-    )
+    return Kernel("transfer", parameters, "float32", median_s, 0, 2**30, 1.98e9, 120.0, arithmetic="vector")
 
 
 SUITE = (
@@ -221,7 +219,7 @@ def _state(
         "high_s": median_s * 1.004,
         "sm_clock_hz": clock_hz,
         "memory_clock_hz": 2.619e9,
-        "power_w": power_w + unit % 7 - 3,
+        "power_w": power_w + 300 * (own[2] + luck),
         "temperature_c": temperature_c + unit % 5,
         "limit_reasons": reasons or None,
         "held_power": held_power,

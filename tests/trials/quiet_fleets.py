@@ -1,9 +1,9 @@
-"""How often a fleet's page says "since" of a unit that did not change: `python -m tests.trials.quiet_fleets [SEED]`.
+"""How often a unit that did not change is said to be worse: `python -m tests.trials.quiet_fleets [SEED]`.
 
 Quiet years of single series (a unit in a class, ln of its time over the fleet's) are simulated and looked at
-every night with bench/fleet/since.py: with 1 % from night to night; with 0.4 % and a season of 1 % either way;
-with 0.4 % and a wander of 0.6 % that lasts ten nights. In all, 5 % of the nights are slow by 3 to 8 %. A false
-alarm is a night on which a series is called worse; it is raised if the night before it was not.
+every night with bench/fleet/since.py: with 1 % from night to night; with 0.4 % and a season of 1 % either
+way; with 0.4 % and a wander of 0.6 % that lasts ten nights. In all, 5 % of the nights are slow by 3 to 8 %.
+A false alarm is a night on which a series is called worse; it is raised if the night before it was not.
 
 Then steps of 3, 5 and 8 % after sixty nights: the share that is seen so many nights later, dated within two
 nights of the step.
