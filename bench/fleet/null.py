@@ -31,6 +31,8 @@ SHAPED = 60
 """Fewer units say nothing about the tails of their distribution."""
 ROUNDS = 8
 """The null has long settled by then, or goes to and fro over one unit."""
+RARE = 0.005
+"""Nothing more probable than this is left out, however few units there are: the scale would shrink."""
 FLAT = 1e-2
 """A likelihood this flat is at its top. L-BFGS-B would be exact too, but its threads wait for each other."""
 
@@ -109,7 +111,7 @@ def fitted(effects: Floats, least: float) -> Null:
         null = _simple(effects[kept], least)
         if len(effects) >= SHAPED:
             null = _shaped(effects[kept], null, least)
-        now = null.slow_p(effects) > 1 / (2 * len(effects))
+        now = null.slow_p(effects) > min(1 / (2 * len(effects)), RARE)
         if (now == kept).all():
             break
         kept = now
