@@ -5,12 +5,13 @@
 #
 # It needs Debian 12 and root (for `unshare`), and installs nothing: Debian's packages are unpacked below FOLDER, as are
 # results and logs. Each node has a host name and processes of its own, so that a node can be killed as a whole. Given
-# a `reframe` (pip install reframe-hpc), the ReFrame test runs too. Takes four minutes on two cores.
+# a `reframe` (pip install reframe-hpc), the ReFrame test runs too. OPTIONS in the environment say what is measured instead
+# of the suite `fleet`.
 set -euo pipefail
 checkout=$(realpath "$(dirname "$0")/../..")
 folder=$(realpath -m "$1")
 reframe=${2:-}
-options=(--bench-sweep activations/relu --bench-budget 5)
+read -ra options <<< "${OPTIONS:---bench-suite fleet}"
 mkdir -p "$folder"/{packages,bin,state,log,spool-n1,spool-n2}
 cd "$folder"
 
