@@ -304,7 +304,7 @@ def figures() -> Path:
 
 
 def newest(path: Path) -> list[Path]:
-    """A file itself; of a folder the newest run of each folder below it, and every imported table.
+    """A file itself; of a folder the newest run, or pack, of each folder below it, and every imported table.
 
     The committed runs in a folder `reference` are left out where there are others beside it.
     """
@@ -314,7 +314,8 @@ def newest(path: Path) -> list[Path]:
     others = [file for file in files if "reference" not in file.relative_to(path).parts]
     last: dict[tuple[Path, str], Path] = {}
     for file in others or files:
-        is_run = re.match(r"[0-9]{8}T", file.stem) is not None  # run ids begin with their time
+        # Run ids begin with their time, packs with their month.
+        is_run = re.match(r"[0-9]{8}T|[0-9]{4}-[0-9]{2}\b", file.stem) is not None
         last[file.parent, "" if is_run else file.stem] = file
     return list(last.values()) or [path]
 
