@@ -3,8 +3,8 @@
     python tests/trials/fleet_ray.py FOLDER     with a Python that has ray; minutes
 
 OPTIONS in the environment say what is measured instead of the suite `fleet`. Shows which GPUs each task is
-lent, and what becomes of a worker that is killed once or twice, and of a node that is lost. The GPUs are fake:
-what is measured is the CPU.
+lent, and what becomes of a worker that is killed once or twice, and of a node that is lost. The GPUs are
+fake: what is measured is the CPU.
 """
 
 import os
