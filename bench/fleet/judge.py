@@ -21,8 +21,8 @@ Column = tuple[str, bool | None]
 """Class, and whether all GPUs of the node were at work; `all` and None for the mean over all classes."""
 
 LEVEL = 0.03
-"""Level of Benjamini and Hochberg's procedure. At most 5 % of the rows that are named shall be healthy; since the
-null is an estimate, it comes to somewhat more than the level (docs/fleet.md has the share as tried).
+"""Level of Benjamini and Hochberg's procedure. At most 5 % of the rows that are named shall be healthy; since
+the null is an estimate, it comes to somewhat more than the level (docs/fleet.md has the share as tried).
 """
 LEAST_EFFECT = 0.01
 """No row is named for less, ln, however quiet the others are."""

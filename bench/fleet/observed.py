@@ -157,7 +157,7 @@ def missing(fleet: Fleet) -> list[str]:
     usual = {kind: _usual_slots([u for u in slots.values() if u[0].kind == kind]) for kind in fleet.kinds}
     said = {node: units for node, units in fleet.expected}
     sentences = []
-    for node in sorted(said.keys() | slots.keys(), key=_natural):
+    for node in sorted(said.keys() | slots.keys(), key=natural):
         there, count = slots.get(node, []), said.get(node)
         if not there:
             sentences.append(f"MISSING {node}" + (f" ({count} units)" if count else ""))
@@ -177,7 +177,7 @@ def _usual_slots(nodes: Sequence[Sequence[Unit]]) -> frozenset[str]:
     return max(sorted(set(every), key=sorted), key=every.count)
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
     """A key that puts node9 before node10."""
     return [(int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", name)]
 
