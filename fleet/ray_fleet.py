@@ -94,7 +94,9 @@ def main():
     expected = given.results / "expected.txt"
     if not expected.exists():
         counts = {name_of(node): int(node["Resources"].get("GPU", 0)) for node in nodes}
-        expected.write_text("".join(f"{name} {count}\n" if count else f"{name}\n" for name, count in counts.items()))
+        expected.write_text(
+            "".join(f"{name} {count}\n" if count else f"{name}\n" for name, count in counts.items())
+        )
     tasks = {ref: task for node in nodes for ref, task in submit(node, given.by, options).items()}
     deadline = time.monotonic() + given.within_s
     while tasks:
