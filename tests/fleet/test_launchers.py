@@ -109,15 +109,15 @@ def test_a_failure_alone_does_not_keep_the_node_from_measuring_together(machine:
 
 def test_what_a_node_measures_ends_with_it(machine: Machine) -> None:
     """A batch system ends the script; a measurement that went on would disturb the next one."""
-    begun = machine.folder / "begun"
-    os.mkfifo(begun)
-    measuring = f'echo $$ > "{begun}"; exec sleep 600'
+    measuring = "echo $$; exec sleep 600"
     with subprocess.Popen(
         [FLEET / "node.sh", machine.results],
         env=machine.environment(PYTHON=python(machine, 2, measuring), NODE_NAME="n"),
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as node:
-        child = int(begun.read_text())
+        assert node.stdout is not None
+        child = int(node.stdout.readline())
         node.send_signal(signal.SIGTERM)
         assert node.wait(60) == 143
     with pytest.raises(ProcessLookupError):
