@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench.fleet.cost import JOBS
 from bench.fleet.fit import Fit, Slow
 from bench.fleet.observed import CLASSES, SETTINGS, Fleet, newest
+from bench.fleet.report import JOBS
 from bench.fleet.since import histories
 from bench.format import change_text, count_text, share_text
 from plots.fleet import charts, nights, rows
@@ -208,7 +208,7 @@ def _slow_in(slow: Slow) -> str:
 def _jobs(losses: Sequence[rows.Row]) -> list[tuple[str, list[tuple[str, str]]]]:
     """(class, (loss drawn from all units, from those that are not named) for each of JOBS).
 
-    A loss is empty where a job has more units than it can be drawn from.
+    The second is empty where none of the class's units is named.
     """
     of = {(row["class"], row["among"], row["units"]): row["text"] for row in losses}
     return [

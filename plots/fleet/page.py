@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.fleet.cost import JOBS
 from bench.fleet.fit import Fit
 from bench.fleet.observed import Fleet, missing, nodes_of
+from bench.fleet.report import JOBS
 from bench.fleet.since import NIGHTS
 from bench.fleet.why import explained, gathered
 from bench.format import count_text
