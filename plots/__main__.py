@@ -284,7 +284,7 @@ def fleet(
     loses by them. `python -m bench fleet RESULT...` prints the verdicts alone.
     """
     units = read_fleet(results, expected)
-    page = fleet_page.html(units, fit(units), lambda slow: "")
+    page = fleet_page.html(units, fit(units))
     file = (to or figures() / FLEET) / "fleet.html"
     with _writing("the page"):
         file.parent.mkdir(parents=True, exist_ok=True)

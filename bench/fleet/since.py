@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bench.fleet.observed import Class
-from bench.judge.history.change_points import LEAST as LEAST_NIGHTS
-from bench.judge.history.change_points import change_points
+from bench.judge.history.change_points import LEAST, change_points
 from bench.judge.history.series import Floats
 
 if TYPE_CHECKING:
@@ -30,11 +29,15 @@ STANDS_OUT = 5.0
 NIGHTS = 7
 """... nor one that has been so for fewer nights with a time.
 
-In quiet years (tests/trials/quiet_fleets.py: 5 % of the nights odd by 3 to 8 %) 0.04 units of 200 are wrongly
-called worse on a page, with 1 % noise from night to night, and 0 of 150 series ever with 0.4 % and a season or
-a wander of days. After three nights it would be 4 of 200: among 2000 series three odd nights running are no
-rarity. +5 % is seen after seven nights in 93 of 100, +3 % after fourteen in 73 to 89.
+In quiet years (tests/trials/quiet_fleets.py: 5 % of the nights odd by 3 to 8 %) a page of 200 units calls
+0.04 wrongly worse, with 1 % noise from night to night, and none with 0.4 % and a season or a wander of days.
+After three nights it would be four: among 2000 series three odd nights running are no rarity.
++5 % is seen after seven nights in 93 of 100, +3 % after fourteen in 73 to 89.
 """
+
+
+ENOUGH = NIGHTS + LEAST
+"""Nights with a time that it takes to see a change at all."""
 
 
 class Series(NamedTuple):
@@ -76,7 +79,7 @@ class Histories:
     @property
     def can_tell(self) -> bool:
         """Whether there are enough nights for a change of level to be seen at all."""
-        return len(self.dates) >= NIGHTS + LEAST_NIGHTS
+        return len(self.dates) >= ENOUGH
 
 
 def histories(times: pd.DataFrame) -> Histories:
@@ -119,7 +122,7 @@ def _effects(rows: pd.DataFrame, nights: int) -> dict[Series, Floats]:
     once = once[moved.transform("size") >= LEAST_UNITS]
     means = once.groupby(["unit", "class", "together", "night"], observed=True, sort=False)["effect"].mean()
     found: dict[Series, Floats] = {}
-    for (unit, of, together, night), effect in means.items():  # type: ignore[misc]
+    for unit, of, together, night, effect in means.reset_index().itertuples(index=False, name=None):
         series = Series(unit, of, bool(together))
         found.setdefault(series, np.full(nights, np.nan))[night] = effect
     return found
@@ -131,7 +134,7 @@ def since(values: Floats) -> Worse | None:
     `values` [nights] is one series of `Histories.effect`.
     """
     seen = values[np.isfinite(values)]
-    if len(seen) < NIGHTS + LEAST_NIGHTS or _rise(seen) < FLOOR:
+    if len(seen) < ENOUGH or _rise(seen) < FLOOR:
         return None
     begins = [0, *change_points(values)]
     ends = [*begins[1:], len(values)]
@@ -149,7 +152,7 @@ def since(values: Floats) -> Worse | None:
 
 def _rise(seen: Floats) -> float:
     """How far the last nights reach above the lowest there were; if hardly, nothing needs to be searched."""
-    around = np.lib.stride_tricks.sliding_window_view(seen, LEAST_NIGHTS)
+    around = np.lib.stride_tricks.sliding_window_view(seen, LEAST)
     return float(np.max(seen[-NIGHTS:]) - np.min(np.median(around, axis=1)))
 
 

@@ -1,4 +1,4 @@
-"""What pages with charts share: the look of Vega-Lite charts, the library that draws them, how both are packed.
+"""What pages with charts share: the look of Vega-Lite charts, their library, and how both are packed.
 
 Content and library are packed (gzip, base64), which makes a page a third of its size; the browser unpacks
 them (`unpacked.js`).

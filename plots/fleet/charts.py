@@ -18,7 +18,7 @@ STATES = {
 }
 """What is said of a unit -> colour and shape of its points."""
 MANNERS = ("alone", "together")
-AMONG = ("all units", "without those named")
+ALL, UNNAMED = "all units", "without those named"
 """From which units a job is drawn."""
 HEIGHT = 190
 EFFECTS, SLOWEST, NIGHTS = "effects", "slowest", "nights"
@@ -44,7 +44,7 @@ def sorted_units(of: str, manners: Sequence[str], states: Collection[str]) -> Sp
 
     EFFECTS has rank, percent, low, high, label, state, class, manner and what tooltips show.
     """
-    x = {
+    x: Spec = {
         "field": "rank",
         "type": "quantitative",
         "title": "units, the fastest first",
@@ -77,7 +77,7 @@ def strips(field: str, title: str, values: Sequence[str], states: Collection[str
     EFFECTS as for `sorted_units`, with this field and `jitter`, from -1 to 1. The signals `of` and `manner`
     choose the class and the manner.
     """
-    x = {"field": field, "type": "nominal", "title": title, "sort": list(values)}
+    x: Spec = {"field": field, "type": "nominal", "title": title, "sort": list(values)}
     x["axis"] = {"labelOverlap": True, "labelAngle": 0 if sum(map(len, values)) < 120 else -90}
     y = _percent("percent", "time over the fleet")
     width = max(4, min(40, 600 // len(values)))
@@ -142,7 +142,7 @@ def slowest(classes: Sequence[str], several: bool) -> Spec:
     }
     encoding: Spec = {"x": x, "y": _percent("percent", "slowest over the median unit"), "color": color}
     if several:
-        dash = {"domain": [*AMONG], "range": [[1, 0], [5, 3]]}
+        dash = {"domain": [ALL, UNNAMED], "range": [[1, 0], [5, 3]]}
         legend = {"symbolType": "stroke", "symbolSize": 400}
         encoding["strokeDash"] = {"field": "among", "type": "nominal", "scale": dash, "legend": legend}
     encoding["tooltip"] = [{"field": f} for f in ("class", "among", "units", "text")]

@@ -2,7 +2,7 @@
 (async () => {
   const content = JSON.parse(await unpacked("content"));
   new Function(await unpacked("library"))();
-  const PANEL = { units: 420, nights: 300 };
+  const PANEL = { units: 420, nights: 380 };
   const CHOSEN = new Map();
 
   function data(spec, kind) {
@@ -18,7 +18,9 @@
     if (spec.facet) {
       const room = Math.max(1, Math.floor(box.clientWidth / PANEL[box.dataset.panel]));
       spec.columns = Math.min(room, spec.facet.sort.length);
-      spec.spec = { ...spec.spec, width: Math.floor(box.clientWidth / spec.columns) - 85 };
+      const width = Math.floor((box.clientWidth - 75) / spec.columns) - 25;
+      spec.spec = { ...spec.spec, width };
+      spec.facet = { ...spec.facet, header: { ...spec.facet.header, labelLimit: width } };
     }
     if (spec.params) {
       const choice = chosen(kind);

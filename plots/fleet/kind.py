@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from bench.fleet.cost import JOBS
 from bench.fleet.fit import Fit, Slow
 from bench.fleet.observed import CLASSES, SETTINGS, Fleet, newest
-from bench.fleet.since import LEAST_NIGHTS, NIGHTS, Histories, Series, Worse, histories, since
+from bench.fleet.since import histories
 from bench.format import change_text, count_text, share_text
-from plots.fleet import charts, rows
+from plots.fleet import charts, nights, rows
+from plots.fleet.charts import ALL, UNNAMED
 
 if TYPE_CHECKING:
     import pandas as pd
 
-JOBS = (8, 64, 512)
-"""Units of the jobs in the table of what they lose."""
-MOST_PANELS = 24
-"""Histories that are drawn."""
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Units of the jobs whose slowest is drawn; those of JOBS are in the table."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +37,6 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Moved:
-    """A unit that is worse than it was, but is not named as slow."""
-
-    name: str
-    of: str
-    since: str
-    by: str
-    nights: int
-
-
-@dataclass(frozen=True)
 class Kind:
     """What the template says of one kind; numbers as texts."""
 
@@ -59,7 +46,7 @@ class Kind:
     """Settings in which its units differ."""
     judged: bool
     slow: Sequence[Line]
-    moved: Sequence[Moved]
+    moved: Sequence[nights.Moved]
     history: str
     """A sentence on the nights."""
     classes: Sequence[tuple[str, str]]
@@ -77,25 +64,21 @@ class Kind:
     """Histories that are drawn."""
 
 
-def kind(fleet: Fleet, fit: Fit, slug: str, why: Callable[[Slow], str]) -> tuple[Kind, dict[str, Any]]:
+def kind(fleet: Fleet, fit: Fit, slug: str, reasons: Mapping[Slow, str]) -> tuple[Kind, dict[str, Any]]:
     """The kind's words, and its charts and their data for the page."""
     times = fleet.of_kind(slug)
     slow = [each for each in fit.slow if each.kind == slug]
-    named = {
-        unit.id
-        for unit in fleet.units.values()
-        for each in slow
-        if each.unit in (unit.id, None) and each.node == unit.node
-    }
+    named = _named(fleet, slow)
     past = histories(times)
     units = rows.of_units(fleet, fit, slug)
     classes = [of for of in CLASSES if any(row["class"] == of for row in units)]
     manners = [manner for manner in charts.MANNERS if any(row["manner"] == manner for row in units)]
     drawn = {(row["class"], row["manner"]) for row in units}
     strips = [(f"strip-{i}", *group) for i, group in enumerate(rows.groups(units).items())]
-    losses = rows.of_jobs(units, {fleet.units[unit].name for unit in named})
-    changes = [_change(fleet, past, each) for each in slow]
-    shown, marks = _panels(fleet, past, slow, named)
+    losses = rows.of_jobs(units, {fleet.units[unit].name for unit in named}, SIZES)
+    tracks = [nights.of_slow(fleet, past, each) for each in slow]
+    moved = list(nights.moved(fleet, past, named))
+    shown = nights.drawn(past, [*tracks, *(track for _, track in moved)])
     states = {row["state"] for row in units}
     specs = {
         f"units-{of}": charts.sorted_units(of, manners, {row["state"] for row in units if row["class"] == of})
@@ -103,17 +86,19 @@ def kind(fleet: Fleet, fit: Fit, slug: str, why: Callable[[Slow], str]) -> tuple
     }
     specs |= {chart: charts.strips(field, _title(field), values, states) for chart, field, values in strips}
     specs |= {"clocks": charts.clocks(states), "slowest": charts.slowest(classes, bool(named))}
-    specs["nights"] = charts.nights(list(shown))
-    nights = rows.of_nights(shown, past, marks)
-    data = {charts.EFFECTS: units, charts.SLOWEST: losses, charts.NIGHTS: nights}
+    specs["nights"] = charts.nights([track.title for track in shown])
+    data = {charts.EFFECTS: units, charts.SLOWEST: losses, charts.NIGHTS: nights.rows(past, shown)}
     words = Kind(
         slug=slug,
         facts=_facts(fleet, times, slug),
         differing=list(_differing(times)),
         judged=any(spread.kind == slug for spread in fit.spreads),
-        slow=[_line(fleet, each, why(each), change) for each, change in zip(slow, changes, strict=True)],
-        moved=list(_moved(fleet, past, named)),
-        history=_history(past),
+        slow=[
+            _line(fleet, each, reasons, nights.since_text(past, track))
+            for each, track in zip(slow, tracks, strict=True)
+        ],
+        moved=[said for said, _ in moved],
+        history=nights.sentence(past),
         classes=[(of, _apart(fit, slug, of)) for of in classes],
         choices=_choices(slow, [f"{of}, {how}" for of in classes for how in manners if (of, how) in drawn]),
         strips=[(chart, _title(field)) for chart, field, _ in strips],
@@ -123,6 +108,13 @@ def kind(fleet: Fleet, fit: Fit, slug: str, why: Callable[[Slow], str]) -> tuple
         panels=len(shown),
     )
     return words, {"charts": specs, "data": data}
+
+
+def _named(fleet: Fleet, slow: Sequence[Slow]) -> set[str]:
+    """The units that are named, those of slow nodes too."""
+    whole = {each.node for each in slow if each.unit is None}
+    of_nodes = {unit.id for unit in fleet.units.values() if unit.node in whole}
+    return of_nodes | {each.unit for each in slow if each.unit is not None}
 
 
 def _title(field: str) -> str:
@@ -173,7 +165,7 @@ def _choices(slow: Sequence[Slow], every: Sequence[str]) -> list[str]:
 # ---- slow units
 
 
-def _line(fleet: Fleet, slow: Slow, why: str, change: str) -> Line:
+def _line(fleet: Fleet, slow: Slow, reasons: Mapping[Slow, str], change: str) -> Line:
     unit = fleet.units[slow.unit] if slow.unit else None
     if unit:
         about = [f"serial {unit.serial}"] if unit.serial else []
@@ -187,7 +179,7 @@ def _line(fleet: Fleet, slow: Slow, why: str, change: str) -> Line:
         slow_in=_slow_in(slow),
         by=change_text(math.exp(slow.effect)),
         interval=f"{change_text(math.exp(slow.low))} to {change_text(math.exp(slow.high))}",
-        why=why,
+        why=reasons.get(slow, ""),
         since=change,
     )
 
@@ -201,87 +193,16 @@ def _slow_in(slow: Slow) -> str:
     return "; ".join(f"{of}, {' and '.join(how)}" for of, how in classes.items()) or "all classes a little"
 
 
-def _series(past: Histories, slow: Slow) -> list[Series]:
-    """The histories of what is slow: its own, or those of a node's units."""
-    manners = [(of, together) for of, together in slow.slow_in if together is not None]
-    worst = [(slow.klass, slow.together)] if slow.together is not None else manners
-    return [each for each in past.effect if (each.of, each.together) in worst]
-
-
-def _change(fleet: Fleet, past: Histories, slow: Slow) -> str:
-    """`2026-03-14`: since when it is slow; empty where nights are too few."""
-    mine = [
-        each
-        for each in _series(past, slow)
-        if fleet.units[each.unit].node == slow.node and slow.unit in (each.unit, None)
-    ]
-    values = np.array([past.effect[each] for each in mine])
-    if not len(values) or not past.can_tell:
-        return ""
-    seen = np.isfinite(values).any(axis=0)
-    together = np.full(len(past.dates), np.nan)
-    together[seen] = np.nanmedian(values[:, seen], axis=0)
-    if worse := since(together):
-        return past.dates[worse.night]
-    if seen.sum() < NIGHTS + LEAST_NIGHTS:
-        return f"only {count_text(int(seen.sum()), 'night')}"
-    return f"its first night, {past.dates[int(np.flatnonzero(seen)[0])]}, or before"
-
-
-# ---- nights
-
-
-def _history(past: Histories) -> str:
-    nights = count_text(len(past.dates), "night")
-    if past.can_tell:
-        return f"{nights}, from {past.dates[0]} to {past.dates[-1]}."
-    there = "There is" if len(past.dates) == 1 else "There are"
-    return f"{there} {nights}; to say since when a unit is worse takes {NIGHTS + LEAST_NIGHTS}."
-
-
-def _moved(fleet: Fleet, past: Histories, named: set[str]) -> Iterator[Moved]:
-    """Units that nobody named, where they are worse than they were, the largest change first."""
-    for series, worse in sorted(past.worse.items(), key=lambda pair: -pair[1].by):
-        if series.unit not in named:
-            yield Moved(
-                name=fleet.units[series.unit].name,
-                of=f"{series.of}, {rows.manner(series.together)}",
-                since=past.dates[worse.night],
-                by=change_text(math.exp(worse.by)),
-                nights=worse.nights,
-            )
-
-
-def _panels(
-    fleet: Fleet, past: Histories, slow: Sequence[Slow], named: set[str]
-) -> tuple[dict[str, Series], dict[str, Worse]]:
-    """The histories to draw by title, and where each got worse: those of slow units, then what moved."""
-    if not past.can_tell:
-        return {}, {}
-    wanted = [
-        series
-        for each in slow
-        for series in _series(past, each)
-        if fleet.units[series.unit].node == each.node and each.unit in (series.unit, None)
-    ]
-    wanted += sorted(
-        (each for each in past.worse if each.unit not in named), key=lambda each: -past.worse[each].by
-    )
-    shown = {
-        f"{fleet.units[each.unit].name}: {each.of}, {rows.manner(each.together)}": each
-        for each in dict.fromkeys(wanted)
-    }
-    shown = dict(list(shown.items())[:MOST_PANELS])
-    return shown, {title: past.worse[each] for title, each in shown.items() if each in past.worse}
-
-
 # ---- jobs
 
 
 def _jobs(losses: Sequence[rows.Row]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """(class, (loss drawn from all units, from those that are not named) for each of JOBS)."""
+    """(class, (loss drawn from all units, from those that are not named) for each of JOBS).
+
+    A loss is empty where a job has more units than it can be drawn from.
+    """
     of = {(row["class"], row["among"], row["units"]): row["text"] for row in losses}
     return [
-        (each, [tuple(of.get((each, among, size), "") for among in charts.AMONG) for size in JOBS])
+        (each, [(of.get((each, ALL, size), ""), of.get((each, UNNAMED, size), "")) for size in JOBS])
         for each in dict.fromkeys(row["class"] for row in losses)
     ]

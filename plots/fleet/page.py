@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.fleet.fit import Fit, Slow
+from bench.fleet.cost import JOBS
+from bench.fleet.fit import Fit
 from bench.fleet.observed import Fleet, missing, nodes_of
 from bench.fleet.since import NIGHTS
+from bench.fleet.why import explained, gathered
 from bench.format import count_text
 from plots.base.shell import templates
 from plots.base.vega import inlined, library
-from plots.fleet.kind import JOBS, Kind, kind
+from plots.fleet.kind import Kind, kind
 
 
-def html(fleet: Fleet, fit: Fit, why: Callable[[Slow], str]) -> str:
-    """The page. `why` says in a few words why a unit or a node is slow."""
-    made = [kind(fleet, fit, slug, why) for slug in fleet.kinds if (fit.effects["kind"] == slug).any()]
+def html(fleet: Fleet, fit: Fit) -> str:
+    """The page about a fleet and its fit."""
+    reasons = {why.slow: why.sentence for why in explained(fleet, fit)}
+    made = [kind(fleet, fit, slug, reasons) for slug in fleet.kinds if (fit.effects["kind"] == slug).any()]
     kinds = [words for words, _ in made]
     lacking = missing(fleet)
     return (
@@ -31,6 +34,7 @@ def html(fleet: Fleet, fit: Fit, why: Callable[[Slow], str]) -> str:
             left_out=fleet.left_out,
             failed=_failed(fleet),
             remarks=fit.remarks,
+            gathered=gathered(fleet, fit),
             kinds=kinds,
             several=len(kinds) > 1,
             least_nights=NIGHTS,

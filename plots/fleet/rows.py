@@ -1,25 +1,22 @@
-"""The data of a fleet's charts: a row for each unit, class and manner, for sizes of jobs, and for nights."""
+"""The data of a fleet's charts: a row for each unit, class and manner, and for sizes of jobs."""
 
 from __future__ import annotations
 
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from bench.fleet.cost import slowest
 from bench.fleet.fit import Fit
 from bench.fleet.observed import CLASSES, Fleet, natural, newest
-from bench.fleet.since import Histories, Series, Worse
-from bench.fleet.slowest import slowest_of
 from bench.format import change_text
 from plots.fleet import charts
 
 Row = dict[str, Any]
 
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-"""Units of the jobs whose slowest is drawn."""
 MOST_LABELS = 10
 """Points of a panel that have their name beside them; all tell it to the pointer."""
 APART = 0.07
@@ -40,9 +37,11 @@ def of_units(fleet: Fleet, fit: Fit, kind: str) -> list[Row]:
     slow_nodes = set(zip(nodes["node"], nodes["class"], nodes["together"], strict=True))
     state = _state_of_machine(fleet, kind)
     rows = []
-    for (of, together), group in effects.groupby(["class", "together"], sort=False, observed=True):
-        mine = []
-        for rank, row in enumerate(group.to_dict("records"), 1):
+    for key, group in effects.groupby(["class", "together"], sort=False, observed=True):
+        of, together = cast(tuple[str, bool], key)
+        mine: list[Row] = []
+        records: list[dict[str, Any]] = group.to_dict("records")  # type: ignore[assignment]
+        for rank, row in enumerate(records, 1):
             shift = row["effect"] - row["relative"]
             fact = state.get((row["unit"], of, together), {})
             said = _verdict(row, (row["node"], of, together) in slow_nodes)
@@ -58,7 +57,7 @@ def of_units(fleet: Fleet, fit: Fit, kind: str) -> list[Row]:
     return rows
 
 
-def _verdict(row: Mapping[Any, Any], node_is_slow: bool) -> str:
+def _verdict(row: Mapping[str, Any], node_is_slow: bool) -> str:
     if row["slow"]:
         return "slow"
     return "in a slow node" if node_is_slow else "fast" if row["fast"] else "usual"
@@ -124,7 +123,7 @@ def groups(rows: Iterable[Row]) -> dict[str, list[str]]:
     return {field: each for field, each in values.items() if 1 < len(each) < units}
 
 
-def of_jobs(rows: Sequence[Row], named: set[str], sizes: Sequence[int] = SIZES) -> list[Row]:
+def of_jobs(rows: Sequence[Row], named: set[str], sizes: Sequence[int]) -> list[Row]:
     """A row for each class, size of a job, and whether the named units (by `unit`) may be in it.
 
     Of units timed together where they were: so a synchronous job sees them.
@@ -133,30 +132,15 @@ def of_jobs(rows: Sequence[Row], named: set[str], sizes: Sequence[int] = SIZES) 
     found = []
     for of in CLASSES:
         mine = [row for row in of_manner if row["class"] == of]
-        for among, left in ((charts.AMONG[0], set[str]()), (charts.AMONG[1], named)):
+        for among, left in ((charts.ALL, set[str]()), (charts.UNNAMED, named)):
             effects = np.array([math.log1p(row["percent"] / 100) for row in mine if row["unit"] not in left])
             if not len(effects) or (left and not any(row["unit"] in left for row in mine)):
                 continue
-            for size in sizes:
-                ratio = slowest_of(effects, size)
+            for size in (size for size in sizes if size <= len(effects)):
+                ratio = slowest(effects - np.median(effects), size)
                 fact = {"percent": percent(math.log(ratio)), "text": change_text(ratio)}
                 found.append({"class": of, "among": among, "units": size, **fact})
     return found
-
-
-def of_nights(
-    panels: Mapping[str, Series], histories: Histories, worse: Mapping[str, Worse | None]
-) -> list[Row]:
-    """A row for each panel and night with a time; `since` is only said in that of its first worse night."""
-    rows = []
-    for panel, series in panels.items():
-        began = worse.get(panel)
-        for night, (date, effect) in enumerate(zip(histories.dates, histories.effect[series], strict=True)):
-            if math.isfinite(effect):
-                since = f"since {date}" if began and began.night == night else ""
-                fact = {"date": date, "night": date, "percent": percent(effect), "since": since}
-                rows.append({"panel": panel, "text": change_text(math.exp(effect)), **fact})
-    return rows
 
 
 def percent(log: float) -> float:
