@@ -20,6 +20,7 @@ from bench.cli.new import new
 from bench.cli.run_command import run
 from bench.doctor.command import doctor
 from bench.first_minutes.command import first_minutes
+from bench.fleet.command import fleet
 from bench.nightly.command import nightly
 from bench.validation.command import coverage, instruments, prediction, self_measurement
 
@@ -46,6 +47,7 @@ app.command()(result_commands.explain)
 app.command()(run)
 app.command()(ab)
 app.command()(nightly)
+app.command()(fleet)
 app.command()(coverage)
 app.command()(prediction)
 app.command()(instruments)
