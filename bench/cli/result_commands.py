@@ -190,6 +190,22 @@ def export(
         typer.echo(line, nl=False)
 
 
+def pack(
+    results: Results,
+    output: Annotated[
+        Path, typer.Option("-o", metavar="DIR", help="Where the packs go: DIR/<device>/2026-11.parquet.")
+    ],
+    remove: Annotated[
+        bool,
+        typer.Option("--remove", help="Delete the files that are in a pack, once it has been read back."),
+    ] = False,
+) -> None:
+    """Months that are over: all runs of a device in one file; docs/queries.md says what it keeps."""
+    from bench.cli.pack import pack_lines
+
+    show(pack_lines(results, output, remove, left_out))
+
+
 def import_aiconfigurator(
     bench_results: ResultsOption = None,
     table: Annotated[

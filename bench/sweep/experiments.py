@@ -77,16 +77,16 @@ RULES: Mapping[int, str] = dict(
 """Number of a rule -> what it says, in our words."""
 
 _STEP = "a training step with its peak memory"
-_TRANSFERS = "transfers between host and device"
 _WHOLE = "a layer with all its parts"
 LACKING: Mapping[int, str] = {
     **dict.fromkeys((37, 52), _WHOLE),
     **dict.fromkeys((40, 41, 46), _STEP),
-    **dict.fromkeys((44, 48), _TRANSFERS), 49: "several GPUs",
+    49: "several GPUs",
 }  # fmt: skip
 """Rule that no claim about runs of our own speaks to -> what that would need."""
 HALF: Mapping[int, str] = {
     9: "a step in mixed precision", 28: "convolution of int8 on a GPU", 43: "a training step",
+    44: "a data loader with its workers", 48: _STEP,
     47: "deterministic algorithms and changing sizes",
 }  # fmt: skip
 """Rule of which claims decide a part -> what the rest needs."""

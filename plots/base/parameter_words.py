@@ -80,6 +80,10 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "programs": "thread blocks",
         "block_threads": "threads of a block",
     },
+    "transfer": {
+        "length": "elements of each copy",
+        "memory": "memory of the host",
+    },
     "stream": {
         "kind": "kind of pass over memory",
         "length": "array length (elements)",
