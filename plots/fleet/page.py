@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.fleet.cost import JOBS
 from bench.fleet.fit import Fit
 from bench.fleet.observed import Fleet, missing, nodes_of
+from bench.fleet.report import JOBS
 from bench.fleet.since import NIGHTS
 from bench.fleet.why import explained, gathered
 from bench.format import count_text
@@ -68,9 +68,9 @@ def _numbers(
     yield "slow nodes", str(len(slow) - sum(slow)) if fit.judged else "-", "all of whose units are slow"
     yield "nodes with MISSING units", str(len(lacking)), "expected, but without a result"
     for words in kinds[:1]:
-        for of, losses in words.jobs[:1]:
-            beside = f"in {of}, by waiting for its slowest unit"
-            yield f"a job of {JOBS[1]} units loses", losses[1][0].removeprefix("+"), beside
+        if words.loss:
+            of, loss = words.loss
+            yield f"a job of {JOBS[1]} units loses", loss, f"in {of}, by waiting for its slowest unit"
 
 
 def _failed(fleet: Fleet) -> list[tuple[str, str, int]]:
