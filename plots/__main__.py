@@ -1,7 +1,7 @@
 """`python -m plots RESULT... [-o DIR]`: every figure of the files. `... report RESULT...`: one page of a run.
 
 `... score RESULT...`: how far predictions are off. `... history RESULT...`: a page for each device on what
-changed over its nights.
+changed over its nights. `... fleet RESULT...`: one page about many units of one kind.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from bench.cli.application import Commands, left_out, remark
 from bench.cli.score import score_lines
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
+from bench.fleet.fit import fit
+from bench.fleet.observed import read as read_fleet
 from bench.format import count_text
 from bench.judge import score as judge
 from bench.judge.frame import Run, load, read
@@ -49,6 +51,7 @@ from plots.figures import (
     sweep,
     telemetry,
 )
+from plots.fleet import page as fleet_page
 from plots.history import series as history_series
 from plots.history import view
 from plots.history import write as history_pages
@@ -57,8 +60,8 @@ from plots.report import page as report_page
 
 COMPARED = "compared"
 """Folder of the figures of several runs together."""
-HISTORY = "history"
-"""Folder of the history pages."""
+HISTORY, FLEET = "history", "fleet"
+"""Folders of the history pages, and of a fleet's page."""
 
 
 class _Drawing(Commands):
@@ -75,10 +78,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    subcommand_metavar="[draw] RESULT... [-o DIR] | report RESULT... | score RESULT... | history RESULT...",
+    subcommand_metavar="[draw] RESULT... [-o DIR] | report RESULT... | score RESULT... | history RESULT... | "
+    "fleet RESULT...",
     help="What result files mean: figures (draw, also without the word), one page about a run (report), how "
-    "far predictions are off (score), or what nights did (history). From parquet alone; no GPU is needed. A "
-    "file called draw, report, score or history is given as ./draw, ./report, ./score, ./history.",
+    "far predictions are off (score), what nights did (history), or which of many units is slow (fleet). "
+    "From parquet alone; no GPU is needed. A file called draw, report, score, history or fleet is given as "
+    "./draw, ./report, ./score, ./history, ./fleet.",
 )
 
 Results = Annotated[
@@ -254,6 +259,39 @@ def history(
     typer.echo(index)
 
 
+@app.command()
+def fleet(
+    results: Results,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="DIR", help="Folder for fleet.html; figures/fleet if left out."
+        ),
+    ] = None,
+    expected: Annotated[
+        Path | None,
+        typer.Option(
+            "--expected",
+            metavar="FILE",
+            help="Nodes that there should be, one a line, optionally with its number of units; expected.txt "
+            "beside the results if left out.",
+        ),
+    ] = None,
+) -> None:
+    """One page about many units of a kind: which are slow, in what, by how much, why, and since when.
+
+    It also says which units are MISSING, how units differ by node, slot and tag, and what a synchronous job
+    loses by them. `python -m bench fleet RESULT...` prints the verdicts alone.
+    """
+    units = read_fleet(results, expected)
+    page = fleet_page.html(units, fit(units))
+    file = (to or figures() / FLEET) / "fleet.html"
+    with _writing("the page"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(page, "utf-8")
+    typer.echo(f"{file}: {count_text(len(units.units), 'unit')} ({len(page) / 1e6:.1f} MB)")
+
+
 def _is_ours(sweep: str) -> bool:
     """Whether this checkout has the sweep of this name."""
     return (SWEEPS / f"{sweep}.yaml").is_file()
@@ -266,7 +304,7 @@ def figures() -> Path:
 
 
 def newest(path: Path) -> list[Path]:
-    """A file itself; of a folder the newest run of each folder below it, and every imported table.
+    """A file itself; of a folder the newest run, or pack, of each folder below it, and every imported table.
 
     The committed runs in a folder `reference` are left out where there are others beside it.
     """
@@ -276,7 +314,8 @@ def newest(path: Path) -> list[Path]:
     others = [file for file in files if "reference" not in file.relative_to(path).parts]
     last: dict[tuple[Path, str], Path] = {}
     for file in others or files:
-        is_run = re.match(r"[0-9]{8}T", file.stem) is not None  # run ids begin with their time
+        # Run ids begin with their time, packs with their month.
+        is_run = re.match(r"[0-9]{8}T|[0-9]{4}-[0-9]{2}\b", file.stem) is not None
         last[file.parent, "" if is_run else file.stem] = file
     return list(last.values()) or [path]
 

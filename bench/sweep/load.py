@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,7 +57,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
 _SUFFIXES = (".yaml", ".yml")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """One thing to time: this implementation on this problem."""
 
@@ -77,7 +78,7 @@ class Case:
         """Its name in every command: `gemm/square-onednn-float32-NN-m64-n64-k64-cold`."""
         return case_name(*self._parts)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Its key in rows, equal in every run: see Measurement.case."""
         return case_key(*self._parts)

@@ -80,6 +80,10 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "programs": "thread blocks",
         "block_threads": "threads of a block",
     },
+    "transfer": {
+        "length": "elements of each copy",
+        "memory": "memory of the host",
+    },
     "stream": {
         "kind": "kind of pass over memory",
         "length": "array length (elements)",
@@ -97,6 +101,12 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "elements": "message length (elements)",
         "gpus": "GPUs",
         "operation": "collective operation",
+    },
+    "recurrent": {
+        "cell": "cell",
+        "hidden": "hidden features",
+        "layers": "layers",
+        "steps": "steps of a sequence",
     },
     "quantize": {"to": "type quantised to", "scaling": "what shares a scale"},
     "quantized_linear": {"scaling": "what has a scale of its own"},

@@ -15,15 +15,15 @@ from typer.testing import CliRunner, Result
 
 from bench.store.parquet import write
 from plots.__main__ import app
+from tests.drawing import run_seed
 from tests.plots.synthetic import CPU, H100, Machine, small
 
-SEED = random.SystemRandom().randrange(2**32)
+SEED = run_seed()
 FIRST = datetime(2026, 11, 1, 2, 0, tzinfo=UTC)
 
 
 def nights(folder: Path, machine: Machine, steps: Sequence[float], k: int = 1024, **facts: Any) -> list[Path]:
     """A file a night; one product takes so many times as long as it did, all have 0.1 % noise."""
-    print("seed", SEED)
     chance = random.Random(SEED)
     paths = []
     for number, times in enumerate(steps):
