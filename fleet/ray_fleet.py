@@ -2,9 +2,9 @@
 
     python fleet/ray_fleet.py RESULTS [--by gpu] [--within-s 7200] [option of node.sh...]
 
-By node (the default) a task takes all GPUs of a node: each is measured alone, then all at the same time. By
-GPU a task takes one GPU, beside other people's tasks on the other GPUs; ours measure one after the other. A task
-whose worker died is started once more. Nodes have this checkout under the same path, and share no folder.
+By node (the default) a task takes all GPUs of a node: each is measured alone, then all at the same time.
+By GPU a task takes one GPU, beside other people's tasks on the other GPUs; ours measure one after the other.
+A task whose worker died is started once more. All nodes have this checkout under the same path.
 """
 
 import argparse
@@ -94,7 +94,9 @@ def main():
     expected = given.results / "expected.txt"
     if not expected.exists():
         counts = {name_of(node): int(node["Resources"].get("GPU", 0)) for node in nodes}
-        expected.write_text("".join(f"{name} {count or ''}\n" for name, count in counts.items()))
+        expected.write_text(
+            "".join(f"{name} {count}\n" if count else f"{name}\n" for name, count in counts.items())
+        )
     tasks = {ref: task for node in nodes for ref, task in submit(node, given.by, options).items()}
     deadline = time.monotonic() + given.within_s
     while tasks:
@@ -105,7 +107,7 @@ def main():
         try:
             keep(given.results, task, ray.get(ended[0]))
         except RayError as error:
-            print(f"{task}: LOST: {str(error).splitlines()[0]}")
+            print(f"{task}: LOST: {str(error).partition('. ')[0]}")
     for ref, task in tasks.items():
         ray.cancel(ref, force=True)
         print(f"{task}: LOST: not measured within {given.within_s:g} s")

@@ -40,7 +40,7 @@ class Fleet(rfm.RunOnlyRegressionTest):
         folder = Path(self.results).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         (node,) = getattr(self, ".nid")  # the parameter that --distribute adds
-        line = f"{node} {self.gpus or ''}\n"
+        line = f"{node} {self.gpus}\n" if self.gpus else f"{node}\n"
         with (folder / "expected.txt").open("a+") as file:
             file.seek(0)
             if line not in file:

@@ -181,7 +181,9 @@ def explain(
 
 
 def export(
-    form: Annotated[str, typer.Argument(metavar="FORMAT", help="github-action-benchmark, pytorch or otava.")],
+    form: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="github-action-benchmark, pytorch, otava or openmetrics.")
+    ],
     results: Results,
     output: Annotated[
         Path | None,

@@ -78,7 +78,7 @@ def _failed(fleet: Fleet) -> pd.DataFrame:
     failed = failed[~(later.fillna("") > failed["run_id"])]
     kinds = [unit.kind for unit in fleet.units.values()]
     failing = failed.groupby(["kind", "case"])["unit"].transform("nunique")
-    return failed[failing <= FAILING * failed["kind"].map(kinds.count).astype(float)]
+    return failed[failing <= FAILING * failed["kind"].map(kinds.count).astype(int)]  # of no rows, texts
 
 
 # ---- text

@@ -1,4 +1,4 @@
-"""The float64 reference of recurrent layers: the formulas of problem.py and their derivatives, step by step."""
+"""The float64 reference of recurrent layers: the formulas of problem.py and their derivatives."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ def gradients(problem: Recurrent, *tensors: torch.Tensor) -> Tensors:
         # Gradients of what x and what h are multiplied to: the same, but for n of a GRU.
         dz, ds = [], []
         for step in reversed(range(problem.steps)):
-            through, of_inputs, of_states_ = step_back(kept[layer], step, dy[step] + through[0], through[1], r)
+            dh, dc = dy[step] + through[0], through[1]
+            through, of_inputs, of_state = step_back(kept[layer], step, dh, dc, r)
             dz.append(of_inputs)
-            ds.append(of_states_)
+            ds.append(of_state)
         z, s = torch.stack(dz[::-1]), torch.stack(ds[::-1])
         of_states.insert(0, through[: len(states)])
         dw = z.flatten(0, 1).t() @ inputs[layer].flatten(0, 1)

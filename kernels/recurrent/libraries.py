@@ -28,10 +28,11 @@ _MODE = {"lstm": 2, "gru": 3}
 def cudnn(problem: Recurrent, *tensors: torch.Tensor) -> Launch:
     """cuDNN by the algorithm that torch chooses.
 
-    Of a batch that is not packed that is, in torch's cudnn/RNN.cpp: CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H up
-    to hidden 192, of gradients up to 128; for float16 CUDNN_RNN_ALGO_PERSIST_STATIC, if it is one layer of an
-    LSTM with inputs and hidden divisible by 128, hidden up to 1024, a batch divisible by 8 and up to 128, on a
-    GPU of compute capability 8.0 or later, not 8.6, with 98 SMs or more. Otherwise the standard algorithm.
+    By torch's cudnn/RNN.cpp that is, of a batch that is not packed, CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H up
+    to hidden 192, of gradients up to 128; of float16 CUDNN_RNN_ALGO_PERSIST_STATIC for one layer of an LSTM
+    with inputs and hidden divisible by 128, hidden up to 1024, a batch divisible by 8 and up to 128, on a GPU
+    of compute capability 8.0 or later, but not 8.6, with 98 SMs or more; otherwise the standard algorithm.
+    Which one ran is told by the kernels' names: RNN_blockPersist_... are persistent.
     """
     return _cudnn(problem, [], *tensors)
 
@@ -47,7 +48,7 @@ def cudnn_standard(problem: Recurrent, *tensors: torch.Tensor) -> Launch:
 
 def _cudnn(problem: Recurrent, batch_sizes: list[int], *tensors: torch.Tensor) -> Launch:
     x, states, of_layers, rest = split(problem, tensors)
-    # The weights in one allocation, as cuDNN wants them and as nn.LSTM keeps them: copies, which become views.
+    # In one allocation, as cuDNN wants weights and nn.LSTM keeps them: copies, which become views.
     weights = [weight.clone() for of_layer in of_layers for weight in of_layer]
     sizes = (_MODE[problem.cell], problem.hidden, 0, problem.layers)
     flat = _ATEN._cudnn_rnn_flatten_weight(
@@ -178,10 +179,7 @@ def _launch(problem: Recurrent, layers: Callable[..., Tensors], *tensors: torch.
     *given, dy = tensors
     states = 2 if problem.cell == "lstm" else 1
     wanted = len(given) if problem.direction == "backward" else 1 + states
-    leaves = [
-        tensor.detach().requires_grad_(number < wanted and problem.direction != "forward")
-        for number, tensor in enumerate(given)
-    ]
+    leaves = [tensor.detach().requires_grad_(number < wanted) for number, tensor in enumerate(given)]
     with torch.enable_grad():
         y = layers(True, *leaves)[0]
     return Launch(lambda: torch.autograd.grad(y, leaves[:wanted], dy, retain_graph=True))

@@ -58,7 +58,7 @@ class Recurrent(Problem):
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation(
             "cudnn",
-            "what nn.LSTM and nn.GRU call: _cudnn_rnn, by the algorithm that torch chooses, persistent or not",
+            "what nn.LSTM and nn.GRU call: _cudnn_rnn, persistent or not as torch chooses",
             ("cuda",),
             _CUDNN_TYPES,
         ),
@@ -117,7 +117,7 @@ class Recurrent(Problem):
 
     @property
     def byte_read(self) -> int:
-        """x, the first states, the weights; dy but for the forward pass. See `byte_moved` for what it kept."""
+        """x, the first states, the weights; dy but for the forward pass. What that kept: see `byte_moved`."""
         of_dy = 0 if self.direction == "forward" else self._y
         return (self._x + self._of_states + self._weights + of_dy) * self.item_byte
 

@@ -28,8 +28,8 @@ def tolerance(problem: Recurrent, implementation: str) -> tuple[float, ...]:
     * A product z of a step: four roundings when both products, their sum and a bias are stored, u^2/3 each;
       of tf32 two factors of each term cut, 2 (2^-10)^2 / 3; its sum of K terms, u'^2 K / 9, and on tensor
       cores, which cut off every 16 terms, (u' K / 16)^2.
-    * A state of a step: a gate is near 1/2, where an error of z counts a quarter, and its own rounding is u/2;
-      tanh passes errors on whole. By the formulas of problem.py, f near 1/2 and r within 1/sqrt(hidden), an
+    * A state of a step: a gate is near 1/2, where an error of z counts a quarter and its own rounding is
+      u/2; tanh passes errors on whole. By the formulas of problem.py, f near 1/2, r within 1/sqrt(hidden), an
       error of c or h is multiplied by 0.6 at most from step to step, its square by 1/3: however many steps,
       the squares add up to 1.5 times those of one. With the deviations that states have (0.12 h, 0.2 c of an
       LSTM, 0.25 h of a GRU) that is 3 of z's, and 8 u^2 of the roundings of gates, c and h. Functions that

@@ -102,6 +102,12 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "gpus": "GPUs",
         "operation": "collective operation",
     },
+    "recurrent": {
+        "cell": "cell",
+        "hidden": "hidden features",
+        "layers": "layers",
+        "steps": "steps of a sequence",
+    },
     "quantize": {"to": "type quantised to", "scaling": "what shares a scale"},
     "quantized_linear": {"scaling": "what has a scale of its own"},
 }

@@ -70,7 +70,9 @@ class Gpu:
 
 def gpus(nodes: int = 4, each: int = 8, kind: str = H100, first: int = 0) -> list[Gpu]:
     """Healthy GPUs: node000 ..., so many in each."""
-    return [Gpu(f"node{node:03d}", slot, kind) for node in range(first, first + nodes) for slot in range(each)]
+    return [
+        Gpu(f"node{node:03d}", slot, kind) for node in range(first, first + nodes) for slot in range(each)
+    ]
 
 
 def run(
@@ -89,7 +91,9 @@ def run(
     own = unit_sd * np.random.default_rng(seed).standard_normal()
     rows = []
     for at, (case, columns) in enumerate(CASES.items()):
-        seconds = 1e-3 * (at + 1) * np.exp(own + run_sd * chance.standard_normal()) * gpu.factor(case, together > 1)
+        seconds = (
+            1e-3 * (at + 1) * np.exp(own + run_sd * chance.standard_normal()) * gpu.factor(case, together > 1)
+        )
         facts: dict[str, Any] = {
             **columns, **STATE, **gpu.state, "sweep": f"fleet/{case}", "cache": columns.get("cache", "cold"),
             "parameters": json.dumps({"name": case}), "arithmetic": columns.get("arithmetic", "matrix"),
@@ -129,7 +133,13 @@ def cpu(node: str | None, host: str, chance: np.random.Generator) -> list[Measur
     """The rows of a CPU; `node`: what its tag says."""
     gpu = Gpu(host, 0, "cpu-amd-epyc")
     none = dict.fromkeys(
-        ("pci_bus", "gpu_uuid", "serial", "concurrent_gpus", *(name for name in STATE if name not in ("driver",)))
+        (
+            "pci_bus",
+            "gpu_uuid",
+            "serial",
+            "concurrent_gpus",
+            *(name for name in STATE if name not in ("driver",)),
+        )
     )
     tags = json.dumps({"node": node, "rack": "r1"}) if node else None
     return [replace(each, **none, device_kind="cpu", tags=tags) for each in run(gpu, chance)]

@@ -3,8 +3,8 @@
     python tests/trials/fleet_ray.py FOLDER     with a Python that has ray; minutes
 
 OPTIONS in the environment say what is measured instead of the suite `fleet`. Shows which GPUs each task is
-lent, and what becomes of a worker that is killed once, and twice. Nothing has a GPU, so whatever is measured is
-the CPU.
+lent, and what becomes of a worker that is killed once or twice, and of a node that is lost. The GPUs are
+fake: what is measured is the CPU.
 """
 
 import os
@@ -21,7 +21,11 @@ if [ "$NODE_NAME" = n2 ] && [[ "$*" == *--benchmark* ]]; then
         if kill -0 "$earlier" 2> /dev/null; then echo "orphan $earlier measures" >> {orphans}; fi
     done
     echo $$ >> {pids}
-    if [ "$(wc -l < {pids})" -le {deaths} ]; then kill -KILL "$(ps -o ppid= -p $PPID)"; fi
+    if [ "$(wc -l < {pids})" -le {deaths} ]; then
+        worker=$(ps -o ppid= -p $PPID)
+        {raylet} && kill -KILL "$(ps -o ppid= -p $worker)" # the node is lost with it
+        kill -KILL $worker
+    fi
 fi
 exec {python} "$@"
 """
@@ -33,15 +37,16 @@ def drive(results, *options):
     print(f"exit code {subprocess.run(command, cwd=CHECKOUT).returncode}", flush=True)
 
 
-def trial(title, folder, deaths, *options):
-    """A fresh cluster; the worker of n2 is killed so many times."""
+def trial(title, folder, *options, deaths=0, raylet=False):
+    """A fresh cluster; the worker of n2 is killed so many times, with its raylet if that is to die, too."""
     from ray.cluster_utils import Cluster
 
     print(f"== {title}", flush=True)
     folder.mkdir(parents=True)
     killer, pids, orphans = folder / "python", folder / "pids", folder / "orphans"
     python = os.environ.get("PYTHON", str(CHECKOUT / ".venv/bin/python"))
-    killer.write_text(KILLER.format(pids=pids, orphans=orphans, deaths=deaths, python=python))
+    names = {"pids": pids, "orphans": orphans, "python": python}
+    killer.write_text(KILLER.format(deaths=deaths, raylet=str(raylet).lower(), **names))
     killer.chmod(0o755)
     pids.touch()
     before = os.environ.copy()
@@ -61,12 +66,13 @@ def trial(title, folder, deaths, *options):
 
 
 def main():
-    """All four trials, each in a folder of its own."""
+    """All five trials, each in a folder of its own."""
     folder = Path(sys.argv[1]).resolve()
-    trial("by node", folder / "node", 0)
-    trial("by GPU", folder / "gpu", 0, "--by", "gpu")
-    trial("by node, n2's worker is killed once", folder / "once", 1)
-    trial("by node, n2's worker is killed every time", folder / "twice", 9)
+    trial("by node", folder / "node")
+    trial("by GPU", folder / "gpu", "--by", "gpu")
+    trial("by node, n2's worker is killed once", folder / "once", deaths=1)
+    trial("by node, n2's worker is killed every time", folder / "twice", deaths=9)
+    trial("by node, n2 is lost", folder / "lost", deaths=1, raylet=True)
 
 
 if __name__ == "__main__":

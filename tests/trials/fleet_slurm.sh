@@ -63,6 +63,7 @@ start_node() {
     unshare --uts --pid --fork --mount-proc --kill-child sh -c \
         "hostname $1; exec slurmd-wlm -D -N $1 -f $SLURM_CONF -d $folder/bin/slurmstepd-wlm" > "$folder/log/$1" 2>&1 &
     daemon[$1]=$!
+    disown # no line of bash when it is killed
 }
 slurmctld-wlm -D -f "$SLURM_CONF" > log/slurmctld 2>&1 &
 daemon[controller]=$!
