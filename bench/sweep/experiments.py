@@ -78,15 +78,14 @@ RULES: Mapping[int, str] = dict(
 
 _STEP = "a training step with its peak memory"
 _TRANSFERS = "transfers between host and device"
-_WHOLE = "a layer with all its parts"
 LACKING: Mapping[int, str] = {
-    6: "an operator for recurrent layers", **dict.fromkeys((37, 52), _WHOLE),
+    6: "an operator for recurrent layers", 52: "the parts of a layer's time",
     **dict.fromkeys((40, 41, 46), _STEP),
     **dict.fromkeys((44, 48), _TRANSFERS), 49: "several GPUs",
 }  # fmt: skip
 """Rule that no claim about runs of our own speaks to -> what that would need."""
 HALF: Mapping[int, str] = {
-    9: "a step in mixed precision", 28: "convolution of int8 on a GPU", 43: "a training step",
-    47: "deterministic algorithms and changing sizes",
+    28: "convolution of int8 on a GPU", 37: "gradients of a trained network that scaling saves",
+    47: "changing sizes",
 }  # fmt: skip
 """Rule of which claims decide a part -> what the rest needs."""
