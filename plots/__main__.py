@@ -23,7 +23,7 @@ if __name__ == "__main__":
 import pandas as pd
 import typer
 
-from bench.cli.application import Commands, left_out, remark
+from bench.cli.application import Commands, left_out, remark, run_process
 from bench.cli.score import score_lines
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
@@ -394,4 +394,4 @@ def _drawings(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[tuple[
 
 
 if __name__ == "__main__":
-    app(prog_name="python -m plots")
+    run_process(lambda: app(prog_name="python -m plots"))
