@@ -1,11 +1,11 @@
 """Held-out fleets: `python -m tests.trials.fleets [DRAWS [FILES]]` says how often slow units are named.
 
-Each draw is a fleet with slow units that only the draw knows: 200 units in nodes of 8, a fifth of them of a second
-kind, five units missing, one file lost. Unit noise 1.2 % (in parts common to all classes and in parts of each
-class's own, as the draw has it), run noise 0.4 %. Three units are slow by 8 %, three by 6 %: in one class, in all
-or only with all GPUs at work; one node is slow as a whole by 6 to 10 %. Prints for our rule and three simpler
-ones on the same draws how many of the slow ones are named and how many of the named are healthy; then the
-same for fleets of other kinds. FILES draws also go through parquet files and the command.
+Each draw is a fleet with slow units that only the draw knows: 200 units in nodes of 8, a fifth of them of a
+second kind, five units missing, one file lost. Unit noise 1.2 % (in parts common to all classes and in parts
+of each class's own, as the draw has it), run noise 0.4 %. Three units are slow by 8 %, three by 6 %: in one
+class, in all or only with all GPUs at work; one node is slow as a whole by 6 to 10 %. Prints for our rule and
+three simpler ones on the same draws how many of the slow ones are named and how many of the named are
+healthy; then the same for fleets of other kinds. FILES draws also go through parquet files and the command.
 
 Nothing of bench/fleet is used but `fit`: a trial by the rule's own parts would agree with it.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -230,8 +231,8 @@ class Score:
         node = f"; node {100 * np.mean(self.nodes):.0f} %" if self.nodes else ""
         share = 100 * self.false / max(self.named, 1)
         return (
-            f"named {hits or 'none to name'} (all of a draw's: {every or '-'} %){node}; false {share:.1f} % of {self.named} "
-            f"named, none in {100 * self.clean / draws:.0f} % of draws"
+            f"named {hits or 'none to name'} (all of a draw's: {every or '-'} %){node}; "
+            f"false {share:.1f} % of {self.named} named, none in {100 * self.clean / draws:.0f} % of draws"
         )
 
 
@@ -270,19 +271,19 @@ def _row(each: tuple[object, ...]) -> Measurement:
     klass = facts["class"]
     operator = {"launch": "launch", "transfer": "transfer"}.get(str(klass), "gemm")
     return row(
-        operator=operator, sweep=facts["case"], cache="warm" if klass == "cache" else "cold", arithmetic="matrix",
-        flop=10**9 if klass == "compute" else 0, byte=10**6, device=facts["kind"], device_kind="cuda",
-        device_id=facts["unit"], host=facts["node"], pci_bus=facts["slot"], concurrent_gpus=1 + 7 * bool(facts["together"]),
-        run_id="20261101T030000Z-abc", utc="2026-11-01T03:00:00Z", parameters=json.dumps({"name": str(facts["case"])}),
-        median_s=seconds, low_s=0.998 * seconds, high_s=1.002 * seconds, samples_s=[seconds],
+        operator=operator, sweep=facts["case"], cache="warm" if klass == "cache" else "cold",
+        arithmetic="matrix", flop=10**9 if klass == "compute" else 0, byte=10**6,
+        device=facts["kind"], device_kind="cuda", device_id=facts["unit"], host=facts["node"],
+        pci_bus=facts["slot"], concurrent_gpus=1 + 7 * bool(facts["together"]),
+        run_id="20261101T030000Z-abc", utc="2026-11-01T03:00:00Z",
+        parameters=json.dumps({"name": str(facts["case"])}), median_s=seconds, low_s=0.998 * seconds,
+        high_s=1.002 * seconds, samples_s=[seconds],
     )  # fmt: skip
 
 
 def commanded(draw: Draw, folder: Path) -> tuple[set[str], int, float]:
     """Units and nodes that the command names, its exit code, and its seconds of processor time."""
     words = [sys.executable, "-m", "bench", "fleet", str(folder), "--json"]
-    import resource
-
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -306,7 +307,8 @@ def report(draws: int, files: int) -> Iterator[str]:
             written(draw, Path(folder))
             names, code, spent = commanded(draw, Path(folder))
         missed = {unit for unit in draw.slow if unit not in names}
-        yield f"through files, draw {seed}: named {len(names)}, missed {missed or 'none'}, exit code {code}, {spent:.1f} s"
+        missing = ", ".join(sorted(missed)) or "none"
+        yield f"through files, {seed}: named {len(names)}, missed {missing}, exit code {code}, {spent:.1f} s"
 
 
 if __name__ == "__main__":
