@@ -4,13 +4,13 @@
 #   fleet/node.sh RESULTS [pytest option...]
 #
 # Result files appear in RESULTS/NODE: a folder for each node, because nodes that begin in the same second give their
-# runs the same name, and a lock that keeps two runs apart may not reach over a shared file system. The options say what
-# to measure; without any it is --bench-suite fleet. NODE_NAME is the node's name where its host name is not: in a
+# runs the same name, and a lock that keeps two runs apart may not reach over a shared file system. Unless an option says
+# what to measure, it is --bench-suite fleet. NODE_NAME is the node's name where its host name is not: in a
 # container that is the container's. PYTHON is the Python that has roofbench's packages, .venv/bin/python by default.
 set -u
 results=$(realpath -m "$1")
 shift
-[ $# -gt 0 ] || set -- --bench-suite fleet
+[[ $* =~ --bench-(suite|sweep|case) ]] || set -- --bench-suite fleet "$@"
 node=${NODE_NAME:-${SLURMD_NODENAME:-$(hostname)}}
 cd "$(dirname "$(realpath "$0")")/.." || exit 2
 python=${PYTHON:-.venv/bin/python}

@@ -27,8 +27,7 @@ from bench.cli.application import Commands, left_out, remark
 from bench.cli.score import score_lines
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
-from bench.fleet.fit import fit
-from bench.fleet.observed import read as read_fleet
+from bench.fleet.report import judged as judged_fleet
 from bench.format import count_text
 from bench.judge import score as judge
 from bench.judge.frame import Run, load, read
@@ -127,9 +126,9 @@ def draw(
     Of a folder the newest run of each device is drawn. The first device named is the one that others are
     held against.
     """
-    results = results if every_run else [file for path in results for file in newest(path)]
-    runs = _load(results, lenders)
-    sweeps = parquet.read_sweeps(results)
+    files = results if every_run else [file for path in results for file in newest(path)]
+    runs = _load(files, lenders, one_unit=True)
+    sweeps = parquet.read_sweeps(files)
     for run in runs:
         alone = to is not None and len(runs) == 1
         folder = (to or figures()) if alone else (to or figures()) / run.device / run.run_id
@@ -145,7 +144,7 @@ def draw(
     together = [run for run in runs if run.measured]
     if len(together) > 1:
         folder = (to or figures()) / COMPARED
-        base = _first(results, [run.device for run in together])
+        base = _first(files, [run.device for run in together])
         with style.look(), _writing("figures"):
             pages_together = compared.draw(together, base, remark)
             drawn = save_all((folder / stem, page) for stem, page in pages_together)
@@ -174,7 +173,7 @@ def report(
     experiments' charts, and what was not measured and why.
     """
     files = results if every_run else [file for path in results for file in newest(path)]
-    runs = _load(files, lenders)
+    runs = _load(files, lenders, one_unit=True)
     if (first := _first(results, [run.device for run in runs])) != runs[0].device:
         runs.sort(key=lambda run: run.device != first)
     several = len(runs) > 1
@@ -238,13 +237,14 @@ def history(
 ) -> None:
     """A page for each device over its nights: what changed, what moved, and figures with their bands.
 
-    Every night given is used to judge; --since and --last choose which of them are shown.
+    Every night given is used to judge; --since and --last choose which of them are shown. Of more than eight
+    units of one kind only those get a page that have an open step; `fleet` shows all of them on one page.
     """
     moment = view.since(since) if since is not None else None
     if last is not None and last < 1:
         raise UserError(f"--last {last}: at least 1 night has to be shown")
     shown = history_pages.shown(histories(results, left_out), moment, last, remark)
-    for device in shown:
+    for device in (device for device in shown if device.has_page):
         folder = (to or figures() / HISTORY) / device.folder
         with _writing("pages"):
             drawn = history_pages.save(device.view, folder, match)
@@ -255,6 +255,7 @@ def history(
         typer.echo(f"{folder / 'index.html'}: {nights}, open steps: {still}, figures: {drawn}")
     with _writing("pages"):
         index = (to or figures() / HISTORY) / "index.html"
+        index.parent.mkdir(parents=True, exist_ok=True)
         index.write_text(index_html(shown), "utf-8")
     typer.echo(index)
 
@@ -283,13 +284,13 @@ def fleet(
     It also says which units are MISSING, how units differ by node, slot and tag, and what a synchronous job
     loses by them. `python -m bench fleet RESULT...` prints the verdicts alone.
     """
-    units = read_fleet(results, expected)
-    page = fleet_page.html(units, fit(units))
+    told = judged_fleet(results, expected, expect=False)
+    page = fleet_page.html(told)
     file = (to or figures() / FLEET) / "fleet.html"
     with _writing("the page"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(page, "utf-8")
-    typer.echo(f"{file}: {count_text(len(units.units), 'unit')} ({len(page) / 1e6:.1f} MB)")
+    typer.echo(f"{file}: {count_text(len(told.fleet.units), 'unit')} ({len(page) / 1e6:.1f} MB)")
 
 
 def _is_ours(sweep: str) -> bool:
@@ -329,8 +330,8 @@ def _writing(what: str) -> Iterator[None]:
         raise UserError(f"{error.filename}: {what} cannot be written here: {error.strerror}") from error
 
 
-def _load(results: Sequence[Path], lenders: Sequence[Path] | None) -> list[Run]:
-    runs = load(results, find_datasheet, left_out, lenders or ())
+def _load(results: Sequence[Path], lenders: Sequence[Path] | None, one_unit: bool = False) -> list[Run]:
+    runs = load(results, find_datasheet, left_out, lenders or (), remark if one_unit else None)
     for run in runs:
         if run.lent:
             remark(f"{run.device} {run.run_id}: calibrated by run {run.lent.run_id}")

@@ -102,8 +102,13 @@ def compare(
         )
     code = 0
     if case_by_case:
-        comparison = compared(read(results[:1], left_out), read(results[1:], left_out), across)
+        before, after = (read([result], left_out) for result in results)
+        comparison = compared(before, after, across)
         show(comparison_lines(comparison, all_cases))
+        rows = (row for run in (*before, *after) for row in run.rows if row.device_kind == "cuda")
+        if (units := len({row.device_id for row in rows})) > 2:
+            named = " ".join(map(str, results))
+            remark(f"these are {units} units: `python -m bench fleet {named}` says which of them is slow")
         code = measured_again(comparison, bench_budget) if again else comparison.exit_code
     if of_devices:
         devices = Across(results, left_out)
@@ -176,7 +181,9 @@ def explain(
 
 
 def export(
-    form: Annotated[str, typer.Argument(metavar="FORMAT", help="github-action-benchmark, pytorch or otava.")],
+    form: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="github-action-benchmark, pytorch, otava or openmetrics.")
+    ],
     results: Results,
     output: Annotated[
         Path | None,

@@ -36,9 +36,7 @@ def list_cases(
     ] = None,
     bench_visits: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Visits of each case, for the plan; default: the suite's, or 1."
-        ),
+        typer.Option(metavar="N", help="Visits of each case, for the plan; default: the suite's, or 1."),
     ] = None,
     suite: Annotated[
         str,

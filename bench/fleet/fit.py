@@ -74,7 +74,7 @@ class Slow:
     name: str
     """`node017 0000:1b:00.0`, or the node."""
     klass: str
-    """The class in which it is slowest, of those in which it is slow; `all`: only its mean tells."""
+    """The class in which it is slowest; `all`: it is slow in every class, or only its mean tells."""
     together: bool | None
     """Whether slowest with all GPUs of the node at work; None for `all`."""
     effect: float
@@ -320,9 +320,12 @@ def _slow(fleet: Fleet, kind: _Kind, verdict: Verdict, of_nodes: bool) -> Iterat
     low, high = intervals(part)
     for row in np.flatnonzero(names.slow):
         slow_in = np.flatnonzero(names.slow_in[row])
-        classes = [i for i in slow_in if part.wide.columns[i] != OVERALL] or list(slow_in)
-        worst = max(classes, key=lambda i: part.wide.effect[row, i])
-        klass, together = part.wide.columns[worst]
+        columns = part.wide.columns
+        classes = {columns[i][0] for i in slow_in} - {OVERALL[0]}
+        everywhere = columns[-1] == OVERALL and classes >= {name for name, _ in columns[:-1]}
+        single = [] if everywhere else [int(i) for i in slow_in if columns[i] != OVERALL]
+        worst = max(single, key=lambda i: float(part.wide.effect[row, i]), default=len(columns) - 1)
+        klass, together = columns[worst]
         name = part.wide.rows[row]
         unit = None if of_nodes else fleet.units[name]
         yield Slow(
@@ -336,7 +339,7 @@ def _slow(fleet: Fleet, kind: _Kind, verdict: Verdict, of_nodes: bool) -> Iterat
             low=float(low[row, worst]),
             high=float(high[row, worst]),
             p=float(part.row_p[row]),
-            slow_in=tuple(part.wide.columns[i] for i in slow_in),
+            slow_in=tuple(columns[i] for i in slow_in),
         )
 
 

@@ -18,6 +18,7 @@ from scipy.special import log_ndtr
 from scipy.stats import norm, t
 
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 QN_CONSISTENT = 2.2219
 """Makes Qn the standard deviation of a normal distribution."""
@@ -27,12 +28,18 @@ QN_EFFICIENCY = 0.82
 """Qn is as exact as a standard deviation of this share of the values."""
 MOST_PAIRED = 1500
 """Of more values only so many, evenly spaced by rank, are compared in pairs."""
-SHAPED = 60
+SHAPED = 30
 """Fewer units say nothing about the tails of their distribution."""
 ROUNDS = 8
 """The null has long settled by then, or goes to and fro over one unit."""
 RARE = 0.005
 """Nothing more probable than this is left out, however few units there are: the scale would shrink."""
+TAILS, SKEWS = (0.4, 1.0), (-1.0, 1.0)
+"""What a null may be. With tail 0.4 one value in 10,000 is 60 scales out; tails lighter than a normal
+distribution's could only come of too few units.
+"""
+STEEP = 1e3
+"""How steeply the likelihood falls outside of that."""
 FLAT = 1e-2
 """A likelihood this flat is at its top. L-BFGS-B would be exact too, but its threads wait for each other."""
 
@@ -105,17 +112,24 @@ def fitted(effects: Floats, least: float) -> Null:
     What is so slow that not half a healthy unit of this many is expected there is left out, and the null
     found again, until nothing changes.
     """
-    kept = np.ones(len(effects), dtype=np.bool_)
-    null = _simple(effects, least)
+    null, kept = _settled(effects, np.ones(len(effects), dtype=np.bool_), least, shaped=False)
+    if len(effects) >= SHAPED:
+        # Only now: many slow units would pass for the tail of all.
+        null, _ = _settled(effects, kept, least, shaped=True)
+    return null
+
+
+def _settled(effects: Floats, kept: Flags, least: float, shaped: bool) -> tuple[Null, Flags]:
+    """The null of those that are kept, until it keeps the same."""
+    null = _simple(effects[kept], least)
     for _ in range(ROUNDS):
         null = _simple(effects[kept], least)
-        if len(effects) >= SHAPED:
-            null = _shaped(effects[kept], null, least)
+        null = _shaped(effects[kept], null, least) if shaped else null
         now = null.slow_p(effects) > min(1 / (2 * len(effects)), RARE)
         if (now == kept).all():
             break
         kept = now
-    return null
+    return null, kept
 
 
 def _simple(effects: Floats, least: float) -> Null:
@@ -129,11 +143,15 @@ def _shaped(effects: Floats, simple: Null, least: float) -> Null:
     z = (effects - simple.centre) / simple.scale
 
     def null(given: Floats) -> Null:
-        scale, tail = np.exp(given[1:3])
-        return replace(simple, centre=given[0], scale=scale, tail=tail, skew=given[3])
+        tail = float(np.clip(np.exp(given[2]), *TAILS))
+        return replace(
+            simple, centre=given[0], scale=np.exp(given[1]), tail=tail, skew=np.clip(given[3], *SKEWS)
+        )
 
     def loss(given: Floats) -> float:
-        return -_likelihood(null(given), z)
+        found = null(given)
+        beyond = (given[2] - np.log(found.tail)) ** 2 + (given[3] - found.skew) ** 2
+        return STEEP * float(beyond) - _likelihood(found, z)
 
     def normal_loss(given: Floats) -> float:
         return loss(np.append(given, [0.0, 0.0]))

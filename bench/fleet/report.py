@@ -71,6 +71,8 @@ def judged(results: Sequence[Path], expected: Path | None, expect: bool) -> Judg
 
 def _failed(fleet: Fleet) -> pd.DataFrame:
     """The failures that are not most units' too and that no later run of the unit has made good."""
+    if fleet.failed.empty:
+        return fleet.failed
     key = ["unit", "case"]
     passed = fleet.times[[*key, "run_id"]].astype(str).groupby(key)["run_id"].max()
     failed = fleet.failed.astype(str).sort_values("run_id").drop_duplicates(key, keep="last")
@@ -78,7 +80,7 @@ def _failed(fleet: Fleet) -> pd.DataFrame:
     failed = failed[~(later.fillna("") > failed["run_id"])]
     kinds = [unit.kind for unit in fleet.units.values()]
     failing = failed.groupby(["kind", "case"])["unit"].transform("nunique")
-    return failed[failing <= FAILING * failed["kind"].map(kinds.count)]
+    return failed[failing <= FAILING * failed["kind"].map(kinds.count).astype(int)]  # of no rows, texts
 
 
 # ---- text

@@ -221,25 +221,40 @@ def gathered(fleet: Fleet, fit: Fit) -> list[str]:
 
 
 def _gathered(fleet: Fleet, fit: Fit, kind: str) -> Iterator[str]:
-    of_kind = [fleet.units[unit] for unit in fit.effects.loc[fit.effects["kind"] == kind, "unit"].unique()]
-    slow_nodes = {each.node for each in fit.slow if each.kind == kind and each.unit is None}
+    every = [fleet.units[unit] for unit in fit.effects.loc[fit.effects["kind"] == kind, "unit"].unique()]
+    whole = {each.node for each in fit.slow if each.kind == kind and each.unit is None}
     slow = {each.unit for each in fit.slow if each.kind == kind and each.unit}
-    slow |= {unit.id for unit in of_kind if unit.node in slow_nodes}
-    single = {unit.id for unit in of_kind if unit.id in slow and unit.node not in slow_nodes}
-    judged = [unit for unit in of_kind if unit.node not in slow_nodes]
-    yield from _groups("slot", judged, single, lambda unit: unit.slot, spread_over_nodes=True)
-    yield from _groups("node", judged, single, lambda unit: unit.node, spread_over_nodes=False)
-    for tag in sorted({key for unit in of_kind for key in unit.tags}):
-        yield from _groups(tag, of_kind, slow, partial(_tag, tag), spread_over_nodes=False)
+    inside = [unit for unit in every if unit.node not in whole]
+    nodes = nodes_of(every)
+    for name, group, total in _more_often(inside, slow, lambda unit: unit.slot):
+        if len({unit.node for unit in group if unit.id in slow}) > 1:
+            yield f"slot {name}: {_share(group, slow, 'units')}, {total}"
+    for name, group, total in _more_often(inside, slow, lambda unit: unit.node):
+        yield f"node {name}: {_share(group, slow, 'units')}, {total}"
+    # Of a tag, nodes are counted: the units of a slow node have the same rack for no other reason.
+    first = [units[0] for units in nodes.values()]
+    bad = {
+        units[0].id for node, units in nodes.items() if node in whole or slow & {unit.id for unit in units}
+    }
+    of = "nodes have slow units" if len(nodes) < len(every) else "units"
+    for tag in sorted({key for unit in first for key in unit.tags}):
+        for name, group, total in _more_often(first, bad, partial(_tag, tag)):
+            yield f"{tag} {name}: {_share(group, bad, of)}, {total}"
+
+
+def _share(group: Sequence[Unit], slow: set[str], of: str) -> str:
+    count = sum(unit.id in slow for unit in group)
+    return f"{count} of its {len(group)} {of}" + ("" if " " in of else " are slow")
 
 
 def _tag(name: str, unit: Unit) -> str:
     return unit.tags.get(name, "")
 
 
-def _groups(
-    what: str, units: Sequence[Unit], slow: set[str], value: Callable[[Unit], str], spread_over_nodes: bool
-) -> Iterator[str]:
+def _more_often(
+    units: Sequence[Unit], slow: set[str], value: Callable[[Unit], str]
+) -> Iterator[tuple[str, list[Unit], str]]:
+    """The values under which more are slow than chance would put there: value, its units, `5 of all 200`."""
     groups: dict[str, list[Unit]] = {}
     for unit in units:
         if value(unit):
@@ -247,9 +262,6 @@ def _groups(
     total = sum(map(len, groups.values()))
     every = sum(unit.id in slow for group in groups.values() for unit in group)
     for name, group in sorted(groups.items()):
-        mine = [unit for unit in group if unit.id in slow]
-        if len(mine) < 2 or len(group) == total or (spread_over_nodes and len(nodes_of(mine)) < 2):
-            continue
-        chance = hypergeom.sf(len(mine) - 1, total, every, len(group)) * len(groups)
-        if chance < RARE:
-            yield f"{what} {name}: {len(mine)} of its {len(group)} units are slow, {every} of all {total}"
+        count = sum(unit.id in slow for unit in group)
+        if count > 1 and hypergeom.sf(count - 1, total, every, len(group)) * len(groups) < RARE:
+            yield name, group, f"{every} of all {total}"

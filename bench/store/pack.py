@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count, groupby
@@ -211,17 +211,17 @@ def write(path: Path, table: pa.Table, listed: Sequence[Original], sweeps: Seque
     beside, part = path.with_suffix(SAMPLES), path.with_suffix(".part")
     lists = table.select(LISTS)
     of_lists = dict(use_dictionary=False, use_byte_stream_split=["samples_s.list.element"])
-    samples = parquet.sealed(_bytes(lists, **of_lists))
+    samples = parquet.sealed(_bytes(lists, {}, **of_lists))
     said = {
         "samples": hashlib.blake2b(samples, digest_size=16).hexdigest(),
         "originals": [original._asdict() for original in listed],
         "sweeps": sweeps,
     }
-    facts = {SCHEMA_KEY: str(SCHEMA), PACK: json.dumps(said, separators=(",", ":"))}
+    facts = {SCHEMA_KEY.decode(): str(SCHEMA), PACK.decode(): json.dumps(said, separators=(",", ":"))}
     rows = table.drop_columns(list(LISTS)).append_column(QUICKEST, quickest_s(table))
     try:
         parquet.write_bytes(beside, samples)
-        parquet.write_bytes(part, parquet.sealed(_bytes(rows.replace_schema_metadata(facts))))
+        parquet.write_bytes(part, parquet.sealed(_bytes(rows, facts)))
         ((_, again),) = parquet.tables([part])
         if not same(again, table):
             raise UserError(f"{path}: what was written does not read back as it was given")
@@ -236,9 +236,14 @@ def write(path: Path, table: pa.Table, listed: Sequence[Original], sweeps: Seque
     return path
 
 
-def _bytes(table: pa.Table, **options: Any) -> bytes:
+def _bytes(table: pa.Table, facts: Mapping[str, str], **options: Any) -> bytes:
+    """A parquet file with these facts in its metadata, and not in Arrow's copy of the schema too."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", compression_level=3, write_page_checksum=True, **options)
+    options |= {"compression": "zstd", "compression_level": 3, "write_page_checksum": True}
+    table = table.replace_schema_metadata(None)
+    with pq.ParquetWriter(sink, table.schema, store_schema=False, **options) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(facts)
     return bytes(sink.getvalue())
 
 

@@ -77,9 +77,7 @@ class Suite(Strict):
 
     title: Text = Field(description="What it is for")
     budget_s: Seconds | None = Field(None, description="Wall time of a run; no limit if left out")
-    visits: int = Field(
-        1, ge=1, le=9, description="Visits of each case, unless the run says how many"
-    )
+    visits: int = Field(1, ge=1, le=9, description="Visits of each case, unless the run says how many")
     ceilings: List[str] | None = Field(
         None, description="The sweeps of ceilings/ that come along, such as launch; all if left out"
     )

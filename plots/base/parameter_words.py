@@ -74,6 +74,13 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "norm": "normalization",
         "window": "window (pixels a side)",
     },
+    "layer": {
+        "depth": "linear layers, one after the other",
+        "group": "heads of queries that share keys",
+        "head_width": "width of a head (elements)",
+        "length": "tokens of a sequence, or pixels a side of an image",
+        "width": "width of the layer (features or channels)",
+    },
     "fma": {
         "flop_per_byte": "operations for each byte (FLOP/B)",
         "length": "array length (elements)",

@@ -13,7 +13,7 @@ from plots.base.vega import CONFIG, DARK, SCHEMA, Spec
 STATES = {
     "usual": (style.GREY, "circle"),
     "slow": (style.VERMILLION, "square"),
-    "in a slow node": (style.PURPLE, "diamond"),
+    "in a slow node": (style.WINE, "diamond"),
     "fast": (style.GREEN, "triangle-up"),
 }
 """What is said of a unit -> colour and shape of its points."""
@@ -143,8 +143,7 @@ def slowest(classes: Sequence[str], several: bool) -> Spec:
     encoding: Spec = {"x": x, "y": _percent("percent", "slowest over the median unit"), "color": color}
     if several:
         dash = {"domain": [ALL, UNNAMED], "range": [[1, 0], [5, 3]]}
-        legend = {"symbolType": "stroke", "symbolSize": 400}
-        encoding["strokeDash"] = {"field": "among", "type": "nominal", "scale": dash, "legend": legend}
+        encoding["strokeDash"] = {"field": "among", "type": "nominal", "scale": dash, "legend": None}
     encoding["tooltip"] = [{"field": f} for f in ("class", "among", "units", "text")]
     mark = {"type": "line", "strokeWidth": 1.6, "point": {"size": 16, "filled": True}}
     return {

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench.fleet.cost import JOBS
 from bench.fleet.fit import Fit, Slow
 from bench.fleet.observed import CLASSES, SETTINGS, Fleet, newest
+from bench.fleet.report import JOBS
 from bench.fleet.since import histories
 from bench.format import change_text, count_text, share_text
 from plots.fleet import charts, nights, rows
@@ -60,6 +60,8 @@ class Kind:
     jobs: Sequence[tuple[str, Sequence[tuple[str, str]]]]
     """(class, (loss drawn from all units, from those that are not named) for each of JOBS)."""
     jobs_manner: str
+    loss: tuple[str, str] | None
+    """The class in which a job of JOBS[1] units loses most, and how much."""
     panels: int
     """Histories that are drawn."""
 
@@ -104,6 +106,7 @@ def kind(fleet: Fleet, fit: Fit, slug: str, reasons: Mapping[Slow, str]) -> tupl
         strips=[(chart, _title(field)) for chart, field, _ in strips],
         clocks=any(row.get("clock_mhz") is not None and row["power_w"] is not None for row in units),
         jobs=_jobs(losses),
+        loss=_most_lost(losses),
         jobs_manner=manners[-1] if manners else "",
         panels=len(shown),
     )
@@ -135,13 +138,19 @@ def _facts(fleet: Fleet, times: pd.DataFrame, slug: str) -> str:
 
 
 def _differing(times: pd.DataFrame) -> Iterator[str]:
-    """`power_limit_w: 700 (190 units), 600 (8 units)` for each setting in which units differ."""
+    """`power limit (W) 700 (190 units), 600 (8 units)` for each setting in which units differ."""
     last = newest(times).drop_duplicates("unit", keep="last")
     for name in SETTINGS:
         counts = last[name].astype(object).where(last[name].notna(), "unknown").value_counts()
         if len(counts) > 1:
-            values = (f"{value} ({count_text(int(count), 'unit')})" for value, count in counts.items())
-            yield f"{name}: {', '.join(values)}"
+            values = (
+                f"{_shown(value)} ({count_text(int(count), 'unit')})" for value, count in counts.items()
+            )
+            yield f"{name.replace('_w', ' (W)').replace('_', ' ')} {', '.join(values)}"
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _apart(fit: Fit, slug: str, of: str) -> str:
@@ -199,10 +208,19 @@ def _slow_in(slow: Slow) -> str:
 def _jobs(losses: Sequence[rows.Row]) -> list[tuple[str, list[tuple[str, str]]]]:
     """(class, (loss drawn from all units, from those that are not named) for each of JOBS).
 
-    A loss is empty where a job has more units than it can be drawn from.
+    The second is empty where none of the class's units is named.
     """
     of = {(row["class"], row["among"], row["units"]): row["text"] for row in losses}
     return [
         (each, [(of.get((each, ALL, size), ""), of.get((each, UNNAMED, size), "")) for size in JOBS])
         for each in dict.fromkeys(row["class"] for row in losses)
     ]
+
+
+def _most_lost(losses: Sequence[rows.Row]) -> tuple[str, str] | None:
+    """The class in which a job of JOBS[1] of all units loses most, and how much; None if there are fewer."""
+    mine = [row for row in losses if (row["among"], row["units"]) == (ALL, JOBS[1])]
+    if not mine:
+        return None
+    most = max(mine, key=lambda row: row["percent"])
+    return most["class"], most["text"].removeprefix("+")

@@ -6,35 +6,34 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.fleet.cost import JOBS
 from bench.fleet.fit import Fit
-from bench.fleet.observed import Fleet, missing, nodes_of
+from bench.fleet.observed import Fleet, nodes_of
+from bench.fleet.report import JOBS, Judged
 from bench.fleet.since import NIGHTS
-from bench.fleet.why import explained, gathered
 from bench.format import count_text
 from plots.base.shell import templates
 from plots.base.vega import inlined, library
 from plots.fleet.kind import Kind, kind
 
 
-def html(fleet: Fleet, fit: Fit) -> str:
-    """The page about a fleet and its fit."""
-    reasons = {why.slow: why.sentence for why in explained(fleet, fit)}
+def html(told: Judged) -> str:
+    """The page about a fleet that was judged."""
+    fleet, fit = told.fleet, told.fit
+    reasons = {why.slow: why.sentence for why in told.why}
     made = [kind(fleet, fit, slug, reasons) for slug in fleet.kinds if (fit.effects["kind"] == slug).any()]
     kinds = [words for words, _ in made]
-    lacking = missing(fleet)
     return (
         templates(Path(__file__).parent)
         .get_template("fleet.html.j2")
         .render(
             title=f"Fleet: {count_text(len(fleet.units), 'unit')} of {', '.join(fleet.kinds)}",
             lead=_lead(fleet, fit),
-            numbers=list(_numbers(fleet, fit, lacking, kinds)),
-            missing=lacking,
+            numbers=list(_numbers(told, kinds)),
+            missing=told.missing,
             left_out=fleet.left_out,
-            failed=_failed(fleet),
+            failed=_failed(told),
             remarks=fit.remarks,
-            gathered=gathered(fleet, fit),
+            gathered=told.gathered,
             kinds=kinds,
             several=len(kinds) > 1,
             least_nights=NIGHTS,
@@ -57,23 +56,22 @@ def _lead(fleet: Fleet, fit: Fit) -> str:
     return f"{' and '.join(said)}." if said else f"None of {every} is slow."
 
 
-def _numbers(
-    fleet: Fleet, fit: Fit, lacking: Sequence[str], kinds: Sequence[Kind]
-) -> Iterator[tuple[str, str, str]]:
+def _numbers(told: Judged, kinds: Sequence[Kind]) -> Iterator[tuple[str, str, str]]:
     """(what, value, beside it) of the numbers on the first screen."""
+    fleet, fit = told.fleet, told.fit
     nodes = count_text(len(nodes_of(fleet.units.values())), "node")
     yield "units", f"{len(fleet.units):,}", f"on {nodes}"
     slow = [each.unit is not None for each in fit.slow]
     yield "slow units", str(sum(slow)) if fit.judged else "-", "one in twenty of them may be healthy"
     yield "slow nodes", str(len(slow) - sum(slow)) if fit.judged else "-", "all of whose units are slow"
-    yield "nodes with MISSING units", str(len(lacking)), "expected, but without a result"
+    yield "nodes with MISSING units", str(len(told.missing)), "expected, but without a result"
     for words in kinds[:1]:
-        for of, losses in words.jobs[:1]:
-            beside = f"in {of}, by waiting for its slowest unit"
-            yield f"a job of {JOBS[1]} units loses", losses[1][0].removeprefix("+"), beside
+        if words.loss:
+            of, loss = words.loss
+            yield f"a job of {JOBS[1]} units loses", loss, f"in {of}, by waiting for its slowest unit"
 
 
-def _failed(fleet: Fleet) -> list[tuple[str, str, int]]:
-    """(unit, status, cases) of what has no time but should."""
-    counts = Counter(zip(fleet.failed["unit"], fleet.failed["status"].astype(str), strict=True))
-    return [(fleet.units[unit].name, status, count) for (unit, status), count in counts.most_common()]
+def _failed(told: Judged) -> list[tuple[str, str, int]]:
+    """(unit, status, cases) of what fails on a unit and not on most others."""
+    counts = Counter(zip(told.failed["unit"], told.failed["status"], strict=True))
+    return [(told.fleet.units[unit].name, status, count) for (unit, status), count in counts.most_common()]

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from bench.fleet.cost import slowest
 from bench.fleet.fit import Fit
 from bench.fleet.observed import CLASSES, Fleet, natural, newest
+from bench.fleet.slowest import slowest_of
 from bench.format import change_text
 from plots.fleet import charts
 
@@ -136,8 +136,8 @@ def of_jobs(rows: Sequence[Row], named: set[str], sizes: Sequence[int]) -> list[
             effects = np.array([math.log1p(row["percent"] / 100) for row in mine if row["unit"] not in left])
             if not len(effects) or (left and not any(row["unit"] in left for row in mine)):
                 continue
-            for size in (size for size in sizes if size <= len(effects)):
-                ratio = slowest(effects - np.median(effects), size)
+            for size in sizes:
+                ratio = slowest_of(effects, size)
                 fact = {"percent": percent(math.log(ratio)), "text": change_text(ratio)}
                 found.append({"class": of, "among": among, "units": size, **fact})
     return found

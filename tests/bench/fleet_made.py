@@ -37,8 +37,8 @@ CLASS = {
 """The class that each of the cases belongs to."""
 H100 = "nvidia-h100-80gb-hbm3"
 STATE: dict[str, Any] = {
-    "sm_clock_hz": 1.7e9, "memory_clock_hz": 2.6e9, "power_w": 600.0, "temperature_c": 60.0, "held_power": 0.5,
-    "held_thermal": 0.0, "held_hardware": 0.0, "foreign_processes": 0, "power_limit_w": 700.0, "ecc": "on",
+    "sm_clock_hz": 1.7e9, "memory_clock_hz": 2.6e9, "power_w": 600.0, "temperature_c": 60.0,
+    "held_power": 0.5, "held_thermal": 0.0, "held_hardware": 0.0, "foreign_processes": 0, "power_limit_w": 700.0, "ecc": "on",
     "persistence": "on", "mig": "off", "driver": "570.1",
 }  # fmt: skip
 
@@ -70,7 +70,9 @@ class Gpu:
 
 def gpus(nodes: int = 4, each: int = 8, kind: str = H100, first: int = 0) -> list[Gpu]:
     """Healthy GPUs: node000 ..., so many in each."""
-    return [Gpu(f"node{node:03d}", slot, kind) for node in range(first, first + nodes) for slot in range(each)]
+    return [
+        Gpu(f"node{node:03d}", slot, kind) for node in range(first, first + nodes) for slot in range(each)
+    ]
 
 
 def run(
@@ -89,12 +91,14 @@ def run(
     own = unit_sd * np.random.default_rng(seed).standard_normal()
     rows = []
     for at, (case, columns) in enumerate(CASES.items()):
-        seconds = 1e-3 * (at + 1) * np.exp(own + run_sd * chance.standard_normal()) * gpu.factor(case, together > 1)
+        seconds = (
+            1e-3 * (at + 1) * np.exp(own + run_sd * chance.standard_normal()) * gpu.factor(case, together > 1)
+        )
         facts: dict[str, Any] = {
             **columns, **STATE, **gpu.state, "sweep": f"fleet/{case}", "cache": columns.get("cache", "cold"),
             "parameters": json.dumps({"name": case}), "arithmetic": columns.get("arithmetic", "matrix"),
-            "dtype": columns.get("dtype", "bfloat16"), "device": gpu.kind, "device_name": NAMES.get(gpu.kind, gpu.kind),
-            "device_kind": "cuda", "device_id": f"{seed:08x}", "host": gpu.node, "pci_bus": gpu.pci_bus,
+            "dtype": columns.get("dtype", "bfloat16"), "device": gpu.kind,
+            "device_name": NAMES.get(gpu.kind, gpu.kind), "device_kind": "cuda", "device_id": f"{seed:08x}", "host": gpu.node, "pci_bus": gpu.pci_bus,
             "gpu_uuid": f"GPU-{seed:08x}", "serial": f"{seed}", "concurrent_gpus": together,
             "tags": json.dumps(gpu.tags) if gpu.tags else None, "run_id": f"202611{day:02d}T030000Z-abc",
             "utc": f"2026-11-{day:02d}T03:{at:02d}:00Z", "median_s": seconds, "low_s": 0.997 * seconds,
@@ -129,7 +133,13 @@ def cpu(node: str | None, host: str, chance: np.random.Generator) -> list[Measur
     """The rows of a CPU; `node`: what its tag says."""
     gpu = Gpu(host, 0, "cpu-amd-epyc")
     none = dict.fromkeys(
-        ("pci_bus", "gpu_uuid", "serial", "concurrent_gpus", *(name for name in STATE if name not in ("driver",)))
+        (
+            "pci_bus",
+            "gpu_uuid",
+            "serial",
+            "concurrent_gpus",
+            *(name for name in STATE if name not in ("driver",)),
+        )
     )
     tags = json.dumps({"node": node, "rack": "r1"}) if node else None
     return [replace(each, **none, device_kind="cpu", tags=tags) for each in run(gpu, chance)]

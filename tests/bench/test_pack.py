@@ -306,7 +306,9 @@ def test_a_pack_that_does_not_read_back_leaves_nothing(
 ) -> None:
     path = saved(tmp_path / "results", night(1))
     write = packing._bytes
-    monkeypatch.setattr(packing, "_bytes", lambda table, **options: write(table.slice(0, 0), **options))
+    monkeypatch.setattr(
+        packing, "_bytes", lambda table, *facts, **options: write(table.slice(0, 0), *facts, **options)
+    )
     done = command("pack", tmp_path / "results", "-o", tmp_path / "packs", "--remove")
     assert done.exit_code == 2 and "does not read back as it was given" in done.stderr
     assert path.exists() and not [each for each in (tmp_path / "packs").rglob("*") if each.is_file()]

@@ -125,6 +125,22 @@ def test_what_a_node_measures_ends_with_it(machine: Machine) -> None:
     assert len(measured(machine)) == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ("--bench-tag rack=b12", "--bench-suite fleet --bench-tag rack=b12"),
+        ("--bench-case a/b", "--bench-case a/b"),
+        ("--bench-suite=core", "--bench-suite=core"),
+    ],
+)
+def test_only_an_option_that_says_what_to_measure_replaces_the_suite(
+    machine: Machine, options: str, asked: str
+) -> None:
+    machine.run(*(FLEET / "node.sh", machine.results, *options.split()), PYTHON=python(machine, 1))
+    (run,) = measured(machine)
+    assert run.endswith(f" {asked}") and run.count("--bench-suite") <= 1
+
+
 # ---- Slurm
 
 
@@ -141,7 +157,7 @@ def test_a_slurm_job_lists_its_nodes_before_it_measures_them(machine: Machine) -
     submitted(machine, SLURM_GPUS_PER_NODE="h100:8")
     assert machine.lines() == [
         "scontrol show hostnames",
-        f"srun --no-kill --kill-on-bad-exit=0 fleet/node.sh {machine.results}",
+        f"srun --no-kill --kill-on-bad-exit=0 --cpu-bind=none fleet/node.sh {machine.results}",
         *("n1 8", "n2 8"),
         f"python -m bench fleet {machine.results}",
     ]

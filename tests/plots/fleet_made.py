@@ -210,6 +210,7 @@ def _state(
         "parameters": json.dumps(kernel.parameters | {"dtype": kernel.dtype}, sort_keys=True),
         "dtype": kernel.dtype,
         "arithmetic": kernel.arithmetic,
+        "rate": "flop" if kernel.flop else "byte",
         "cache": kernel.cache,
         "flop": kernel.flop,
         "byte": kernel.byte,
