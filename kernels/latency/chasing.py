@@ -12,7 +12,7 @@ from bench.spec import Launch
 from kernels.latency.problem import Latency
 
 
-@triton.jit(do_not_specialize=["steps"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["steps"])
 def chase(  # type: ignore[no-untyped-def]
     table_pointer,  # [lines, 32] int32, contiguous; column 0 has the index of the next cell
     begin_pointer,  # [chains] int32, index of each chain's first cell
