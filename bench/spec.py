@@ -144,9 +144,9 @@ class Problem(BaseModel, ABC):
     operator: ClassVar[str]
     """The name of its folder in kernels/."""
     implementations: ClassVar[tuple[Implementation, ...]]
-    arithmetic: ClassVar[Literal["matrix", "vector", "link"]] = "vector"
-    """The units of the device that do its work, and whose peak bounds it. `link`: none of them, for its
-    bytes cross the link to the host, and no roofline of the device is about it."""
+    arithmetic: ClassVar[Literal["matrix", "vector", "link", "latency"]] = "vector"
+    """The units of the device that do its work, and whose peak bounds it. No roofline of the device is about
+    `link`, whose bytes cross the link to the host, and `latency`, whose loads wait for each other."""
     rate: ClassVar[Literal["flop", "byte"]] = "byte"
     """The unit of the rate that people quote for it: FLOP/s or bytes/s."""
     added: ClassVar[Mapping[str, int | str]] = {}

@@ -37,7 +37,7 @@ from bench.model.implementation_factors import apply_factors, apply_starts
 from bench.model.quantization import forced_tile
 from bench.model.residual import Sample
 from bench.model.roofline import (
-    LINK,
+    WITHOUT_ROOF,
     Floats,
     calibrated_columns,
     calibrated_row,
@@ -128,7 +128,7 @@ def structured(
             of_products = calibrated(some, ceilings, sheet, siblings) if len(of_gpu) else ()
         for column, one in zip(("priors_s", "structured_s"), of_products, strict=False):
             _predict_products(found, column, of_gpu, one)
-        others = ~gpu[some.index] & (some["arithmetic"] != LINK)
+        others = ~gpu[some.index] & ~some["arithmetic"].isin(WITHOUT_ROOF)
         _predict_others(found, some[others], ceilings, sheet)
         of_attention = some[one_pass[some.index]]
         predict_attention(found, of_attention, of_products, sheet, _working_set(of_attention))

@@ -11,7 +11,7 @@ timings on five GPUs with the same ceilings, adding t0 beat max-ing it (mean err
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -30,7 +30,12 @@ Term = Literal["launch", "memory", "compute"]
 TERMS: tuple[Term, ...] = ("launch", "memory", "compute")
 
 LINK = "link"
-"""The `arithmetic` of rows whose bytes cross the link to the host: nothing that is known here bounds them."""
+"""The `arithmetic` of rows whose bytes cross the link to the host."""
+WITHOUT_ROOF: Mapping[str, str] = {
+    LINK: "its bytes cross the link to the host, whose bandwidth is not known",
+    "latency": "its loads wait for each other, and no rate of the device bounds that",
+}
+"""The `arithmetic` of rows that nothing known here bounds -> why."""
 
 NEAR = 2.0
 """A time is near a term of the roofline if neither is more than so many times the other. Ours."""
@@ -61,9 +66,9 @@ def datasheet_s(
 ) -> float | None:
     """Seconds = max(flop / peak, byte / bandwidth) with stated numbers: no launch can take less.
 
-    None without a datasheet, where it lacks a number the launch needs, and for bytes over the link to a host.
+    None without a datasheet, where it lacks a number the launch needs, and where nothing bounds a row.
     """
-    if datasheet is None or arithmetic == LINK:
+    if datasheet is None or arithmetic in WITHOUT_ROOF:
         return None
     peak = datasheet.peak_flop_per_s(arithmetic, dtype)
     bandwidth = datasheet.bandwidth_byte_per_s
@@ -183,7 +188,7 @@ def _terms(
     """
     t0 = ceilings.launch_s
     peak = ceilings.peak(arithmetic, dtype)
-    second_per_byte = None if arithmetic == LINK else ceilings.second_per_byte(write_share)
+    second_per_byte = None if arithmetic in WITHOUT_ROOF else ceilings.second_per_byte(write_share)
     without_peak = 0.0 if arithmetic == "vector" else np.nan
     launch = np.full_like(flop, np.nan if t0 is None else t0)
     memory = np.nan if second_per_byte is None else byte * second_per_byte

@@ -96,7 +96,7 @@ class Measurement:
     )
     operator: str = column("operator: a folder of kernels/")
     implementation: str = column("what ran: cublas, onednn, triton, ...")
-    arithmetic: str = column("matrix | vector | sparse | 8-bit | link (to the host): which units bound it")
+    arithmetic: str = column("matrix | vector | sparse | 8-bit: which units bound it; link | latency: none")
     rate: str = column("flop | byte: what people quote")
     dtype: str = column("data type of the operands")
     parameters: str = column("all parameters as JSON, keys sorted; on disk also one column each")

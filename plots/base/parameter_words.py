@@ -109,6 +109,7 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "gpus": "GPUs",
         "operation": "collective operation",
     },
+    "latency": {"footprint_byte": "memory that is visited (bytes)", "steps": "loads of a chain"},
     "recurrent": {
         "cell": "cell",
         "hidden": "hidden features",
