@@ -28,7 +28,7 @@ from bench.model.roofline import datasheet_s
 from bench.runner.forecast import Prices, impossible, kind_of
 from bench.runner.price import ASSUMED
 from bench.runner.schedule import LAUNCHES
-from bench.sweep.claims import Claim, Ratio
+from bench.sweep.claims import SHARES, Claim, Ratio
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -225,6 +225,7 @@ def expected_rows(
     rows["ridge"] = rows["ridge"].where(rows["compute_s"] > 0, math.inf)
     rows["median_s"] /= faster
     rows["cache_byte"] = device.cache_byte
+    rows = rows.assign(**dict.fromkeys(SHARES, 0.5))  # of a time that is divided into classes
     return rows.assign(run_id="", **dict.fromkeys(ERRORS, 0.0))
 
 

@@ -79,7 +79,7 @@ RULES: Mapping[int, str] = dict(
 _STEP = "a training step with its peak memory"
 _TRANSFERS = "transfers between host and device"
 LACKING: Mapping[int, str] = {
-    6: "an operator for recurrent layers", 52: "the parts of a layer's time",
+    6: "an operator for recurrent layers",
     **dict.fromkeys((40, 41, 46), _STEP),
     **dict.fromkeys((44, 48), _TRANSFERS), 49: "several GPUs",
 }  # fmt: skip
