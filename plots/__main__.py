@@ -47,6 +47,7 @@ from plots.figures import (
     quantization,
     roofline,
     scorecard,
+    shares,
     sweep,
     telemetry,
 )
@@ -386,6 +387,8 @@ def _drawings(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[tuple[
         yield "quantization", quantization.draw(run, rows, section)
     elif section.kind == "accuracy":
         yield "accuracy", accuracy.draw(run, rows, section)
+    elif section.kind == "shares":
+        yield "shares", shares.draw(run, rows, section)
     elif section.kind == "heatmap":
         yield "heatmap", heatmap.draw(run, rows, section)
     else:

@@ -18,6 +18,9 @@ Columns beside those of a Measurement and the parameters:
     as_predicted      whether these two agree. All three are None without a roof, and of what a cache serves
     tensor_cores      used, unused or unknown, by the names of the kernels
     intensity
+    rest_share        share of the time that is no product or convolution; NaN if it is not divided
+    below_ridge_share that of the classes with fewer FLOP for each byte than `ridge`: the rest, and products
+                      and convolutions too if theirs are fewer
 
 An imported run has no roof of its own but the best of the very rows that are judged; its terms are those of
 the datasheet. Its ridge is read from its rows, as that of every run: it selects rows and judges none.
@@ -38,7 +41,18 @@ from bench.judge.tensor_cores import tensor_cores
 from bench.model.predict import cached_share
 from bench.model.roofline import datasheet_s, largest_term, nearest_term, row_terms
 from bench.spec import ITEM_BYTE, parameters_text
-from bench.sweep.claims import ANSWERS, UNITS, Among, Condition, Divisible, Matching, Than, Times, conditions
+from bench.sweep.claims import (
+    ANSWERS,
+    SHARES,
+    UNITS,
+    Among,
+    Condition,
+    Divisible,
+    Matching,
+    Than,
+    Times,
+    conditions,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +64,7 @@ if TYPE_CHECKING:
 
 ERRORS = ("half", "shared", "memory_down", "memory_up", "compute_down", "compute_up")
 """Columns that say how far off a time or a roof may be."""
-UNKNOWN = ("kernels", "median_s", "intensity", *ANSWERS, *UNITS)
+UNKNOWN = ("kernels", "median_s", "intensity", *SHARES, *ANSWERS, *UNITS)
 """What is not known of a case before it is measured."""
 _UNITS = {"ridge": "ridge", "cache": "cache_byte", "launches": "launch_s"}
 """Unit of a condition -> the column that holds it."""
@@ -94,8 +108,19 @@ def _derived(row: Measurement, run: Run) -> dict[str, Any]:
         "formula_s": _formula_s(row, run.datasheet),
         "ridge": ridge, "intensity": intensity, "bound_by": predicted, "measured_bound_by": measured,
         "as_predicted": measured == predicted if measured else None,
-        "tensor_cores": tensor_cores(row), **_roof_errors(row, run),
+        "tensor_cores": tensor_cores(row), **_roof_errors(row, run), **_shares(row, ridge),
     }  # fmt: skip
+
+
+def _shares(row: Measurement, ridge: float) -> dict[str, float]:
+    """Of a row whose time is divided into classes; NaN of another."""
+    parts = (row.contraction_s, row.normalization_s, row.elementwise_s)
+    if None in parts or not (total := sum(part or 0.0 for part in parts)):
+        return dict.fromkeys(SHARES, math.nan)
+    rest = 1 - (row.contraction_s or 0.0) / total
+    beside = row.byte_beside or 0
+    slack = row.flop / (row.byte_moved - beside) < ridge
+    return {"rest_share": rest, "below_ridge_share": 1.0 if slack else rest}
 
 
 def _roof_errors(row: Measurement, run: Run) -> dict[str, float]:

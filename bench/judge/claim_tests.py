@@ -164,11 +164,14 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
 
 
 def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
+    rows = rows[rows[test.of] > 0]
     for cluster, line in _lines(rows, {test.x}):
         if line[test.x].max() >= SPAN * line[test.x].min():
-            x, y = np.log(line[test.x].to_numpy(float)), np.log(line["median_s"].to_numpy())
+            x, y = np.log(line[test.x].to_numpy(float)), np.log(line[test.of].to_numpy(float))
             x -= x.mean()
-            half = math.sqrt(float(((x * line["half"].to_numpy()) ** 2).sum()))
+            # A share is one of a few calls, whose noise no row knows: lines differ by it.
+            halves = line["half"].to_numpy() if test.of == "median_s" else np.full(len(line), np.nan)
+            half = math.sqrt(float(((x * halves) ** 2).sum()))
             exponent = float((x * y).sum() / (x**2).sum())
             yield Seen(exponent, half / float((x**2).sum()), cluster, tuple(line["key"]))
 

@@ -3,6 +3,9 @@
     datasheet    t = max(flop / peak, byte / bandwidth)
     calibrated   t = t0 + max(flop / peak, traffic / bandwidth(write share))
 
+A launch of several kernels, some with the arithmetic and others beside it (a layer), takes the traffic of the
+others on top, since they run one after the other: a sum of maxima, with one maximum for all that multiply.
+
 Seconds, FLOP, bytes. The launch floor t0 is added, not max-ed: replaying about 150,000 public GEMM
 timings on five GPUs with the same ceilings, adding t0 beat max-ing it (mean error 12-25 % against
 23-34 %; better on four, a tie on L40S).
@@ -111,8 +114,11 @@ def calibrated(
     arithmetic: str,
     dtype: str,
     ceilings: Ceilings,
+    beside: float = 0.0,
 ) -> Prediction | None:
     """Seconds = t0 + max(flop / peak, byte / bandwidth(write_share)) and what bounds them.
+
+    The share `beside` of the bytes is moved by kernels beside those with the arithmetic, and adds to them.
 
     `byte` reach memory, `write_share` of them written (see `traffic`). None if a ceiling that the launch
     needs was not measured; only vector arithmetic may go without a peak of its own and then has no compute
@@ -122,13 +128,15 @@ def calibrated(
     terms = _terms(flops, moved, share, arithmetic, dtype, ceilings)
     if not np.isfinite(terms).all():
         return None
-    lower_bound_s = float(np.maximum(terms[1], terms[2]))
-    return Prediction(float(_seconds(terms)), TERMS[int(terms.argmax(axis=0))], lower_bound_s)
+    seconds = float(_seconds(terms, np.asarray(beside)))
+    lower_bound_s = seconds - float(terms[0])
+    return Prediction(seconds, TERMS[int(terms.argmax(axis=0))], lower_bound_s)
 
 
 def calibrated_row(row: Measurement, ceilings: Ceilings) -> Prediction | None:
     """`calibrated` for a row: with what it moves, on its units."""
-    return calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
+    beside = (row.byte_beside or 0) / row.byte_moved if row.byte_moved else 0.0
+    return calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings, beside)
 
 
 def row_terms(row: Measurement, ceilings: Ceilings) -> tuple[float, float, float]:
@@ -163,6 +171,7 @@ def calibrated_columns(
     arithmetic: npt.ArrayLike,
     dtype: npt.ArrayLike,
     ceilings: Ceilings,
+    beside: npt.ArrayLike = 0.0,
 ) -> tuple[Floats, npt.NDArray[np.str_]]:
     """`calibrated` for many launches of one run at once: seconds (NaN for None), bound_by ("" for None).
 
@@ -176,7 +185,8 @@ def calibrated_columns(
         terms[:, here] = _terms(flops[here], moved[here], shares[here], unit, kind, ceilings)
     known = np.isfinite(terms).all(axis=0)
     bound_by = np.where(known, np.asarray(TERMS)[np.where(known, terms, 0.0).argmax(axis=0)], "")
-    return np.where(known, _seconds(terms), np.nan), bound_by
+    seconds = _seconds(terms, np.asarray(beside, dtype=np.float64))
+    return np.where(known, seconds, np.nan), bound_by
 
 
 def _terms(
@@ -196,6 +206,6 @@ def _terms(
     return np.stack([launch, np.where(byte == 0, 0.0, memory), np.where(flop == 0, 0.0, compute)])
 
 
-def _seconds(terms: Floats) -> Floats:
+def _seconds(terms: Floats, beside: Floats) -> Floats:
     launch, memory, compute = terms
-    return np.asarray(launch + np.maximum(memory, compute))
+    return np.asarray(launch + np.maximum(memory * (1 - beside), compute) + memory * beside)

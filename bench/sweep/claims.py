@@ -29,6 +29,8 @@ from bench.sweep.models import List, PerSm, Strict, Text
 UNITS = ("ridge", "cache", "launches")
 """What a number of a condition may be a multiple of: the device's FLOP for each byte at which its limit
 changes, its last-level cache in bytes, its launch floor in seconds."""
+SHARES = ("rest_share", "below_ridge_share")
+"""Columns that are derived of a row whose time is divided into classes, 0 to 1."""
 ANSWERS: Mapping[str, tuple[str | bool, ...]] = {
     "tensor_cores": ("used", "unused", "unknown"),
     "bound_by": ("launch", "memory", "compute"),
@@ -37,7 +39,8 @@ ANSWERS: Mapping[str, tuple[str | bool, ...]] = {
 }
 """Columns that are derived of a measured row, and what they say of it (`bench.judge.claim_rows`)."""
 FACTS = (
-    "implementation", "cache", "threads_asked", "kernels", "median_s", "intensity", "flop", "byte", *ANSWERS
+    "implementation", "cache", "threads_asked", "kernels", "median_s", "intensity", "flop", "byte", *SHARES,
+    *ANSWERS
 )  # fmt: skip
 """Columns of rows that a selection may name besides the operator's parameters."""
 
@@ -194,9 +197,14 @@ class Ratio(Strict):
 
 
 class Slope(Strict):
-    """The exponent of seconds over x: 1 if time grows as x does, one for each line."""
+    """The exponent of seconds, or of a share, over x: 1 if it grows as x does, one for each line."""
 
     x: str = Field(description="The parameter along the line")
+    of: Literal["median_s", "rest_share"] = Field(
+        "median_s",
+        description="What grows or falls: median_s, seconds; rest_share, the share of a layer's time in what "
+        "is no product or convolution",
+    )
 
 
 class Spread(Strict):

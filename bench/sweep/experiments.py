@@ -78,7 +78,6 @@ RULES: Mapping[int, str] = dict(
 
 _STEP = "a training step with its peak memory"
 LACKING: Mapping[int, str] = {
-    52: "the parts of a layer's time",
     **dict.fromkeys((40, 41, 46), _STEP),
     49: "several GPUs",
 }  # fmt: skip

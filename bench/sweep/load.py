@@ -72,6 +72,8 @@ class Case:
     """The purpose of its rows."""
     threads: Threads = "all"
     """Cores of a CPU that compute: all, or one."""
+    divided: bool = False
+    """Whether its time is divided into classes of work, which the plot of its sweep shows."""
 
     @property
     def name(self) -> str:
@@ -323,6 +325,7 @@ def _blocks(file: Node, kind: type[Problem], sm_count: int, ways: int) -> list[B
 
 def _expanded(name: str, sweep: Sweep, blocks: list[Block], ways: list[Way]) -> list[Case]:
     x = sweep.plot[0].x if sweep.plot else None
+    divided = any(plot.kind == "shares" for plot in sweep.plot)
     cases = []
     seen: dict[Problem, tuple[int, bool]] = {}
     for each in blocks:
@@ -344,6 +347,7 @@ def _expanded(name: str, sweep: Sweep, blocks: list[Block], ways: list[Way]) -> 
                     f"{way.words} {fixed}",
                     sweep.role,
                     way.threads,
+                    divided,
                 )
                 for way in ways
             ]
