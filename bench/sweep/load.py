@@ -73,7 +73,7 @@ class Case:
     threads: Threads = "all"
     """Cores of a CPU that compute: all, or one."""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Its name in every command: `gemm/square-onednn-float32-NN-m64-n64-k64-cold`."""
         return case_name(*self._parts)
@@ -170,9 +170,11 @@ def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path
 
 def pick(cases: Iterable[Case], wanted: Iterable[str], option: str = "--bench-case") -> list[Case]:
     """The cases of these names, in the order of the names. UserError if no case has one of the names."""
+    if not (names := dict.fromkeys(wanted)):
+        return []
     by_name = {case.name: case for case in cases}
     picked = []
-    for name in dict.fromkeys(wanted):
+    for name in names:
         if name not in by_name:
             near = meant(name, by_name)
             raise UserError(f"{option} {name}: no sweep that is asked for has this case{near}")
