@@ -22,6 +22,7 @@ from bench.judge.history.series import CASE
 from bench.judge.tensor_cores import tensor_cores
 from bench.model.predict import cached_share
 from bench.model.roofline import (
+    LINK,
     NEAR,
     TERMS,
     calibrated_row,
@@ -185,6 +186,12 @@ def _what(
 
 def _predicted(explained: Explained) -> Iterator[tuple[str, str]]:
     row, run, derived = explained
+    if row.arithmetic == LINK:
+        yield (
+            "predictions",
+            "none: its bytes cross the link to the host, whose bandwidth is not known",
+        )
+        return
     sheet = run.datasheet
     stated_s = datasheet_s(row.flop, row.byte, row.arithmetic, row.dtype, sheet)
     if sheet is None:

@@ -29,6 +29,9 @@ Term = Literal["launch", "memory", "compute"]
 
 TERMS: tuple[Term, ...] = ("launch", "memory", "compute")
 
+LINK = "link"
+"""The `arithmetic` of rows whose bytes cross the link to the host: nothing that is known here bounds them."""
+
 NEAR = 2.0
 """A time is near a term of the roofline if neither is more than so many times the other. Ours."""
 
@@ -58,9 +61,9 @@ def datasheet_s(
 ) -> float | None:
     """Seconds = max(flop / peak, byte / bandwidth) with stated numbers: no launch can take less.
 
-    None without a datasheet, or where it lacks a number the launch needs.
+    None without a datasheet, where it lacks a number the launch needs, and for bytes over the link to a host.
     """
-    if datasheet is None:
+    if datasheet is None or arithmetic == LINK:
         return None
     peak = datasheet.peak_flop_per_s(arithmetic, dtype)
     bandwidth = datasheet.bandwidth_byte_per_s
@@ -174,10 +177,13 @@ def calibrated_columns(
 def _terms(
     flop: Floats, byte: Floats, write_share: Floats, arithmetic: str, dtype: str, ceilings: Ceilings
 ) -> Floats:
-    """Seconds [3, n] of launch, memory and compute; NaN where a ceiling that is needed is missing."""
+    """Seconds [3, n] of launch, memory and compute; NaN where a ceiling that is needed is missing.
+
+    NaN too of memory for bytes that cross the link to the host: memory's bandwidth is not their roof.
+    """
     t0 = ceilings.launch_s
     peak = ceilings.peak(arithmetic, dtype)
-    second_per_byte = ceilings.second_per_byte(write_share)
+    second_per_byte = None if arithmetic == LINK else ceilings.second_per_byte(write_share)
     without_peak = 0.0 if arithmetic == "vector" else np.nan
     launch = np.full_like(flop, np.nan if t0 is None else t0)
     memory = np.nan if second_per_byte is None else byte * second_per_byte

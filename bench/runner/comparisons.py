@@ -24,8 +24,8 @@ import numpy as np
 from bench.errors import UserError
 from bench.judge.claim_rows import ERRORS, case_rows, selected
 from bench.judge.claim_tests import observed
-from bench.model.roofline import datasheet_s
-from bench.runner.forecast import Prices, impossible, kind_of
+from bench.model.roofline import LINK, datasheet_s
+from bench.runner.forecast import Prices, impossible, kind_of, stated_s
 from bench.runner.price import ASSUMED
 from bench.runner.schedule import LAUNCHES
 from bench.sweep.claims import Claim, Ratio
@@ -241,6 +241,8 @@ def _terms(case: Case, device: Device) -> tuple[float, float]:
     problem, sheet = case.problem, device.datasheet
     if sheet is None:
         return problem.byte / CPU_BYTE_PER_S, problem.flop / CPU_FLOP_PER_S
+    if problem.arithmetic == LINK:
+        return stated_s(problem, sheet) or math.nan, 0.0
     of = (problem.arithmetic, problem.dtype, sheet)
     seconds = datasheet_s(0, problem.byte, *of), datasheet_s(problem.flop, 0, *of)
     return seconds[0] or math.nan, seconds[1] or 0.0

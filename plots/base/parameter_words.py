@@ -74,11 +74,22 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "norm": "normalization",
         "window": "window (pixels a side)",
     },
+    "layer": {
+        "depth": "linear layers, one after the other",
+        "group": "heads of queries that share keys",
+        "head_width": "width of a head (elements)",
+        "length": "tokens of a sequence, or pixels a side of an image",
+        "width": "width of the layer (features or channels)",
+    },
     "fma": {
         "flop_per_byte": "operations for each byte (FLOP/B)",
         "length": "array length (elements)",
         "programs": "thread blocks",
         "block_threads": "threads of a block",
+    },
+    "transfer": {
+        "length": "elements of each copy",
+        "memory": "memory of the host",
     },
     "stream": {
         "kind": "kind of pass over memory",
@@ -97,6 +108,12 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "elements": "message length (elements)",
         "gpus": "GPUs",
         "operation": "collective operation",
+    },
+    "recurrent": {
+        "cell": "cell",
+        "hidden": "hidden features",
+        "layers": "layers",
+        "steps": "steps of a sequence",
     },
     "quantize": {"to": "type quantised to", "scaling": "what shares a scale"},
     "quantized_linear": {"scaling": "what has a scale of its own"},

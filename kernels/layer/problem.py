@@ -1,0 +1,274 @@
+"""Whole layers: the forward pass alone, or a training step of forward and backward pass.
+
+    kind                 layer
+    transformer          BERT's encoder layer, normalized after each sum (post-norm): attention of heads that
+                         are `head_width` wide, linear layers to 4 width and back with GELU between them, all
+                         with bias; BERT-large has width 1024 and heads of 64
+    transformer-modern   the same two halves, normalized before each (pre-norm) by RMSNorm, without biases:
+                         `group` heads of queries share one of keys and values, and SwiGLU, whose inner width
+                         is 8/3 of the width, rounded up to a multiple of 64
+    mlp                  `depth` linear layers of width x width with bias, GELU after each
+    bottleneck           ResNet's: convolutions 1x1 to width / 4 channels, 3x3, 1x1 back to width, each with
+                         batch normalization and ReLU, the last ReLU after the sum with the input; NHWC
+
+    direction            outputs
+    forward              y, computed as the forward pass of a step
+    step                 y, dx and the gradient of each weight, of a given dy
+
+There is no dropout, no mask, no rotary embedding, no optimizer and no running mean of batch normalization.
+Tensors are [batch, length, width]; of a bottleneck images [batch, width, length, length].
+
+**Data types.** `dtype` is that in which products are computed. float32 and tf32: everything is float32.
+float16 and bfloat16 are mixed precision, as torch.amp.autocast does it: weights stay float32 and are
+rounded at each use, and their gradients come out in float32. In Transformers x, y, dy, sums of residuals
+and normalization are float32, in the other two kinds of the 16-bit type.
+
+**Loss scaling** (float16). dy is taken to come from a loss that was multiplied by 2^16, GradScaler's first
+scale; that is one product of two numbers in a model and nothing here. The step then divides the gradients
+of the weights by it and looks for infinities in them, as GradScaler.unscale_ does: `LOSS_SCALE`. That the
+scale is adapted, and a step left out, is the optimizer's part.
+
+**Counts** are sums over the parts of kernels/layer/parts.py. `flop` are those of the contractions (products
+and convolutions), which the documents count: a step has 3 times those of the forward pass.
+
+Strongest known: torch.compile with fused attention, raced as `inductor`; on a GPU Transformer Engine's
+layers, which are not raced here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from bench.spec import DeviceKind, Dtype, Implementation, Problem
+from kernels.layer import parts
+from kernels.layer.parts import Part, Work
+
+Size = Annotated[int, Field(ge=1)]
+Kind = Literal["transformer", "transformer-modern", "mlp", "bottleneck"]
+Direction = Literal["forward", "step"]
+
+LOSS_SCALE = 2.0**16
+"""What the loss of a float16 step was multiplied by; GradScaler begins with it."""
+TRANSFORMERS = ("transformer", "transformer-modern")
+SPEAKS_OF: Mapping[Kind, tuple[str, ...]] = {
+    "transformer": ("head_width",),
+    "transformer-modern": ("head_width", "group"),
+    "mlp": ("depth",),
+    "bottleneck": (),
+}
+"""Kind -> the parameters that only some kinds have, as far as it has them."""
+
+_BOTH: tuple[DeviceKind, ...] = ("cpu", "cuda")
+_WHOLE: dict[Dtype, tuple[int, int]] = {"float32": (0, 0), "tf32": (8, 0)}
+_MIXED: dict[Dtype, tuple[int, int]] = {"float16": (5, 3), "bfloat16": (8, 0)}
+
+
+class Weight(NamedTuple):
+    """One of the layer's weights."""
+
+    role: Literal["matrix", "factor", "shift"]
+    """factor: of a norm; shift: of a norm or, behind a matrix, a bias."""
+    shape: tuple[int, ...]
+
+
+def _linear(inputs: int, outputs: int) -> tuple[Weight, ...]:
+    return Weight("matrix", (outputs, inputs)), Weight("shift", (outputs,))
+
+
+def _norm(width: int) -> tuple[Weight, ...]:
+    return Weight("factor", (width,)), Weight("shift", (width,))
+
+
+class Layer(Problem):
+    """One layer: `kind`, `direction`, `batch`, `length`, `width`, `head_width`, `group`, `depth`, `dtype`.
+
+    Raises ValueError for a head_width that does not divide the width, a group that does not divide the heads,
+    a parameter that the kind does not have, and a bottleneck whose width 4 does not divide.
+    """
+
+    operator: ClassVar[str] = "layer"
+    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
+    rate: ClassVar[Literal["flop", "byte"]] = "flop"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation(
+            "eager",
+            "torch's operators one after the other, scores of attention kept in memory",
+            devices=_BOTH,
+            dtypes=_WHOLE,
+        ),
+        Implementation(
+            "amp",
+            "that under torch.amp.autocast, of float16 with the gradients of a scaled loss",
+            devices=_BOTH,
+            dtypes=_MIXED,
+        ),
+        Implementation(
+            "sdpa",
+            "as eager or amp, by the data type, with torch's fused attention",
+            devices=_BOTH,
+            dtypes=_WHOLE | _MIXED,
+        ),
+        Implementation(
+            "cudnn-deterministic",
+            "as eager or amp, by the data type, with torch.backends.cudnn.deterministic",
+            devices=("cuda",),
+            dtypes=_WHOLE | _MIXED,
+        ),
+        Implementation(
+            "inductor",
+            "torch.compile of that with fused attention, as eager or amp by the data type",
+            devices=_BOTH,
+            dtypes={"float32": (7, 0), "tf32": (8, 0), "float16": (7, 0), "bfloat16": (8, 0)},
+            cpp_on_cpu=True,
+        ),
+    )
+
+    kind: Kind
+    direction: Direction
+    batch: Size
+    length: Size = 1
+    width: Size
+    head_width: Size = 1
+    group: Size = 1
+    depth: Size = 1
+
+    @model_validator(mode="after")
+    def _possible(self) -> Layer:
+        for name in ("head_width", "group", "depth"):
+            if name not in SPEAKS_OF[self.kind] and getattr(self, name) != 1:
+                raise ValueError(f"a layer of kind {self.kind} has no {name}; given {getattr(self, name)}")
+        if self.width % self.head_width:
+            raise ValueError(f"head_width {self.head_width} does not divide width {self.width}")
+        if self.heads % self.group:
+            raise ValueError(f"group {self.group} does not divide the {self.heads} heads")
+        if self.kind == "bottleneck" and self.width % 4:
+            raise ValueError(f"4 does not divide width {self.width} of a bottleneck")
+        return self
+
+    def parameters(self) -> dict[str, int | float | bool | str]:
+        """Those that the kind has; an mlp's length only where it is not 1."""
+        given = super().parameters()
+        left_out = {name for names in SPEAKS_OF.values() for name in names} - {*SPEAKS_OF[self.kind]}
+        if self.kind == "mlp" and self.length == 1:
+            left_out.add("length")
+        return {name: value for name, value in given.items() if name not in left_out}
+
+    # ---- sizes
+
+    @property
+    def mixed(self) -> bool:
+        """Whether it is in mixed precision, of float32 weights."""
+        return self.item_byte == 2
+
+    @property
+    def x_byte(self) -> int:
+        """Bytes of an element of x, y, dx and dy."""
+        return 4 if self.kind in TRANSFORMERS else self.item_byte
+
+    @property
+    def tokens(self) -> int:
+        """Rows of the linear layers; of a bottleneck, pixels."""
+        return self.batch * self.length ** (2 if self.kind == "bottleneck" else 1)
+
+    @property
+    def heads(self) -> int:
+        """Heads of queries."""
+        return self.width // self.head_width
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.heads // self.group
+
+    @property
+    def inner(self) -> int:
+        """Width between the two halves of a feed-forward network; channels of a 3x3 convolution."""
+        if self.kind == "transformer-modern":
+            return -(-8 * self.width // (3 * 64)) * 64
+        return {"transformer": 4 * self.width, "bottleneck": self.width // 4}.get(self.kind, self.width)
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        """Every weight, in the order of the inputs."""
+        w, inner = self.width, self.inner
+        if self.kind == "mlp":
+            return _linear(w, w) * self.depth
+        if self.kind == "transformer":
+            return (
+                *(*_linear(w, 3 * w), *_linear(w, w), *_norm(w)),
+                *(*_linear(w, inner), *_linear(inner, w), *_norm(w)),
+            )
+        if self.kind == "transformer-modern":
+            of_keys = 2 * self.kv_heads * self.head_width
+            matrices = ((w + of_keys, w), (w, w), (inner, w), (inner, w), (w, inner))
+            qkv, out, gate, up, down = (Weight("matrix", shape) for shape in matrices)
+            factor, _ = _norm(w)
+            return factor, qkv, out, factor, gate, up, down
+        matrices_of = ((inner, w, 1, 1), (inner, inner, 3, 3), (w, inner, 1, 1))
+        return tuple(each for shape in matrices_of for each in (Weight("matrix", shape), *_norm(shape[0])))
+
+    @property
+    def weight_count(self) -> int:
+        """Numbers that all weights hold."""
+        return sum(math.prod(weight.shape) for weight in self.weights)
+
+    # ---- counts
+
+    def parts(self, implementation: str) -> list[Part]:
+        """What one launch does, kernel by kernel, as this implementation does it."""
+        return list(parts.parts(self, implementation))
+
+    def flop_of(self, work: Work) -> int:
+        """Operations of the parts of one class."""
+        return sum(part.flop for part in self.parts("eager") if part.work == work)
+
+    @property
+    def flop(self) -> int:
+        """Those of products and convolutions. The others' few are not, since they run on other units."""
+        return self.flop_of("contraction")
+
+    @property
+    def byte_read(self) -> int:
+        """x, the weights, and for a step dy."""
+        passes = 1 if self.direction == "forward" else 2
+        return passes * self.tokens * self.width * self.x_byte + 4 * self.weight_count
+
+    @property
+    def byte_written(self) -> int:
+        """y, and for a step dx and the gradients of the weights."""
+        y_byte = self.tokens * self.width * self.x_byte
+        return y_byte if self.direction == "forward" else 2 * y_byte + 4 * self.weight_count
+
+    def byte_moved(self, implementation: str) -> int:
+        """What all parts read and write."""
+        return sum(part.byte for part in self.parts(implementation))
+
+    def byte_again(self, implementation: str) -> int:
+        """What they read beyond the inputs: intermediate results, and inputs for the second time."""
+        read = sum(part.read for part in self.parts(implementation))
+        return max(0, read - self.byte_read)
+
+    def moved_written(self, implementation: str) -> int:
+        """What they write."""
+        return sum(part.written for part in self.parts(implementation))
+
+    def refusal(self, implementation: str) -> str:
+        """Only Transformers have attention to fuse, only a bottleneck has cuDNN's algorithms."""
+        if implementation == "sdpa" and self.kind not in TRANSFORMERS:
+            return f"sdpa fuses attention, of which a layer of kind {self.kind} has none"
+        if implementation == "cudnn-deterministic" and self.kind != "bottleneck":
+            return f"cudnn-deterministic chooses cuDNN's convolutions, of which kind {self.kind} has none"
+        return ""
+
+    def probe(self) -> Layer:
+        """The same layer for one sequence or image, of up to 64 tokens or 14 pixels a side."""
+        longest = 14 if self.kind == "bottleneck" else 64
+        batch = min(self.batch, 64) if self.kind == "mlp" else 1
+        return self.model_copy(update={"batch": batch, "length": min(self.length, longest)})
+
+
+PROBLEM = Layer

@@ -1,0 +1,1 @@
+"""Recurrent: each column of a matrix times a weight of its own."""
