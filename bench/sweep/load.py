@@ -75,7 +75,7 @@ class Case:
     divided: bool = False
     """Whether its time is divided into classes of work, which the plot of its sweep shows."""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Its name in every command: `gemm/square-onednn-float32-NN-m64-n64-k64-cold`."""
         return case_name(*self._parts)
@@ -172,9 +172,11 @@ def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path
 
 def pick(cases: Iterable[Case], wanted: Iterable[str], option: str = "--bench-case") -> list[Case]:
     """The cases of these names, in the order of the names. UserError if no case has one of the names."""
+    if not (names := dict.fromkeys(wanted)):
+        return []
     by_name = {case.name: case for case in cases}
     picked = []
-    for name in dict.fromkeys(wanted):
+    for name in names:
         if name not in by_name:
             near = meant(name, by_name)
             raise UserError(f"{option} {name}: no sweep that is asked for has this case{near}")
