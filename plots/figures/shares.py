@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
 from bench.format import seconds_text
-from bench.judge.frame import Run, parameter_names
+from bench.judge.frame import Run
 from plots.base import style
 from plots.base.page import Page, leaves
 from plots.base.parameter_words import axis_words
-from plots.base.plot_spec import Section
+from plots.base.plot_spec import Section, completed
 
 MOST_PANELS = 6
 """Panels on one page."""
@@ -31,7 +32,7 @@ _WIDTH = 0.72
 CLASSES = {
     "contraction_s": ("products and convolutions", "#0072B2"),
     "normalization_s": ("norms and softmax", "#E69F00"),
-    "elementwise_s": ("element-wise: activation functions, sums, casts, copies", "#B0B0B0"),
+    "elementwise_s": ("element-wise, and copies", "#B0B0B0"),
 }
 """Column -> what it is called, and its colour, from the bottom of the stacks."""
 
@@ -40,8 +41,9 @@ def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
     """Pages of up to six panels; none where no time is divided into classes."""
     known = rows[section.x].notna() & rows["median_s"].notna() & (rows[list(CLASSES)].sum(axis=1) > 0)
     shown = rows[known & rows[list(CLASSES)].notna().all(axis=1)]
-    names = [name for name in parameter_names(shown) if name != section.x] + ["dtype", "implementation"]
-    apart = [name for name in dict.fromkeys(names) if shown[name].nunique(dropna=False) > 1]
+    # Panels tell apart what differs, by as few columns as that takes: the kind before its sizes.
+    whole = completed(replace(section, lines=(), panels=("kind",)), shown) if len(shown) else section
+    apart = [name for name in (*whole.panels, *whole.lines) if shown[name].nunique(dropna=False) > 1]
     groups = (
         list(shown.groupby(apart, dropna=False, sort=False)) if apart else [((), shown)] * bool(len(shown))
     )
