@@ -14,12 +14,13 @@ import typer
 
 from bench.cli import result_commands, sweep_commands
 from bench.cli.ab import ab
-from bench.cli.application import Commands
+from bench.cli.application import Commands, run_process
 from bench.cli.completion import completion
 from bench.cli.new import new
 from bench.cli.run_command import run
 from bench.doctor.command import doctor
 from bench.first_minutes.command import first_minutes
+from bench.fleet.command import fleet
 from bench.nightly.command import nightly
 from bench.validation.command import coverage, instruments, prediction, self_measurement
 
@@ -38,6 +39,7 @@ app.command()(result_commands.ceilings)
 app.command()(result_commands.efficiency)
 app.command()(result_commands.duel)
 app.command()(result_commands.export)
+app.command()(result_commands.pack)
 app.command()(sweep_commands.predict)
 app.command()(result_commands.compare)
 app.command()(result_commands.claims)
@@ -45,6 +47,7 @@ app.command()(result_commands.explain)
 app.command()(run)
 app.command()(ab)
 app.command()(nightly)
+app.command()(fleet)
 app.command()(coverage)
 app.command()(prediction)
 app.command()(instruments)
@@ -56,4 +59,4 @@ app.add_typer(imports, name="import")
 app.add_typer(new, name="new")
 
 if __name__ == "__main__":
-    app()
+    run_process(app)

@@ -32,7 +32,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "case": {"metavar": "NAME", "dest": "bench_cases", "action": "append", "default": []},
     "device": {"metavar": "DEVICE", "default": "auto"},
     "budget": {"metavar": "SECONDS"},
-    "visits": {"metavar": "N", "default": "1"},
+    "visits": {"metavar": "N"},
     "regime": {"metavar": "REGIME", "default": "sustained"},
     "results": {"metavar": "DIR"},
     "concurrent": {"action": "store_true"},
@@ -55,7 +55,8 @@ HELP = {
     "device": "cpu, cuda, cuda:N or all (GPUs); auto (default): the first GPU, else the CPU.",
     "budget": "Wall time of the run, on each device if several; or inf. Default: the suite's; without one "
     "120 on a CPU, 600 on a GPU.",
-    "visits": "Visits of each case, spread over the run: 3 for numbers to decide by; default 1: a look.",
+    "visits": "Visits of each case, spread over the run: 3 for numbers to decide by. Default: the suite's "
+    "number, usually 1: a look.",
     "regime": "sustained: settled under load (default); boost: short bursts, each after a rest.",
     "results": "Where to write results; default results/ of the checkout.",
     "concurrent": "Time all GPUs at the same time: how they do under each other's load; never compared with "

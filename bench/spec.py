@@ -74,6 +74,8 @@ class Launch:
     passed_over: tuple[str, ...] = ()
     """Candidates for its configuration that do not compile or do not fit the device, each as
     `configuration: reason`."""
+    blocks: bool = False
+    """Whether `call` makes the host wait until the work is done: then only the host's clock can time it."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,9 @@ class Problem(BaseModel, ABC):
     operator: ClassVar[str]
     """The name of its folder in kernels/."""
     implementations: ClassVar[tuple[Implementation, ...]]
-    arithmetic: ClassVar[Literal["matrix", "vector"]] = "vector"
-    """The units of the device that do its work, and whose peak bounds it."""
+    arithmetic: ClassVar[Literal["matrix", "vector", "link", "latency"]] = "vector"
+    """The units of the device that do its work, and whose peak bounds it. No roofline of the device is about
+    `link`, whose bytes cross the link to the host, and `latency`, whose loads wait for each other."""
     rate: ClassVar[Literal["flop", "byte"]] = "byte"
     """The unit of the rate that people quote for it: FLOP/s or bytes/s."""
     added: ClassVar[Mapping[str, int | str]] = {}

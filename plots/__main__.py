@@ -1,7 +1,7 @@
 """`python -m plots RESULT... [-o DIR]`: every figure of the files. `... report RESULT...`: one page of a run.
 
 `... score RESULT...`: how far predictions are off. `... history RESULT...`: a page for each device on what
-changed over its nights.
+changed over its nights. `... fleet RESULT...`: one page about many units of one kind.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ if __name__ == "__main__":
 import pandas as pd
 import typer
 
-from bench.cli.application import Commands, left_out, remark
+from bench.cli.application import Commands, left_out, remark, run_process
 from bench.cli.score import score_lines
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
+from bench.fleet.report import judged as judged_fleet
 from bench.format import count_text
 from bench.judge import score as judge
 from bench.judge.frame import Run, load, read
@@ -50,6 +51,7 @@ from plots.figures import (
     sweep,
     telemetry,
 )
+from plots.fleet import page as fleet_page
 from plots.history import series as history_series
 from plots.history import view
 from plots.history import write as history_pages
@@ -58,8 +60,8 @@ from plots.report import page as report_page
 
 COMPARED = "compared"
 """Folder of the figures of several runs together."""
-HISTORY = "history"
-"""Folder of the history pages."""
+HISTORY, FLEET = "history", "fleet"
+"""Folders of the history pages, and of a fleet's page."""
 
 
 class _Drawing(Commands):
@@ -76,10 +78,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    subcommand_metavar="[draw] RESULT... [-o DIR] | report RESULT... | score RESULT... | history RESULT...",
+    subcommand_metavar="[draw] RESULT... [-o DIR] | report RESULT... | score RESULT... | history RESULT... | "
+    "fleet RESULT...",
     help="What result files mean: figures (draw, also without the word), one page about a run (report), how "
-    "far predictions are off (score), or what nights did (history). From parquet alone; no GPU is needed. A "
-    "file called draw, report, score or history is given as ./draw, ./report, ./score, ./history.",
+    "far predictions are off (score), what nights did (history), or which of many units is slow (fleet). "
+    "From parquet alone; no GPU is needed. A file called draw, report, score, history or fleet is given as "
+    "./draw, ./report, ./score, ./history, ./fleet.",
 )
 
 Results = Annotated[
@@ -123,9 +127,9 @@ def draw(
     Of a folder the newest run of each device is drawn. The first device named is the one that others are
     held against.
     """
-    results = results if every_run else [file for path in results for file in newest(path)]
-    runs = _load(results, lenders)
-    sweeps = parquet.read_sweeps(results)
+    files = results if every_run else [file for path in results for file in newest(path)]
+    runs = _load(files, lenders, one_unit=True)
+    sweeps = parquet.read_sweeps(files)
     for run in runs:
         alone = to is not None and len(runs) == 1
         folder = (to or figures()) if alone else (to or figures()) / run.device / run.run_id
@@ -141,7 +145,7 @@ def draw(
     together = [run for run in runs if run.measured]
     if len(together) > 1:
         folder = (to or figures()) / COMPARED
-        base = _first(results, [run.device for run in together])
+        base = _first(files, [run.device for run in together])
         with style.look(), _writing("figures"):
             pages_together = compared.draw(together, base, remark)
             drawn = save_all((folder / stem, page) for stem, page in pages_together)
@@ -170,7 +174,7 @@ def report(
     experiments' charts, and what was not measured and why.
     """
     files = results if every_run else [file for path in results for file in newest(path)]
-    runs = _load(files, lenders)
+    runs = _load(files, lenders, one_unit=True)
     if (first := _first(results, [run.device for run in runs])) != runs[0].device:
         runs.sort(key=lambda run: run.device != first)
     several = len(runs) > 1
@@ -234,13 +238,14 @@ def history(
 ) -> None:
     """A page for each device over its nights: what changed, what moved, and figures with their bands.
 
-    Every night given is used to judge; --since and --last choose which of them are shown.
+    Every night given is used to judge; --since and --last choose which of them are shown. Of more than eight
+    units of one kind only those get a page that have an open step; `fleet` shows all of them on one page.
     """
     moment = view.since(since) if since is not None else None
     if last is not None and last < 1:
         raise UserError(f"--last {last}: at least 1 night has to be shown")
     shown = history_pages.shown(histories(results, left_out), moment, last, remark)
-    for device in shown:
+    for device in (device for device in shown if device.has_page):
         folder = (to or figures() / HISTORY) / device.folder
         with _writing("pages"):
             drawn = history_pages.save(device.view, folder, match)
@@ -251,8 +256,42 @@ def history(
         typer.echo(f"{folder / 'index.html'}: {nights}, open steps: {still}, figures: {drawn}")
     with _writing("pages"):
         index = (to or figures() / HISTORY) / "index.html"
+        index.parent.mkdir(parents=True, exist_ok=True)
         index.write_text(index_html(shown), "utf-8")
     typer.echo(index)
+
+
+@app.command()
+def fleet(
+    results: Results,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="DIR", help="Folder for fleet.html; figures/fleet if left out."
+        ),
+    ] = None,
+    expected: Annotated[
+        Path | None,
+        typer.Option(
+            "--expected",
+            metavar="FILE",
+            help="Nodes that there should be, one a line, optionally with its number of units; expected.txt "
+            "beside the results if left out.",
+        ),
+    ] = None,
+) -> None:
+    """One page about many units of a kind: which are slow, in what, by how much, why, and since when.
+
+    It also says which units are MISSING, how units differ by node, slot and tag, and what a synchronous job
+    loses by them. `python -m bench fleet RESULT...` prints the verdicts alone.
+    """
+    told = judged_fleet(results, expected, expect=False)
+    page = fleet_page.html(told)
+    file = (to or figures() / FLEET) / "fleet.html"
+    with _writing("the page"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(page, "utf-8")
+    typer.echo(f"{file}: {count_text(len(told.fleet.units), 'unit')} ({len(page) / 1e6:.1f} MB)")
 
 
 def _is_ours(sweep: str) -> bool:
@@ -267,7 +306,7 @@ def figures() -> Path:
 
 
 def newest(path: Path) -> list[Path]:
-    """A file itself; of a folder the newest run of each folder below it, and every imported table.
+    """A file itself; of a folder the newest run, or pack, of each folder below it, and every imported table.
 
     The committed runs in a folder `reference` are left out where there are others beside it.
     """
@@ -277,7 +316,8 @@ def newest(path: Path) -> list[Path]:
     others = [file for file in files if "reference" not in file.relative_to(path).parts]
     last: dict[tuple[Path, str], Path] = {}
     for file in others or files:
-        is_run = re.match(r"[0-9]{8}T", file.stem) is not None  # run ids begin with their time
+        # Run ids begin with their time, packs with their month.
+        is_run = re.match(r"[0-9]{8}T|[0-9]{4}-[0-9]{2}\b", file.stem) is not None
         last[file.parent, "" if is_run else file.stem] = file
     return list(last.values()) or [path]
 
@@ -291,8 +331,8 @@ def _writing(what: str) -> Iterator[None]:
         raise UserError(f"{error.filename}: {what} cannot be written here: {error.strerror}") from error
 
 
-def _load(results: Sequence[Path], lenders: Sequence[Path] | None) -> list[Run]:
-    runs = load(results, find_datasheet, left_out, lenders or ())
+def _load(results: Sequence[Path], lenders: Sequence[Path] | None, one_unit: bool = False) -> list[Run]:
+    runs = load(results, find_datasheet, left_out, lenders or (), remark if one_unit else None)
     for run in runs:
         if run.lent:
             remark(f"{run.device} {run.run_id}: calibrated by run {run.lent.run_id}")
@@ -357,4 +397,4 @@ def _drawings(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[tuple[
 
 
 if __name__ == "__main__":
-    app(prog_name="python -m plots")
+    run_process(lambda: app(prog_name="python -m plots"))

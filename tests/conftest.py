@@ -13,7 +13,7 @@ import zlib
 import numpy as np
 import pytest
 
-from tests.drawing import DEEP, SEED, is_deep
+from tests.drawing import DEEP, SEED, is_deep, run_seed
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,12 +56,13 @@ def _children_are_runs_of_their_own() -> None:
     os.environ.pop("PYTEST_XDIST_WORKER", None)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def seed(request: pytest.FixtureRequest) -> int:
-    """A test's own seed: of the run's, and of the test's name without its path."""
-    run_seed = int(os.environ[SEED])
-    print(f"{SEED}={run_seed}")
-    return zlib.crc32(f"{run_seed} {request.node.name}".encode())
+    """A test's own seed, of the run's and of the test's name without its path; `random` begins with it."""
+    print(f"{SEED}={run_seed()}")
+    own = zlib.crc32(f"{run_seed()} {request.node.name}".encode())
+    random.seed(own)
+    return own
 
 
 @pytest.fixture

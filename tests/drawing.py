@@ -18,6 +18,11 @@ DEEP = "ROOFBENCH_DEEP"
 Case = TypeVar("Case")
 
 
+def run_seed() -> int:
+    """The run's seed, on which all that is random in a test depends."""
+    return int(os.environ[SEED])
+
+
 def is_deep() -> bool:
     """Whether this run tests all cases."""
     return os.environ.get(DEEP) == "1"

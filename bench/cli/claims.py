@@ -7,24 +7,27 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal
 
 from rich.markup import escape
 
+from bench.cli.guide_tables import device, experiments, rules
 from bench.cli.table import lines_of, table
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.interop.imported_problems import with_imported
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claim_tests import Effect
-from bench.judge.claims import Declared, Judged, Verdict, Written, judge, kept
+from bench.judge.claims import Declared, Judged, Written, judge, kept
 from bench.judge.frame import read
 from bench.store.parquet import Sweeps, read_sweeps
-from bench.sweep.experiments import HALF, LACKING, RULES
+from bench.sweep.experiments import RULES
 from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
 
 Say = Callable[[str], object]
+By = Literal["claim", "rule", "experiment"]
 
 
 def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) -> list[Judged]:
@@ -32,12 +35,15 @@ def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) ->
     runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in read(results, left_out)]
     stored = read_sweeps(results)
     tables = [table_claims(path, with_imported(find)) for path in sorted(CLAIMS.glob("*.yaml"))]
+    loaded = cache(partial(load_all, SWEEPS, find))
     judged: list[Judged] = []
     for is_imported in (False, True):
-        for device in sorted({run.device for run in runs if run.imported == is_imported}):
-            of_device = [run for run in runs if (run.device, run.imported) == (device, is_imported)]
-            own = [stored.get((device, run.run_id), {}) for run in of_device]
-            declared = _of_checkout(load_all(SWEEPS, find, of_device[0].rows[0].sm_count), own)
+        for slug in sorted({run.device for run in runs if run.imported == is_imported}):
+            of_device = [run for run in runs if (run.device, run.imported) == (slug, is_imported)]
+            own = [stored.get((slug, run.run_id), {}) for run in of_device]
+            # Of sweeps that imported rows are judged by, no case is looked at: those of any device will do.
+            sm_count = (runs if is_imported else of_device)[0].rows[0].sm_count
+            declared = _of_checkout(loaded(sm_count), own)
             declared += _of_results({each.name for each in declared}, own, remark)
             if is_imported:  # somebody else's table lacks most of our cases, and nobody expects them of it
                 there = {row.sweep for run in of_device for row in run.rows}
@@ -84,28 +90,33 @@ def chosen(judged: Iterable[Judged], rule: int | None) -> list[Judged]:
 
 
 def claim_lines(
-    judged: Sequence[Judged], rule: int | None, markdown: bool, by_rule: bool = False
+    judged: Sequence[Judged], rule: int | None, markdown: bool, by: By = "claim"
 ) -> Iterator[str]:
     """The table, then what is left to say.
 
     A line for each claim and device with every number; `markdown`: a line for each claim, the devices side by
-    side; `by_rule`: a line for each rule, so too.
+    side; `by` rule or experiment: a line for each of these, so too.
     """
-    devices = list(dict.fromkeys(_device(each) for each in judged))
+    devices = list(dict.fromkeys(device(each) for each in judged))
     if rule is not None:
         yield f"Rule {rule}: {RULES[rule]}"
-    if markdown or by_rule:
-        header, lines = _rules(judged, devices, rule) if by_rule else _side_by_side(judged, devices)
+    if markdown or by != "claim":
+        if by == "rule":
+            header, lines = rules(judged, devices, rule)
+        elif by == "experiment":
+            header, lines = experiments(judged)
+        else:
+            header, lines = _side_by_side(judged, devices)
         yield from (f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *lines))
     else:
         yield from _listed(judged)
     yield ""
-    for device in devices:
-        mine = [each for each in judged if _device(each) == device]
+    for name in devices:
+        mine = [each for each in judged if device(each) == name]
         words = Counter(each.verdict for each in mine)
         suspect = sum(each.suspect for each in mine)
         yield (
-            f"{device}: "
+            f"{name}: "
             + ", ".join(f"{n} {word}" for word, n in words.items())
             + (f"; {suspect} times a row was left out since a flag makes its time suspect" if suspect else "")
         )
@@ -131,10 +142,6 @@ def _remarks(judged: Sequence[Judged], rule: int | None) -> Iterator[str]:
         yield f"No claim about these results speaks to rules {', '.join(map(str, silent))}."
 
 
-def _device(each: Judged) -> str:
-    return each.device + (" (imported)" if each.imported else "")
-
-
 def _listed(judged: Sequence[Judged]) -> list[str]:
     """A line for each claim and device; what devices share stands on the first of their lines."""
     names = ("verdict", ">effect", "95 %", ">n", ">pairs", ">left out", "why")
@@ -145,7 +152,7 @@ def _listed(judged: Sequence[Judged]) -> list[str]:
         cells = claim if claim != before else ("",) * len(claim)
         before = claim
         numbers = (*_numbers(each.effect), str(each.suspect or ""))
-        shown.add_row(*map(escape, (*cells, _device(each), each.verdict, *numbers, each.reason)))
+        shown.add_row(*map(escape, (*cells, device(each), each.verdict, *numbers, each.reason)))
     return lines_of(shown)
 
 
@@ -153,43 +160,13 @@ def _side_by_side(judged: Sequence[Judged], devices: Sequence[str]) -> tuple[lis
     """The header and a line for each claim, a column for each device."""
     by_claim: dict[tuple[str, str], dict[str, Judged]] = {}
     for each in judged:
-        by_claim.setdefault((each.declared.name, each.claim.id), {})[_device(each)] = each
+        by_claim.setdefault((each.declared.name, each.claim.id), {})[device(each)] = each
     lines = []
     for (sweep, _), on in by_claim.items():
         first = next(iter(on.values()))
-        cells = [_cell(on[device]) if device in on else "" for device in devices]
+        cells = [_cell(on[name]) if name in on else "" for name in devices]
         lines.append([*_named(first), sweep, first.claim.says, first.claim.expect, *cells])
     return ["rules", "claim", "sweep", "says", "expected", *devices], lines
-
-
-def _rules(
-    judged: Sequence[Judged], devices: Sequence[str], rule: int | None
-) -> tuple[list[str], list[list[str]]]:
-    """The header and a line for each rule, or for this one: what each device says, and what is missing."""
-    lines = []
-    for number in [rule] if rule is not None else RULES:
-        speaking = [each for each in judged if number in each.claim.rules]
-        cells = [_summary([each for each in speaking if _device(each) == device]) for device in devices]
-        missing = []
-        if not speaking:
-            missing.append(f"needs {LACKING[number]}" if number in LACKING else "not in these results")
-        if number in HALF:
-            missing.append(f"the rest needs {HALF[number]}")
-        lines.append([str(number), RULES[number], *cells, "; ".join(missing)])
-    return ["rule", "says", *devices, "what is missing"], lines
-
-
-def _summary(judged: Sequence[Judged]) -> str:
-    """`SUPPORTED 3 of 4, UNDECIDED 1`: how many of the claims that are about a device have which verdict."""
-    counts = Counter(each.verdict for each in judged if each.verdict != "NOT APPLICABLE")
-    words = sorted(counts, key=get_args(Verdict).index)
-    if not words:
-        reasons = sorted({each.reason for each in judged})
-        return f"NOT APPLICABLE: {'; '.join(reasons)}" if reasons else ""
-    if counts.total() == 1:
-        return words[0]
-    shares = [f"{word} {counts[word]}" for word in words]
-    return ", ".join([f"{shares[0]} of {counts.total()}", *shares[1:]])
 
 
 def _named(each: Judged) -> list[str]:
@@ -250,9 +227,9 @@ def differing(judged: Iterable[Judged], wanted: Mapping[tuple[Any, ...], str]) -
     have = {(each.device, each.imported, each.declared.name, each.claim.id): each for each in judged}
     sentences = []
     for place, verdict in wanted.items():
-        device, imported, sweep, claim = place
+        slug, imported, sweep, claim = place
         word = have[place].verdict if place in have else "not judged"
         if word != verdict:
-            of = f"{device}{' (imported)' if imported else ''}: {claim} of {sweep}"
+            of = f"{slug}{' (imported)' if imported else ''}: {claim} of {sweep}"
             sentences.append(f"{of} is {word}, expected {verdict}")
     return sentences

@@ -24,6 +24,7 @@ from bench.model.predict import cached_share
 from bench.model.roofline import (
     NEAR,
     TERMS,
+    WITHOUT_ROOF,
     calibrated_row,
     datasheet_s,
     largest_term,
@@ -185,6 +186,9 @@ def _what(
 
 def _predicted(explained: Explained) -> Iterator[tuple[str, str]]:
     row, run, derived = explained
+    if row.arithmetic in WITHOUT_ROOF:
+        yield "predictions", f"none: {WITHOUT_ROOF[row.arithmetic]}"
+        return
     sheet = run.datasheet
     stated_s = datasheet_s(row.flop, row.byte, row.arithmetic, row.dtype, sheet)
     if sheet is None:

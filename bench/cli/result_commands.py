@@ -102,8 +102,13 @@ def compare(
         )
     code = 0
     if case_by_case:
-        comparison = compared(read(results[:1], left_out), read(results[1:], left_out), across)
+        before, after = (read([result], left_out) for result in results)
+        comparison = compared(before, after, across)
         show(comparison_lines(comparison, all_cases))
+        rows = (row for run in (*before, *after) for row in run.rows if row.device_kind == "cuda")
+        if (units := len({row.device_id for row in rows})) > 2:
+            named = " ".join(map(str, results))
+            remark(f"these are {units} units: `python -m bench fleet {named}` says which of them is slow")
         code = measured_again(comparison, bench_budget) if again else comparison.exit_code
     if of_devices:
         devices = Across(results, left_out)
@@ -122,6 +127,9 @@ def claims(
     by_rule: Annotated[
         bool, typer.Option("--rules", help="A line for each of the guides' rules, as Markdown.")
     ] = False,
+    by_experiment: Annotated[
+        bool, typer.Option("--experiments", help="A line for each of the guides' experiments, as Markdown.")
+    ] = False,
     expect: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Exit code 1 if a verdict is not the one in FILE, from --json."),
@@ -134,8 +142,8 @@ def claims(
     from bench.cli.claims import as_json as json_text
     from bench.cli.claims import chosen, claim_lines, differing, expected_verdicts, verdicts
 
-    if as_json and by_rule:
-        raise UserError("--json lists claims and --rules is a table of rules: give one of them")
+    if as_json + by_rule + by_experiment > 1:
+        raise UserError("--json lists claims, --rules rules and --experiments experiments: give one of them")
     chosen([], rule)  # refuses what is no rule before judging, which takes long
     wanted = expected_verdicts(expect) if expect is not None else None
     every = verdicts(results, kernels.problem, left_out, remark)
@@ -143,7 +151,11 @@ def claims(
     if as_json:
         typer.echo(json_text(judged))
     else:
-        show(claim_lines(judged, rule, markdown, by_rule))
+        show(
+            claim_lines(
+                judged, rule, markdown, "rule" if by_rule else "experiment" if by_experiment else "claim"
+            )
+        )
     if wanted is not None:
         sentences = differing(every, wanted)
         for sentence in sentences:
@@ -169,7 +181,9 @@ def explain(
 
 
 def export(
-    form: Annotated[str, typer.Argument(metavar="FORMAT", help="github-action-benchmark, pytorch or otava.")],
+    form: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="github-action-benchmark, pytorch, otava or openmetrics.")
+    ],
     results: Results,
     output: Annotated[
         Path | None,
@@ -181,6 +195,22 @@ def export(
 
     for line in exported(form, results, output, left_out, remark):
         typer.echo(line, nl=False)
+
+
+def pack(
+    results: Results,
+    output: Annotated[
+        Path, typer.Option("-o", metavar="DIR", help="Where the packs go: DIR/<device>/2026-11.parquet.")
+    ],
+    remove: Annotated[
+        bool,
+        typer.Option("--remove", help="Delete the files that are in a pack, once it has been read back."),
+    ] = False,
+) -> None:
+    """Months that are over: all runs of a device in one file; docs/queries.md says what it keeps."""
+    from bench.cli.pack import pack_lines
+
+    show(pack_lines(results, output, remove, left_out))
 
 
 def import_aiconfigurator(

@@ -34,12 +34,15 @@ def list_cases(
         str | None,
         typer.Option(metavar="SECONDS", help="The plan of a run: what it would visit in this time."),
     ] = None,
-    bench_visits: Annotated[int, typer.Option(metavar="N", help="Visits of each case, for the plan.")] = 1,
+    bench_visits: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Visits of each case, for the plan; default: the suite's, or 1."),
+    ] = None,
     suite: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="The plan of a suite: tour, core, full (sweeps/suites.yaml).",
+            help="The plan of a suite: tour, core, fleet, full (sweeps/suites.yaml).",
             autocompletion=completion.suites,
         ),
     ] = "",
@@ -59,15 +62,15 @@ def list_cases(
     if not (on or suite or bench_budget is not None):
         show(listing(device, _loaded(sweeps or [], device.sm_count), cases=cases or bool(sweeps)))
         return
-    settings = protocol(device.kind, bench_visits)
     if suite:
         of_suite = load_suite(suite, kernels.problem, device.sm_count)
+        settings = protocol(device.kind, bench_visits or of_suite.suite.visits)
         prices = Prices(device, settings, budget_s(bench_budget, device.kind, of_suite.suite))
         loaded, asked = of_suite.loaded, cases_of_suite(of_suite, prices)
     else:
         # A run measures the ceilings, too, whichever sweeps are asked for.
         loaded = _loaded(["ceilings", *sweeps] if sweeps else [], device.sm_count)
-        prices = Prices(device, settings, budget_s(bench_budget, device.kind))
+        prices = Prices(device, protocol(device.kind, bench_visits or 1), budget_s(bench_budget, device.kind))
         asked = [case for each in loaded for case in each.cases]
     claims = {each.name: each.sweep.claims for each in loaded}
     show(planned(device, without_idle_roofs(asked), claims, prices, named=cases or bool(suite)))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -108,6 +109,7 @@ class _Sheet(_Rates):
     `match` lists whole names as the driver gives them. `memory_byte` takes the advertised GB as GiB; the
     driver reports a little less. Without `tensor_clock_hz` matrix units run at the boost clock. A data type
     without an entry has no such units. Floats are written 9.894e+14: YAML reads 9.894e14 as text.
+    `reached_flop_per_s`: the highest rate of a matrix product that somebody has published for this card.
     """
 
     name: str
@@ -119,6 +121,7 @@ class _Sheet(_Rates):
     l2_byte: Count
     memory_byte: Count
     power_w: Figure
+    reached_flop_per_s: dict[Dtype, Figure] = Field(default_factory=dict)
 
     @property
     def figures(self) -> dict[str, Figure]:
@@ -126,6 +129,7 @@ class _Sheet(_Rates):
 
     def cited(self) -> Iterator[Figure | Rate]:
         yield from self.figures.values()
+        yield from self.reached_flop_per_s.values()
         yield from super().cited()
 
     @model_validator(mode="after")
@@ -200,6 +204,8 @@ class Datasheet:
     derived: bool = False
     slug: str = ""
     """Name of its file in bench/device/datasheets, without the ending; empty if it has none."""
+    reached_flop_per_s: Mapping[str, float] = field(default_factory=dict)
+    """Data type -> the highest rate of a matrix product that somebody has published."""
 
     def peak_flop_per_s(self, arithmetic: str, dtype: str) -> float | None:
         """Dense peak of these units: the published one, else SMs x FMA x 2 x clock; None if unknown."""
@@ -242,12 +248,17 @@ def datasheets(folder: Path = FILES) -> list[Datasheet]:
     ]
 
 
+@cache
+def _ours() -> tuple[Datasheet, ...]:
+    return tuple(datasheets())
+
+
 def find_datasheet(driver_name: str, memory_byte: int | None = None) -> Datasheet | None:
     """The datasheet of exactly this name, and of about this memory if given; None if there is none.
 
     A card of the same name with other memory is another card (an RTX 4090 rebuilt with 48 GB).
     """
-    for sheet in datasheets():
+    for sheet in _ours():
         if driver_name in sheet.match and (memory_byte is None or _fits(memory_byte, sheet.memory_byte)):
             return sheet
     return None
@@ -262,6 +273,7 @@ def _datasheet(file: _Sheet, slug: str) -> Datasheet:
     cited: dict[str, Figure | Rate] = {
         **file.figures,
         **{f"{unit}.{dtype}": rate for (unit, dtype), rate in file.rates.items()},
+        **{f"reached_flop_per_s.{dtype}": figure for dtype, figure in file.reached_flop_per_s.items()},
     }
     return Datasheet(
         name=file.name,
@@ -276,6 +288,7 @@ def _datasheet(file: _Sheet, slug: str) -> Datasheet:
         rates=file.rates,
         sources={k: file.sources[v.source] + (f" ({v.note})" if v.note else "") for k, v in cited.items()},
         slug=slug,
+        reached_flop_per_s={t: f.value for t, f in file.reached_flop_per_s.items() if f.value is not None},
     )
 
 

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 import pyarrow as pa
 
+from bench.case_name import row_name
 from bench.errors import UserError
+from bench.format import count_text
 from bench.store import parquet
 
 if TYPE_CHECKING:
@@ -41,8 +43,9 @@ SETTINGS = ("driver", "torch", "libraries", "power_limit_w", "ecc", "mig", "pers
 _CASE = ("sweep", "implementation", "parameters", "cache", "threads_asked")
 _PROTOCOL = ("protocol", "regime", "clock", "fill")
 _COLUMNS = (
-    "device", "device_kind", "device_id", "run_id", "utc", "host", "pci_bus", "gpu_uuid", "serial", "tags",
-    "source", "operator", "arithmetic", "dtype", "status", "median_s", "low_s", "high_s", "flop", "byte",
+    "device", "device_name", "device_kind", "device_id", "run_id", "utc", "host", "pci_bus", "gpu_uuid",
+    "serial", "tags", "source", "operator", "arithmetic", "dtype", "status", "median_s", "low_s", "high_s",
+    "flop", "byte",
     "concurrent_gpus", "limit_reasons", *_CASE, *_PROTOCOL, *STATE, *SETTINGS,
 )  # fmt: skip
 
@@ -65,6 +68,8 @@ class Unit:
     """Serial number of the board; empty if it tells none."""
     tags: Mapping[str, str]
     """What `--bench-tag` said in its newest run: rack, cooling ..."""
+    device_name: str = ""
+    """The device as its driver calls it, by which its datasheet is found."""
 
     @property
     def name(self) -> str:
@@ -89,13 +94,15 @@ class Fleet:
     times: pd.DataFrame
     """A row for each case of each run that has a time.
 
-    Columns: unit, kind, case (a name that is equal on all units that can be compared), class, together
-    (whether other GPUs of the node were timed at the same time), run_id, utc, operator, dtype, log_s (natural
-    logarithm of the median seconds), half (half of the 95 % interval of log_s), limit_reasons, and those of
-    STATE and SETTINGS; null or NaN where nothing is known.
+    Columns: unit, kind, case (equal on all units that can be compared), name (the case's, for people), class,
+    together (whether other GPUs of the node were timed at the same time), run_id, utc, operator, arithmetic,
+    dtype, flop, byte, log_s (natural logarithm of the median seconds), half (half of the 95 % interval of
+    log_s), limit_reasons, and those of STATE and SETTINGS; null or NaN where nothing is known.
     """
     failed: pd.DataFrame
-    """Rows without a time that should have one (status wrong, crashed, ...): unit, case, status, run_id."""
+    """Rows without a time that should have one (status wrong, crashed, ...): unit, kind, case, name, status,
+    run_id.
+    """
     left_out: Sequence[str]
     """A sentence for each file that could not be read."""
     expected: Sequence[Expected]
@@ -123,14 +130,15 @@ def read(paths: Sequence[Path], expected: Path | None = None) -> Fleet:
     rows = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     frame: pd.DataFrame = rows.to_pandas(use_threads=False, strings_to_categorical=True)
     frame = frame[frame["source"].isna()]  # nobody's unit that could be looked after
+    frame = frame.astype({"utc": str, "run_id": str})  # a categorical sorts by first appearance, not by time
     tags = _by_value(frame["tags"], _tags)
     node = _by_value(frame["tags"], lambda text: _tags(text).get("node"))
     node = node.where(node.notna(), frame["host"].astype(object)).fillna("unknown")
     frame = frame.assign(node=node, tags=tags, unit=_unit(frame, node)).rename(columns={"device": "kind"})
     timed = (frame["status"] == "ok") & (frame["median_s"] > 0)
-    frame["case"] = _case(frame)
+    frame = frame.assign(**_case(frame))
     wanted = frame["status"].isin(["unsupported", "skipped"])
-    failed = frame.loc[~timed & ~wanted, ["unit", "kind", "case", "status", "run_id"]]
+    failed = frame.loc[~timed & ~wanted, ["unit", "kind", "case", "name", "status", "run_id"]]
     return Fleet(
         units=_units(frame),
         times=_times(frame[timed]),
@@ -151,33 +159,37 @@ def missing(fleet: Fleet) -> list[str]:
 
     Where nobody said how many units a node has, it is the number that most nodes of its kind have.
     """
-    slots: dict[str, list[Unit]] = {}
+    there: dict[str, dict[str, set[str]]] = {}
     for unit in fleet.units.values():
-        slots.setdefault(unit.node, []).append(unit)
-    usual = {kind: _usual_slots([u for u in slots.values() if u[0].kind == kind]) for kind in fleet.kinds}
+        there.setdefault(unit.node, {}).setdefault(unit.kind, set()).add(unit.slot)
+    usual = {
+        kind: _usual_slots([kinds[kind] for kinds in there.values() if kind in kinds]) for kind in fleet.kinds
+    }
     said = {node: units for node, units in fleet.expected}
     sentences = []
-    for node in sorted(said.keys() | slots.keys(), key=_natural):
-        there, count = slots.get(node, []), said.get(node)
-        if not there:
-            sentences.append(f"MISSING {node}" + (f" ({count} units)" if count else ""))
+    for node in sorted(said.keys() | there.keys(), key=natural):
+        count = said.get(node)
+        if node not in there:
+            sentences.append(f"MISSING {node}" + (f" ({count_text(count, 'unit')})" if count else ""))
             continue
-        wanted = usual[there[0].kind]
-        total = count or len(wanted)
-        if len(there) < total:
-            lacking = sorted(wanted - {unit.slot for unit in there})
-            which = f" ({', '.join(lacking)})" if len(lacking) == total - len(there) else ""
-            sentences.append(f"MISSING {node}: {total - len(there)} of {total} units{which}")
+        given = sum(len(slots) for slots in there[node].values())
+        total = count or sum(max(usual[kind][0], len(slots)) for kind, slots in there[node].items())
+        if given < total:
+            lacking = sorted(set().union(*(usual[kind][1] - slots for kind, slots in there[node].items())))
+            which = f" ({', '.join(lacking)})" if len(lacking) == total - given else ""
+            sentences.append(f"MISSING {node}: {total - given} of {count_text(total, 'unit')}{which}")
     return sentences
 
 
-def _usual_slots(nodes: Sequence[Sequence[Unit]]) -> frozenset[str]:
-    """The slots that most of these nodes have."""
-    every = [frozenset(unit.slot for unit in units) for units in nodes]
-    return max(sorted(set(every), key=sorted), key=every.count)
+def _usual_slots(nodes: Sequence[set[str]]) -> tuple[int, frozenset[str]]:
+    """How many units most of these nodes have, the more if in doubt; the slots of most nodes with so many."""
+    counts = [len(slots) for slots in nodes]
+    usual = max(sorted(set(counts), reverse=True), key=counts.count)
+    every = [frozenset(slots) for slots in nodes if len(slots) == usual]
+    return usual, max(sorted(set(every), key=sorted), key=every.count)
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
     """A key that puts node9 before node10."""
     return [(int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", name)]
 
@@ -220,11 +232,21 @@ def _unit(frame: pd.DataFrame, node: pd.Series) -> pd.Series:
     return identity.where(frame["device_kind"] != "cpu", identity + "-" + node)
 
 
-def _case(frame: pd.DataFrame) -> pd.Series:
-    """Equal where times can be compared: sweep, implementation, parameters, and how they were measured."""
+def _case(frame: pd.DataFrame) -> dict[str, pd.Series]:
+    """Equal where times can be compared: sweep, implementation, parameters, and how they were measured.
+
+    And the name by which people know the case, which says nothing of how it was measured.
+    """
     groups = frame.groupby([*_CASE, *_PROTOCOL], observed=True, dropna=False, sort=False)
-    names = dict(enumerate(map(_joined, groups.indices)))
-    return groups.ngroup().map(names)
+    number = groups.ngroup()
+    first = frame[~number.duplicated()].set_index(number[~number.duplicated()])
+    keys = {at: _joined(row) for at, *row in first[[*_CASE, *_PROTOCOL]].itertuples()}
+    threads = first["threads_asked"].astype(object).where(first["threads_asked"].notna(), None)
+    names = {
+        at: row_name(row)
+        for at, row in zip(first.index, first.assign(threads_asked=threads).itertuples(), strict=True)
+    }
+    return {"case": number.map(keys), "name": number.map(names)}
 
 
 def _joined(values: Any) -> str:
@@ -234,7 +256,8 @@ def _joined(values: Any) -> str:
 def _times(frame: pd.DataFrame) -> pd.DataFrame:
     median_s = frame["median_s"]
     kept = [
-        "unit", "kind", "case", "run_id", "utc", "operator", "dtype", "limit_reasons", *STATE, *SETTINGS,
+        "unit", "kind", "case", "name", "run_id", "utc", "operator", "arithmetic", "dtype", "flop", "byte",
+        "limit_reasons", *STATE, *SETTINGS,
     ]  # fmt: skip
     times = frame[kept].assign(
         **{
@@ -262,7 +285,7 @@ def class_of(rows: pd.DataFrame) -> pd.Series:
 
 def _units(frame: pd.DataFrame) -> dict[str, Unit]:
     """The units, each as its newest run describes it."""
-    facts = ["unit", "kind", "node", "pci_bus", "gpu_uuid", "serial", "tags", "utc"]
+    facts = ["unit", "kind", "node", "pci_bus", "gpu_uuid", "serial", "tags", "utc", "device_name"]
     last = frame[facts].sort_values("utc", kind="stable").drop_duplicates("unit", keep="last")
     records: list[dict[str, Any]] = last.to_dict("records")  # type: ignore[assignment]
     return {
@@ -274,6 +297,7 @@ def _units(frame: pd.DataFrame) -> dict[str, Unit]:
             uuid=_text(row["gpu_uuid"]),
             serial=_text(row["serial"]),
             tags={key: value for key, value in (row["tags"] or {}).items() if key != "node"},
+            device_name=row["device_name"],
         )
         for row in records
     }

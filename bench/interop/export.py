@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from bench.case_name import row_name
 from bench.errors import UserError, unknown, write_text
-from bench.interop import export_otava, export_pytorch
+from bench.interop import export_openmetrics, export_otava, export_pytorch
 from bench.interop.export_points import SECONDS_PER_MICROSECOND, Point, Results, latest
 
 UNIT = "us"
@@ -53,7 +54,9 @@ def _extra(point: Point) -> str:
 
 ONE_FILE = {"github-action-benchmark": github, "pytorch": export_pytorch.text}
 """Formats with one time for each series: name -> function that makes the text."""
-NAMES = (*ONE_FILE, OTAVA)
+OPENMETRICS = "openmetrics"
+"""The format that is replaced at once, as something else reads it at any time."""
+NAMES = (*ONE_FILE, OTAVA, OPENMETRICS)
 
 
 def exported(
@@ -75,15 +78,19 @@ def exported(
     source = Results(results, left_out)
     if form == OTAVA and output is not None:
         files, more = export_otava.files(source.points(), str(output))
-        targets = {output / name: text for name, text in files.items()}
+        writers = {output / name: partial(write_text, output / name, text) for name, text in files.items()}
+    elif form == OPENMETRICS:
+        points, more = export_openmetrics.newest(source.points())
+        text = export_openmetrics.text(points)
+        writers = {output: partial(export_openmetrics.write, output, points)} if output is not None else {}
     else:
         points, more = latest(source.points())
         text = ONE_FILE[form](points)
-        targets = {output: text} if output is not None else {}
+        writers = {output: partial(write_text, output, text)} if output is not None else {}
     for sentence in (*source.omissions(), *more):
         remark(sentence)
-    if not targets:
+    if not writers:
         yield text
-    for path, content in targets.items():
-        write_text(path, content)
+    for path, write in writers.items():
+        write()
         yield f"{path}\n"

@@ -22,6 +22,8 @@ import pyarrow.compute as pc
 from bench.errors import UserError
 from bench.judge.frame import runs
 from bench.judge.history.series import KEY, UNSAID
+from bench.model.ceilings import Ceilings
+from bench.model.predict import reached
 from bench.store import parquet
 from bench.store.schema import FIELDS, Measurement
 
@@ -41,6 +43,13 @@ class Point:
     label: str
     """The rest of the name: sweep, data type, parameters, condition, hash. No commas: tools split at them."""
     flags: tuple[str, ...]
+    roof: Ceilings
+    """The ceilings of its run that it is held against."""
+
+    @property
+    def of_roof(self) -> float | None:
+        """Share of the roof of its run, 1 = on it; None where a ceiling is missing."""
+        return reached(self.row, self.roof)[0]
 
     @property
     def name(self) -> str:
@@ -72,8 +81,8 @@ class Results:
         seen: set[tuple[str, str]] = set()
         for _, table in parquet.tables(self.paths, self.left_out, list(FIELDS)):
             self.counts["all"] += len(table)
-            for row, flags in _flagged(self._timed(table)):
-                point = Point(row, _group(row), _label(row), tuple(flags))
+            for row, flags, roof in _flagged(self._timed(table)):
+                point = Point(row, _group(row), _label(row), tuple(flags), roof)
                 key = (sys.intern(row.run_id), sys.intern(point.name))
                 # A run may be in two files, and older ones hold a ceiling's second look: the first counts.
                 if key in seen:
@@ -125,14 +134,15 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _flagged(rows: Sequence[Measurement]) -> Iterator[tuple[Measurement, Sequence[str]]]:
-    """Each row with its flags; flags that need ceilings are not raised in a run with mixed ceilings."""
+def _flagged(rows: Sequence[Measurement]) -> Iterator[tuple[Measurement, Sequence[str], Ceilings]]:
+    """Each row with its flags and its roof; a run that mixes ceilings has none."""
     by_unit: dict[str, list[Measurement]] = defaultdict(list)
     for row in rows:
         by_unit[row.device_id].append(row)
     for of_unit in by_unit.values():
         for run in runs(of_unit, without_mixed=True):
-            yield from zip(run.rows, run.flags, strict=True)
+            for row, flags in zip(run.rows, run.flags, strict=True):
+                yield row, flags, run.roof_of(row)
 
 
 def _unit(row: Measurement) -> str:

@@ -41,8 +41,10 @@ from bench.judge.tensor_cores import tensor_cores
 from bench.model.predict import cached_share
 from bench.model.roofline import datasheet_s, largest_term, nearest_term, row_terms
 from bench.spec import ITEM_BYTE, parameters_text
+from bench.store.schema import FIELDS
 from bench.sweep.claims import (
     ANSWERS,
+    FACTS,
     SHARES,
     UNITS,
     Among,
@@ -64,6 +66,10 @@ if TYPE_CHECKING:
 
 ERRORS = ("half", "shared", "memory_down", "memory_up", "compute_down", "compute_up")
 """Columns that say how far off a time or a roof may be."""
+ASKED = frozenset(
+    (*FACTS, "byte_moved", "cache_byte", "dtype", "parameters", "run_id", "sm_count", "sweep", "visit")
+)
+"""Columns of a Measurement that claims and their tests may ask for. Selecting rows copies every column."""
 UNKNOWN = ("kernels", "median_s", "intensity", *SHARES, *ANSWERS, *UNITS)
 """What is not known of a case before it is measured."""
 _UNITS = {"ridge": "ridge", "cache": "cache_byte", "launches": "launch_s"}
@@ -76,7 +82,7 @@ def claim_rows(runs: Sequence[Run]) -> pd.DataFrame:
 
     parts = []
     for run in runs:
-        frame = run.columns
+        frame = run.columns.drop(columns=[name for name in FIELDS if name not in ASKED])
         looks = side([run], run.run_id).looks  # each run's own: all of them count, not the newest alone
         derived = [_derived(row, run) for row in run.rows]
         frame = pd.concat([frame, pd.DataFrame(derived, index=frame.index)], axis=1)
@@ -125,11 +131,13 @@ def _shares(row: Measurement, ridge: float) -> dict[str, float]:
 
 def _roof_errors(row: Measurement, run: Run) -> dict[str, float]:
     """Of the terms of memory and compute; 0 where the roof is a datasheet's or a term is missing."""
+    if run.imported:
+        return {f"{term}_{side}": 0.0 for term in ("memory", "compute") for side in ("down", "up")}
     roof = run.roof_of(row)
     slowest, seen, quickest = (row_terms(row, each) for each in (roof.slowest, roof, roof.quickest))
     errors = {}
     for place, term in ((1, "memory"), (2, "compute")):
-        known = not run.imported and quickest[place] > 0
+        known = quickest[place] > 0
         errors[f"{term}_down"] = math.log(slowest[place] / seen[place]) if known else 0.0
         errors[f"{term}_up"] = math.log(seen[place] / quickest[place]) if known else 0.0
     return errors

@@ -146,13 +146,42 @@ class Run:
         return frame
 
 
-def read(paths: Iterable[Path], left_out: Callable[[str], object] | None = None) -> list[Run]:
+def read(
+    paths: Iterable[Path],
+    left_out: Callable[[str], object] | None = None,
+    other_units: Callable[[str], object] | None = None,
+) -> list[Run]:
     """The runs of these result files, by device and name. UserError as `bench.store.parquet.tables` raises.
 
-    `left_out` is told of files that cannot be read.
+    `left_out` is told of files that cannot be read. With `other_units`, only one unit of each kind of GPU is
+    read, and the others are told to it.
     """
     tables = parquet.tables(paths, left_out, list(FIELDS))
-    return runs(row for _, table in tables for row in parquet.rows(table))
+    rows = (row for _, table in tables for row in parquet.rows(table))
+    return runs(rows if other_units is None else of_one_unit(list(rows), other_units))
+
+
+def of_one_unit(rows: Sequence[Measurement], say: Callable[[str], object]) -> list[Measurement]:
+    """Of each kind of GPU only the rows of the unit that was measured last; the others are told to `say`.
+
+    Runs on several GPUs of a node share their name, and a figure has one line for a kind.
+    """
+    last: dict[str, dict[str, Measurement]] = {}
+    for row in rows:
+        if row.device_kind == "cuda" and row.source is None:
+            units = last.setdefault(row.device, {})
+            units[row.device_id] = max(units.get(row.device_id, row), row, key=lambda each: each.utc)
+    chosen = {device: max(units.values(), key=lambda row: row.utc) for device, units in last.items()}
+    for device, units in last.items():
+        if len(units) > 1:
+            name = " ".join(filter(None, (chosen[device].host, chosen[device].pci_bus)))
+            say(
+                f"{device}: results of several units; shown is only {name or chosen[device].device_id}, "
+                "measured last. `python -m plots fleet RESULT...` shows all of them; to see another one, "
+                "give its files"
+            )
+    only = {device: row.device_id for device, row in chosen.items()}
+    return [row for row in rows if row.source or only.get(row.device, row.device_id) == row.device_id]
 
 
 def runs(rows: Iterable[Measurement], without_mixed: bool = False) -> list[Run]:
@@ -182,15 +211,16 @@ def load(
     datasheet_of: Callable[[str], Datasheet | None],
     left_out: Callable[[str], object] | None = None,
     lenders: Sequence[Path] = (),
+    other_units: Callable[[str], object] | None = None,
 ) -> list[Run]:
     """`read` for figures and scores: with datasheets, and with what a run without ceilings borrows.
 
     `datasheet_of` gives the datasheet of a device by its name. A run without ceilings of its own borrows
     those of a run of the same device in the files `lenders`, and the other devices in these are siblings:
-    asked for, never by itself. UserError if no row has a time.
+    asked for, never by itself. `left_out` and `other_units` as in `read`. UserError if no row has a time.
     """
     paths = list(paths)
-    given = read(paths, left_out)
+    given = read(paths, left_out, other_units)
     if not any(run.measured for run in given):
         statuses = Counter(row.status for run in given for row in run.rows)
         counts = ", ".join(f"{n} {status}" for status, n in statuses.most_common()) or "no rows"

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from bench.store.schema import Measurement
 
 
-_PARTS = 5
-"""Parts that a ceiling's time is cut into; the quickest counts."""
 _OVER_FLOOR = 2.0
 """A probe whose launch floor is taken off must take this many times as long, or it measures the floor."""
 _PASSES = {0.0: "read", 0.333: "triad", 0.5: "copy", 1.0: "write"}
@@ -289,7 +287,7 @@ def _with_probes(ceilings: Ceilings, probes: Iterable[Measurement], floor_s: flo
         which = _probe(row)
         if which == "one tile":
             tiles.setdefault(row.dtype, []).append(row)
-        elif _quickest_s(row) < _OVER_FLOOR * floor_s or 2 * row.byte_written != row.byte:
+        elif row.quickest_s < _OVER_FLOOR * floor_s or 2 * row.byte_written != row.byte:
             continue  # as good as empty, or no copy
         elif which == "one SM":
             programs = json.loads(row.parameters)["programs"]
@@ -339,7 +337,7 @@ def _rate(row: Measurement, count: float, floor_s: float = 0.0) -> Ceiling:
 
     That of a median may lie above the quickest time; a ceiling's reaches it.
     """
-    quickest_s = _quickest_s(row)
+    quickest_s = row.quickest_s
     low_s, high_s = _ends_s(row, quickest_s)
     low_s, high_s = (end_s - floor_s for end_s in (min(low_s, quickest_s), max(high_s, quickest_s)))
     high_per_s = count / low_s if low_s > 0 else math.inf
@@ -351,21 +349,6 @@ def _ends_s(row: Measurement, otherwise_s: float) -> tuple[float, float]:
     ends_s = (row.low_s, row.high_s)
     low_s, high_s = (end if end is not None and 0 < end < math.inf else otherwise_s for end in ends_s)
     return low_s, high_s
-
-
-def _quickest_s(row: Measurement) -> float:
-    """Median of the quickest fifth of the time of any of its visits; of all of it if there are few samples.
-
-    A roof is what a device was seen to keep up, and clocks move: on the machine this was written on, wide
-    vector instructions run at two speeds 9 % apart, for seconds each. The median may miss the faster.
-    """
-    parts = [
-        float(np.median(part))
-        for visit in row.visit_samples_s
-        if len(visit) >= 2 * _PARTS
-        for part in np.array_split(visit, _PARTS)
-    ]
-    return min(parts, default=_seconds(row.median_s))
 
 
 def _seconds(seconds: float | None) -> float:

@@ -37,6 +37,7 @@ from bench.model.implementation_factors import apply_factors, apply_starts
 from bench.model.quantization import forced_tile
 from bench.model.residual import Sample
 from bench.model.roofline import (
+    WITHOUT_ROOF,
     Floats,
     calibrated_columns,
     calibrated_row,
@@ -127,7 +128,8 @@ def structured(
             of_products = calibrated(some, ceilings, sheet, siblings) if len(of_gpu) else ()
         for column, one in zip(("priors_s", "structured_s"), of_products, strict=False):
             _predict_products(found, column, of_gpu, one)
-        _predict_others(found, some[~gpu[some.index]], ceilings, sheet)
+        others = ~gpu[some.index] & ~some["arithmetic"].isin(WITHOUT_ROOF)
+        _predict_others(found, some[others], ceilings, sheet)
         of_attention = some[one_pass[some.index]]
         predict_attention(found, of_attention, of_products, sheet, _working_set(of_attention))
         if len(of_products) < 2:  # a fit of one data type says nothing of another's

@@ -14,7 +14,7 @@ timings on five GPUs with the same ceilings, adding t0 beat max-ing it (mean err
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -31,6 +31,14 @@ Term = Literal["launch", "memory", "compute"]
 """The largest of the three terms t0, traffic / bandwidth and flop / peak, a tie in this order."""
 
 TERMS: tuple[Term, ...] = ("launch", "memory", "compute")
+
+LINK = "link"
+"""The `arithmetic` of rows whose bytes cross the link to the host."""
+WITHOUT_ROOF: Mapping[str, str] = {
+    LINK: "its bytes cross the link to the host, whose bandwidth is not known",
+    "latency": "its loads wait for each other, and no rate of the device bounds that",
+}
+"""The `arithmetic` of rows that nothing known here bounds -> why."""
 
 NEAR = 2.0
 """A time is near a term of the roofline if neither is more than so many times the other. Ours."""
@@ -61,9 +69,9 @@ def datasheet_s(
 ) -> float | None:
     """Seconds = max(flop / peak, byte / bandwidth) with stated numbers: no launch can take less.
 
-    None without a datasheet, or where it lacks a number the launch needs.
+    None without a datasheet, where it lacks a number the launch needs, and where nothing bounds a row.
     """
-    if datasheet is None:
+    if datasheet is None or arithmetic in WITHOUT_ROOF:
         return None
     peak = datasheet.peak_flop_per_s(arithmetic, dtype)
     bandwidth = datasheet.bandwidth_byte_per_s
@@ -184,10 +192,13 @@ def calibrated_columns(
 def _terms(
     flop: Floats, byte: Floats, write_share: Floats, arithmetic: str, dtype: str, ceilings: Ceilings
 ) -> Floats:
-    """Seconds [3, n] of launch, memory and compute; NaN where a ceiling that is needed is missing."""
+    """Seconds [3, n] of launch, memory and compute; NaN where a ceiling that is needed is missing.
+
+    NaN too of memory for bytes that cross the link to the host: memory's bandwidth is not their roof.
+    """
     t0 = ceilings.launch_s
     peak = ceilings.peak(arithmetic, dtype)
-    second_per_byte = ceilings.second_per_byte(write_share)
+    second_per_byte = None if arithmetic in WITHOUT_ROOF else ceilings.second_per_byte(write_share)
     without_peak = 0.0 if arithmetic == "vector" else np.nan
     launch = np.full_like(flop, np.nan if t0 is None else t0)
     memory = np.nan if second_per_byte is None else byte * second_per_byte

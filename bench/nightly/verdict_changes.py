@@ -61,11 +61,11 @@ def verdict_changes(history: History, tonight: int) -> list[VerdictChange]:
 
     Of the nights before, the last BEFORE of the same protocol are judged, by tonight's claims.
     """
-    files = _files(history, [tonight])
+    files = [file for file, _ in _files(history, [tonight])]
+    declared = read_sweeps(files) if files else {}
     stored = {
         name: claims
-        for sweeps in (read_sweeps(files) if files else {}).values()
-        for name, sweep in sweeps.items()
+        for name, sweep in declared.get((history.device, history.nights[tonight].run_id), {}).items()
         if (claims := kept(name, sweep)) and claims.claims
     }
     protocols = _protocols(history, tonight)
@@ -76,7 +76,8 @@ def verdict_changes(history: History, tonight: int) -> list[VerdictChange]:
 
     def verdicts(places: Iterable[int]) -> list[Judged]:
         # Of tens of thousands of rows without a time nothing is asked here, and flagging them takes seconds.
-        rows = [row for path in _files(history, places) for row in read_rows(path) if row.is_timed]
+        every = [row for night in _files(history, places) for row in read_rows(*night)]
+        rows = [row for row in every if row.is_timed and history.unit in ("", row.device_id)]
         night = [replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(rows, True)]
         return judge(night, list(stored.values())) if night else []
 
@@ -92,9 +93,10 @@ def verdict_changes(history: History, tonight: int) -> list[VerdictChange]:
     return sorted(changes, key=lambda change: not change.flipped)
 
 
-def _files(history: History, places: Iterable[int]) -> list[Path]:
+def _files(history: History, places: Iterable[int]) -> list[tuple[Path, str]]:
+    """The file of each of these nights, and its run there."""
     nights = [history.nights[at] for at in places]
-    return [night.file for night in nights if night.file is not None]
+    return [(night.file, night.run_id) for night in nights if night.file is not None]
 
 
 def _protocols(history: History, at: int) -> set[str]:

@@ -24,8 +24,8 @@ import numpy as np
 from bench.errors import UserError
 from bench.judge.claim_rows import ERRORS, case_rows, selected
 from bench.judge.claim_tests import observed
-from bench.model.roofline import datasheet_s
-from bench.runner.forecast import Prices, impossible, kind_of
+from bench.model.roofline import WITHOUT_ROOF, datasheet_s
+from bench.runner.forecast import Prices, impossible, kind_of, stated_s
 from bench.runner.price import ASSUMED
 from bench.runner.schedule import LAUNCHES
 from bench.sweep.claims import SHARES, Claim, Ratio
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from bench.device.detect import Device
     from bench.spec import DeviceKind
-    from bench.sweep.load import Case
+    from bench.sweep.load import Case, Loaded
     from bench.sweep.suites import Entry, LoadedSuite
 
 T = TypeVar("T")
@@ -87,38 +87,37 @@ def cases_of_suite(suite: LoadedSuite, prices: Prices) -> list[Case]:
     """The ceilings, and the cases of a suite for one device. UserError if a selection holds for no case."""
     device = prices.device
     kept: set[str] = set()
-    for entry, names, place in suite.taken:
-        if not entry.device.include(device.kind, device.capability):
-            continue
+    asked = [each for each in suite.taken if each[0].device.include(device.kind, device.capability)]
+    needed = {name for _, names, _ in asked for name in names}
+    rows = {each.name: expected_rows(each.cases, device) for each in suite.loaded if each.name in needed}
+    for entry, names, place in asked:
         every = [each for each in suite.loaded if each.name in names]
-        held = {each.name: _held(each.cases, entry, device) for each in every}
-        if not any(held.values()):
+        held = {each.name: selected(rows[each.name], entry.where) for each in every}
+        if not any(map(len, held.values())):
             raise UserError(f"{place}: where holds for no case of {', '.join(sorted(names))}")
         for each in every:
-            kept |= {case.key for case in _narrowed(held[each.name], entry, each.sweep.claims, prices)}
+            kept |= {case.key for case in _narrowed(each, held[each.name], entry, prices)}
     cases = [case for each in suite.loaded for case in each.cases]
     return [case for case in cases if case.role != "measurement" or case.key in kept]
 
 
-def _held(cases: Sequence[Case], entry: Entry, device: Device) -> list[Case]:
-    if not entry.where:
-        return list(cases)
-    return [cases[index] for index in selected(expected_rows(cases, device), entry.where).index]
-
-
-def _narrowed(cases: Sequence[Case], entry: Entry, claims: Sequence[Claim], prices: Prices) -> Sequence[Case]:
+def _narrowed(loaded: Loaded, held: pd.DataFrame, entry: Entry, prices: Prices) -> Iterable[Case]:
+    """The cases that an entry takes of a sweep, of those that are `held` by its selection."""
     if not (entry.claims or entry.lines or entry.points):
-        return cases
-    able = [case for case in cases if impossible(case, prices.device) is None]
+        return [loaded.cases[place] for place in held.index]
+    places = [place for place in held.index if impossible(loaded.cases[place], prices.device) is None]
+    able = [loaded.cases[place] for place in places]
     if entry.claims:
-        return [case for each in decisive(able, claims, prices) for case in each.cases]
+        decided = decisive(able, loaded.sweep.claims, prices, held.loc[places])
+        return [case for each in decided for case in each.cases]
     lines = _lines(able)[: entry.lines]
     return [case for line in lines for case in evenly(line, entry.points or len(line))]
 
 
-def _of_sweep(cases: Sequence[Case], claims: Iterable[Claim], prices: Prices) -> Iterator[Comparison]:
+def _of_sweep(cases: Sequence[Case], claims: Sequence[Claim], prices: Prices) -> Iterator[Comparison]:
     """Of one sweep: those of claims, the courses of its lines, and their rests."""
-    yield from decisive(cases, claims, prices)
+    if claims:
+        yield from decisive(cases, claims, prices, expected_rows(cases, prices.device))
     lines = _lines(cases)
     for line in lines:
         yield Comparison(tuple(evenly(line, POINTS)))
@@ -127,14 +126,18 @@ def _of_sweep(cases: Sequence[Case], claims: Iterable[Claim], prices: Prices) ->
             yield Comparison(tuple(line))
 
 
-def decisive(cases: Sequence[Case], claims: Iterable[Claim], prices: Prices) -> Iterator[Comparison]:
-    """The cases of one sweep that decide its claims, claim by claim; none of one that they cannot decide."""
+def decisive(
+    cases: Sequence[Case], claims: Iterable[Claim], prices: Prices, rows: pd.DataFrame
+) -> Iterator[Comparison]:
+    """The cases of one sweep that decide its claims, claim by claim; none of one that they cannot decide.
+
+    `rows`: what is expected of each of them.
+    """
     by_key, device = {case.key: case for case in cases}, prices.device
     asked = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
     if not (asked and cases):
         return
-    rows = expected_rows(cases, device)
-    others = [] if device.datasheet else [expected_rows(cases, device, *factors) for factors in UNSURE]
+    others = [] if device.datasheet else [_if_it_is(*factors, rows) for factors in UNSURE]
     cost_s = {
         case.key: prices.visit_s(case) + (0.0 if device.datasheet else LAUNCHES * launch_s)
         for case, launch_s in zip(cases, rows["median_s"], strict=True)
@@ -207,26 +210,31 @@ def _affordable(costs_s: Sequence[float], count: int, chance: random.Random) -> 
     return sorted([*chosen, *chance.sample(others, min(count - len(chosen), len(others)))])
 
 
-def expected_rows(
-    cases: Sequence[Case], device: Device, faster: float = 1.0, ridge: float = 1.0
-) -> pd.DataFrame:
-    """The cases as rows for `bench.judge.claim_tests`, with the times and roofs that are expected of them.
-
-    `faster`, `ridge`: times as fast as expected, and times the ridge.
-    """
+def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
+    """The cases as rows for `bench.judge.claim_tests`, with the times and roofs that are expected of them."""
     rows = case_rows(cases, device.sm_count)
-    terms = [_terms(case, device) for case in cases]
-    rows["memory_s"], rows["compute_s"] = ([term[part] for term in terms] for part in (0, 1))
-    rows["formula_s"] = rows["compute_s"]  # at the clock that the datasheet states
-    rows["launch_s"] = ASSUMED["launch_s"].value
-    rows["median_s"] = rows["launch_s"] + rows[["memory_s", "compute_s"]].max(axis=1)
-    rows["intensity"] = rows["flop"] / rows["byte"]
-    rows["ridge"] = ridge * rows["intensity"] * rows["memory_s"] / rows["compute_s"]
-    rows["ridge"] = rows["ridge"].where(rows["compute_s"] > 0, math.inf)
-    rows["median_s"] /= faster
-    rows["cache_byte"] = device.cache_byte
-    rows = rows.assign(**dict.fromkeys(SHARES, 0.5))  # of a time that is divided into classes
-    return rows.assign(run_id="", **dict.fromkeys(ERRORS, 0.0))
+    memory_s, compute_s = np.array([_terms(case, device) for case in cases]).reshape(-1, 2).T
+    intensity = (rows["flop"] / rows["byte"]).to_numpy()
+    limited = compute_s > 0
+    launch_s = ASSUMED["launch_s"].value
+    return rows.assign(
+        memory_s=memory_s,
+        compute_s=compute_s,
+        formula_s=compute_s,  # at the clock that the datasheet states
+        launch_s=launch_s,
+        median_s=launch_s + np.fmax(memory_s, compute_s),
+        intensity=intensity,
+        ridge=np.divide(intensity * memory_s, compute_s, out=np.full(len(rows), math.inf), where=limited),
+        cache_byte=device.cache_byte,
+        run_id="",
+        **dict.fromkeys(SHARES, 0.5),  # of a time that is divided into classes
+        **dict.fromkeys(ERRORS, 0.0),
+    )
+
+
+def _if_it_is(faster: float, ridge: float, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a device that is so many times as fast as expected and has so many times the ridge."""
+    return rows.assign(median_s=rows["median_s"] / faster, ridge=rows["ridge"] * ridge)
 
 
 def _terms(case: Case, device: Device) -> tuple[float, float]:
@@ -234,6 +242,8 @@ def _terms(case: Case, device: Device) -> tuple[float, float]:
     problem, sheet = case.problem, device.datasheet
     if sheet is None:
         return problem.byte / CPU_BYTE_PER_S, problem.flop / CPU_FLOP_PER_S
+    if problem.arithmetic in WITHOUT_ROOF:
+        return stated_s(problem, sheet) or math.nan, 0.0
     of = (problem.arithmetic, problem.dtype, sheet)
     seconds = datasheet_s(0, problem.byte, *of), datasheet_s(problem.flop, 0, *of)
     return seconds[0] or math.nan, seconds[1] or 0.0

@@ -14,14 +14,15 @@ from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from bench.device.datasheet import Datasheet
 from bench.device.detect import Device
 from bench.errors import UserError
 from bench.model.ceilings import Ceilings
-from bench.model.roofline import calibrated, datasheet_s, traffic
+from bench.model.roofline import LINK, calibrated, datasheet_s, traffic
 from bench.runner.price import ASSUMED, Learned, Price, Work, price
 from bench.runner.schedule import ONE_VISIT, ROOF_TIMED_S, SEVERAL_VISITS, Job, Range, schedule
 from bench.sampling.protocol import Protocol
-from bench.spec import DeviceKind
+from bench.spec import DeviceKind, Problem
 from bench.sweep.load import Case
 from bench.sweep.suites import Suite
 
@@ -55,6 +56,16 @@ def predicted_s(case: Case, device: Device, ceilings: Ceilings) -> float | None:
     units = (problem.arithmetic, problem.dtype)
     roof = calibrated(problem.flop, float(byte), float(share), *units, ceilings, beside)
     return roof.seconds if roof else None
+
+
+def stated_s(problem: Problem, sheet: Datasheet | None) -> float | None:
+    """Seconds of one launch beside its floor by the datasheet; over the link to the host, as assumed.
+
+    None without a datasheet, or where it lacks a number.
+    """
+    if problem.arithmetic == LINK:
+        return problem.byte * ASSUMED["link_byte_s"].value
+    return datasheet_s(problem.flop, problem.byte, problem.arithmetic, problem.dtype, sheet)
 
 
 def impossible(case: Case, device: Device) -> dict[str, Any] | None:
@@ -292,8 +303,7 @@ class _Known(NamedTuple):
 
 def _work(case: Case, device: Device) -> Work:
     problem, sheet = case.problem, device.datasheet
-    counts = (problem.flop, problem.byte, problem.arithmetic, problem.dtype)
-    least_s = datasheet_s(*counts, sheet)
+    least_s = stated_s(problem, sheet)
     peak = sheet.peak_flop_per_s(problem.arithmetic, problem.dtype) if sheet else None
     return Work(
         case.implementation,

@@ -36,6 +36,11 @@ ASSUMED: Mapping[str, Assumed] = {
         "launch floor of a kernel: 1.0 to 2.3 us are fitted to nine GPUs' public timings "
         "(`python -m bench ceilings results/reference/public`)",
     ),
+    "link_byte_s": Assumed(
+        4e-11,
+        "each byte that crosses the link to the host: 25 GB/s, of the 31.5 that PCIe 4.0 x16 carries in each "
+        "direction; pageable memory takes longer; no measurement",
+    ),
     "visit_s": Assumed(
         0.04,
         "building, checking and reporting one set of tensors: 0.02 s is the median of setup_s + check_s of "

@@ -39,7 +39,8 @@ class Options:
     suite: str | None = None
     """Name of the suite; None for whatever `sweeps` and `cases` say."""
     budget: str | None = None
-    visits: str = "1"
+    visits: str | None = None
+    """Of each case; None for the suite's number, without a suite 1."""
     regime: str = "sustained"
     results: Path = RESULTS
     shard: str | None = None
@@ -139,7 +140,7 @@ class Run:
             options.results,
             budget_s(options.budget, device.kind, self.suite),
             options.resume,
-            _visits(options.visits),
+            _visits(options.visits, self.suite),
             _regime(options.regime),
             shard=self.shard,
             concurrent_gpus=count if self.concurrent else 1,
@@ -334,7 +335,9 @@ def _regime(given: str) -> Regime:
     return cast(Regime, given)
 
 
-def _visits(given: str) -> int:
+def _visits(given: str | None, suite: Suite | None) -> int:
+    if given is None:
+        return suite.visits if suite else 1
     visits = int(given) if given.isdecimal() else 0
     if not 1 <= visits <= MOST_ASKED:
         raise UserError(f"--bench-visits {given}: give a number from 1 to {MOST_ASKED}")

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from bench.errors import UserError, meant
 from bench.store import schema_1
-from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement, record
+from bench.store.schema import ARROW, FIELDS, SCHEMA, WITHOUT_SAMPLES, Measurement, record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,8 +28,14 @@ if TYPE_CHECKING:
 Sweeps = Mapping[str, Any]
 """Sweep -> its title, plots and claims as `bench.sweep.grammar.Sweep.declared` gives them."""
 NO_SWEEPS: Sweeps = {}
-_SCHEMA, _RUN, _SWEEPS = b"roofbench.schema", b"roofbench.run", b"roofbench.sweeps"
+SCHEMA_KEY, _RUN, _SWEEPS = b"roofbench.schema", b"roofbench.run", b"roofbench.sweeps"
 """Keys of a file's metadata."""
+PACK = b"roofbench.pack"
+"""Key in the metadata of a pack (bench/store/pack.py)."""
+SAMPLES = ".samples"
+"""Suffix of the file beside a pack that holds its lists of numbers."""
+QUICKEST = "quickest_s"
+"""Column of a pack beside those of the files that it was made of: `Measurement.quickest_s` of ceilings."""
 _MARK = b"roofseal"
 _DIGEST_BYTE = 16
 _SEAL_BYTE = len(_MARK) + _DIGEST_BYTE
@@ -47,11 +53,7 @@ def write(path: Path, rows: Sequence[Measurement], sweeps: Sweeps = NO_SWEEPS) -
         raise UserError(f"{path}: exists; result files are never rewritten")
     beside = path.with_suffix(".part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as file:
-            file.write(sealed(_parquet(rows, sweeps)))
-            file.flush()
-            os.fsync(file.fileno())
+        write_bytes(beside, sealed(_parquet(rows, sweeps)))
         beside.rename(path)
         sync_folder(path.parent)
     except OSError as error:
@@ -59,6 +61,15 @@ def write(path: Path, rows: Sequence[Measurement], sweeps: Sweeps = NO_SWEEPS) -
             beside.unlink(missing_ok=True)
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
     return path
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file, and its folder if need be, and sync it to the disk. OSError if that is not possible."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
@@ -76,7 +87,7 @@ def _parquet(rows: Sequence[Measurement], sweeps: Sweeps) -> bytes:
     for name in sorted({n for p in parameters for n in p} - set(FIELDS)):
         table = table.append_column(name, pa.array([p.get(name) for p in parameters]))
     names = sorted({row.sweep for row in rows} & sweeps.keys())
-    facts = {_SCHEMA: str(SCHEMA).encode(), _SWEEPS: json.dumps({n: sweeps[n] for n in names}).encode()}
+    facts = {SCHEMA_KEY: str(SCHEMA).encode(), _SWEEPS: json.dumps({n: sweeps[n] for n in names}).encode()}
     if rows:
         run = ("run_id", "commit", "device_name", "driver", "torch", "triton", "libraries")
         facts[_RUN] = json.dumps({k: getattr(rows[0], k) for k in run}).encode()
@@ -102,12 +113,32 @@ def read_sweeps(paths: Iterable[Path]) -> dict[tuple[str, str], Sweeps]:
     """
     declared: dict[tuple[str, str], Sweeps] = {}
     for _, table in tables(paths, lambda refusal: None, ("device", "run_id")):
-        metadata = table.schema.metadata
-        sweeps = schema_1.sweeps() if metadata[_SCHEMA] == b"1" else json.loads(metadata.get(_SWEEPS, b"{}"))
-        for run in table.group_by(["device", "run_id"], use_threads=False).aggregate([]).to_pylist():
-            key = (run["device"], run["run_id"])
-            declared[key] = {**declared.get(key, {}), **sweeps}
+        for begin, sweeps, count in sweeps_of(table):
+            rows = table.slice(begin, count)
+            for run in rows.group_by(["device", "run_id"], use_threads=False).aggregate([]).to_pylist():
+                key = (run["device"], run["run_id"])
+                declared[key] = {**declared.get(key, {}), **sweeps}
     return declared
+
+
+def sweeps_of(table: pa.Table) -> Iterator[tuple[int, Sweeps, int]]:
+    """(first row, what its sweeps declared, number of rows) of a file, or of each original of a pack."""
+    metadata = table.schema.metadata
+    if PACK not in metadata:
+        is_old = metadata[SCHEMA_KEY] == b"1"
+        yield 0, schema_1.sweeps() if is_old else json.loads(metadata.get(_SWEEPS, b"{}")), len(table)
+        return
+    declared = json.loads(metadata[PACK])["sweeps"]
+    begin = 0
+    for original in packed_originals(table):
+        yield begin, declared[original["sweeps"]], original["rows"]
+        begin += original["rows"]
+
+
+def packed_originals(table: pa.Table) -> list[dict[str, Any]]:
+    """The files that a pack was made of, as its metadata lists them; none if it is another result file."""
+    listed: list[dict[str, Any]] = json.loads(table.schema.metadata.get(PACK, b"{}")).get("originals", [])
+    return listed
 
 
 def tables(
@@ -144,9 +175,10 @@ def tables(
             left_out(sentence)
 
 
-def read_rows(path: Path) -> list[Measurement]:
-    """The rows of one result file as they were written. UserError as for `tables`."""
-    return list(rows(_read_table(path, list(FIELDS))))
+def read_rows(path: Path, run_id: str | None = None) -> list[Measurement]:
+    """The rows of one result file as they were written, or of one run in it. UserError as for `tables`."""
+    table = _read_table(path, list(FIELDS))
+    return list(rows(table if run_id is None else table.filter(pc.equal(table["run_id"], run_id))))
 
 
 def rows(table: pa.Table) -> Iterator[Measurement]:
@@ -195,17 +227,11 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         raise UserError(f"{path}: no such file{near}") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    if is_broken(data):
-        raise UserError(f"{path}: is damaged: its bytes are not those that were written")
-    try:
-        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-        there = set(file.schema_arrow.names)
-        wanted = None if columns is None else [name for name in {*columns, "sweep"} if name in there]
-        table = file.read(wanted, use_threads=False)
-    except Exception as error:  # pyarrow may raise anything on damaged bytes
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path}: not a whole parquet file ({reason})") from error
-    schema = (table.schema.metadata or {}).get(_SCHEMA, b"").decode(errors="replace")
+    table = _parsed(path, data, None if columns is None else {*columns, "sweep"})
+    there = set(table.column_names)
+    if PACK in (table.schema.metadata or {}):
+        table = _with_samples(path, table, columns)
+    schema = (table.schema.metadata or {}).get(SCHEMA_KEY, b"").decode(errors="replace")
     if schema not in ("1", str(SCHEMA)):
         given = f"schema {schema}" if schema else "no roofbench schema"
         raise UserError(f"{path}: has {given}; this checkout reads schemas 1 and {SCHEMA}")
@@ -219,6 +245,42 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     if missing := [name for name in columns or FIELDS if name not in there]:
         raise UserError(f"{path}: lacks the column {missing[0]}")
     return table if columns is None else table.select(columns)
+
+
+def _parsed(path: Path, data: bytes, columns: Set[str] | None) -> pa.Table:
+    """The columns of a parquet file that it has of these. UserError if its bytes are damaged."""
+    if is_broken(data):
+        raise UserError(f"{path}: is damaged: its bytes are not those that were written")
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        wanted = None if columns is None else [n for n in file.schema_arrow.names if n in columns]
+        return file.read(wanted, use_threads=False)
+    except Exception as error:  # pyarrow may raise anything on damaged bytes
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{path}: not a whole parquet file ({reason})") from error
+
+
+def _with_samples(path: Path, table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
+    """A pack's rows as its originals had them: with those lists that are asked for, from the file beside it.
+
+    UserError if that file is missing, or is not the one that was written with the pack.
+    """
+    if columns is None:
+        table = table.drop_columns([QUICKEST])
+    wanted = [name for name in columns or FIELDS if name not in WITHOUT_SAMPLES and name in FIELDS]
+    if not wanted:
+        return table
+    beside = path.with_suffix(SAMPLES)
+    try:
+        data = beside.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: its samples cannot be read from {beside}: {error.strerror}") from error
+    if _digest(data).hex() != json.loads(table.schema.metadata[PACK])["samples"]:
+        raise UserError(f"{beside}: is damaged, or not the file that was written with {path.name}")
+    lists = _parsed(beside, data, set(wanted))
+    for name in wanted:
+        table = table.append_column(ARROW.field(name), lists[name])
+    return table
 
 
 def sealed(data: bytes) -> bytes:

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,7 +57,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
 _SUFFIXES = (".yaml", ".yml")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """One thing to time: this implementation on this problem."""
 
@@ -74,12 +75,12 @@ class Case:
     divided: bool = False
     """Whether its time is divided into classes of work, which the plot of its sweep shows."""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Its name in every command: `gemm/square-onednn-float32-NN-m64-n64-k64-cold`."""
         return case_name(*self._parts)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Its key in rows, equal in every run: see Measurement.case."""
         return case_key(*self._parts)
@@ -171,9 +172,11 @@ def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path
 
 def pick(cases: Iterable[Case], wanted: Iterable[str], option: str = "--bench-case") -> list[Case]:
     """The cases of these names, in the order of the names. UserError if no case has one of the names."""
+    if not (names := dict.fromkeys(wanted)):
+        return []
     by_name = {case.name: case for case in cases}
     picked = []
-    for name in dict.fromkeys(wanted):
+    for name in names:
         if name not in by_name:
             near = meant(name, by_name)
             raise UserError(f"{option} {name}: no sweep that is asked for has this case{near}")

@@ -7,7 +7,8 @@
         - {sweeps: gemm/square, device: {kind: cpu}, where: {dtype: float32}, points: 8}
 
 An entry takes cases of its sweeps: all of them; those that a selection names; so many lines of each plot, and
-points of each line; or those that decide the sweeps' claims. Entries add up, and the ceilings come with them.
+points of each line; or those that decide the sweeps' claims. Entries add up, and the ceilings come with them:
+all, or those that the suite names (`ceilings: [launch, stream]`).
 `bench.runner.comparisons` makes the choice.
 """
 
@@ -39,6 +40,8 @@ from bench.sweep.yaml_nodes import Mistake, Node, shown, tree
 
 ALL = "all"
 """The name that stands for every sweep."""
+CEILINGS = "ceilings"
+"""The folder of their sweeps."""
 TOUR, CORE = "tour", "core"
 """The suites of a run that asks for nothing else, and of a night."""
 KNOWN = ("implementation", "cache", "threads_asked", "intensity", "flop", "byte")
@@ -74,6 +77,10 @@ class Suite(Strict):
 
     title: Text = Field(description="What it is for")
     budget_s: Seconds | None = Field(None, description="Wall time of a run; no limit if left out")
+    visits: int = Field(1, ge=1, le=9, description="Visits of each case, unless the run says how many")
+    ceilings: List[str] | None = Field(
+        None, description="The sweeps of ceilings/ that come along, such as launch; all if left out"
+    )
     entries: List[Entry] = Field(description="What it measures beside the ceilings")
 
     def limit_s(self, kind: DeviceKind) -> float | None:
@@ -118,7 +125,7 @@ def load_suite(name: str, find: Find, sm_count: int, path: Path = SUITES) -> Loa
     if name not in there:
         raise UserError(f"--bench-suite: {unknown('suite', name, shown_path(path), there)}")
     suite, node = there[name]
-    taken, paths = [], {sweep_name(each): each for each in select("ceilings")}
+    taken, paths = [], _ceilings(suite, node, path)
     for number, entry in enumerate(suite.entries):
         of_entry = node.under(["entries", number])
         mine = _paths(entry, of_entry, path)
@@ -162,6 +169,21 @@ def _paths(entry: Entry, node: Node, path: Path) -> dict[str, Path]:
         except UserError as error:
             raise _located(Mistake(given.line, str(error)), path) from error
         found |= {sweep_name(each): each for each in of_name}
+    return found
+
+
+def _ceilings(suite: Suite, node: Node, path: Path) -> dict[str, Path]:
+    """Name -> file of each sweep of ceilings that comes along."""
+    there = {sweep_name(each): each for each in select(CEILINGS)}
+    if suite.ceilings is None:
+        return there
+    found: dict[str, Path] = {}
+    for name, given in zip(suite.ceilings, node.under(["ceilings"]).items, strict=True):
+        if (whole := f"{CEILINGS}/{name}") not in there:
+            possible = [each.removeprefix(f"{CEILINGS}/") for each in there]
+            mistake = Mistake(given.line, unknown("ceiling", name, f"sweeps/{CEILINGS}/", possible))
+            raise _located(mistake, path)
+        found[whole] = there[whole]
     return found
 
 

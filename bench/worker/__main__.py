@@ -79,6 +79,11 @@ def _sentinel() -> Callable[[], torch.Tensor]:
 def _cuda_bench(cache_byte: int, seed: int, uuid: str) -> Bench:
     device = torch.device("cuda", 0)  # the parent made the wanted GPU the only visible one
     flush = Flusher(device, cache_byte)
+
+    def flushed() -> None:
+        flush()
+        torch.cuda.synchronize()  # the host's time begins when the flush is over
+
     return Bench(
         device=device,
         cache_byte=cache_byte,
@@ -89,6 +94,7 @@ def _cuda_bench(cache_byte: int, seed: int, uuid: str) -> Bench:
         synchronize=torch.cuda.synchronize,
         free_byte=lambda: _free_cuda_byte(device),
         seed=seed,
+        host_clock=HostClock(flushed),
         memory=Memory(torch.cuda),
         alive=partial(alive, torch.cuda, torch.zeros(1, device=device)),
     )

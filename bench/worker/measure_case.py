@@ -66,6 +66,8 @@ class Bench:
     synchronize: Callable[[], None]
     free_byte: Callable[[], int]
     seed: int
+    host_clock: Clock | None = None
+    """Clock for launches that block the host (`Launch.blocks`); None on a CPU, whose usual clock it is."""
     memory: Memory | None = None
     """Counts what a launch allocates; None on a CPU, whose allocator does not count."""
     alive: Callable[[], None] = lambda: None
@@ -96,6 +98,10 @@ class Bench:
             return self.spare_clock
         assert name in (None, self.clock.name), name
         return self.clock
+
+    def clock_for(self, launch: Launch, asked: Clock) -> Clock:
+        """The clock that can time this launch: the one asked for, or the host's if it blocks the host."""
+        return self.host_clock if launch.blocks and self.host_clock is not None else asked
 
     def distrust(self) -> str:
         """Why this process must not measure any more; empty if it may."""
@@ -207,6 +213,8 @@ def _measure(
         if first:
             probe(bench, slots, implementation, problem, limits)
         single = slots(problem, 1)
+        clock = bench.clock_for(single.launches[0], clock)
+        facts["clock"] = clock.name
         facts["tuning_s"] = single.launches[0].tuning_s
         facts["passed_over"] = "; ".join(single.launches[0].passed_over) or None
         first_s = single.warm_launch_s()

@@ -87,6 +87,10 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "programs": "thread blocks",
         "block_threads": "threads of a block",
     },
+    "transfer": {
+        "length": "elements of each copy",
+        "memory": "memory of the host",
+    },
     "stream": {
         "kind": "kind of pass over memory",
         "length": "array length (elements)",
@@ -104,6 +108,13 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "elements": "message length (elements)",
         "gpus": "GPUs",
         "operation": "collective operation",
+    },
+    "latency": {"footprint_byte": "memory that is visited (bytes)", "steps": "loads of a chain"},
+    "recurrent": {
+        "cell": "cell",
+        "hidden": "hidden features",
+        "layers": "layers",
+        "steps": "steps of a sequence",
     },
     "quantize": {"to": "type quantised to", "scaling": "what shares a scale"},
     "quantized_linear": {"scaling": "what has a scale of its own"},

@@ -18,6 +18,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bench.judge.frame import Run, parameter_names
+from bench.model.roofline import LINK
 from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
 from plots.base.measured_points import Columns
@@ -296,7 +297,9 @@ class _Drawing:
         sentences = []
         if not prediction_lines.best_s(self.shown).notna().any():
             missing = (
-                "This run lacks a ceiling that these rows need"
+                "No ceiling is about the link to the host"
+                if (self.shown["arithmetic"] == LINK).all()
+                else "This run lacks a ceiling that these rows need"
                 if self.run.ceilings
                 else "No ceilings in this run"
             )

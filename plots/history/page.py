@@ -49,6 +49,8 @@ class Device(NamedTuple):
     view: View
     folder: str
     """Of its page, beside the page over all."""
+    has_page: bool = True
+    """Not if it is one of many units of its kind and has no open step."""
 
 
 def html(view: View, moved: pd.DataFrame, drawn: Sequence[Drawn], folder: Path) -> str:

@@ -29,6 +29,9 @@ from plots.history.page import Device, Drawn, html
 from plots.history.panel import NARROW_IN, WIDE_IN
 from plots.history.view import View, view
 
+MANY = 8
+"""Of more units of one kind only those with an open step get a page: hundreds of pages are not read."""
+
 
 def shown(
     histories: Sequence[History], since: datetime | None, last: int | None, say: Callable[[str], object]
@@ -47,7 +50,9 @@ def shown(
             without.append(f"{history.device}: its last night is of {last_utc}, before --since")
             continue
         several = units[history.device] > 1 and history.unit
-        devices.append(Device(seen, f"{history.device}-{history.unit[:8]}" if several else history.device))
+        folder = f"{history.device}-{history.unit[:8]}" if several else history.device
+        moved = any(step.kind != "machine" for step in seen.open_steps())
+        devices.append(Device(seen, folder, moved or units[history.device] <= MANY))
     if not histories:
         raise UserError(
             "no night to show: no run of our own with a time is among these (imported rows are none)"
@@ -56,6 +61,13 @@ def shown(
         raise UserError("; ".join(without))
     for sentence in without:
         say(f"{sentence}; nothing shown of it")
+    for device, count in units.items():
+        if count > MANY:
+            pages = sum(each.has_page for each in devices if each.view.history.device == device)
+            say(
+                f"{device}: {count} units; {pages} with an open step get a page. `python -m plots fleet "
+                "RESULT...` shows all of them on one page: which are slow, and since when"
+            )
     return devices
 
 

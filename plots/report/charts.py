@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plots.base import style
+from plots.base.vega import CONFIG, DARK, SCHEMA, Spec
 
 ROWS = "rows"
 """Name of the dataset that the page fills in."""
@@ -30,24 +31,6 @@ SHAPES = {
 }
 """Marker of the figures -> shape of Vega."""
 
-Spec = dict[str, Any]
-
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-_DARK = "#555555"
-_CONFIG: Spec = {
-    "font": "system-ui, sans-serif",
-    "background": "#ffffff",
-    "axis": {
-        "gridColor": style.FAINT,
-        "gridOpacity": 0.7,
-        "labelFontSize": 11,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-    },
-    "header": {"labelFontSize": 12, "labelFontWeight": "bold", "title": None},
-    "legend": {"labelFontSize": 11, "orient": "bottom", "title": None, "labelLimit": 180},
-    "view": {"stroke": None},
-}
 _PLAIN = "format(datum.value, '~g')"
 _PREFIXED = "format(datum.value, '~s')"
 _SIZE = "datum.value >= 1e6 ? format(datum.value, '.3~s') : format(datum.value, '~d')"
@@ -82,11 +65,11 @@ def roofline(roofs: Sequence[Mapping[str, Any]]) -> Spec:
         "encoding": {"x": x, "y": y, "detail": {"field": "roof"}},
         "layer": [
             {
-                "mark": {"type": "line", "color": _DARK, "strokeWidth": 1.2},
+                "mark": {"type": "line", "color": DARK, "strokeWidth": 1.2},
                 "encoding": {"strokeDash": {"field": "kind", "legend": None, "scale": dash}},
             },
             {
-                "mark": {"type": "text", "align": "right", "dy": -7, "color": _DARK},
+                "mark": {"type": "text", "align": "right", "dy": -7, "color": DARK},
                 "encoding": {"text": {"field": "label"}},
             },
         ],
@@ -100,7 +83,7 @@ def ratios() -> Spec:
     y = _axis("ratio", "measured / predicted time", _BINARY, _PLAIN)
     line = {
         "data": {"values": [{"ratio": 1}]},
-        "mark": {"type": "rule", "color": _DARK},
+        "mark": {"type": "rule", "color": DARK},
         "encoding": {"y": y},
     }
     return _whole([line, _points(x, y)])
@@ -223,7 +206,7 @@ def _axis(field: str, title: str, scale: Spec, label: str, digits: str = "") -> 
 
 def _whole(layers: Sequence[Spec]) -> Spec:
     """A chart as wide as the page gives it room."""
-    shared = {"$schema": _SCHEMA, "config": _CONFIG, "width": "container", "height": 340}
+    shared = {"$schema": SCHEMA, "config": CONFIG, "width": "container", "height": 340}
     # The page grows with the legend instead of squeezing the chart.
     return {**shared, "autosize": {"type": "fit-x", "contains": "padding"}, "layer": list(layers)}
 
@@ -231,8 +214,8 @@ def _whole(layers: Sequence[Spec]) -> Spec:
 def _faceted(panel: Spec, panels: Sequence[str], scale: str) -> Spec:
     facet = {"field": "panel", "type": "nominal", "sort": list(panels), "header": {"labelLimit": CELL}}
     return {
-        "$schema": _SCHEMA,
-        "config": _CONFIG,
+        "$schema": SCHEMA,
+        "config": CONFIG,
         "data": {"name": ROWS},
         "facet": facet,
         "columns": 1,

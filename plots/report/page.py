@@ -1,23 +1,15 @@
-"""The report as one HTML file that needs nothing else: its data, its charts and the library that draws them.
-
-Both are packed (gzip, base64), which makes the file a third of its size; the browser unpacks them.
-"""
+"""The report, one HTML file that needs nothing else: its data, its charts and the library that draws them."""
 
 from __future__ import annotations
 
-import base64
-import gzip
 import itertools
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import vl_convert
 
 from bench.errors import UserError
 from bench.format import count_text
@@ -28,6 +20,7 @@ from bench.store.parquet import Sweeps
 from bench.sweep.experiments import RULES
 from plots.base import style, verdict_lines
 from plots.base.shell import templates
+from plots.base.vega import inlined, library
 from plots.figures import roofs
 from plots.report import charts, compared, facts
 from plots.report.cases import cases, packed, rounded, untimed
@@ -112,8 +105,8 @@ def html(runs: Sequence[Run], sweeps: Mapping[tuple[str, str], Sweeps], known: C
         timed=len(rows),
         filters=_filters(rows, len(runs)),
         several=len(runs) > 1,
-        content=_packed(json.dumps(content, separators=(",", ":"))),
-        library=_library(),
+        content=inlined(content),
+        library=library(),
     )
 
 
@@ -199,13 +192,3 @@ def _colours(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
             value: looks[column](value).color if column in looks else next(palette) for value in values
         }
     return colours
-
-
-def _packed(text: str) -> str:
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-@cache
-def _library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as vl-convert carries them."""
-    return _packed(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))

@@ -1,10 +1,5 @@
 "use strict";
 (async () => {
-  const unpacked = async (id) => {
-    const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (c) => c.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    return new Response(stream).text();
-  };
   const content = JSON.parse(await unpacked("content"));
   const rows = asRows(content.cases);
   const state = { filters: {}, text: "", brush: null, sort: ["name", 1], shown: 50 };

@@ -226,6 +226,7 @@ class Doubling(Problem):
         Implementation("exhausting", "", ("cuda",), {"float32": (0, 0)}),
         Implementation("raising", "", ("cuda",), {"float32": (0, 0)}),
         Implementation("faulting", "", ("cuda",), {"float32": (0, 0)}),
+        Implementation("blocking", "", ("cuda",), {"float32": (0, 0)}),
     )
     size: int
     seconds_each: float = 0.0
@@ -361,6 +362,19 @@ def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -
 
         return Launch(call, (x,))
 
+    def blocking(problem: Doubling, x: torch.Tensor) -> Launch:
+        """The host waits until it is done, as for a copy of pageable memory; in a capture it may not."""
+        y = torch.empty_like(x)
+
+        def call() -> torch.Tensor:
+            if cuda.capturing is not None:
+                cuda.refuse()
+            cuda.launch(kernel(x, y))
+            cuda.synchronize()
+            return y
+
+        return Launch(call, (y,), blocks=True)
+
     def declining(problem: Doubling, x: torch.Tensor) -> Launch:
         raise Unsupported(f"the library takes no {problem.size} elements")
 
@@ -372,7 +386,7 @@ def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -
             f.__name__: f
             for f in (
                 *(good, escaping, uncapturable, wrong, breaking, allocating, slow, exhausting, raising),
-                *(faulting, declining),
+                *(faulting, declining, blocking),
             )
         },
         tolerance=lambda problem, implementation: 1e-6,

@@ -33,9 +33,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def seeded() -> random.Random:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
+def seeded(seed: int) -> random.Random:
     return random.Random(seed)
 
 

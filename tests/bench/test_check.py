@@ -17,12 +17,9 @@ from tests.bench.simulated import Doubling, SimulatedCuda, doubling
 from tests.kernels.tensors import relative_error
 
 
-@pytest.fixture
-def seed() -> int:
-    chosen = random.randrange(1 << 30)
-    print(f"seed {chosen}")
-    torch.manual_seed(chosen)
-    return chosen
+@pytest.fixture(autouse=True)
+def seeded(seed: int) -> None:
+    torch.manual_seed(seed)
 
 
 def product(problem: Problem) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:

@@ -15,11 +15,11 @@ from typer.testing import CliRunner, Result
 
 import kernels
 from bench.__main__ import app
-from bench.cli.claims import chosen, claim_lines, verdicts
+from bench.cli.claims import By, chosen, claim_lines, verdicts
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claims import Judged
 from bench.store.parquet import write
-from bench.sweep.experiments import HALF, LACKING, RULES
+from bench.sweep.experiments import EXPERIMENTS, HALF, LACKING, RULES, WITHOUT_A_CLAIM
 from bench.sweep.grammar import table_contents
 from bench.sweep.load import SWEEPS, load
 from bench.sweep.yaml_nodes import tree
@@ -132,7 +132,7 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
         refused = bench("claims", *words)
         assert (refused.exit_code, refused.stderr) == (2, says)
     refused = bench("claims", path, "--rules", "--json")
-    assert refused.exit_code == 2 and refused.stderr.startswith("error: --json lists claims and --rules is ")
+    assert refused.exit_code == 2 and refused.stderr.startswith("error: --json lists claims, --rules ")
     other.write_text('{"a": 1}')
     refused = bench("claims", path, "--expect", other)
     assert refused.stderr == f"error: --expect {other}: holds no verdicts as `claims --json` writes them\n"
@@ -193,6 +193,7 @@ def test_every_public_gpu_has_a_verdict_or_a_reason_for_every_rule(public: list[
 
 MARKED = re.compile(r"^<!-- python -m bench claims (.+?) -->\n(.*?)\n<!-- end -->$", re.MULTILINE | re.DOTALL)
 """A table of a page between the command that prints it and its end."""
+BY: dict[str, By] = {"--rules": "rule", "--experiments": "experiment"}
 TABLES = {
     (path.name, command): table
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -205,8 +206,9 @@ def test_a_page_has_the_table_that_its_command_prints(place: tuple[str, str]) ->
     words = place[1].split()
     results = [word for word in words if not word.startswith("--")]
     options = {word for word in words if word.startswith("--")}
-    assert options <= {"--markdown", "--rules"}
-    lines = claim_lines(committed(*results), None, "--markdown" in options, "--rules" in options)
+    assert options <= {"--markdown", *BY}
+    by = next((BY[option] for option in options if option in BY), "claim")
+    lines = claim_lines(committed(*results), None, "--markdown" in options, by)
     assert TABLES[place].splitlines() == [line for line in lines if line.startswith("|")]
 
 
@@ -230,6 +232,27 @@ def test_two_kinds_of_rows_of_one_device_are_judged_apart(tmp_path: Path) -> Non
     judged = verdicts([tmp_path], kernels.problem, ignore, ignore)
     mine = [each for each in judged if each.claim.id == "MM-01"]
     assert [(each.imported, each.verdict) for each in mine] == [(False, "SUPPORTED"), (True, "TOO FEW")]
+
+
+def test_the_table_of_experiments_has_a_line_for_each(tmp_path: Path) -> None:
+    """What was measured stands there, imported rows apart; what is about GPUs is ready for one."""
+    result(tmp_path)
+    write(tmp_path / "cpu.parquet", list(ceilings(CPU)))
+    foreign = dataclasses.replace(timed(1.0, k=1), source="somebody", run_id="b", sweep="gemm/aligned_k")
+    write(tmp_path / "foreign.parquet", [foreign])
+    lines = {
+        cells[1].strip(): [cell.strip() for cell in cells[2:-1]]
+        for line in bench("claims", tmp_path, "--experiments").stdout.splitlines()
+        if len(cells := line.split("|")) > 2
+    }
+    assert list(lines)[2:] == list(EXPERIMENTS)
+    assert lines["MM-01"] == ["gemm/aligned_k", "SUPPORTED 1 of 3, NOT MEASURED 2", "NOT MEASURED 3 of 3"]
+    (tmp_path / "foreign.parquet").unlink()
+    cpu = next(path for path in tmp_path.rglob("*.parquet") if path.name != "cpu.parquet")
+    cpu.unlink()
+    only_cpu = bench("claims", tmp_path, "--experiments").stdout
+    assert "| MM-01 | gemm/aligned_k | ready for a GPU |  |" in only_cpu
+    assert f"| CV-20 |  | {WITHOUT_A_CLAIM['CV-20']} |  |" in only_cpu
 
 
 def test_the_table_of_rules_counts_the_claims_of_each_device(tmp_path: Path) -> None:

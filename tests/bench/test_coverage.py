@@ -7,7 +7,6 @@ once in a million tests.
 from __future__ import annotations
 
 import math
-import random
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +31,7 @@ from bench.validation.interval_coverage import (
     true_noise,
 )
 from bench.validation.simulated_streams import RUN_S, STREAMS, Launches, Stream, jitter, steady, two_states
+from tests.drawing import run_seed
 
 PROMISED = 0.93
 PUBLISHED = ("ours, 1 visit, in a run", "ours, 3 to 8 visits, in a run")
@@ -47,9 +47,7 @@ def at_least(share: float, count: int) -> float:
 
 @pytest.fixture(scope="module")
 def seed() -> int:
-    chosen = random.randrange(1 << 30)
-    print(f"seed {chosen}")
-    return chosen
+    return run_seed()
 
 
 REPETITIONS = 30

@@ -13,6 +13,7 @@ from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.launch.problem import LaunchFloor
 from kernels.stream.problem import Stream
+from kernels.transfer.problem import Transfer
 from tests.plots.synthetic import H100, ceilings, row
 
 COPY_BYTE_PER_S = 2e12
@@ -20,7 +21,7 @@ SMALL = Stream(kind="copy", dtype="float32", length=1 << 20)
 LARGE = Stream(kind="copy", dtype="float32", length=1 << 28)
 
 
-def timed(problem: Stream, implementation: str, share: float, **changes: object) -> Measurement:
+def timed(problem: Stream | Transfer, implementation: str, share: float, **changes: object) -> Measurement:
     """A row that reaches this share of the copy's bandwidth."""
     median_s = problem.byte / (share * COPY_BYTE_PER_S)
     found = row(H100, "stream/mine", problem, "aten", median_s=median_s, low_s=median_s, high_s=median_s)
@@ -54,6 +55,11 @@ def test_shares_and_ratios_by_hand() -> None:
     assert found["> 4 x cache", "triton-other"].versus_best == pytest.approx((0.5,))
     assert found["> 4 x cache", "aten"].versus_best == ()
     assert {(one.operator, one.kind) for one in found.values()} == {("stream", "float32 copy")}
+
+
+def test_copies_over_the_link_to_the_host_are_not_held_against_memory() -> None:
+    over_the_link = Transfer(direction="device-to-host", memory="pinned", length=1 << 24, dtype="float32")
+    assert table(timed(over_the_link, "aten", 0.01)) == []
 
 
 @pytest.mark.parametrize(

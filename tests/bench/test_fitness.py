@@ -16,14 +16,6 @@ from bench.device.other_processes import OtherProcesses
 from tests.bench.nvml_fake import FakeNvml
 
 
-@pytest.fixture(autouse=True)
-def seed() -> int:
-    number = int.from_bytes(os.urandom(4))
-    print(f"seed {number}")
-    random.seed(number)
-    return number
-
-
 def device(kind: Any) -> Device:
     of_gpu: dict[str, Any] = {"index": 1, "uuid": "GPU-5ba8", "capability": (9, 0)}
     of_cpu: dict[str, Any] = {"index": None, "uuid": "", "capability": None}

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import random
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from bench.model.ceilings import Ceiling, Ceilings
 from bench.spec import parameters_text
 from bench.store.schema import ARROW, Measurement
 from tests.bench.rows import stored
+from tests.drawing import run_seed
 
 CEILINGS = Ceilings(
     device="d",
@@ -25,7 +25,7 @@ CEILINGS = Ceilings(
 )
 # At these counts the roof without the launch floor is 1e9 / 1e12 s = 1 ms.
 ROOF_S = 1e-3
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = run_seed()
 
 
 def row(**facts: Any) -> Measurement:
@@ -257,7 +257,6 @@ def test_too_few_samples_are_no_drift(count: int) -> None:
 
 def test_noise_is_no_drift() -> None:
     """Twelve samples of 5 % noise: a third's median is off by over 2 % more often than not."""
-    print(f"seed {SEED}")
     chance = np.random.default_rng(SEED)
     streams = chance.normal(2e-3, 1e-4, (2000, 12))
     thirds = [np.median(streams[:, part], axis=1) for part in (slice(0, 4), slice(-4, None))]
@@ -269,7 +268,6 @@ def test_noise_is_no_drift() -> None:
 
 
 def test_chance_is_what_scipys_test_says() -> None:
-    print(f"seed {SEED}")
     chance = np.random.default_rng(SEED)
     found = []
     for count in (12, 15, 24, 36, 90):
@@ -284,7 +282,6 @@ def test_chance_is_what_scipys_test_says() -> None:
 
 
 def test_a_drift_is_seen_through_noise() -> None:
-    print(f"seed {SEED}")
     chance = np.random.default_rng(SEED)
     for _ in range(20):
         samples_s = chance.normal(2e-3, 2e-5, 300) * np.linspace(1.0, 1.0 + chance.choice([-0.08, 0.08]), 300)

@@ -205,9 +205,7 @@ def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: py
     assert skipped["reason"].str.startswith("not tried, since 3 cases ended alike").all()
 
 
-def test_any_order_of_cases_costs_at_most_three_failures(folder: Path) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
+def test_any_order_of_cases_costs_at_most_three_failures(folder: Path, seed: int) -> None:
     made = cases(folder)
     random.Random(seed).shuffle(made)
     (session,) = opened(folder, made, count=1, visits=3)

@@ -23,13 +23,6 @@ from tests.bench.rows import row, rows, written
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    number = int.from_bytes(os.urandom(4))
-    print(f"seed {number}")
-    random.seed(number)
-
-
 def any_float() -> float:
     """Any 64 bits but those of a NaN or an infinity."""
     while not math.isfinite(found := struct.unpack("d", random.randbytes(8))[0]):

@@ -25,13 +25,6 @@ from tests.bench.rows import row, rows, written
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    number = int.from_bytes(os.urandom(4))
-    print(f"seed {number}")
-    random.seed(number)
-
-
 # ---- where nothing can be written
 
 

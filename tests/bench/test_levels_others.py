@@ -16,6 +16,7 @@ from kernels.gemm.problem import Gemm
 from kernels.launch.problem import LaunchFloor
 from kernels.softmax.problem import Softmax
 from kernels.stream.problem import Stream
+from kernels.transfer.problem import Transfer
 from tests.bench.machines import framed, timed
 from tests.bench.test_levels import CACHED, COPY, READS, ROOF, sheet, told
 
@@ -68,6 +69,12 @@ def test_what_stays_in_the_cache_comes_from_there() -> None:
     assert unknown.structured_s == pytest.approx(FLOOR_S + half / COPY)
     (of_cpu,) = told([copy(2**21, cache="warm", **CPU)]).itertuples()
     assert of_cpu.structured_limiter == "cache"
+
+
+def test_copies_over_the_link_to_the_host_are_not_predicted_from_memory() -> None:
+    problem = Transfer(direction="both", memory="pinned", length=2**24, dtype="float32")
+    (one,) = told([timed(problem, "aten", 5e-3)]).itertuples()
+    assert np.isnan(one.structured_s) and np.isnan(one.priors_s) and one.structured_limiter == ""
 
 
 def test_each_kernel_is_a_launch() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +19,7 @@ from bench.worker.cache_ring import Arena, Plan, Turns, plan
 from bench.worker.clock import HostClock
 from bench.worker.measure_case import Limits, Slots, check, measure
 from bench.worker.memory import Memory
-from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
+from tests.bench.simulated import QUEUE_S, Doubling, SimulatedCuda, doubling, simulated_bench
 
 COLD_S, WARM_S = 20e-6, 5e-6
 LIMITS = Limits(budget_s=2.0, launch_s=1.0)
@@ -43,6 +44,38 @@ def test_cold_is_cold_at_every_size(size: int, cache_byte: int) -> None:
     assert facts["median_s"] == pytest.approx(COLD_S, rel=0.01)
     assert facts["clock"] == "graph"
     assert facts["low_s"] <= facts["median_s"] <= facts["high_s"]
+
+
+def test_launches_that_block_the_host_are_timed_by_its_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a spinning kernel the host would be late each time, and a capture would be refused."""
+    cuda = SimulatedCuda()
+    monkeypatch.setattr("bench.worker.clock.time.perf_counter_ns", lambda: round(1e9 * cuda.host_s))
+    flushed = []
+
+    def flush() -> None:
+        cuda.flush()
+        cuda.synchronize()
+        flushed.append(cuda.host_s)
+
+    bench = simulated_bench(cuda)
+    for name, size in (("blocking", 64), ("blocking", 1), ("good", 64)):
+        bench.host_clock = host_clock(flush, cuda)
+        facts = measure(bench, doubling(cuda), name, Doubling(dtype="float32", size=size), True, LIMITS)
+        assert facts["status"] == "ok", facts
+        assert facts["clock"] == ("graph" if name == "good" else "host")
+        queued_s = 0.0 if name == "good" else QUEUE_S
+        assert facts["median_s"] == pytest.approx(COLD_S + queued_s, rel=0.01)
+        assert facts["flushed"] == (len(flushed) > 1) == (size == 1)  # after the poison once in any case
+        assert not bench.distrust()
+        flushed.clear()
+
+
+def host_clock(flush: Callable[[], None], cuda: SimulatedCuda) -> HostClock:
+    """The host's clock, made while the simulated host goes on: it looks for the counter's step."""
+    with pytest.MonkeyPatch.context() as patch:
+        ticks = itertools.count()
+        patch.setattr("bench.worker.clock.time.perf_counter_ns", lambda: next(ticks))
+        return HostClock(flush)
 
 
 def test_warm_is_warm() -> None:

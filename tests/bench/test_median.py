@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 
 import numpy as np
 import pytest
@@ -12,17 +11,10 @@ from scipy.signal import lfilter
 from bench.sampling.publish import effective_count, median_interval, trend
 
 
-@pytest.fixture
-def generator() -> np.random.Generator:
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
-    return np.random.default_rng(seed)
-
-
-def remembering(generator: np.random.Generator, memory: float, count: int) -> np.ndarray:
+def remembering(chance: np.random.Generator, memory: float, count: int) -> np.ndarray:
     """A stationary AR(1) process of variance 1."""
-    pushes = math.sqrt(1 - memory**2) * generator.standard_normal(count)
-    return np.asarray(lfilter([1.0], [1.0, -memory], pushes, zi=[memory * generator.standard_normal()])[0])
+    pushes = math.sqrt(1 - memory**2) * chance.standard_normal(count)
+    return np.asarray(lfilter([1.0], [1.0, -memory], pushes, zi=[memory * chance.standard_normal()])[0])
 
 
 @pytest.mark.parametrize(("count", "rank"), [(12, 3), (20, 6), (100, 40)])
@@ -57,9 +49,9 @@ def test_students_t_by_hand() -> None:
     assert high == pytest.approx(2 + 4.3027 / 3**0.5, abs=1e-4) and low == 0.0
 
 
-def test_independent_samples_are_worth_their_number(generator: np.random.Generator) -> None:
+def test_independent_samples_are_worth_their_number(chance: np.random.Generator) -> None:
     """The estimate only ever takes away: a tenth, on average of 200 samples of any kind."""
-    for draw in (generator.standard_normal, generator.standard_exponential, generator.standard_cauchy):
+    for draw in (chance.standard_normal, chance.standard_exponential, chance.standard_cauchy):
         worth = [effective_count(draw(200)) / 200 for _ in range(300)]
         assert max(worth) <= 1.0 and 0.8 < np.mean(worth) < 0.95
     assert effective_count(np.ones(50)) == 50.0
@@ -67,42 +59,46 @@ def test_independent_samples_are_worth_their_number(generator: np.random.Generat
 
 
 @pytest.mark.parametrize("memory", [0.5, 0.9])
-def test_samples_that_remember_are_worth_less(generator: np.random.Generator, memory: float) -> None:
+def test_samples_that_remember_are_worth_less(chance: np.random.Generator, memory: float) -> None:
     """AR(1): the number times (1 - memory) / (1 + memory), a little more in ranks."""
     expected = (1 - memory) / (1 + memory)
-    worth = [effective_count(remembering(generator, memory, 4000)) / 4000 for _ in range(100)]
+    worth = [effective_count(remembering(chance, memory, 4000)) / 4000 for _ in range(100)]
     assert expected < np.mean(worth) * 1.05 and np.mean(worth) < 1.35 * expected
 
 
-def test_stragglers_do_not_hide_that_samples_remember(generator: np.random.Generator) -> None:
-    values = remembering(generator, 0.9, 4000)
-    before = effective_count(values)
-    values[generator.integers(0, 4000, 40)] += 1000.0
-    assert effective_count(values) < 1.5 * before
+def test_stragglers_do_not_hide_that_samples_remember(chance: np.random.Generator) -> None:
+    """With 1 % of stragglers a series is worth 1.04 times as much; 2 in 1,000, though, over 1.5 times."""
+    apart = []
+    for _ in range(9):
+        values = remembering(chance, 0.9, 4000)
+        before = effective_count(values)
+        values[chance.integers(0, 4000, 40)] += 1000.0
+        apart.append(effective_count(values) / before)
+    assert np.median(apart) < 1.2
 
 
-def test_the_interval_covers_the_median_as_often_as_it_says(generator: np.random.Generator) -> None:
+def test_the_interval_covers_the_median_as_often_as_it_says(chance: np.random.Generator) -> None:
     """Independent samples of a skewed distribution: 95 % of 2000 intervals, within five sigma."""
     covered = 0
     for _ in range(2000):
-        values = generator.standard_exponential(60)
+        values = chance.standard_exponential(60)
         parts = [float(np.median(part)) for part in np.array_split(values, 5)]
         _, low, high = median_interval(values, effective_count(values), parts, 0.0, 0.95)
         covered += low <= math.log(2) <= high
     assert covered / 2000 > 0.95 - 5 * (0.95 * 0.05 / 2000) ** 0.5
 
 
-def test_a_trend_is_the_change_between_the_first_and_the_last_window(generator: np.random.Generator) -> None:
+def test_a_trend_is_the_change_between_the_first_and_the_last_window(chance: np.random.Generator) -> None:
     at = np.arange(300)
-    values = 5 + 0.01 * at + 0.1 * generator.standard_normal(300)
+    values = 5 + 0.01 * at + 0.1 * chance.standard_normal(300)
     windows = [part.tolist() for part in np.split(values, 3)]
     assert trend(windows) == pytest.approx(2.0, abs=0.2)
     assert trend([[-value for value in window] for window in windows]) == pytest.approx(-2.0, abs=0.2)
 
 
-def test_noise_is_rarely_a_trend(generator: np.random.Generator) -> None:
+def test_noise_is_rarely_a_trend(chance: np.random.Generator) -> None:
     """Two standard errors of 13 degrees of freedom: 6.7 % of the time, within five sigma."""
-    found = [trend(np.split(generator.standard_normal(300), 3)) != 0 for _ in range(1000)]  # type: ignore[arg-type]
+    found = [trend(np.split(chance.standard_normal(300), 3)) != 0 for _ in range(1000)]  # type: ignore[arg-type]
     assert abs(np.mean(found) - 0.067) < 5 * (0.067 * 0.933 / 1000) ** 0.5
 
 

@@ -284,6 +284,13 @@ def test_the_datasheet_roof_has_no_launch_floor() -> None:
     assert datasheet_s(1e9, 1e11, "matrix", "float16", Sheet()) == pytest.approx(1.0)
 
 
+def test_memory_is_no_roof_of_what_crosses_the_link_to_the_host(measured: Ceilings) -> None:
+    assert datasheet_s(0, 1e9, "link", "float32", Sheet()) is None
+    assert calibrated(0, 1e9, 0.5, "link", "float32", measured) is None
+    seconds, limiters = calibrated_columns([0], [1e9], [0.5], ["link"], ["float32"], measured)
+    assert np.isnan(seconds).all() and limiters.tolist() == [""]
+
+
 def test_a_datasheet_without_the_number_predicts_nothing() -> None:
     assert datasheet_s(1e12, 1e9, "matrix", "float32", Sheet()) is None
     assert datasheet_s(1e12, 1e9, "matrix", "float16", None) is None

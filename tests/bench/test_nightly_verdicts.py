@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bench.judge.history.load import histories
 from bench.nightly import verdict_changes
 from bench.nightly.night import Night
 from bench.nightly.report import nightly_json
+from bench.store.pack import pack
 from tests.bench.test_gathering import run_id
 from tests.bench.test_nightly import NIGHTS, Machine, page
 
@@ -133,9 +136,23 @@ def test_another_protocol_is_passed_over(machine: Machine) -> None:
 def test_only_the_last_nights_are_read(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     real = verdict_changes.read_rows
-    monkeypatch.setattr(verdict_changes, "read_rows", lambda path: read.append(path.stem) or real(path))
+    monkeypatch.setattr(
+        verdict_changes, "read_rows", lambda path, run: read.append(path.stem) or real(path, run)
+    )
     after(machine, SLOW)
     assert read == [run_id(at) for at in range(NIGHTS - 4, NIGHTS)]
+
+
+def test_nights_of_a_pack_are_judged_singly(machine: Machine, tmp_path: Path) -> None:
+    after(machine, SLOW, {})
+    later = datetime(9999, 1, 1, tzinfo=UTC)
+    assert list(pack([tmp_path / "results"], tmp_path / "packs", print, later))
+    of_files, of_packs = (
+        verdict_changes.verdict_changes(history, len(history.nights) - 1)
+        for name in ("results", "packs")
+        for history in histories([tmp_path / name])
+    )
+    assert of_files and [each.as_json() for each in of_packs] == [each.as_json() for each in of_files]
 
 
 def test_nights_without_claims_read_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

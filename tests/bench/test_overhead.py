@@ -37,9 +37,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def seeded() -> random.Random:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
+def seeded(seed: int) -> random.Random:
     return random.Random(seed)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 
@@ -61,13 +60,6 @@ def visit(level: float, seed: int = 0, count: int = 40, **facts: object) -> Visi
     samples *= level / np.median(samples)
     found = Visit(tuple(samples.tolist()), True, 0.1, "converged", 0.0)
     return replace(found, **facts)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def seed() -> int:
-    chosen = random.randrange(1 << 30)
-    print(f"seed {chosen}")
-    return chosen
 
 
 # ---- when sampling stops

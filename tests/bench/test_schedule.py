@@ -49,9 +49,7 @@ def test_nothing_left_leaves_everything_out() -> None:
     assert schedule([], 10, 10).total_s == 0
 
 
-def test_the_shares_never_exceed_what_is_left() -> None:
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
+def test_the_shares_never_exceed_what_is_left(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(50):
         some = [

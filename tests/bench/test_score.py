@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
 import statistics
 from typing import Any
 
@@ -42,13 +41,6 @@ def frame(n: int, chance: np.random.Generator, **facts: Any) -> pd.DataFrame:
     made |= {column: median_s * np.exp(chance.normal(0, 0.3, n)) for column in LEVELS.values()}
     made |= {"learned_low_s": made["learned_s"] / 1.5, "learned_high_s": made["learned_s"] * 1.5}
     return pd.DataFrame(made | facts)
-
-
-@pytest.fixture
-def chance() -> np.random.Generator:
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    return np.random.default_rng(seed)
 
 
 def test_scores_are_what_a_plain_loop_gives(chance: np.random.Generator) -> None:

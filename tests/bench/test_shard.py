@@ -27,14 +27,6 @@ from tests.bench.several import opened, small
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def seed() -> int:
-    number = int.from_bytes(os.urandom(4))
-    print(f"seed {number}")
-    random.seed(number)
-    return number
-
-
 # ---- which cases
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
 import numpy as np
@@ -36,10 +35,7 @@ def gained(rows: list[dict[str, Any]], base: str = "a") -> dict[str, dict[str, f
     }
 
 
-def test_speed_up_is_the_base_over_the_device() -> None:
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    chance = np.random.default_rng(seed)
+def test_speed_up_is_the_base_over_the_device(chance: np.random.Generator) -> None:
     a, b = 10 ** chance.uniform(-6, -1, (2, 50))
     rows = [row("a", "lib", m, t) for m, t in enumerate(a, 1)] + [
         row("b", "lib", m, t) for m, t in enumerate(b, 1)

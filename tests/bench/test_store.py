@@ -31,13 +31,6 @@ from tests.bench.rows import row, rows
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    number = int.from_bytes(os.urandom(4))
-    print(f"seed {number}")
-    random.seed(number)
-
-
 def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
     made = [row(), row(status="skipped", reason="too slow", median_s=None, samples_s=None)]
     path = parquet.write(tmp_path / "r.parquet", made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from typer.testing import CliRunner
 
 import kernels
 from bench.__main__ import app
+from bench.cli.list_cases import of_datasheet
+from bench.device.datasheet import datasheets
 from bench.errors import UserError
 from bench.runner.comparisons import cases_of_suite
-from bench.runner.forecast import Prices
+from bench.runner.forecast import Prices, impossible
 from bench.runner.run import Options, Run
 from bench.sampling.protocol import protocol
 from bench.sweep.load import Case, every_sweep, sweep_name
@@ -71,11 +74,59 @@ def test_an_entry_of_claims_takes_what_they_compare(tmp_path: Path) -> None:
 
 def test_every_sweep_of_ours_is_in_a_suite_and_all_are_in_full() -> None:
     names = {sweep_name(path) for path in every_sweep()}
-    assert list(suites()) == [TOUR, CORE, "full"]
+    assert list(suites()) == [TOUR, CORE, "fleet", "full"]
     for name in suites():
         suite = load_suite(name, kernels.problem, H100.sm_count)
         assert {each.name for each in suite.loaded} <= names
     assert {each.name for each in suite.loaded} == names
+
+
+def test_only_the_ceilings_that_a_suite_names_come_along(tmp_path: Path) -> None:
+    path = tmp_path / "suites.yaml"
+    path.write_text("mine:\n  title: t\n  ceilings: [launch, one_tile]\n  entries: [{sweeps: gemm/beta}]\n")
+    suite = load_suite("mine", kernels.problem, H100.sm_count, path)
+    cases = cases_of_suite(suite, Prices(H100, protocol("cuda"), None))
+    assert {each.sweep for each in cases} == {"ceilings/launch", "ceilings/one_tile", "gemm/beta"}
+
+
+@pytest.mark.parametrize(("visits", "made"), [(None, 3), ("1", 1), ("5", 5)])
+def test_a_suite_says_how_often_a_case_is_visited_unless_the_run_does(visits: str | None, made: int) -> None:
+    run = Run(Options("cpu", suite="fleet", visits=visits), kernels.problem, opens=False)
+    assert run.sessions[0].planner.settings.visits == made
+    assert Run(Options("cpu"), kernels.problem, timing=False).sessions[0].planner.settings.visits == 1
+
+
+@pytest.mark.parametrize("sheet", sorted(each.name for each in datasheets()))
+def test_the_suite_of_fleets_has_every_class_of_work_and_takes_a_minute(sheet: str) -> None:
+    """Of every GPU two cases of each class at least, of launches one; transfers are a GPU's alone."""
+    device = of_datasheet(next(each for each in datasheets() if each.name == sheet))
+    suite = load_suite("fleet", kernels.problem, device.sm_count)
+    prices = Prices(device, protocol("cuda", suite.suite.visits), suite.suite.limit_s("cuda"))
+    cases = cases_of_suite(suite, prices)
+    able = [case for case in cases if impossible(case, device) is None]
+    classes = Counter(map(class_of, able))
+    assert len(able) <= 18 and classes["launch"] >= 1
+    assert all(classes[name] >= 2 for name in ("compute", "memory", "cache", "transfer")), classes
+    forecast = prices.forecast(cases)
+    assert forecast.keys == {case.key for case in able if case.role == "measurement"}, "all have room"
+    assert forecast.seconds <= 60
+
+
+def class_of(case: Case) -> str:
+    if case.problem.operator in ("launch", "transfer"):
+        return case.problem.operator
+    if case.cache == "warm":
+        return "cache"
+    return "compute" if case.problem.flop >= 64 * case.problem.byte else "memory"
+
+
+def test_the_suite_of_fleets_has_every_class_but_transfers_on_a_processor() -> None:
+    device = replace(gpu(0), kind="cpu", index=None, capability=None)
+    suite = load_suite("fleet", kernels.problem, 2)
+    cases = cases_of_suite(suite, Prices(device, protocol("cpu", 3), suite.suite.limit_s("cpu")))
+    classes = Counter(class_of(case) for case in cases if not case.missing("cpu", None))
+    assert classes.keys() == {"launch", "compute", "memory", "cache"}
+    assert all(classes[name] >= 2 for name in ("compute", "memory", "cache")), classes
 
 
 @pytest.mark.parametrize("name", [TOUR, CORE])
@@ -101,7 +152,7 @@ BROKEN = [
     ("mine: 3\n", ":1: a suite is a mapping that begins with `title:`, not 3"),
     (
         "mine:\n  titel: t\n",
-        ":2: a suite has no key 'titel' (did you mean title?); it has title, budget_s, entries",
+        ":2: a suite has no key 'titel' (did you mean title?); it has title, budget_s, visits, ",
     ),
     ("mine:\n  title: t\n", ":2: a suite needs the key 'entries'"),
     ("mine:\n  entries: [{sweeps: all}]\n", ":2: a suite needs the key 'title'"),
@@ -112,6 +163,13 @@ BROKEN = [
     (
         GOOD.replace("title: t", "title: t\n  budget_s: {cpu: 1, gpu: 5}"),
         "no key 'gpu'; it has cpu, cuda",
+    ),
+    (GOOD.replace("title: t", "title: t\n  visits: 0"), ":3: visits must be at least 1, not 0"),
+    (GOOD.replace("title: t", "title: t\n  visits: 10"), ":3: visits must be at most 9, not 10"),
+    (GOOD.replace("title: t", "title: t\n  ceilings: []"), ":3: "),
+    (
+        GOOD.replace("title: t", "title: t\n  ceilings:\n  - launch\n  - stram"),
+        ":5: sweeps/ceilings/ has no ceiling 'stram' (did you mean stream?)",
     ),
     (GOOD.replace("gemm/square", "gemm/squere"), ":4: sweeps/ has no sweep 'gemm/squere'"),
     (GOOD.replace("gemm/square", "[]"), ":4: "),
@@ -165,7 +223,7 @@ def test_a_broken_suite_is_one_sentence_with_file_and_line(text: str, says: str,
 
 def test_what_cannot_go_together_or_is_not_there_is_refused(tmp_path: Path) -> None:
     for options, says in (
-        (Options(suite="turo"), "has no suite 'turo' (did you mean tour?); it has tour, core, full"),
+        (Options(suite="turo"), "has no suite 'turo' (did you mean tour?); it has tour, core, fleet, full"),
         (Options(suite="tour", sweeps=["gemm"]), "--bench-suite chooses among all sweeps"),
         (Options(suite="tour", cases=["x"]), "leave it out, or --bench-case"),
     ):

@@ -25,14 +25,12 @@ from bench.worker.telemetry_cuda import CudaTelemetry
 from tests.bench import nvml_fake
 from tests.bench.nvml_fake import FakeNvml
 
-SEED = random.SystemRandom().randrange(1 << 32)
 TICK_HZ = os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture
-def chance() -> random.Random:
-    print(f"seed {SEED}")
-    return random.Random(SEED)
+def chance(seed: int) -> random.Random:
+    return random.Random(seed)
 
 
 # --- a made-up machine ------------------------------------------------------------------------------

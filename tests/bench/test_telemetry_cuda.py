@@ -15,13 +15,10 @@ from bench.worker.telemetry_cuda import CudaTelemetry, counter_fields, held_shar
 from tests.bench import nvml_fake
 from tests.bench.nvml_fake import DOUBLE, UNSIGNED_INT, UNSIGNED_LONG_LONG, FakeNvml
 
-SEED = random.SystemRandom().randrange(1 << 32)
-
 
 @pytest.fixture
-def chance() -> random.Random:
-    print(f"seed {SEED}")
-    return random.Random(SEED)
+def chance(seed: int) -> random.Random:
+    return random.Random(seed)
 
 
 def pair(**readings: Any) -> tuple[FakeNvml, nvml_fake.Clock]:

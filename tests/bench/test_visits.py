@@ -38,13 +38,6 @@ def visit(number: int = 0, level_s: float = 1e-3, samples: int = 60, **facts: An
     return Measurement(**(values | facts))
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    drawn = random.randrange(1 << 30)
-    print(f"seed {drawn}")
-    random.seed(drawn)
-
-
 def test_a_row_publishes_what_the_protocol_makes_of_its_visits() -> None:
     made = [visit(i) for i in range(3)]
     row = join(made)

@@ -212,3 +212,17 @@ def test_drawing_imports_neither_torch_nor_operators() -> None:
         [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True
     )
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_several_units_of_a_kind_are_not_drawn_as_one(tmp_path: Path) -> None:
+    for unit in range(3):
+        rows = [
+            dataclasses.replace(each, device_id=f"unit{unit}", host=f"node{unit}", utc=f"2026-11-2{unit}")
+            for each in small(H100)
+        ]
+        write(tmp_path / f"node{unit}" / "20261121T100000Z-4f2a91c.parquet", rows)
+    done = invoke(tmp_path, "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert f"({len(small(H100))} of {len(small(H100))} rows measured)" in done.output
+    assert "h100-sxm: results of several units; shown is only node2" in done.stderr
+    assert "python -m plots fleet RESULT" in done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from kernels.gemm.problem import Gemm
 from plots.base import problem_sizes, style
 from plots.figures import compared, generations, speedups
 from plots.figures.generations_detail import BINS, LEAST, MANY, binned
+from tests.drawing import run_seed
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row
 
 SIZES = (16, 64, 256, 1024, 4096, 8192)
@@ -53,9 +53,7 @@ def found_of(runs: list[Run], base: str) -> tuple[speedups.Compared | None, list
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     folder = tmp_path_factory.mktemp("generations")
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    chance = np.random.default_rng(seed)
+    chance = np.random.default_rng(run_seed())
     some = measured(H200)
     # Else the made-up devices would differ by one number alone, and every spread be nothing.
     times = [
@@ -155,10 +153,7 @@ def test_ceilings_are_cases_too_and_an_empty_launch_has_no_bytes(figures: dict[s
     assert axes.get_xlabel() == "bytes of a launch"
 
 
-def test_many_cases_are_a_band_around_the_medians_of_neighbours() -> None:
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    chance = np.random.default_rng(seed)
+def test_many_cases_are_a_band_around_the_medians_of_neighbours(chance: np.random.Generator) -> None:
     x = 10 ** chance.uniform(0, 3, 5000)
     y = np.exp(chance.normal(0, 0.2, x.size)) * x
     place, low, middle, high = binned(x, y)

@@ -22,9 +22,10 @@ from plots.base import style
 from plots.base.page import Captioned
 from plots.base.plot_spec import MOST_GUESSED, Section, sections
 from plots.figures import heatmap
+from tests.drawing import run_seed
 from tests.plots.synthetic import H100, NO_TIME, ceilings, row, with_frame
 
-SEED = random.SystemRandom().randrange(2**32)
+SEED = run_seed()
 
 
 def loaded(folder: Path, rows: list[Measurement]) -> Run:
@@ -66,7 +67,6 @@ MAP = Section("k", kind="heatmap", y="m")
 
 
 def test_a_cell_is_the_median_of_measured_over_predicted(tmp_path: Path) -> None:
-    print("seed", SEED)
     chance = random.Random(SEED)
     ms, ks, ns = (256, 512, 1024), (512, 2048, 4096, 8192), (128, 512, 1024)
     run = loaded(tmp_path, grid(ms, ks, ns))
@@ -200,7 +200,6 @@ def test_more_panels_than_fit_are_more_pages(tmp_path: Path) -> None:
 def many(folder: Path, count: int) -> Run:
     """This many scattered products, as a table of somebody's has them."""
     chance = random.Random(SEED)
-    print("seed", SEED)
     problems: set[Gemm] = set()
     while len(problems) < count:
         m, k = (2 ** chance.randint(5, 12) * chance.choice((1, 3)) for _ in range(2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -11,13 +10,6 @@ import pytest
 from plots.history.date_axis import APART, calendar, moment
 
 START = datetime(2026, 3, 1, 3, 30, tzinfo=UTC)
-
-
-@pytest.fixture
-def chance() -> np.random.Generator:
-    seed = random.SystemRandom().randrange(2**32)
-    print("seed", seed)
-    return np.random.default_rng(seed)
 
 
 def utc(*hours: float) -> list[str]:

@@ -15,15 +15,15 @@ from typer.testing import CliRunner, Result
 
 from bench.store.parquet import write
 from plots.__main__ import app
+from tests.drawing import run_seed
 from tests.plots.synthetic import CPU, H100, Machine, small
 
-SEED = random.SystemRandom().randrange(2**32)
+SEED = run_seed()
 FIRST = datetime(2026, 11, 1, 2, 0, tzinfo=UTC)
 
 
 def nights(folder: Path, machine: Machine, steps: Sequence[float], k: int = 1024, **facts: Any) -> list[Path]:
     """A file a night; one product takes so many times as long as it did, all have 0.1 % noise."""
-    print("seed", SEED)
     chance = random.Random(SEED)
     paths = []
     for number, times in enumerate(steps):
@@ -119,3 +119,16 @@ def test_a_place_that_cannot_be_written_is_a_sentence(results: Path, tmp_path: P
     (tmp_path / "file").write_text("no folder")
     done = ran(results, "-o", tmp_path / "file")
     assert done.exit_code == 2 and "pages cannot be written here" in done.stderr
+
+
+def test_of_many_units_only_those_that_moved_get_a_page(tmp_path: Path) -> None:
+    for unit in range(9):
+        steps = [1.0] * 7 + [1.3 if unit == 4 else 1.0] * 3
+        nights(tmp_path / f"n{unit}", H100, steps, device_id=f"{unit:016x}")
+    done = ran(tmp_path, "-o", tmp_path / "pages")
+    assert done.exit_code == 0, done.output
+    assert "9 units; 1 with an open step get a page" in done.stderr and "plots fleet" in done.stderr
+    pages = sorted(path.parent.name for path in (tmp_path / "pages").rglob("index.html"))
+    assert len(pages) == 2 and pages[0].startswith("h100-sxm-") and pages[1] == "pages"
+    index = (tmp_path / "pages" / "index.html").read_text()
+    assert index.count("<a href") == 1 and index.count("NVIDIA H100 80GB HBM3") == 9

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import numpy as np
@@ -16,13 +15,6 @@ from tests.bench.nights_made import QUIET, doubted, made, missing, rows_of, step
 from tests.plots.judged_made import HALF, cut, judged, seen, step
 
 NIGHTS = 30
-
-
-@pytest.fixture
-def chance() -> np.random.Generator:
-    seed = random.SystemRandom().randrange(2**32)
-    print("seed", seed)
-    return np.random.default_rng(seed)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import random
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -25,13 +24,6 @@ from tests.bench.nights_made import QUIET, doubted, made, missing, rows_of, step
 from tests.plots.judged_made import HALF, cut, judged, seen, step
 
 NIGHTS = 16
-
-
-@pytest.fixture
-def chance() -> np.random.Generator:
-    seed = random.SystemRandom().randrange(2**32)
-    print("seed", seed)
-    return np.random.default_rng(seed)
 
 
 @pytest.fixture

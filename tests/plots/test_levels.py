@@ -17,9 +17,10 @@ from plots.base import measured_points, prediction_lines, style
 from plots.base.page import Captioned
 from plots.base.plot_spec import Section
 from plots.figures import sweep
+from tests.drawing import run_seed
 from tests.plots.synthetic import H100, ceilings, row, with_frame
 
-SEED = random.SystemRandom().randrange(2**32)
+SEED = run_seed()
 SIZES = (256, 512, 1024, 2048, 4096)
 
 
@@ -70,7 +71,6 @@ def said(figure: Captioned) -> str:
 
 @pytest.mark.parametrize("quantity", sweep.QUANTITIES)
 def test_three_levels_three_lines(plain: Run, quantity: prediction_lines.Quantity) -> None:
-    print("seed", SEED)
     chance = random.Random(SEED)
     ratio = {"cublas": chance.uniform(1.1, 2.0), "triton": chance.uniform(0.5, 0.9)}
     run = structured(plain, ratio)
@@ -162,7 +162,6 @@ def test_flagged_ratios_are_hollow(plain: Run) -> None:
 
 def test_the_caption_counts_what_binds_at_the_best_level(plain: Run) -> None:
     chance = random.Random(SEED)
-    print("seed", SEED)
     rows = plain.frame[plain.frame["sweep"] == "gemm/x"].copy()
     terms = [chance.choice(["launch", "compute", "memory"]) for _ in range(len(rows))]
     better = [chance.choice(["", "L2", "special functions"]) for _ in range(len(rows))]

@@ -253,9 +253,7 @@ def modelled(run: Run, of: tuple[str, ...], seed: int = 0) -> Run:
     return with_frame(run, rows)
 
 
-def test_the_structured_level_is_drawn_as_it_is(waves: Run) -> None:
-    seed = int(np.random.SeedSequence().entropy) % 2**32  # type: ignore[arg-type]
-    print("seed", seed)
+def test_the_structured_level_is_drawn_as_it_is(waves: Run, seed: int) -> None:
     run = modelled(waves, TILED, seed)
     figure = drawn(run)[0]
     rates, steps = lines(figure, 0, "_structured"), lines(figure, 1, "_structured")

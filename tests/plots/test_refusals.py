@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from bench.store.parquet import write
 from plots.__main__ import app, newest
+from tests.drawing import run_seed
 from tests.plots.synthetic import NO_TIME, small
 
-SEED = random.SystemRandom().randrange(2**32)
+SEED = run_seed()
 
 
 def failed_run(path: Path) -> None:
@@ -33,7 +34,6 @@ def zero_bytes(path: Path) -> None:
 
 
 def noise(path: Path) -> None:
-    print("seed", SEED)
     path.write_bytes(b"PAR1" + random.Random(SEED).randbytes(5000) + b"PAR1")
 
 

@@ -19,9 +19,10 @@ from plots.base import style
 from plots.base.measured_points import IMPORTED
 from plots.base.page import Captioned
 from plots.figures import roofline, roofs
+from tests.drawing import run_seed
 from tests.plots.synthetic import CPU, H100, ceilings, row, with_frame
 
-SEED = random.SystemRandom().randrange(2**32)
+SEED = run_seed()
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
 
 
@@ -113,7 +114,6 @@ def test_a_peak_without_a_bandwidth_is_a_flat_roof(plain: Run) -> None:
 
 
 def test_points_above_a_roof_are_shown_and_counted(plain: Run) -> None:
-    print("seed", SEED)
     chance = random.Random(SEED)
     roof = plain.roof("cold")
     peak, copy = roof.peak("matrix", "float16"), roof.copy_byte_per_s

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,6 @@ from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row
 
 SIZES = list(itertools.product((64, 512, 4096), (32, 1056, 8192), (96, 4160)))
 PROBLEMS = [Gemm(m=m, n=n, k=k, dtype="float16") for m, n, k in SIZES]
-
-
-@pytest.fixture
-def chance() -> np.random.Generator:
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    return np.random.default_rng(seed)
 
 
 def loaded(folder: Path, machine: Machine = H100, **facts: Any) -> Run:

@@ -37,9 +37,7 @@ pytestmark = pytest.mark.deep  # of a trial that people start, not of the produc
 
 
 @pytest.fixture
-def seeded() -> random.Random:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
+def seeded(seed: int) -> random.Random:
     return random.Random(seed)
 
 

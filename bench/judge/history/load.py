@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,11 +24,12 @@ import pyarrow.compute as pc
 from bench.judge.comparability import Difference, Fact
 from bench.judge.comparison_side import bounds, case_of
 from bench.judge.flags import FLAGS
-from bench.judge.frame import runs
+from bench.judge.frame import Run, runs
 from bench.judge.history.series import COMMIT, KEY, SEGMENT, UNSAID, Flags, Floats, History, Night
 from bench.model.ceilings import Ceilings
 from bench.store import parquet
-from bench.store.schema import WITHOUT_SAMPLES
+from bench.store.pack import REST
+from bench.store.schema import FIELDS, WITHOUT_SAMPLES
 
 DOUBTING = tuple(flag for flag in FLAGS if flag.disturbed)
 """Flags on which a time is no night's time: what the machine's neighbours, heat or limits did.
@@ -38,9 +39,9 @@ What makes one look unsteady (noisy, drifting, unsettled) is in how a series mov
 _NOTHING = Ceilings()
 
 
+_RUN = ["run_id", "device", "device_id"]
+"""What tells runs apart: the units of a fleet may begin in the same second."""
 _LOOKS = ("role", "visits", "set_aside")
-REST = ".rest"
-"""In the name of a file with those rows of a run that its own file lacks (bench/store/journal.py)."""
 GAP = 1.8
 """Times the usual time between two nights from which on one is missing."""
 LEAST_GAP = timedelta(hours=36)
@@ -82,16 +83,16 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
     """
     devices: dict[tuple[str, str], _Nights] = {}
     seen: dict[tuple[str, str, str], Path] = {}
+    whole = _Whole()
     # Every flag that looks at no single sample can be asked of every night.
     for path, table in parquet.tables(paths, left_out, WITHOUT_SAMPLES):
         if table["source"].null_count < len(table):
             left_out(f"{path}: imported timings have no nights")
             table = table.filter(pc.is_null(table["source"]))
-        run_ids = pc.unique(table["run_id"]).to_pylist()
-        for run_id in run_ids:
-            run = table if len(run_ids) == 1 else table.filter(pc.equal(table["run_id"], run_id))
+        for run in _runs_of(table):
+            run_id, device, unit = (run[name][0].as_py() for name in _RUN)
             rest = path.stem.partition(REST)[1] + path.stem.partition(REST)[2]
-            whose = (run_id + rest, run["device"][0].as_py(), run["device_id"][0].as_py())
+            whose = (run_id + rest, device, unit)
             known = seen.setdefault(whose, path)
             if known is not path:
                 if path.read_bytes() != known.read_bytes():
@@ -99,8 +100,32 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
             elif not (_began(run_id) or _is_time(run["utc"][0].as_py())):
                 left_out(f"{path}: nothing in it tells when the run {run_id} began")
             else:
-                _add(devices, path, run)
+                _add(devices, path, run, whole)
     return [_history(device, unit, gathered) for (device, unit), gathered in sorted(devices.items())]
+
+
+def _runs_of(table: pa.Table) -> Iterator[pa.Table]:
+    """The rows of each run: one after the other in a pack, and only sliced there."""
+    for places in table.select(_RUN).to_pandas().groupby(_RUN, sort=False).indices.values():
+        begin, count = int(places[0]), len(places)
+        whole = places[-1] - begin + 1 == count
+        yield table.slice(begin, count) if whole else table.take(places)
+
+
+@dataclass
+class _Whole:
+    """The file that was read last with its samples: in a pack there are many runs to be described."""
+
+    path: Path = Path()
+    table: pa.Table | None = None
+
+    def run(self, path: Path, run_id: str, unit: str) -> Run:
+        """A run of this file, with everything that its rows say."""
+        if self.table is None or path != self.path:
+            ((self.path, self.table),) = parquet.tables([path], columns=list(FIELDS))
+        here = pc.and_(pc.equal(self.table["run_id"], run_id), pc.equal(self.table["device_id"], unit))
+        (run,) = runs(parquet.rows(self.table.filter(here)), without_mixed=True)
+        return run
 
 
 def _beyond_noise(half: Floats, timed: pa.Table) -> Floats:
@@ -115,7 +140,7 @@ def _beyond_noise(half: Floats, timed: pa.Table) -> Floats:
     return np.where(own > visits * (1 + 1e-6), own, 0.0)
 
 
-def _add(devices: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> None:
+def _add(devices: dict[tuple[str, str], _Nights], path: Path, run: pa.Table, whole: _Whole) -> None:
     """One run's rows."""
     first = run.slice(0, 1).to_pylist()[0]
     unit = first["device_id"] if first["device_kind"] == "cuda" else ""
@@ -130,7 +155,7 @@ def _add(devices: dict[tuple[str, str], _Nights], path: Path, run: pa.Table) -> 
             once.setdefault(key, at)
         timed, keys = timed.take(list(once.values())), list(once)
     if fresh := [key for key in keys if key not in into.series]:
-        _describe(into, path, first["run_id"], fresh)
+        _describe(into, whole.run(path, first["run_id"], first["device_id"]), fresh)
     low_s, high_s = timed["low_s"].to_numpy(), timed["high_s"].to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
         half = _beyond_noise(np.log(high_s / low_s) / 2, timed)
@@ -154,9 +179,8 @@ def _key_column(rows: pa.Table, name: str) -> list[Any]:
     return values
 
 
-def _describe(into: _Nights, path: Path, run_id: str, fresh: Sequence[_Key]) -> None:
+def _describe(into: _Nights, run: Run, fresh: Sequence[_Key]) -> None:
     """Describe series that no earlier night had from the whole rows of this one."""
-    (run,) = (run for run in runs(parquet.read_rows(path), without_mixed=True) if run.run_id == run_id)
     by_case: dict[_Key, tuple[str, str, str]] = {
         case_of(row): (row.dtype, row.role, bound) for row, bound in zip(run.rows, bounds(run), strict=True)
     }

@@ -1,0 +1,68 @@
+"""Verdicts by what the guides say: a table with a line for each rule, and one for each experiment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import get_args
+
+from bench.judge.claims import Judged, Verdict
+from bench.sweep.experiments import EXPERIMENTS, HALF, LACKING, RULES, WITHOUT_A_CLAIM
+
+Table = tuple[list[str], list[list[str]]]
+"""The header and the lines, cell by cell."""
+
+
+def device(each: Judged) -> str:
+    """The device of a verdict, marked if somebody else measured it."""
+    return each.device + (" (imported)" if each.imported else "")
+
+
+def rules(judged: Sequence[Judged], devices: Sequence[str], only: int | None) -> Table:
+    """A line for each rule, or for `only` this one: what each device says, and what is missing."""
+    lines = []
+    for number in [only] if only is not None else RULES:
+        speaking = [each for each in judged if number in each.claim.rules]
+        cells = [summary([each for each in speaking if device(each) == name]) for name in devices]
+        missing = []
+        if not speaking:
+            missing.append(f"needs {LACKING[number]}" if number in LACKING else "not in these results")
+        if number in HALF:
+            missing.append(f"the rest needs {HALF[number]}")
+        lines.append([str(number), RULES[number], *cells, "; ".join(missing)])
+    return ["rule", "says", *devices, "what is missing"], lines
+
+
+def experiments(judged: Sequence[Judged]) -> Table:
+    """A line for each experiment: its sweeps, its verdicts here and of imported rows, or why there is none.
+
+    Verdicts of several imported devices are counted together, since a column for each would say nothing more.
+    """
+    lines = []
+    for number in EXPERIMENTS:
+        mine = [each for each in judged if each.claim.id.startswith(number)]
+        sweeps = sorted({each.declared.name for each in mine if not each.imported})
+        own, imported = ([each for each in mine if each.imported == is_imported] for is_imported in (0, 1))
+        about = [each for each in own if each.verdict != "NOT APPLICABLE"]
+        if about:
+            state = summary(about)
+        elif own:
+            state = "ready for a GPU"
+        else:
+            state = WITHOUT_A_CLAIM.get(number, "not in these results")
+        lines.append([number, ", ".join(sweeps), state, summary(imported)])
+    return ["experiment", "sweeps", "measured here", "imported"], lines
+
+
+def summary(judged: Iterable[Judged]) -> str:
+    """`SUPPORTED 3 of 4, UNDECIDED 1`: how many of the claims that are about a device have which verdict."""
+    judged = list(judged)
+    counts = Counter(each.verdict for each in judged if each.verdict != "NOT APPLICABLE")
+    words = sorted(counts, key=get_args(Verdict).index)
+    if not words:
+        reasons = sorted({each.reason for each in judged})
+        return f"NOT APPLICABLE: {'; '.join(reasons)}" if reasons else ""
+    if counts.total() == 1:
+        return words[0]
+    shares = [f"{word} {counts[word]}" for word in words]
+    return ", ".join([f"{shares[0]} of {counts.total()}", *shares[1:]])

@@ -1,0 +1,184 @@
+"""Verdicts on effects: which rows (units, or nodes) lie beyond the healthy ones, of which one in twenty may.
+
+Each row has several tests: its effect in each class, alone and together; the same without its effect in its
+other classes, where units that are fast or slow in everything hide nothing; and its mean over all classes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import false_discovery_control
+
+from bench.fleet.effects import HALF_SE
+from bench.fleet.null import Null, fitted
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Column = tuple[str, bool | None]
+"""Class, and whether all GPUs of the node were at work; `all` and None for the mean over all classes."""
+
+LEVEL = 0.03
+"""Level of Benjamini and Hochberg's procedure. At most 5 % of the rows that are named shall be healthy; since
+the null is an estimate, it comes to somewhat more than the level (docs/fleet.md has the share as tried).
+"""
+LEAST_EFFECT = 0.01
+"""No row is named for less, ln, however quiet the others are."""
+FAST = 0.03
+"""A row is told to be fast from so much on, ln."""
+LEAST_SPREAD = 5e-4
+"""Healthy rows are at least so far apart, ln."""
+LEAST_OF_SE = 0.9
+"""Nor are they closer together than this share of their usual standard error, which is an estimate too."""
+MEDIAN_SE = 1.2533
+"""A median's standard error is so many times a mean's."""
+OVERALL: Column = ("all", None)
+
+
+class Wide(NamedTuple):
+    """Effects [row, column], NaN where unknown."""
+
+    rows: list[str]
+    columns: list[Column]
+    effect: Floats
+    se: Floats
+    """Standard errors of the effects."""
+
+
+class Tested(NamedTuple):
+    """p values of rows."""
+
+    wide: Wide
+    """With OVERALL as its last column, if there are at least two others."""
+    nulls: list[Null]
+    """Of each column."""
+    p: Floats
+    """[row, column] the probability that a healthy row has such an effect."""
+    own: Floats
+    """[row, column] effect without that in the other classes; NaN where there are fewer than two others."""
+    own_p: Floats
+    fast_p: Floats
+    """[row, column] the probability that a healthy row is so fast."""
+    row_p: Floats
+    """[row] all tests for being slow together (Simes)."""
+
+
+class Named(NamedTuple):
+    """Verdicts on rows."""
+
+    slow: Flags
+    """[row]"""
+    slow_in: Flags
+    """[row, column] false in a row that is not slow."""
+    fast: Flags
+    """[row, column]"""
+
+
+def tested(wide: Wide, nulls: list[Null] | None = None) -> Tested:
+    """Every row against the others, or against these nulls of its columns."""
+    nulls = nulls or [null_of(*columns) for columns in zip(wide.effect.T, wide.se.T, strict=True)]
+    wide = with_mean(wide, nulls)
+    if len(wide.columns) > len(nulls):
+        nulls = [*nulls, null_of(wide.effect[:, -1], wide.se[:, -1])]
+    p, fast_p = np.full_like(wide.effect, np.nan), np.full_like(wide.effect, np.nan)
+    (own, own_se), own_p = _without_others(wide), np.full_like(wide.effect, np.nan)
+    for column, null in enumerate(nulls):
+        effect, more = wide.effect[:, column], _beyond_usual(wide.se[:, column])
+        p[:, column], fast_p[:, column] = null.slow_p(effect, more), null.fast_p(effect, more)
+        alone, se = own[:, column], own_se[:, column]
+        if np.isfinite(alone).any():
+            own_p[:, column] = null_of(alone, se).slow_p(alone, _beyond_usual(se))
+    small = wide.effect < LEAST_EFFECT
+    p, own_p = np.where(small & ~np.isnan(p), 1.0, p), np.where(small & ~np.isnan(own_p), 1.0, own_p)
+    row_p = np.array([_simes(each) for each in np.hstack([p, own_p])])
+    return Tested(wide, nulls, p, own, own_p, fast_p, row_p)
+
+
+def null_of(effect: Floats, se: Floats) -> Null:
+    """The null of one column; its scale is hardly less than the standard errors."""
+    known = effect[np.isfinite(effect)]
+    return fitted(known, max(LEAST_SPREAD, LEAST_OF_SE * float(np.nanmedian(se))))
+
+
+def named(parts: list[Tested]) -> list[Named]:
+    """The verdicts on the rows of every part (a kind of device each), judged as one family."""
+    every = np.concatenate([part.row_p for part in parts]) if parts else np.empty(0)
+    slow = false_discovery_control(every) <= LEVEL if len(every) else np.empty(0, dtype=np.bool_)
+    level = LEVEL * slow.sum() / max(len(every), 1)
+    verdicts, begin = [], 0
+    for part in parts:
+        mine = slow[begin : begin + len(part.row_p)]
+        begin += len(mine)
+        slow_in = np.zeros(part.p.shape, dtype=np.bool_)
+        for row in np.flatnonzero(mine):
+            both = _rejected(np.hstack([part.p[row], part.own_p[row]]), level)
+            slow_in[row] = both[: len(both) // 2] | both[len(both) // 2 :]
+        verdicts.append(Named(mine, slow_in, _fast(part)))
+    return verdicts
+
+
+def _fast(part: Tested) -> Flags:
+    known = ~np.isnan(part.fast_p)
+    fast = np.zeros(part.p.shape, dtype=np.bool_)
+    fast[known] = false_discovery_control(part.fast_p[known]) <= LEVEL
+    return fast & (part.wide.effect < -FAST)
+
+
+def _rejected(p: Floats, level: float) -> Flags:
+    rejected = np.zeros(len(p), dtype=np.bool_)
+    known = ~np.isnan(p)
+    rejected[known] = false_discovery_control(p[known]) <= level * (1 + 1e-9)
+    return rejected
+
+
+def _simes(p: Floats) -> float:
+    """One p value of several; 1 without any."""
+    known = np.sort(p[~np.isnan(p)])
+    return float(np.min(known * len(known) / np.arange(1, len(known) + 1))) if len(known) else 1.0
+
+
+def _beyond_usual(se: Floats) -> Floats:
+    """Standard deviation that each row has beyond the usual one, which the spread of the rows contains."""
+    usual = np.nanmedian(se)
+    return np.sqrt(np.maximum(np.nan_to_num(se) ** 2 - usual**2, 0.0))
+
+
+def with_mean(wide: Wide, nulls: list[Null]) -> Wide:
+    """With each row's mean over its columns, if there are several.
+
+    A column counts the more, the more alike healthy rows are in it.
+    """
+    if len(wide.columns) < 2:
+        return wide
+    weight = np.where(np.isfinite(wide.effect), [1 / null.scale**2 for null in nulls], 0.0)
+    total = weight.sum(axis=1)
+    mean = np.nansum(weight * np.nan_to_num(wide.effect), axis=1) / total
+    se = np.sqrt(np.nansum((weight * np.nan_to_num(wide.se)) ** 2, axis=1)) / total
+    return Wide(
+        wide.rows,
+        [*wide.columns, OVERALL],
+        np.column_stack([wide.effect, mean]),
+        np.column_stack([wide.se, se]),
+    )
+
+
+def intervals(part: Tested) -> tuple[Floats, Floats]:
+    """[row, column] the ends of the 95 % intervals of the effects."""
+    count = np.isfinite(part.wide.effect).sum(axis=0)
+    centre_se = MEDIAN_SE * np.array([null.sd for null in part.nulls]) / np.sqrt(count)
+    half = HALF_SE * np.hypot(part.wide.se, centre_se)
+    return part.wide.effect - half, part.wide.effect + half
+
+
+def _without_others(wide: Wide) -> tuple[Floats, Floats]:
+    """[row, column] effect minus the median of the row's other classes, alone or together; its error."""
+    own, own_se = np.full_like(wide.effect, np.nan), np.full_like(wide.effect, np.nan)
+    for column, (_, together) in enumerate(wide.columns):
+        others = [i for i, c in enumerate(wide.columns) if c[1] == together and i != column]
+        if len(others) > 1:
+            own[:, column] = wide.effect[:, column] - np.median(wide.effect[:, others], axis=1)
+            mean_se = np.sqrt(np.mean(wide.se[:, others] ** 2, axis=1) / len(others))
+            own_se[:, column] = np.hypot(wide.se[:, column], mean_se)
+    return own, own_se

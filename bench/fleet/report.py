@@ -1,0 +1,318 @@
+"""What `python -m bench fleet` finds, and how it is told: one screen, Markdown or JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bench.cli.table import lines_of, table
+from bench.fleet.expect import Reached, reached, short_of_published
+from bench.fleet.fit import Fit, Slow, fit
+from bench.fleet.judge import OVERALL
+from bench.fleet.observed import CLASSES, Fleet, missing, read
+from bench.fleet.slowest import slowest_of
+from bench.fleet.why import Why, explained, gathered
+from bench.format import amount_text, change_text, count_text, share_text
+
+ALARM = 0.03
+"""Slower by more than this fails the command."""
+MOST_LISTED = 20
+"""Slow units in the table; --json has all."""
+JOBS = (8, 64, 512)
+"""Units of a synchronous job."""
+FAILING = 0.5
+"""A case that fails on more of the units than this is no unit's fault."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A fleet with all that is said of it."""
+
+    fleet: Fleet
+    fit: Fit
+    why: Sequence[Why]
+    """Of each of fit.slow."""
+    gathered: Sequence[str]
+    missing: Sequence[str]
+    failed: pd.DataFrame
+    """Cases that fail on a unit and not on most others: unit, name, status."""
+    reached: Sequence[Reached]
+    """Empty unless asked for."""
+
+    @property
+    def exit_code(self) -> int:
+        """1: something is slow by more than 3 %, missing, or fails what others can do; 3: none was judged."""
+        alarm = any(slow.effect > math.log1p(ALARM) for slow in self.fit.slow)
+        if alarm or self.missing or len(self.failed):
+            return 1
+        return 0 if self.fit.judged else 3
+
+
+def judged(results: Sequence[Path], expected: Path | None, expect: bool) -> Judged:
+    """Read and judge a fleet. UserError as for `bench.fleet.observed.read`."""
+    fleet = read(results, expected)
+    found = fit(fleet)
+    return Judged(
+        fleet=fleet,
+        fit=found,
+        why=explained(fleet, found),
+        gathered=gathered(fleet, found),
+        missing=missing(fleet),
+        failed=_failed(fleet),
+        reached=reached(fleet) if expect else (),
+    )
+
+
+def _failed(fleet: Fleet) -> pd.DataFrame:
+    """The failures that are not most units' too and that no later run of the unit has made good."""
+    if fleet.failed.empty:
+        return fleet.failed
+    key = ["unit", "case"]
+    passed = fleet.times[[*key, "run_id"]].astype(str).groupby(key)["run_id"].max()
+    failed = fleet.failed.astype(str).sort_values("run_id").drop_duplicates(key, keep="last")
+    later = pd.Series(passed.reindex(pd.MultiIndex.from_frame(failed[key])).to_numpy(), index=failed.index)
+    failed = failed[~(later.fillna("") > failed["run_id"])]
+    kinds = [unit.kind for unit in fleet.units.values()]
+    failing = failed.groupby(["kind", "case"])["unit"].transform("nunique")
+    return failed[failing <= FAILING * failed["kind"].map(kinds.count)]
+
+
+# ---- text
+
+
+def lines(told: Judged, markdown: bool = False) -> Iterator[str]:
+    """The report; `markdown`: for the summary of a CI job."""
+    fleet = told.fleet
+    yield _looked_at(fleet)
+    yield from told.missing
+    yield from (f"left out: {sentence}" for sentence in fleet.left_out)
+    yield from told.fit.remarks
+    if told.fit.slow:
+        yield from _slow_table(told, markdown)
+    elif told.fit.judged:
+        yield "No unit is slow beyond what healthy units differ by."
+    yield from told.gathered
+    yield from _fast(told)
+    yield from _failures(told)
+    yield from _spreads(told)
+    yield from _costs(told)
+    yield from _reached(told, markdown)
+
+
+def _looked_at(fleet: Fleet) -> str:
+    nodes = {unit.node for unit in fleet.units.values()}
+    kinds = [unit.kind for unit in fleet.units.values()]
+    per_kind = ", ".join(f"{kinds.count(kind)} {kind}" for kind in fleet.kinds)
+    times = fleet.times
+    manners = [
+        word
+        for word, together in (("alone", False), ("together", True))
+        if (times["together"] == together).any()
+    ]
+    days = times.groupby("unit", observed=True)["utc"].max().astype(str).str[:10]
+    span = " to ".join(dict.fromkeys((days.min(), days.max()))) if len(days) else ""
+    return (
+        f"{count_text(len(fleet.units), 'unit')} ({per_kind}) on {count_text(len(nodes), 'node')}, "
+        f"{count_text(times['case'].nunique(), 'case')} {' and '.join(manners)}, newest runs {span}".rstrip()
+    )
+
+
+def _slow_table(told: Judged, markdown: bool) -> Iterator[str]:
+    names = ("slow", "class", ">time", "95 %", "why")
+    rows = []
+    for why in told.why[:MOST_LISTED]:
+        slow = why.slow
+        name = f"{slow.name} (whole node)" if slow.unit is None else slow.name
+        several = len(told.fleet.kinds) > 1
+        rows.append(
+            [
+                f"{name} {slow.kind}" if several else name,
+                class_text(slow),
+                change_text(slow.ratio),
+                f"{change_text(math.exp(slow.low))} to {change_text(math.exp(slow.high))}",
+                f"{why.cause}: {why.sentence}",
+            ]
+        )
+    yield from _table(names, rows, markdown)
+    if len(told.why) > MOST_LISTED:
+        yield f"... and {len(told.why) - MOST_LISTED} more: --json lists them"
+
+
+def class_text(slow: Slow) -> str:
+    """Where it is slow: `compute together`, and in how many other classes: `memory +2`; `all classes`."""
+    if slow.klass == OVERALL[0]:
+        return "all classes"
+    others = {klass for klass, _ in slow.slow_in} - {slow.klass, OVERALL[0]}
+    return slow.klass + (" together" if slow.together else "") + (f" +{len(others)}" if others else "")
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool) -> Iterator[str]:
+    if markdown:
+        header = [name.removeprefix(">") for name in names]
+        yield ""
+        yield from (f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))
+        yield ""
+        return
+    shown = table(*names)
+    for cells in rows:
+        shown.add_row(*cells)
+    yield from lines_of(shown)
+
+
+def _fast(told: Judged) -> Iterator[str]:
+    effects = told.fit.effects
+    fast = effects[effects["fast"].astype(bool)].sort_values("relative").drop_duplicates("unit")
+    columns = (fast[name] for name in ("unit", "class", "relative"))
+    names = [
+        f"{told.fleet.units[unit].name} ({klass} {change_text(math.exp(relative))})"
+        for unit, klass, relative in zip(*columns, strict=True)
+    ]
+    if names:
+        rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        yield f"faster than healthy units differ by: {', '.join(names[:3])}{rest}"
+
+
+def _failures(told: Judged) -> Iterator[str]:
+    for unit, rows in told.failed.groupby("unit", observed=True, sort=True):
+        counts = rows["status"].value_counts()
+        what = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+        cases = sorted(set(rows["name"].astype(str)))
+        rest = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
+        yield f"FAILED {told.fleet.units[str(unit)].name}: {what} ({cases[0]}{rest}), which most others pass"
+
+
+def _spreads(told: Judged) -> Iterator[str]:
+    for kind in told.fleet.kinds:
+        mine = {(s.klass, s.together): s for s in told.fit.spreads if s.kind == kind}
+        parts = []
+        for klass in CLASSES:
+            texts = [share_text(mine[klass, t].sd, 1) for t in (False, True) if (klass, t) in mine]
+            parts += [f"{klass} {' / '.join(texts)}"] if texts else []
+        if parts:
+            tails = (
+                " (heavier tails or skew than normal)"
+                if any(not s.null.is_normal for s in mine.values())
+                else ""
+            )
+            yield f"{kind}: healthy units differ by (68 %, alone / together) {', '.join(parts)}{tails}"
+
+
+def _costs(told: Judged) -> Iterator[str]:
+    for cost in costs(told):
+        parts = [f"{size} units {change_text(ratio)}" for size, ratio in cost["slowest"].items()]
+        yield (
+            f"{cost['kind']}: a synchronous job waits for its slowest ({cost['class']}"
+            f"{' together' if cost['together'] else ''}): {', '.join(parts)}; "
+            f"without the slow ones {', '.join(change_text(r) for r in cost['without_slow'].values())}"
+        )
+
+
+def costs(told: Judged) -> list[dict[str, Any]]:
+    """Of each kind: expected time of the slowest of 8, 64 and 512 units over the median unit's.
+
+    In compute, together if that was measured; a kind without compute: in the mean of its classes.
+    """
+    found = []
+    effects = told.fit.effects
+    nodes = {slow.node for slow in told.fit.slow if slow.unit is None}
+    slow = effects["unit"].isin([each.unit for each in told.fit.slow]) | effects["node"].isin(nodes)
+    for kind in told.fleet.kinds:
+        for klass, together in (("compute", True), ("compute", False), ("all", None)):
+            mine = (effects["kind"] == kind) & (effects["class"] == klass)
+            mine &= effects["together"].isna() if together is None else effects["together"] == together
+            if mine.any() and not (mine & ~slow).sum() < 2:
+                parts = {
+                    "slowest": effects.loc[mine, "effect"],
+                    "without_slow": effects.loc[mine & ~slow, "effect"],
+                }
+                shares = {
+                    name: {size: slowest_of(part.to_numpy(dtype=float), size) for size in JOBS}
+                    for name, part in parts.items()
+                }
+                found.append({"kind": kind, "class": klass, "together": together, **shares})
+                break
+    return found
+
+
+def _reached(told: Judged, markdown: bool) -> Iterator[str]:
+    if not told.reached:
+        return
+    names = ("case", ">units", ">median", ">of datasheet 5 %", ">50 %", ">95 %", ">of published 50 %")
+    rows = []
+    for row in told.reached:
+        unit = "FLOP/s" if row.klass == "compute" else "byte/s"
+        shares = [share_text(share, 1) for share in row.of_datasheet or (None, None, None)]
+        published = share_text(row.of_published[1], 1) if row.of_published else ""
+        rows.append([row.case, str(row.units), amount_text(row.rate_per_s, unit), *shares, published])
+    yield "What the units reach, each alone:"
+    yield from _table(names, rows, markdown)
+    yield from short_of_published(list(told.reached))
+    for kind in told.fleet.kinds:
+        if not any(row.of_datasheet for row in told.reached if row.kind == kind):
+            yield f"{kind}: no datasheet here has this device, so there is nothing to expect"
+
+
+# ---- JSON
+
+
+def as_json(told: Judged) -> str:
+    """Everything, with the keys that docs/fleet.md lists."""
+    fleet = told.fleet
+    report = {
+        "exit_code": told.exit_code,
+        "units": [
+            {
+                **{k: getattr(unit, k) for k in ("id", "kind", "node", "slot", "uuid", "serial")},
+                "tags": dict(unit.tags),
+            }
+            for unit in fleet.units.values()
+        ],
+        "missing": list(told.missing),
+        "left_out": list(fleet.left_out),
+        "remarks": list(told.fit.remarks),
+        "slow": [_slow_record(why) for why in told.why],
+        "gathered": list(told.gathered),
+        "failed": _records(told.failed),
+        "spreads": [
+            {
+                "kind": s.kind,
+                "class": s.klass,
+                "together": s.together,
+                "units": s.units,
+                "sd": s.sd,
+                "own_sd": s.own_sd,
+                "normal": s.null.is_normal,
+            }
+            for s in told.fit.spreads
+        ],
+        "synchronous": costs(told),
+        "effects": _records(told.fit.effects),
+        "nodes": _records(told.fit.nodes),
+        "reached": [dataclasses.asdict(row) for row in told.reached],
+    }
+    return json.dumps(report, indent=1, allow_nan=False)
+
+
+def _slow_record(why: Why) -> dict[str, Any]:
+    slow = dataclasses.asdict(why.slow)
+    slow["class"] = slow.pop("klass")
+    return {
+        **slow,
+        "time_ratio": why.slow.ratio,
+        "cause": why.cause,
+        "why": why.sentence,
+        "clock_share": why.clock_share,
+    }
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    plain = frame.astype(object)
+    records: list[dict[str, Any]] = plain.where(plain.notna(), None).to_dict("records")  # type: ignore[assignment]
+    return records

@@ -1,0 +1,122 @@
+"""Ray driver that measures every node of a Ray cluster and writes all results where it runs.
+
+    python fleet/ray_fleet.py RESULTS [--by gpu] [--within-s 7200] [option of node.sh...]
+
+By node (the default) a task takes all GPUs of a node: each is measured alone, then all at the same time.
+By GPU a task takes one GPU, beside other people's tasks on the other GPUs; ours measure one after the other.
+A task whose worker died is started once more. All nodes have this checkout under the same path.
+"""
+
+import argparse
+import ctypes
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_worker():
+    """Have node.sh ended when the Ray worker dies: else it would measure on, beside the second try."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@ray.remote(max_retries=1)
+def measure(node, options):
+    """The GPUs that Ray lends, the exit code and output of node.sh, and the bytes of each result file."""
+    turn_file = Path(tempfile.gettempdir(), f"roofbench-{os.getuid()}-{node}.turn")
+    with tempfile.TemporaryDirectory() as folder, turn_file.open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # for tasks by GPU; released when the worker ends, however it ends
+        done = subprocess.run(
+            [CHECKOUT / "fleet" / "node.sh", folder, *options],
+            env={**os.environ, "NODE_NAME": node},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            preexec_fn=end_with_worker,
+        )
+        files = {path.relative_to(folder): path.read_bytes() for path in Path(folder).rglob("*.parquet")}
+    return os.environ.get("CUDA_VISIBLE_DEVICES", ""), done.returncode, done.stdout, files
+
+
+def name_of(node):
+    """What `ray start --node-name` said, else the host's name."""
+    return node["NodeManagerHostname" if node["NodeName"] == node["NodeManagerAddress"] else "NodeName"]
+
+
+def submit(node, by, options):
+    """The tasks of a node, each with a name for messages."""
+    name, gpus = name_of(node), int(node["Resources"].get("GPU", 0))
+    count = gpus if by == "gpu" and gpus else 1
+    task = measure.options(
+        num_gpus=gpus / count,
+        num_cpus=0,  # all tasks of a node begin at once, so that no two get the same GPU
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+    )
+    return {task.remote(name, options): f"{name} task {number} of {count}" for number in range(1, count + 1)}
+
+
+def keep(results, task, answer):
+    """Write the result files of a task; print what it was lent; without any file, the end of its output."""
+    visible, status, output, files = answer
+    for path, content in files.items():
+        file = results / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    print(f"{task}: {len(files)} result files, CUDA_VISIBLE_DEVICES={visible}, exit code {status}")
+    if not files:
+        print(*output.splitlines()[-10:], sep="\n")
+
+
+def main():
+    """Measure, and hand over to `python -m bench fleet`, which names what is missing; exits with its code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--by", choices=("node", "gpu"), default="node")
+    parser.add_argument(
+        "--within-s", type=float, default=7200, help="seconds after which nothing is waited for"
+    )
+    given, options = parser.parse_known_args()
+    ray.init("auto", log_to_driver=False)
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    nodes = [node for node in nodes if node["Resources"].get("GPU")] or nodes
+    given.results.mkdir(parents=True, exist_ok=True)
+    expected = given.results / "expected.txt"
+    if not expected.exists():
+        counts = {name_of(node): int(node["Resources"].get("GPU", 0)) for node in nodes}
+        expected.write_text(
+            "".join(f"{name} {count}\n" if count else f"{name}\n" for name, count in counts.items())
+        )
+    tasks = {ref: task for node in nodes for ref, task in submit(node, given.by, options).items()}
+    deadline = time.monotonic() + given.within_s
+    while tasks:
+        ended, _ = ray.wait(list(tasks), timeout=max(0, deadline - time.monotonic()))
+        if not ended:
+            break
+        task = tasks.pop(ended[0])
+        try:
+            keep(given.results, task, ray.get(ended[0]))
+        except RayError as error:
+            print(f"{task}: LOST: {str(error).partition('. ')[0]}")
+    for ref, task in tasks.items():
+        ray.cancel(ref, force=True)
+        print(f"{task}: LOST: not measured within {given.within_s:g} s")
+    ray.shutdown()
+    python = os.environ.get("PYTHON", ".venv/bin/python")
+    sys.exit(
+        subprocess.run([python, "-m", "bench", "fleet", given.results.resolve()], cwd=CHECKOUT).returncode
+    )
+
+
+if __name__ == "__main__":
+    main()

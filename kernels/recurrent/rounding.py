@@ -1,0 +1,80 @@
+"""What rounding explains of the errors of recurrent layers, of inputs as operator.py draws them."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+from bench.spec import Dtype
+from kernels.recurrent.problem import STATES, Recurrent
+
+_UNIT_ROUNDOFF: dict[Dtype, float] = {
+    "float16": 2.0**-11, "bfloat16": 2.0**-8, "tf32": 2.0**-24, "float32": 2.0**-24
+}  # fmt: skip
+_FLOAT32 = 2.0**-24
+_CUT = 2.0**-10
+"""What is cut off a float32 that becomes a tf32, at most."""
+_UNLIKELY = 1e-4
+"""How often a bound that is derived from random inputs may fail."""
+
+
+def tolerance(problem: Recurrent, implementation: str) -> tuple[float, ...]:
+    """The largest |error| that rounding explains, as a fraction of the largest |value|, of each output.
+
+    u is the unit roundoff of the problem's type, u' that of float32, in which sums of products are kept.
+    Inputs are of random sign and gates far from saturated, so values are about normal, and so are errors:
+    what follows are squared deviations of errors over those of the values.
+
+    * A product z of a step: four roundings when both products, their sum and a bias are stored, u^2/3 each;
+      of tf32 two factors of each term cut, 2 (2^-10)^2 / 3; its sum of K terms, u'^2 K / 9, and on tensor
+      cores, which cut off every 16 terms, (u' K / 16)^2.
+    * A state of a step: a gate is near 1/2, where an error of z counts a quarter and its own rounding is
+      u/2; tanh passes errors on whole. By the formulas of problem.py, f near 1/2, r within 1/sqrt(hidden), an
+      error of c or h is multiplied by 0.6 at most from step to step, its square by 1/3: however many steps,
+      the squares add up to 1.5 times those of one. With the deviations that states have (0.12 h, 0.2 c of an
+      LSTM, 0.25 h of a GRU) that is 3 of z's, and 8 u^2 of the roundings of gates, c and h. Functions that
+      are off by a few units of float32 add 16 u'^2.
+    * A layer has the errors of the one before in its input: with L layers, L times that.
+    * A gradient of a step is a product of four such values, each with the error of the forward pass, and of
+      three roundings of its own; errors pass from step to step as they do forward. It goes through L layers.
+    * autograd adds the steps' shares of a weight's gradient in the problem's type: partial sums grow as the
+      root of their number, so that is u^2/3 steps / 2. Other sums are as above.
+
+    The largest error is within `high` deviations, the largest value beyond `low` of them, by the number of
+    elements that differ: steps of one sequence may be alike. The result is rounded, by u of the largest.
+    """
+    u = _UNIT_ROUNDOFF[problem.dtype]
+    state = problem.layers * (3 * _product(problem, problem.inputs + problem.hidden) + 8 * u**2)
+    state += problem.layers * 16 * _FLOAT32**2
+    batch, hidden = problem.batch, problem.hidden
+    states = [(problem.layers * batch * hidden, batch * hidden)] * STATES[problem.cell]
+    if problem.direction == "forward":
+        sizes = [(problem.steps * batch * hidden, batch * hidden), *states]
+        return tuple(_error(problem, state, *size) for size in sizes)
+    gradient = 1.5 * problem.layers * (4 * state + u**2 + _product(problem, problem.gates * hidden))
+    sizes = [(problem.steps * batch * problem.inputs, batch * problem.inputs), *states]
+    of_activations = [_error(problem, gradient, *size) for size in sizes]
+    if problem.direction == "activation_gradient":
+        return tuple(of_activations)
+    gradient += _product(problem, problem.steps * batch)
+    gradient += u**2 / 6 * problem.steps if implementation in ("aten", "loop") else 0.0
+    of_weights = []
+    for width in problem.widths:
+        rows = problem.gates * hidden
+        elements = (rows * width, rows * hidden, rows, rows)
+        of_weights += [_error(problem, gradient, count, count) for count in elements]
+    return *of_activations, *of_weights
+
+
+def _product(problem: Recurrent, terms: int) -> float:
+    """Squared deviation of the error of sums of so many products, over that of the sums."""
+    squared = 4 * _UNIT_ROUNDOFF[problem.dtype] ** 2 / 3 + _FLOAT32**2 * terms / 9
+    if problem.dtype != "float32":
+        squared += (_FLOAT32 * terms / 16) ** 2
+    return squared + (2 * _CUT**2 / 3 if problem.dtype == "tf32" else 0.0)
+
+
+def _error(problem: Recurrent, squared: float, elements: int, different: int) -> float:
+    low = NormalDist().inv_cdf((1 + _UNLIKELY ** (1 / different)) / 2)
+    high = NormalDist().inv_cdf(1 - _UNLIKELY / (2 * elements))
+    return _UNIT_ROUNDOFF[problem.dtype] + math.sqrt(squared) * high / low

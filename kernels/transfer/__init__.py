@@ -1,0 +1,1 @@
+"""Copies between the memory of the host and that of a GPU."""

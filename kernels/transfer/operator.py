@@ -1,0 +1,109 @@
+"""Copies between host and device on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from bench.spec import Dtype, Launch, Operator, Problem, Uniform
+from kernels.transfer.problem import Direction, Memory, Transfer
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+COPIES: Sequence[tuple[Direction, Memory]] = (
+    ("host-to-device", "pinned"),
+    ("device-to-host", "pinned"),
+    ("both", "pinned"),
+    ("host-to-device", "pageable"),
+    ("device-to-host", "pageable"),
+)
+FLOATS: Sequence[Dtype] = ("float16", "bfloat16", "float32", "float64")
+CHECKED = 1 << 20
+"""About so many elements of a long copy are compared."""
+
+
+def inputs(problem: Transfer, uniform: Uniform) -> Tensors:
+    """What the copies read: x `[length]` on the host and y `[length]` on the device.
+
+    Of a copy in one direction the other tensor is empty, `[0]`, and only says where it is.
+    """
+    drawn = uniform(0 if problem.direction == "device-to-host" else problem.length)
+    x = _on_host(problem, drawn.numel(), drawn.dtype)
+    x.copy_(drawn)
+    return x, uniform(0 if problem.direction == "host-to-device" else problem.length)
+
+
+def _on_host(problem: Transfer, length: int, dtype: torch.dtype) -> torch.Tensor:
+    """Memory of the host `[length]`, not filled."""
+    pinned = problem.memory == "pinned" and length > 0
+    return torch.empty(length, dtype=dtype, device="cpu", pin_memory=pinned)
+
+
+def reference(problem: Transfer, x: torch.Tensor, y: torch.Tensor) -> Tensors:
+    """In float64 what arrives on the device, on the device, and what arrives on the host, on the host."""
+    arrived = (x.double().to(y.device), y.cpu().double())
+    return tuple(each for each in arrived if each.numel())
+
+
+def aten(problem: Transfer, x: torch.Tensor, y: torch.Tensor) -> Launch:
+    """Tensor.copy_ into memory allocated here.
+
+    Of pageable memory the plain call, which returns when the copy is done; of pinned memory the one that only
+    queues it. Copies in both directions start at the same time, and the launch ends with the later one.
+    """
+    on_device, on_host = torch.empty_like(x, device=y.device), _on_host(problem, y.numel(), y.dtype)
+    queued = problem.memory == "pinned"
+    if problem.direction == "both":
+        return _both(x, y, on_device, on_host)
+    to, source = (on_device, x) if x.numel() else (on_host, y)
+    return Launch(lambda: to.copy_(source, non_blocking=queued), (to,), blocks=not queued)
+
+
+def _both(x: torch.Tensor, y: torch.Tensor, on_device: torch.Tensor, on_host: torch.Tensor) -> Launch:
+    # Streams of high priority are a pool of their own in torch: this one is not that of a graph's capture.
+    back = torch.cuda.Stream(y.device, priority=-1)  # type: ignore[no-untyped-call]
+
+    def call() -> Tensors:
+        current = torch.cuda.current_stream(y.device)
+        back.wait_stream(current)
+        on_device.copy_(x, non_blocking=True)
+        with torch.cuda.stream(back):
+            on_host.copy_(y, non_blocking=True)
+        current.wait_stream(back)
+        return on_device, on_host
+
+    return Launch(call, (on_device, on_host))
+
+
+def tolerance(problem: Transfer, implementation: str) -> float:
+    """0: a copy is exact."""
+    return 0.0
+
+
+def excerpt(problem: Transfer, tensors: Tensors, outputs: Tensors) -> tuple[Problem, Tensors, Tensors]:
+    """About a million evenly spread elements of long copies."""
+    if problem.length <= CHECKED:
+        return problem, tensors, outputs
+    step = problem.length // CHECKED
+    parts = tuple(output[::step] for output in outputs)
+    smaller = problem.model_copy(update={"length": parts[0].numel()})
+    return smaller, tuple(tensor[::step] for tensor in tensors), parts
+
+
+OPERATOR = Operator(
+    problem=Transfer,
+    inputs=inputs,
+    reference=reference,
+    implementations={"aten": aten},
+    tolerance=tolerance,
+    excerpt=excerpt,
+    examples=[
+        Transfer(dtype=dtype, direction=direction, memory=memory, length=length)
+        for dtype in FLOATS
+        for direction, memory in COPIES
+        for length in (1, 7, 4099)
+    ],
+)

@@ -1,0 +1,84 @@
+"""Copies of `length` elements over the link between host and device (PCIe, or NVLink-C2C).
+
+    host-to-device    y on the device = x on the host
+    device-to-host    x on the host = y on the device
+    both              one of each at the same time, on two streams
+
+Bytes are those that cross the link, as the device sees them: read from the host, written to the host. The
+bandwidth of the device's own memory is no roof of such a copy, and no other is known: rows of this operator
+have no prediction.
+
+Pinned (page-locked) memory is copied by the device while the host goes on; pageable memory is first staged by
+the driver, and the host waits until the copy is done.
+
+Strongest known: none, for this measures the link.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from bench.spec import DeviceKind, Implementation, Problem
+
+Direction = Literal["host-to-device", "device-to-host", "both"]
+Memory = Literal["pinned", "pageable"]
+
+_ANY = (0, 0)
+
+
+class Transfer(Problem):
+    """Copies of `length` elements each: one in one `direction`, or two; `memory` is that of the host."""
+
+    operator: ClassVar[str] = "transfer"
+    arithmetic: ClassVar[Literal["link"]] = "link"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation(
+            "aten",
+            "Tensor.copy_, non_blocking for pinned memory: cudaMemcpyAsync",
+            devices=("cuda",),
+            dtypes={"float16": _ANY, "bfloat16": _ANY, "float32": _ANY, "float64": _ANY},
+        ),
+    )
+
+    direction: Direction
+    memory: Memory
+    length: Annotated[int, Field(ge=1)]
+
+    @property
+    def _one_way_byte(self) -> int:
+        return self.length * self.item_byte
+
+    @property
+    def flop(self) -> int:
+        """0."""
+        return 0
+
+    @property
+    def byte_read(self) -> int:
+        """What the device reads from the host: `length` elements, or nothing."""
+        return 0 if self.direction == "device-to-host" else self._one_way_byte
+
+    @property
+    def byte_written(self) -> int:
+        """What the device writes to the host: `length` elements, or nothing."""
+        return 0 if self.direction == "host-to-device" else self._one_way_byte
+
+    @property
+    def byte_stored(self) -> int:
+        """The device's random numbers that the inputs are made of, for each copy `length` elements."""
+        return self.byte
+
+    def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
+        """A CPU computes in the host's memory: nothing has to cross a link."""
+        if device == "cpu":
+            return "a CPU has no link to cross: its memory is the host's"
+        return super().missing(implementation, device, capability)
+
+    def refusal(self, implementation: str) -> str:
+        """Copies of pageable memory make the host wait, so one thread has one of them at a time."""
+        if self.direction == "both" and self.memory == "pageable":
+            return "a copy of pageable memory blocks the host, so two of them do not overlap"
+        return ""
+
+
+PROBLEM = Transfer

@@ -1,0 +1,51 @@
+"""What pages with charts share: the look of Vega-Lite charts, their library, and how both are packed.
+
+Content and library are packed (gzip, base64), which makes a page a third of its size; the browser unpacks
+them (`unpacked.js`).
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from functools import cache
+from typing import Any
+
+import vl_convert
+
+from plots.base import style
+
+Spec = dict[str, Any]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+DARK = "#555555"
+CONFIG: Spec = {
+    "font": "system-ui, sans-serif",
+    "background": "#ffffff",
+    "axis": {
+        "gridColor": style.FAINT,
+        "gridOpacity": 0.7,
+        "labelFontSize": 11,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+    },
+    "header": {"labelFontSize": 12, "labelFontWeight": "bold", "title": None},
+    "legend": {"labelFontSize": 11, "orient": "bottom", "title": None, "labelLimit": 180},
+    "view": {"stroke": None},
+}
+
+
+def inlined(content: Any) -> str:
+    """The content as JSON, packed for a page. ValueError if it holds NaN or infinity, which JSON has not."""
+    return _packed(json.dumps(content, separators=(",", ":"), allow_nan=False))
+
+
+@cache
+def library() -> str:
+    """Vega, Vega-Lite and Vega-Embed as vl-convert carries them, packed for a page."""
+    return _packed(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+
+
+def _packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()

@@ -1,0 +1,1 @@
+"""One page about a fleet: which units are slow, in what, since when, and what a synchronous job loses."""

@@ -1,0 +1,153 @@
+"""The data of a fleet's charts: a row for each unit, class and manner, and for sizes of jobs."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from bench.fleet.fit import Fit
+from bench.fleet.observed import CLASSES, Fleet, natural, newest
+from bench.fleet.slowest import slowest_of
+from bench.format import change_text
+from plots.fleet import charts
+
+Row = dict[str, Any]
+
+MOST_LABELS = 10
+"""Points of a panel that have their name beside them; all tell it to the pointer."""
+APART = 0.07
+"""Share of a panel's height by which two labels must be apart."""
+DIGITS = 4
+
+
+def manner(together: bool) -> str:
+    """How a unit was timed, as charts call it."""
+    return charts.MANNERS[bool(together)]
+
+
+def of_units(fleet: Fleet, fit: Fit, kind: str) -> list[Row]:
+    """A row for each unit, class and manner of a kind, the fastest first within each of them."""
+    effects = fit.effects[(fit.effects["kind"] == kind) & fit.effects["class"].isin(CLASSES)]
+    effects = effects.astype({"together": bool}).sort_values("effect", kind="stable")
+    nodes = fit.nodes[fit.nodes["slow"].astype(bool) & (fit.nodes["kind"] == kind)]
+    slow_nodes = set(zip(nodes["node"], nodes["class"], nodes["together"], strict=True))
+    state = _state_of_machine(fleet, kind)
+    rows = []
+    for key, group in effects.groupby(["class", "together"], sort=False, observed=True):
+        of, together = cast(tuple[str, bool], key)
+        mine: list[Row] = []
+        records: list[dict[str, Any]] = group.to_dict("records")  # type: ignore[assignment]
+        for rank, row in enumerate(records, 1):
+            shift = row["effect"] - row["relative"]
+            fact = state.get((row["unit"], of, together), {})
+            said = _verdict(row, (row["node"], of, together) in slow_nodes)
+            mine.append(
+                _described(fleet, row["unit"])
+                | {"class": of, "manner": manner(together), "rank": rank, "state": said}
+                | {"percent": percent(row["effect"]), "label": ""}
+                | {"low": percent(row["low"] + shift), "high": percent(row["high"] + shift)}
+                | {"text": interval_text(row["effect"], row["low"] + shift, row["high"] + shift), **fact}
+            )
+        _label(mine)
+        rows += mine
+    return rows
+
+
+def _verdict(row: Mapping[str, Any], node_is_slow: bool) -> str:
+    if row["slow"]:
+        return "slow"
+    return "in a slow node" if node_is_slow else "fast" if row["fast"] else "usual"
+
+
+def _described(fleet: Fleet, unit: str) -> Row:
+    """What charts say of a unit, and by what they group it."""
+    about = fleet.units[unit]
+    chance = zlib.crc32(unit.encode()) / 2**31 - 1  # the same in every chart of every run
+    return {
+        "unit": about.name,
+        "serial": about.serial or "unknown",
+        "tags": ", ".join(f"{key}={value}" for key, value in about.tags.items()) or "none",
+        "jitter": round(chance, 3),
+        "node": about.node,
+        "slot": about.slot,
+        **{f"tag {key}": value for key, value in about.tags.items()},
+    }
+
+
+def _state_of_machine(fleet: Fleet, kind: str) -> dict[tuple[str, str, bool], Row]:
+    """(unit, class, together) -> clock, power and temperature in the median of its newest cases."""
+    columns = ["sm_clock_hz", "power_w", "temperature_c"]
+    times = newest(fleet.of_kind(kind))
+    medians = times.groupby(["unit", "class", "together"], observed=True)[columns].median()
+    rows: dict[tuple[str, str, bool], Row] = {}
+    for key, clock_hz, power_w, heat_c in medians.itertuples(name=None):
+        rows[key[0], key[1], bool(key[2])] = {
+            "clock_mhz": None if math.isnan(clock_hz) else round(clock_hz / 1e6),
+            "power_w": None if math.isnan(power_w) else round(power_w),
+            "clock": "unknown" if math.isnan(clock_hz) else f"{clock_hz / 1e6:.0f} MHz",
+            "power": "unknown" if math.isnan(power_w) else f"{power_w:.0f} W",
+            "heat": "unknown" if math.isnan(heat_c) else f"{heat_c:.0f} °C",
+        }
+    return rows
+
+
+def _label(rows: Sequence[Row]) -> None:
+    """Name the slow units of a panel, the slowest first, and a slow node once, as far as there is room."""
+    values = [row["percent"] for row in rows]
+    apart = APART * (max(values) - min(values))
+    taken: list[float] = []
+    nodes: set[str] = set()
+    for row in sorted(rows, key=lambda row: -row["percent"]):
+        name = {"slow": row["unit"], "in a slow node": row["node"]}.get(row["state"], "")
+        free = all(abs(row["percent"] - other) >= apart for other in taken)
+        if name and name not in nodes and free and len(taken) < MOST_LABELS:
+            row["label"] = name
+            nodes.add(name)
+            taken.append(row["percent"])
+
+
+def groups(rows: Iterable[Row]) -> dict[str, list[str]]:
+    """What units can be grouped by -> its values in order: node, slot, tags; only what has several values."""
+    rows = list(rows)
+    fields = ["node", "slot", *sorted({name for row in rows for name in row if name.startswith("tag ")})]
+    order = {"slot": str}  # hexadecimal
+    values = {
+        field: sorted({row.get(field, "") for row in rows}, key=order.get(field, natural)) for field in fields
+    }
+    units = len({(row["unit"], row["serial"]) for row in rows})
+    # As many values as units would be a strip for each unit.
+    return {field: each for field, each in values.items() if 1 < len(each) < units}
+
+
+def of_jobs(rows: Sequence[Row], named: set[str], sizes: Sequence[int]) -> list[Row]:
+    """A row for each class, size of a job, and whether the named units (by `unit`) may be in it.
+
+    Of units timed together where they were: so a synchronous job sees them.
+    """
+    of_manner = [row for row in rows if row["manner"] == charts.MANNERS[1]] or rows
+    found = []
+    for of in CLASSES:
+        mine = [row for row in of_manner if row["class"] == of]
+        for among, left in ((charts.ALL, set[str]()), (charts.UNNAMED, named)):
+            effects = np.array([math.log1p(row["percent"] / 100) for row in mine if row["unit"] not in left])
+            if not len(effects) or (left and not any(row["unit"] in left for row in mine)):
+                continue
+            for size in sizes:
+                ratio = slowest_of(effects, size)
+                fact = {"percent": percent(math.log(ratio)), "text": change_text(ratio)}
+                found.append({"class": of, "among": among, "units": size, **fact})
+    return found
+
+
+def percent(log: float) -> float:
+    """By how many percent a time is longer, from the ln of the ratio."""
+    return float(f"{100 * math.expm1(log):.{DIGITS}g}")
+
+
+def interval_text(effect: float, low: float, high: float) -> str:
+    """`+12.0 % (+11.2 % to +12.8 %)`."""
+    return f"{change_text(math.exp(effect))} ({change_text(math.exp(low))} to {change_text(math.exp(high))})"

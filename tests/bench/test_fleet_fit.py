@@ -1,0 +1,234 @@
+"""Which units of a fleet are slow: by made-up times of which everything is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench.fleet.fit import LEAST_UNITS, Fit, fit
+from bench.fleet.null import fitted, qn
+from bench.fleet.observed import CLASSES, Fleet, Unit
+from bench.fleet.slowest import slowest_of
+
+Chance = np.random.Generator
+Slow = dict[int, dict[str, float]]
+"""Unit -> class, `all` or `compute together` -> time over the others'."""
+
+
+def made(
+    chance: Chance,
+    units: int = 64,
+    per_node: int = 8,
+    slow: Slow | None = None,
+    sd: float = 0.01,
+    run_sd: float = 0.003,
+    together: bool = False,
+    kind: str = "h100",
+    runs: int = 1,
+) -> Fleet:
+    """A fleet with three cases of each class. No healthy unit is farther out than 1.7 standard deviations."""
+    every = {
+        f"{kind}{i}": Unit(f"{kind}{i}", kind, f"{kind}-n{i // per_node}", f"{i % per_node}", "", "", {})
+        for i in range(units)
+    }
+    own = math.sqrt(3) * sd * chance.permutation(np.linspace(-1, 1, units))
+    rows = []
+    for unit, name in enumerate(every):
+        for klass in CLASSES:
+            for manner in (False, True) if together else (False,):
+                keys = ("all", klass, f"{klass} together") if manner else ("all", klass)
+                by = sum(math.log((slow or {}).get(unit, {}).get(key, 1.0)) for key in keys)
+                for case in range(3):
+                    for at in range(runs):
+                        noise = run_sd * chance.uniform(-1.7, 1.7)
+                        rows.append(
+                            (
+                                name,
+                                kind,
+                                f"{klass}{case}",
+                                klass,
+                                manner,
+                                f"2026{at}",
+                                f"2026{at}",
+                                own[unit] + by + noise - 7,
+                            )
+                        )
+    columns = ["unit", "kind", "case", "class", "together", "run_id", "utc", "log_s"]
+    return Fleet(every, pd.DataFrame(rows, columns=columns).assign(half=0.002), pd.DataFrame(), [], [])
+
+
+def names(found: Fit) -> list[str]:
+    return [slow.unit or slow.node for slow in found.slow]
+
+
+def test_nothing_is_named_where_nothing_is_slow(chance: Chance) -> None:
+    found = fit(made(chance, together=True))
+    assert (
+        found.judged and not found.slow and not found.effects["slow"].any() and not found.nodes["slow"].any()
+    )
+    assert len(found.effects) == 64 * (2 * len(CLASSES) + 1)
+
+
+@pytest.mark.parametrize("klass", CLASSES)
+def test_a_unit_slow_in_one_class_is_named_with_its_class_and_effect(chance: Chance, klass: str) -> None:
+    (slow,) = fit(made(chance, slow={17: {klass: 1.09}})).slow
+    assert (slow.unit, slow.node, slow.klass, slow.together) == ("h10017", "h100-n2", klass, False)
+    assert slow.slow_in == ((klass, False),) and slow.p < 1e-3
+    # its own healthy part is within 1.7 %, and the interval is about its effect now, not about the fault
+    assert (
+        0.06 < slow.effect < 0.11
+        and slow.low < slow.effect < slow.high
+        and slow.ratio == math.exp(slow.effect)
+    )
+
+
+def test_a_unit_slow_in_everything_is_said_to_be(chance: Chance) -> None:
+    (slow,) = fit(made(chance, slow={3: {"all": 1.1}}, together=True)).slow
+    assert (slow.unit, slow.klass, slow.together) == ("h1003", "all", None)
+    assert {klass for klass, _ in slow.slow_in} == {*CLASSES, "all"}
+
+
+def test_slow_only_with_all_gpus_at_work_is_told_from_slow_alone(chance: Chance) -> None:
+    (slow,) = fit(made(chance, slow={9: {"compute together": 1.1}}, together=True)).slow
+    assert (slow.klass, slow.together) == ("compute", True) and ("compute", False) not in slow.slow_in
+
+
+def test_a_slow_node_is_named_as_a_node_and_its_units_relative_to_it(chance: Chance) -> None:
+    slow: Slow = {i: {"all": 1.1} for i in range(16, 24)}
+    slow[20] = {"all": 1.1, "memory": 1.12}
+    found = fit(made(chance, units=96, slow=slow))
+    node, unit = found.slow
+    assert (node.name, node.unit, node.klass) == ("h100-n2", None, "all") and node.effect == pytest.approx(
+        math.log(1.1), abs=0.02
+    )
+    assert (unit.unit, unit.klass) == ("h10020", "memory") and 0.08 < unit.effect < 0.15
+    rows = found.effects[(found.effects["unit"] == "h10020") & (found.effects["class"] == "memory")]
+    assert (rows["effect"] - rows["relative"]).item() == pytest.approx(math.log(1.1), abs=0.02)
+
+
+def test_one_slow_unit_does_not_make_its_node_slow(chance: Chance) -> None:
+    for per_node in (2, 4, 8):
+        assert names(fit(made(chance, per_node=per_node, slow={5: {"all": 1.3}}))) == ["h1005"]
+
+
+def test_a_node_with_one_unit_is_that_unit(chance: Chance) -> None:
+    found = fit(made(chance, per_node=1, slow={5: {"all": 1.1}}))
+    assert names(found) == ["h1005"] and found.nodes.empty
+
+
+def test_kinds_are_judged_by_themselves(chance: Chance) -> None:
+    old, new = (
+        made(chance, slow={5: {"compute": 1.1}}),
+        made(chance, units=16, kind="b200", slow={2: {"all": 1.15}}),
+    )
+    new.times["log_s"] -= 1.0
+    both = Fleet({**old.units, **new.units}, pd.concat([old.times, new.times]), pd.DataFrame(), [], [])
+    assert set(names(fit(both))) == {"h1005", "b2002"}
+
+
+def test_a_fast_unit_is_told_and_no_fault(chance: Chance) -> None:
+    found = fit(made(chance, slow={8: {"cache": 0.85}}))
+    assert not found.slow
+    fast = found.effects[found.effects["fast"].astype(bool) & (found.effects["class"] == "cache")]
+    assert fast["unit"].tolist() == ["h1008"]
+
+
+def test_too_few_units_are_compared_but_not_judged(chance: Chance) -> None:
+    found = fit(made(chance, units=LEAST_UNITS - 1, slow={0: {"all": 2.0}}))
+    assert not found.judged and not found.slow and not found.spreads and len(found.effects)
+    assert any("7 units, too few" in remark for remark in found.remarks)
+    assert (
+        found.effects["p"].isna().all()
+        and found.effects.loc[found.effects["unit"] == "h1000", "effect"].min() > 0.6
+    )
+    enough = fit(made(chance, units=LEAST_UNITS, slow={0: {"all": 2.0}}))
+    assert names(enough) == ["h1000"]
+
+
+def test_units_with_no_case_in_common_cannot_be_compared(chance: Chance) -> None:
+    fleet = made(chance, units=2)
+    found = fit(fleet)
+    assert found.effects.empty and not found.judged and "nothing can be compared" in found.remarks[0]
+    empty = fit(Fleet({}, fleet.times.iloc[:0], pd.DataFrame(), [], []))
+    assert empty.effects.empty and not empty.remarks and "relative" in empty.effects
+
+
+def test_a_unit_without_some_cases_is_compared_in_the_others(chance: Chance) -> None:
+    fleet = made(chance, slow={4: {"compute": 1.1}})
+    times = fleet.times
+    lacks = (times["unit"] == "h1004") & times["case"].isin(["compute0", "memory0", "memory1", "memory2"])
+    found = fit(Fleet(fleet.units, times[~lacks], pd.DataFrame(), [], []))
+    assert names(found) == ["h1004"]
+    assert "memory" not in set(found.effects.loc[found.effects["unit"] == "h1004", "class"])
+
+
+def test_one_odd_case_does_not_make_a_class(chance: Chance) -> None:
+    """A time that is far off in one case moves the unit's effect in its class by little."""
+    fleet = made(chance)
+    odd = (fleet.times["unit"] == "h1006") & (fleet.times["case"] == "compute1")
+    before = fit(fleet).effects
+    fleet.times.loc[odd, "log_s"] += 0.3
+    after = fit(fleet).effects
+    at = (before["unit"] == "h1006") & (before["class"] == "compute")
+    assert abs(after.loc[at, "effect"].item() - before.loc[at, "effect"].item()) < 0.05
+
+
+def test_noise_between_runs_widens_intervals_and_what_all_share_does_not(chance: Chance) -> None:
+    width = []
+    for noise, drift in ((0.003, 0.0), (0.003, 0.2), (0.03, 0.0)):
+        fleet = made(chance, runs=4, run_sd=noise)
+        fleet.times["log_s"] += drift * (fleet.times["run_id"] == "20263")
+        effects = fit(fleet).effects
+        width.append((effects["high"] - effects["low"]).median())
+    assert width[1] < 1.5 * width[0] and width[2] > 3 * width[0]
+
+
+def test_the_newest_run_is_judged(chance: Chance) -> None:
+    fleet = made(chance, runs=3)
+    for unit, run in (("h1002", "20260"), ("h1003", "20262")):  # one mended, one broken since
+        fleet.times.loc[(fleet.times["unit"] == unit) & (fleet.times["run_id"] == run), "log_s"] += 0.15
+    assert names(fit(fleet)) == ["h1003"]
+
+
+# ---- the null
+
+
+def test_qn_is_a_standard_deviation_that_outliers_do_not_move(chance: Chance) -> None:
+    for count in (8, 9, 30, 31, 500, 4000):
+        draws = [qn(chance.standard_normal(count)) for _ in range(100 if count < 100 else 5)]
+        assert np.mean(draws) == pytest.approx(1, abs=0.15), count
+    spoiled = np.concatenate([chance.standard_normal(400), np.full(100, 50.0)])
+    assert qn(spoiled) < 2
+    assert math.isnan(qn(np.array([1.0])))
+
+
+def test_a_null_is_not_widened_by_slow_units_and_gives_uniform_p(chance: Chance) -> None:
+    null = fitted(np.concatenate([chance.standard_normal(320), 8 + chance.standard_normal(60)]), 1e-3)
+    assert null.centre == pytest.approx(0, abs=0.5) and null.sd == pytest.approx(1, abs=0.4)
+    p = null.slow_p(chance.standard_normal(20_000))
+    assert 0.01 < (p < 0.05).mean() < 0.13
+    assert null.slow_p(np.array([0.3]))[0] + null.fast_p(np.array([0.3]))[0] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("shape", ["t", "skew"])
+def test_heavy_tails_and_skew_are_seen_in_many_units(chance: Chance, shape: str) -> None:
+    def draw(count: int) -> np.ndarray:
+        return chance.standard_t(2, count) if shape == "t" else chance.lognormal(0, 0.8, count)
+
+    null = fitted(draw(2000), 1e-3)
+    assert not null.is_normal
+    # a normal distribution with their middle spread gives far less than one in ten thousand
+    assert (null.slow_p(draw(40_000)) < 1e-4).mean() < 0.04
+    known = null.quantile(np.array([0.1, 0.5, 0.9]))
+    assert null.slow_p(known) == pytest.approx([0.9, 0.5, 0.1], abs=0.01)
+
+
+def test_the_slowest_of_some_is_what_drawing_them_gives(chance: Chance) -> None:
+    effects = 0.05 * chance.standard_normal(40)
+    effects -= np.median(effects)
+    drawn = [np.exp(chance.choice(effects, 6, replace=False)).max() for _ in range(4000)]
+    assert slowest_of(effects, 6) == pytest.approx(np.mean(drawn), abs=0.01)
+    assert slowest_of(effects, 40) == pytest.approx(np.exp(effects.max()))

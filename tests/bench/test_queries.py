@@ -1,0 +1,337 @@
+"""docs/queries.sql: what its views say is what the commands say of the same files, packed or not."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench.fleet import observed
+from bench.judge.frame import read
+from bench.model.predict import reached
+from bench.store import parquet
+from bench.store.pack import pack
+from bench.store.schema import Measurement
+from tests.bench.rows import row
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "results" / "reference"
+PAGE = ROOT / "docs" / "queries.md"
+CASE = ["device", "run_id", "sweep", "operator", "implementation", "parameters", "threads_asked"]
+BEGAN = "20200101T020000Z-0123456789ab"
+
+
+def database(*files: Path) -> duckdb.DuckDBPyConnection:
+    """The views, over these files or globs."""
+    connection = duckdb.connect(config={"threads": 2})
+    connection.execute("SET VARIABLE results = $files", {"files": [str(path) for path in files]})
+    connection.execute((ROOT / "docs" / "queries.sql").read_text("utf-8"))
+    return connection
+
+
+def packed(folder: Path, into: Path) -> Path:
+    """A glob of the packs of a folder's files."""
+    assert list(pack([folder], into, print, datetime(2027, 1, 1, tzinfo=UTC)))
+    return into / "*/*.parquet"
+
+
+def unit_row(unit: int = 0, **facts: Any) -> Measurement:
+    values = {
+        "run_id": BEGAN,
+        "utc": "2020-01-01T02:00:01+00:00",
+        "device": "made-up-gpu",
+        "device_kind": "cuda",
+        "device_id": f"u{unit:02d}",
+        "host": f"node{unit // 4}",
+        "sm_count": 100,
+        "cache_byte": 10**7,
+        "cache": "cold",
+        "threads_asked": "all",
+    }
+    return row(**(values | facts))
+
+
+# ---- the share of the roof
+
+
+def shares(files: Path) -> pd.Series:
+    found = database(files).sql("SELECT * FROM roof_share").df()
+    return found.set_index(CASE)["of_roof"]
+
+
+def judged(folder: Path) -> pd.Series:
+    """The share of the roof of every time with a cold cache, as tables have it."""
+    found = {
+        (row.device, row.run_id, row.sweep, row.operator, row.implementation, row.parameters, threads): share
+        for run in read([folder])
+        for row in run.rows
+        if row.is_timed and row.cache == "cold"
+        for threads in [row.threads_asked or "all"]
+        for share in [reached(row, run.roof_of(row))[0]]
+    }
+    index = pd.MultiIndex.from_tuples(list(found), names=CASE)
+    return pd.Series(list(found.values()), index=index, name="of_roof", dtype=float)
+
+
+def equal(one: pd.Series, other: pd.Series) -> None:
+    assert one.index.is_unique and len(one)
+    pd.testing.assert_series_equal(one.sort_index(), other.sort_index(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("runs", ["core", "accuracy"])
+def test_the_share_is_that_of_the_commands(runs: str) -> None:
+    equal(shares(REFERENCE / runs / "*/*.parquet"), judged(REFERENCE / runs))
+
+
+@pytest.mark.parametrize("runs", ["fresh_nights", "nights"])
+def test_so_it_is_in_packs_which_have_no_samples(runs: str, tmp_path: Path) -> None:
+    equal(shares(packed(REFERENCE / runs, tmp_path)), judged(REFERENCE / runs))
+
+
+def random_ceilings(chance: np.random.Generator, threads: str) -> list[Measurement]:
+    """Floors, peaks, passes, and probes that are none of these; some of them missing."""
+
+    def ceiling(**facts: Any) -> Measurement:
+        count = int(chance.integers(0, 40))
+        cut = int(chance.integers(0, count + 1))
+        samples_s = np.exp(chance.normal(-9, 0.3, count)).tolist()
+        median_s = float(np.median(samples_s)) if samples_s else 1e-4
+        visits = [None, [cut, count - cut], [count + 1]][int(chance.integers(3))]
+        facts |= {"samples_s": samples_s, "median_s": median_s, "visit_samples": visits}
+        return unit_row(**{"role": "roof", "threads_asked": threads, "flop": 0, "byte": 0} | facts)
+
+    made = [
+        ceiling(
+            operator="launch", implementation=name, sweep=f"ceilings/launch{at}", parameters=f'{{"at":{at}}}'
+        )
+        for name in ("aten", "triton")
+        for at in range(3)
+    ]
+    for written in (0, 1, 2, 4):
+        made.append(
+            ceiling(
+                operator="stream",
+                sweep="ceilings/stream",
+                byte=4 * 10**6,
+                byte_written=written * 10**6,
+                parameters=json.dumps({"written": written, "programs": 0}),
+                implementation="aten",
+            )
+        )
+    made.append(ceiling(operator="stream", byte=10**9, sweep="one_sm", parameters='{"programs":1}'))
+    made.append(ceiling(operator="stream", byte=10**9, sweep="cache", cache="warm", parameters='{"warm":1}'))
+    for dtype in ("float16", "float32"):
+        for kind in ("matrix", "vector"):
+            made.append(
+                ceiling(
+                    arithmetic=kind,
+                    dtype=dtype,
+                    flop=10**9,
+                    sweep=f"ceilings/{kind}",
+                    parameters=json.dumps({"dtype": dtype, "m": 128, "n": 64}),
+                    implementation="triton-64x64",
+                )
+            )
+    tile = {
+        "implementation": "triton-128x64",
+        "parameters": '{"k":64,"m":128,"n":64}',
+        "arithmetic": "matrix",
+    }
+    made.append(ceiling(flop=10**12, dtype="float16", sweep="one_tile", **tile))
+    return [made[at] for at in np.flatnonzero(chance.random(len(made)) < 0.85)]
+
+
+def random_measurements(chance: np.random.Generator, threads: str) -> list[Measurement]:
+    made = []
+    for at in range(30):
+        byte, written = (int(value) for value in chance.integers(1, 10**8, 2))
+        moved = max(byte, written) + int(chance.integers(0, 10**7))
+        made.append(
+            unit_row(
+                role="measurement",
+                sweep="gemm/square",
+                threads_asked=threads,
+                implementation="cublas",
+                parameters=json.dumps({"m": at}),
+                flop=int(chance.choice([0, 10**6, 10**9])),
+                byte=byte,
+                byte_moved=moved,
+                byte_written=min(written, moved),
+                byte_again=[None, 0, moved // 2][at % 3],
+                moved_written=[None, min(written, moved)][at % 2],
+                arithmetic=str(chance.choice(["matrix", "vector"])),
+                dtype=str(chance.choice(["float16", "float32", "float64"])),
+                status=str(chance.choice(["ok", "ok", "ok", "wrong"])),
+                median_s=float(chance.choice([math.nan, 1e-4, 2e-3])),
+            )
+        )
+    return made
+
+
+def test_so_it_is_of_ceilings_of_every_kind(tmp_path: Path, chance: np.random.Generator) -> None:
+    for number in range(6):
+        run = [each for threads in ("all", "one") for each in random_ceilings(chance, threads)]
+        run += [each for threads in ("all", "one") for each in random_measurements(chance, threads)]
+        run_id = f"2020010{number + 1}T020000Z-0"
+        path = tmp_path / "results" / "made-up-gpu" / f"{run_id}.parquet"
+        parquet.write(path, [Measurement(**{**vars(each), "run_id": run_id}) for each in run])
+    wanted = judged(tmp_path / "results")
+    assert wanted.notna().sum() > 20
+    equal(shares(tmp_path / "results" / "*/*.parquet"), wanted)
+    equal(shares(packed(tmp_path / "results", tmp_path / "packs")), wanted)
+
+
+def test_what_has_no_plain_share_has_none() -> None:
+    views = database(REFERENCE / "fresh_nights" / "*/*.parquet")
+    assert not views.sql("SELECT * FROM roof_share WHERE cache = 'warm'").fetchall()
+    old = database(REFERENCE / "cpu-intel-xeon-2-core/20261121T130717Z-42e9dbfa5ea2.parquet")  # schema 1
+    assert old.sql("SELECT count(*) > 100, count(of_roof) FROM roof_share").fetchall() == [(True, 0)]
+
+
+# ---- units
+
+
+def fleet_rows(chance: np.random.Generator) -> list[Measurement]:
+    """Two nights of twelve units, alone and together, a case of each class or two; run ids are shared."""
+    classes = {
+        "launch": {"operator": "launch", "arithmetic": "vector", "flop": 0, "byte": 0},
+        "transfer": {"operator": "transfer", "arithmetic": "vector", "flop": 0, "byte": 9, "cache": "warm"},
+        "cache": {"operator": "stream", "arithmetic": "vector", "flop": 0, "byte": 9, "cache": "warm"},
+        "compute": {"operator": "gemm", "arithmetic": "matrix", "flop": 640, "byte": 10},
+        "memory": {"operator": "gemm", "arithmetic": "matrix", "flop": 639, "byte": 10},
+        "activations": {"operator": "activations", "arithmetic": "vector", "flop": 9999, "byte": 10},
+    }
+    made = []
+    for day in (1, 2):
+        for gpus in (None, 8):
+            for unit in range(12):
+                where = {"tags": '{"node":"mine"}'} if unit == 0 else {}
+                for name, facts in classes.items():
+                    made.append(
+                        unit_row(
+                            unit,
+                            sweep=f"fleet/{name}",
+                            run_id=f"2020010{day}T02000{int(gpus == 8)}Z-0",
+                            utc=f"2020-01-0{day}T02:0{int(gpus == 8)}:00+00:00",
+                            concurrent_gpus=gpus,
+                            parameters=f'{{"gpus":{unit % 3 == 0 and day == 9}}}'.lower(),
+                            median_s=float(chance.uniform(1, 2)),
+                            high_s=2.0,
+                            low_s=1.0,
+                            **where,
+                            **facts,
+                        )
+                    )
+    return made
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, chance: np.random.Generator) -> Path:
+    rows = fleet_rows(chance)
+    for key in sorted({(each.run_id, each.device_id) for each in rows}):
+        path = tmp_path / "results" / f"{key[1]}" / f"{key[0]}.parquet"
+        parquet.write(path, [each for each in rows if (each.run_id, each.device_id) == key])
+    return tmp_path / "results"
+
+
+def test_the_newest_times_and_their_classes_are_those_of_the_fleet(fleet: Path, tmp_path: Path) -> None:
+    seen = observed.read([fleet])
+    newest = observed.newest(seen.times)
+    columns = [newest[name] for name in ("unit", "class", "together", "log_s")]
+    wanted = {
+        (seen.units[unit].node, unit, kind, together, round(math.exp(log_s), 9))
+        for unit, kind, together, log_s in zip(*columns, strict=True)
+    }
+    for files in (fleet / "*/*.parquet", packed(fleet, tmp_path / "packs")):
+        found = database(files).sql("SELECT node, unit, class, together, median_s FROM latest").fetchall()
+        assert {(*labels, round(median_s, 9)) for *labels, median_s in found} == wanted and len(found) == 144
+
+
+def test_a_unit_is_held_against_the_median_of_its_kind(fleet: Path, tmp_path: Path) -> None:
+    views = database(packed(fleet, tmp_path / "packs"))
+    times = views.sql("SELECT unit, sweep, class, together, median_s FROM latest").df()
+    of_kind = times.groupby(["sweep", "together"])["median_s"].transform("median")
+    wanted = (
+        (times["median_s"] / of_kind).groupby([times["unit"], times["class"], times["together"]]).median()
+    )
+    found = views.sql("SELECT * FROM fleet").df()
+    assert set(found["units"]) == {12} and set(found["cases"]) == {1, 2}
+    ratios = found.set_index(["unit", "class", "together"])["time_ratio"]
+    pd.testing.assert_series_equal(ratios.sort_index(), wanted.sort_index(), check_names=False)
+
+
+def test_our_kernels_meet_the_fastest_library_of_their_run(tmp_path: Path) -> None:
+    def time(implementation: str, median_s: float, **facts: Any) -> Measurement:
+        return unit_row(
+            implementation=implementation,
+            median_s=median_s,
+            sweep=facts.pop("sweep", "softmax/rows"),
+            operator="softmax",
+            parameters='{"rows":1}',
+            **facts,
+        )
+
+    rows = [
+        time("triton", 1.0),
+        time("triton", 4.0, sweep="softmax/length", utc="2020-01-01T02:00:09+00:00"),  # later: it counts
+        time("triton-64", 2.0),
+        time("aten", 6.0),
+        time("inductor", 3.0),
+        time("triton", 1.0, cache="warm"),
+        time("inductor", 0.1, status="wrong"),
+    ]
+    parquet.write(tmp_path / "made-up-gpu" / "r.parquet", rows)
+    found = database(tmp_path / "*/*.parquet").sql(
+        "SELECT implementation, median_s, library, library_s, ratio FROM duel ORDER BY 1"
+    )
+    assert found.fetchall() == [
+        ("triton", 4.0, "inductor", 3.0, 0.75),
+        ("triton-64", 2.0, "inductor", 3.0, 1.5),
+    ]
+
+
+def test_files_of_all_ages_and_packs_are_read_together(fleet: Path, tmp_path: Path) -> None:
+    """Columns differ: older files lack some, packs lack samples, each operator has parameters of its own."""
+    views = database(
+        REFERENCE / "cpu-intel-xeon-2-core/20261121T130717Z-42e9dbfa5ea2.parquet",
+        REFERENCE / "fresh_nights/*/*.parquet",
+        packed(fleet, tmp_path / "packs"),
+    )
+    counts = views.sql("SELECT device, count(*), count(DISTINCT run_id) FROM results GROUP BY ALL ORDER BY 1")
+    assert counts.fetchall() == [
+        ("cpu-amd-epyc-2-core", 1270, 10),
+        ("cpu-intel-xeon-2-core", 1517, 1),
+        ("made-up-gpu", 288, 4),
+    ]
+
+
+# ---- the page
+
+
+def queries() -> Sequence[tuple[str, str]]:
+    """Each query of the page that has its output below it."""
+    found = re.findall(r"```sql\n((?:(?!```).)*)```\n\n((?:\|[^\n]*\n)+)", PAGE.read_text("utf-8"), re.DOTALL)
+    assert len(found) == 5
+    return found
+
+
+def markdown(relation: duckdb.DuckDBPyRelation) -> str:
+    rows = [relation.columns, ["---"] * len(relation.columns), *relation.fetchall()]
+    lines = (f"| {' | '.join('' if cell is None else str(cell) for cell in cells)} |" for cells in rows)
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_the_page_shows_what_its_queries_find(number: int, tmp_path: Path) -> None:
+    query, output = queries()[number]
+    for files in (REFERENCE / "fresh_nights/*/*.parquet", packed(REFERENCE / "fresh_nights", tmp_path)):
+        assert markdown(database(files).sql(query)) + "\n" == output

@@ -1,0 +1,200 @@
+"""What the launchers in fleet/ ask for. Slurm, kubectl and Python are stand-ins that note their arguments.
+
+The real ones are run by tests/trials/fleet_slurm.sh and tests/trials/fleet_ray.py, which need packages that
+these tests do without.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+FLEET = ROOT / "fleet"
+SCRIPTS = sorted([*FLEET.glob("*.sh"), *FLEET.glob("*.sbatch"), *ROOT.glob("tests/trials/*.sh")])
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_are_sound(script: Path) -> None:
+    checker = ["shellcheck"] if shutil.which("shellcheck") else ["bash", "-n"]
+    done = subprocess.run([*checker, script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert os.access(script, os.X_OK) or script.suffix == ".sbatch"
+
+
+class Machine:
+    """A folder with stand-ins for programs, and what they were asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.programs, self.asked = folder / "programs", folder / "asked"
+        self.programs.mkdir()
+        self.results = folder / "results"
+
+    def program(self, name: str, script: str = "") -> Path:
+        """A program that notes its arguments, then runs `script`."""
+        path = self.programs / name
+        path.write_text(f'#!/bin/bash\necho "{name} $*" >> "{self.asked}"\n{script}\n')
+        path.chmod(0o755)
+        return path
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "NODE_NAME", "PYTHON"))}
+        return {**kept, "PATH": f"{self.programs}:{os.environ['PATH']}", **variables}
+
+    def run(self, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(word) for word in words],
+            env=self.environment(**variables),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def lines(self) -> list[str]:
+        return self.asked.read_text().splitlines()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def python(machine: Machine, units: int, measuring: str = "") -> str:
+    """A Python that sees so many units and, asked to measure, runs `measuring`."""
+    return str(machine.program("python", f'if [ "$1" = -c ]; then echo {units}; else {measuring or ":"}; fi'))
+
+
+# ---- the node
+
+
+def measured(machine: Machine) -> list[str]:
+    """The options of each measurement, those that all have left out."""
+    runs = [line for line in machine.lines() if "--benchmark" in line]
+    assert all("-m pytest bench/" in run and "--bench-device all" in run for run in runs)
+    return [run.partition("--bench-device all ")[2] for run in runs]
+
+
+def test_a_node_measures_its_gpus_alone_and_then_together(machine: Machine) -> None:
+    done = machine.run(FLEET / "node.sh", machine.results, PYTHON=python(machine, 8), NODE_NAME="n7")
+    assert done.returncode == 0, done.stderr
+    common = f"--bench-results {machine.results}/n7 --bench-tag node=n7"
+    assert measured(machine) == [
+        f"{common} --bench-suite fleet",
+        f"{common} --bench-concurrent --bench-suite fleet",
+    ]
+
+
+def test_one_unit_is_measured_once_and_options_replace_the_suite(machine: Machine) -> None:
+    options = ("--bench-sweep", "activations/relu", "--bench-tag", "rack=b12")
+    machine.run(
+        *(FLEET / "node.sh", machine.results, *options), PYTHON=python(machine, 1), SLURMD_NODENAME="n3"
+    )
+    common = f"--bench-results {machine.results}/n3 --bench-tag node=n3"
+    assert measured(machine) == [f"{common} {' '.join(options)}"]
+
+
+def test_a_failure_alone_does_not_keep_the_node_from_measuring_together(machine: Machine) -> None:
+    fails = '[[ "$*" == *concurrent* ]] || exit 3'
+    done = machine.run(FLEET / "node.sh", machine.results, PYTHON=python(machine, 2, fails), NODE_NAME="n")
+    assert done.returncode == 3 and len(measured(machine)) == 2
+
+
+def test_what_a_node_measures_ends_with_it(machine: Machine) -> None:
+    """A batch system ends the script; a measurement that went on would disturb the next one."""
+    measuring = "echo $$; exec sleep 600"
+    with subprocess.Popen(
+        [FLEET / "node.sh", machine.results],
+        env=machine.environment(PYTHON=python(machine, 2, measuring), NODE_NAME="n"),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as node:
+        assert node.stdout is not None
+        child = int(node.stdout.readline())
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(60) == 143
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+    assert len(measured(machine)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ("--bench-tag rack=b12", "--bench-suite fleet --bench-tag rack=b12"),
+        ("--bench-case a/b", "--bench-case a/b"),
+        ("--bench-suite=core", "--bench-suite=core"),
+    ],
+)
+def test_only_an_option_that_says_what_to_measure_replaces_the_suite(
+    machine: Machine, options: str, asked: str
+) -> None:
+    machine.run(*(FLEET / "node.sh", machine.results, *options.split()), PYTHON=python(machine, 1))
+    (run,) = measured(machine)
+    assert run.endswith(f" {asked}") and run.count("--bench-suite") <= 1
+
+
+# ---- Slurm
+
+
+def submitted(machine: Machine, **variables: str) -> None:
+    """Run the batch script as Slurm does: a copy elsewhere, in the folder that it was submitted from."""
+    machine.program("scontrol", "printf 'n1\\nn2\\n'")
+    machine.program("srun", f'cat "{machine.results}/expected.txt" >> "{machine.asked}"')
+    script = shutil.copy(FLEET / "slurm.sbatch", machine.folder / "slurm_script")
+    done = machine.run("bash", script, machine.results, PYTHON=python(machine, 1), **variables)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_slurm_job_lists_its_nodes_before_it_measures_them(machine: Machine) -> None:
+    submitted(machine, SLURM_GPUS_PER_NODE="h100:8")
+    assert machine.lines() == [
+        "scontrol show hostnames",
+        f"srun --no-kill --kill-on-bad-exit=0 --cpu-bind=none fleet/node.sh {machine.results}",
+        *("n1 8", "n2 8"),
+        f"python -m bench fleet {machine.results}",
+    ]
+
+
+def test_a_slurm_job_keeps_the_list_that_is_there(machine: Machine) -> None:
+    machine.results.mkdir()
+    (machine.results / "expected.txt").write_text("n1\nn2\nn3\n")
+    submitted(machine)
+    assert [line for line in machine.lines() if line.startswith("n")] == ["n1", "n2", "n3"]
+
+
+# ---- Kubernetes
+
+
+def test_kubernetes_gets_a_job_for_every_node_with_gpus(machine: Machine) -> None:
+    made = machine.folder / "made"
+    machine.program(
+        "kubectl",
+        f"""case "$1 $2" in
+            "get nodes") printf 'control \\nnode1 8\\nnode2 4\\n' ;;
+            "create configmap") cp "${{4#--from-file=}}" "{made}.txt" ;;
+            "create --filename") echo --- >> "{made}.yaml"; cat >> "{made}.yaml" ;;
+        esac""",
+    )
+    done = machine.run(FLEET / "kubernetes.sh", "registry.example/roofbench:1")
+    assert done.returncode == 0, done.stderr
+    assert made.with_suffix(".txt").read_text() == "node1 8\nnode2 4\n"
+    jobs = list(yaml.safe_load_all(made.with_suffix(".yaml").read_text()))
+    pods = [job["spec"]["template"]["spec"] for job in jobs]
+    terms = [
+        pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] for pod in pods
+    ]
+    nodes = [each["nodeSelectorTerms"][0]["matchFields"][0]["values"] for each in terms]
+    containers = [pod["containers"][0] for pod in pods]
+    assert nodes == [["node1"], ["node2"]]
+    assert [each["resources"]["limits"]["nvidia.com/gpu"] for each in containers] == ["8", "4"]
+    assert {each["image"] for each in containers} == {"registry.example/roofbench:1"}
+    volumes = {volume["name"] for pod in pods for volume in pod["volumes"]}
+    assert {mount["name"] for each in containers for mount in each["volumeMounts"]} == volumes
