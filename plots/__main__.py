@@ -44,6 +44,7 @@ from plots.figures import (
     distribution,
     duel,
     heatmap,
+    memory,
     quantization,
     roofline,
     scorecard,
@@ -386,6 +387,8 @@ def _drawings(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[tuple[
         yield "quantization", quantization.draw(run, rows, section)
     elif section.kind == "accuracy":
         yield "accuracy", accuracy.draw(run, rows, section)
+    elif section.kind == "memory":
+        yield "memory", memory.draw(run, rows, section)
     elif section.kind == "heatmap":
         yield "heatmap", heatmap.draw(run, rows, section)
     else:

@@ -78,11 +78,18 @@ class Effect:
 
 def observed(name: str, test: Any, rows: pd.DataFrame) -> list[Seen]:
     """The observations of a test, by its name, among rows whose times count."""
-    needed = [getattr(test, key) for key in ("x", "over", "per") if getattr(test, key, "")]
+    needed = [name for key in ("x", "over", "per", "y") for name in getattr(test, key, "").split("=") if name]
     needed += test.pairing.columns if isinstance(test, Ratio) else []
+    if (y := measured(test)) != "median_s" and y in rows:
+        rows = rows[rows[y] > 0].assign(half=0.0)  # counted, not timed
     if rows.empty or any(column not in rows for column in needed):
         return []
     return [seen for seen in _TESTS[name](rows, test) if math.isfinite(seen.value)]
+
+
+def measured(test: Any) -> str:
+    """The column that the test is about: median_s unless it names another."""
+    return getattr(test, "y", "median_s")
 
 
 def cluster_count(test: Any, seen: Sequence[Seen], against: Sequence[Seen]) -> int:
@@ -144,7 +151,7 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
     pairing = test.pairing
     moving = {*test.of, *test.to, *pairing.columns}
     alike = [name for name in (*ALIKE, *parameter_names(rows)) if name not in moving]
-    rows = rows.assign(log=np.log(rows["median_s"] / (rows[test.per] if test.per else 1.0)))
+    rows = rows.assign(log=np.log(rows[test.y].astype(float) / (rows[test.per] if test.per else 1.0)))
     kept = [*alike, *pairing.columns, "key", "log", "half"]
     above, below = selected(rows, test.of)[kept], selected(rows, test.to)[kept]
     if pairing.how == "times":
@@ -164,9 +171,10 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
 
 
 def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
-    for cluster, line in _lines(rows, {test.x}):
-        if line[test.x].max() >= SPAN * line[test.x].min():
-            x, y = np.log(line[test.x].to_numpy(float)), np.log(line["median_s"].to_numpy())
+    along = test.columns[0]
+    for cluster, line in _lines(rows, test.columns):
+        if line[along].max() >= SPAN * line[along].min():
+            x, y = (np.log(line[name].to_numpy(float)) for name in (along, test.y))
             x -= x.mean()
             half = math.sqrt(float(((x * line["half"].to_numpy()) ** 2).sum()))
             exponent = float((x * y).sum() / (x**2).sum())

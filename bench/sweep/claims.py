@@ -168,8 +168,12 @@ def _valid_pair(text: str) -> str:
     return text
 
 
+Measured = Literal["median_s", "peak_byte"]
+"""Columns that a ratio or a slope can be about. A flag that doubts a time says nothing against a memory."""
+
+
 class Ratio(Strict):
-    """Seconds of some rows over those of others that differ from them in nothing else."""
+    """Seconds, or bytes, of some rows over those of others that differ from them in nothing else."""
 
     of: Select = Field({}, description="The rows above the line")
     to: Select = Field({}, description="The rows below it")
@@ -177,6 +181,7 @@ class Ratio(Strict):
         "same", description="Which are compared: same, nearest k, nearest m=n=k, x2 k"
     )
     per: str = Field("", description="A number by which each time is divided first: flop or a parameter")
+    y: Measured = Field("median_s", description="What is compared: median_s or peak_byte")
     less: Ratio | None = Field(None, description="Another ratio by which this one is divided")
 
     @property
@@ -190,13 +195,21 @@ class Ratio(Strict):
             raise ValueError("ratio compares rows with themselves: of and to are the same")
         if self.less is not None and self.less.less is not None:
             raise ValueError("a ratio that is `less` another is no `less` of a third")
+        if self.less is not None and self.less.y != self.y:
+            raise ValueError(f"a ratio of {self.y} is no `less` of a ratio of {self.less.y}")
         return self
 
 
 class Slope(Strict):
-    """The exponent of seconds over x: 1 if time grows as x does, one for each line."""
+    """The exponent of seconds, or bytes, over x: 1 if they grow as x does, one for each line."""
 
-    x: str = Field(description="The parameter along the line")
+    x: str = Field(description="The parameter along the line; `a=b`: a, and b may move with it")
+    y: Measured = Field("median_s", description="What grows: median_s or peak_byte")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """x, and the columns that move with it."""
+        return tuple(self.x.split("="))
 
 
 class Spread(Strict):
@@ -370,8 +383,8 @@ class Claim(Strict):
         place: tuple[str, ...] = (name,)
         while test is not None:
             for key in ("x", "over", "per"):
-                if getattr(test, key, ""):
-                    yield (*place, key), getattr(test, key)
+                for column in filter(None, getattr(test, key, "").split("=")):
+                    yield (*place, key), column
             if isinstance(test, Ratio):
                 yield from (((*place, "pair"), column) for column in test.pairing.columns)
             place, test = (*place, "less"), getattr(test, "less", None)
