@@ -14,7 +14,7 @@ import typer
 
 from bench.cli import result_commands, sweep_commands
 from bench.cli.ab import ab
-from bench.cli.application import Commands
+from bench.cli.application import Commands, run_process
 from bench.cli.completion import completion
 from bench.cli.new import new
 from bench.cli.run_command import run
@@ -59,4 +59,4 @@ app.add_typer(imports, name="import")
 app.add_typer(new, name="new")
 
 if __name__ == "__main__":
-    app()
+    run_process(app)

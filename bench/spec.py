@@ -144,9 +144,9 @@ class Problem(BaseModel, ABC):
     operator: ClassVar[str]
     """The name of its folder in kernels/."""
     implementations: ClassVar[tuple[Implementation, ...]]
-    arithmetic: ClassVar[Literal["matrix", "vector", "link"]] = "vector"
-    """The units of the device that do its work, and whose peak bounds it. `link`: none of them, for its
-    bytes cross the link to the host, and no roofline of the device is about it."""
+    arithmetic: ClassVar[Literal["matrix", "vector", "link", "latency"]] = "vector"
+    """The units of the device that do its work, and whose peak bounds it. No roofline of the device is about
+    `link`, whose bytes cross the link to the host, and `latency`, whose loads wait for each other."""
     rate: ClassVar[Literal["flop", "byte"]] = "byte"
     """The unit of the rate that people quote for it: FLOP/s or bytes/s."""
     added: ClassVar[Mapping[str, int | str]] = {}
@@ -220,6 +220,13 @@ class Problem(BaseModel, ABC):
         """The written part of `byte_moved`: more than `byte_written` if intermediate results are written."""
         return self.byte_written
 
+    def byte_beside(self, implementation: str) -> int | None:
+        """The part of `byte_moved` moved by kernels of their own beside those that do the counted `flop`.
+
+        Their time adds to that of the arithmetic. None if there are no such kernels.
+        """
+        return None
+
     def facts(self, implementation: str) -> dict[str, Any]:
         """The columns of a row that depend on the problem alone: kind, counts of one launch, sizes."""
         m, n, k = self.product or (None, None, None)
@@ -235,6 +242,7 @@ class Problem(BaseModel, ABC):
             "byte_moved": self.byte_moved(implementation),
             "byte_again": self.byte_again(implementation),
             "moved_written": self.moved_written(implementation),
+            "byte_beside": self.byte_beside(implementation),
             "product_m": m,
             "product_n": n,
             "product_k": k,

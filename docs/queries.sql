@@ -71,8 +71,10 @@ CREATE OR REPLACE MACRO quickest(samples, counts) AS list_min(flatten(list_trans
 CREATE OR REPLACE VIEW ceilings AS
 WITH ceiling AS (
     SELECT
-        device, run_id, device_id, threads_asked, operator, implementation, arithmetic, dtype, flop, byte,
-        byte_written, median_s,
+        device, run_id, device_id, threads_asked, flop, byte, median_s,
+        CASE WHEN flop > 0 THEN 'peak' WHEN byte > 0 THEN 'pass' ELSE 'floor' END AS what,
+        CASE what WHEN 'peak' THEN arithmetic || ' ' || dtype WHEN 'floor' THEN implementation END AS kind,
+        CASE what WHEN 'pass' THEN round(byte_written / byte, 3) END AS written,
         coalesce(
             quickest_s,
             quickest(samples_s, CASE
@@ -84,43 +86,29 @@ WITH ceiling AS (
     WHERE
         timed AND role <> 'measurement' AND cache = 'cold'
         -- Not the probes of one tile and of one SM.
-        AND NOT (flop > 0 AND coalesce(regexp_extract(implementation, '-([1-9][0-9]*x[1-9][0-9]*)$', 1)
-            = concat(parameters ->> '$.m', 'x', parameters ->> '$.n'), false))
-        AND NOT (flop = 0 AND byte > 0 AND coalesce((parameters ->> '$.programs')::BIGINT, 0)
-            BETWEEN 1 AND sm_count - 1)
-), floors AS (
-    SELECT device, run_id, device_id, threads_asked, min(median_s) AS launch_s
-    FROM (
-        SELECT device, run_id, device_id, threads_asked, median(median_s) AS median_s
-        FROM ceiling WHERE flop = 0 AND byte = 0
-        GROUP BY device, run_id, device_id, threads_asked, implementation
-    )
-    GROUP BY ALL
-), peaks AS (
-    SELECT device, run_id, device_id, threads_asked, map_from_entries(list((kind, flop_per_s))) AS peak_flop_per_s
-    FROM (
-        SELECT
-            device, run_id, device_id, threads_asked, arithmetic || ' ' || dtype AS kind,
-            max(flop / least_s) AS flop_per_s
-        FROM ceiling WHERE flop > 0
-        GROUP BY ALL
-    )
-    GROUP BY ALL
-), passes AS (
+        AND NOT CASE
+            WHEN flop > 0 AND regexp_matches(implementation, '-[1-9][0-9]*x[1-9][0-9]*$') THEN coalesce(
+                suffix(implementation, concat('-', parameters ->> '$.m', 'x', parameters ->> '$.n')), false
+            )
+            WHEN flop = 0 AND byte > 0 AND contains(parameters, '"programs"') THEN
+                (parameters ->> '$.programs')::BIGINT BETWEEN 1 AND sm_count - 1
+            ELSE false
+        END
+), highest AS (
     SELECT
-        device, run_id, device_id, threads_asked,
-        list({'written': written, 'byte_per_s': byte_per_s} ORDER BY written) AS memory
-    FROM (
-        SELECT
-            device, run_id, device_id, threads_asked, round(byte_written / byte, 3) AS written,
-            max(byte / least_s) AS byte_per_s
-        FROM ceiling WHERE flop = 0 AND byte > 0
-        GROUP BY ALL
-    )
+        device, run_id, device_id, threads_asked, what, kind, written,
+        median(median_s) FILTER (what = 'floor') AS floor_s,
+        max(CASE what WHEN 'peak' THEN flop ELSE byte END / least_s) AS per_s
+    FROM ceiling
     GROUP BY ALL
 )
-SELECT * FROM floors FULL JOIN peaks USING (device, run_id, device_id, threads_asked)
-FULL JOIN passes USING (device, run_id, device_id, threads_asked);
+SELECT
+    device, run_id, device_id, threads_asked,
+    min(floor_s) AS launch_s,
+    map_from_entries(list((kind, per_s)) FILTER (what = 'peak')) AS peak_flop_per_s,
+    list({'written': written, 'byte_per_s': per_s} ORDER BY written) FILTER (what = 'pass') AS memory
+FROM highest
+GROUP BY ALL;
 
 -- Seconds for each byte where a share of the bytes is written: a straight line between the passes measured.
 CREATE OR REPLACE MACRO between_passes(below, above, share) AS

@@ -23,7 +23,7 @@ if __name__ == "__main__":
 import pandas as pd
 import typer
 
-from bench.cli.application import Commands, left_out, remark
+from bench.cli.application import Commands, left_out, remark, run_process
 from bench.cli.score import score_lines
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
@@ -48,6 +48,7 @@ from plots.figures import (
     quantization,
     roofline,
     scorecard,
+    shares,
     sweep,
     telemetry,
 )
@@ -387,6 +388,8 @@ def _drawings(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[tuple[
         yield "quantization", quantization.draw(run, rows, section)
     elif section.kind == "accuracy":
         yield "accuracy", accuracy.draw(run, rows, section)
+    elif section.kind == "shares":
+        yield "shares", shares.draw(run, rows, section)
     elif section.kind == "memory":
         yield "memory", memory.draw(run, rows, section)
     elif section.kind == "heatmap":
@@ -397,4 +400,4 @@ def _drawings(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[tuple[
 
 
 if __name__ == "__main__":
-    app(prog_name="python -m plots")
+    run_process(lambda: app(prog_name="python -m plots"))

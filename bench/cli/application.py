@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,6 +44,29 @@ def command_line() -> Iterator[None]:
         traceback.print_exc()
         typer.echo(BUG, err=True)
         sys.exit(os.EX_SOFTWARE)  # 70: no command documents it
+
+
+def run_process(app: Callable[[], object]) -> None:
+    """Run a command line as a whole process, which ends as soon as Python has cleaned up.
+
+    C++ would then destroy Arrow's threads, which pandas starts for some operations on text. One of them that
+    has not ended by then aborts the process, whatever its exit code (apache/arrow#34314).
+    """
+    code = 1
+
+    def leave() -> None:
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+    atexit.register(leave)  # what is registered first is called last
+    try:
+        app()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        raise
 
 
 class Commands(TyperGroup):

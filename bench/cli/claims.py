@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,12 +35,15 @@ def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) ->
     runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in read(results, left_out)]
     stored = read_sweeps(results)
     tables = [table_claims(path, with_imported(find)) for path in sorted(CLAIMS.glob("*.yaml"))]
+    loaded = cache(partial(load_all, SWEEPS, find))
     judged: list[Judged] = []
     for is_imported in (False, True):
         for slug in sorted({run.device for run in runs if run.imported == is_imported}):
             of_device = [run for run in runs if (run.device, run.imported) == (slug, is_imported)]
             own = [stored.get((slug, run.run_id), {}) for run in of_device]
-            declared = _of_checkout(load_all(SWEEPS, find, of_device[0].rows[0].sm_count), own)
+            # Of sweeps that imported rows are judged by, no case is looked at: those of any device will do.
+            sm_count = (runs if is_imported else of_device)[0].rows[0].sm_count
+            declared = _of_checkout(loaded(sm_count), own)
             declared += _of_results({each.name for each in declared}, own, remark)
             if is_imported:  # somebody else's table lacks most of our cases, and nobody expects them of it
                 there = {row.sweep for run in of_device for row in run.rows}

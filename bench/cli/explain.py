@@ -22,9 +22,9 @@ from bench.judge.history.series import CASE
 from bench.judge.tensor_cores import tensor_cores
 from bench.model.predict import cached_share
 from bench.model.roofline import (
-    LINK,
     NEAR,
     TERMS,
+    WITHOUT_ROOF,
     calibrated_row,
     datasheet_s,
     largest_term,
@@ -186,11 +186,8 @@ def _what(
 
 def _predicted(explained: Explained) -> Iterator[tuple[str, str]]:
     row, run, derived = explained
-    if row.arithmetic == LINK:
-        yield (
-            "predictions",
-            "none: its bytes cross the link to the host, whose bandwidth is not known",
-        )
+    if row.arithmetic in WITHOUT_ROOF:
+        yield "predictions", f"none: {WITHOUT_ROOF[row.arithmetic]}"
         return
     sheet = run.datasheet
     stated_s = datasheet_s(row.flop, row.byte, row.arithmetic, row.dtype, sheet)

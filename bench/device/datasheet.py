@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -247,12 +248,17 @@ def datasheets(folder: Path = FILES) -> list[Datasheet]:
     ]
 
 
+@cache
+def _ours() -> tuple[Datasheet, ...]:
+    return tuple(datasheets())
+
+
 def find_datasheet(driver_name: str, memory_byte: int | None = None) -> Datasheet | None:
     """The datasheet of exactly this name, and of about this memory if given; None if there is none.
 
     A card of the same name with other memory is another card (an RTX 4090 rebuilt with 48 GB).
     """
-    for sheet in datasheets():
+    for sheet in _ours():
         if driver_name in sheet.match and (memory_byte is None or _fits(memory_byte, sheet.memory_byte)):
             return sheet
     return None

@@ -15,6 +15,7 @@ import pandas as pd
 from bench.cli.table import lines_of, table
 from bench.fleet.expect import Reached, reached, short_of_published
 from bench.fleet.fit import Fit, Slow, fit
+from bench.fleet.judge import OVERALL
 from bench.fleet.observed import CLASSES, Fleet, missing, read
 from bench.fleet.slowest import slowest_of
 from bench.fleet.why import Why, explained, gathered
@@ -80,7 +81,7 @@ def _failed(fleet: Fleet) -> pd.DataFrame:
     failed = failed[~(later.fillna("") > failed["run_id"])]
     kinds = [unit.kind for unit in fleet.units.values()]
     failing = failed.groupby(["kind", "case"])["unit"].transform("nunique")
-    return failed[failing <= FAILING * failed["kind"].map(kinds.count).astype(int)]  # of no rows, texts
+    return failed[failing <= FAILING * failed["kind"].map(kinds.count)]
 
 
 # ---- text
@@ -145,10 +146,11 @@ def _slow_table(told: Judged, markdown: bool) -> Iterator[str]:
 
 
 def class_text(slow: Slow) -> str:
-    """Where it is slow: `compute together`, and how many other classes: `memory +2`."""
-    manner = " together" if slow.together else ""
-    others = {klass for klass, _ in slow.slow_in} - {slow.klass, "all"}
-    return f"{slow.klass}{manner}" + (f" +{len(others)}" if others else "")
+    """Where it is slow: `compute together`, and in how many other classes: `memory +2`; `all classes`."""
+    if slow.klass == OVERALL[0]:
+        return "all classes"
+    others = {klass for klass, _ in slow.slow_in} - {slow.klass, OVERALL[0]}
+    return slow.klass + (" together" if slow.together else "") + (f" +{len(others)}" if others else "")
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool) -> Iterator[str]:

@@ -18,6 +18,9 @@ Columns beside those of a Measurement and the parameters:
     as_predicted      whether these two agree. All three are None without a roof, and of what a cache serves
     tensor_cores      used, unused or unknown, by the names of the kernels
     intensity
+    rest_share        share of the time that is no product or convolution; NaN if it is not divided
+    below_ridge_share that of the classes with fewer FLOP for each byte than `ridge`: the rest, and products
+                      and convolutions too if theirs are fewer
 
 An imported run has no roof of its own but the best of the very rows that are judged; its terms are those of
 the datasheet. Its ridge is read from its rows, as that of every run: it selects rows and judges none.
@@ -38,7 +41,20 @@ from bench.judge.tensor_cores import tensor_cores
 from bench.model.predict import cached_share
 from bench.model.roofline import datasheet_s, largest_term, nearest_term, row_terms
 from bench.spec import ITEM_BYTE, parameters_text
-from bench.sweep.claims import ANSWERS, UNITS, Among, Condition, Divisible, Matching, Than, Times, conditions
+from bench.store.schema import FIELDS
+from bench.sweep.claims import (
+    ANSWERS,
+    FACTS,
+    SHARES,
+    UNITS,
+    Among,
+    Condition,
+    Divisible,
+    Matching,
+    Than,
+    Times,
+    conditions,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +66,11 @@ if TYPE_CHECKING:
 
 ERRORS = ("half", "shared", "memory_down", "memory_up", "compute_down", "compute_up")
 """Columns that say how far off a time or a roof may be."""
-UNKNOWN = ("kernels", "median_s", "intensity", *ANSWERS, *UNITS)
+ASKED = frozenset(
+    (*FACTS, "byte_moved", "cache_byte", "dtype", "parameters", "run_id", "sm_count", "sweep", "visit")
+)
+"""Columns of a Measurement that claims and their tests may ask for. Selecting rows copies every column."""
+UNKNOWN = ("kernels", "median_s", "intensity", *SHARES, *ANSWERS, *UNITS)
 """What is not known of a case before it is measured."""
 _UNITS = {"ridge": "ridge", "cache": "cache_byte", "launches": "launch_s"}
 """Unit of a condition -> the column that holds it."""
@@ -62,7 +82,7 @@ def claim_rows(runs: Sequence[Run]) -> pd.DataFrame:
 
     parts = []
     for run in runs:
-        frame = run.columns
+        frame = run.columns.drop(columns=[name for name in FIELDS if name not in ASKED])
         looks = side([run], run.run_id).looks  # each run's own: all of them count, not the newest alone
         derived = [_derived(row, run) for row in run.rows]
         frame = pd.concat([frame, pd.DataFrame(derived, index=frame.index)], axis=1)
@@ -94,17 +114,30 @@ def _derived(row: Measurement, run: Run) -> dict[str, Any]:
         "formula_s": _formula_s(row, run.datasheet),
         "ridge": ridge, "intensity": intensity, "bound_by": predicted, "measured_bound_by": measured,
         "as_predicted": measured == predicted if measured else None,
-        "tensor_cores": tensor_cores(row), **_roof_errors(row, run),
+        "tensor_cores": tensor_cores(row), **_roof_errors(row, run), **_shares(row, ridge),
     }  # fmt: skip
+
+
+def _shares(row: Measurement, ridge: float) -> dict[str, float]:
+    """Of a row whose time is divided into classes; NaN of another."""
+    parts = (row.contraction_s, row.normalization_s, row.elementwise_s)
+    if None in parts or not (total := sum(part or 0.0 for part in parts)):
+        return dict.fromkeys(SHARES, math.nan)
+    rest = 1 - (row.contraction_s or 0.0) / total
+    beside = row.byte_beside or 0
+    slack = row.flop / (row.byte_moved - beside) < ridge
+    return {"rest_share": rest, "below_ridge_share": 1.0 if slack else rest}
 
 
 def _roof_errors(row: Measurement, run: Run) -> dict[str, float]:
     """Of the terms of memory and compute; 0 where the roof is a datasheet's or a term is missing."""
+    if run.imported:
+        return {f"{term}_{side}": 0.0 for term in ("memory", "compute") for side in ("down", "up")}
     roof = run.roof_of(row)
     slowest, seen, quickest = (row_terms(row, each) for each in (roof.slowest, roof, roof.quickest))
     errors = {}
     for place, term in ((1, "memory"), (2, "compute")):
-        known = not run.imported and quickest[place] > 0
+        known = quickest[place] > 0
         errors[f"{term}_down"] = math.log(slowest[place] / seen[place]) if known else 0.0
         errors[f"{term}_up"] = math.log(seen[place] / quickest[place]) if known else 0.0
     return errors

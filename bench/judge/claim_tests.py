@@ -80,16 +80,18 @@ def observed(name: str, test: Any, rows: pd.DataFrame) -> list[Seen]:
     """The observations of a test, by its name, among rows whose times count."""
     needed = [name for key in ("x", "over", "per", "y") for name in getattr(test, key, "").split("=") if name]
     needed += test.pairing.columns if isinstance(test, Ratio) else []
-    if (y := measured(test)) != "median_s" and y in rows:
-        rows = rows[rows[y] > 0].assign(half=0.0)  # counted, not timed
+    if counts_memory(test) and "peak_byte" in rows:
+        rows = rows[rows["peak_byte"] > 0].assign(half=0.0)
     if rows.empty or any(column not in rows for column in needed):
         return []
     return [seen for seen in _TESTS[name](rows, test) if math.isfinite(seen.value)]
 
 
-def measured(test: Any) -> str:
-    """The column that the test is about: median_s unless it names another."""
-    return getattr(test, "y", "median_s")
+def counts_memory(test: Any) -> bool:
+    """Whether it is about memory, which is counted and not timed."""
+    return (isinstance(test, Ratio) and test.y == "peak_byte") or (
+        isinstance(test, Slope) and test.of == "peak_byte"
+    )
 
 
 def cluster_count(test: Any, seen: Sequence[Seen], against: Sequence[Seen]) -> int:
@@ -171,12 +173,15 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
 
 
 def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
+    rows = rows[rows[test.of] > 0]
     along = test.columns[0]
     for cluster, line in _lines(rows, test.columns):
         if line[along].max() >= SPAN * line[along].min():
-            x, y = (np.log(line[name].to_numpy(float)) for name in (along, test.y))
+            x, y = (np.log(line[name].to_numpy(float)) for name in (along, test.of))
             x -= x.mean()
-            half = math.sqrt(float(((x * line["half"].to_numpy()) ** 2).sum()))
+            # A share is one of a few calls, whose noise no row knows: lines differ by it.
+            halves = np.full(len(line), np.nan) if test.of == "rest_share" else line["half"].to_numpy()
+            half = math.sqrt(float(((x * halves) ** 2).sum()))
             exponent = float((x * y).sum() / (x**2).sum())
             yield Seen(exponent, half / float((x**2).sum()), cluster, tuple(line["key"]))
 

@@ -17,7 +17,7 @@ from bench.errors import UserError
 from bench.judge.flags import SUSPECT
 from bench.judge.frame import Run
 from bench.judge.noise import OURS
-from bench.model.roofline import LINK
+from bench.model.roofline import WITHOUT_ROOF
 from bench.store.schema import Measurement
 
 Region = Literal["<= 1/2 cache", "<= 4 x cache", "> 4 x cache"]
@@ -58,7 +58,7 @@ def efficiencies(run: Run) -> Iterator[Efficiency]:
     for row, flags in zip(run.rows, run.flags, strict=True):
         if row.rate != "byte" or row.role != "measurement" or row.cache != "cold" or not row.byte:
             continue
-        if row.arithmetic == LINK:  # its bytes cross the link to the host
+        if row.arithmetic in WITHOUT_ROOF:
             continue
         if row.is_timed and SUSPECT.isdisjoint(flags):
             # The same problem in two sweeps is one problem; its latest row counts.

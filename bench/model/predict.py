@@ -37,7 +37,7 @@ from bench.model.implementation_factors import apply_factors, apply_starts
 from bench.model.quantization import forced_tile
 from bench.model.residual import Sample
 from bench.model.roofline import (
-    LINK,
+    WITHOUT_ROOF,
     Floats,
     calibrated_columns,
     calibrated_row,
@@ -86,7 +86,7 @@ def predictions(
     found["predicted_s"], found["limiter"] = np.nan, ""
     for how, some in rows.groupby("condition", sort=False):
         counts = (some["flop"], *_traffic(some), some["arithmetic"], some["dtype"])
-        seconds, terms = calibrated_columns(*counts, roof(str(how)))
+        seconds, terms = calibrated_columns(*counts, roof(str(how)), _beside(some))
         found.loc[some.index, "predicted_s"], found.loc[some.index, "limiter"] = seconds, terms
     stated = zip(rows["flop"], rows["byte"], rows["arithmetic"], rows["dtype"], strict=True)
     found["datasheet_s"] = np.array([datasheet_s(*counts, sheet) or np.nan for counts in stated], dtype=float)
@@ -128,7 +128,7 @@ def structured(
             of_products = calibrated(some, ceilings, sheet, siblings) if len(of_gpu) else ()
         for column, one in zip(("priors_s", "structured_s"), of_products, strict=False):
             _predict_products(found, column, of_gpu, one)
-        others = ~gpu[some.index] & (some["arithmetic"] != LINK)
+        others = ~gpu[some.index] & ~some["arithmetic"].isin(WITHOUT_ROOF)
         _predict_others(found, some[others], ceilings, sheet)
         of_attention = some[one_pass[some.index]]
         predict_attention(found, of_attention, of_products, sheet, _working_set(of_attention))
@@ -395,8 +395,9 @@ def _predict_others(
     if sheet is not None and sheet.boost_clock_hz and (rows["device_kind"] == "cuda").all():
         rate = special_per_clock(sheet) * sheet.sm_count * sheet.boost_clock_hz
         special = rows["special_functions"].astype(float).fillna(0.0).to_numpy() / rate
-    terms = np.stack([launch, in_cache + in_memory, compute, special])
-    seconds = launch + terms[1:].max(axis=0)
+    moving, beside = in_cache + in_memory, _beside(rows)
+    terms = np.stack([launch, moving, compute, special])
+    seconds = launch + np.maximum.reduce([moving * (1 - beside), compute, special]) + moving * beside
     cache = "cache" if (rows["device_kind"] == "cpu").all() else "L2"
     names = np.array(["launch", "memory", "compute", "special functions"], dtype=object)[
         np.where(np.isfinite(terms), terms, 0.0).argmax(axis=0)
@@ -404,6 +405,12 @@ def _predict_others(
     names[(names == "memory") & (in_cache > in_memory)] = cache
     found.loc[rows.index, "priors_s"] = seconds
     found.loc[rows.index, "structured_limiter"] = np.where(np.isfinite(seconds), names, "")
+
+
+def _beside(rows: pd.DataFrame) -> Floats:
+    """The share of what they move that kernels beside those with the arithmetic move."""
+    beside, moved = (rows[name].fillna(0).to_numpy(dtype=float) for name in ("byte_beside", "byte_moved"))
+    return np.asarray(np.divide(beside, moved, out=np.zeros_like(beside), where=moved > 0))
 
 
 def _kernels(rows: pd.DataFrame) -> Floats:

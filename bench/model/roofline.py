@@ -3,6 +3,9 @@
     datasheet    t = max(flop / peak, byte / bandwidth)
     calibrated   t = t0 + max(flop / peak, traffic / bandwidth(write share))
 
+A launch of several kernels, some with the arithmetic and others beside it (a layer), takes the traffic of the
+others on top, since they run one after the other: a sum of maxima, with one maximum for all that multiply.
+
 Seconds, FLOP, bytes. The launch floor t0 is added, not max-ed: replaying about 150,000 public GEMM
 timings on five GPUs with the same ceilings, adding t0 beat max-ing it (mean error 12-25 % against
 23-34 %; better on four, a tie on L40S).
@@ -11,7 +14,7 @@ timings on five GPUs with the same ceilings, adding t0 beat max-ing it (mean err
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -30,7 +33,12 @@ Term = Literal["launch", "memory", "compute"]
 TERMS: tuple[Term, ...] = ("launch", "memory", "compute")
 
 LINK = "link"
-"""The `arithmetic` of rows whose bytes cross the link to the host: nothing that is known here bounds them."""
+"""The `arithmetic` of rows whose bytes cross the link to the host."""
+WITHOUT_ROOF: Mapping[str, str] = {
+    LINK: "its bytes cross the link to the host, whose bandwidth is not known",
+    "latency": "its loads wait for each other, and no rate of the device bounds that",
+}
+"""The `arithmetic` of rows that nothing known here bounds -> why."""
 
 NEAR = 2.0
 """A time is near a term of the roofline if neither is more than so many times the other. Ours."""
@@ -61,9 +69,9 @@ def datasheet_s(
 ) -> float | None:
     """Seconds = max(flop / peak, byte / bandwidth) with stated numbers: no launch can take less.
 
-    None without a datasheet, where it lacks a number the launch needs, and for bytes over the link to a host.
+    None without a datasheet, where it lacks a number the launch needs, and where nothing bounds a row.
     """
-    if datasheet is None or arithmetic == LINK:
+    if datasheet is None or arithmetic in WITHOUT_ROOF:
         return None
     peak = datasheet.peak_flop_per_s(arithmetic, dtype)
     bandwidth = datasheet.bandwidth_byte_per_s
@@ -106,8 +114,11 @@ def calibrated(
     arithmetic: str,
     dtype: str,
     ceilings: Ceilings,
+    beside: float = 0.0,
 ) -> Prediction | None:
     """Seconds = t0 + max(flop / peak, byte / bandwidth(write_share)) and what bounds them.
+
+    The share `beside` of the bytes is moved by kernels beside those with the arithmetic, and adds to them.
 
     `byte` reach memory, `write_share` of them written (see `traffic`). None if a ceiling that the launch
     needs was not measured; only vector arithmetic may go without a peak of its own and then has no compute
@@ -117,13 +128,15 @@ def calibrated(
     terms = _terms(flops, moved, share, arithmetic, dtype, ceilings)
     if not np.isfinite(terms).all():
         return None
-    lower_bound_s = float(np.maximum(terms[1], terms[2]))
-    return Prediction(float(_seconds(terms)), TERMS[int(terms.argmax(axis=0))], lower_bound_s)
+    seconds = float(_seconds(terms, np.asarray(beside)))
+    lower_bound_s = seconds - float(terms[0])
+    return Prediction(seconds, TERMS[int(terms.argmax(axis=0))], lower_bound_s)
 
 
 def calibrated_row(row: Measurement, ceilings: Ceilings) -> Prediction | None:
     """`calibrated` for a row: with what it moves, on its units."""
-    return calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings)
+    beside = (row.byte_beside or 0) / row.byte_moved if row.byte_moved else 0.0
+    return calibrated(row.flop, *row_traffic(row), row.arithmetic, row.dtype, ceilings, beside)
 
 
 def row_terms(row: Measurement, ceilings: Ceilings) -> tuple[float, float, float]:
@@ -158,6 +171,7 @@ def calibrated_columns(
     arithmetic: npt.ArrayLike,
     dtype: npt.ArrayLike,
     ceilings: Ceilings,
+    beside: npt.ArrayLike = 0.0,
 ) -> tuple[Floats, npt.NDArray[np.str_]]:
     """`calibrated` for many launches of one run at once: seconds (NaN for None), bound_by ("" for None).
 
@@ -171,7 +185,8 @@ def calibrated_columns(
         terms[:, here] = _terms(flops[here], moved[here], shares[here], unit, kind, ceilings)
     known = np.isfinite(terms).all(axis=0)
     bound_by = np.where(known, np.asarray(TERMS)[np.where(known, terms, 0.0).argmax(axis=0)], "")
-    return np.where(known, _seconds(terms), np.nan), bound_by
+    seconds = _seconds(terms, np.asarray(beside, dtype=np.float64))
+    return np.where(known, seconds, np.nan), bound_by
 
 
 def _terms(
@@ -183,7 +198,7 @@ def _terms(
     """
     t0 = ceilings.launch_s
     peak = ceilings.peak(arithmetic, dtype)
-    second_per_byte = None if arithmetic == LINK else ceilings.second_per_byte(write_share)
+    second_per_byte = None if arithmetic in WITHOUT_ROOF else ceilings.second_per_byte(write_share)
     without_peak = 0.0 if arithmetic == "vector" else np.nan
     launch = np.full_like(flop, np.nan if t0 is None else t0)
     memory = np.nan if second_per_byte is None else byte * second_per_byte
@@ -191,6 +206,6 @@ def _terms(
     return np.stack([launch, np.where(byte == 0, 0.0, memory), np.where(flop == 0, 0.0, compute)])
 
 
-def _seconds(terms: Floats) -> Floats:
+def _seconds(terms: Floats, beside: Floats) -> Floats:
     launch, memory, compute = terms
-    return np.asarray(launch + np.maximum(memory, compute))
+    return np.asarray(launch + np.maximum(memory * (1 - beside), compute) + memory * beside)

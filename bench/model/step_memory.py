@@ -32,18 +32,18 @@ class Step:
     segments: int
     micro_batches: int
     optimizer: str
-    rank: int
+    lora_rank: int
     dtype: str
 
     @property
     def trained(self) -> int:
         """Trained parameters of one layer."""
-        return self.width * (2 * self.rank or self.width)
+        return self.width * (2 * self.lora_rank or self.width)
 
     @property
     def parameters(self) -> int:
         """All parameters of one layer."""
-        return self.trained + (self.width**2 if self.rank else 0)
+        return self.trained + (self.width**2 if self.lora_rank else 0)
 
     @property
     def item_byte(self) -> int:
@@ -70,7 +70,7 @@ class Step:
         gradient = _FLOAT32 * self.trained
         # 16-bit copies; W of LoRA is copied anew at each use, and in the first layer it is not needed again.
         copied, frozen = (2 * self.trained, 2 * (self.parameters - self.trained)) if mixed else (0, 0)
-        kept = a + a * self.rank // self.width
+        kept = a + a * self.lora_rank // self.width
         size = self.layers // self.segments
         sizes = [size] * (self.segments - 1) + [self.layers - size * (self.segments - 1)]
 
@@ -98,6 +98,6 @@ class Step:
         if self.optimizer == "adamw" and implementation == "foreach":
             temporaries = self.layers * self.trained
         elif self.optimizer == "adamw" and implementation not in ("fused", "bitsandbytes"):
-            tensors = self.layers * (2 if self.rank else 1)
-            temporaries = min(3, tensors + 1) * self.trained // (2 if self.rank else 1)
+            tensors = self.layers * (2 if self.lora_rank else 1)
+            temporaries = min(3, tensors + 1) * self.trained // (2 if self.lora_rank else 1)
         return _FLOAT32 * (self.layers * self.trained + temporaries)

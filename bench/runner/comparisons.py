@@ -24,11 +24,11 @@ import numpy as np
 from bench.errors import UserError
 from bench.judge.claim_rows import ERRORS, case_rows, selected
 from bench.judge.claim_tests import observed
-from bench.model.roofline import LINK, datasheet_s
+from bench.model.roofline import WITHOUT_ROOF, datasheet_s
 from bench.runner.forecast import Prices, impossible, kind_of, stated_s
 from bench.runner.price import ASSUMED
 from bench.runner.schedule import LAUNCHES
-from bench.sweep.claims import Claim, Ratio
+from bench.sweep.claims import SHARES, Claim, Ratio
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -227,6 +227,8 @@ def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
         ridge=np.divide(intensity * memory_s, compute_s, out=np.full(len(rows), math.inf), where=limited),
         cache_byte=device.cache_byte,
         run_id="",
+        peak_byte=1,  # of what counts its memory
+        **dict.fromkeys(SHARES, 0.5),  # of a time that is divided into classes
         **dict.fromkeys(ERRORS, 0.0),
     )
 
@@ -241,7 +243,7 @@ def _terms(case: Case, device: Device) -> tuple[float, float]:
     problem, sheet = case.problem, device.datasheet
     if sheet is None:
         return problem.byte / CPU_BYTE_PER_S, problem.flop / CPU_FLOP_PER_S
-    if problem.arithmetic == LINK:
+    if problem.arithmetic in WITHOUT_ROOF:
         return stated_s(problem, sheet) or math.nan, 0.0
     of = (problem.arithmetic, problem.dtype, sheet)
     seconds = datasheet_s(0, problem.byte, *of), datasheet_s(problem.flop, 0, *of)

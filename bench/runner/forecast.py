@@ -52,7 +52,9 @@ def predicted_s(case: Case, device: Device, ceilings: Ceilings) -> float | None:
     problem, name = case.problem, case.implementation
     moved, again = problem.byte_moved(name), problem.byte_again(name)
     byte, share = traffic(moved, again, problem.moved_written(name), device.cache_byte)
-    roof = calibrated(problem.flop, float(byte), float(share), problem.arithmetic, problem.dtype, ceilings)
+    beside = (problem.byte_beside(name) or 0) / moved if moved else 0.0
+    units = (problem.arithmetic, problem.dtype)
+    roof = calibrated(problem.flop, float(byte), float(share), *units, ceilings, beside)
     return roof.seconds if roof else None
 
 
@@ -309,6 +311,7 @@ def _work(case: Case, device: Device) -> Work:
         case.cache == "cold",
         None if least_s is None else ASSUMED["launch_s"].value + least_s,
         problem.flop / peak if peak else 0.0,
+        renews=case.divided,  # by a profiler, after which a worker measures no more
     )
 
 

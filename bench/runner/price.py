@@ -106,6 +106,8 @@ class Work(NamedTuple):
     """Predicted seconds of a launch, the launch floor included; None if unknown."""
     flop_s: float
     """Seconds that the arithmetic of a launch takes at the datasheet's peak; 0 if that is unknown."""
+    renews: bool = False
+    """Whether a new worker must start after its first visit."""
 
 
 class Price(NamedTuple):
@@ -138,9 +140,9 @@ def price(work: Work, kind: DeviceKind, cache_byte: int, settings: Protocol) -> 
     beside_s = ASSUMED["visit_s"].value + slots * ASSUMED["slot_s"].value
     sampling = sampling_s(work, slots, settings)
     again = sampling_s(work, slots, settings, ASSUMED["power_again_s"].value)
-    return Price(
-        *_making_s(work.implementation), beside_s, sampling, again if is_bound_by_power(work) else None
-    )
+    kind_s, first_s = _making_s(work.implementation)
+    first_s += ASSUMED["start_s"].value if work.renews else 0.0
+    return Price(kind_s, first_s, beside_s, sampling, again if is_bound_by_power(work) else None)
 
 
 def slots_of(work: Work, cache_byte: int, settings: Protocol) -> int:

@@ -60,6 +60,7 @@ def measure_request(
         visits=protocol.visits,
         regime=protocol.regime,
         first=first,
+        divided=case.divided,
     )
 
 

@@ -96,7 +96,7 @@ class Measurement:
     )
     operator: str = column("operator: a folder of kernels/")
     implementation: str = column("what ran: cublas, onednn, triton, ...")
-    arithmetic: str = column("matrix | vector | sparse | 8-bit | link (to the host): which units bound it")
+    arithmetic: str = column("matrix | vector | sparse | 8-bit: which units bound it; link | latency: none")
     rate: str = column("flop | byte: what people quote")
     dtype: str = column("data type of the operands")
     parameters: str = column("all parameters as JSON, keys sorted; on disk also one column each")
@@ -173,6 +173,15 @@ class Measurement:
         "bytes that one launch holds at most beside its inputs: outputs, workspaces and what a call "
         "allocates meanwhile, by torch's allocator (GPU); on a CPU, of training steps only, by their tensors"
     )
+    # parts of the time of one launch, by torch's profiler in calls of their own after the samples
+    contraction_s: float | None = mean("seconds of matrix products and convolutions in one launch")
+    normalization_s: float | None = mean("seconds of norms and softmax")
+    elementwise_s: float | None = mean("seconds of everything else that computes or copies")
+    parts_by: str | None = nullable(
+        "whose seconds these are: of the kernels that torch's operators launched (GPU), or of the operators "
+        "themselves (CPU). They leave out what autograd and Python take; null where they were not asked for, "
+        "or not known"
+    )
     # correctness
     relative_error: float | None = most(
         "largest error over largest reference value, both absolute, in float64; the worst check"
@@ -187,6 +196,10 @@ class Measurement:
         "the part of byte_moved that is read a second time, so perhaps from cache"
     )
     moved_written: int | None = nullable("the written part of byte_moved")
+    byte_beside: int | None = nullable(
+        "the part of byte_moved that kernels without matrix arithmetic move, before or after those with it; "
+        "null if there are no such kernels"
+    )
     product_m: int | None = nullable("rows of the matrix product that this is; null if it is none")
     product_n: int | None = nullable("its columns")
     product_k: int | None = nullable("the sums of each of its elements")

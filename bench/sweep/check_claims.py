@@ -7,11 +7,11 @@ from typing import Any
 
 from bench.errors import unknown
 from bench.spec import Problem
-from bench.sweep.claims import ANSWERS, FACTS, Among, Claim, Matching, Times, conditions
+from bench.sweep.claims import ANSWERS, FACTS, SHARES, Among, Claim, Matching, Times, conditions
 from bench.sweep.grammar import parameter_schemas, whole_numbers
 from bench.sweep.yaml_nodes import Mistake, Node, shown
 
-_NUMBERS = ("median_s", "intensity", "flop", "byte", "byte_moved")
+_NUMBERS = ("median_s", "intensity", "flop", "byte", "byte_moved", *SHARES)
 """Columns of every row that are numbers."""
 
 

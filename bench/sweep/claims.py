@@ -29,6 +29,8 @@ from bench.sweep.models import List, PerSm, Strict, Text
 UNITS = ("ridge", "cache", "launches")
 """What a number of a condition may be a multiple of: the device's FLOP for each byte at which its limit
 changes, its last-level cache in bytes, its launch floor in seconds."""
+SHARES = ("rest_share", "below_ridge_share")
+"""Columns that are derived of a row whose time is divided into classes, 0 to 1."""
 ANSWERS: Mapping[str, tuple[str | bool, ...]] = {
     "tensor_cores": ("used", "unused", "unknown"),
     "bound_by": ("launch", "memory", "compute"),
@@ -37,7 +39,8 @@ ANSWERS: Mapping[str, tuple[str | bool, ...]] = {
 }
 """Columns that are derived of a measured row, and what they say of it (`bench.judge.claim_rows`)."""
 FACTS = (
-    "implementation", "cache", "threads_asked", "kernels", "median_s", "intensity", "flop", "byte", *ANSWERS
+    "implementation", "cache", "threads_asked", "kernels", "median_s", "intensity", "flop", "byte", *SHARES,
+    *ANSWERS
 )  # fmt: skip
 """Columns of rows that a selection may name besides the operator's parameters."""
 
@@ -168,10 +171,6 @@ def _valid_pair(text: str) -> str:
     return text
 
 
-Measured = Literal["median_s", "peak_byte"]
-"""Columns that a ratio or a slope can be about. A flag that doubts a time says nothing against a memory."""
-
-
 class Ratio(Strict):
     """Seconds, or bytes, of some rows over those of others that differ from them in nothing else."""
 
@@ -181,7 +180,9 @@ class Ratio(Strict):
         "same", description="Which are compared: same, nearest k, nearest m=n=k, x2 k"
     )
     per: str = Field("", description="A number by which each time is divided first: flop or a parameter")
-    y: Measured = Field("median_s", description="What is compared: median_s or peak_byte")
+    y: Literal["median_s", "peak_byte"] = Field(
+        "median_s", description="What is compared: median_s, seconds; peak_byte, memory"
+    )
     less: Ratio | None = Field(None, description="Another ratio by which this one is divided")
 
     @property
@@ -201,10 +202,14 @@ class Ratio(Strict):
 
 
 class Slope(Strict):
-    """The exponent of seconds, or bytes, over x: 1 if they grow as x does, one for each line."""
+    """The exponent of seconds, bytes or a share over x: 1 if it grows as x does, one for each line."""
 
     x: str = Field(description="The parameter along the line; `a=b`: a, and b may move with it")
-    y: Measured = Field("median_s", description="What grows: median_s or peak_byte")
+    of: Literal["median_s", "peak_byte", "rest_share"] = Field(
+        "median_s",
+        description="What grows or falls: median_s, seconds; peak_byte, memory; rest_share, the share of a "
+        "layer's time in what is no product or convolution",
+    )
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -77,7 +77,6 @@ RULES: Mapping[int, str] = dict(
 """Number of a rule -> what it says, in our words."""
 
 LACKING: Mapping[int, str] = {
-    52: "the parts of a layer's time",
     49: "several GPUs",
 }  # fmt: skip
 """Rule that no claim about runs of our own speaks to -> what that would need."""
@@ -97,6 +96,7 @@ WITHOUT_A_CLAIM: Mapping[str, str] = {
     "CV-20": "needs whole networks",
     "ML-05": "batchnorm/intensity and layernorm/rows draw two of the normalizations",
     "RN-10": "recurrent/loop draws LSTM and GRU; the guides' text has no statement that could be judged",
+    "PR-03": "needs the gradients of a trained network; random ones return what was put in",
     "HW-04": "linear/batch_4096 draws time and rate against the batch",
     "HW-06": "ceilings/cache draws it",
     "TR-11": "gemm/waves draws it; the capacity is in a lost picture",

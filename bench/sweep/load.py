@@ -72,8 +72,10 @@ class Case:
     """The purpose of its rows."""
     threads: Threads = "all"
     """Cores of a CPU that compute: all, or one."""
+    divided: bool = False
+    """Whether its time is divided into classes of work, which the plot of its sweep shows."""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Its name in every command: `gemm/square-onednn-float32-NN-m64-n64-k64-cold`."""
         return case_name(*self._parts)
@@ -170,9 +172,11 @@ def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path
 
 def pick(cases: Iterable[Case], wanted: Iterable[str], option: str = "--bench-case") -> list[Case]:
     """The cases of these names, in the order of the names. UserError if no case has one of the names."""
+    if not (names := dict.fromkeys(wanted)):
+        return []
     by_name = {case.name: case for case in cases}
     picked = []
-    for name in dict.fromkeys(wanted):
+    for name in names:
         if name not in by_name:
             near = meant(name, by_name)
             raise UserError(f"{option} {name}: no sweep that is asked for has this case{near}")
@@ -323,6 +327,7 @@ def _blocks(file: Node, kind: type[Problem], sm_count: int, ways: int) -> list[B
 
 def _expanded(name: str, sweep: Sweep, blocks: list[Block], ways: list[Way]) -> list[Case]:
     x = sweep.plot[0].x if sweep.plot else None
+    divided = any(plot.kind == "shares" for plot in sweep.plot)
     cases = []
     seen: dict[Problem, tuple[int, bool]] = {}
     for each in blocks:
@@ -344,6 +349,7 @@ def _expanded(name: str, sweep: Sweep, blocks: list[Block], ways: list[Way]) -> 
                     f"{way.words} {fixed}",
                     sweep.role,
                     way.threads,
+                    divided,
                 )
                 for way in ways
             ]

@@ -208,7 +208,8 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     limits = Limits(request["budget_s"], request["launch_s"], request["least_timed_s"])
     cold = request["cache"] == "cold"
     first, clock = request["first"], request.get("clock")
-    return measure(bench, operator, request["implementation"], problem, cold, limits, first, clock)
+    divided = request.get("divided", False)
+    return measure(bench, operator, request["implementation"], problem, cold, limits, first, clock, divided)
 
 
 def respond(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from bench.sampling.protocol import Protocol as SamplingProtocol
 from bench.sampling.publish import Visit, publish
 from bench.sampling.stopping import collect
 from bench.spec import Launch, Operator, Problem, Unsupported, cause
+from bench.worker import parts
 from bench.worker.cache_ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, Turns, launches_per_sample, plan
 from bench.worker.check import escaped, judged, outputs_of, poison
 from bench.worker.clock import Calls, CaptureError, Clock
@@ -78,6 +79,13 @@ class Bench:
 
     def __post_init__(self) -> None:
         self._arenas: dict[torch.dtype, Arena] = {}
+        self._profiled = False
+
+    def parts(self, calls: Calls) -> dict[str, Any]:
+        """Columns of a launch's time by class of work. On a GPU the process measures no more after this."""
+        on_gpu = self.device.type == "cuda"
+        self._profiled |= on_gpu
+        return parts.seconds(calls, on_gpu)
 
     @property
     def usable_byte(self) -> int:
@@ -99,6 +107,8 @@ class Bench:
         """Why this process must not measure any more; empty if it may."""
         if self.clock.distrust:
             return self.clock.distrust
+        if self._profiled:
+            return "a profiler was loaded, which slows what is launched later"
         try:
             self.alive()
         except Exception as error:
@@ -158,17 +168,21 @@ def measure(
     limits: Limits,
     first: bool = True,
     clock: str | None = None,
+    divided: bool = False,
 ) -> dict[str, Any]:
     """Columns of one visit: status, reason and, if ok, the times. Never raises for what a kernel does.
 
     A `first` visit is probed and checked before it is timed; every visit is checked afterwards. `clock` is
-    the name of the clock, if not the usual one. The key `uncaptured` is added if the clock could not capture
+    the name of the clock, if not the usual one. A `divided` case has its time divided into classes of work
+    afterwards, on a GPU on its first visit only. The key `uncaptured` is added if the clock could not capture
     the launches: only another clock, in another process, can time them.
     """
     watch, by = Stopwatch(), bench.clock_named(clock)
     facts: dict[str, Any] = {"seed": bench.seed, "fill": fill(problem.dtype), "clock": by.name}
     try:
         facts |= _measure(bench, by, operator, implementation, problem, cold, limits, first, watch)
+        if divided and facts["status"] == "ok" and (first or bench.device.type == "cpu"):
+            facts |= _parts(bench, operator, implementation, problem, watch)
     except TooSlow as reason:
         facts |= {"status": "skipped", "reason": str(reason)}
     except Unsupported as reason:
@@ -251,6 +265,16 @@ def _measure(
         facts |= columns(visit, bench.protocol)
         del turns, several  # freeing thousands of slots takes a while, which counts as set-up
     return facts | {"status": "ok", "reason": ""}
+
+
+def _parts(
+    bench: Bench, operator: Operator, implementation: str, problem: Problem, watch: Stopwatch
+) -> dict[str, Any]:
+    """Of launches that are built anew: those that were timed are gone, and with them their memory."""
+    with watch("setup_s"):
+        slots = Slots(bench, operator, implementation, problem, 1)
+        slots.warm_launch_s()  # compiles, searches
+        return bench.parts([slots.calls[0]] * parts.CALLS)
 
 
 def _timed(bench: Bench, clock: Clock, turns: Turns, limits: Limits) -> tuple[Visit, dict[str, Any]]:

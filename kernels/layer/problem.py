@@ -256,6 +256,10 @@ class Layer(Problem):
         """What they write."""
         return sum(part.written for part in self.parts(implementation))
 
+    def byte_beside(self, implementation: str) -> int:
+        """What the parts beside the contractions move."""
+        return sum(part.byte for part in self.parts(implementation) if part.work != "contraction")
+
     def refusal(self, implementation: str) -> str:
         """Only Transformers have attention to fuse, only a bottleneck has cuDNN's algorithms."""
         if implementation == "sdpa" and self.kind not in TRANSFORMERS:

@@ -1,1 +1,1 @@
-"""Recurrent: each column of a matrix times a weight of its own."""
+"""Recurrent layers: LSTM and GRU over whole sequences."""

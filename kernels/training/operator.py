@@ -40,7 +40,7 @@ _SETTLING = 400
 
 def inputs(problem: Training, uniform: Uniform) -> Tensors:
     """x, t and the weights. W keeps the variance of what it multiplies, so tanh is not saturated."""
-    width, rank = problem.width, problem.rank
+    width, rank = problem.width, problem.lora_rank
     x, t = uniform(problem.batch, width), uniform(problem.batch, width)
     shapes = [(width, width), (rank, width), (width, rank)] if rank else [(width, width)]
     weights = []
@@ -52,7 +52,7 @@ def inputs(problem: Training, uniform: Uniform) -> Tensors:
 
 
 def _layers(problem: Training, weights: Tensors) -> list[Tensors]:
-    each = 3 if problem.rank else 1
+    each = 3 if problem.lora_rank else 1
     return [weights[at : at + each] for at in range(0, len(weights), each)]
 
 
@@ -64,7 +64,9 @@ def _layer(weights: Tensors, x: torch.Tensor) -> torch.Tensor:
 
 
 def _trained(problem: Training, weights: Tensors) -> list[torch.Tensor]:
-    return [weight for layer in _layers(problem, weights) for weight in layer[1 if problem.rank else 0 :]]
+    return [
+        weight for layer in _layers(problem, weights) for weight in layer[1 if problem.lora_rank else 0 :]
+    ]
 
 
 def reference(problem: Training, x: torch.Tensor, t: torch.Tensor, *weights: torch.Tensor) -> Tensors:
@@ -72,7 +74,7 @@ def reference(problem: Training, x: torch.Tensor, t: torch.Tensor, *weights: tor
     exact = [weight.double() for weight in weights]
     layers = _layers(problem, tuple(exact))
     # W + B A, whose gradient is that of both.
-    products = [of[0] + of[2] @ of[1] if problem.rank else of[0] for of in layers]
+    products = [of[0] + of[2] @ of[1] if problem.lora_rank else of[0] for of in layers]
     kept = [x.double()]
     for product in products:
         kept.append(torch.tanh(kept[-1] @ product.T))
@@ -81,7 +83,7 @@ def reference(problem: Training, x: torch.Tensor, t: torch.Tensor, *weights: tor
     for of, product, x_of, y_of in zip(layers[::-1], products[::-1], kept[-2::-1], kept[:0:-1], strict=True):
         dz = dy * (1 - y_of**2)
         dw = dz.T @ x_of
-        gradients[:0] = [of[2].T @ dw, dw @ of[1].T] if problem.rank else [dw]
+        gradients[:0] = [of[2].T @ dw, dw @ of[1].T] if problem.lora_rank else [dw]
         dy = dz @ product
     if problem.optimizer == "none":
         return tuple(gradients)
@@ -223,8 +225,8 @@ def _examples() -> list[Training]:
         {"layers": 1, "width": 37, "batch": 5},
         {"layers": 5, "width": 19, "batch": 21, "segments": 2, "micro_batches": 3},
         {"layers": 7, "width": 33, "batch": 9, "segments": 3, "micro_batches": 9},
-        {"layers": 4, "width": 24, "batch": 10, "segments": 4, "rank": 5},
-        {"layers": 3, "width": 29, "batch": 6, "micro_batches": 2, "rank": 1},
+        {"layers": 4, "width": 24, "batch": 10, "segments": 4, "lora_rank": 5},
+        {"layers": 3, "width": 29, "batch": 6, "micro_batches": 2, "lora_rank": 1},
     ]
     return [
         Training.model_validate({"optimizer": optimizer, "dtype": dtype, **size})

@@ -1,6 +1,6 @@
 """One training step of a chain of `layers` equal layers: forward pass, loss, backward pass, optimizer.
 
-    layer      y = tanh(x W^T), W [width, width]; with `rank` above 0 y = tanh(x W^T + x A^T B^T),
+    layer      y = tanh(x W^T), W [width, width]; with `lora_rank` above 0 y = tanh(x W^T + x A^T B^T),
                A [rank, width] and B [width, rank]: LoRA, which trains A and B and leaves W as it is
     loss       mean square of y - t, times width / 2, over `batch` rows
     segments   1: what the backward pass needs of every layer is kept. More: the chain is cut into so many
@@ -22,8 +22,10 @@ activations' part is not lost among weights. bench/model/step_memory.py predicts
 **Data types.** float32 and tf32: everything is float32. bfloat16 is mixed precision, as torch.amp.autocast
 does it: weights, gradients and moments float32, products and activations bfloat16.
 
-`flop` are those of products that run: no gradient of x is computed. Strongest known: `fused`, torch's own
-optimizers in one kernel; Apex and DeepSpeed have others, which are not raced here.
+`flop` are those of products that run: no gradient of x is computed.
+
+Strongest known: `fused`, torch's own optimizers in one kernel. Apex and DeepSpeed have others, which are
+not raced here.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ _DTYPES: dict[Dtype, tuple[int, int]] = {"float32": (0, 0), "tf32": (8, 0), "bfl
 
 
 class Training(Problem):
-    """One step: `layers`, `width`, `batch`, `segments`, `micro_batches`, `optimizer`, `rank`, `dtype`.
+    """One step: `layers`, `width`, `batch`, `segments`, `micro_batches`, `optimizer`, `lora_rank`, `dtype`.
 
     Raises ValueError for more segments than layers, micro-batches that do not divide the batch, and a rank
     above the width.
@@ -112,7 +114,7 @@ class Training(Problem):
     segments: Size = 1
     micro_batches: Size = 1
     optimizer: Optimizer
-    rank: Annotated[int, Field(ge=0)] = 0
+    lora_rank: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _possible(self) -> Training:
@@ -120,19 +122,19 @@ class Training(Problem):
             raise ValueError(f"{self.layers} layers cannot be cut into {self.segments} segments")
         if self.batch % self.micro_batches:
             raise ValueError(f"micro_batches {self.micro_batches} does not divide batch {self.batch}")
-        if self.rank > self.width:
-            raise ValueError(f"rank {self.rank} is above width {self.width}")
+        if self.lora_rank > self.width:
+            raise ValueError(f"lora_rank {self.lora_rank} is above width {self.width}")
         return self
 
     @property
     def frozen_count(self) -> int:
         """Parameters that are not trained: W with LoRA."""
-        return self.layers * self.width**2 if self.rank else 0
+        return self.layers * self.width**2 if self.lora_rank else 0
 
     @property
     def trained_count(self) -> int:
         """Parameters that are trained."""
-        return self.layers * self.width * (2 * self.rank or self.width)
+        return self.layers * self.width * (2 * self.lora_rank or self.width)
 
     @property
     def again(self) -> int:
@@ -142,10 +144,10 @@ class Training(Problem):
     @property
     def flop(self) -> int:
         """Of each layer 3 products of W, 4 where it is computed again; of LoRA see the code."""
-        square, thin = 2 * self.batch * self.width**2, 4 * self.batch * self.width * self.rank
+        square, thin = 2 * self.batch * self.width**2, 4 * self.batch * self.width * self.lora_rank
         forward = (self.layers + self.again) * (square + thin)
         through = (self.layers - 1) * square  # gradients of a layer's input, which x does not need
-        if not self.rank:
+        if not self.lora_rank:
             return forward + through + self.layers * square
         # Through B for A's gradient, through A for the input's, and the gradients of both.
         return forward + through + self.layers * (thin // 2 + thin) + (self.layers - 1) * thin // 2
@@ -173,12 +175,12 @@ class Training(Problem):
         # Each pass reads every weight once for each micro-batch.
         weights = item * square * times * (2 + again / forward)
         rows = a * (
-            4 * (forward + again) + 3 * forward + 2 * (forward - 1) + (0 if self.rank else 2 * forward)
+            4 * (forward + again) + 3 * forward + 2 * (forward - 1) + (0 if self.lora_rank else 2 * forward)
         )
         gradients = 4 * self.trained_count * (1 + 3 * (times - 1))
         casts = (6 * (1 + again / forward) * (square + self._lora) + 6 * self.trained_count) * times
-        thin = self.batch * self.rank * item * (4 * forward + 2 * again)
-        lora = item * self._lora * times * 3 + (thin + 6 * a * forward if self.rank else 0)
+        thin = self.batch * self.lora_rank * item * (4 * forward + 2 * again)
+        lora = item * self._lora * times * 3 + (thin + 6 * a * forward if self.lora_rank else 0)
         moved = weights + rows + gradients + lora + 4 * a + (casts if item == 2 else 0)
         if self.optimizer != "none":
             way = implementation if implementation in OF_OPTIMIZER else "eager"
@@ -217,7 +219,7 @@ class Training(Problem):
 
     @property
     def _lora(self) -> int:
-        return self.trained_count if self.rank else 0
+        return self.trained_count if self.lora_rank else 0
 
 
 PROBLEM = Training

@@ -36,7 +36,7 @@ def tolerance(problem: Training, implementation: str) -> list[float]:
     * The largest of all errors is within `high` deviations, the largest |value| at least `low` of its own.
     * A weight after the step has the gradient's error times the step, and roundings of float32.
     """
-    n, products = problem.layers, 3 if problem.rank else 1
+    n, products = problem.layers, 3 if problem.lora_rank else 1
     terms = max(problem.width, problem.batch)
     of_sum = math.sqrt(terms) / 3 + (terms / 16 if problem.dtype != "float32" else 0)
     error = _UNIT_ROUNDOFF[problem.dtype] * math.sqrt(4 * n * (1 + 2 * products) / 3)
@@ -44,7 +44,7 @@ def tolerance(problem: Training, implementation: str) -> list[float]:
     error += 2 * n * products * _TF32_CUT if problem.dtype == "tf32" else 0
     error *= math.exp(2 * math.sqrt(2 * n / problem.width))
     shapes = (
-        [(problem.rank, problem.width), (problem.width, problem.rank)] if problem.rank
+        [(problem.lora_rank, problem.width), (problem.width, problem.lora_rank)] if problem.lora_rank
         else [(problem.width, problem.width)]
     )  # fmt: skip
     gradients = [error * _reach(math.prod(shape)) for shape in shapes]

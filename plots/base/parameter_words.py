@@ -109,6 +109,7 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "gpus": "GPUs",
         "operation": "collective operation",
     },
+    "latency": {"footprint_byte": "memory that is visited (bytes)", "steps": "loads of a chain"},
     "recurrent": {
         "cell": "cell",
         "hidden": "hidden features",
@@ -119,7 +120,7 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "layers": "layers",
         "micro_batches": "micro-batches",
         "optimizer": "optimizer",
-        "rank": "rank of LoRA (0: all weights are trained)",
+        "lora_rank": "rank of LoRA (0: all weights are trained)",
         "segments": "checkpoint segments",
         "width": "width of a layer (features)",
     },

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from plots.base import style
-from plots.base.vega import CONFIG, DARK, SCHEMA, Spec
+from plots.base.vega import CONFIG, SCHEMA, Spec
 
 STATES = {
     "usual": (style.GREY, "circle"),
@@ -161,17 +161,17 @@ def slowest(classes: Sequence[str], several: bool) -> Spec:
 def nights(panels: Sequence[str]) -> Spec:
     """Effects night by night, a panel each; NIGHTS has date, percent, panel, and `since` on one row each."""
     x = {"field": "date", "type": "temporal", "title": None, "axis": {"format": "%d %b", "tickCount": 4}}
+    y = _percent("percent", "over the fleet") | {"scale": {"zero": True}}
     layers: list[Spec] = [
-        {"mark": {"type": "rule", "color": DARK, "opacity": 0.6}, "encoding": {"y": {"datum": 0}}},
         {
             "mark": {"type": "line", "color": style.BLUE, "strokeWidth": 1, "opacity": 0.6},
-            "encoding": {"x": x, "y": _percent("percent", "over the fleet")},
+            "encoding": {"x": x, "y": y},
         },
         {
             "mark": {"type": "point", "filled": True, "size": 12, "color": style.BLUE},
             "encoding": {
                 "x": x,
-                "y": _percent("percent", "over the fleet"),
+                "y": y,
                 "tooltip": [{"field": f} for f in ("panel", "night", "text")],
             },
         },
@@ -186,7 +186,10 @@ def nights(panels: Sequence[str]) -> Spec:
             "encoding": {"x": x, "text": {"field": "since"}},
         },
     ]
-    return _faceted(NIGHTS, {"layer": layers, "height": 110}, "panel", panels, [])
+    spec = _faceted(NIGHTS, {"layer": layers, "height": 110}, "panel", panels, [])
+    # The unit and the class, a line each.
+    spec["facet"]["header"]["labelExpr"] = "split(datum.label, ': ')"
+    return spec
 
 
 def _percent(field: str, title: str) -> Spec:

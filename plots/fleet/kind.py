@@ -27,7 +27,7 @@ class Line:
     """A slow unit, or node, in the table."""
 
     name: str
-    about: str
+    about: Sequence[str]
     """Serial number and tags of a unit, number of units of a node."""
     slow_in: str
     by: str
@@ -184,7 +184,7 @@ def _line(fleet: Fleet, slow: Slow, reasons: Mapping[Slow, str], change: str) ->
         about = [f"the whole node, {count_text(count, 'unit')}"]
     return Line(
         name=slow.name,
-        about=", ".join(about),
+        about=about,
         slow_in=_slow_in(slow),
         by=change_text(math.exp(slow.effect)),
         interval=f"{change_text(math.exp(slow.low))} to {change_text(math.exp(slow.high))}",

@@ -38,8 +38,8 @@ CLASS = {
 H100 = "nvidia-h100-80gb-hbm3"
 STATE: dict[str, Any] = {
     "sm_clock_hz": 1.7e9, "memory_clock_hz": 2.6e9, "power_w": 600.0, "temperature_c": 60.0,
-    "held_power": 0.5, "held_thermal": 0.0, "held_hardware": 0.0, "foreign_processes": 0, "power_limit_w": 700.0, "ecc": "on",
-    "persistence": "on", "mig": "off", "driver": "570.1",
+    "held_power": 0.5, "held_thermal": 0.0, "held_hardware": 0.0, "foreign_processes": 0,
+    "power_limit_w": 700.0, "ecc": "on", "persistence": "on", "mig": "off", "driver": "570.1",
 }  # fmt: skip
 
 
@@ -98,7 +98,8 @@ def run(
             **columns, **STATE, **gpu.state, "sweep": f"fleet/{case}", "cache": columns.get("cache", "cold"),
             "parameters": json.dumps({"name": case}), "arithmetic": columns.get("arithmetic", "matrix"),
             "dtype": columns.get("dtype", "bfloat16"), "device": gpu.kind,
-            "device_name": NAMES.get(gpu.kind, gpu.kind), "device_kind": "cuda", "device_id": f"{seed:08x}", "host": gpu.node, "pci_bus": gpu.pci_bus,
+            "device_name": NAMES.get(gpu.kind, gpu.kind), "device_kind": "cuda",
+            "device_id": f"{seed:08x}", "host": gpu.node, "pci_bus": gpu.pci_bus,
             "gpu_uuid": f"GPU-{seed:08x}", "serial": f"{seed}", "concurrent_gpus": together,
             "tags": json.dumps(gpu.tags) if gpu.tags else None, "run_id": f"202611{day:02d}T030000Z-abc",
             "utc": f"2026-11-{day:02d}T03:{at:02d}:00Z", "median_s": seconds, "low_s": 0.997 * seconds,

@@ -133,7 +133,7 @@ def test_what_is_reached_is_held_against_datasheet_and_published_rates(
 
     text = at(700e12)
     (line,) = (line for line in text.splitlines() if line.startswith(" fleet/square-"))
-    assert "700 TFLOP/s" in line and "70.8 %" in line and "88.2 %" in line  # of 989.4e12 and of 794e12
+    assert "700 TFLOP/s" in line and "70.7 %" in line and "88.2 %" in line  # of 989.4e12 and of 794e12
     assert (
         f"{H100}: its median unit reaches 700 TFLOP/s in its best product, 12 % below the highest published"
         in text
@@ -159,4 +159,4 @@ def test_a_held_out_fleet_through_files_and_the_command(tmp_path: Path, chance: 
     draw = drawn(plan, chance)
     drawn_files(draw, tmp_path)
     names, code, _ = commanded(draw, tmp_path)
-    assert code == 1 and set(draw.slow) <= names | {"lost"} and set(draw.slow) <= ours(draw)
+    assert code == 1 and set(draw.slow) <= names and set(draw.slow) <= ours(draw)

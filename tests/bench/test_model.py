@@ -175,6 +175,17 @@ def test_the_launch_floor_is_added_to_the_larger_of_the_two(measured: Ceilings) 
     assert small.seconds == pytest.approx(2e-6 + 1e3 / 20e9)
 
 
+def test_traffic_beside_the_arithmetic_adds_to_it(measured: Ceilings) -> None:
+    """Of a layer, as if its products were one launch and what lies between them another."""
+    whole = calibrated(4e9, 1e8, 0.5, "matrix", "float32", measured, beside=0.75)
+    products = calibrated(4e9, 0.25e8, 0.5, "matrix", "float32", measured)
+    others = calibrated(0, 0.75e8, 0.5, "matrix", "float32", measured)
+    assert whole and products and others and products.bound_by == "compute"
+    assert whole.lower_bound_s == pytest.approx(products.lower_bound_s + others.lower_bound_s)
+    columns, _ = calibrated_columns([4e9], [1e8], [0.5], ["matrix"], ["float32"], measured, [0.75])
+    assert columns[0] == pytest.approx(whole.seconds)
+
+
 def test_launch_is_the_limiter_only_while_it_is_the_largest_term(measured: Ceilings) -> None:
     byte = 2e-6 * 20e9
     below, above = (calibrated(0, byte * f, 0.5, "vector", "float32", measured) for f in (0.999, 1.001))

@@ -17,6 +17,7 @@ import pytest
 
 from bench.fleet import observed
 from bench.judge.frame import read
+from bench.model.predict import reached
 from bench.store import parquet
 from bench.store.pack import pack
 from bench.store.schema import Measurement
@@ -68,9 +69,17 @@ def shares(files: Path) -> pd.Series:
 
 
 def judged(folder: Path) -> pd.Series:
-    """`of_roof` of every row with a cold cache, as plots and tables have it."""
-    frame = pd.concat([run.frame for run in read([folder])])
-    return frame[(frame["median_s"] > 0) & (frame["cache"] == "cold")].set_index(CASE)["of_roof"]
+    """The share of the roof of every time with a cold cache, as tables have it."""
+    found = {
+        (row.device, row.run_id, row.sweep, row.operator, row.implementation, row.parameters, threads): share
+        for run in read([folder])
+        for row in run.rows
+        if row.is_timed and row.cache == "cold"
+        for threads in [row.threads_asked or "all"]
+        for share in [reached(row, run.roof_of(row))[0]]
+    }
+    index = pd.MultiIndex.from_tuples(list(found), names=CASE)
+    return pd.Series(list(found.values()), index=index, name="of_roof", dtype=float)
 
 
 def equal(one: pd.Series, other: pd.Series) -> None:

@@ -24,7 +24,7 @@ from kernels.stream.problem import Stream
 from tests.contract.stand_in import GPUS, torch_cuda
 from tests.kernels.tensors import uniform
 
-BY_TORCH = ("cublas", "cudnn", "aten", "inductor", "flash", "efficient", "math", "unfused")
+BY_TORCH = ("cublas", "cudnn", "cudnn-standard", "aten", "inductor", "flash", "efficient", "math", "unfused")
 """Implementations that are PyTorch's operators; the others have contracts of their own."""
 
 
@@ -40,6 +40,14 @@ class Operators(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.seen.add(str(func))
         kwargs = dict(kwargs or {})
+        # torch asks cuDNN on the device how long the weights of a recurrent layer are, and knows no shapes of
+        # its gradient. Their arguments have been matched against the schemas.
+        if func.overloadpacket is torch.ops.aten._cudnn_rnn_flatten_weight:
+            return torch.cat([weight.flatten() for weight in args[0]])
+        if func.overloadpacket is torch.ops.aten._cudnn_rnn_backward:
+            x, weights, _, _, h, c = args[:6]
+            of_c = torch.empty_like(h) if c is not None else h.new_empty(0)
+            return torch.empty_like(x), torch.empty_like(h), of_c, list(map(torch.empty_like, weights))
         try:
             return func(*args, **kwargs)
         except UnsupportedOperatorException:

@@ -67,6 +67,8 @@ class Built:
     """Matrix instructions of Hopper that read their left operand from registers."""
     overwritten: int
     """Such registers that are written while they may still be read (tests/kernels/listing.py)."""
+    program: list[Line]
+    """The SASS instructions in their order."""
     ptx: str
     """The virtual assembly that they were made from; there for every architecture."""
 
@@ -122,6 +124,7 @@ def build(
         instructions=Counter(line.name for line in program),
         register_operands=len(register_operands(program)),
         overwritten=overwritten(program),
+        program=program,
         ptx=compiled.asm["ptx"],
     )
 

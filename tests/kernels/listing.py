@@ -55,12 +55,12 @@ def overwritten(program: list[Line]) -> int:
             line = program[at]
             if line.name.startswith("WARPGROUP.DEPBAR") and line.operands.endswith(" 0x0"):
                 continue
-            count += len(registers & _written(line))
+            count += len(registers & written(line))
             ahead += [at + 1] if line.target is None else [at + 1, places[line.target]]
     return count
 
 
-def _written(line: Line) -> set[int]:
+def written(line: Line) -> set[int]:
     """The registers that an instruction writes; of a predicate and a register the second."""
     result = re.match(r"(?:P\w+, )?R(\d+)\b", line.operands)
     if not result or line.name.startswith(("ST", "LDGSTS", "RED")):

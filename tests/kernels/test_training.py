@@ -119,11 +119,11 @@ def test_what_checkpoints_compute_again_changes_no_bit(segments: int, seed: int)
     assert all(map(torch.equal, kept, written(step(layers=7, segments=segments), "eager", inputs)))
 
 
-@pytest.mark.parametrize("rank", [0, 3])
+@pytest.mark.parametrize("lora_rank", [0, 3])
 @pytest.mark.parametrize("segments", [1, 2, 5])
 @pytest.mark.parametrize("micro_batches", [1, 4])
-def test_operations_are_those_that_torch_runs(rank: int, segments: int, micro_batches: int) -> None:
-    problem = step(layers=7, segments=segments, micro_batches=micro_batches, rank=rank)
+def test_operations_are_those_that_torch_runs(lora_rank: int, segments: int, micro_batches: int) -> None:
+    problem = step(layers=7, segments=segments, micro_batches=micro_batches, lora_rank=lora_rank)
     inputs = OPERATOR.inputs(problem, uniform(problem, 0))
     launch = OPERATOR.implementations["eager"](problem, *inputs)
     with FlopCounterMode(display=False) as counter:
@@ -157,7 +157,7 @@ def test_memory_is_as_predicted(draw: int, seed: int) -> None:
         segments=random_.choice([1, 2, 3, layers]),
         micro_batches=times,
         optimizer=random_.choice(["none", "sgd", "adamw"]),
-        rank=random_.choice([0, 0, 1, 4]),
+        lora_rank=random_.choice([0, 0, 1, 4]),
         dtype=random_.choice(["float32", "bfloat16"]),
     )
     name = "eager" if problem.optimizer == "none" else random_.choice(["eager", "foreach", "fused"])
@@ -168,7 +168,7 @@ def test_impossible_steps_are_refused_in_a_sentence() -> None:
     for given, says in (
         ({"segments": 5}, "4 layers cannot be cut into 5 segments"),
         ({"micro_batches": 5}, "micro_batches 5 does not divide batch 12"),
-        ({"rank": 25}, "rank 25 is above width 24"),
+        ({"lora_rank": 25}, "rank 25 is above width 24"),
     ):
         with pytest.raises(ValidationError, match=says):
             step(**given)

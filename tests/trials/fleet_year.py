@@ -105,12 +105,13 @@ def timed_queries(files: str) -> None:
     queries = re.findall(r"```sql\n(.*?)```", (ROOT / "docs/queries.md").read_text("utf-8"), re.DOTALL)
     for query in queries:
         connection = duckdb.connect(config={"threads": 2})
-        connection.execute(f"SET VARIABLE results = ['{files}']")
+        connection.execute(f"SET enable_progress_bar = false; SET VARIABLE results = ['{files}']")
         connection.execute((ROOT / "docs/queries.sql").read_text("utf-8"))
-        begun = time.perf_counter()
+        begun, used_s = time.perf_counter(), time.process_time()
         count = len(connection.execute(query).fetchall())
-        took_s = time.perf_counter() - begun
-        print(f"{took_s:6.2f} s  {count:5,} rows  {' '.join(query.split())[:90]}", flush=True)
+        took_s, used_s = time.perf_counter() - begun, time.process_time() - used_s
+        words = " ".join(query.split())[:80]
+        print(f"{took_s:6.2f} s ({used_s:.2f} s of processors)  {count:5,} rows  {words}", flush=True)
 
 
 def year(folder: Path, units: int, nights: int, chance: np.random.Generator) -> pa.Table:

@@ -1,0 +1,1 @@
+"""Latency of memory: how long a load takes that waits for the one before."""
