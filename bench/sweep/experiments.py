@@ -76,14 +76,12 @@ RULES: Mapping[int, str] = dict(
 )
 """Number of a rule -> what it says, in our words."""
 
-_STEP = "a training step with its peak memory"
 LACKING: Mapping[int, str] = {
-    **dict.fromkeys((40, 41, 46), _STEP),
     49: "several GPUs",
 }  # fmt: skip
 """Rule that no claim about runs of our own speaks to -> what that would need."""
 HALF: Mapping[int, str] = {
     28: "convolution of int8 on a GPU", 37: "gradients of a trained network that scaling saves",
-    44: "a data loader with its workers", 47: "changing sizes", 48: _STEP,
+    44: "a data loader with its workers", 47: "changing sizes", 48: "offloading within a step",
 }  # fmt: skip
 """Rule of which claims decide a part -> what the rest needs."""

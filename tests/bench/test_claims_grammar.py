@@ -81,7 +81,7 @@ MISTAKES = {
     f"{RATIO}: {{of: {{k: 1}}, to: {{k: 2}}, per: flops}}": "a claim about gemm has no parameter 'flops' "
     f"(did you mean flop?); it has {NUMBERS}, flop, byte, byte_moved",
     f"{RATIO}: {{of: {{k: 1}}, to: {{k: 2}}, less: {{of: {{k: 1}}, two: {{k: 2}}}}}}": "less has no key "
-    "'two' (did you mean to?); it has of, to, pair, per, less",
+    "'two' (did you mean to?); it has of, to, pair, per, y, less",
     f"{RATIO}: {{pair: x2 k, less: {{pair: x2 n, less: {{pair: x2 m}}}}}}": "a ratio that is `less` another "
     "is no `less` of a third",
     # what it expects
