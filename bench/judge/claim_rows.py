@@ -67,7 +67,18 @@ if TYPE_CHECKING:
 ERRORS = ("half", "shared", "memory_down", "memory_up", "compute_down", "compute_up")
 """Columns that say how far off a time or a roof may be."""
 ASKED = frozenset(
-    (*FACTS, "byte_moved", "cache_byte", "dtype", "parameters", "run_id", "sm_count", "sweep", "visit")
+    (
+        *FACTS,
+        "byte_moved",
+        "cache_byte",
+        "dtype",
+        "parameters",
+        "peak_byte",
+        "run_id",
+        "sm_count",
+        "sweep",
+        "visit",
+    )
 )
 """Columns of a Measurement that claims and their tests may ask for. Selecting rows copies every column."""
 UNKNOWN = ("kernels", "median_s", "intensity", *SHARES, *ANSWERS, *UNITS)

@@ -324,6 +324,7 @@ def test_a_sweep_that_is_measured_whole_decides_its_claims(path: Path, machine: 
         predicted = calibrated_row(made, roofs.roof_of(made))
         seconds = 1.02 * (predicted.seconds if predicted else made.median_s or 1.0)
         parts = dict.fromkeys(PARTS if made.operator == "layer" else (), seconds / len(PARTS))
+        peak_byte = made.byte if made.operator == "training" else None
         peak_byte = 2**20 if made.operator == "training" else None
         return dataclasses.replace(
             made,
