@@ -289,8 +289,8 @@ def test_the_table_of_rules_counts_the_claims_of_each_device(tmp_path: Path) -> 
                 assert shown == counts
         assert missing.startswith("needs ") == (int(number) in LACKING)
     assert re.match(r"SUPPORTED 1 of \d, [A-Z]+ ", lines[6][3]) and not lines[6][-1]
-    assert lines[5][2:] == ["", "", "", "needs an operator for recurrent layers"]
-    assert lines[8][-1] == "the rest needs a step in mixed precision"
+    assert lines[48][2:] == ["", "", "", "needs several GPUs"]
+    assert lines[27][-1] == "the rest needs convolution of int8 on a GPU"
 
 
 def test_a_rule_of_imported_rows_alone_may_not_be_in_them(public: list[Judged]) -> None:

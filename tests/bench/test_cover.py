@@ -29,7 +29,7 @@ def checks(kind: DeviceKind, capability: tuple[int, int] | None) -> list[Check]:
     ]
 
 
-@pytest.mark.parametrize(("kind", "capability", "most"), [("cuda", (9, 0), 150), ("cpu", None, 24)])
+@pytest.mark.parametrize(("kind", "capability", "most"), [("cuda", (9, 0), 150), ("cpu", None, 28)])
 def test_a_few_examples_have_every_implementation_and_every_value_of_all(
     kind: DeviceKind, capability: tuple[int, int] | None, most: int
 ) -> None:

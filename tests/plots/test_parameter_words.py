@@ -19,7 +19,7 @@ def test_every_parameter_of_an_operator_has_words(operator: str) -> None:
     bare = {name for name in _fields(operator) if axis_words(name, operator) == name}
 
     # These names are words already.
-    assert bare <= {"cell", "direction", "function", "kind", "layers", "rows"}
+    assert bare <= {"cell", "direction", "function", "kind", "layers", "optimizer", "rows"}
 
 
 def test_every_column_that_a_sweep_plots_has_words() -> None:
