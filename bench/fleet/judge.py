@@ -13,17 +13,15 @@ import numpy.typing as npt
 from scipy.stats import false_discovery_control
 
 from bench.fleet.effects import HALF_SE
-from bench.fleet.null import Null, fitted
+from bench.fleet.null import MANY, Null, fitted
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Column = tuple[str, bool | None]
 """Class, and whether all GPUs of the node were at work; `all` and None for the mean over all classes."""
 
-LEVEL = 0.03
-"""Level of Benjamini and Hochberg's procedure. At most 5 % of the rows that are named shall be healthy; since
-the null is an estimate, it comes to somewhat more than the level (docs/fleet.md has the share as tried).
-"""
+LEVEL = 0.05
+"""Level of Benjamini and Hochberg's procedure: at most this share of what is named shall be healthy."""
 LEAST_EFFECT = 0.01
 """No row is named for less, ln, however quiet the others are."""
 FAST = 0.03
@@ -31,7 +29,7 @@ FAST = 0.03
 LEAST_SPREAD = 5e-4
 """Healthy rows are at least so far apart, ln."""
 LEAST_OF_SE = 0.9
-"""Nor are they closer together than this share of their usual standard error, which is an estimate too."""
+"""Nor are few rows closer together than this share of their usual standard error, an estimate too."""
 MEDIAN_SE = 1.2533
 """A median's standard error is so many times a mean's."""
 OVERALL: Column = ("all", None)
@@ -97,9 +95,10 @@ def tested(wide: Wide, nulls: list[Null] | None = None) -> Tested:
 
 
 def null_of(effect: Floats, se: Floats) -> Null:
-    """The null of one column; its scale is hardly less than the standard errors."""
+    """The null of one column. A few rows can be close together by chance, closer than their errors allow."""
     known = effect[np.isfinite(effect)]
-    return fitted(known, max(LEAST_SPREAD, LEAST_OF_SE * float(np.nanmedian(se))))
+    by_error = LEAST_OF_SE * float(np.nanmedian(se)) if len(known) < MANY else 0.0
+    return fitted(known, max(LEAST_SPREAD, by_error))
 
 
 def named(parts: list[Tested]) -> list[Named]:

@@ -207,10 +207,11 @@ def _spreads(told: Judged) -> Iterator[str]:
 def _costs(told: Judged) -> Iterator[str]:
     for cost in costs(told):
         parts = [f"{size} units {change_text(ratio)}" for size, ratio in cost["slowest"].items()]
+        without = ", ".join(change_text(ratio) for ratio in cost["without_slow"].values())
         yield (
-            f"{cost['kind']}: a synchronous job waits for its slowest ({cost['class']}"
-            f"{' together' if cost['together'] else ''}): {', '.join(parts)}; "
-            f"without the slow ones {', '.join(change_text(r) for r in cost['without_slow'].values())}"
+            f"{cost['kind']}: a synchronous job waits for its slowest unit ({cost['class']}"
+            f"{' together' if cost['together'] else ''}): with {', '.join(parts)}"
+            + (f"; without the slow ones {without}" if cost["without_slow"] != cost["slowest"] else "")
         )
 
 

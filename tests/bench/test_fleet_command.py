@@ -46,7 +46,7 @@ def test_a_report_says_what_is_slow_missing_left_out_and_failed(tmp_path: Path, 
         "1 wrong, 1 crashed", "1 crashed, 1 wrong"
     )
     assert "healthy units differ by (68 %, alone / together) compute" in text
-    assert "a synchronous job waits for its slowest (compute together): 8 units +" in text
+    assert "a synchronous job waits for its slowest unit (compute together): with 8 units +" in text
     assert len(rest) < 24, "one screen"
 
 

@@ -20,7 +20,7 @@ Slow = dict[int, dict[str, float]]
 
 def made(
     chance: Chance,
-    units: int = 64,
+    units: int = 24,
     per_node: int = 8,
     slow: Slow | None = None,
     sd: float = 0.01,
@@ -69,7 +69,7 @@ def test_nothing_is_named_where_nothing_is_slow(chance: Chance) -> None:
     assert (
         found.judged and not found.slow and not found.effects["slow"].any() and not found.nodes["slow"].any()
     )
-    assert len(found.effects) == 64 * (2 * len(CLASSES) + 1)
+    assert len(found.effects) == 24 * (2 * len(CLASSES) + 1)
 
 
 @pytest.mark.parametrize("klass", CLASSES)
