@@ -26,6 +26,8 @@ QN_SMALL = {2: 0.399, 3: 0.994, 4: 0.512, 5: 0.844, 6: 0.611, 7: 0.857, 8: 0.669
 """Further factors for so few values (Croux and Rousseeuw 1992)."""
 QN_EFFICIENCY = 0.82
 """Qn is as exact as a standard deviation of this share of the values."""
+QN_TAIL = 1.0
+"""So many degrees of freedom fewer: of few values Qn is far too small more often than such a deviation."""
 MOST_PAIRED = 1500
 """Of more values only so many, evenly spaced by rank, are compared in pairs."""
 MANY = 30
@@ -136,7 +138,7 @@ def _settled(effects: Floats, kept: Flags, least: float, shaped: bool) -> tuple[
 
 def _simple(effects: Floats, least: float) -> Null:
     scale = max(qn(effects), least)
-    freedom = max(QN_EFFICIENCY * (len(effects) - 1), 1.0)
+    freedom = max(QN_EFFICIENCY * (len(effects) - 1) - QN_TAIL, 1.0)
     return Null(float(np.median(effects)), scale, tail=1.0, skew=0.0, freedom=freedom)
 
 

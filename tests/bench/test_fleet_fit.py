@@ -193,6 +193,14 @@ def test_the_newest_run_is_judged(chance: Chance) -> None:
     assert names(fit(fleet)) == ["h1003"]
 
 
+def test_published_intervals_that_are_too_wide_hide_nothing_in_many_units(chance: Chance) -> None:
+    fleet = made(chance, units=48, slow={30: {"memory": 1.12}})
+    fleet.times["half"] = 0.5
+    found = fit(fleet)
+    assert names(found) == ["h10030"]
+    assert all(spread.sd < 0.02 for spread in found.spreads), "what was observed"
+
+
 # ---- the null
 
 
