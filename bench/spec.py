@@ -315,6 +315,8 @@ class Operator:
     """
     configuration: Mapping[str, Callable[..., str]] = field(default_factory=dict)
     """implementation -> function of (problem, *inputs) that names its choice (a tile, an algorithm)."""
+    counted_on_cpu: bool = False
+    """Whether a launch's memory is counted on a CPU too: tensor by tensor, in one more launch each visit."""
 
 
 _ADVICE = (

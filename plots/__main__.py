@@ -44,6 +44,7 @@ from plots.figures import (
     distribution,
     duel,
     heatmap,
+    memory,
     quantization,
     roofline,
     scorecard,
@@ -389,6 +390,8 @@ def _drawings(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[tuple[
         yield "accuracy", accuracy.draw(run, rows, section)
     elif section.kind == "shares":
         yield "shares", shares.draw(run, rows, section)
+    elif section.kind == "memory":
+        yield "memory", memory.draw(run, rows, section)
     elif section.kind == "heatmap":
         yield "heatmap", heatmap.draw(run, rows, section)
     else:

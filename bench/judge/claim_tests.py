@@ -78,11 +78,20 @@ class Effect:
 
 def observed(name: str, test: Any, rows: pd.DataFrame) -> list[Seen]:
     """The observations of a test, by its name, among rows whose times count."""
-    needed = [getattr(test, key) for key in ("x", "over", "per") if getattr(test, key, "")]
+    needed = [name for key in ("x", "over", "per", "y") for name in getattr(test, key, "").split("=") if name]
     needed += test.pairing.columns if isinstance(test, Ratio) else []
+    if counts_memory(test) and "peak_byte" in rows:
+        rows = rows[rows["peak_byte"] > 0].assign(half=0.0)
     if rows.empty or any(column not in rows for column in needed):
         return []
     return [seen for seen in _TESTS[name](rows, test) if math.isfinite(seen.value)]
+
+
+def counts_memory(test: Any) -> bool:
+    """Whether it is about memory, which is counted and not timed."""
+    return (isinstance(test, Ratio) and test.y == "peak_byte") or (
+        isinstance(test, Slope) and test.of == "peak_byte"
+    )
 
 
 def cluster_count(test: Any, seen: Sequence[Seen], against: Sequence[Seen]) -> int:
@@ -144,7 +153,7 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
     pairing = test.pairing
     moving = {*test.of, *test.to, *pairing.columns}
     alike = [name for name in (*ALIKE, *parameter_names(rows)) if name not in moving]
-    rows = rows.assign(log=np.log(rows["median_s"] / (rows[test.per] if test.per else 1.0)))
+    rows = rows.assign(log=np.log(rows[test.y].astype(float) / (rows[test.per] if test.per else 1.0)))
     kept = [*alike, *pairing.columns, "key", "log", "half"]
     above, below = selected(rows, test.of)[kept], selected(rows, test.to)[kept]
     if pairing.how == "times":
@@ -165,12 +174,13 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
 
 def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
     rows = rows[rows[test.of] > 0]
-    for cluster, line in _lines(rows, {test.x}):
-        if line[test.x].max() >= SPAN * line[test.x].min():
-            x, y = np.log(line[test.x].to_numpy(float)), np.log(line[test.of].to_numpy(float))
+    along = test.columns[0]
+    for cluster, line in _lines(rows, test.columns):
+        if line[along].max() >= SPAN * line[along].min():
+            x, y = (np.log(line[name].to_numpy(float)) for name in (along, test.of))
             x -= x.mean()
             # A share is one of a few calls, whose noise no row knows: lines differ by it.
-            halves = line["half"].to_numpy() if test.of == "median_s" else np.full(len(line), np.nan)
+            halves = np.full(len(line), np.nan) if test.of == "rest_share" else line["half"].to_numpy()
             half = math.sqrt(float(((x * halves) ** 2).sum()))
             exponent = float((x * y).sum() / (x**2).sum())
             yield Seen(exponent, half / float((x**2).sum()), cluster, tuple(line["key"]))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from bench.judge.claim_rows import UNKNOWN, case_rows, claim_rows, selected
-from bench.judge.claim_tests import Effect, cluster_count, effect, observed
+from bench.judge.claim_tests import Effect, cluster_count, counts_memory, effect, observed
 from bench.spec import ITEM_BYTE
 from bench.sweep.claims import Claim, Ratio
 
@@ -97,6 +97,8 @@ def _judged(
 ) -> Judged:
     """The verdict on a claim; `asked` gives the sweep's cases as rows, which most claims need not."""
     name, test = claim.test
+    if counts_memory(test):
+        rows = rows.assign(suspect=False)  # whatever made a time doubtful, memory was counted
     wanted = _wanted(rows, claim)
     other = _other_device(claim, runs)
     suspect = 0 if other else int(wanted["suspect"].sum())

@@ -227,6 +227,7 @@ def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
         ridge=np.divide(intensity * memory_s, compute_s, out=np.full(len(rows), math.inf), where=limited),
         cache_byte=device.cache_byte,
         run_id="",
+        peak_byte=1,  # of what counts its memory
         **dict.fromkeys(SHARES, 0.5),  # of a time that is divided into classes
         **dict.fromkeys(ERRORS, 0.0),
     )

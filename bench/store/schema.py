@@ -171,7 +171,7 @@ class Measurement:
     enqueue_s: float | None = mean("host seconds to queue one launch (GPU)")
     peak_byte: int | None = most(
         "bytes that one launch holds at most beside its inputs: outputs, workspaces and what a call "
-        "allocates meanwhile, by torch's allocator (GPU)"
+        "allocates meanwhile, by torch's allocator (GPU); on a CPU, of training steps only, by their tensors"
     )
     # parts of the time of one launch, by torch's profiler in calls of their own after the samples
     contraction_s: float | None = mean("seconds of matrix products and convolutions in one launch")

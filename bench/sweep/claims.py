@@ -172,7 +172,7 @@ def _valid_pair(text: str) -> str:
 
 
 class Ratio(Strict):
-    """Seconds of some rows over those of others that differ from them in nothing else."""
+    """Seconds, or bytes, of some rows over those of others that differ from them in nothing else."""
 
     of: Select = Field({}, description="The rows above the line")
     to: Select = Field({}, description="The rows below it")
@@ -180,6 +180,9 @@ class Ratio(Strict):
         "same", description="Which are compared: same, nearest k, nearest m=n=k, x2 k"
     )
     per: str = Field("", description="A number by which each time is divided first: flop or a parameter")
+    y: Literal["median_s", "peak_byte"] = Field(
+        "median_s", description="What is compared: median_s, seconds; peak_byte, memory"
+    )
     less: Ratio | None = Field(None, description="Another ratio by which this one is divided")
 
     @property
@@ -193,18 +196,25 @@ class Ratio(Strict):
             raise ValueError("ratio compares rows with themselves: of and to are the same")
         if self.less is not None and self.less.less is not None:
             raise ValueError("a ratio that is `less` another is no `less` of a third")
+        if self.less is not None and self.less.y != self.y:
+            raise ValueError(f"a ratio of {self.y} is no `less` of a ratio of {self.less.y}")
         return self
 
 
 class Slope(Strict):
-    """The exponent of seconds, or of a share, over x: 1 if it grows as x does, one for each line."""
+    """The exponent of seconds, bytes or a share over x: 1 if it grows as x does, one for each line."""
 
-    x: str = Field(description="The parameter along the line")
-    of: Literal["median_s", "rest_share"] = Field(
+    x: str = Field(description="The parameter along the line; `a=b`: a, and b may move with it")
+    of: Literal["median_s", "peak_byte", "rest_share"] = Field(
         "median_s",
-        description="What grows or falls: median_s, seconds; rest_share, the share of a layer's time in what "
-        "is no product or convolution",
+        description="What grows or falls: median_s, seconds; peak_byte, memory; rest_share, the share of a "
+        "layer's time in what is no product or convolution",
     )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """x, and the columns that move with it."""
+        return tuple(self.x.split("="))
 
 
 class Spread(Strict):
@@ -378,8 +388,8 @@ class Claim(Strict):
         place: tuple[str, ...] = (name,)
         while test is not None:
             for key in ("x", "over", "per"):
-                if getattr(test, key, ""):
-                    yield (*place, key), getattr(test, key)
+                for column in filter(None, getattr(test, key, "").split("=")):
+                    yield (*place, key), column
             if isinstance(test, Ratio):
                 yield from (((*place, "pair"), column) for column in test.pairing.columns)
             place, test = (*place, "less"), getattr(test, "less", None)

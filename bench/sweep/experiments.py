@@ -76,30 +76,12 @@ RULES: Mapping[int, str] = dict(
 )
 """Number of a rule -> what it says, in our words."""
 
-_STEP = "a training step with its peak memory"
 LACKING: Mapping[int, str] = {
-    **dict.fromkeys((40, 41, 46), _STEP),
     49: "several GPUs",
 }  # fmt: skip
 """Rule that no claim about runs of our own speaks to -> what that would need."""
 HALF: Mapping[int, str] = {
     28: "convolution of int8 on a GPU", 37: "gradients of a trained network that scaling saves",
-    44: "a data loader with its workers", 47: "changing sizes", 48: _STEP,
+    44: "a data loader with its workers", 47: "changing sizes", 48: "offloading within a step",
 }  # fmt: skip
 """Rule of which claims decide a part -> what the rest needs."""
-WITHOUT_A_CLAIM: Mapping[str, str] = {
-    "MM-08": "gemm/forced_tiles_cublaslt draws it; what cuBLAS selects is no time that could be judged",
-    "FC-01": "tests/kernels/test_linear.py proves the mapping onto products against autograd",
-    "FC-08": "linear/batch stores the kernels' grids; no time that could be judged",
-    "FC-10": "linear/swapped draws it",
-    "CV-10": "convolution/stride draws it; the guide's text has no statement that could be judged",
-    "CV-11": "convolution/dilation draws it; the guide's text has no statement that could be judged",
-    "CV-13": "convolution/algorithms stores which algorithm ran",
-    "CV-20": "needs whole networks",
-    "ML-05": "batchnorm/intensity and layernorm/rows draw two of the normalizations",
-    "RN-10": "recurrent/loop draws LSTM and GRU; the guides' text has no statement that could be judged",
-    "HW-04": "linear/batch_4096 draws time and rate against the batch",
-    "HW-06": "ceilings/cache draws it",
-    "TR-11": "gemm/waves draws it; the capacity is in a lost picture",
-}
-"""Experiment that no claim names -> what shows it, or why nothing does."""

@@ -54,12 +54,13 @@ class Source(Strict):
 class Plot(Strict):
     """One figure drawn from the sweep's rows."""
 
-    kind: Literal["curve", "quantization", "heatmap", "accuracy", "shares"] = Field(
+    kind: Literal["curve", "quantization", "heatmap", "accuracy", "shares", "memory"] = Field(
         "curve",
         description="quantization: rate and duration over m or n of kernels held to one tile, beside the "
         "staircase that tiles and waves predict; heatmap: measured / predicted over two parameters; "
         "accuracy: duration over error, a mark for each data type and a panel for each x; shares: the "
-        "classes of work that the time over x consists of, for which cases run again under a profiler",
+        "classes of work that the time over x consists of, for which cases run again under a profiler; "
+        "memory: peak_byte of training steps over x, beside what is predicted",
     )
     x: Text = Field(description="The parameter along the horizontal axis")
     y: Text = Field(
@@ -92,7 +93,7 @@ class Plot(Strict):
     @model_validator(mode="after")
     def _leaves_out_what_its_kind_fixes(self) -> Plot:
         takes = {"quantization": {"kind", "x"}, "heatmap": {"kind", "x", "y", "panels"}}
-        takes |= {"accuracy": {"kind", "x"}, "shares": {"kind", "x"}}
+        takes |= {"accuracy": {"kind", "x"}, "shares": {"kind", "x"}, "memory": {"kind", "x"}}
         given = self.model_fields_set - takes.get(self.kind, self.model_fields_set)
         if given:
             raise ValueError(f"kind: {self.kind} is drawn one way: leave out {', '.join(sorted(given))}")

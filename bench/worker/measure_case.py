@@ -22,7 +22,7 @@ from bench.worker.cache_ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, Turns, l
 from bench.worker.check import escaped, judged, outputs_of, poison
 from bench.worker.clock import Calls, CaptureError, Clock
 from bench.worker.failure import failure
-from bench.worker.memory import Memory
+from bench.worker.memory import Counting, HostMemory
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -68,8 +68,8 @@ class Bench:
     seed: int
     host_clock: Clock | None = None
     """Clock for launches that block the host (`Launch.blocks`); None on a CPU, whose usual clock it is."""
-    memory: Memory | None = None
-    """Counts what a launch allocates; None on a CPU, whose allocator does not count."""
+    memory: Counting | None = None
+    """Counts what a launch allocates; None on a CPU, where only `Operator.counted_on_cpu` is counted."""
     alive: Callable[[], None] = lambda: None
     """Raises if this process can no longer compute, as after an illegal address."""
     now: Callable[[], float] = time.perf_counter
@@ -372,9 +372,14 @@ class Slots:
 
         build = operator.implementations[implementation]
         self.inputs = [tuple(operator.inputs(problem, uniform)) for _ in range(count)]
-        before = bench.memory.allocated() if bench.memory else 0
-        self.launches: list[Launch] = [build(problem, *inputs) for inputs in self.inputs]
-        self._built_byte = bench.memory.allocated() - before if bench.memory else 0
+        self._memory = bench.memory
+        if count == 1 and operator.counted_on_cpu and bench.device.type == "cpu":
+            self._memory = HostMemory()
+
+        def launches() -> list[Launch]:
+            return [build(problem, *inputs) for inputs in self.inputs]
+
+        self.launches, self._built_byte = self._memory.kept_by(launches) if self._memory else (launches(), 0)
         self.calls: Calls = [launch.call for launch in self.launches]
 
     def warm_launch_s(self) -> float:
@@ -391,9 +396,9 @@ class Slots:
 
         To be asked after `warm_launch_s`, for a first call allocates workspaces that are kept for all others.
         """
-        if self.bench.memory is None:
+        if self._memory is None:
             return None
-        return self._built_byte + self.bench.memory.raised_by(self.calls[0])
+        return self._built_byte + self._memory.raised_by(self.calls[0])
 
     def judged_when_poisoned(self) -> tuple[float, float]:
         """(relative error, tolerance) of a launch of slot 0 into poisoned outputs."""

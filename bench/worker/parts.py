@@ -12,17 +12,21 @@ measure nothing more. Untried on a GPU.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from statistics import median
 from typing import Any
 
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
 
-CALLS = 3
-"""Calls that are profiled; their mean is taken."""
+CALLS = 7
+"""Calls that are profiled; of each class the median is taken, as other processes disturb single calls."""
+_CALL = "roofbench: a call"
 LEAST_KNOWN = 0.95
 """Share of the kernels' time that must belong to an operator of a known class."""
+COLUMNS = ("contraction_s", "normalization_s", "elementwise_s")
 BY = {"cuda": "kernels of torch's operators (profiler)", "cpu": "torch's operators (profiler)"}
 
 CONTRACTION = (
@@ -68,26 +72,28 @@ def seconds(calls: Sequence[Callable[[], Any]], on_gpu: bool) -> dict[str, Any]:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     with torch.profiler.profile(activities=activities) as profile:
         for call in calls[:CALLS]:
-            call()
+            with torch.profiler.record_function(_CALL):
+                call()
         if on_gpu:
             torch.cuda.synchronize()
-    return by_class(list(profile.events() or ()), min(CALLS, len(calls)), on_gpu)
+    return by_class(list(profile.events() or ()), on_gpu)
 
 
-def by_class(events: Sequence[Any], calls: int, on_gpu: bool) -> dict[str, Any]:
-    """`seconds` from the profiler's events (torch.autograd.profiler_util.FunctionEvent) of so many calls."""
+def by_class(events: Sequence[Any], on_gpu: bool) -> dict[str, Any]:
+    """`seconds` from the profiler's events (torch.autograd.profiler_util.FunctionEvent) of some calls."""
     of_cpu = [event for event in events if event.device_type == DeviceType.CPU]
     normalizing = _normalizing(of_cpu)
-    spent: Counter[str] = Counter()
+    begins = sorted(event.time_range.start for event in of_cpu if event.name == _CALL)
+    spent: list[Counter[str]] = [Counter() for _ in begins]
     for event in of_cpu:
         own = event.self_device_time_total if on_gpu else event.self_cpu_time_total
-        spent[_class(event, normalizing)] += own * 1e-6 / calls
-    total_s = sum(spent.values())
+        if place := bisect_right(begins, event.time_range.start):
+            spent[place - 1][_class(event, normalizing)] += own * 1e-6
+    known = {name: median(of_call[name] for of_call in spent) for name in COLUMNS}
+    total_s = 0.0
     if on_gpu:
-        total_s = (
-            sum(e.self_device_time_total for e in events if e.device_type != DeviceType.CPU) * 1e-6 / calls
-        )
-    known = {name: spent[name] for name in ("contraction_s", "normalization_s", "elementwise_s")}
+        of_gpu = (event.self_device_time_total for event in events if event.device_type != DeviceType.CPU)
+        total_s = sum(of_gpu) * 1e-6 / len(begins)
     compiled = not on_gpu and any(event.name.startswith("Torch-Compiled Region") for event in of_cpu)
     if compiled or not sum(known.values()) or (on_gpu and sum(known.values()) < LEAST_KNOWN * total_s):
         return {}

@@ -116,6 +116,14 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "layers": "layers",
         "steps": "steps of a sequence",
     },
+    "training": {
+        "layers": "layers",
+        "micro_batches": "micro-batches",
+        "optimizer": "optimizer",
+        "lora_rank": "rank of LoRA (0: all weights are trained)",
+        "segments": "checkpoint segments",
+        "width": "width of a layer (features)",
+    },
     "quantize": {"to": "type quantised to", "scaling": "what shares a scale"},
     "quantized_linear": {"scaling": "what has a scale of its own"},
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,21 +18,23 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
 from bench.format import seconds_text
-from bench.judge.frame import Run, parameter_names
+from bench.judge.frame import Run
 from plots.base import style
 from plots.base.page import Page, leaves
 from plots.base.parameter_words import axis_words
-from plots.base.plot_spec import Section
+from plots.base.plot_spec import Section, completed
 
 MOST_PANELS = 6
 """Panels on one page."""
 _COLUMNS, _PANEL_IN, _GAP_IN = 2, (3.1, 2.2), (0.35, 0.75)
 _WIDTH = 0.72
 """Of a stack, of the distance to the next."""
+_TOP = 1.13
+"""Upper end of the axes, with room for the durations above the stacks."""
 CLASSES = {
     "contraction_s": ("products and convolutions", "#0072B2"),
     "normalization_s": ("norms and softmax", "#E69F00"),
-    "elementwise_s": ("element-wise: activation functions, sums, casts, copies", "#B0B0B0"),
+    "elementwise_s": ("element-wise, and copies", "#B0B0B0"),
 }
 """Column -> what it is called, and its colour, from the bottom of the stacks."""
 
@@ -40,8 +43,9 @@ def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
     """Pages of up to six panels; none where no time is divided into classes."""
     known = rows[section.x].notna() & rows["median_s"].notna() & (rows[list(CLASSES)].sum(axis=1) > 0)
     shown = rows[known & rows[list(CLASSES)].notna().all(axis=1)]
-    names = [name for name in parameter_names(shown) if name != section.x] + ["dtype", "implementation"]
-    apart = [name for name in dict.fromkeys(names) if shown[name].nunique(dropna=False) > 1]
+    # Panels tell apart what differs, by as few columns as that takes: the kind before its sizes.
+    whole = completed(replace(section, lines=(), panels=("kind", "dtype")), shown) if len(shown) else section
+    apart = [name for name in (*whole.panels, *whole.lines) if shown[name].nunique(dropna=False) > 1]
     groups = (
         list(shown.groupby(apart, dropna=False, sort=False)) if apart else [((), shown)] * bool(len(shown))
     )
@@ -52,7 +56,7 @@ def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
         words = axis_words(section.x, operator)
         places = page.panels(len(here), min(_COLUMNS, len(here)), words, "share of the time", **gaps)
         for axes, (key, of_panel) in zip(places, here, strict=True):
-            axes.set_title(_title(apart, key), y=1.09, fontsize="medium")
+            axes.set_title(_title(apart, key), fontsize="medium")
             _panel(axes, of_panel.sort_values(section.x), section.x)
         yield page
 
@@ -99,6 +103,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, x: str) -> None:
         axes.text(at, 1.02, seconds_text(float(duration_s)), ha="center", va="bottom", fontsize="x-small")
     axes.set_xticks(where, [style.number(value) for value in rows[x]])
     axes.tick_params(axis="x", length=0)
-    axes.set_ylim(0, 1)
+    axes.set_ylim(0, _TOP)
+    axes.set_yticks(np.linspace(0, 1, 6))
     axes.grid(False)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))

@@ -123,7 +123,7 @@ def _source(source: Mapping[str, Any]) -> str:
 def _chart(
     rows: pd.DataFrame, section: Section, number: int, places: Mapping[tuple[int, int], int]
 ) -> Chart | None:
-    if section.kind in ("quantization", "accuracy", "shares"):
+    if section.kind in ("quantization", "accuracy", "shares", "memory"):
         section = completed(replace(section, kind="curve", quantity="rate"), rows)
     rows = rows[rows[section.x].notna()]
     panels = _in_order(rows, section.panels)

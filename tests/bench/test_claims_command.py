@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from typer.testing import CliRunner, Result
 import kernels
 from bench.__main__ import app
 from bench.cli.claims import By, chosen, claim_lines, verdicts
+from bench.cli.guide_tables import WITHOUT_A_CLAIM
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claims import Judged
 from bench.store.parquet import write
-from bench.sweep.experiments import EXPERIMENTS, HALF, LACKING, RULES, WITHOUT_A_CLAIM
+from bench.sweep.experiments import EXPERIMENTS, HALF, LACKING, RULES
 from bench.sweep.grammar import table_contents
 from bench.sweep.load import SWEEPS, load
 from bench.sweep.yaml_nodes import tree
@@ -294,19 +296,30 @@ def test_the_table_of_rules_counts_the_claims_of_each_device(tmp_path: Path) -> 
 def test_a_rule_of_imported_rows_alone_may_not_be_in_them(public: list[Judged]) -> None:
     lines = {
         line.split("|")[1].strip(): line
-        for line in claim_lines(public, None, False, by_rule=True)
+        for line in claim_lines(public, None, False, by="rule")
         if line.startswith("|")
     }
     assert lines["20"].endswith("|  | not in these results |") and lines["14"].endswith(
         "| SUPPORTED 3 of 3 |  |"
     )
-    (alone,) = [line for line in claim_lines(public, 14, False, by_rule=True) if line.startswith("| 14 ")]
+    (alone,) = [line for line in claim_lines(public, 14, False, by="rule") if line.startswith("| 14 ")]
     assert alone == lines["14"]
 
 
-def test_every_rule_has_a_claim_or_what_it_lacks() -> None:
+def claims_there_are() -> list[tuple[str, Sequence[int]]]:
+    """Number and rules of every claim, about runs of our own and about imported tables."""
     tables = [table_contents(tree(path.read_bytes())) for path in CLAIMS.glob("*.yaml")]
-    rules = [claim.get("rules", ()) for sweep in declared().values() for claim in sweep.get("claims", ())]
-    rules += [claim.rules for table in tables for claim in table.claims]
-    spoken = {rule for of_claim in rules for rule in of_claim}
+    ours = [claim for sweep in declared().values() for claim in sweep.get("claims", ())]
+    return [(claim["id"], claim.get("rules", ())) for claim in ours] + [
+        (claim.id, claim.rules) for table in tables for claim in table.claims
+    ]
+
+
+def test_every_rule_has_a_claim_or_what_it_lacks() -> None:
+    spoken = {rule for _, rules in claims_there_are() for rule in rules}
     assert set(RULES) - spoken <= set(LACKING) and set(HALF) <= spoken - set(LACKING)
+
+
+def test_every_experiment_has_a_claim_or_says_why_not() -> None:
+    named = {claim[:5] for claim, _ in claims_there_are()}
+    assert set(EXPERIMENTS) - named == set(WITHOUT_A_CLAIM)

@@ -58,7 +58,7 @@ MISTAKES = {
     mm01("expect: above 1"): f"a claim has exactly one test of {KINDS}; MM-01 has none",
     mm01(f"spread: {{over: layout}}, {SLOPE}"): f"a claim has exactly one test of {KINDS}; "
     "MM-01 has slope and spread",
-    mm01("slope: {y: k}, expect: above 1"): "slope has no key 'y'; it has x",
+    mm01("slope: {y: k}, expect: above 1"): "slope has no key 'y'; it has x, of",
     mm01("slope: k, expect: above 1"): "slope must be a mapping, not 'k'",
     mm01("slope: {x: layout}, expect: above 1"): "a claim about gemm has no parameter 'layout'; "
     f"it has {NUMBERS}, flop, byte, byte_moved",
@@ -81,7 +81,7 @@ MISTAKES = {
     f"{RATIO}: {{of: {{k: 1}}, to: {{k: 2}}, per: flops}}": "a claim about gemm has no parameter 'flops' "
     f"(did you mean flop?); it has {NUMBERS}, flop, byte, byte_moved",
     f"{RATIO}: {{of: {{k: 1}}, to: {{k: 2}}, less: {{of: {{k: 1}}, two: {{k: 2}}}}}}": "less has no key "
-    "'two' (did you mean to?); it has of, to, pair, per, less",
+    "'two' (did you mean to?); it has of, to, pair, per, y, less",
     f"{RATIO}: {{pair: x2 k, less: {{pair: x2 n, less: {{pair: x2 m}}}}}}": "a ratio that is `less` another "
     "is no `less` of a third",
     # what it expects
@@ -99,7 +99,8 @@ MISTAKES = {
     where(
         "q: 1"
     ): "a claim about gemm has no column 'q'; it has implementation, cache, threads_asked, kernels, "
-    "median_s, intensity, flop, byte, tensor_cores, bound_by, measured_bound_by, as_predicted, "
+    "median_s, intensity, flop, byte, rest_share, below_ridge_share, tensor_cores, bound_by, "
+    "measured_bound_by, as_predicted, "
     f"{PARAMETERS}",
     where('k: "%x"'): f"'%x' is no condition: {HOW}",
     where('k: ">= 64"'): f"'>= 64' is no condition: {HOW}",

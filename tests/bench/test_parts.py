@@ -17,14 +17,12 @@ from kernels.layer.operator import OPERATOR
 from kernels.layer.problem import Layer
 from tests.kernels.tensors import uniform
 
-COLUMNS = ("contraction_s", "normalization_s", "elementwise_s")
-
 
 def of_a_step(**given: Any) -> dict[str, Any]:
     usual = {"direction": "step", "dtype": "float32", "batch": 2, "width": 64}
     problem = Layer.model_validate(usual | given)
     launch = OPERATOR.implementations["eager"](problem, *OPERATOR.inputs(problem, uniform(problem, 1)))
-    return parts.seconds([launch.call], on_gpu=False)
+    return parts.seconds([launch.call] * 2, on_gpu=False)
 
 
 def event(name: str, own_us: float, parent: Any = None, number: int = -1, at: float = 0.0) -> Any:
@@ -33,6 +31,9 @@ def event(name: str, own_us: float, parent: Any = None, number: int = -1, at: fl
         name=name, self_device_time_total=own_us, self_cpu_time_total=own_us, cpu_parent=parent,
         sequence_nr=number, scope=0, device_type=DeviceType.CPU, time_range=SimpleNamespace(start=at),
     )  # fmt: skip
+
+
+CALL = event("roofbench: a call", 0.0, at=-1.0)
 
 
 def kernel(us: float) -> Any:
@@ -50,7 +51,7 @@ def kernel(us: float) -> Any:
 )
 def test_a_step_on_a_cpu_has_the_classes_that_its_layer_has(given: Any, normalizes: bool) -> None:
     found = of_a_step(**given)
-    assert set(found) == {*COLUMNS, "parts_by"} and "operators" in found["parts_by"]
+    assert set(found) == {*parts.COLUMNS, "parts_by"} and "operators" in found["parts_by"]
     assert found["contraction_s"] > 0 and found["elementwise_s"] > 0
     assert (found["normalization_s"] > 0) is normalizes
 
@@ -92,19 +93,25 @@ def test_kernels_count_for_the_operator_that_launched_them_and_gradients_of_norm
     of_norm = event("autograd::engine::evaluate_function: MulBackward0", 0.0, number=5, at=4)
     of_activation = event("autograd::engine::evaluate_function: MulBackward0", 0.0, number=7, at=5)
     gradients = [event("aten::mul", 4.0, of_norm), event("aten::mul", 5.0, of_activation)]
-    events = [norm, inner, product, activation, of_norm, of_activation, *gradients, kernel(25.0)]
-    found = parts.by_class(events, calls=1, on_gpu=True)
-    assert [found[name] for name in COLUMNS] == pytest.approx([10e-6, 7e-6, 8e-6])
-    halves = parts.by_class(events, calls=2, on_gpu=True)
-    assert halves["contraction_s"] == pytest.approx(5e-6) and "kernels" in halves["parts_by"]
+    events = [CALL, norm, inner, product, activation, of_norm, of_activation, *gradients, kernel(25.0)]
+    found = parts.by_class(events, on_gpu=True)
+    assert [found[name] for name in parts.COLUMNS] == pytest.approx([10e-6, 7e-6, 8e-6])
+    assert "kernels" in found["parts_by"]
+
+
+def test_of_several_calls_the_median_counts() -> None:
+    calls = [event("roofbench: a call", 0.0, at=10.0 * number) for number in range(3)]
+    products = [event("aten::mm", own, at=10.0 * number + 1) for number, own in enumerate((5.0, 900.0, 7.0))]
+    found = parts.by_class([*calls, *products], on_gpu=False)
+    assert found["contraction_s"] == pytest.approx(7e-6) and found["elementwise_s"] == 0.0
 
 
 def test_classes_of_which_too_much_is_unknown_are_no_classes() -> None:
-    events = [event("aten::mm", 90.0), event("aten::something_new", 10.0), kernel(100.0)]
-    assert parts.by_class(events, 1, on_gpu=True) == {}
-    assert parts.by_class([*events[:1], kernel(94.0)], 1, on_gpu=True)
-    compiled = [event("aten::mm", 90.0), event("Torch-Compiled Region: 0/0", 10.0)]
-    assert parts.by_class(compiled, 1, on_gpu=False) == {}
+    events = [CALL, event("aten::mm", 90.0), event("aten::something_new", 10.0), kernel(100.0)]
+    assert parts.by_class(events, on_gpu=True) == {}
+    assert parts.by_class([*events[:2], kernel(94.0)], on_gpu=True)
+    compiled = [CALL, event("aten::mm", 90.0), event("Torch-Compiled Region: 0/0", 10.0)]
+    assert parts.by_class(compiled, on_gpu=False) == {}
 
 
 def test_only_a_sweep_that_draws_shares_asks_for_them() -> None:

@@ -312,7 +312,7 @@ MISTAKES = {
     head(
         "plot: {x: n, kind: quantisation}"
     ): "4: kind cannot be 'quantisation' (did you mean quantization?); "
-    "it is one of curve, quantization, heatmap, accuracy, shares",
+    "it is one of curve, quantization, heatmap, accuracy, shares, memory",
     head("plot:\n  kind: quantization\n  x: k"): "6: tiles quantize m and n; x: k is neither",
     head("plot: {x: n, kind: quantization, y: rate, panels: m}"): "4: kind: quantization is drawn one "
     "way: leave out panels, y",

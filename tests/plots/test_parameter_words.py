@@ -19,7 +19,7 @@ def test_every_parameter_of_an_operator_has_words(operator: str) -> None:
     bare = {name for name in _fields(operator) if axis_words(name, operator) == name}
 
     # These names are words already.
-    assert bare <= {"direction", "function", "kind", "rows"}
+    assert bare <= {"cell", "direction", "function", "kind", "layers", "rows"}
 
 
 def test_every_column_that_a_sweep_plots_has_words() -> None:
@@ -30,7 +30,7 @@ def test_every_column_that_a_sweep_plots_has_words() -> None:
     bare = {name for name in columns if all(axis_words(name, operator) == name for operator in operators)}
 
     assert plots
-    assert bare <= {"kind", "rate", "rows"}
+    assert bare <= {"kind", "layers", "rate", "rows"}
 
 
 def test_the_same_name_means_different_things_to_different_operators() -> None:

@@ -1,0 +1,192 @@
+"""Training steps: right on a CPU, the same in every launch, counted as they run, their memory predicted."""
+
+import random
+import sys
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch.utils.flop_counter import FlopCounterMode
+
+from bench.model.step_memory import Step
+from bench.spec import Unsupported
+from bench.worker.check import outputs_of, poison
+from bench.worker.memory import HostMemory
+from kernels import operator
+from kernels.training.operator import OPERATOR
+from kernels.training.problem import Training
+from tests.drawing import covering
+from tests.kernels.tensors import relative_error, uniform, used
+
+EXAMPLES = covering(
+    [each for each in OPERATOR.examples if isinstance(each, Training) and each.dtype != "tf32"],
+    "examples of training steps",
+    lambda problem: (problem.optimizer, problem.dtype),
+    lambda problem: problem.layers,
+)
+
+
+def step(**given: Any) -> Training:
+    """A small step in float32, but for what is given."""
+    usual = {"layers": 4, "width": 24, "batch": 12, "optimizer": "none", "dtype": "float32"}
+    return Training.model_validate(usual | given)
+
+
+def on_a_cpu(problem: Training) -> list[str]:
+    return [each.name for each in problem.implementations if not problem.missing(each.name, "cpu", None)]
+
+
+def written(problem: Training, name: str, inputs: Any, times: int = 1) -> tuple[torch.Tensor, ...]:
+    """What the last of so many launches wrote."""
+    with torch.no_grad():  # as in the worker
+        launch = OPERATOR.implementations[name](problem, *inputs)
+        for _ in range(times - 1):
+            poison(outputs_of(launch.call()))
+        return outputs_of(launch.call())
+
+
+def counted(problem: Training, name: str, seed: int = 0) -> int:
+    """`peak_byte` as the harness counts it."""
+    inputs, memory = OPERATOR.inputs(problem, uniform(problem, seed)), HostMemory()
+    with torch.no_grad():
+        launch, kept = memory.kept_by(lambda: OPERATOR.implementations[name](problem, *inputs))
+        launch.call()
+        return kept + memory.raised_by(launch.call)
+
+
+def predicted(problem: Training, name: str) -> int:
+    return Step(**{field: getattr(problem, field) for field in Step.__dataclass_fields__}).peak_byte(name)
+
+
+def test_operator_binds_every_declared_name() -> None:
+    assert operator("training") is OPERATOR
+
+
+@pytest.mark.parametrize("problem", EXAMPLES, ids=str)
+def test_every_way_on_a_cpu_against_the_reference(problem: Training, seed: int) -> None:
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    assert problem.byte_read == sum(tensor.nbytes for tensor in inputs)
+    for name in on_a_cpu(problem):
+        outputs = written(problem, name, inputs)
+        assert problem.byte_written == sum(tensor.nbytes for tensor in outputs)
+        assert not any(tensor.requires_grad for tensor in outputs)
+        assert 0.0001 < used(OPERATOR, name, problem, inputs, outputs) <= 1
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("name", ["eager", "foreach", "fused"])
+def test_a_step_repeats_however_often_it_is_called_and_its_outputs_poisoned(
+    optimizer: str, name: str, seed: int
+) -> None:
+    problem = step(optimizer=optimizer, segments=3, micro_batches=2)
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    kept = [tensor.clone() for tensor in inputs]
+    first, later = (written(problem, name, inputs, times) for times in (1, 300))
+    for one, other in zip(first, later, strict=True):
+        assert float((one - other).abs().max()) <= 1e-5 * float(one.abs().max())
+    assert all(map(torch.equal, inputs, kept))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_weight_that_is_not_updated_shows(optimizer: str, seed: int) -> None:
+    problem = step(optimizer=optimizer)
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    outputs = written(problem, "eager", inputs)
+    before = (*outputs[: problem.layers], *inputs[2:])
+    assert used(OPERATOR, "eager", problem, inputs, before) > 1
+    for place, output in enumerate(outputs):
+        wrong = torch.where(output.abs() == output.abs().max(), 1.2 * output, output)
+        changed = (*outputs[:place], wrong, *outputs[place + 1 :])
+        assert used(OPERATOR, "eager", problem, inputs, changed) > 1
+    poisoned = (*outputs[:-1], torch.full_like(outputs[-1], torch.nan))
+    assert relative_error(OPERATOR, problem, inputs, poisoned) == float("inf")
+
+
+def test_micro_batches_add_up_to_the_gradients_of_the_batch(seed: int) -> None:
+    inputs = OPERATOR.inputs(step(), uniform(step(), seed))
+    whole = written(step(), "eager", inputs)
+    for count in (2, 3, 12):
+        for one, other in zip(whole, written(step(micro_batches=count), "eager", inputs), strict=True):
+            torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5 * float(one.abs().max()))
+
+
+@pytest.mark.parametrize("segments", [2, 3, 7])
+def test_what_checkpoints_compute_again_changes_no_bit(segments: int, seed: int) -> None:
+    problem = step(layers=7)
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    kept = written(problem, "eager", inputs)
+    assert all(map(torch.equal, kept, written(step(layers=7, segments=segments), "eager", inputs)))
+
+
+@pytest.mark.parametrize("lora_rank", [0, 3])
+@pytest.mark.parametrize("segments", [1, 2, 5])
+@pytest.mark.parametrize("micro_batches", [1, 4])
+def test_operations_are_those_that_torch_runs(lora_rank: int, segments: int, micro_batches: int) -> None:
+    problem = step(layers=7, segments=segments, micro_batches=micro_batches, lora_rank=lora_rank)
+    inputs = OPERATOR.inputs(problem, uniform(problem, 0))
+    launch = OPERATOR.implementations["eager"](problem, *inputs)
+    with FlopCounterMode(display=False) as counter:
+        launch.call()
+    assert problem.flop == counter.get_total_flops()
+
+
+def test_memory_of_a_chain_counted_by_hand() -> None:
+    """Four layers of 1000 x 10: their results, and backward the gradients of the last result and its tanh."""
+    problem = step(layers=4, width=10, batch=1000)
+    scalar = 2 * 4  # the loss, and the gradient it begins with
+    assert abs(counted(problem, "eager") - 6 * 40_000) <= scalar
+    # Of two segments: the first one's result, and the two results of the last.
+    assert abs(counted(step(layers=4, width=10, batch=1000, segments=2), "eager") - 5 * 40_000) <= scalar
+    # Few rows: weights, gradients and two moments, and a number of steps for each parameter.
+    problem = step(layers=4, width=100, batch=1, optimizer="adamw")
+    assert abs(counted(problem, "fused") - 4 * 10_000 * 16) <= 4 * 4 + 8 * 400
+    assert abs(counted(problem, "foreach") - 4 * 10_000 * 20) <= 4 * 4 + 8 * 400
+
+
+@pytest.mark.parametrize("draw", range(12))
+def test_memory_is_as_predicted(draw: int, seed: int) -> None:
+    """Within 2 % of what is counted, from four layers on, of batches that are no smaller than the width."""
+    random_ = random.Random(100 * seed + draw)
+    width, times = random_.choice([16, 33, 64]), random_.choice([1, 1, 2, 5])
+    layers = random_.choice([4, 7, 9, 16])
+    problem = step(
+        layers=layers,
+        width=width,
+        batch=2 * width * times * random_.choice([1, 3, 8]),
+        segments=random_.choice([1, 2, 3, layers]),
+        micro_batches=times,
+        optimizer=random_.choice(["none", "sgd", "adamw"]),
+        lora_rank=random_.choice([0, 0, 1, 4]),
+        dtype=random_.choice(["float32", "bfloat16"]),
+    )
+    name = "eager" if problem.optimizer == "none" else random_.choice(["eager", "foreach", "fused"])
+    assert counted(problem, name) == pytest.approx(predicted(problem, name), rel=0.02)
+
+
+def test_impossible_steps_are_refused_in_a_sentence() -> None:
+    for given, says in (
+        ({"segments": 5}, "4 layers cannot be cut into 5 segments"),
+        ({"micro_batches": 5}, "micro_batches 5 does not divide batch 12"),
+        ({"lora_rank": 25}, "rank 25 is above width 24"),
+    ):
+        with pytest.raises(ValidationError, match=says):
+            step(**given)
+    assert step().refusal("fused") == "fused is a way to run the optimizer, and there is none"
+    assert "not for sgd" in step(optimizer="sgd").refusal("bitsandbytes")
+
+
+def test_without_bitsandbytes_its_step_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
+    problem = step(optimizer="adamw")
+    with pytest.raises(Unsupported, match="pip install bitsandbytes"):
+        OPERATOR.implementations["bitsandbytes"](problem, *OPERATOR.inputs(problem, uniform(problem, 0)))
+
+
+def test_bytes_moved_are_at_least_those_that_must_be() -> None:
+    for problem in OPERATOR.examples:
+        for each in problem.implementations:
+            if not problem.refusal(each.name):
+                moved = problem.byte_moved(each.name)
+                assert moved >= problem.byte
+                assert 0 <= problem.byte_again(each.name) <= moved - problem.moved_written(each.name)
