@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from bench.fleet.null import qn
+from bench.fleet.null import MANY, qn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,10 +72,16 @@ def class_effects(times: pd.DataFrame, run_sd: float) -> Effects:
 
 
 def _case_noise(log_s: Floats, half: Floats) -> Floats:
-    """[case] standard deviation of a case's time around what the unit's other cases say."""
+    """[case] standard deviation of a case's time around what the unit's other cases say.
+
+    At least what its published interval says, but many units cannot all be closer together than their noise:
+    then the interval is too wide.
+    """
     measured = np.nan_to_num(np.nanmedian(half, axis=0), nan=LEAST_SE) / HALF_SE
     count = log_s.shape[1]
     rough = log_s - np.nanmedian(log_s, axis=0)
+    if len(rough) >= MANY:
+        measured = np.minimum(measured, [qn(column[np.isfinite(column)]) for column in rough.T])
     between = np.zeros(count)
     for case in range(count if count > 1 else 0):
         others = np.nanmedian(np.delete(rough, case, axis=1), axis=1)

@@ -42,6 +42,8 @@ LEAST_NODES = 3
 """Of fewer nodes with several units none is called slow as a whole."""
 MANY_NODES = 8
 """From so many nodes on their own spread tells how far healthy ones are apart."""
+MIDDLE = (0.1587, 0.8413)
+"""Of a normal distribution, one standard deviation to each side."""
 NODES_APART = 0.5
 """Of fewer nodes it is taken to be this share of the units' spread, besides what their units explain."""
 
@@ -57,7 +59,7 @@ class Spread:
     """Whether all GPUs of a node were at work; None for `all`."""
     units: int
     sd: float
-    """Half of what the middle 68 % of the healthy units lie within."""
+    """Half of what the middle 68 % of the units lie within that are not slow."""
     own_sd: float
     """The part of it that is noise of measuring: between cases, and between runs if there are several."""
     null: Null
@@ -153,7 +155,7 @@ def fit(fleet: Fleet) -> Fit:
     of_units = _verdicts({kind.kind: tested(within[kind.kind]) for kind in kinds if kind.enough})
     slow = [each for kind in with_nodes for each in _slow(fleet, kind, of_nodes[kind.kind], True)]
     slow += [each for kind in kinds if kind.enough for each in _slow(fleet, kind, of_units[kind.kind], False)]
-    spreads = [each for name, (part, _) in of_units.items() for each in _spreads(name, part)]
+    spreads = [each for name, verdict in of_units.items() for each in _spreads(name, *verdict)]
     units = [_unit_rows(kind, within[kind.kind], of_units.get(kind.kind)) for kind in kinds]
     nodes = [_node_rows(kind, of_nodes[kind.kind]) for kind in with_nodes]
     return Fit(
@@ -343,9 +345,10 @@ def _slow(fleet: Fleet, kind: _Kind, verdict: Verdict, of_nodes: bool) -> Iterat
         )
 
 
-def _spreads(kind: str, part: Tested) -> Iterator[Spread]:
+def _spreads(kind: str, part: Tested, names: Named) -> Iterator[Spread]:
     for i, (klass, together) in enumerate(part.wide.columns):
         known = np.isfinite(part.wide.effect[:, i])
         own = float(np.median(part.wide.se[known, i]))
-        null = part.nulls[i]
-        yield Spread(kind, klass, together, int(known.sum()), null.sd, min(own, null.sd), null)
+        healthy = part.wide.effect[known & ~names.slow_in[:, i], i]
+        sd = float(np.diff(np.quantile(healthy, MIDDLE)).item()) / 2
+        yield Spread(kind, klass, together, int(known.sum()), sd, min(own, sd), part.nulls[i])

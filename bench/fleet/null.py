@@ -26,14 +26,18 @@ QN_SMALL = {2: 0.399, 3: 0.994, 4: 0.512, 5: 0.844, 6: 0.611, 7: 0.857, 8: 0.669
 """Further factors for so few values (Croux and Rousseeuw 1992)."""
 QN_EFFICIENCY = 0.82
 """Qn is as exact as a standard deviation of this share of the values."""
+QN_TAIL = 1.0
+"""So many degrees of freedom fewer: of few values Qn is far too small more often than such a deviation."""
 MOST_PAIRED = 1500
 """Of more values only so many, evenly spaced by rank, are compared in pairs."""
-SHAPED = 30
-"""Fewer units say nothing about the tails of their distribution."""
+MANY = 30
+"""From so many units on they themselves show the tails of their distribution, and how noisy times are."""
 ROUNDS = 8
 """The null has long settled by then, or goes to and fro over one unit."""
-RARE = 0.005
-"""Nothing more probable than this is left out, however few units there are: the scale would shrink."""
+RARE = 1e-4
+"""Nothing more probable than this is left out. With a higher bar the scale shrinks where a healthy one is
+far out: with 0.005, p values below 0.0003 came four times too often of 16 units.
+"""
 TAILS, SKEWS = (0.4, 1.0), (-1.0, 1.0)
 """What a null may be. With tail 0.4 one value in 10,000 is 60 scales out; tails lighter than a normal
 distribution's could only come of too few units.
@@ -109,11 +113,11 @@ def qn(values: Floats) -> float:
 def fitted(effects: Floats, least: float) -> Null:
     """The null of these effects (no NaN), some of which belong to slow units; `least`: smallest scale.
 
-    What is so slow that not half a healthy unit of this many is expected there is left out, and the null
-    found again, until nothing changes.
+    What is so slow that a healthy unit would hardly be there is left out, and the null found again, until
+    nothing changes.
     """
     null, kept = _settled(effects, np.ones(len(effects), dtype=np.bool_), least, shaped=False)
-    if len(effects) >= SHAPED:
+    if len(effects) >= MANY:
         # Only now: many slow units would pass for the tail of all.
         null, _ = _settled(effects, kept, least, shaped=True)
     return null
@@ -125,7 +129,7 @@ def _settled(effects: Floats, kept: Flags, least: float, shaped: bool) -> tuple[
     for _ in range(ROUNDS):
         null = _simple(effects[kept], least)
         null = _shaped(effects[kept], null, least) if shaped else null
-        now = null.slow_p(effects) > min(1 / (2 * len(effects)), RARE)
+        now = null.slow_p(effects) > RARE
         if (now == kept).all():
             break
         kept = now
@@ -134,7 +138,7 @@ def _settled(effects: Floats, kept: Flags, least: float, shaped: bool) -> tuple[
 
 def _simple(effects: Floats, least: float) -> Null:
     scale = max(qn(effects), least)
-    freedom = max(QN_EFFICIENCY * (len(effects) - 1), 1.0)
+    freedom = max(QN_EFFICIENCY * (len(effects) - 1) - QN_TAIL, 1.0)
     return Null(float(np.median(effects)), scale, tail=1.0, skew=0.0, freedom=freedom)
 
 

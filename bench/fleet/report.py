@@ -113,7 +113,7 @@ def _looked_at(fleet: Fleet) -> str:
     times = fleet.times
     manners = [
         word
-        for word, together in (("alone", False), ("together", True))
+        for word, together in (("alone", False), ("together with all GPUs of the node", True))
         if (times["together"] == together).any()
     ]
     days = times.groupby("unit", observed=True)["utc"].max().astype(str).str[:10]
@@ -193,7 +193,7 @@ def _spreads(told: Judged) -> Iterator[str]:
         mine = {(s.klass, s.together): s for s in told.fit.spreads if s.kind == kind}
         parts = []
         for klass in CLASSES:
-            texts = [share_text(mine[klass, t].sd, 1) for t in (False, True) if (klass, t) in mine]
+            texts = [f"±{share_text(mine[klass, t].sd, 1)}" for t in (False, True) if (klass, t) in mine]
             parts += [f"{klass} {' / '.join(texts)}"] if texts else []
         if parts:
             tails = (
@@ -201,16 +201,20 @@ def _spreads(told: Judged) -> Iterator[str]:
                 if any(not s.null.is_normal for s in mine.values())
                 else ""
             )
-            yield f"{kind}: healthy units differ by (68 %, alone / together) {', '.join(parts)}{tails}"
+            yield (
+                f"{kind}: healthy units differ by (68 % lie within; alone / together) "
+                f"{', '.join(parts)}{tails}"
+            )
 
 
 def _costs(told: Judged) -> Iterator[str]:
     for cost in costs(told):
-        parts = [f"{size} units {change_text(ratio)}" for size, ratio in cost["slowest"].items()]
+        parts = [f"of {size} units {change_text(ratio)}" for size, ratio in cost["slowest"].items()]
+        without = ", ".join(change_text(ratio) for ratio in cost["without_slow"].values())
         yield (
-            f"{cost['kind']}: a synchronous job waits for its slowest ({cost['class']}"
-            f"{' together' if cost['together'] else ''}): {', '.join(parts)}; "
-            f"without the slow ones {', '.join(change_text(r) for r in cost['without_slow'].values())}"
+            f"{cost['kind']}: a synchronous job waits for its slowest unit ({cost['class']}"
+            f"{' together' if cost['together'] else ''}): a job {', '.join(parts)}"
+            + (f"; without the slow ones {without}" if cost["without_slow"] != cost["slowest"] else "")
         )
 
 

@@ -37,7 +37,8 @@ def test_a_report_says_what_is_slow_missing_left_out_and_failed(tmp_path: Path, 
     assert code == 1
     first, *rest = text.splitlines()
     assert first == (
-        f"16 units (16 {H100}) on 4 nodes, {len(CASES)} cases alone and together, newest runs 2026-11-01"
+        f"16 units (16 {H100}) on 4 nodes, {len(CASES)} cases alone and together with all GPUs of the node, "
+        "newest runs 2026-11-01"
     )
     assert rest[0] == "MISSING node004 (4 units)" and rest[1].startswith(f"left out: {bad}: ")
     (slow,) = (line for line in rest if "node001 0000:2b:00.0" in line and "compute" in line)
@@ -45,8 +46,8 @@ def test_a_report_says_what_is_slow_missing_left_out_and_failed(tmp_path: Path, 
     assert "FAILED node002 0000:1b:00.0: 1 crashed, 1 wrong (fleet/copy-" in text.replace(
         "1 wrong, 1 crashed", "1 crashed, 1 wrong"
     )
-    assert "healthy units differ by (68 %, alone / together) compute" in text
-    assert "a synchronous job waits for its slowest (compute together): 8 units +" in text
+    assert "healthy units differ by (68 % lie within; alone / together) compute ±" in text
+    assert "a synchronous job waits for its slowest unit (compute together): a job of 8 units +" in text
     assert len(rest) < 24, "one screen"
 
 
@@ -83,6 +84,7 @@ def test_exit_codes(tmp_path: Path, chance: Chance) -> None:
     healthy = written(tmp_path / "healthy", gpus(3, 4), chance, unit_sd=1e-4, run_sd=1e-4)
     code, text = said(healthy)
     assert code == 0 and "No unit is slow beyond" in text
+    assert "its slowest unit" in text and "without the slow ones" not in text
     (healthy / EXPECTED).write_text("node000\nnode009\n")
     assert said(healthy)[0] == 1
     (tmp_path / "plan.txt").write_text("node000 4\n")

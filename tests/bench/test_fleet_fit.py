@@ -20,7 +20,7 @@ Slow = dict[int, dict[str, float]]
 
 def made(
     chance: Chance,
-    units: int = 64,
+    units: int = 24,
     per_node: int = 8,
     slow: Slow | None = None,
     sd: float = 0.01,
@@ -69,7 +69,7 @@ def test_nothing_is_named_where_nothing_is_slow(chance: Chance) -> None:
     assert (
         found.judged and not found.slow and not found.effects["slow"].any() and not found.nodes["slow"].any()
     )
-    assert len(found.effects) == 64 * (2 * len(CLASSES) + 1)
+    assert len(found.effects) == 24 * (2 * len(CLASSES) + 1)
 
 
 @pytest.mark.parametrize("klass", CLASSES)
@@ -191,6 +191,14 @@ def test_the_newest_run_is_judged(chance: Chance) -> None:
     for unit, run in (("h1002", "20260"), ("h1003", "20262")):  # one mended, one broken since
         fleet.times.loc[(fleet.times["unit"] == unit) & (fleet.times["run_id"] == run), "log_s"] += 0.15
     assert names(fit(fleet)) == ["h1003"]
+
+
+def test_published_intervals_that_are_too_wide_hide_nothing_in_many_units(chance: Chance) -> None:
+    fleet = made(chance, units=48, slow={30: {"memory": 1.12}})
+    fleet.times["half"] = 0.5
+    found = fit(fleet)
+    assert names(found) == ["h10030"]
+    assert all(spread.sd < 0.02 for spread in found.spreads), "what was observed"
 
 
 # ---- the null

@@ -1,4 +1,4 @@
-"""Held-out fleets: `python -m tests.trials.fleets [DRAWS [FILES]]` says how often slow units are named.
+"""Held-out fleets: `python -m tests.trials.fleets [DRAWS [FILES [SEED]]]`: how often are slow units named?
 
 Each draw is a fleet with slow units that only the draw knows: 200 units in nodes of 8, a fifth of them of a
 second kind, five units missing, one file lost. Unit noise 1.2 % (in parts common to all classes and in parts
@@ -6,13 +6,13 @@ of each class's own, as the draw has it), run noise 0.4 %. Three units are slow 
 class, in all or only with all GPUs at work; one node is slow as a whole by 6 to 10 %. Prints for our rule and
 three simpler ones on the same draws how many of the slow ones are named and how many of the named are
 healthy; then the same for fleets of other kinds. FILES draws also go through parquet files and the command.
+Seeds 21, 33, 1001 and 2026 were used to choose the constants of bench/fleet.
 
 Nothing of bench/fleet is used but `fit`: a trial by the rule's own parts would agree with it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import resource
 import subprocess
@@ -63,6 +63,7 @@ PLANS = (
     Plan("nodes of 4", per_node=4),
     Plan("32 units, one kind", 32, second_kind=0, slow=(0.08, 0.06), slow_node=False, missing=1),
     Plan("16 units, one kind", 16, second_kind=0, slow=(0.08,), slow_node=False, missing=0),
+    Plan("12 units, one kind, nodes of 4", 12, 4, second_kind=0, slow=(0.08,), slow_node=False, missing=0),
     Plan("8 units, one node", 8, second_kind=0, slow=(0.08,), slow_node=False, missing=0),
     Plan("nothing slow", slow=(), slow_node=False),
 )
@@ -292,26 +293,26 @@ def commanded(draw: Draw, folder: Path) -> tuple[set[str], int, float]:
     return {each["unit"] or each["node"] for each in slow}, done.returncode, spent
 
 
-def report(draws: int, files: int) -> Iterator[str]:
+def report(draws: int, files: int, seed: int) -> Iterator[str]:
     """The table, a line for each plan and rule."""
     for plan in PLANS:
         yield f"{plan.name} ({draws} draws)"
         rules = tuple(RULES) if plan is PLANS[0] else ("ours", "z > 3", "> 5 %")
-        for name, score in scores(plan, draws, seed=21, rules=rules).items():
+        for name, score in scores(plan, draws, seed, rules).items():
             yield f"  {name:18} {score.line(draws)}"
             if name == "ours":
                 yield f"  {'':18} {score.seconds / draws:.2f} s of processor time a fleet"
-    for seed in range(files):
-        draw = drawn(dataclasses.replace(PLANS[0]), np.random.default_rng(seed))
+    for at in range(seed, seed + files):
+        draw = drawn(PLANS[0], np.random.default_rng(at))
         with tempfile.TemporaryDirectory() as folder:
             written(draw, Path(folder))
             names, code, spent = commanded(draw, Path(folder))
         missed = {unit for unit in draw.slow if unit not in names}
         missing = ", ".join(sorted(missed)) or "none"
-        yield f"through files, {seed}: named {len(names)}, missed {missing}, exit code {code}, {spent:.1f} s"
+        yield f"through files, {at}: named {len(names)}, missed {missing}, exit code {code}, {spent:.1f} s"
 
 
 if __name__ == "__main__":
     given = [int(word) for word in sys.argv[1:]]
-    for line in report(*(given + [100, 2][len(given) :])):
+    for line in report(*(given + [100, 2, 2027][len(given) :])):
         print(line, flush=True)
