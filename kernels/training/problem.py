@@ -109,7 +109,7 @@ class Training(Problem):
     )
 
     layers: Size
-    width: Size
+    width: Annotated[int, Field(ge=2)]
     batch: Size
     segments: Size = 1
     micro_batches: Size = 1
