@@ -360,3 +360,27 @@ def test_a_sweep_that_is_measured_whole_decides_its_claims(path: Path, machine: 
         assert each.verdict not in ("TOO FEW", "NOT MEASURED"), (each.claim.id, each.reason)
         elsewhere = kind == "cpu" or not each.claim.device.include(kind, (9, 0))
         assert each.verdict != "NOT APPLICABLE" or elsewhere, (each.claim.id, each.reason)
+
+
+def test_memory_is_judged_whatever_made_times_doubtful() -> None:
+    """The exponent and the ratio of peak_byte, of rows whose times are noise and flagged; none without it."""
+    made = [
+        dataclasses.replace(
+            timed(10.0**place, m=m, k=k, n=64), peak_byte=m * 1000 if k == 64 else m * 2000, settled=False
+        )
+        for k in (64, 128)
+        for place, m in enumerate((64, 256, 1024))
+    ]
+    base = {"id": "TR-01", "says": "x", "least": 2}
+    slope = Claim.model_validate(
+        base | {"slope": {"x": "m", "of": "peak_byte"}, "expect": "between 0.9 and 1.1"}
+    )
+    ratio = Claim.model_validate(
+        base
+        | {"ratio": {"of": {"k": 128}, "to": {"k": 64}, "y": "peak_byte"}, "expect": "between 1.9 and 2.1"}
+    )
+    for claim_ in (slope, ratio):
+        found = judged(claim_, made)
+        assert (found.verdict, found.suspect) == ("SUPPORTED", 0)
+        untold = judged(claim_, [dataclasses.replace(each, peak_byte=None) for each in made])
+        assert untold.verdict != "SUPPORTED"
