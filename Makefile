@@ -54,6 +54,7 @@ figures: $(READY)
 	$(RUN) -m plots $(CPU_DENSE) -o $(DRAWN)/dense
 	$(RUN) -m plots $(CPU_GEMM) -o $(DRAWN)/gemm
 	$(RUN) -m plots $(REFERENCE)/accuracy -o $(DRAWN)/accuracy
+	$(RUN) -m plots $(REFERENCE)/steps -o $(DRAWN)/steps
 	$(RUN) -m plots $(REFERENCE)/public -o $(DRAWN)/public
 	$(RUN) -m bench import csv $(REFERENCE)/published/nvidia_a100_tile_quantization.csv --bench-results $(DRAWN)/published
 	$(RUN) -m plots $(DRAWN)/published --calibrated-by $(REFERENCE)/public -o $(DRAWN)/nvidia
@@ -61,6 +62,8 @@ figures: $(READY)
 	cp $(DRAWN)/nights/*/series/activations-*-relu-*.png docs/figures/history.png
 	cp $(DRAWN)/gemm/gemm/square-rate.png docs/figures/square-rate.png
 	cp $(DRAWN)/accuracy/gemm/accuracy-accuracy.png docs/figures/accuracy.png
+	cp $(DRAWN)/steps/training/depth-memory.png docs/figures/memory.png
+	cp $(DRAWN)/steps/layer/width-1-shares.png docs/figures/shares.png
 	cp $(DRAWN)/gemm/roofline-bfloat16.png docs/figures/roofline-cpu.png
 	cp $(DRAWN)/dense/activations/backward-duration.png docs/figures/activations-backward.png
 	cp $(DRAWN)/nvidia/gemm/tile_quantization-quantization.png docs/figures/tile-quantization.png

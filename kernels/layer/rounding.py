@@ -22,8 +22,8 @@ _ROUNDINGS: Mapping[Kind, int] = {
     "transformer-modern": 20,
     # of each of its layers: weights, bias, z, gelu
     "mlp": 4,
-    # of each convolution: the weights, z, what is normalized; the sum
-    "bottleneck": 10,
+    # x and dy; of each convolution: the weights, z, what is normalized; the sum
+    "bottleneck": 12,
 }
 """Times that numbers are rounded on the longest way from x to y."""
 _CONTRACTIONS: Mapping[Kind, int] = {"transformer": 6, "transformer-modern": 6, "mlp": 1, "bottleneck": 3}
