@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from scipy.stats import hypergeom
 
@@ -27,7 +27,6 @@ Cause = Literal[
 """chip: a lower clock at as much power, neither hotter nor limited more than the others. clock: a lower clock
 for which no row gives a reason. unknown: the rows tell no clock, and nothing else either.
 """
-CAUSES: tuple[Cause, ...] = get_args(Cause)
 LOWER_CLOCK = 0.01
 """A clock is lower from this share on."""
 HOTTER_C = 8.0

@@ -62,7 +62,7 @@ def clusters(claim: Claim, cases: list[Case]) -> int:
     return cluster_count(test, observed(name, test, rows), against)
 
 
-def test_the_core_suite_decides_every_claim_in_25_minutes_of_an_h100(
+def test_the_core_suite_decides_every_claim_within_its_budget_on_an_h100(
     core: LoadedSuite, cases: list[Case]
 ) -> None:
     prices = Prices(H100, protocol("cuda"), core.suite.limit_s("cuda"))
