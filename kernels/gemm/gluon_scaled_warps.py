@@ -1,0 +1,292 @@
+"""What the warps of gluon_scaled.py do, and the kernel that starts them.
+
+The product is row-major: D [n, m] = B [n, k] A^T [k, m]. Which barrier means what: gluon_scaled.py.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.blackwell import (
+    TensorMemoryLayout,
+    TensorMemoryScalesLayout,
+    allocate_tensor_memory,
+    fence_async_shared,
+    get_tmem_reg_layout,
+    mbarrier,
+    tcgen05_commit,
+    tcgen05_copy,
+    tcgen05_mma_scaled,
+    tma,
+)
+
+from kernels.gemm.blocks import grouped
+
+LEAST_TRITON = (3, 7)
+"""Before it Gluon has no barriers of a cluster, nor any of what is called to make them."""
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def bring(  # type: ignore[no-untyped-def]
+    a,
+    b,
+    a_scale,
+    b_scale,
+    a_blocks,
+    b_blocks,
+    a_scales,
+    b_scales,
+    filled,
+    freed,
+    tiles_m,
+    tiles_n,
+    steps,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    STEP_BYTE: gl.constexpr,
+    BLOCKS: gl.constexpr,
+    STAGES: gl.constexpr,
+    GROUP: gl.constexpr,
+):
+    """One warp: blocks of A and B and their scales, as stages become free."""
+    step = 0
+    for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
+        tile_m, tile_n = grouped(tile, tiles_m, tiles_n, GROUP)
+        for i in range(steps):
+            stage = step % STAGES
+            mbarrier.wait(freed.index(stage), (step // STAGES + 1) & 1)
+            full = filled.index(stage)
+            scales_byte: gl.constexpr = a_scale.nbytes_per_cta + b_scale.nbytes_per_cta
+            mbarrier.expect(full, a.nbytes_per_cta + b.nbytes_per_cta + scales_byte)
+            at_k = i * STEP_BYTE
+            tma.async_copy_global_to_shared(a, [tile_m * BLOCK_M, at_k], full, a_blocks.index(stage))
+            tma.async_copy_global_to_shared(b, [tile_n * BLOCK_N, at_k], full, b_blocks.index(stage))
+            at_block = i * (BLOCKS // 4)
+            at_a = [0, tile_m * (BLOCK_M // 128), at_block, 0, 0]
+            at_b = [0, tile_n * (BLOCK_N // 128), at_block, 0, 0]
+            tma.async_copy_global_to_shared(a_scale, at_a, full, a_scales.index(stage))
+            tma.async_copy_global_to_shared(b_scale, at_b, full, b_scales.index(stage))
+            step += 1
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def rows_of_scales(packed, ROWS: gl.constexpr, BLOCKS: gl.constexpr):  # type: ignore[no-untyped-def]
+    """Shared memory in cuBLAS' order of scales, seen as [ROWS, BLOCKS]."""
+    tiles = packed.reshape((ROWS // 128, BLOCKS // 4, 32, 4, 4))
+    return tiles.permute((0, 3, 2, 1, 4)).reshape((ROWS, BLOCKS))
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def multiply_tiles(  # type: ignore[no-untyped-def]
+    a_blocks,
+    b_blocks,
+    a_scales,
+    b_scales,
+    sums,  # tensor memory: two tiles, the second from column SECOND on
+    a_factors,  # tensor memory: the scales of a step
+    b_factors,
+    filled,
+    freed,
+    summed,
+    taken,
+    tiles,
+    steps,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    BLOCKS: gl.constexpr,
+    FORMAT: gl.constexpr,
+    SECOND: gl.constexpr,
+    STAGES: gl.constexpr,
+):
+    """One warp: all products, the two tiles of sums in turn."""
+    step = 0
+    turn = 0
+    for _ in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        half = turn % 2
+        if SECOND < BLOCK_M:
+            mbarrier.wait(taken.index(1 - half), ((turn + 1) // 2 + 1) & 1)
+        else:
+            mbarrier.wait(taken.index(half), (turn // 2 + 1) & 1)
+        for i in range(steps):
+            stage = step % STAGES
+            mbarrier.wait(filled.index(stage), (step // STAGES) & 1)
+            tcgen05_copy(rows_of_scales(a_scales.index(stage), BLOCK_M, BLOCKS), a_factors)
+            tcgen05_copy(rows_of_scales(b_scales.index(stage), BLOCK_N, BLOCKS), b_factors)
+            left = b_blocks.index(stage)
+            right = a_blocks.index(stage).permute((1, 0))
+            if half == 0:
+                total = sums.slice(0, BLOCK_M)
+                tcgen05_mma_scaled(left, right, total, b_factors, a_factors, FORMAT, FORMAT, use_acc=i > 0)
+            else:
+                total = sums.slice(SECOND, BLOCK_M)
+                tcgen05_mma_scaled(left, right, total, b_factors, a_factors, FORMAT, FORMAT, use_acc=i > 0)
+            tcgen05_commit(freed.index(stage))
+            step += 1
+        tcgen05_commit(summed.index(half))
+        turn += 1
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def take_away(  # type: ignore[no-untyped-def]
+    d,
+    sums,
+    staged,  # shared memory, BUFFERS parts of a tile of D
+    summed,
+    taken,
+    tiles_m,
+    tiles_n,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    PART: gl.constexpr,
+    BUFFERS: gl.constexpr,
+    SECOND: gl.constexpr,
+    GROUP: gl.constexpr,
+):
+    """Four warps: tiles of D from tensor memory to global memory, first what both tiles of sums share."""
+    PARTS: gl.constexpr = BLOCK_M // PART
+    SHARED: gl.constexpr = (BLOCK_M - SECOND) // PART if SECOND < BLOCK_M else PARTS
+    columns: gl.constexpr = TensorMemoryLayout((128, PART), col_stride=1)
+    registers: gl.constexpr = get_tmem_reg_layout(gl.float32, (BLOCK_N, PART), columns, gl.num_warps())
+    turn = 0
+    for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
+        tile_m, tile_n = grouped(tile, tiles_m, tiles_n, GROUP)
+        at_n = tile_n * BLOCK_N
+        half = turn % 2
+        mbarrier.wait(summed.index(half), (turn // 2) & 1)
+        for part in gl.static_range(PARTS):
+            if half == 0:
+                at = (PARTS - 1 - part) * PART
+                total = sums.slice((PARTS - 1 - part) * PART, PART).load(registers)
+            else:
+                at = part * PART
+                total = sums.slice(SECOND + part * PART, PART).load(registers)
+            if part == SHARED - 1:
+                mbarrier.arrive(taken.index(half))
+            tma.store_wait(BUFFERS - 1)
+            buffer = staged.index(part % BUFFERS)
+            buffer.store(total.to(d.dtype))
+            fence_async_shared()
+            tma.async_copy_shared_to_global(d, [at_n, tile_m * BLOCK_M + at], buffer)
+        turn += 1
+    tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["m", "n", "steps"])  # type: ignore[untyped-decorator]
+def multiply(  # type: ignore[no-untyped-def]
+    a,  # descriptor of A [m, k], two 4-bit numbers to a byte
+    b,  # of B [n, k], so too
+    d,  # of D [n, m], in parts; every element is written once
+    a_scale,  # of scales in cuBLAS' order, [1, rows / 128, blocks / 4, 2, 256]
+    b_scale,
+    m,
+    n,
+    steps,  # along K
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    STEP_BYTE: gl.constexpr,  # of a row, in one step along K
+    BLOCKS: gl.constexpr,  # that have a scale each, in one step along K
+    FORMAT: gl.constexpr,  # "e4m3" or "e2m1"
+    PART: gl.constexpr,
+    BUFFERS: gl.constexpr,
+    STAGES: gl.constexpr,
+    SECOND: gl.constexpr,
+    GROUP: gl.constexpr,
+):
+    """D [n, m] = B [n, k] A^T [k, m], both with their scales, every num_programs(0)-th tile of it."""
+    a_blocks = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_shape, a.layout)  # noqa: RUF005
+    b_blocks = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout)  # noqa: RUF005
+    a_scales = gl.allocate_shared_memory(a_scale.dtype, [STAGES] + a_scale.block_shape, a_scale.layout)  # noqa: RUF005
+    b_scales = gl.allocate_shared_memory(b_scale.dtype, [STAGES] + b_scale.block_shape, b_scale.layout)  # noqa: RUF005
+    staged = gl.allocate_shared_memory(d.dtype, [BUFFERS] + d.block_shape, d.layout)  # noqa: RUF005
+    # One allocation, which must be of a power of two: tensor memory is all of a block's anyway.
+    sums = allocate_tensor_memory(
+        gl.float32, [BLOCK_N, 512], TensorMemoryLayout((128, BLOCK_M), col_stride=1)
+    )
+    # 128 rows of 4 scales are a column, four times over: each warp of a multiprocessor's four reads its own.
+    A_COLUMNS: gl.constexpr = BLOCK_M // 128 * BLOCKS
+    B_COLUMNS: gl.constexpr = BLOCK_N // 128 * BLOCKS
+    factors: gl.constexpr = TensorMemoryScalesLayout()
+    a_factors = sums.slice(448, A_COLUMNS)._reinterpret(a_scale.dtype, [BLOCK_M, BLOCKS], factors)
+    b_factors = sums.slice(448 + A_COLUMNS, B_COLUMNS)._reinterpret(b_scale.dtype, [BLOCK_N, BLOCKS], factors)
+    filled = mbarrier.allocate_mbarrier(batch=STAGES)
+    freed = mbarrier.allocate_mbarrier(batch=STAGES)
+    summed = mbarrier.allocate_mbarrier(batch=2)
+    taken = mbarrier.allocate_mbarrier(batch=2)
+    for i in gl.static_range(STAGES):
+        mbarrier.init(filled.index(i), count=1)
+        mbarrier.init(freed.index(i), count=1)
+    for i in gl.static_range(2):
+        mbarrier.init(summed.index(i), count=1)
+        mbarrier.init(taken.index(i), count=1)
+    tiles_m = gl.cdiv(m, BLOCK_M)
+    tiles_n = gl.cdiv(n, BLOCK_N)
+    gl.warp_specialize(
+        [
+            (
+                take_away,
+                (
+                    d,
+                    sums,
+                    staged,
+                    summed,
+                    taken,
+                    tiles_m,
+                    tiles_n,
+                    BLOCK_M,
+                    BLOCK_N,
+                    PART,
+                    BUFFERS,
+                    SECOND,
+                    GROUP,
+                ),
+            ),
+            (
+                bring,
+                (
+                    a,
+                    b,
+                    a_scale,
+                    b_scale,
+                    a_blocks,
+                    b_blocks,
+                    a_scales,
+                    b_scales,
+                    filled,
+                    freed,
+                    tiles_m,
+                    tiles_n,
+                    steps,
+                    BLOCK_M,
+                    BLOCK_N,
+                    STEP_BYTE,
+                    BLOCKS,
+                    STAGES,
+                    GROUP,
+                ),
+            ),
+            (
+                multiply_tiles,
+                (
+                    a_blocks,
+                    b_blocks,
+                    a_scales,
+                    b_scales,
+                    sums,
+                    a_factors,
+                    b_factors,
+                    filled,
+                    freed,
+                    summed,
+                    taken,
+                    tiles_m * tiles_n,
+                    steps,
+                    BLOCK_M,
+                    BLOCK_N,
+                    BLOCKS,
+                    FORMAT,
+                    SECOND,
+                    STAGES,
+                ),
+            ),
+        ],
+        [1, 1],
+        [24, 24],
+    )

@@ -1,0 +1,206 @@
+"""The GEMM kernels in Gluon, run by the emulator: right at awkward sizes, in any order, and in every order.
+
+    python -m tests.kernels.test_gemm_gluon_emulated
+
+prints how many states each walk meets, and what is found in each broken copy of a kernel.
+"""
+
+import itertools
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from kernels.gemm.problem import BLOCK_SCALED, Gemm, Layout
+from tests.drawing import covering, drawn, is_deep, run_seed
+
+pytest.importorskip("triton", minversion="3.7")
+from tests.kernels.gluon_gemms import CAPABILITY, KERNELS, Case, check, schedules
+from tests.kernels.gluon_mutations import Mutation, mutations
+from tests.kernels.gluon_walk import walk
+
+TYPES = Gemm.implementation("triton-gluon").dtypes
+PRIMES = (61, 127, 131, 257, 263)
+
+
+def sizes(chance: random.Random, scaled: bool) -> list[tuple[str, int, int, int]]:
+    """m, n and k, each one, a prime, ragged, less than a tile or many of them, by this chance."""
+    step = 16 if scaled else 1
+
+    def multiple(size: int) -> int:
+        return step * max(1, size // step) if scaled else size
+
+    def k(size: int) -> int:
+        return 32 * max(1, size // 32) if scaled else size
+
+    ragged = chance.randrange(130, 400)
+    return [
+        ("one", multiple(1), 1, k(chance.randrange(1, 300))),
+        ("prime", multiple(chance.choice(PRIMES)), chance.choice(PRIMES), k(chance.choice(PRIMES))),
+        ("ragged", multiple(ragged), chance.randrange(130, 400), k(chance.randrange(65, 200))),
+        (
+            "short k",
+            multiple(chance.randrange(1, 300)),
+            chance.randrange(100, 300),
+            k(chance.randrange(1, 64)),
+        ),
+        ("many tiles", multiple(chance.randrange(520, 800)), chance.randrange(260, 400), k(ragged)),
+        (
+            "many steps",
+            multiple(chance.randrange(2, 150)),
+            chance.randrange(2, 150),
+            k(chance.randrange(600, 900)),
+        ),
+    ]
+
+
+def cases(kernel: str) -> list[tuple[str, Case]]:
+    """All types, layouts, addends and kinds of sizes that this kernel takes; sizes by the seed."""
+    chance = random.Random(f"{run_seed()} {kernel}")
+    found = []
+    scaled = kernel == "scaled"
+    for dtype, layout in itertools.product(TYPES, get_args(Layout)):
+        if (dtype in BLOCK_SCALED) != scaled or TYPES[dtype] > CAPABILITY[kernel]:
+            continue
+        for (kind, m, n, k), addend in itertools.product(sizes(chance, scaled), ("none", "matrix", "bias")):
+            named: dict[str, Any] = {"m": m, "n": n, "k": k, "layout": layout, "dtype": dtype}
+            try:
+                problem = Gemm(**named, pitch="tight" if scaled else "padded", beta=int(addend == "matrix"))
+            except ValueError:
+                continue  # of this type there is no such product
+            if problem.refusal("triton-gluon") or (addend == "bias" and dtype not in ("float16", "bfloat16")):
+                continue
+            chosen = chance.choice(schedules(kernel, problem, chance.choice((None, 2))))
+            case = Case(
+                kernel, problem, chosen, addend == "bias", chance.choice((1, 2, 3)), chance.random() < 0.7
+            )
+            found.append((kind, case._replace(on_host=case.on_host or kernel != "hopper")))
+    return found
+
+
+KINDS = (
+    lambda one: one[0],
+    lambda one: (one[1].problem.dtype, one[1].problem.layout),
+    lambda one: one[1].addend,
+    lambda one: (one[1].chosen.tile.m, one[1].chosen.tile.n),
+    lambda one: (getattr(one[1].chosen, "blocks", 1), one[1].addend),
+    lambda one: one[1].on_host,
+)
+
+
+@pytest.mark.parametrize(
+    "case", [case for name in KERNELS for _, case in covering(cases(name), f"gluon {name}", *KINDS)], ids=str
+)
+def test_right_at_awkward_sizes(case: Case, seed: int) -> None:
+    check(case, seed)
+
+
+def small(
+    kernel: str, dtype: str, addend: str, stages: int | None, wide: int = 0, layout: Layout = "TN", **of: Any
+) -> Case:
+    """Three tiles of three steps each, for one program: buffers and sums are used more than once."""
+    packed = {"mxfp8": 128, "nvfp4": 256, "float8_e4m3": 128}.get(dtype, 64)
+    named: dict[str, Any] = {
+        "dtype": dtype,
+        "layout": layout,
+        "beta": int(addend == "matrix"),
+        "k": 3 * packed,
+    }
+    for chosen in schedules(kernel, Gemm(m=128, n=128, **named), stages):
+        if all(getattr(chosen, name) == value for name, value in of.items()) and wide in (0, chosen.tile.m):
+            problem = Gemm(m=chosen.tile.m, n=3 * chosen.tile.n, **named)
+            return Case(kernel, problem, chosen, addend == "bias")
+    raise LookupError(f"{kernel} has no schedule with {of}")
+
+
+WALKS = (
+    [
+        ("hopper", "bfloat16", addend, {"lag": lag, "wide": wide})
+        for addend in ("none", "matrix", "bias")
+        for lag in (0, 1)
+        for wide in (128, 256)
+    ]
+    + [
+        ("blackwell", "bfloat16", addend, {"blocks": blocks, "wide": wide})
+        for addend in ("none", "matrix", "bias")
+        for blocks, wide in ((1, 64), (1, 128), (2, 128))
+    ]
+    + [("scaled", "mxfp8", "none", {"wide": wide}) for wide in (128, 256)]
+)
+
+
+def slow(kernel: str, dtype: str, addend: str, of: dict[str, Any]) -> bool:
+    """Whether a walk takes longer than a run of all tests has for it: 30000 states and more."""
+    return of.get("blocks") == 2 and addend != "none"
+
+
+@pytest.mark.parametrize(
+    "kernel, dtype, addend, of",
+    drawn([one for one in WALKS if is_deep() or not slow(*one)], 5, "gluon walks"),
+)
+def test_right_in_every_order(kernel: str, dtype: str, addend: str, of: dict[str, Any], seed: int) -> None:
+    done = check(small(kernel, dtype, addend, 2, **of), seed)
+    assert walk(done.launches[0]).states > 100
+
+
+PROVING: dict[str, list[Case]] = {
+    "hopper": [
+        small("hopper", "bfloat16", "none", 2, lag=1),
+        small("hopper", "float8_e4m3", "none", 3, lag=0),
+        small("hopper", "bfloat16", "matrix", 2, lag=1),
+        small("hopper", "bfloat16", "bias", 2, lag=1, layout="NT"),
+    ],
+    "blackwell": [
+        small("blackwell", "bfloat16", "none", 2, 64, blocks=1),
+        small("blackwell", "bfloat16", "matrix", 2, 256, blocks=1),
+        small("blackwell", "bfloat16", "bias", 2, 128, blocks=1, layout="NT"),
+        small("blackwell", "bfloat16", "none", 2, 128, blocks=2),
+    ],
+    "scaled": [small("scaled", "mxfp8", "none", 2, wide) for wide in (128, 256)],
+}
+"""Products that between them reach every synchronising call of a kernel."""
+
+
+def found(kernel: str, mutation: Mutation, folder: Path, seed: int) -> str:
+    """What is wrong with this copy of a kernel, "" if nothing is found."""
+    module = mutation.load(folder)
+    for case in PROVING[kernel]:
+        try:
+            walk(check(case, seed, module=module).launches[0])
+        except (AssertionError, NotImplementedError) as fault:
+            return str(fault) or type(fault).__name__
+    return ""
+
+
+BROKEN = [(name, one) for name, module in KERNELS.items() for one in mutations(module)]
+
+
+HARMLESS = ("left out, in _multiply: mbarrier.wait(lead.index(turn % STAGES), turn // STAGES & 1)",)
+"""Copies that are right although changed: Hopper's groups keep their distance, for speed alone."""
+
+
+@pytest.mark.parametrize(
+    "kernel, mutation", drawn(BROKEN, 8, "gluon mutations"), ids=lambda one: getattr(one, "what", one)
+)
+def test_every_synchronising_call_is_needed(
+    kernel: str, mutation: Mutation, tmp_path: Path, seed: int
+) -> None:
+    assert bool(found(kernel, mutation, tmp_path, seed)) is not (mutation.what in HARMLESS)
+
+
+def main() -> None:
+    """Every walk, and every broken copy; some minutes."""
+    for kernel, dtype, addend, of in WALKS:
+        met = walk(check(case := small(kernel, dtype, addend, 2, **of), 1).launches[0])
+        print(f"{case}: {met.states} states, {met.transitions} transitions", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for kernel, mutation in BROKEN:
+            fault = found(kernel, mutation, Path(folder), 1)
+            print(f"{kernel}: {mutation.what}: {fault or 'NOTHING FOUND'}"[:300], flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
