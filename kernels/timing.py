@@ -12,6 +12,7 @@ choice.
 have to lower it. So it works for 50 ms first. Then each candidate is timed twice, once in a walk forwards
 through the list and once in a walk backwards: a steady drift affects all of them equally. The best three are
 timed again, longer and more often. Only these last times decide, because luck helped to make them finalists.
+Of three candidates all are finalists from the start.
 
 **What it costs in memory.** A launch holds its outputs, which may take up much of the device. So for each
 look the launch is built and captured anew, which takes some milliseconds, and released.
@@ -70,9 +71,10 @@ def quickest(makers: Sequence[Callable[[], Call]], clock: Clock | None = None) -
     launches = max(1, min(MOST_LAUNCHES, int(REPLAY_S / least_s)))
     _warm_up(clock.captured(makers[0](), launches))
     makers = [_none, *makers]
-    everything = range(len(makers))
-    medians = _medians(clock, makers, everything, launches, LOOK_S, rounds=2)
-    finalists = sorted(everything[1:], key=medians.__getitem__)[:FINALISTS]
+    finalists = list(range(1, len(makers)))
+    if len(finalists) > FINALISTS:
+        medians = _medians(clock, makers, range(len(makers)), launches, LOOK_S, rounds=2)
+        finalists = sorted(finalists, key=medians.__getitem__)[:FINALISTS]
     medians = _medians(clock, makers, [0, *finalists], launches, FINAL_LOOK_S, rounds=FINAL_LOOKS)
     best = min(finalists, key=medians.__getitem__)
     return best - 1, max(0.0, medians[best] - medians[0]) / launches

@@ -12,6 +12,7 @@ import ctypes
 import fcntl
 import functools
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -114,17 +115,20 @@ def fastest(
     candidates: Sequence[C],
     launch: Callable[[C], Launch],
     compile: Callable[[C], object] | None = None,  # noqa: A002
+    timed: int | None = None,
+    doubt: Callable[[C], str] | None = None,
 ) -> C:
     """The candidate whose launch takes least time on the current device (kernels/timing.py).
 
     `question` begins with the operator's name and says all that a choice depends on; candidates are told
     apart by their text. The only candidate is taken untried. With `compile`, which makes a candidate's
     program without running it, they are compiled side by side first. A candidate that does not compile, or
-    that the device has no room for, is passed over. If that is all of them: Unsupported where none fits or
-    all are refused; RuntimeError, whose cause is the compiler's error, where one did not compile. Any other
-    error of a launch is raised.
+    that the device has no room for, is passed over. With `timed` only the first so many that run are timed,
+    the others neither compiled nor tried. One of which `doubt` says anything, after it ran, is passed over
+    for it. If that is all of them: Unsupported where none fits or all are refused; RuntimeError, whose
+    cause is the compiler's error, where one did not compile. Any other error of a launch is raised.
     """
-    return _choose(question, candidates, launch, compile).candidate
+    return _choose(question, candidates, launch, compile, timed, doubt).candidate
 
 
 def tuned(
@@ -132,10 +136,12 @@ def tuned(
     candidates: Sequence[C],
     launch: Callable[[C], Launch],
     compile: Callable[[C], object] | None = None,  # noqa: A002
+    timed: int | None = None,
+    doubt: Callable[[C], str] | None = None,
 ) -> Launch:
     """The launch of the `fastest` candidate; it says which were passed over and how long choosing took."""
     begin = time.perf_counter()
-    choice = _choose(question, candidates, launch, compile)
+    choice = _choose(question, candidates, launch, compile, timed, doubt)
     spent_s = time.perf_counter() - begin if choice.timed else 0.0
     return replace(launch(choice.candidate), tuning_s=spent_s, passed_over=choice.passed_over)
 
@@ -152,10 +158,12 @@ def _choose(
     candidates: Sequence[C],
     launch: Callable[[C], Launch],
     compile: Callable[[C], object] | None,  # noqa: A002
+    timed: int | None,
+    doubt: Callable[[C], str] | None,
 ) -> _Choice[C]:
     if len(candidates) == 1:
         return _Choice(candidates[0], (), timed=False)
-    trials = _Trials(candidates, launch)
+    trials = _Trials(candidates, launch, doubt)
     if takes_first():
         return _Choice(next(iter(trials)), tuple(trials.passed_over), timed=False)
     choices = _choices(torch.cuda.current_device())
@@ -167,8 +175,8 @@ def _choose(
             return _Choice(candidate, tuple(before.get("passed_over", ())), timed=False)
     begin = time.perf_counter()
     if compile is not None:
-        _compile_side_by_side(candidates, compile)
-    runnable = list(trials)
+        compile_side_by_side(candidates[:timed], compile)
+    runnable = list(itertools.islice(trials, timed))
     best, seconds = timing.quickest([functools.partial(_call, launch, candidate) for candidate in runnable])
     answer = {
         "configuration": str(runnable[best]),
@@ -185,7 +193,7 @@ def _call(launch: Callable[[C], Launch], candidate: C) -> Callable[[], object]:
     return launch(candidate).call
 
 
-def _compile_side_by_side(candidates: Sequence[C], compile: Callable[[C], object]) -> None:  # noqa: A002
+def compile_side_by_side(candidates: Sequence[C], compile: Callable[[C], object]) -> None:  # noqa: A002
     """Fill Triton's cache from several threads. What fails to compile here fails again when it is tried.
 
     Triton 3.6 forgets a failed compilation and repeats it; 3.7 keeps it and raises the same error again.
@@ -202,8 +210,10 @@ class _Trials(Generic[C]):
     If there is none, iterating raises what `fastest` raises.
     """
 
-    def __init__(self, candidates: Sequence[C], launch: Callable[[C], Launch]) -> None:
-        self._candidates, self._launch = candidates, launch
+    def __init__(
+        self, candidates: Sequence[C], launch: Callable[[C], Launch], doubt: Callable[[C], str] | None = None
+    ) -> None:
+        self._candidates, self._launch, self._doubt = candidates, launch, doubt
         self.passed_over: list[str] = []
         """`candidate: reason` of those before the current one that do not run."""
 
@@ -225,6 +235,9 @@ class _Trials(Generic[C]):
                 continue
             # Two launches may share a workspace, so they must not overlap; a fault of the kernel shows here.
             torch.cuda.synchronize()
+            if self._doubt is not None and (reason := self._doubt(candidate)):
+                self.passed_over.append(f"{candidate}: {reason}")
+                continue
             yield candidate
         if len(self.passed_over) < len(self._candidates):
             return

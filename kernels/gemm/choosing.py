@@ -1,8 +1,30 @@
-"""Which of our kernels multiplies this shape on this device: a rule proposes a few, the device decides.
+"""Which of our kernels multiplies this shape on this device: a model proposes six, the device decides.
 
-The rule is `variants`. Of each kernel that it proposes the most promising configurations (`shortlist`) are
-timed once for each class of shapes (`shape_class`), and the choice is remembered (kernels/tuning.py). A
-kernel that is asked for by its own name is tuned alone, over its whole list.
+**What is proposed.** `variants` says which kernels suit a shape at all. Each of their configurations has a
+cost at exactly this shape and number of SMs (duration.py), and the six that cost least are proposed: of one
+kernel no more than three, of one tile of a kernel one, since what the model does not know of a kernel or a
+tile it does not know of all its configurations. The others follow by cost, to be tried where one of the six
+does not run. Three would do if the model were right to a few percent; where it is off by a tenth, three lose
+twice as much as six (`python -m tests.kernels.gemm_choices --spread 0.1`). The order of the tiles, `group`,
+is the best of three by count (order.py), and no further candidate.
+
+**Who shares an answer.** The device is asked once for each class of shapes (`shape_class`, sizes within a
+quarter) *and what is proposed*: a shape takes the answer that another of its class was given if it is
+proposed the same candidates in the same order, and asks anew if not. So the two sides of the edge of a wave
+or of a tile ask apart, where the edge is, and shapes between edges share.
+
+**What it costs.** A question times six candidates, 0.5 s by the settings of kernels/timing.py, and compiles
+those that are new to the process. It is in the row (`Launch.tuning_s`), never in a measured time.
+`python -m tests.kernels.gemm_choices` counts the questions of a suite.
+
+A kernel that is asked for by its own name has its best six configurations timed, alike tiles too, by the same
+rule. A tile that is asked for by name is tuned over the few ways to compute it.
+
+**What is not trusted.** A kernel in Gluon is proposed with others, and when the device is asked, its result
+is compared with that of one of them: if they differ by more than both may err, it is passed over, and the
+row says so (`passed_over`). Asked for by its own name it is not compared: then the check of the row's
+results says `wrong`. That check judges whatever was chosen, before and after it is timed
+(bench/worker/check.py).
 """
 
 from __future__ import annotations
@@ -10,23 +32,33 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
+from triton.runtime.errors import OutOfResources
 
 from bench.spec import Launch, Unsupported
+from kernels.gemm.duration import slowdown, turned_inside
 from kernels.gemm.operands import Operands, has_wide_loads
-from kernels.gemm.parts import step, tiles_of
+from kernels.gemm.operator import tolerance
+from kernels.gemm.order import best_group
 from kernels.gemm.problem import FORCED_TILES, SKINNY, Gemm
 from kernels.gemm.tiles import Tile
 from kernels.tuning import fastest, tuned
 
 Capability = tuple[int, int]
 
-PLAIN = ("pointer", "tma", "persistent")
-"""Kernels whose programs compute whole tiles, each alone; their configuration is a Tile."""
-MOST_OF_A_KERNEL = 6
-"""Configurations of one kernel that `triton` has timed for a class of shapes."""
+PROPOSED = 6
+"""Candidates of all kernels that `triton` has timed for a shape."""
+OF_A_KERNEL = 3
+"""The most of them that are of one kernel."""
+PROPOSED_OF_ONE = 6
+"""Configurations that are timed of a kernel that is asked for by its own name."""
+COMPARED = ("gluon",)
+"""Kernels that no interpreter of Triton's has run, so that their first result on a device is compared."""
 
 
 class Choice(NamedTuple):
@@ -40,6 +72,24 @@ class Choice(NamedTuple):
         """As the row shows it: `persistent 128x256x64 w8 s3`."""
         return f"{self.variant} {self.configuration}"
 
+    @property
+    def tile(self) -> Tile:
+        """Of the configuration, which may be a tile and nothing else."""
+        return self.configuration if isinstance(self.configuration, Tile) else self.configuration.tile
+
+    @property
+    def multiplies(self) -> str:
+        """The kernel that multiplies, be it after another has turned the operands (turned.py)."""
+        return self.configuration.variant if isinstance(self.configuration, Choice) else self.variant
+
+    def grouped(self, group: int) -> Choice:
+        """The same with so many tiles of N together."""
+        if isinstance(self.configuration, Choice):
+            return self._replace(configuration=self.configuration.grouped(group))
+        of_its_own = "group" in self.configuration._fields
+        changed = {"group": group} if of_its_own else {"tile": self.tile._replace(group=group)}
+        return self._replace(configuration=self.configuration._replace(**changed))
+
 
 def variants(problem: Gemm, capability: Capability, sm_count: int) -> tuple[str, ...]:
     """The kernels worth trying for this shape, the likeliest first.
@@ -48,24 +98,29 @@ def variants(problem: Gemm, capability: Capability, sm_count: int) -> tuple[str,
       the kernel that streams; splitting K as well.
     * Fewer tiles of 128 x 128 than SMs: with K long enough to share out, split it; and plain tiles, which win
       where the last to arrive would wait longer than it saves.
-    * Up to four waves of tiles, the last of which may be mostly empty: equal shares of work (stream-K), and
-      plain tiles, which are as good where the waves happen to be full.
-    * Beyond: tiles, by one program an SM (persistent) where rows allow bulk copies.
+    * Up to sixteen waves of them, eight of the largest tiles, the last of which may be mostly empty: equal
+      shares of work (stream-K), and plain tiles, which are as good where the waves happen to be full.
+    * Beyond: tiles, by one program an SM (persistent) where rows allow bulk copies, some of whose warps do
+      nothing but copy (gluon) where there is a kernel for the device and the type.
 
-    Plain tiles are moved by bulk copies where device, type and rows allow, by pointers where they do not. Of
-    a batch all are plain, by pointers.
+    Which of these costs least at the very shape is not asked here (module docstring). Plain tiles are moved
+    by bulk copies where device, type and rows allow, by pointers where they do not. Of a batch all are
+    plain, by pointers.
     """
     if problem.batch > 1:
         return ("pointer",)
     bulk = not problem.missing("triton-tma", "cuda", capability)
-    plain = ("persistent", "tma") if bulk else ("pointer",)
+    gluon = ("gluon",) * (
+        capability[0] in (9, 10) and not problem.missing("triton-gluon", "cuda", capability)
+    )
+    plain = (*gluon, "persistent", "tma") if bulk else ("pointer",)
     tiles = math.ceil(problem.m / 128) * math.ceil(problem.n / 128)
     if min(problem.m, problem.n) <= SKINNY and max(problem.m, problem.n) * problem.k >= 2**20:
         return ("skinny", "split-k")
     if tiles < sm_count:
         single = ("tma", "pointer") if bulk else ("pointer",)
         return ("split-k", *single) if problem.k >= 512 else single
-    if tiles <= 4 * sm_count and problem.k >= 512:
+    if tiles <= 16 * sm_count and problem.k >= 512:
         return ("stream-k", *plain)
     return plain
 
@@ -73,19 +128,21 @@ def variants(problem: Gemm, capability: Capability, sm_count: int) -> tuple[str,
 def launch(problem: Gemm, of: Operands, name: str) -> Launch:
     """D in `of.d` by the implementation of this name, `triton` or `triton-...`, on the current device.
 
-    The first launch of a class of shapes on a device compiles and times what is proposed (seconds).
+    The first launch that is proposed something new compiles and times it (about a second).
     Unsupported if nothing listed can run here.
     """
     at = _device(of)
-    question, choices = _asked(problem, of, name, at)
-    return tuned(question, choices, functools.partial(_launch, of, at), functools.partial(_compile, of, at))
+    asked = _asked(problem, of, name, at)
+    run, compile_ = functools.partial(_launch, of, at), functools.partial(_compile, of, at)
+    doubt = functools.partial(_disagreement, of, at, asked) if name == "triton" else None
+    return tuned(asked.question, asked.choices, run, compile_, asked.timed, doubt)
 
 
 def configuration(problem: Gemm, of: Operands, name: str) -> str:
     """What `launch` chooses: the kernel, its tile (M x N x K), warps, stages, parts."""
     at = _device(of)
-    question, choices = _asked(problem, of, name, at)
-    return str(fastest(question, choices, functools.partial(_launch, of, at)))
+    asked = _asked(problem, of, name, at)
+    return str(fastest(asked.question, asked.choices, functools.partial(_launch, of, at), timed=asked.timed))
 
 
 class Device(NamedTuple):
@@ -95,56 +152,98 @@ class Device(NamedTuple):
     sm_count: int
 
 
+class Asked(NamedTuple):
+    """A question for the tuner."""
+
+    question: tuple[object, ...]
+    choices: tuple[Choice, ...]
+    """Its possible answers, the likeliest first."""
+    timed: int
+    """Of those that run, the first so many are timed."""
+
+
 def _device(of: Operands) -> Device:
     found = torch.cuda.get_device_properties(of.d.device)
     return Device((found.major, found.minor), found.multi_processor_count)
 
 
-def _asked(problem: Gemm, of: Operands, name: str, at: Device) -> tuple[tuple[object, ...], list[Choice]]:
-    """The question for the tuner, and its possible answers."""
-    # Of one question the answers must be the same, whichever shape of its class asks first.
-    choices = choices_of(representative(problem), name, at.capability, at.sm_count)
-    if not choices:
+def _asked(problem: Gemm, of: Operands, name: str, at: Device) -> Asked:
+    found = asked(problem, name, at, of.addend)
+    if not found.choices:
         raise Unsupported(
             f"{name} has no configuration for {problem.dtype} {problem.layout} on compute capability "
             f"{at.capability[0]}.{at.capability[1]}"
         )
-    return ("gemm", name, shape_class(problem), of.addend), choices
+    return found
 
 
-def choices_of(problem: Gemm, name: str, capability: Capability, sm_count: int) -> list[Choice]:
-    """Every kernel and configuration that `name` stands for; none if its lists have none for this problem."""
-    asked = name.removeprefix("triton").removeprefix("-")
-    if asked in FORCED_TILES:
-        return _forced(problem, asked, capability)
-    if asked:
-        return _listed(problem, asked, capability, sm_count)
-    return [
-        choice
-        for variant in variants(problem, capability, sm_count)
-        for choice in shortlist(problem, _listed(problem, variant, capability, sm_count), sm_count)
-    ]
+@functools.lru_cache(maxsize=4096)  # each slot of a ring asks
+def asked(problem: Gemm, name: str, at: Device, addend: str = "none") -> Asked:
+    """What is asked of this device for this shape, by the rule above; no choices if no list has any."""
+    choices = choices_of(problem, name, at.capability, at.sm_count)
+    timed = PROPOSED if name == "triton" else PROPOSED_OF_ONE
+    proposed = ", ".join(str(choice) for choice in choices[:timed])
+    return Asked(("gemm", name, shape_class(problem), addend, "of", proposed), choices, timed)
+
+
+def choices_of(problem: Gemm, name: str, capability: Capability, sm_count: int) -> tuple[Choice, ...]:
+    """Every kernel and configuration that `name` stands for, those that are proposed first.
+
+    None if its lists have none for this problem.
+    """
+    wanted = name.removeprefix("triton").removeprefix("-")
+    if wanted in FORCED_TILES:
+        found = _forced(problem, wanted, capability)
+    else:
+        several = (wanted,) if wanted else variants(problem, capability, sm_count)
+        if not wanted and any(turned_inside(problem, capability)):
+            several = (*several, "turned")  # beforehand, what these turn inside, tile by tile
+        listed = []
+        for one in several:
+            with suppress(*(() if wanted else (Unsupported,))):  # by this Triton; it has others to propose
+                listed += _listed(problem, one, capability, sm_count)
+        costs = {choice: cost(problem, choice, capability, sm_count) for choice in listed}
+        # Of equals the first: of the kernels by `variants`, of the configurations by their lists.
+        found = sorted(listed, key=costs.__getitem__)
+        if not wanted:
+            found = _different_first(found)
+    # Lists in which a configuration stands in several orders have it once in the best.
+    return tuple(dict.fromkeys(_in_order(problem, choice, sm_count) for choice in found))
+
+
+def cost(problem: Gemm, choice: Choice, capability: Capability, sm_count: int) -> float:
+    """How long this choice takes by count, in the units of duration.py."""
+    found: float = module(choice.variant).cost(problem, choice.configuration, capability, sm_count)
+    as_it_lies = choice.variant != "turned"
+    return found * slowdown(problem, choice.tile, capability) if as_it_lies else found
 
 
 def _listed(problem: Gemm, variant: str, capability: Capability, sm_count: int) -> list[Choice]:
-    found = _module(variant).candidates(problem, capability, sm_count)
+    found = module(variant).candidates(problem, capability, sm_count)
     return [Choice(variant, one) for one in found]
 
 
-def shortlist(problem: Gemm, choices: list[Choice], sm_count: int) -> list[Choice]:
-    """The most promising configurations of one kernel: to time each of 40 would take longer than a sweep.
+def _different_first(choices: Sequence[Choice]) -> list[Choice]:
+    """The proposals of `triton`, then all others, both in the order in which they come."""
+    proposed: list[Choice] = []
+    of_kernel: Counter[str] = Counter()
+    tiles: set[tuple[str, int, int]] = set()
+    for choice in choices:
+        tile = choice.variant, choice.tile.m, choice.tile.n
+        if len(proposed) < PROPOSED and of_kernel[choice.variant] < OF_A_KERNEL and tile not in tiles:
+            proposed.append(choice)
+            of_kernel[choice.variant] += 1
+            tiles.add(tile)
+    return proposed + [choice for choice in choices if choice not in proposed]
 
-    Of plain tiles those whose waves take least by count: waves of tiles x steps along K x what a step takes
-    of operands or of arithmetic, whichever is more (parts.py). Kernels that cut K come in such an order.
-    """
-    if choices and choices[0].variant in PLAIN:
-        choices = sorted(choices, key=lambda choice: _waves_cost(problem, choice.configuration, sm_count))
-    return choices[:MOST_OF_A_KERNEL]
 
-
-def _waves_cost(problem: Gemm, tile: Tile, sm_count: int) -> float:
-    waves = math.ceil(tiles_of(problem, tile) / sm_count)
-    return waves * math.ceil(problem.k / tile.k) * step(problem, tile)
+def _in_order(problem: Gemm, choice: Choice, sm_count: int) -> Choice:
+    """The same with the tiles in the best order for this shape, where the kernel has a choice of it."""
+    # Where K is cut into parts, all tiles are under way together; of what is turned it has been chosen.
+    if choice.variant in ("split-k", "skinny", "turned"):
+        return choice
+    per_sm: int = getattr(choice.configuration, "per_sm", 1)
+    return choice.grouped(best_group(problem, choice.tile, per_sm * sm_count))
 
 
 def _forced(problem: Gemm, tile: str, capability: Capability) -> list[Choice]:
@@ -164,7 +263,7 @@ def _forced(problem: Gemm, tile: str, capability: Capability) -> list[Choice]:
 
 
 def shape_class(problem: Gemm) -> str:
-    """Problems that share a choice: each size rounded up to a quarter of an octave, the rest the same.
+    """Problems that may share a choice: each size rounded up to a quarter of an octave, the rest the same.
 
     1024, 1280, 1536, 1792, 2048: sizes of one class differ by a quarter at most. Where rows, or rows and
     sizes, are no multiples of 16 bytes, it is another class.
@@ -176,26 +275,43 @@ def shape_class(problem: Gemm) -> str:
     return f"{problem.dtype} {problem.layout} {sizes} {aligned}{several}"
 
 
-def representative(problem: Gemm) -> Gemm:
-    """The largest shape of the problem's class whose sizes are as far from multiples of 16 as its own."""
-    sizes = {name: getattr(problem, name) for name in ("m", "n", "k")}
-    largest = {name: _rounded(size) - (_rounded(size) - size) % 16 for name, size in sizes.items()}
-    return problem.model_copy(update={**largest, "batch": _rounded(problem.batch)})
-
-
 def _rounded(size: int) -> int:
     step: int = max(1, 2 ** (size - 1).bit_length() // 8)
     return -(-size // step) * step
 
 
-def _module(variant: str) -> Any:
+def module(variant: str) -> Any:
+    """The file of a kernel that is called so: its `candidates`, `cost`, `launch` and `compile`."""
     return importlib.import_module(f"kernels.gemm.{variant.replace('-', '_')}")
 
 
+def _disagreement(of: Operands, at: Device, asked: Asked, choice: Choice) -> str:
+    """How far a choice of COMPARED is from another kernel's result; empty if no further than both may err."""
+    others = [one for one in asked.choices[: asked.timed] if one.multiplies not in COMPARED]
+    if choice.multiplies not in COMPARED or not others:
+        return ""
+    try:
+        right = _result(of, at, others[0])
+    except (Unsupported, OutOfResources):
+        return ""  # it says so itself when it is tried
+    furthest = float((_result(of, at, choice) - right).abs().max() / right.abs().max())
+    allowed = 2 * tolerance(of.problem, "triton")
+    if furthest <= allowed:  # false for NaN
+        return ""
+    return f"differs from {others[0]} by {furthest:.1e} of the largest result, {allowed:.1e} allowed"
+
+
+def _result(of: Operands, at: Device, choice: Choice) -> torch.Tensor:
+    """A copy of D as this choice computes it where NaN stood."""
+    of.d.fill_(math.nan)
+    _launch(of, at, choice).call()
+    return of.d.clone()
+
+
 def _launch(of: Operands, at: Device, choice: Choice) -> Launch:
-    found: Launch = _module(choice.variant).launch(of, choice.configuration, at.sm_count)
+    found: Launch = module(choice.variant).launch(of, choice.configuration, at.sm_count)
     return found
 
 
 def _compile(of: Operands, at: Device, choice: Choice) -> None:
-    _module(choice.variant).compile(of, choice.configuration, at.sm_count)
+    module(choice.variant).compile(of, choice.configuration, at.sm_count)

@@ -32,6 +32,8 @@ FAN = tl.constexpr(8)
 CHUNK_BYTE = 32
 """Of a tile that one thread adds at a time: with FAN times that under way it stays within 128 registers."""
 FMA_PER_BYTE: Mapping[str, float] = {
+    "nvfp4": 128,
+    "mxfp8": 64,
     "float8_e4m3": 64,
     "int8": 64,
     "float16": 32,
@@ -45,6 +47,10 @@ FMA_PER_BYTE: Mapping[str, float] = {
 Of Hopper: 2048 of 16 bits and 64 bytes a cycle. Others differ by up to a factor of two. For ordering what
 is to be tried, no more.
 """
+STEP_BYTE = 2048
+"""What a step takes besides, in bytes that could be loaded meanwhile: 32 cycles, of meeting at a barrier
+and of starting copies and matrix instructions. A judgement, not a measurement: it keeps small tiles from
+being free."""
 
 
 @triton.jit
@@ -151,9 +157,16 @@ def tiles_of(problem: Gemm, tile: Tile) -> int:
 
 
 def step(problem: Gemm, tile: Tile) -> float:
-    """How long a multiprocessor takes for a step of a tile along K, in bytes that it could load meanwhile."""
+    """How long a multiprocessor takes for a step of a tile along K, in bytes that it could load meanwhile.
+
+    Loading the operands or multiplying, whichever takes longer, and a fifth more where both take as long,
+    since copies and matrix instructions share the shared memory. On Hopper both take 512 cycles for 128 x
+    128 x 64 in 16 bits, which is time for 64 KiB there; 32 are written and 48 read. Besides, what a step
+    takes of any tile.
+    """
     loaded = (tile.m + tile.n) * tile.k * problem.item_byte
-    return max(loaded, tile.m * tile.n * tile.k / FMA_PER_BYTE[problem.dtype])
+    multiplied = tile.m * tile.n * tile.k / FMA_PER_BYTE[problem.dtype]
+    return math.sqrt(math.hypot(loaded**2, multiplied**2)) + STEP_BYTE
 
 
 def exchange(problem: Gemm, tile: Tile) -> float:
@@ -193,14 +206,15 @@ def workspace(problem: Gemm, like: torch.Tensor, elements: int, counters: int) -
     """
     kind = {"float64": torch.float64, "int8": torch.int32}.get(problem.dtype, torch.float32)
     return Workspace(
-        _shared("parts", torch.empty, elements, kind, like.device),
-        _shared("counters", torch.zeros, counters, torch.int32, like.device),
+        shared("parts", torch.empty, elements, kind, like.device),
+        shared("counters", torch.zeros, counters, torch.int32, like.device),
     )
 
 
-def _shared(
+def shared(
     use: str, new: Callable[..., torch.Tensor], count: int, kind: torch.dtype, device: torch.device
 ) -> torch.Tensor:
+    """A tensor of so many elements made by `new`, the same one while anyone has it; of this use alone."""
     key = use, count, kind, device
     living = _living()
     found = living.get(key)

@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 
 from bench.spec import Launch
-from kernels.gemm import descriptors, tma
+from kernels.gemm import descriptors, duration, tma
 from kernels.gemm.blocks import grouped
 from kernels.gemm.descriptors import described_operands, multiply_tile
 from kernels.gemm.operands import Operands
@@ -108,6 +108,11 @@ def multiply(  # type: ignore[no-untyped-def]
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Tile, ...]:
     """The tiles to try on a device of this compute capability; it decides (choosing.py)."""
     return bulk_tiles(problem, capability, persistent=True)
+
+
+def cost(problem: Gemm, tile: Tile, capability: tuple[int, int], sm_count: int) -> float:
+    """How long a launch takes by count (duration.py)."""
+    return duration.walking(problem, tile, sm_count)
 
 
 def launch(of: Operands, tile: Tile, sm_count: int) -> Launch:

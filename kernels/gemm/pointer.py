@@ -14,8 +14,8 @@ writes its tile once:
 
 A ragged tile loads as much as a full one: its missing rows wrap around to rows that exist, so that no
 load along K needs a mask for them. `Problem.byte` is what must come from DRAM, each operand once; to stay
-near it, programs run in *grouped order*: GROUP tiles of N by all of M, so that the tiles which run at
-the same time share operands in L2.
+near it, programs run in *grouped order* (order.py): GROUP tiles of N by all of M, so that the tiles which
+run at the same time share operands in L2.
 
 **Alignment.** The loads are 16 bytes wide only if the compiler can prove that rows start at multiples of
 16 bytes, so each size's alignment (1, 2, 4 or 8 elements of 16 bits) is a compile-time constant here.
@@ -37,13 +37,11 @@ import triton
 import triton.language as tl
 
 from bench.spec import Launch
+from kernels.gemm import duration
 from kernels.gemm.blocks import finished, grouped, known_multiple, store, walk_pointers
 from kernels.gemm.operands import Operands, has_wide_loads
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile, pointer_tiles
-
-GROUP = 8
-"""Tiles of N that run together: 8 x 256 rows of op(B) and one column of tiles of op(A) share the L2."""
 
 
 @triton.jit(do_not_specialize=["m", "n", "k", "row_a", "row_b", "row_c", "row_d"])  # type: ignore[untyped-decorator]
@@ -135,6 +133,16 @@ def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tup
     return pointer_tiles(capability, problem.dtype, problem.layout, wide=has_wide_loads(problem))
 
 
+def cost(problem: Gemm, tile: Tile, capability: tuple[int, int], sm_count: int) -> float:
+    """How long a launch takes by count (duration.py)."""
+    step_byte = (tile.m + tile.n) * tile.k * problem.item_byte
+    # Instructions that take their operands from registers need no room for the step they are at.
+    from_registers = capability[0] not in (9, 10, 11)
+    shared_byte = max(1, tile.stages - from_registers) * step_byte
+    held = duration.at_a_time(tile, shared_byte, capability)
+    return duration.each_alone(problem, tile, sm_count, held)
+
+
 def launch(of: Operands, tile: Tile, sm_count: int) -> Launch:
     """D in `of.d`, in tiles of this size. The tensors' device must be the current one."""
     run = multiply[grid(of.problem, tile)]
@@ -162,7 +170,7 @@ def _arguments(of: Operands, tile: Tile) -> dict[str, Any]:
         "BLOCK_M": tile.m,
         "BLOCK_N": tile.n,
         "BLOCK_K": tile.k,
-        "GROUP": GROUP,
+        "GROUP": tile.group,
         "EVEN_K": of.problem.k % tile.k == 0,
         "BATCHED": of.problem.batch > 1,
         "num_warps": tile.warps,

@@ -43,6 +43,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from bench.spec import ITEM_BYTE, PACKED, DeviceKind, Dtype, Implementation, Problem
+from kernels.gemm import refusals
+from kernels.gemm.moved import moved
 
 Size = Annotated[int, Field(ge=1)]
 Layout = Literal["NN", "NT", "TN", "TT"]
@@ -62,11 +64,11 @@ _CUBLAS: dict[Dtype, tuple[int, int]] = {
     "int8": (7, 5),
 }
 _BLACKWELL = (10, 0)
+_BLOCKS: dict[Dtype, tuple[int, int]] = dict.fromkeys(("mxfp8", "nvfp4"), _BLACKWELL)
 _TORCH_CUDA: dict[Dtype, tuple[int, int]] = {
     **_CUBLAS,
     "float8_e5m2": _FLOAT8,
-    "mxfp8": _BLACKWELL,
-    "nvfp4": _BLACKWELL,
+    **_BLOCKS,
 }
 _TORCH_CPU: tuple[Dtype, ...] = (
     "float16",
@@ -90,8 +92,12 @@ _TRITON: dict[Dtype, tuple[int, int]] = {
 _TMA: dict[Dtype, tuple[int, int]] = dict.fromkeys(
     ("float16", "bfloat16", "tf32", "float8_e4m3", "int8"), _HOPPER
 )
+_TURNED: dict[Dtype, tuple[int, int]] = {
+    dtype: lowest for dtype, lowest in _TRITON.items() if dtype in ("tf32", "float8_e4m3", "int8")
+}
 _SPARSE: dict[Dtype, tuple[int, int]] = dict.fromkeys(("float16", "bfloat16", "int8"), _AMPERE)
 _16_BIT: dict[Dtype, tuple[int, int]] = dict.fromkeys(("float16", "bfloat16"), _HOPPER)
+_GLUON: dict[Dtype, tuple[int, int]] = {**_16_BIT, "float8_e4m3": _HOPPER, **_BLOCKS}
 
 FORCED_TILES = ("256x128", "128x256", "128x128", "256x64", "64x256", "128x64", "64x128", "64x64")
 """M x N of the tiles that can be asked for by name: those of the guide's section 2.3, largest first."""
@@ -103,7 +109,7 @@ BATCHED = ("cublas", "onednn", "triton", "triton-pointer")
 """Those that compute several products at once."""
 MOST_BATCH = 2**16 - 1
 """Most products of one launch of ours: programs along the second axis of a CUDA grid."""
-BULK_COPIES = ("triton-tma", "triton-persistent", "triton-specialized")
+BULK_COPIES = ("triton-tma", "triton-persistent", "triton-specialized", "triton-gluon")
 """Those that move operands by TMA and so need every row to begin at a multiple of 16 bytes."""
 SKINNY = 64
 """Most columns (n) or rows (m) of D for which `triton-skinny` exists."""
@@ -181,9 +187,13 @@ class Gemm(Problem):
         _of_triton(
             "triton-specialized", "the same with warps that only copy; right where it was checked", _16_BIT
         ),
+        _of_triton(
+            "triton-gluon", "in Gluon: warps that copy, warps that multiply, barriers of ours", _GLUON
+        ),
         _of_triton("triton-split-k", "K cut into parts for more programs, summed by the last to arrive"),
         _of_triton("triton-stream-k", "every SM gets an equal share of all steps along K"),
         _of_triton("triton-skinny", f"for m or n up to {SKINNY}: the other operand streams past once"),
+        _of_triton("triton-turned", "operands that are not K-major are made so, then multiplied", _TURNED),
         *(
             _of_triton(f"triton-{tile}", f"a grid of tiles of exactly {tile}, whatever the shape asks for")
             for tile in FORCED_TILES
@@ -282,30 +292,27 @@ class Gemm(Problem):
         """D once: m n batch elements of its own type."""
         return self.m * self.n * self.batch * self.output_item_byte
 
-    def byte_moved(self, implementation: str) -> int:
-        """`byte`; torch.addmm with out= copies C to D before it adds to D: m n read and written again.
+    @property
+    def turned_byte(self) -> int:
+        """Of the operands that are not K-major: A stored as it is (N), B transposed (T)."""
+        sides = self.m * (self.layout[0] == "N") + self.n * (self.layout[1] == "T")
+        return self.batch * sides * self.k * self.item_byte // PACKED.get(self.dtype, 1)
 
-        cuSPARSELt reads half of A's elements, and two bits for each of those that say where it was.
-        Quantising reads B twice and writes a byte for each element, which is read again; A has one byte each.
-        """
-        if implementation == "cusparselt":
-            return self.byte - self.m * self.k * self.item_byte // 2 + self.m * self.k // 8
-        if implementation == "cublas-quantized":
-            return self.byte - self.m * self.k + self.byte_again(implementation) + self.n * self.k
-        copies = self.beta and implementation in ("cublas", "onednn")
-        return self.byte + (2 * self.byte_written if copies else 0)
+    def byte_moved(self, implementation: str) -> int:
+        """`byte`, more where something is copied first, less where zeros are left out (moved.py)."""
+        return moved(self, implementation).byte
 
     def byte_again(self, implementation: str) -> int:
-        """Of torch.addmm's copy: D, read right after it was written; of quantising: B in both its types."""
-        if implementation == "cublas-quantized":
-            return self.n * self.k * (self.item_byte + 1)
-        return self.byte_written if self.beta and implementation in ("cublas", "onednn") else 0
+        """What is read again right after it was read or written (moved.py)."""
+        return moved(self, implementation).again
 
     def moved_written(self, implementation: str) -> int:
-        """D, twice where torch.addmm copies C to it first; with B where that is quantised."""
-        if implementation == "cublas-quantized":
-            return self.byte_written + self.n * self.k
-        return self.byte_written * (2 if self.beta and implementation in ("cublas", "onednn") else 1)
+        """D, and what else is written on the way (moved.py)."""
+        return moved(self, implementation).written
+
+    def byte_beside(self, implementation: str) -> int | None:
+        """What is moved to turn operands, before the product begins (moved.py)."""
+        return moved(self, implementation).beside
 
     def facts(self, implementation: str) -> dict[str, Any]:
         """Also the units that bound what multiplies no zeros, or 16 bits as 8: no peak of `dtype` does."""
@@ -326,13 +333,15 @@ class Gemm(Problem):
         if self.batch > 1 and (reason := self._refusal_of_batch(implementation)):
             return reason
         if implementation in ("cublas", "onednn") and self.output_dtype != self.dtype:
-            return self._refusal_by_torch(implementation)
+            return refusals.by_torch(self, implementation)
         if implementation in BULK_COPIES:
             odd = next((b for b in self.row_byte() if b % 16), 0)
             if odd:
                 return f"{implementation} needs rows at multiples of 16 bytes; these have {odd}"
         if implementation == "cusparselt":
-            return self._refusal_of_sparsity()
+            return refusals.of_sparsity(self)
+        if implementation == "triton-turned":
+            return refusals.of_turning(self)
         if implementation == "cublas-quantized":
             fits = self.layout == "TN" and not self.m % 16 and not self.k % 16
             if not fits or self.pitch == "padded" or self.beta or self.data == "normal":
@@ -352,37 +361,14 @@ class Gemm(Problem):
         too_many = f"{implementation} computes up to {MOST_BATCH} products at once, not {self.batch}"
         return too_many if self.batch > MOST_BATCH else ""
 
-    def _refusal_of_sparsity(self) -> str:
-        if self.sparsity == "none":
-            return "cusparselt multiplies matrices with sparsity=2of4 alone"
-        of_a, of_n = (32, 16) if self.dtype == "int8" else (16, 8)
-        if self.m % of_a or self.k % of_a or self.n % of_n:
-            needs = f"m and k in multiples of {of_a} and n in multiples of {of_n}"
-            return f"cusparselt takes {self.dtype} with {needs}; given {self.m} x {self.n} x {self.k}"
-        return ""
-
-    def _refusal_by_torch(self, implementation: str) -> str:
-        """What torch's own entry points to 8-bit products ask for."""
-        name = "_scaled_mm" if self.dtype in SCALED else "_int_mm"
-        given = f"given {self.m} x {self.n} x {self.k} {self.layout}"
-        if self.pitch == "padded" and self.row_byte()[2] != self.m * self.output_item_byte:
-            return f"torch.{name} writes rows without gaps; pitch=padded has some"
-        if implementation == "onednn":
-            # With transposed operands of one row or column torch 2.13 computes something else.
-            single = 1 in (self.m, self.n, self.k)
-            return f"torch.{name} is not to be trusted with a size of 1 on a CPU; {given}" if single else ""
-        if self.dtype in SCALED and (self.layout != "TN" or self.m % 16 or self.k % 16):
-            return f"torch.{name} does layout TN with m and k in multiples of 16; {given}"
-        if self.dtype == "int8" and (self.n <= 16 or self.m % 8 or self.k % 8):
-            return f"torch.{name} needs n above 16, and m and k in multiples of 8; {given}"
-        return ""
-
     def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
-        """Also: cuBLASLt multiplies 8-bit types of layout TN alone, on all but Blackwell."""
+        """Also: on all but Blackwell 8-bit types of layout TN alone, by cuBLASLt and our kernels in Gluon."""
         found = super().missing(implementation, device, capability)
-        lt = implementation.startswith("cublaslt") and self.dtype in ("float8_e4m3", "int8")
-        if not found and lt and self.layout != "TN" and (capability or (0, 0)) < (10, 0):
-            return f"cuBLASLt does {self.dtype} in layout TN here, not {self.layout}"
+        along_k = {"cublaslt": "cuBLASLt", "triton-gluon": "triton-gluon"}
+        name = next((along_k[one] for one in along_k if implementation.startswith(one)), "")
+        turned = self.dtype in ("float8_e4m3", "int8") and self.layout != "TN"
+        if not found and name and turned and (capability or (0, 0)) < _BLACKWELL:
+            return f"{name} does {self.dtype} in layout TN here, not {self.layout}"
         return found
 
     def probe(self) -> Gemm:

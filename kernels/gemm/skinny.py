@@ -25,19 +25,19 @@ only, since there it would cost time.
 from bench.spec import Launch
 from kernels.gemm import split_k
 from kernels.gemm.operands import Operands
-from kernels.gemm.parts import Share, step
+from kernels.gemm.parts import Share
 from kernels.gemm.parts_tiles import skinny_tiles
 from kernels.gemm.problem import Gemm
 
 
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Share, ...]:
-    """The tiles to try on a device of this compute capability, likeliest first (kernels/tuning.py)."""
+    """The tiles to try on a device of this compute capability; it decides (choosing.py)."""
+    return skinny_tiles(problem, capability)
 
-    def cost(share: Share) -> float:
-        steps = split_k.duration(problem, share, sm_count, _parts(problem, share, sm_count))
-        return steps * share.per_sm * step(problem, share.tile)
 
-    return tuple(sorted(skinny_tiles(problem, capability), key=cost))
+def cost(problem: Gemm, share: Share, capability: tuple[int, int], sm_count: int) -> float:
+    """How long a launch takes, in the units of kernels/gemm/duration.py."""
+    return split_k.cost_of_parts(problem, share, sm_count, _parts(problem, share, sm_count))
 
 
 def launch(of: Operands, share: Share, sm_count: int) -> Launch:

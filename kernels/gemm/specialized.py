@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import triton
 
 from bench.spec import Launch, Unsupported
-from kernels.gemm import descriptors, persistent, tma
+from kernels.gemm import descriptors, duration, persistent
 from kernels.gemm.operands import Operands
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
@@ -76,6 +76,11 @@ def specializes_hopper(version: str) -> bool:
     return (int(major), int(minor)) >= (3, 7)
 
 
+def cost(problem: Gemm, chosen: Specialized, capability: tuple[int, int], sm_count: int) -> float:
+    """How long a launch takes by count (duration.py)."""
+    return duration.walking(problem, chosen.tile, sm_count)
+
+
 def launch(of: Operands, chosen: Specialized, sm_count: int) -> Launch:
     """D in `of.d`, in tiles of this size. The tensors' device must be the current one."""
     programs = persistent.programs(of.problem, chosen.tile, sm_count)
@@ -91,4 +96,4 @@ def compile(of: Operands, chosen: Specialized, sm_count: int) -> None:  # noqa: 
 def arguments(of: Operands, chosen: Specialized) -> dict[str, Any]:
     """What `persistent.multiply` is called with."""
     named = descriptors.arguments(of, chosen.tile, on_host=False)
-    return named | {"GROUP": tma.GROUP, "FLATTEN": chosen.flatten, "SPECIALIZE": True}
+    return named | {"GROUP": chosen.tile.group, "FLATTEN": chosen.flatten, "SPECIALIZE": True}

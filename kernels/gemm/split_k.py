@@ -33,6 +33,7 @@ import triton.language as tl
 
 from bench.spec import Launch
 from kernels.gemm.blocks import finished, grouped, known_multiple, store, walk_pointers
+from kernels.gemm.duration import FILL_STEPS, leave, sharing
 from kernels.gemm.operands import Operands
 from kernels.gemm.parts import (
     FAN,
@@ -51,8 +52,6 @@ from kernels.gemm.parts_tiles import shared_tiles
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
 
-GROUP = 8
-"""Tiles of N that run together: as in pointer.py."""
 UNIT_ROWS = 64
 """Of the matrix instructions of Hopper and Blackwell; a tile with fewer is left to those of Ampere."""
 LEAST_STEPS = 4
@@ -204,18 +203,25 @@ def duration(problem: Gemm, share: Share, sm_count: int, count: int) -> float:
     """Steps along K, and their like, one after the other, with so many parts for each tile."""
     tiles, at_a_time = tiles_of(problem, share.tile), share.per_sm * sm_count
     x = exchange(problem, share.tile) if count > 1 else 0
-    each = LEAST_STEPS + math.ceil(math.ceil(problem.k / share.tile.k) / count) + x
+    each = FILL_STEPS + math.ceil(math.ceil(problem.k / share.tile.k) / count) + x
     return math.ceil(tiles * count / at_a_time) * each + math.ceil(tiles / at_a_time) * x * reads(count)
 
 
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Share, ...]:
-    """The tiles to try on a device of this compute capability, likeliest first (kernels/tuning.py)."""
+    """The tiles to try on a device of this compute capability; it decides (choosing.py)."""
+    return shared_tiles(problem, capability)
 
-    def cost(share: Share) -> float:
-        steps = duration(problem, share, sm_count, parts(problem, share, sm_count))
-        return steps * share.per_sm * step(problem, share.tile)
 
-    return tuple(sorted(shared_tiles(problem, capability), key=cost))
+def cost(problem: Gemm, share: Share, capability: tuple[int, int], sm_count: int) -> float:
+    """How long a launch takes, in the units of kernels/gemm/duration.py."""
+    return cost_of_parts(problem, share, sm_count, parts(problem, share, sm_count))
+
+
+def cost_of_parts(problem: Gemm, share: Share, sm_count: int, count: int) -> float:
+    """The same with so many parts for each tile."""
+    together = sharing(tiles_of(problem, share.tile) * count, share.per_sm, sm_count)
+    steps = duration(problem, share, sm_count, count)
+    return steps * together * step(problem, share.tile) + leave(problem, share.tile)
 
 
 def launch(of: Operands, share: Share, sm_count: int) -> Launch:
@@ -276,7 +282,7 @@ def arguments(of: Operands, share: Share, count: int, room: Workspace) -> dict[s
         "BLOCK_M": tile.m,
         "BLOCK_N": tile.n,
         "BLOCK_K": tile.k,
-        "GROUP": GROUP,
+        "GROUP": tile.group,
         "EVEN_K": of.problem.k % tile.k == 0,
         "SPLIT": count > 1,
         "TURNED": turned(of.problem, tile),

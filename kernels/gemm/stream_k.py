@@ -36,14 +36,25 @@ from bench.spec import Launch
 from kernels.gemm import descriptors
 from kernels.gemm.blocks import finished, grouped, known_multiple, store, walk_descriptors, walk_pointers
 from kernels.gemm.descriptors import described_factors
+from kernels.gemm.duration import FILL_STEPS, leave, sharing
 from kernels.gemm.operands import Operands
-from kernels.gemm.parts import FAN, Share, Workspace, bring, registers, rows, step, tiles_of, workspace
+from kernels.gemm.parts import (
+    FAN,
+    Share,
+    Workspace,
+    bring,
+    exchange,
+    reads,
+    registers,
+    rows,
+    step,
+    tiles_of,
+    workspace,
+)
 from kernels.gemm.parts_tiles import has_bulk_copies, shared_tiles
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
 
-GROUP = 8
-"""Tiles of N that run together: as in pointer.py."""
 LEAST_STEPS = 4
 """Steps along K that a program has at least."""
 
@@ -243,15 +254,30 @@ def plan(problem: Gemm, streams: Streams, sm_count: int) -> Plan:
 
 
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Streams, ...]:
-    """The tiles to try on a device of this compute capability, likeliest first (kernels/tuning.py)."""
+    """The tiles to try on a device of this compute capability; it decides (choosing.py)."""
     bulk = has_bulk_copies(problem, capability)
+    return tuple(Streams(*share, bulk) for share in shared_tiles(problem, capability))
 
-    def cost(streams: Streams) -> float:
-        programs, _ = plan(problem, streams, sm_count)
-        steps = tiles_of(problem, streams.tile) * math.ceil(problem.k / streams.tile.k) / programs
-        return steps * streams.per_sm * step(problem, streams.tile)
 
-    return tuple(sorted((Streams(*share, bulk) for share in shared_tiles(problem, capability)), key=cost))
+def cost(problem: Gemm, streams: Streams, capability: tuple[int, int], sm_count: int) -> float:
+    """How long a launch takes, in the units of kernels/gemm/duration.py.
+
+    A program that shares tiles has a part of one more than its steps would fill. It writes its first and its
+    last part, and adds up those of one tile. Each turn, of a part or of a tile, fills a pipeline and ends.
+    """
+    tile = streams.tile
+    programs, streamed = plan(problem, streams, sm_count)
+    of_tile = math.ceil(problem.k / tile.k)
+    turns = (tiles_of(problem, tile) - streamed) // programs
+    steps = float(turns * of_tile)
+    if streamed:
+        share = math.ceil(streamed * of_tile / programs)
+        parts = math.ceil(of_tile / share) + 1
+        steps += share + (2 + reads(parts)) * exchange(problem, tile)
+        turns += math.ceil(share / of_tile) + 1
+    together = sharing(programs, streams.per_sm, sm_count)
+    steps += FILL_STEPS * turns
+    return steps * together * step(problem, tile) + turns * leave(problem, tile)
 
 
 def launch(of: Operands, streams: Streams, sm_count: int) -> Launch:
@@ -277,11 +303,10 @@ def arguments(of: Operands, streams: Streams, streamed: int, room: Workspace) ->
     """What `multiply` is called with."""
     tile = streams.tile
     # Pointers need no scratch, so to `descriptors.launch` they are ready made as well.
-    on_host = not streams.bulk or descriptors.made_on_host()
-    found = of.arguments()
+    found = of.arguments() | {"ON_HOST": True}
     if streams.bulk:
-        made = descriptors.arguments(of, tile, on_host=on_host)
-        found |= {"a_pointer": made["a"], "b_pointer": made["b"]}
+        made = descriptors.arguments(of, tile)
+        found |= {"a_pointer": made["a"], "b_pointer": made["b"], "ON_HOST": made["ON_HOST"]}
     return found | {
         "slots": room.parts,
         "counters": room.counters,
@@ -289,10 +314,9 @@ def arguments(of: Operands, streams: Streams, streamed: int, room: Workspace) ->
         "BLOCK_M": tile.m,
         "BLOCK_N": tile.n,
         "BLOCK_K": tile.k,
-        "GROUP": GROUP,
+        "GROUP": tile.group,
         "EVEN_K": of.problem.k % tile.k == 0,
         "BULK": streams.bulk,
-        "ON_HOST": on_host,
         "ROWS": rows(of.problem, tile),
         "num_warps": tile.warps,
         "num_stages": tile.stages,

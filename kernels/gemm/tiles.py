@@ -18,19 +18,28 @@ there 128 x 256 of tf32 spills. float64 has no tensor-core path in Triton on Bla
 from collections.abc import Mapping
 from typing import NamedTuple
 
+GROUP = 8
+"""Tiles of N that run together where nothing else is said: 8 x 256 rows of op(B), a column of tiles of
+op(A)."""
+
 
 class Tile(NamedTuple):
-    """BLOCK_M, BLOCK_N, BLOCK_K, the warps of one block, and how many steps of K are in flight."""
+    """BLOCK_M, BLOCK_N, BLOCK_K, the warps of one block, and how many steps of K are in flight.
+
+    `group` is no part of the tile but of the order in which tiles run: how many of N together (order.py).
+    """
 
     m: int
     n: int
     k: int
     warps: int
     stages: int
+    group: int = GROUP
 
     def __str__(self) -> str:
-        """As people write it: `256x128x64 w8 s3`."""
-        return f"{self.m}x{self.n}x{self.k} w{self.warps} s{self.stages}"
+        """As people write it: `256x128x64 w8 s3`, and ` g16` if another number than 8 runs together."""
+        text = f"{self.m}x{self.n}x{self.k} w{self.warps} s{self.stages}"
+        return text if self.group == GROUP else f"{text} g{self.group}"
 
 
 def pointer_tiles(capability: tuple[int, int], dtype: str, layout: str, *, wide: bool) -> tuple[Tile, ...]:
@@ -252,6 +261,7 @@ _NARROW: Mapping[str, tuple[Tile, ...]] = {
         Tile(128, 64, 32, 8, 3),
         Tile(64, 64, 32, 8, 3),
         Tile(64, 64, 16, 4, 3),
+        Tile(32, 32, 32, 4, 3),
     ),
     "float64": (
         Tile(128, 64, 16, 8, 3),

@@ -29,16 +29,13 @@ import triton
 import triton.language as tl
 
 from bench.spec import Launch
-from kernels.gemm import descriptors
+from kernels.gemm import descriptors, duration
 from kernels.gemm.blocks import grouped
 from kernels.gemm.descriptors import described_operands, multiply_tile
 from kernels.gemm.operands import Operands
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
-from kernels.gemm.tma_tiles import bulk_tiles
-
-GROUP = 8
-"""Tiles of N that run together: as in pointer.py."""
+from kernels.gemm.tma_tiles import bulk_tiles, shared_byte
 
 
 @triton.jit(do_not_specialize=["m", "n", "k", "row_a", "row_b", "row_c", "row_d"])  # type: ignore[untyped-decorator]
@@ -115,6 +112,12 @@ def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tup
     return bulk_tiles(problem, capability, persistent=False)
 
 
+def cost(problem: Gemm, tile: Tile, capability: tuple[int, int], sm_count: int) -> float:
+    """How long a launch takes by count (duration.py)."""
+    held = duration.at_a_time(tile, shared_byte(problem, capability, tile, persistent=False), capability)
+    return duration.each_alone(problem, tile, sm_count, held)
+
+
 def launch(of: Operands, tile: Tile, sm_count: int) -> Launch:
     """D in `of.d`, in tiles of this size. The tensors' device must be the current one."""
     return descriptors.launch(multiply, of, programs(of.problem, tile), arguments(of, tile))
@@ -132,4 +135,4 @@ def programs(problem: Gemm, tile: Tile) -> int:
 
 def arguments(of: Operands, tile: Tile) -> dict[str, Any]:
     """What `multiply` is called with."""
-    return descriptors.arguments(of, tile, on_host=descriptors.made_on_host()) | {"GROUP": GROUP}
+    return descriptors.arguments(of, tile) | {"GROUP": tile.group}

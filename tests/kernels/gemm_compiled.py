@@ -16,7 +16,9 @@ import sys
 FAMILIES = {
     "pointer": "gemm_pointer_compiled",
     "tma": "gemm_tma_compiled",
+    "gluon": "gemm_gluon_compiled",
     "parts": "gemm_parts_compiled",
+    "turned": "turned_compiled",
     "linear": "linear_compiled",
     "fusion": "fusion_compiled",
     "convolution": "convolution_compiled",
@@ -28,7 +30,7 @@ FAMILIES = {
 def main(families: list[str]) -> int:
     """Run the commands of these families; the number of those that found a fault."""
     bad = 0
-    for family in families or ("pointer", "tma", "parts"):
+    for family in families or ("pointer", "tma", "gluon", "parts", "turned"):
         try:
             runpy.run_module(f"tests.kernels.{FAMILIES[family]}", run_name="__main__")
         except SystemExit as end:

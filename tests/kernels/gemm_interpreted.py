@@ -85,6 +85,18 @@ def test_right_in_bounds_and_each_element_written_once(problem: Gemm, tile: Tile
     assert watch.atomics.byte == 0
 
 
+@pytest.mark.parametrize("group", drawn([4, 16], 1, "pointer, groups"))
+def test_whatever_runs_together_each_tile_is_computed_once(group: int, seed: int) -> None:
+    """2 x 19 tiles, of which the last band has 3 of N; others were poisoned and would be found."""
+    problem = Gemm(m=48, n=16 * 18 + 1, k=16, dtype="float16")
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    poison(((of := operands(problem, *inputs)).d,))
+    with repaired(), watched() as watch:
+        pointer.launch(of, SMALL._replace(group=group), sm_count=3).call()
+    assert used(OPERATOR, "triton-pointer", problem, inputs, (of.d,)) <= 1
+    assert watch.stores.byte == problem.byte_written and watch.stores.repeated == 0
+
+
 @pytest.mark.parametrize("dtype", drawn(["float16", "tf32", "float64"], 1, "pointer, bias"))
 def test_a_bias_is_added_to_every_row(dtype: Dtype, seed: int) -> None:
     """As a linear layer asks: c is one row, read once a tile."""

@@ -8,6 +8,7 @@ test_gemm_kernels.py starts it; its name keeps it out of an ordinary run. The in
 after the other, so a kernel that waits would hang, and any order of arrival can be asked for.
 """
 
+import functools
 import itertools
 import math
 import random
@@ -276,7 +277,8 @@ BULK = [
 def test_stream_k_by_bulk_copies(problem: Gemm, programs: int, seed: int) -> None:
     """Right, with K ragged too; what lies beyond a tensor is not read."""
     for on_host in (True, False):
-        with patch.object(descriptors, "made_on_host", lambda on_host=on_host: on_host):
+        made = functools.partial(descriptors.arguments, on_host=on_host)
+        with patch.object(descriptors, "arguments", made):
             check(problem, Way("stream-k-bulk", SMALL, programs), seed)
 
 

@@ -57,7 +57,7 @@ class Specialization(NamedTuple):
 
 def chosen() -> Iterator[Specialization]:
     """Each tile once in its plainest and once in its most laborious form, over all data types and layouts."""
-    addends = itertools.cycle(("bias", "matrix"))
+    addends, groups = itertools.cycle(("bias", "matrix")), itertools.cycle((4, 8, 16))
     for capability, dtype in _types():
         full = 16 // ITEM_BYTE[dtype]
         if dtype != "bfloat16":
@@ -67,7 +67,8 @@ def chosen() -> Iterator[Specialization]:
             # The two 16-bit types compile to the same but for one letter, so they share the work.
             if dtype != "bfloat16":
                 yield Specialization(capability, dtype, tile, "NN", full, True)
-            yield Specialization(capability, dtype, tile, "NT" if dtype == "bfloat16" else "TN", full, False)
+            layout = "NT" if dtype == "bfloat16" else "TN"
+            yield Specialization(capability, dtype, tile._replace(group=next(groups)), layout, full, False)
             if dtype != "bfloat16":
                 yield Specialization(capability, dtype, tile, "TN", full, False, batched=True)
             if dtype not in ("bfloat16", "int8", "float8_e4m3"):
@@ -140,7 +141,7 @@ def compile_one(case: Specialization) -> Built:
             "BLOCK_M": case.tile.m,
             "BLOCK_N": case.tile.n,
             "BLOCK_K": case.tile.k,
-            "GROUP": pointer.GROUP,
+            "GROUP": case.tile.group,
             "EVEN_K": case.even_k,
             "BATCHED": case.batched,
         },

@@ -75,7 +75,10 @@ def cases(variant: str, capability: int, dtype: Dtype, layout: Layout, add: str)
 
 
 def chosen() -> Iterator[Case]:
-    """The two largest tiles of each list and one small, layouts and addends taking turns; all specialized."""
+    """The two largest tiles of each list and one small; all specialized.
+
+    Layouts, addends and how many tiles run together take turns.
+    """
     turn = 0
     for capability in CAPABILITIES:
         for dtype in TYPES:
@@ -83,7 +86,12 @@ def chosen() -> Iterator[Case]:
                 layout = ("TN", "NT", "NN", "TT")[turn % 4]
                 add = ADDENDS[turn % 3] if dtype in ("float16", "tf32") else "none"
                 listed = list(cases(variant, capability, dtype, layout, add))
-                yield from (listed[0], listed[2], listed[-3])
+                group = (4, 8, 16)[turn % 3]
+                large = [
+                    one._replace(configuration=one.configuration._replace(group=group))
+                    for one in listed[:3:2]
+                ]
+                yield from (*large, listed[-3])
                 turn += 1
         yield from cases("specialized", capability, "bfloat16", "TN", "none")
         yield from list(cases("specialized", capability, "float16", "NN", "matrix"))[:1]

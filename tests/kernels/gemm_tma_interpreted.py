@@ -7,6 +7,7 @@ Needs its own process, because interpreting and compiling exclude each other:
 test_gemm_kernels.py starts it; its name keeps it out of an ordinary run.
 """
 
+import functools
 import itertools
 import math
 from operator import itemgetter
@@ -132,10 +133,20 @@ def test_descriptors_made_on_the_host_and_by_the_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """More than one tile of the tuner's a side, ragged."""
-    monkeypatch.setattr(descriptors, "made_on_host", lambda: on_host)
+    made = functools.partial(descriptors.arguments, on_host=on_host)
+    monkeypatch.setattr(descriptors, "arguments", made)
     dtype, beta = type_and_beta
     problem = Gemm(m=71, n=133, k=65, layout=layout, dtype=dtype, beta=beta, pitch="padded")
     check(variant, problem, LARGE, seed)
+
+
+@pytest.mark.parametrize(
+    "variant, group", drawn(list(itertools.product(VARIANTS, (4, 16))), 2, "groups by descriptors")
+)
+def test_whatever_runs_together_each_tile_is_computed_once(variant: str, group: int, seed: int) -> None:
+    """2 x 19 tiles, of which the last band has 3 of N."""
+    problem = Gemm(m=48, n=16 * 18 + 1, k=16, dtype="float16", pitch="padded")
+    check(variant, problem, SMALL._replace(group=group), seed)
 
 
 @pytest.mark.parametrize("sm_count", drawn([1, 2, 5, 11, 12, 13, 132], 2, "programs"))

@@ -138,6 +138,9 @@ HOPPER = (9, 0)
             "multiples of 16 bytes; these have 136",
         ),
         ("triton-persistent", {"m": 66, "dtype": "bfloat16"}, "multiples of 16 bytes; these have 132"),
+        ("triton-gluon", {"m": 66, "dtype": "bfloat16"}, "multiples of 16 bytes; these have 132"),
+        ("triton-gluon", {"dtype": "float8_e4m3", "layout": "NT"}, "float8_e4m3 in layout TN here, not NT"),
+        ("triton-gluon", {"dtype": "tf32"}, "float8_e4m3, mxfp8, nvfp4, not tf32"),
         ("triton-skinny", {"m": 65, "n": 65}, "needs m or n up to 64; given 65 x 65"),
         (
             "cublas",

@@ -1,7 +1,7 @@
 """Which of our kernels is proposed for which shape: a test for each branch of the rule."""
 
 import importlib
-import random
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -9,6 +9,7 @@ import pytest
 
 from bench.spec import Dtype, Unsupported
 from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
+from kernels.gemm.tiles import Tile
 
 choosing = pytest.importorskip("kernels.gemm.choosing")
 
@@ -41,25 +42,26 @@ def test_too_few_tiles_for_the_device_share_k() -> None:
 
 
 def test_a_few_waves_are_shared_equally() -> None:
-    assert proposed(2048, 2048, 2048) == ("stream-k", "persistent", "tma")  # 256 tiles on 132 SMs
+    assert proposed(2048, 2048, 2048) == ("stream-k", "gluon", "persistent", "tma")  # 256 tiles on 132 SMs
     assert proposed(2048, 2048, 2048, AMPERE) == ("stream-k", "pointer")
-    assert proposed(2048, 2048, 256) == ("persistent", "tma")
+    assert proposed(2048, 2048, 256) == ("gluon", "persistent", "tma")
 
 
-def test_tiles_are_shared_up_to_four_full_waves_of_them() -> None:
-    """Of 132 tiles of 128 x 128 each; a tile less than one wave, and one more than four."""
-    shared, alone = ("stream-k", "persistent", "tma"), ("persistent", "tma")
+def test_tiles_are_shared_up_to_sixteen_full_waves_of_them() -> None:
+    """Of 132 tiles of 128 x 128 each; a tile less than one wave, and one more than sixteen."""
+    alone = ("gluon", "persistent", "tma")
+    shared = ("stream-k", *alone)
     assert proposed(128 * 131, 128, 4096) == ("split-k", "tma", "pointer")
     assert proposed(128 * 12, 128 * 11, 4096) == shared
-    assert proposed(128 * 22, 128 * 24, 4096) == shared  # 4 x 132
-    assert proposed(128 * 23, 128 * 23, 4096) == alone  # and 1
+    assert proposed(128 * 44, 128 * 48, 4096) == shared  # 16 x 132
+    assert proposed(128 * 2113, 128, 4096) == alone  # and 1
     assert proposed(128 * 22, 128 * 24, 512) == shared
     assert proposed(128 * 22, 128 * 24, 504) == alone
     assert proposed(1024, 1024, 504) == ("tma", "pointer")
 
 
 def test_many_waves_are_walked_over_by_one_program_an_sm() -> None:
-    assert proposed(8192, 8192, 8192) == ("persistent", "tma")
+    assert proposed(8192, 8192, 8192) == ("gluon", "persistent", "tma")
     assert proposed(8192, 8192, 8192, AMPERE) == ("pointer",)
 
 
@@ -78,15 +80,15 @@ def test_a_batch_goes_by_pointers_and_is_a_class_of_its_own() -> None:
 
 def test_padded_rows_can_be_moved_by_bulk_copies_at_any_size() -> None:
     assert proposed(8191, 8191, 8191) == ("pointer",)
-    assert proposed(8191, 8191, 8191, pitch="padded") == ("persistent", "tma")
+    assert proposed(8191, 8191, 8191, pitch="padded") == ("gluon", "persistent", "tma")
 
 
 def test_every_kernel_that_the_rule_may_propose_has_a_name_of_its_own() -> None:
     names = {one.name for one in Gemm.implementations}
-    for variant in ("pointer", "tma", "persistent", "stream-k", "split-k", "skinny", "specialized"):
+    for variant in ("pointer", "tma", "persistent", "stream-k", "split-k", "skinny", "specialized", "gluon"):
         assert f"triton-{variant}" in names
         module = importlib.import_module(f"kernels.gemm.{variant.replace('-', '_')}")
-        assert all(callable(getattr(module, name)) for name in ("candidates", "launch", "compile"))
+        assert all(callable(getattr(module, name)) for name in ("candidates", "cost", "launch", "compile"))
 
 
 @pytest.mark.parametrize("capability", [(7, 0), (8, 0), (8, 6), (9, 0), (10, 0), (12, 0)])
@@ -103,16 +105,88 @@ def test_where_triton_is_declared_something_is_proposed_and_told_apart(
             assert choices and len({str(choice) for choice in choices}) == len(choices), problem
 
 
-def test_only_the_most_promising_configurations_are_timed() -> None:
-    """12 columns of 128 on 132 SMs: 11 rows of 256 fill a wave, 22 rows of 128 fill two that cost as much."""
-    problem = Gemm(m=256 * 11, n=128 * 12, k=4096, dtype="bfloat16", layout="TN")
-    listed = choosing.choices_of(problem, "triton-tma", HOPPER, SM_COUNT)
-    short = choosing.shortlist(problem, listed, SM_COUNT)
-    assert len(short) == choosing.MOST_OF_A_KERNEL < len(listed)
-    assert (short[0].configuration.m, short[0].configuration.n) == (256, 128)
-    one_more = choosing.shortlist(problem.model_copy(update={"m": 256 * 11 + 1}), listed, SM_COUNT)
-    best = one_more[0].configuration
-    assert best.m * best.n < 256 * 128  # a second wave of large tiles would be all but empty
+def proposals(problem: Gemm, name: str = "triton", capability: tuple[int, int] = HOPPER) -> list[Any]:
+    asked = choosing.asked(problem, name, choosing.Device(capability, SM_COUNT))
+    return list(asked.choices[: asked.timed])
+
+
+@pytest.mark.parametrize(
+    "m, n, k", [(8192, 8192, 8192), (2048, 2048, 2048), (1024, 1024, 4096), (4096, 16, 4096)]
+)
+def test_those_of_two_kernels_at_least_and_of_different_tiles_are_timed(m: int, n: int, k: int) -> None:
+    problem = Gemm(m=m, n=n, k=k, dtype="bfloat16", layout="TN")
+    found = proposals(problem)
+    assert len(found) == choosing.PROPOSED
+    everything = choosing.choices_of(problem, "triton", HOPPER, SM_COUNT)
+    of_kernel = Counter(one for one, _, _ in {(one.variant, one.tile.m, one.tile.n) for one in everything})
+    # Where the kernels have fewer tiles than that between them, what is left is proposed by cost.
+    different = min(choosing.PROPOSED, sum(min(choosing.OF_A_KERNEL, n) for n in of_kernel.values()))
+    first = found[:different]
+    assert different > choosing.OF_A_KERNEL
+    assert len({(one.variant, one.tile.m, one.tile.n) for one in first}) == different
+    kernels = [one.variant for one in first]
+    assert all(kernels.count(one) <= choosing.OF_A_KERNEL for one in kernels), found
+    costs = [choosing.cost(problem, one, HOPPER, SM_COUNT) for one in first]
+    assert costs == sorted(costs)
+    assert costs[0] == min(choosing.cost(problem, one, HOPPER, SM_COUNT) for one in everything)
+    assert len(set(everything)) == len(everything) > len(found)  # for where one of them does not run
+
+
+def test_what_is_proposed_follows_the_edge_of_a_wave_at_the_very_shape() -> None:
+    """12 columns of 128 on 132 SMs: 11 rows of 256 fill a wave, and a few elements more begin another."""
+    problem = Gemm(m=256 * 11 - 8, n=128 * 12, k=4096, dtype="bfloat16", layout="TN")
+    one_more = problem.model_copy(update={"m": 256 * 11 + 8})
+    assert choosing.shape_class(problem) == choosing.shape_class(one_more)
+    (best, *_), (beyond, *_) = proposals(problem, "triton-tma"), proposals(one_more, "triton-tma")
+    assert best.tile.m * best.tile.n == 256 * 128 > beyond.tile.m * beyond.tile.n
+    at = choosing.Device(HOPPER, SM_COUNT)
+    asked = [choosing.asked(one, "triton-tma", at).question for one in (problem, one_more)]
+    assert asked[0] != asked[1]
+
+
+def test_a_kernel_of_its_own_name_is_tuned_over_the_best_of_its_list() -> None:
+    found = proposals(Gemm(m=8192, n=8192, k=8192, dtype="bfloat16", layout="TN"), "triton-persistent")
+    assert len(found) == choosing.PROPOSED_OF_ONE
+    assert {one.variant for one in found} == {"persistent"}
+    assert len({(one.tile.m, one.tile.n) for one in found}) < len(found)  # alike tiles too
+
+
+def test_a_kernel_that_this_triton_cannot_compile_is_not_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    gluon = importlib.import_module("kernels.gemm.gluon")
+
+    def refused(*asked: Any) -> Any:
+        raise Unsupported("triton-gluon needs a later Triton")
+
+    problem = Gemm(m=8192, n=8192, k=8192, dtype="bfloat16", layout="TN")
+    assert proposals(problem)[0].variant == "gluon"
+    monkeypatch.setattr(gluon, "candidates", refused)
+    found = choosing.choices_of(problem, "triton", HOPPER, SM_COUNT)
+    assert {one.variant for one in found} == {"persistent", "tma"}
+    with pytest.raises(Unsupported, match="a later Triton"):
+        choosing.choices_of(problem, "triton-gluon", HOPPER, SM_COUNT)
+
+
+def test_tiles_that_have_no_room_are_the_last_to_be_tried() -> None:
+    """8.9 has 99 KiB: two steps of 128 x 128 x 128 in flight fit, two of 128 x 256 take 96 KiB, three do
+    not."""
+    problem = Gemm(m=8192, n=8192, k=8192, dtype="float8_e4m3", layout="TN")
+    costs = [
+        choosing.cost(problem, one, (8, 9), 128)
+        for one in choosing.choices_of(problem, "triton-pointer", (8, 9), 128)
+    ]
+    assert costs == sorted(costs) and costs[0] < float("inf")
+    deep, shallow = (choosing.Choice("pointer", Tile(128, 256, 128, 8, stages)) for stages in (4, 3))
+    assert choosing.cost(problem, deep, (8, 9), 128) == float("inf")
+    assert choosing.cost(problem, shallow, (8, 9), 128) < float("inf")
+
+
+def test_an_order_of_tiles_stands_once_in_what_is_tried() -> None:
+    """Lists in Gluon have a configuration in several orders; the best by count is left."""
+    for name in ("triton", "triton-gluon"):
+        problem = Gemm(m=8192, n=8192, k=8192, dtype="bfloat16", layout="TN")
+        found = choosing.choices_of(problem, name, HOPPER, SM_COUNT)
+        assert len({one.grouped(8) for one in found}) == len(found)
+        assert {str(one)[-3:] for one in found if one.tile[:2] == (256, 128)} >= {"g16"}
 
 
 @pytest.mark.parametrize("tile", FORCED_TILES)
@@ -158,34 +232,3 @@ def size_in_class(k: int) -> int:
     """What k is rounded up to, as the class of a product says it."""
     _, _, sizes, *_ = choosing.shape_class(Gemm(m=1, n=1, k=k, dtype="float16")).split()
     return int(sizes.split("x")[2])
-
-
-@pytest.mark.parametrize(
-    "name", ["triton", "triton-split-k", "triton-stream-k", "triton-tma", "triton-256x64"]
-)
-def test_all_shapes_of_a_class_have_the_same_choices(name: str, seed: int) -> None:
-    """Or each would find the other's choice missing from its own list, and ask the device again."""
-    chance = random.Random(seed)
-    for _ in range(200):
-        layout = chance.choice(["NN", "NT", "TN", "TT"])
-        dtype = chance.choice(["float16", "tf32", "int8"])
-        sizes = [int(2 ** chance.uniform(3, 13)) * chance.choice([1, 1, 8]) for _ in range(3)]
-        problem = Gemm(
-            **dict(zip("mnk", sizes, strict=True)),
-            layout=layout,
-            dtype=dtype,
-            pitch=chance.choice(["tight", "padded"]),
-        )
-        first = choosing.representative(problem)
-        assert choosing.shape_class(first) == choosing.shape_class(problem), problem
-        assert choosing.representative(first) == first
-        assert all(getattr(first, size) >= getattr(problem, size) for size in "mnk")
-        if problem.missing(name, "cuda", HOPPER):
-            continue
-        found = choosing.choices_of(first, name, HOPPER, SM_COUNT)
-        for size in "mnk":
-            smaller = getattr(problem, size) - 16
-            near = problem.model_copy(update={size: smaller}) if smaller > 0 else problem
-            if choosing.shape_class(near) == choosing.shape_class(problem):
-                again = choosing.choices_of(choosing.representative(near), name, HOPPER, SM_COUNT)
-                assert again == found, (problem, near)

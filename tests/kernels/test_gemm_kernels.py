@@ -17,7 +17,7 @@ from tests.kernels.processes import compiled, interpreted
 
 pytest.importorskip("triton")
 
-INTERPRETED = ("gemm", "gemm_parts", "gemm_tma", "linear", "fusion", "convolution", "attention")
+INTERPRETED = ("gemm", "gemm_parts", "gemm_tma", "turned", "linear", "fusion", "convolution", "attention")
 
 
 PROGRAM = """

@@ -28,13 +28,6 @@ def zeros(problem: Gemm, offset: int = 0) -> Operands:
     return Operands(problem, a, b, new_output(problem, a))
 
 
-@pytest.mark.parametrize(
-    "version, expected", [("3.6.0", False), ("3.7.0", True), ("3.10.1+git12ab", True), ("4.0.0", True)]
-)
-def test_descriptors_are_made_on_the_host_where_triton_can_pass_them(version: str, expected: bool) -> None:
-    assert descriptors.made_on_host(version) is expected
-
-
 @pytest.mark.parametrize("on_host", [True, False])
 def test_rows_that_do_not_begin_at_16_bytes_are_refused(on_host: bool) -> None:
     tile = Tile(64, 64, 64, 4, 3)

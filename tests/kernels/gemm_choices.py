@@ -1,0 +1,231 @@
+"""What the rule of choosing.py asks and gains over sweeps of GEMM, beside the rule before it.
+
+    python -m tests.kernels.gemm_choices [--sm 132] [--capability 9.0] [--spread 0.1] [SWEEP ...]
+
+For each sweep, and for all cases of suites: the shapes, the questions that the tuner is asked, the
+candidates that are timed, and the loss: the time of what is chosen over the best of all candidates, the
+mean of all shapes and the worst. Times are modelled (kernels/gemm/duration.py); with a spread every
+configuration is quicker or slower by a factor of its own that no rule knows, drawn once, as on a device.
+Before: one choice for a class of shapes, up to six candidates of a kernel, by a model that knows waves and
+steps only, at the largest shape of the class, timed at the first. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import random
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import kernels
+from bench.sweep import load as sweep
+from bench.sweep.suites import load_suite
+from kernels.gemm import choosing
+from kernels.gemm.choosing import Choice, Device
+from kernels.gemm.parts import FMA_PER_BYTE, tiles_of
+from kernels.gemm.problem import FORCED_TILES, Gemm
+
+SWEEPS = tuple(
+    f"gemm/{name}"
+    for name in ("tile_quantization", "wave_quantization", "waves", "past_a_tile", "linear_waves")
+)
+SUITES = ("core", "full")
+_choices_of = functools.cache(choosing.choices_of)
+KERNELS = ("pointer", "tma", "persistent", "stream-k", "split-k", "skinny", "gluon")
+BEFORE_OF_A_KERNEL = 6
+ADDED = ("gluon", "turned")
+"""Kernels that `triton` did not choose from before."""
+
+
+class Case(NamedTuple):
+    """A shape for one of our implementations."""
+
+    problem: Gemm
+    name: str
+
+
+class Asked(NamedTuple):
+    """What a rule asks of the device for a case."""
+
+    question: object
+    timed: Sequence[Choice]
+
+
+Rule = Callable[[Case, Device], Asked]
+Clock = Callable[[Case, Choice, Device], float]
+"""How long a choice takes; in any unit."""
+
+
+def now(case: Case, at: Device) -> Asked:
+    """The rule of choosing.py."""
+    asked = choosing.asked(case.problem, case.name, at)
+    return Asked(asked.question, asked.choices[: asked.timed])
+
+
+def before(case: Case, at: Device) -> Asked:
+    """The rule that it replaced: the largest shape of a class stands for all of it."""
+    of_class = largest(case.problem)
+    listed = _choices_of(of_class, case.name, *at)
+    of_kernels: dict[str, list[Choice]] = {}
+    for choice in listed:
+        if case.name != "triton" or choice.variant not in ADDED:
+            of_kernels.setdefault(choice.variant, []).append(choice.grouped(8))
+    if case.name == "triton":
+        timed = [
+            choice
+            for choices in of_kernels.values()
+            for choice in sorted(choices, key=lambda one: _waves_cost(of_class, one, at))[:BEFORE_OF_A_KERNEL]
+        ]
+    else:
+        timed = [choice for choices in of_kernels.values() for choice in choices]
+    return Asked((case.name, choosing.shape_class(case.problem)), timed)
+
+
+def largest(problem: Gemm) -> Gemm:
+    """The largest shape of the problem's class whose sizes are as far from multiples of 16 as its own."""
+    sizes = {name: getattr(problem, name) for name in ("m", "n", "k")}
+    sizes = {name: _rounded(size) - (_rounded(size) - size) % 16 for name, size in sizes.items()}
+    return problem.model_copy(update={**sizes, "batch": _rounded(problem.batch)})
+
+
+def _rounded(size: int) -> int:
+    step: int = max(1, 2 ** (size - 1).bit_length() // 8)
+    return -(-size // step) * step
+
+
+def _waves_cost(problem: Gemm, choice: Choice, at: Device) -> float:
+    tile = choice.tile
+    loaded = (tile.m + tile.n) * tile.k * problem.item_byte
+    step = max(loaded, tile.m * tile.n * tile.k / FMA_PER_BYTE[problem.dtype])
+    waves = tiles_of(problem, tile) / at.sm_count
+    if choice.variant in ("pointer", "tma", "persistent"):
+        waves = math.ceil(waves)
+    return waves * math.ceil(problem.k / tile.k) * step
+
+
+def clock(spread: float, seed: int) -> Clock:
+    """Modelled times; each configuration of a kernel is off by its own factor, log-normal with this
+    spread."""
+
+    def seconds(case: Case, choice: Choice, at: Device) -> float:
+        own = random.Random(f"{seed} {choice.grouped(8)}").gauss(0.0, spread)
+        return choosing.cost(case.problem, choice, *at) * math.exp(own)
+
+    return seconds
+
+
+class Outcome(NamedTuple):
+    """What a rule made of some cases."""
+
+    questions: int
+    timed: int
+    """Candidates of all questions together."""
+    losses: list[float]
+    """Of each case: time of what was chosen / time of the best candidate."""
+
+    def __str__(self) -> str:
+        mean = statistics.fmean(self.losses) if self.losses else 1.0
+        return f"{self.questions:>5} {self.timed:>6}   {mean:5.3f} {max(self.losses, default=1.0):5.2f}"
+
+
+def played(cases: Iterable[Case], rule: Rule, at: Device, seconds: Clock) -> Outcome:
+    """Ask for every case in turn, time where the question is new, and judge by the case's own best."""
+    answers: dict[object, Choice] = {}
+    timed = 0
+    losses = []
+    for case in cases:
+        asked = rule(case, at)
+        if asked.question not in answers:
+            answers[asked.question] = min(asked.timed, key=lambda choice: seconds(case, choice, at))
+            timed += len(asked.timed) if len(asked.timed) > 1 else 0
+        best = min(seconds(case, choice, at) for choice in everything(case, at))
+        losses.append(seconds(case, answers[asked.question], at) / best)
+    return Outcome(len(answers), timed, losses)
+
+
+@functools.cache
+def everything(case: Case, at: Device) -> list[Choice]:
+    """All configurations of the kernel that is asked for, or of all kernels."""
+    names = [case.name] if case.name != "triton" else [f"triton-{kernel}" for kernel in KERNELS]
+    able = [
+        name
+        for name in names
+        if not case.problem.refusal(name) and not case.problem.missing(name, "cuda", at.capability)
+    ]
+    return [choice for name in able for choice in _choices_of(case.problem, name, *at)]
+
+
+def cases_of(sweeps: Iterable[str], at: Device) -> list[Case]:
+    """Our cases of these sweeps, in their order, each once."""
+    paths = [path for name in sweeps for path in sweep.select(name)]
+    return _ours(sweep.load_all(paths, kernels.problem, at.sm_count), at)
+
+
+def choosing_ones(cases: Iterable[Case]) -> list[Case]:
+    """Those that choose; of a sweep that has none, since it is held to a tile, its shapes as `triton` has
+    them."""
+    held = {f"triton-{tile}" for tile in FORCED_TILES}
+    several = list(cases)
+    found = [case for case in several if case.name not in held]
+    return found or list(dict.fromkeys(case._replace(name="triton") for case in several))
+
+
+def cases_of_suite(name: str, at: Device) -> list[Case]:
+    """Our cases of this suite, each once."""
+    from bench.cli.list_cases import of_datasheet
+    from bench.cli.predict import datasheet_named
+    from bench.runner.comparisons import cases_of_suite
+    from bench.runner.forecast import Prices, budget_s
+    from bench.sampling.protocol import protocol
+
+    found = load_suite(name, kernels.problem, at.sm_count)
+    device = of_datasheet(datasheet_named("h100_sxm5"))
+    settings = protocol(device.kind, found.suite.visits)
+    prices = Prices(device, settings, budget_s(None, device.kind, found.suite))
+    of_suite = cases_of_suite(found, prices)
+    return _kept(((case.problem, case.implementation) for case in of_suite), at)
+
+
+def _ours(loaded: Iterable[sweep.Loaded], at: Device) -> list[Case]:
+    return _kept(((case.problem, case.implementation) for each in loaded for case in each.cases), at)
+
+
+def _kept(cases: Iterable[tuple[object, str]], at: Device) -> list[Case]:
+    kept = {
+        Case(problem, name): None
+        for problem, name in cases
+        if isinstance(problem, Gemm) and name.startswith("triton")
+        if not problem.refusal(name) and not problem.missing(name, "cuda", at.capability)
+    }
+    return [case for case in kept if _choices_of(case.problem, case.name, *at)]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sweeps", nargs="*", default=SWEEPS)
+    parser.add_argument("--sm", type=int, default=132)
+    parser.add_argument("--capability", default="9.0")
+    parser.add_argument("--spread", type=float, default=0.1)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    major, minor = given.capability.split(".")
+    at = Device((int(major), int(minor)), given.sm)
+    seconds = clock(given.spread, given.seed)
+    print(f"compute capability {given.capability}, {given.sm} SMs, spread {given.spread}, seed {given.seed}")
+    print(f"{'':34}          before                       now")
+    head = "asked  timed    mean worst"
+    print(f"{'':26} shapes    {head}    {head}")
+    rows = [(name, cases_of([name], at)) for name in given.sweeps]
+    rows += [(f"suite {name}", cases_of_suite(name, at)) for name in SUITES] if given.sweeps is SWEEPS else []
+    for name, cases in rows:
+        tuned = choosing_ones(cases)
+        outcomes = (played(tuned, rule, at, seconds) for rule in (before, now))
+        print(f"{name:26} {len(tuned):>6}    " + "    ".join(str(one) for one in outcomes))
+
+
+if __name__ == "__main__":
+    main()

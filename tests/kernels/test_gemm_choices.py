@@ -1,0 +1,209 @@
+"""Choosing over the sweeps of tile and wave quantization, on a device that knows the true waves."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bench.spec import Launch
+from kernels.gemm.operands import Operands
+from kernels.gemm.problem import Gemm
+
+choosing = pytest.importorskip("kernels.gemm.choosing")
+from kernels import tuning  # noqa: E402  (imports triton)
+from kernels.gemm.parts import tiles_of  # noqa: E402
+from tests.kernels.devices import FILE, new_process  # noqa: E402
+from tests.kernels.gemm_choices import SWEEPS, Case, Outcome, before, cases_of, choosing_ones, now, played  # noqa: E402
+
+AT = choosing.Device((9, 0), 132)
+
+
+def true_waves(case: Case, choice: Any, at: Any) -> float:
+    """Elements of D that the busiest SM computes; 15 % more for each halving of the largest tile.
+
+    Stream-K shares them evenly, for a tenth more and a tenth of a tile, and so do others that cut up K.
+    """
+    area = choice.tile.m * choice.tile.n
+    waves = tiles_of(case.problem, choice.tile) / at.sm_count
+    cuts = choice.variant in ("stream-k", "split-k", "skinny")
+    waves = 1.1 * waves + 0.1 if cuts else float(math.ceil(waves))
+    return waves * area * (1 + 0.15 * math.log2(256 * 128 / area))
+
+
+def neighbours(cases: Sequence[Case]) -> list[tuple[Case, Case]]:
+    """Cases of one line next to each other along N, that are of one class of shapes."""
+    pairs = []
+    for case in cases:
+        wider = [
+            other
+            for other in cases
+            if other.name == case.name
+            and other.problem.model_copy(update={"n": case.problem.n}) == case.problem
+            and other.problem.n > case.problem.n
+            and choosing.shape_class(other.problem) == choosing.shape_class(case.problem)
+        ]
+        if wider:
+            pairs.append((case, min(wider, key=lambda other: other.problem.n)))
+    return pairs
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    """Shapes of the sweeps of waves and tiles, by our kernels that choose; those that are held to a tile do
+    not."""
+    return [case for name in SWEEPS for case in choosing_ones(cases_of([name], AT))]
+
+
+@pytest.fixture(scope="module")
+def outcomes(cases: list[Case]) -> tuple[Outcome, Outcome]:
+    """Of the rule before and of the rule now."""
+    of_old, of_new = (played(cases, rule, AT, true_waves) for rule in (before, now))
+    return of_old, of_new
+
+
+def test_neighbours_on_either_side_of_an_edge_choose_for_themselves(
+    cases: list[Case], outcomes: tuple[Outcome, Outcome]
+) -> None:
+    """The choice follows the edge at the very shape; one choice for a class is half as long again at
+    worst."""
+
+    def chosen(case: Case) -> Any:
+        return min(now(case, AT).timed, key=lambda choice: true_waves(case, choice, AT))
+
+    pairs = neighbours(cases)
+    differ = [(low, high) for low, high in pairs if chosen(low).grouped(8) != chosen(high).grouped(8)]
+    assert len(differ) >= 10
+    of_old, of_new = outcomes
+    assert max(of_new.losses) < 1.2 < 1.4 < max(of_old.losses)
+
+
+def test_a_class_that_agrees_is_asked_once(cases: list[Case], outcomes: tuple[Outcome, Outcome]) -> None:
+    """And of six candidates, so that in all fewer are timed than there were before."""
+    of_old, of_new = outcomes
+    assert of_new.questions < len(cases) / 2
+    assert of_new.timed < of_old.timed
+    low = Case(Gemm(m=8192, n=8192, k=8192, dtype="float16", layout="NT"), "triton")
+    high = low._replace(problem=low.problem.model_copy(update={"n": 8192 - 8}))
+    assert now(low, AT) == now(high, AT)
+
+
+class Gpu:
+    """A device that computes nothing, and a clock that knows how long each choice takes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.timed: list[str] = []
+        self.asked = 0
+        self.wrong: set[str] = set()
+        """Kernels that compute something else."""
+        self.idle: set[str] = set()
+        """And those that write nothing."""
+        self.monkeypatch, self.folder = monkeypatch, folder
+        monkeypatch.setattr(choosing, "_launch", self._launch)
+        monkeypatch.setattr(choosing, "_compile", lambda *given: None)
+        monkeypatch.setattr(tuning.timing, "quickest", self._quickest)
+        self.start()
+
+    def start(self) -> None:
+        """As a new process."""
+        new_process(self.monkeypatch)
+        self.monkeypatch.setattr(tuning, "TUNED", self.folder)
+
+    def launch(self, problem: Gemm, name: str = "triton") -> Launch:
+        """Of tensors as wide as one element, whatever the problem."""
+        tensor = torch.zeros(1, 1)
+        made: Launch = choosing.launch(problem, Operands(problem, tensor, tensor, torch.zeros(4, 4)), name)
+        return made
+
+    def _launch(self, of: Operands, at: Any, choice: Any) -> Launch:
+        def call() -> torch.Tensor:
+            self.timed.append(str(choice))
+            if choice.variant not in self.idle:
+                of.d.fill_(2.0 if choice.variant in self.wrong else 1.0)
+            return of.d
+
+        return Launch(call, outputs=(of.d,))
+
+    def _quickest(self, makers: Sequence[Any]) -> tuple[int, float]:
+        self.asked += 1
+        self.timed.clear()
+        for make in makers:
+            make()()
+        return 0, 1e-5
+
+    @property
+    def path(self) -> Path:
+        return self.folder / FILE
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Gpu:
+    return Gpu(monkeypatch, tmp_path / "tuned")
+
+
+LARGE = Gemm(m=8192, n=8192, k=8192, dtype="float16", layout="NT")
+
+
+def test_a_question_is_in_the_account_of_the_row_that_asked(gpu: Gpu) -> None:
+    first, again = gpu.launch(LARGE), gpu.launch(LARGE)
+    assert first.tuning_s > 0 == again.tuning_s
+    alike = gpu.launch(LARGE.model_copy(update={"n": 8192 - 8}))
+    assert alike.tuning_s == 0 and gpu.asked == 1
+    (answers,) = (operators for operators in json.loads(gpu.path.read_text()).values())
+    ((question, answer),) = next(iter(answers.values())).items()
+    assert answer["of"] == choosing.PROPOSED
+    assert answer["configuration"] in question and question.startswith("triton float16 NT 8192x8192x8192")
+    gpu.launch(LARGE.model_copy(update={"dtype": "bfloat16"}))
+    gpu.start()
+    assert gpu.launch(LARGE).tuning_s == 0 and gpu.asked == 2  # read back
+
+
+def test_what_was_chosen_by_an_older_rule_does_no_harm_and_stays(gpu: Gpu) -> None:
+    """One answer for the class, of configurations that had no group; and one that cannot be read."""
+    gpu.launch(LARGE)
+    written = json.loads(gpu.path.read_text())
+    (versions,) = written
+    ((operator, answers),) = written[versions].items()
+    old = {"triton float16 NT 8192x8192x8192 aligned none": {"configuration": "tma 64x64x64 w4 s4"}}
+    broken = {next(iter(answers)): {"configuration": "no kernel 1x1x1"}}
+    gpu.path.write_text(json.dumps({versions: {operator: old | broken}}))
+    gpu.start()
+    assert gpu.launch(LARGE).tuning_s > 0 and gpu.asked == 2
+    kept = json.loads(gpu.path.read_text())[versions][operator]
+    assert set(kept) == {*old, *answers} and kept[next(iter(old))] == next(iter(old.values()))
+    gpu.path.write_text("{")
+    gpu.start()
+    assert gpu.launch(LARGE).tuning_s > 0 and gpu.launch(LARGE).tuning_s == 0
+
+
+def test_a_kernel_in_gluon_that_disagrees_is_passed_over_with_the_reason(gpu: Gpu) -> None:
+    assert not gpu.launch(LARGE).passed_over
+    assert any(one.startswith("gluon") for one in gpu.timed)
+    gpu.wrong = {"gluon"}
+    gpu.folder = gpu.folder.with_name("again")
+    gpu.start()
+    said = gpu.launch(LARGE).passed_over
+    assert said and all("differs from persistent" in one and one.startswith("gluon") for one in said)
+    assert len(gpu.timed) == choosing.PROPOSED  # others took their places
+    assert not any(one.startswith("gluon") for one in gpu.timed)
+    gpu.wrong, gpu.idle = set(), {"gluon"}
+    gpu.folder = gpu.folder.with_name("idle")
+    gpu.start()
+    assert "by nan of the largest" in gpu.launch(LARGE).passed_over[0]
+    gpu.wrong, gpu.idle = (
+        {"persistent"},
+        set(),
+    )  # which is trusted: the check of the row's results is for that
+    gpu.folder = gpu.folder.with_name("trusted")
+    gpu.start()
+    assert all(one.startswith("gluon") for one in gpu.launch(LARGE).passed_over)
+
+
+def test_asked_for_by_its_own_name_it_is_not_compared(gpu: Gpu) -> None:
+    gpu.wrong = {"gluon"}
+    assert not gpu.launch(LARGE, "triton-gluon").passed_over
