@@ -3,7 +3,7 @@
 **Why this algorithm.** Mean and variance need all of x before the first y can be written, so x is read twice,
 unless it stays on chip. Here it stays in the registers of one program: 32,768 float32 values are 64 registers
 of each of 512 threads, what fits without spilling. NCHW: one channel a program, its planes strung together as
-in nchw.py. NHWC: a few columns a program, all rows of them, at least 16 bytes of each row; half as many
+in passes.py. NHWC: a few columns a program, all rows of them, at least 16 bytes of each row; half as many
 values, since their addresses and masks take registers too. Whatever is this small has fewer than 2^31
 elements (or is refused), so offsets are 32-bit.
 

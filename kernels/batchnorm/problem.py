@@ -84,7 +84,7 @@ class BatchNorm(Problem):
         ),
         Implementation(
             "triton",
-            "our two kernels: sums with a finish by the last program, then one pass back (nchw.py, nhwc.py)",
+            "our two kernels: sums with a finish by the last program, then one pass back (passes.py)",
             devices=_GPU,
             dtypes=_TRITON_TYPES,
         ),

@@ -1,21 +1,25 @@
 """Launching the two-pass kernels: which tile, how many programs, which buffers.
 
 Two launches for forward and backward, one for inference. `parts`, the programs that share a channel (NHWC: a
-block of columns), is what fills the device a few times over, so that no part is longer than the others by
-more than a block; when channels alone do that, it is 1.
+block of columns), is what fills the device once: as many programs as run at the same time, none of which is
+longer than the others by more than a block. When channels alone do that, it is 1.
+
+**Bytes in flight.** A loop over blocks reads the next blocks by asynchronous copies into shared memory while
+it works on one, and takes no registers for those. Loads into registers leave 12 to 32 KB under way on a
+multiprocessor, because ptxas issues a load only when the one before was used, if that saves a register;
+copies 48 KB or more. An H200 needs 29 KB, a B200 43 (tests/kernels/in_flight.py).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from bench.spec import Launch
-from kernels.batchnorm import nchw, nhwc
+from kernels.batchnorm import passes
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
 from kernels.tuning import fastest, tuned
@@ -25,73 +29,100 @@ if TYPE_CHECKING:
 
 
 class Tile(NamedTuple):
-    """A block of one channel (NCHW: `rows` elements, one column) or of a matrix (NHWC), and its workers."""
+    """A block of one channel (NCHW: `rows` elements, one column) or of a matrix, and its workers.
+
+    A matrix has pixels and channels (NHWC), or images and the elements of a group of odd planes.
+    """
 
     rows: int
     columns: int
     warps: int
     programs: int
-    """On each multiprocessor."""
+    """On each multiprocessor: not more than it holds at once, or the last would run alone."""
+    stages: int = 1
+    """Of asynchronous copies, one of them in registers; 1: loads into registers only."""
 
     def __str__(self) -> str:
-        """`32x64 w4 x8`: rows x columns, warps, programs on each multiprocessor."""
-        return f"{self.rows}x{self.columns} w{self.warps} x{self.programs}"
+        """`32x64 w4 x6 s4`: rows x columns, warps, programs on each multiprocessor, stages."""
+        return f"{self.rows}x{self.columns} w{self.warps} x{self.programs} s{self.stages}"
 
 
-_WIDE = {
-    "NCHW": (Tile(1024, 1, 4, 8), Tile(2048, 1, 4, 8), Tile(4096, 1, 8, 4), Tile(8192, 1, 16, 4)),
-    "NHWC": (Tile(32, 64, 4, 8), Tile(16, 128, 4, 8), Tile(64, 64, 8, 4), Tile(128, 64, 8, 2)),
+_COPIED = {
+    "NCHW": (Tile(4096, 1, 4, 4, 3), Tile(1024, 1, 4, 10, 4), Tile(2048, 1, 8, 5, 4), Tile(2048, 1, 4, 8)),
+    "NHWC": (Tile(32, 64, 4, 6, 4), Tile(64, 64, 8, 2, 4), Tile(32, 64, 4, 6)),
 }
-"""8 to 32 elements a thread, for rows (NHWC) or planes (NCHW) of whole 16 bytes."""
-_NARROW = {
-    "NCHW": (Tile(1024, 1, 4, 8), Tile(2048, 1, 8, 4)),
-    "NHWC": (Tile(32, 64, 4, 8), Tile(16, 128, 4, 8), Tile(64, 64, 8, 4)),
+"""For rows (NHWC) or planes (NCHW) of whole 8 or 16 bytes: 16 to 64 bytes a thread in each stage. The last of
+each has more loads in registers instead, in case copies through shared memory cost more than they hide."""
+_SMALL_COPIES = {
+    "NCHW": (Tile(1024, 1, 4, 7, 4), Tile(1024, 1, 4, 8)),
+    "NHWC": (Tile(16, 64, 4, 8, 4), Tile(16, 64, 4, 8)),
 }
-"""For others, whose elements take an address each: more of them would spill."""
+"""For whole 4 bytes, the least that is copied asynchronously: each takes an address of its own."""
+_IN_REGISTERS = {
+    "NCHW": (Tile(512, 1, 2, 20), Tile(512, 1, 4, 16)),
+    "NHWC": (Tile(16, 64, 4, 5),),
+}
+"""For odd rows or planes of 2-byte elements; more of them would spill."""
+_GROUP = 8
+"""Channels of a program of odd planes: as many planes of 2-byte elements as begin 16 bytes apart."""
+_GROUPED = 4096
+"""Elements of a tile of odd planes, lanes that idle included: 32 bytes a thread of 8 warps."""
+_ODD = range(33, 128, 2)
+"""Elements of a plane by groups, 7 x 7 to 11 x 11: with 5 x 5 or 13 x 13 some tile spills."""
 
 
 def candidates(problem: BatchNorm) -> tuple[Tile, ...]:
-    """What may be tried, all of which compiles without spilling.
+    """What may be tried, all of which compiles without spilling and fits a multiprocessor at once.
 
-    Many programs keep more loads in flight; few leave fewer partial sums for the last of them to add.
+    Of 4-byte elements half as many rows as of 2-byte ones: the same bytes in flight. Many programs leave more
+    partial sums for the last of them to add.
     """
+    if grouped(problem):
+        columns = 1 << (_GROUP * problem.h * problem.w - 1).bit_length()
+        return tuple(Tile(_GROUPED // columns, columns, 8, 2, stages) for stages in (6, 1))
     contiguous = problem.h * problem.w if problem.layout == "NCHW" else problem.c
-    return (_NARROW if contiguous * problem.item_byte % 16 else _WIDE)[problem.layout]
+    aligned = math.gcd(contiguous * problem.item_byte, 16)
+    tiles = _COPIED if aligned >= 8 else _SMALL_COPIES if aligned == 4 else _IN_REGISTERS
+    return tuple(tile._replace(rows=tile.rows * 2 // problem.item_byte) for tile in tiles[problem.layout])
 
 
-def kernels(problem: BatchNorm) -> ModuleType:
-    """The file that holds the layout's four kernels."""
-    return nchw if problem.layout == "NCHW" else nhwc
+def grouped(problem: BatchNorm) -> bool:
+    """Whether channels are taken in groups of odd planes, which begin at multiples of 16 bytes."""
+    whole = problem.h * problem.w in _ODD and problem.c % _GROUP == 0
+    return problem.layout == "NCHW" and problem.item_byte == 2 and whole
 
 
 def groups(problem: BatchNorm, tile: Tile) -> int:
-    """Programs needed to touch every channel once: channels, or blocks of columns."""
-    return -(-problem.c // tile.columns)
+    """Programs needed to touch every channel once: channels, groups of them, or blocks of columns."""
+    return -(-problem.c // _group(problem, tile))
+
+
+def _group(problem: BatchNorm, tile: Tile) -> int:
+    """Channels that a program takes."""
+    return _GROUP if grouped(problem) else tile.columns
 
 
 def parts(problem: BatchNorm, tile: Tile, multiprocessors: int) -> int:
     """Programs that share a channel or a block of columns; never more than it has blocks."""
     wanted = -(-multiprocessors * tile.programs // groups(problem, tile))
-    return min(wanted, -(-problem.channel_elements // tile.rows))
+    rows = problem.n if grouped(problem) else problem.channel_elements
+    return min(wanted, -(-rows // tile.rows))
 
 
 def sizes(problem: BatchNorm, tile: Tile, of_parts: int) -> dict[str, Any]:
-    """What all four kernels of a layout are called with besides tensors."""
-    if problem.layout == "NCHW":
-        return {
-            "images": problem.n,
-            "channels": problem.c,
-            "parts": of_parts,
-            "PLANE": problem.h * problem.w,
-            "BLOCK": tile.rows,
-        }
+    """What all four kernels are called with besides tensors."""
+    plane = problem.h * problem.w if problem.layout == "NCHW" else 1
+    strung = tile.columns == 1
     return {
-        "rows": problem.channel_elements,
+        "images": problem.channel_elements // plane,
         "channels": problem.c,
         "parts": of_parts,
-        "ALIGN": math.gcd(problem.c, 16 // problem.item_byte),
+        "PLANE": plane,
+        "ALIGN": 1 if strung else math.gcd(problem.c, 16 // problem.item_byte),
+        "GROUP": _group(problem, tile),
         "ROWS": tile.rows,
         "COLUMNS": tile.columns,
+        "STAGES": tile.stages,
     }
 
 
@@ -110,7 +141,7 @@ def launch(
     grid = (groups(problem, tile) * of_parts,)
     options = sizes(problem, tile, of_parts) | {"num_warps": tile.warps}
     build = {"forward": _forward, "inference": _inference, "backward": _backward}[problem.direction]
-    return build(kernels(problem), grid, tensors, _scratch(problem, tile, of_parts, tensors), options)
+    return build(grid, tensors, _scratch(problem, tile, of_parts, tensors), options)
 
 
 def chosen(problem: BatchNorm, tensors: Tensors) -> Tile:
@@ -135,13 +166,11 @@ def _scratch(problem: BatchNorm, tile: Tile, of_parts: int, tensors: Tensors) ->
     return torch.empty(2 * of_parts * problem.c, device=device), counters
 
 
-def _forward(
-    module: ModuleType, grid: tuple[int], tensors: Tensors, scratch: Tensors, options: dict[str, Any]
-) -> Launch:
+def _forward(grid: tuple[int], tensors: Tensors, scratch: Tensors, options: dict[str, Any]) -> Launch:
     x, weight, bias = tensors
     y, mean, rstd = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
     running = running_statistics(weight.numel(), x.device)
-    collect, write = module.statistics[grid], module.normalize[grid]
+    collect, write = passes.statistics[grid], passes.normalize[grid]
 
     def call() -> Tensors:
         collect(x, *scratch, mean, rstd, *running, **options, EPSILON=EPSILON, MOMENTUM=MOMENTUM)
@@ -151,12 +180,10 @@ def _forward(
     return Launch(call, (y, mean, rstd))
 
 
-def _inference(
-    module: ModuleType, grid: tuple[int], tensors: Tensors, scratch: Tensors, options: dict[str, Any]
-) -> Launch:
+def _inference(grid: tuple[int], tensors: Tensors, scratch: Tensors, options: dict[str, Any]) -> Launch:
     x, weight, bias, mean, variance = tensors
     y = torch.empty_like(x)
-    write = module.normalize[grid]
+    write = passes.normalize[grid]
 
     def call() -> Tensors:
         write(x, y, mean, variance, weight, bias, **options, EPSILON=EPSILON, FROM_VARIANCE=True)
@@ -165,12 +192,10 @@ def _inference(
     return Launch(call, (y,))
 
 
-def _backward(
-    module: ModuleType, grid: tuple[int], tensors: Tensors, scratch: Tensors, options: dict[str, Any]
-) -> Launch:
+def _backward(grid: tuple[int], tensors: Tensors, scratch: Tensors, options: dict[str, Any]) -> Launch:
     x, dy, weight, mean, rstd = tensors
     dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-    collect, write = module.gradient_sums[grid], module.input_gradient[grid]
+    collect, write = passes.gradient_sums[grid], passes.input_gradient[grid]
 
     def call() -> Tensors:
         collect(x, dy, *scratch, mean, rstd, dweight, dbias, **options)

@@ -7,6 +7,10 @@ Each leaves one partial sum a column, and the last of them to arrive adds these 
 one launch, no atomic addition of data, the same bits every time. A GEMM that reads dy could sum it on its
 way; this is a kernel of its own, which finds in L2 what the product has just read and L2 holds.
 
+**Bytes in flight.** Tiles come by asynchronous copies into shared memory, two under way while a third is
+added up: 56 to 64 KB on a multiprocessor, where a B200 needs 43 (tests/kernels/in_flight.py). Loads into
+registers left 8 to 16 KB: ptxas issues the second only when the first has been used.
+
 **Bytes moved.** dy once, db once. Beside them a partial sum a column for each part, written and read in L2.
 
 **Arithmetic.** float32 (float64 for float64): running sums of batch / (ROWS parts) terms, added in pairs;
@@ -26,6 +30,10 @@ from kernels.batchnorm.channel import arrives_last
 from kernels.layernorm.tiles import Tile, alignment, programs
 from kernels.tuning import fastest, tuned
 
+_STAGES = tl.constexpr(3)
+"""Of the copies of dy: two tiles are under way while a third is added up. Loads of 2 bytes, which cannot be
+asynchronous, ignore it."""
+
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _sums(  # type: ignore[no-untyped-def]
@@ -39,12 +47,13 @@ def _sums(  # type: ignore[no-untyped-def]
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     CACHE: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """[COLUMNS] of SUM: rows of the tiles first, first + step... of ROWS rows, added up."""
     row = tl.arange(0, ROWS)
     at = row.to(tl.int64)[:, None] * columns + column[None, :]
     total = tl.zeros((ROWS, COLUMNS), dtype=SUM)
-    for tile in range(first, tl.cdiv(rows, ROWS), step):
+    for tile in tl.range(first, tl.cdiv(rows, ROWS), step, num_stages=STAGES):
         inside = (row < rows - tile * ROWS)[:, None] & (column < columns)[None, :]
         start = tl.cast(tile, tl.int64) * ROWS * columns
         total += tl.load(pointer + start + at, mask=inside, other=0.0, cache_modifier=CACHE).to(SUM)
@@ -72,19 +81,23 @@ def column_sums(  # type: ignore[no-untyped-def]
     part = tl.program_id(0) // across
     column = strip * COLUMNS + tl.arange(0, COLUMNS)
     exists = column < columns
-    mine = _sums(dy_pointer, column, part, parts, rows, columns, SUM, ROWS, COLUMNS, "")
+    mine = _sums(dy_pointer, column, part, parts, rows, columns, SUM, ROWS, COLUMNS, "", _STAGES)
     tl.store(partial_pointer + part.to(tl.int64) * columns + column, mine, mask=exists)
     if arrives_last(counter_pointer + strip, parts):
         # Past the first-level cache, which does not see what other multiprocessors wrote.
-        whole = _sums(partial_pointer, column, 0, 1, parts, columns, SUM, ROWS, COLUMNS, ".cg")
+        whole = _sums(partial_pointer, column, 0, 1, parts, columns, SUM, ROWS, COLUMNS, ".cg", 1)
         tl.store(sum_pointer + column, whole.to(sum_pointer.dtype.element_ty), mask=exists)
 
 
 def candidates(dtype: torch.dtype, columns: int) -> tuple[Tile, ...]:
-    """Tiles worth trying, rows x columns: 16 to 32 elements a thread, 8 to 16 of narrow loads or float64."""
-    if columns * dtype.itemsize % 16 or dtype.itemsize == 8:
-        return Tile(16, 64, 4, 4), Tile(32, 64, 4, 8), Tile(16, 128, 4, 8)
-    return Tile(32, 64, 4, 4), Tile(32, 128, 4, 4), Tile(32, 128, 4, 8), Tile(128, 64, 8, 4)
+    """Tiles worth trying, rows x columns: 32 or 64 bytes a thread; a multiprocessor holds all.
+
+    Of odd rows of 2-byte elements 16 or 32 bytes a thread, one element by each load.
+    """
+    if alignment(columns, dtype.itemsize) * dtype.itemsize < 4:
+        return Tile(16, 128, 4, 6), Tile(16, 64, 4, 5)
+    tiles = Tile(32, 64, 4, 7), Tile(32, 128, 4, 4), Tile(64, 64, 8, 4)
+    return tuple(tile._replace(rows=tile.rows * 2 // dtype.itemsize) for tile in tiles)
 
 
 def parts(rows: int, columns: int, tile: Tile, sm_count: int) -> int:

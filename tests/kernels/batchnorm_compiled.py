@@ -4,7 +4,8 @@
     python -m tests.kernels.batchnorm_compiled --all    every type, form and architecture: some minutes
 
 The promises are those of streaming.py. Kernels that write nothing in bulk, or read one element of x beside
-the bulk (the shift), are held to 16-byte loads here.
+the bulk (the shift), are held to 16-byte loads here. The two passes also keep enough bytes in flight
+(in_flight.py), and all programs of a launch run at once.
 """
 
 import sys
@@ -17,6 +18,7 @@ from bench.spec import Dtype
 from kernels.batchnorm import persistent, two_pass
 from kernels.batchnorm.problem import BatchNorm, Layout
 from tests.kernels.compiled import Built, pointer
+from tests.kernels.in_flight import NEEDED_BYTE, in_flight, resident
 from tests.kernels.streaming import CAPABILITIES, Variant, main
 
 SIZES = ("images", "rows", "channels", "parts")
@@ -48,14 +50,34 @@ def constants(kernel: Any, options: dict[str, Any]) -> dict[str, Any]:
 def two_passes(layout: Layout, dtype: Dtype, aligned: bool) -> Iterator[Variant]:
     """The four kernels of a layout with each candidate."""
     c, side = (256, 56) if aligned else (255, 7)
-    problem = BatchNorm(n=32, c=c, h=side, w=side, layout=layout, dtype=dtype)
-    module = two_pass.kernels(problem)
+    yield from four_kernels(BatchNorm(n=32, c=c, h=side, w=side, layout=layout, dtype=dtype), aligned)
+
+
+def odd_planes(dtype: Dtype, sides: tuple[int, ...]) -> Iterator[Variant]:
+    """The four kernels for groups of odd planes, with each candidate."""
+    for side in sides:
+        yield from four_kernels(
+            BatchNorm(n=32, c=256, h=side, w=side, layout="NCHW", dtype=dtype), aligned=True
+        )
+
+
+def four_kernels(problem: BatchNorm, aligned: bool) -> Iterator[Variant]:
+    """The four kernels of a problem with each candidate."""
+    from kernels.batchnorm import passes  # batchnorm_losses.py reads this file beside kernels without it
+
+    layout, dtype = problem.layout, problem.dtype
     for tile in two_pass.candidates(problem):
-        for kernel in (module.statistics, module.normalize, module.gradient_sums, module.input_gradient):
+        filled = min(1.0, 8 * problem.h * problem.w / tile.columns)  # the share of its lanes with an element
+        for kernel in (passes.statistics, passes.normalize, passes.gradient_sums, passes.input_gradient):
             options = constants(kernel, two_pass.sizes(problem, tile, 4))
-            name = f"{layout} {kernel.__name__} {dtype} {tile}{'' if aligned else ' unaligned'}"
+            plane = f" {problem.h}x{problem.w}" if two_pass.grouped(problem) else ""
+            name = f"{layout}{plane} {kernel.__name__} {dtype} {tile}{'' if aligned else ' unaligned'}"
             writes = "y_pointer" in kernel.arg_names or "dx_pointer" in kernel.arg_names
-            yield replace(variant(name, kernel, dtype, options, tile.warps), wide=aligned and writes)
+            yield replace(
+                variant(name, kernel, dtype, options, tile.warps),
+                wide=aligned and writes,
+                promises=(partial(idle, tile=tile, copied=aligned and tile.stages > 1, filled=filled),),
+            )
 
 
 def held(layout: Layout, dtype: Dtype, aligned: bool) -> Iterator[Variant]:
@@ -77,6 +99,8 @@ def every() -> Iterator[Variant]:
             for aligned in (True, False):
                 yield from two_passes(layout, dtype, aligned)
                 yield from held(layout, dtype, aligned)
+    for dtype in ("float16", "bfloat16"):
+        yield from odd_planes(dtype, (7, 9, 11))
     yield from readers()
 
 
@@ -94,6 +118,8 @@ def variants() -> Iterator[Variant]:
                     yield replace(one, capabilities=(CAPABILITIES[turn],))
             for place, one in enumerate(held(layout, dtype, aligned=dtype != "bfloat16")):
                 yield replace(one, capabilities=(CAPABILITIES[(i + j + place) % 4],))
+    for place, one in enumerate(odd_planes("float16", (7,))):
+        yield replace(one, capabilities=(CAPABILITIES[(place // 4 - place) % 4],))
     yield from readers()
 
 
@@ -107,6 +133,19 @@ def readers() -> Iterator[Variant]:
                 # The shift of an NCHW channel is a single element; those of NHWC columns are vectors too.
                 shift = layout == "NCHW" and dtype == "float16" and kernel != "gradient_sums"
                 yield replace(reader, capabilities=(90,), promises=(partial(misread, most_narrow=shift),))
+
+
+def idle(built: Built, tile: two_pass.Tile, copied: bool, filled: float) -> list[str]:
+    """Whether programs wait for others to end, or asynchronous copies leave the memory idle, as phrases."""
+    capability = int(built.ptx.partition(".target sm_")[2][:3].rstrip("a"))
+    if not built.program:
+        return []
+    blocks = resident(built, capability, tile.warps)
+    found = [] if blocks >= tile.programs else [f"{blocks} programs at once, launched {tile.programs}"]
+    under_way = in_flight(built, capability, tile.warps, tile.programs).byte * filled
+    if copied and under_way < NEEDED_BYTE[capability]:
+        found.append(f"{under_way:.0f} bytes in flight, needed {NEEDED_BYTE[capability]:.0f}")
+    return found
 
 
 def misread(built: Built, most_narrow: int) -> list[str]:

@@ -13,7 +13,7 @@ import torch
 
 from bench.spec import Launch
 from bench.worker.check import poison
-from kernels.batchnorm import nchw, nhwc, persistent, two_pass
+from kernels.batchnorm import passes, persistent, two_pass
 from kernels.batchnorm.operator import OPERATOR
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.two_pass import Tile
@@ -25,11 +25,15 @@ from tests.kernels.tensors import uniform, used
 Tensors = tuple[torch.Tensor, ...]
 
 SMALL = {"NCHW": Tile(64, 1, 4, 2), "NHWC": Tile(16, 8, 4, 2)}
-"""Blocks of which the examples hold several, the last one ragged."""
+"""Blocks of which the examples hold several, the last one ragged; of odd planes, two images (`small`)."""
+LAYOUT_OF: dict[str, str] = {"groups": "NCHW"}
+"""Of what is tested beside the layouts."""
 FEW = 3
 """Multiprocessors: with two programs on each, channels of several blocks are shared."""
 
 SIZES = [(2, 1, 1, 1), (3, 5, 1, 1), (2, 13, 7, 7), (3, 17, 5, 3), (4, 8, 4, 8), (1, 1, 1, 641)]
+ODD_PLANES = [(5, 8, 5, 7), (9, 16, 7, 7), (2, 24, 3, 11)]
+"""Sizes of which channels are taken in groups: ragged, of several groups and parts, of one whole block."""
 LAYOUTS = ("NCHW", "NHWC")
 DTYPES = ("float16", "bfloat16", "float32")
 
@@ -67,6 +71,26 @@ class Run:
     launch: Launch
 
 
+def in_groups(*directions: str) -> list[BatchNorm]:
+    """Odd planes in each of these directions, in both types of 2 bytes in turn."""
+    every = [
+        BatchNorm.model_validate(
+            dict(direction=way, n=n, c=c, h=h, w=w, layout="NCHW", dtype=DTYPES[(i + k) % 2])
+        )
+        for i, (n, c, h, w) in enumerate(ODD_PLANES)
+        for k, way in enumerate(directions)
+    ]
+    assert all(map(two_pass.grouped, every))
+    return every
+
+
+def small(problem: BatchNorm) -> Tile:
+    """A tile of which the problem has several."""
+    if two_pass.grouped(problem):
+        return Tile(2, two_pass.candidates(problem)[0].columns, 4, 2)
+    return SMALL[problem.layout]
+
+
 def run(problem: BatchNorm, tensors: Tensors, monkeypatch: pytest.MonkeyPatch, held: bool = False) -> Run:
     """Launch into poisoned outputs, once; `held`: by the persistent kernel."""
     running = (torch.zeros(problem.c), torch.ones(problem.c))
@@ -76,7 +100,7 @@ def run(problem: BatchNorm, tensors: Tensors, monkeypatch: pytest.MonkeyPatch, h
         x, weight, bias = tensors
         launch = persistent.launch(problem, x, weight, bias, persistent.candidates(problem)[0])
     else:
-        launch = two_pass.launch(problem, tensors, SMALL[problem.layout], FEW)
+        launch = two_pass.launch(problem, tensors, small(problem), FEW)
     poison(launch.outputs)
     with repaired(), watched() as watch:
         outputs = launch.call()
@@ -89,14 +113,18 @@ def wrong(problem: BatchNorm, one: Run) -> float:
     return used(OPERATOR, "triton", problem, one.tensors, one.outputs)
 
 
-@pytest.mark.parametrize("problem", problems("forward", "inference", "backward"), ids=str)
+@pytest.mark.parametrize(
+    "problem",
+    problems("forward", "inference", "backward") + in_groups("forward", "inference", "backward"),
+    ids=str,
+)
 def test_two_passes_right_in_bounds_and_each_byte_as_often_as_said(
     problem: BatchNorm, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Values, and traffic of every tensor: bulk as in byte_moved, channels once for each program."""
     one = run(problem, OPERATOR.inputs(problem, uniform(problem, seed)), monkeypatch)
     assert wrong(problem, one) <= 1
-    tile = SMALL[problem.layout]
+    tile = small(problem)
     parts = two_pass.parts(problem, tile, FEW)
     loads, stores = one.watch.loads, one.watch.stores
     bulk = problem.elements * problem.item_byte
@@ -152,15 +180,17 @@ def test_running_statistics(layout: str, held: bool, seed: int, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", [*LAYOUTS, "groups"])
 def test_launched_again_it_writes_the_same_bits(
     layout: str, direction: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counters are back at 0, and nothing depends on what was there."""
+    size = dict(n=9, c=8, h=5, w=7) if layout == "groups" else dict(n=3, c=2, h=5, w=11)
     problem = BatchNorm.model_validate(
-        dict(direction=direction, n=3, c=2, h=5, w=11, layout=layout, dtype="float16")
+        dict(**size, direction=direction, layout=LAYOUT_OF.get(layout, layout), dtype="float16")
     )
-    assert two_pass.parts(problem, SMALL[problem.layout], FEW) > 1
+    assert two_pass.grouped(problem) == (layout == "groups")
+    assert two_pass.parts(problem, small(problem), FEW) > 1
     one = run(problem, OPERATOR.inputs(problem, uniform(problem, seed)), monkeypatch)
     first = [output.clone() for output in one.outputs]
     poison(one.outputs)
@@ -208,24 +238,30 @@ def test_nan_and_infinity_spoil_their_channel_only(
 
 
 @pytest.mark.parametrize("kernel", ["normalize", "input_gradient", "statistics", "gradient_sums"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", [*LAYOUTS, "groups"])
 def test_offsets_beyond_32_bits(layout: str, kernel: str, seed: int) -> None:
     """The last block of a tensor of 2^31 + 2^21 elements: only its pages are ever touched."""
-    c, plane, images = 2**17 + 2**7, 16, 1024
+    c, plane, images = (2**17 + 2**7, 49, 336) if layout == "groups" else (2**17 + 2**7, 16, 1024)
     half = torch.float16
     x, dy, out = (torch.empty(images * plane * c, dtype=half) for _ in range(3))
     assert x.numel() > 2**31
-    tile = Tile(64, 1, 4, 1) if layout == "NCHW" else Tile(4, 64, 4, 1)
-    problem = BatchNorm.model_validate(dict(n=images, c=c, h=4, w=4, layout=layout, dtype="float16"))
-    module = nchw if layout == "NCHW" else nhwc
-    blocks = (
-        problem.channel_elements // tile.rows
-    )  # each is one part, so the last program takes the last block
+    tile = {"NCHW": Tile(64, 1, 4, 1), "NHWC": Tile(4, 64, 4, 1), "groups": Tile(4, 512, 4, 1)}[layout]
+    h = math.isqrt(plane)
+    problem = BatchNorm.model_validate(
+        dict(n=images, c=c, h=h, w=h, layout=LAYOUT_OF.get(layout, layout), dtype="float16")
+    )
+    # Each block is one part, so the last program takes the last block.
+    blocks = (images if layout == "groups" else problem.channel_elements) // tile.rows
     options = two_pass.sizes(problem, tile, blocks)
     total = two_pass.groups(problem, tile) * blocks
     generator = torch.Generator().manual_seed(seed)
     image = slice(images - tile.rows // plane, images)
-    if layout == "NCHW":
+    if layout == "groups":
+        rows = slice(images - tile.rows, images)
+        place = tuple(t.view(images, c, plane)[rows, -8:] for t in (x, out))
+        also = dy.view(images, c, plane)[rows, -8:]
+        shift = x.view(images, c, plane)[0, -8:, :1]
+    elif layout == "NCHW":
         place = x.view(images, c, plane)[image, c - 1], out.view(images, c, plane)[image, c - 1]
         also = dy.view(images, c, plane)[image, c - 1]
         shift = x.view(images, c, plane)[0, c - 1, :1]
@@ -242,7 +278,7 @@ def test_offsets_beyond_32_bits(layout: str, kernel: str, seed: int) -> None:
     first = kernel in ("statistics", "gradient_sums")
     # The second kernel of a pair runs backwards: its first program takes the last block.
     with repaired(), placed((total - 1 if first else 0,), (total,)):
-        run_one = getattr(module, kernel)[(1,)]
+        run_one = getattr(passes, kernel)[(1,)]
         if kernel == "normalize":
             run_one(x, out, mean, rstd, weight, bias, **options, EPSILON=EPSILON, FROM_VARIANCE=False)
         elif kernel == "input_gradient":
@@ -257,16 +293,18 @@ def test_offsets_beyond_32_bits(layout: str, kernel: str, seed: int) -> None:
         else:
             run_one(x, dy, partials, counters, mean, rstd, dweight, dbias, **options)
     got, g = place[0].double(), also.double()
-    last = slice(c - 1, c) if layout == "NCHW" else slice(c - tile.columns, c)
-    m, s, w, b, dw, db = (row[last].double() for row in of_channel)
+    last = slice(c - {"NCHW": 1, "NHWC": tile.columns, "groups": 8}[layout], c)
+    m, s, w, b, dw, db = (
+        row[last].double()[:, None] if layout == "groups" else row[last].double() for row in of_channel
+    )
     if first:
         d = got - shift.double() if kernel == "statistics" else g
         e = d * d if kernel == "statistics" else g * (got - m)
-        axes = (0, 1) if layout == "NCHW" else (0,)
+        axes = {"NCHW": (0, 1), "NHWC": (0,), "groups": (0, 2)}[layout]
         sums = (
-            partials.view(2, c, blocks)[:, -1, -1]
-            if layout == "NCHW"
-            else partials.view(2, blocks, c)[:, -1, last]
+            partials.view(2, blocks, c)[:, -1, last]
+            if layout != "NCHW"
+            else partials.view(2, c, blocks)[:, last, -1].squeeze(-1)
         )
         want = torch.stack([d.sum(axes), e.sum(axes)])
         torch.testing.assert_close(sums.double(), want, rtol=1e-4, atol=1e-5)

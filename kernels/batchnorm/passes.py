@@ -1,0 +1,352 @@
+"""The four kernels of batch normalization in two passes over x, for every layout.
+
+**One tensor.** x is [images, channels, PLANE], contiguous. NCHW is that with PLANE = h w; NHWC is that too,
+with n h w images of one element a channel. A program takes GROUP channels, and blocks of them (blocks.py).
+
+Where groups of channels alone would leave most of the device idle, `parts` programs share one, block p,
+p + parts, p + 2 parts... for program p, and the last to finish adds up their sums (channel.py). Programs next
+to each other take channels next to each other, which are neighbours in memory.
+
+**Bytes moved**, S those of x: `statistics` reads S, `normalize` reads S and writes S: 3 S. Backward,
+`gradient_sums` reads 2 S, `input_gradient` reads 2 S and writes S: 5 S. The second kernel of each pair walks
+the first one's path backwards, from the last program's last block to the first's first, so that it begins
+with what the cache still holds; it tells the cache to drop what it reads and writes. Besides: 16 bytes of a
+channel for each program, and 16 for each of its partial sums.
+
+**Alignment.** Rows begin at multiples of c elements, so accesses are 16 bytes wide only if the compiler knows
+that c is a multiple of 8 (16-bit types) or 4: ALIGN, a compile-time constant. Masks along the columns then
+hold for whole vectors. An odd c makes accesses of one element.
+
+**Bytes in flight.** STAGES - 1 blocks are under way, by asynchronous copies where they have 4 bytes on end;
+2-byte elements of odd rows or planes are loaded into registers (two_pass.py). Blocks that are whole have a
+loop of their own: without masks along the images it has a tenth to a quarter fewer instructions. The ragged
+block is the last of its program either way.
+
+**Arithmetic** is float32 whatever the tensors hold, rounded once when stored.
+"""
+
+import triton
+import triton.language as tl
+
+from kernels.batchnorm.blocks import collected, elements, own, share_of, spread, total_of, whole_blocks, zeros
+from kernels.batchnorm.channel import (
+    arrives_last,
+    finish_gradients,
+    finish_statistics,
+    scale_and_bias,
+    slopes,
+)
+
+_SIZES = ["images", "channels", "parts"]
+"""Integers that a compilation does not depend on."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _add_deviations(  # type: ignore[no-untyped-def]
+    sums,
+    squares,
+    x_pointer,
+    shift,
+    block,
+    group,
+    images,
+    channels,
+    PLANE: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WHOLE: tl.constexpr,
+):
+    """Sums of d = x - shift and of d^2, with those of a block added; d is 0 where there is no element."""
+    first, offset, inside = elements(block, group, images, channels, PLANE, GROUP, ROWS, COLUMNS, WHOLE)
+    d = tl.load(x_pointer + first + offset, mask=inside, other=0.0).to(tl.float32) - shift
+    if not WHOLE:  # else only columns of no channel are missing, whose shift is 0 too
+        d = tl.where(inside, d, 0.0)
+    return sums + d, squares + d * d
+
+
+@triton.jit(do_not_specialize=_SIZES)  # type: ignore[untyped-decorator]
+def statistics(  # type: ignore[no-untyped-def]
+    x_pointer,  # [images, channels, PLANE], contiguous
+    partials_pointer,  # [2, channels * parts] (`own`)
+    counter_pointer,  # [groups], int32; 0 before and after
+    mean_pointer,  # [channels], written
+    rstd_pointer,  # [channels], written
+    running_mean_pointer,  # [channels], updated
+    running_variance_pointer,  # [channels], updated
+    images,
+    channels,
+    parts,  # programs of each group
+    EPSILON: tl.constexpr,
+    MOMENTUM: tl.constexpr,
+    PLANE: tl.constexpr,
+    ALIGN: tl.constexpr,  # power of two that divides channels; at most 16 bytes' worth
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,  # 1, or a power of two, at least GROUP PLANE
+    STAGES: tl.constexpr,
+):
+    """Mean, 1/deviation and running statistics of every channel. Grid: groups x parts, groups fastest."""
+    channels = channels // ALIGN * ALIGN  # changes no value, tells the compiler what divides it
+    group, part, channel, exists = share_of(tl.program_id(0), channels, GROUP, COLUMNS)
+    of_channel = tl.load(x_pointer + channel.to(tl.int64) * PLANE, mask=exists, other=0.0).to(tl.float32)
+    shift = spread(of_channel, PLANE, GROUP, COLUMNS)
+    sums = zeros(ROWS, COLUMNS)
+    squares = zeros(ROWS, COLUMNS)
+    whole = whole_blocks(images, PLANE, ROWS, COLUMNS)
+    for block in tl.range(part, whole, parts, num_stages=STAGES):
+        sums, squares = _add_deviations(
+            sums, squares, x_pointer, shift, block, group, images, channels, PLANE, GROUP, ROWS, COLUMNS, True
+        )
+    if whole % parts == part:
+        sums, squares = _add_deviations(
+            sums, squares, x_pointer, shift, whole, group, images, channels, PLANE, GROUP, ROWS, COLUMNS,
+            False,
+        )  # fmt: skip
+    mine = own(partials_pointer, channel, part, channels, parts, COLUMNS)
+    second = tl.cast(channels, tl.int64) * parts
+    tl.store(mine, collected(sums, PLANE, GROUP, COLUMNS), mask=exists)
+    tl.store(mine + second, collected(squares, PLANE, GROUP, COLUMNS), mask=exists)
+    if arrives_last(counter_pointer + group, parts):
+        finish_statistics(
+            channel,
+            exists,
+            of_channel,
+            total_of(partials_pointer, channel, channels, parts, GROUP, ROWS, COLUMNS),
+            total_of(partials_pointer + second, channel, channels, parts, GROUP, ROWS, COLUMNS),
+            images * PLANE,
+            mean_pointer,
+            rstd_pointer,
+            running_mean_pointer,
+            running_variance_pointer,
+            EPSILON,
+            MOMENTUM,
+        )
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _store_normalized(  # type: ignore[no-untyped-def]
+    y_pointer,
+    x_pointer,
+    mean,
+    a,
+    b,
+    block,
+    group,
+    images,
+    channels,
+    PLANE: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WHOLE: tl.constexpr,
+):
+    """A block of y = (x - mean) a + b."""
+    first, offset, inside = elements(block, group, images, channels, PLANE, GROUP, ROWS, COLUMNS, WHOLE)
+    x = tl.load(x_pointer + first + offset, mask=inside, other=0.0, eviction_policy="evict_first")
+    y = ((x.to(tl.float32) - mean) * a + b).to(y_pointer.dtype.element_ty)
+    tl.store(y_pointer + first + offset, y, mask=inside, eviction_policy="evict_first")
+
+
+@triton.jit(do_not_specialize=_SIZES)  # type: ignore[untyped-decorator]
+def normalize(  # type: ignore[no-untyped-def]
+    x_pointer,  # [images, channels, PLANE], contiguous
+    y_pointer,  # the same; every element is written once
+    mean_pointer,  # [channels]
+    spread_pointer,  # [channels]: variance if FROM_VARIANCE, else 1/deviation
+    weight_pointer,  # [channels]
+    bias_pointer,  # [channels]
+    images,
+    channels,
+    parts,
+    EPSILON: tl.constexpr,
+    FROM_VARIANCE: tl.constexpr,
+    PLANE: tl.constexpr,
+    ALIGN: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """y = (x - mean) weight / deviation + bias, on the path of `statistics` but backwards."""
+    channels = channels // ALIGN * ALIGN
+    group, part, channel, exists = share_of(
+        tl.num_programs(0) - 1 - tl.program_id(0), channels, GROUP, COLUMNS
+    )
+    mean, a, b = scale_and_bias(
+        channel, exists, mean_pointer, spread_pointer, weight_pointer, bias_pointer, EPSILON, FROM_VARIANCE
+    )
+    mean = spread(mean, PLANE, GROUP, COLUMNS)
+    a = spread(a, PLANE, GROUP, COLUMNS)
+    b = spread(b, PLANE, GROUP, COLUMNS)
+    whole = whole_blocks(images, PLANE, ROWS, COLUMNS)
+    if whole % parts == part:
+        _store_normalized(
+            y_pointer, x_pointer, mean, a, b, whole, group, images, channels, PLANE, GROUP, ROWS, COLUMNS,
+            False,
+        )  # fmt: skip
+    steps = tl.cdiv(whole - part, parts)
+    for step in tl.range(0, steps, num_stages=STAGES):
+        block = part + (steps - 1 - step) * parts
+        _store_normalized(
+            y_pointer, x_pointer, mean, a, b, block, group, images, channels, PLANE, GROUP, ROWS, COLUMNS,
+            True,
+        )  # fmt: skip
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _add_products(  # type: ignore[no-untyped-def]
+    sums,
+    products,
+    x_pointer,
+    dy_pointer,
+    mean,
+    block,
+    group,
+    images,
+    channels,
+    PLANE: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WHOLE: tl.constexpr,
+):
+    """Sums of dy and of dy (x - mean), with those of a block added."""
+    first, offset, inside = elements(block, group, images, channels, PLANE, GROUP, ROWS, COLUMNS, WHOLE)
+    x = tl.load(x_pointer + first + offset, mask=inside, other=0.0).to(tl.float32)
+    dy = tl.load(dy_pointer + first + offset, mask=inside, other=0.0).to(tl.float32)
+    return sums + dy, products + dy * (x - mean)
+
+
+@triton.jit(do_not_specialize=_SIZES)  # type: ignore[untyped-decorator]
+def gradient_sums(  # type: ignore[no-untyped-def]
+    x_pointer,  # [images, channels, PLANE], contiguous
+    dy_pointer,  # the same
+    partials_pointer,  # [2, channels * parts] (`own`)
+    counter_pointer,  # [groups], int32; 0 before and after
+    mean_pointer,  # [channels]
+    rstd_pointer,  # [channels]
+    dweight_pointer,  # [channels], written
+    dbias_pointer,  # [channels], written
+    images,
+    channels,
+    parts,
+    PLANE: tl.constexpr,
+    ALIGN: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """dbias = sum dy, dweight = sum dy (x - mean) / deviation. Grid: as `statistics`."""
+    channels = channels // ALIGN * ALIGN
+    group, part, channel, exists = share_of(tl.program_id(0), channels, GROUP, COLUMNS)
+    mean = spread(tl.load(mean_pointer + channel, mask=exists, other=0.0), PLANE, GROUP, COLUMNS)
+    sums = zeros(ROWS, COLUMNS)
+    products = zeros(ROWS, COLUMNS)
+    whole = whole_blocks(images, PLANE, ROWS, COLUMNS)
+    for block in tl.range(part, whole, parts, num_stages=STAGES):
+        sums, products = _add_products(
+            sums, products, x_pointer, dy_pointer, mean, block, group, images, channels, PLANE, GROUP, ROWS,
+            COLUMNS, True,
+        )  # fmt: skip
+    if whole % parts == part:
+        sums, products = _add_products(
+            sums, products, x_pointer, dy_pointer, mean, whole, group, images, channels, PLANE, GROUP, ROWS,
+            COLUMNS, False,
+        )  # fmt: skip
+    mine = own(partials_pointer, channel, part, channels, parts, COLUMNS)
+    second = tl.cast(channels, tl.int64) * parts
+    tl.store(mine, collected(sums, PLANE, GROUP, COLUMNS), mask=exists)
+    tl.store(mine + second, collected(products, PLANE, GROUP, COLUMNS), mask=exists)
+    if arrives_last(counter_pointer + group, parts):
+        finish_gradients(
+            channel,
+            exists,
+            total_of(partials_pointer, channel, channels, parts, GROUP, ROWS, COLUMNS),
+            total_of(partials_pointer + second, channel, channels, parts, GROUP, ROWS, COLUMNS),
+            tl.load(rstd_pointer + channel, mask=exists, other=0.0),
+            dweight_pointer,
+            dbias_pointer,
+        )
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _store_gradient(  # type: ignore[no-untyped-def]
+    dx_pointer,
+    x_pointer,
+    dy_pointer,
+    mean,
+    a,
+    mean_dy,
+    k,
+    block,
+    group,
+    images,
+    channels,
+    PLANE: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WHOLE: tl.constexpr,
+):
+    """A block of dx = a (dy - mean_dy - (x - mean) k)."""
+    first, offset, inside = elements(block, group, images, channels, PLANE, GROUP, ROWS, COLUMNS, WHOLE)
+    x = tl.load(x_pointer + first + offset, mask=inside, other=0.0, eviction_policy="evict_first")
+    dy = tl.load(dy_pointer + first + offset, mask=inside, other=0.0, eviction_policy="evict_first")
+    dx = a * (dy.to(tl.float32) - mean_dy - (x.to(tl.float32) - mean) * k)
+    dx = dx.to(dx_pointer.dtype.element_ty)
+    tl.store(dx_pointer + first + offset, dx, mask=inside, eviction_policy="evict_first")
+
+
+@triton.jit(do_not_specialize=_SIZES)  # type: ignore[untyped-decorator]
+def input_gradient(  # type: ignore[no-untyped-def]
+    x_pointer,  # [images, channels, PLANE], contiguous
+    dy_pointer,  # the same
+    dx_pointer,  # the same; every element is written once
+    mean_pointer,  # [channels]
+    rstd_pointer,  # [channels]
+    weight_pointer,  # [channels]
+    dweight_pointer,  # [channels]
+    dbias_pointer,  # [channels]
+    images,
+    channels,
+    parts,
+    PLANE: tl.constexpr,
+    ALIGN: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """dx from the channels' sums, on the path of `gradient_sums` but backwards."""
+    channels = channels // ALIGN * ALIGN
+    group, part, channel, exists = share_of(
+        tl.num_programs(0) - 1 - tl.program_id(0), channels, GROUP, COLUMNS
+    )
+    mean, a, mean_dy, k = slopes(
+        channel,
+        exists,
+        images * PLANE,
+        mean_pointer,
+        rstd_pointer,
+        weight_pointer,
+        dweight_pointer,
+        dbias_pointer,
+    )
+    mean = spread(mean, PLANE, GROUP, COLUMNS)
+    a = spread(a, PLANE, GROUP, COLUMNS)
+    mean_dy = spread(mean_dy, PLANE, GROUP, COLUMNS)
+    k = spread(k, PLANE, GROUP, COLUMNS)
+    whole = whole_blocks(images, PLANE, ROWS, COLUMNS)
+    if whole % parts == part:
+        _store_gradient(
+            dx_pointer, x_pointer, dy_pointer, mean, a, mean_dy, k, whole, group, images, channels, PLANE,
+            GROUP, ROWS, COLUMNS, False,
+        )  # fmt: skip
+    steps = tl.cdiv(whole - part, parts)
+    for step in tl.range(0, steps, num_stages=STAGES):
+        _store_gradient(
+            dx_pointer, x_pointer, dy_pointer, mean, a, mean_dy, k, part + (steps - 1 - step) * parts, group,
+            images, channels, PLANE, GROUP, ROWS, COLUMNS, True,
+        )  # fmt: skip
