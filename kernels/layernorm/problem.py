@@ -25,6 +25,8 @@ EPSILON = 1e-5
 LONGEST_IN_REGISTERS = {"forward": 16384, "backward": 8192}
 """Longest row that our kernels hold in registers, by direction; twice as much spills. Half of it for
 a gradient whose rows are no multiple of 16 bytes: narrow loads take more registers."""
+LONGEST_IN_CLUSTER = 131072
+"""Longest row of a gradient that the blocks of a cluster hold with its column sums."""
 LONGEST_OF_LIGER = 65536
 """Longest row that Liger's kernels take (`calculate_settings` in liger_kernel/ops/utils.py)."""
 MOST = 2**30
@@ -65,7 +67,7 @@ class LayerNorm(Problem):
         ),
         Implementation(
             "triton",
-            "ours: rows in registers; longer ones in two passes",
+            "ours: rows in registers; longer ones in shared memory, also a cluster's, or in two passes",
             devices=("cuda",),
             dtypes={"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)},
         ),
@@ -114,17 +116,24 @@ class LayerNorm(Problem):
         return 2 * self.rows * max(4, self.item_byte)
 
     def byte_moved(self, implementation: str) -> int:
-        """More than `byte` for our gradient of long rows: it reads x and dy once for dx's sums, and again.
+        """More than `byte` for our gradient of the longest rows: it reads x and dy for dx's sums, and again.
 
-        Our forward pass over rows beyond 16384 reads each row twice as well, but the second time at once,
-        from L2. And aten's gradient reads x and dy twice on a GPU but once on a CPU. Neither is counted, for
-        a roof that can be beaten is none.
+        What depends on the device a problem cannot know, and is not counted, for a roof that can be beaten is
+        none. So `byte` is too little, and the roof too high, for these: our gradient of rows up to 128 Ki
+        where there are no clusters of blocks (below compute capability 9.0, or with Triton 3.6) or the device
+        found two passes faster: 5/3 of `byte`. Our forward pass over rows beyond 16384 where shared memory
+        does not hold them; it reads x the second time at once, from L2. And aten's gradient, which reads x
+        and dy twice on a GPU but once on a CPU.
         """
         return self.byte + self.byte_again(implementation)
 
     def byte_again(self, implementation: str) -> int:
-        """The second reading of x and dy in our gradient of long rows."""
-        if implementation == "triton" and self.direction == "backward" and not self.in_registers:
+        """The second reading of x and dy in our gradient of the longest rows, and of long ones that are no
+        multiple of 16 bytes. 0 for rows that only some devices read twice: see `byte_moved`."""
+        held = self.in_registers or (
+            self.length <= LONGEST_IN_CLUSTER and self.length * self.item_byte % 16 == 0
+        )
+        if implementation == "triton" and self.direction == "backward" and not held:
             return 2 * self.elements * self.item_byte
         return 0
 

@@ -51,7 +51,7 @@ class Softmax(Problem):
         ),
         Implementation(
             "triton",
-            "ours: rows in registers; longer ones in two passes",
+            "ours: rows in registers; longer ones in shared memory, also a cluster's, or in two passes",
             devices=("cuda",),
             dtypes={"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)},
         ),
@@ -78,8 +78,9 @@ class Softmax(Problem):
     def in_registers(self) -> bool:
         """Whether our kernels hold a row in registers and so read it once.
 
-        They read a longer row twice, the second time at once and from L2 as far as that holds the rows
-        under way. So `byte_moved` stays `byte`: a roof that can be beaten is none.
+        Longer rows are held in shared memory and read once too, or else twice, the second time at once and
+        from L2 as far as that holds the rows under way. So `byte_moved` stays `byte`: a roof that can be
+        beaten is none.
         """
         return self.length <= LONGEST_IN_REGISTERS
 

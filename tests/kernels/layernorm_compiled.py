@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from bench.spec import ITEM_BYTE, Dtype
-from kernels.layernorm import backward, backward_long, forward, forward_long
+from kernels.layernorm import backward, backward_held, backward_long, forward, forward_held, forward_long
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.tiles import Tile, alignment, chunks
+from tests.kernels import held_compiled
 from tests.kernels.compiled import Built, pointer
 from tests.kernels.streaming import CAPABILITIES, Variant, everywhere, main
 
@@ -96,6 +97,8 @@ def variants() -> Iterator[Variant]:
         yield variant(kernel, "float16", length, Tile(1, block, 16), capabilities=(70, 90))
     aligned = variant(backward_long.row_sums, "float16", 32776, chunks(32776, 2)[1], **one)
     yield replace(aligned, promises=(narrow_row_sums,))
+    yield from held_compiled.variants(forward_held.normalize_held, 1)
+    yield from held_compiled.gradients(backward_held.gradient_held)
 
 
 def narrow_row_sums(built: Built) -> list[str]:

@@ -7,23 +7,40 @@ test_memory_limited.py starts it; its name keeps it out of an ordinary run.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from bench.spec import Launch
-from kernels.layernorm import backward, backward_long, forward, forward_long, launch
+from kernels.layernorm import (
+    backward,
+    backward_held,
+    backward_long,
+    forward,
+    forward_held,
+    forward_long,
+    launch,
+)
+from kernels.layernorm.held import Held
 from kernels.layernorm.operator import OPERATOR
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.tiles import Tile, alignment
 from tests.drawing import covering
+from tests.kernels.held_emulated import Emulated
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import relative_error, uniform, used
 
 MULTIPROCESSORS = 3
-Solve = Callable[[LayerNorm, tuple[torch.Tensor, ...], Tile], Launch]
+Solve = Callable[[LayerNorm, tuple[torch.Tensor, ...], Any], Launch]
+
+
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of Gluon run by the interpreter too."""
+    monkeypatch.setattr(forward_held, "normalize_held", Emulated(forward_held.normalize_held))
+    monkeypatch.setattr(backward_held, "gradient_held", Emulated(backward_held.gradient_held))
 
 
 class Ran(NamedTuple):
@@ -32,7 +49,7 @@ class Ran(NamedTuple):
     watch: Watch
 
 
-def chosen(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile) -> Launch:
+def chosen(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile | Held) -> Launch:
     return launch.with_tile(problem, inputs, tile, MULTIPROCESSORS)
 
 
@@ -46,7 +63,11 @@ def long(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile) -> La
 
 
 def ran(
-    problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile, solve: Solve = chosen, times: int = 1
+    problem: LayerNorm,
+    inputs: tuple[torch.Tensor, ...],
+    tile: Tile | Held,
+    solve: Solve = chosen,
+    times: int = 1,
 ) -> Ran:
     """What the kernels wrote into outputs of NaN, and what they touched."""
     ready = solve(problem, inputs, tile)
@@ -68,9 +89,20 @@ def partial_byte(problem: LayerNorm, count: int) -> int:
     return 2 * count * problem.length * 4
 
 
-def traffic(problem: LayerNorm, tile: Tile, solve: Solve) -> tuple[int, int]:
+def traffic(problem: LayerNorm, tile: Tile | Held, solve: Solve) -> tuple[int, int]:
     """Bytes loaded and stored, exactly: the least there is, and what the docstrings name beside it."""
     weight, data = problem.length * problem.item_byte, problem.elements * problem.item_byte
+    if isinstance(tile, Held) and problem.direction == "backward":
+        count = backward_held.count(problem, tile, MULTIPROCESSORS)
+        beside = problem.rows * 2 * tile.blocks * 4 + partial_byte(problem, count)
+        statistics = 8 * problem.rows * (tile.blocks - 1)
+        return problem.byte_read + (count - 1) * weight + statistics + beside, problem.byte_written + beside
+    if isinstance(tile, Held):
+        told = 0 if tile.blocks == 1 else problem.rows * 3 * tile.blocks * 4
+        # The first share's mean is loaded once more.
+        first = 4 * problem.rows if told else 0
+        loaded = problem.byte_read + (problem.rows - 1) * 2 * weight + told + first
+        return loaded, problem.byte_written + told
     tiles = math.ceil(problem.rows / tile.rows)
     whole = problem.in_registers and solve is chosen
     if problem.direction == "forward":
@@ -94,7 +126,7 @@ def traffic(problem: LayerNorm, tile: Tile, solve: Solve) -> tuple[int, int]:
     )
 
 
-def check(problem: LayerNorm, tile: Tile, seed: int, solve: Solve = chosen) -> None:
+def check(problem: LayerNorm, tile: Tile | Held, seed: int, solve: Solve = chosen) -> None:
     """Right, in bounds, every byte as the docstrings count them, each output once, no atomics."""
     done = ran(problem, drawn(problem, seed), tile, solve)
     assert used(OPERATOR, "triton", problem, done.inputs, done.outputs) <= 1
@@ -142,6 +174,85 @@ def test_long_rows_with_chunks_of_a_few_elements(problem: LayerNorm, seed: int) 
     check(problem, Tile(1 if problem.direction == "forward" else 4, 64, 1), seed, long)
 
 
+HELD = [
+    (
+        LayerNorm.model_validate({"direction": "forward", "rows": rows, "length": length, "dtype": dtype}),
+        share,
+    )
+    for dtype in ("float16", "bfloat16", "float32")
+    for rows, length, share in (
+        (3, 192, Held(1, 3, 64, 1)),  # whole chunks
+        (2, 136, Held(1, 3, 64, 1)),  # one vector in the last chunk
+        (5, 64, Held(1, 1, 64, 1)),
+        (3, 200, Held(2, 2, 64, 1)),  # a share that ends short, another that is empty behind it
+        (2, 168, Held(4, 1, 64, 1)),
+        (2, 120, Held(4, 1, 64, 1)),  # shares of nothing
+        (1, 1024, Held(16, 1, 64, 1)),
+        (2, 4104, Held(8, 9, 64, 1)),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("problem", "share"),
+    covering(HELD, "held layernorm", lambda case: (case[0].length, case[1]), lambda case: case[0].dtype),
+    ids=str,
+)
+def test_rows_held_in_shared_memory_by_a_block_or_a_cluster(
+    problem: LayerNorm, share: Held, seed: int
+) -> None:
+    check(problem, share, seed)
+
+
+def test_the_launch_takes_shared_memory_or_two_passes() -> None:
+    for length, first in ((8192, Tile), (8193, Tile), (8200, Held)):
+        problem = LayerNorm(direction="backward", rows=1, length=length, dtype="float16")
+        tiles = launch.candidates(problem)
+        assert isinstance(tiles[0], first) and isinstance(tiles[-1], Tile)
+    for length, first in ((16384, Tile), (16385, Tile), (16392, Held)):
+        problem = LayerNorm(direction="forward", rows=1, length=length, dtype="float16")
+        tiles = launch.candidates(problem)
+        assert isinstance(tiles[0], first) and isinstance(tiles[-1], Tile)
+        inputs = (torch.empty(1, length, dtype=torch.float16), *torch.empty(2, length, dtype=torch.float16))
+        for tile in (tiles[0], tiles[-1]):
+            by = forward_held if isinstance(tile, Held) else forward if length == 16384 else forward_long
+            assert launch.with_tile(problem, inputs, tile, MULTIPROCESSORS).call.__module__ == by.__name__
+
+
+CLUSTERS = [
+    (
+        LayerNorm.model_validate({"direction": "backward", "rows": rows, "length": length, "dtype": dtype}),
+        share,
+    )
+    for dtype in ("float16", "bfloat16", "float32")
+    for rows, length, share in (
+        (1, 128, Held(2, 3, 64, 16)),  # fewer rows than are on their way
+        (7, 120, Held(2, 3, 64, 8)),
+        (40, 200, Held(4, 3, 64, 16)),  # 12 programs; the last share is short
+        (97, 136, Held(4, 3, 64, 16)),  # the last share is empty
+        (9, 1000, Held(16, 3, 64, 16)),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("problem", "share"),
+    covering(CLUSTERS, "gradient in a cluster", lambda case: case[1], lambda case: case[0].dtype),
+    ids=str,
+)
+def test_gradient_in_a_cluster(problem: LayerNorm, share: Held, seed: int) -> None:
+    check(problem, share, seed)
+
+
+def test_shares_of_a_gradient_hold_a_row() -> None:
+    for length, blocks in ((8200, [2, 4]), (16384, [2, 4]), (65536, [8, 16]), (131072, [16]), (131080, [])):
+        found = backward_held.candidates(
+            LayerNorm(direction="backward", rows=1, length=length, dtype="float16")
+        )
+        assert [share.blocks for share in found] == blocks
+        assert all(share.blocks * share.chunk >= length for share in found)
+
+
 @pytest.mark.parametrize("rows", [1, 2, 5, 6, 7, 24, 25])
 def test_every_share_of_the_rows(rows: int, seed: int) -> None:
     """Fewer, as many and more tiles than programs, ragged or not."""
@@ -162,8 +273,18 @@ def test_again_is_the_same_bits(direction: str, solve: Solve, seed: int) -> None
 
 
 @pytest.mark.parametrize("first", [None, 0.0, 5000.0])
-@pytest.mark.parametrize("solve, tile", [(chosen, Tile(2, 1024, 1)), (long, Tile(1, 128, 1))])
-def test_a_large_mean_costs_no_digits(solve: Solve, tile: Tile, first: float | None, seed: int) -> None:
+@pytest.mark.parametrize(
+    "solve, tile",
+    [
+        (chosen, Tile(2, 1024, 1)),
+        (long, Tile(1, 128, 1)),
+        (chosen, Held(1, 4, 256, 1)),
+        (chosen, Held(4, 4, 64, 1)),
+    ],
+)
+def test_a_large_mean_costs_no_digits(
+    solve: Solve, tile: Tile | Held, first: float | None, seed: int
+) -> None:
     """Mean 1000, standard deviation 2, in float32; an outlier in front must not matter either."""
     problem = LayerNorm(direction="forward", rows=6, length=1000, dtype="float32")
     generator = torch.Generator().manual_seed(seed)
@@ -174,8 +295,10 @@ def test_a_large_mean_costs_no_digits(solve: Solve, tile: Tile, first: float | N
     assert relative_error(OPERATOR, problem, inputs, ran(problem, inputs, tile, solve).outputs) < 6 * 2.0**-24
 
 
-@pytest.mark.parametrize("solve, tile", [(chosen, Tile(4, 256, 1)), (long, Tile(1, 64, 1))])
-def test_nan_and_infinity_spoil_what_they_spoil_in_torch(solve: Solve, tile: Tile, seed: int) -> None:
+@pytest.mark.parametrize(
+    "solve, tile", [(chosen, Tile(4, 256, 1)), (long, Tile(1, 64, 1)), (chosen, Held(2, 2, 64, 1))]
+)
+def test_nan_and_infinity_spoil_what_they_spoil_in_torch(solve: Solve, tile: Tile | Held, seed: int) -> None:
     forward_problem = LayerNorm(direction="forward", rows=6, length=200, dtype="float32")
     x, weight, bias = drawn(forward_problem, seed)
     for row, value in enumerate((math.nan, math.inf, -math.inf)):
@@ -188,7 +311,7 @@ def test_nan_and_infinity_spoil_what_they_spoil_in_torch(solve: Solve, tile: Til
     problem = LayerNorm(direction="backward", rows=6, length=200, dtype="float32")
     x, dy, weight, mean, rstd = drawn(problem, seed)
     dy[1, 5], x[3, 7] = math.nan, math.nan
-    tile = tile if solve is chosen else Tile(4, 64, 1)
+    tile = Tile(4, 256, 1) if solve is chosen else Tile(4, 64, 1)
     outputs = ran(problem, (x, dy, weight, mean, rstd), tile, solve).outputs
     expected = OPERATOR.reference(problem, x, dy, weight, mean, rstd)
     for got, one in zip(outputs, expected, strict=True):
@@ -224,6 +347,13 @@ def test_forward_beyond_two_to_the_31(seed: int) -> None:
         )
     one = problem.model_copy(update={"rows": 1})
     found = (y[-1:], mean[-1:], rstd[-1:])
+    assert used(OPERATOR, "triton", one, (x[-1:], weight, bias), found) <= 1
+
+    y[-1], mean[-1], rstd[-1] = math.nan, math.nan, math.nan
+    program = forward_held.normalize_held[(1,)]
+    shares = {"EPSILON": EPSILON, "VECTOR": 8, "CHUNKS": 4, "CHUNK": 256, "num_warps": 1, "num_ctas": 1}
+    with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
+        program(x, weight, bias, y, mean, rstd, None, length, **shares)
     assert used(OPERATOR, "triton", one, (x[-1:], weight, bias), found) <= 1
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from bench.spec import ITEM_BYTE, Dtype
 from kernels.layernorm.tiles import Tile, alignment, chunks
-from kernels.softmax import long_rows, whole_rows
+from kernels.softmax import held_rows, long_rows, whole_rows
 from kernels.softmax.problem import Softmax
+from tests.kernels import held_compiled
 from tests.kernels.compiled import pointer
 from tests.kernels.streaming import CAPABILITIES, Variant, everywhere, main
 
@@ -44,7 +45,7 @@ def variant(kernel: Any, dtype: Dtype, length: int, tile: Tile, **more: Any) -> 
 
 
 def variants() -> Iterator[Variant]:
-    """What is compiled: about 80."""
+    """What is compiled: about 120."""
     turns = itertools.cycle(CAPABILITIES)
     for kernel in WHOLE:
         for length in (64, 1024, 8192):
@@ -66,6 +67,8 @@ def variants() -> Iterator[Variant]:
             next(turns)
         for dtype, length in (("bfloat16", 32776), ("float16", 32775)):
             yield variant(kernel, dtype, length, chunks(length, ITEM_BYTE[dtype])[1], capabilities=(90,))
+    yield from held_compiled.variants(held_rows.forward_held, 1)
+    yield from held_compiled.variants(held_rows.backward_held, 2)
 
 
 if __name__ == "__main__":

@@ -8,18 +8,30 @@ test_memory_limited.py starts it; its name keeps it out of an ordinary run.
 import math
 from types import ModuleType
 from typing import NamedTuple
+from unittest.mock import Mock
 
 import pytest
 import torch
 
+from bench.spec import Unsupported
+from kernels.layernorm import held
+from kernels.layernorm.held import Held
 from kernels.layernorm.tiles import Tile
-from kernels.softmax import launch, long_rows, whole_rows
+from kernels.softmax import held_rows, launch, long_rows, whole_rows
 from kernels.softmax.operator import OPERATOR, tolerance
 from kernels.softmax.problem import Softmax
 from tests.drawing import covering
+from tests.kernels.held_emulated import Emulated
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import relative_error, uniform
+
+
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of Gluon run by the interpreter too."""
+    for name in ("forward_held", "backward_held"):
+        monkeypatch.setattr(held_rows, name, Emulated(getattr(held_rows, name)))
 
 
 class Ran(NamedTuple):
@@ -29,7 +41,7 @@ class Ran(NamedTuple):
 
 
 def ran(
-    problem: Softmax, inputs: tuple[torch.Tensor, ...], tile: Tile, by: ModuleType, times: int = 1
+    problem: Softmax, inputs: tuple[torch.Tensor, ...], tile: Tile | Held, by: ModuleType, times: int = 1
 ) -> Ran:
     """What the kernels of this file wrote into a result of NaN, and what they touched."""
     ready = by.launch(problem, inputs, tile)
@@ -45,14 +57,18 @@ def drawn(problem: Softmax, seed: int) -> tuple[torch.Tensor, ...]:
     return OPERATOR.inputs(problem, uniform(problem, seed))
 
 
-def check(problem: Softmax, tile: Tile, seed: int, by: ModuleType) -> None:
+def check(problem: Softmax, tile: Tile | Held, seed: int, by: ModuleType) -> None:
     """Right, in bounds, every byte as the docstrings count them, each element written once, no atomics."""
     done = ran(problem, drawn(problem, seed), tile, by)
     assert relative_error(OPERATOR, problem, done.inputs, (done.result,)) <= tolerance(problem, "triton")
-    readings = 1 if by is whole_rows else 2
-    assert done.watch.loads.byte == readings * problem.byte_read
-    assert done.watch.loads.distinct_byte == problem.byte_read
-    assert done.watch.stores.byte == problem.byte_written == done.watch.stores.within(done.result).byte
+    readings = 2 if by is long_rows else 1
+    told = 0
+    if isinstance(tile, Held) and tile.blocks > 1:
+        told = problem.rows * tile.blocks * 4 * (2 if problem.direction == "forward" else 1)
+    assert done.watch.loads.byte == readings * problem.byte_read + told
+    assert sum(done.watch.loads.within(one).distinct_byte for one in done.inputs) == problem.byte_read
+    assert done.watch.stores.byte == problem.byte_written + told
+    assert done.watch.stores.within(done.result).byte == problem.byte_written
     assert done.watch.stores.repeated == 0
     assert done.watch.atomics.byte == 0
 
@@ -83,12 +99,78 @@ def test_right_in_bounds_and_each_element_written_once(problem: Softmax, seed: i
         check(problem, tile, seed, whole_rows if problem.in_registers else long_rows)
 
 
+HELD = [
+    (Softmax.model_validate({"direction": direction, "rows": rows, "length": length, "dtype": dtype}), share)
+    for direction in ("forward", "backward")
+    for dtype in ("float16", "bfloat16", "float32")
+    for rows, length, share in (
+        (3, 192, Held(1, 3, 64, 1)),  # whole chunks
+        (2, 136, Held(1, 3, 64, 1)),  # one vector in the last chunk
+        (5, 64, Held(1, 1, 64, 1)),
+        (3, 200, Held(2, 2, 64, 1)),  # a share that ends short, another that is empty behind it
+        (2, 168, Held(4, 1, 64, 1)),
+        (1, 1024, Held(16, 1, 64, 1)),
+        (2, 4104, Held(8, 3, 256, 1)),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("problem", "share"),
+    covering(HELD, "held softmax", lambda case: case[1], lambda case: (case[0].direction, case[0].dtype)),
+    ids=str,
+)
+def test_rows_held_in_shared_memory_by_a_block_or_a_cluster(problem: Softmax, share: Held, seed: int) -> None:
+    check(problem, share, seed, held_rows)
+
+
+def test_shares_hold_a_row_within_shared_memory() -> None:
+    """One block while it can, then clusters; none of rows that no copies of 16 bytes make up."""
+    for length, item_byte, tensors, least in (
+        *((16392, 2, 1, 1), (65544, 2, 1, 2), (32776, 2, 2, 2), (32768, 2, 2, 1)),
+        *((131072, 4, 1, 4), (131072, 4, 2, 8), (2**20, 2, 1, 16), (65536, 2, 1, 1)),
+    ):
+        found = held.candidates(length, item_byte, tensors)
+        assert 1 <= len(found) <= 3 and found[0].blocks == least
+        for share in found:
+            assert share.blocks * share.chunks * share.chunk >= length
+            assert share.blocks * (share.chunks - 1) * share.chunk < length
+            assert share.chunks * share.chunk * item_byte * tensors <= 128 * 1024
+            assert share.chunk * item_byte == 16 * 32 * share.warps
+    assert not held.candidates(16385, 2, 1) and not held.candidates(2**22, 2, 1)
+
+
+@pytest.mark.parametrize(
+    "capability, cluster, share, reason",
+    [
+        (
+            (7, 5),
+            True,
+            Held(1, 2, 64, 1),
+            "asynchronous copies into shared memory need compute capability 8.0",
+        ),
+        ((8, 0), True, Held(2, 2, 64, 1), "clusters of blocks need compute capability 9.0"),
+        ((9, 0), False, Held(2, 2, 64, 1), "Gluon of this Triton has no barrier of a cluster's blocks"),
+    ],
+)
+def test_what_a_device_cannot_hold_is_unsupported(
+    capability: tuple[int, int], cluster: bool, share: Held, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    if not cluster:
+        monkeypatch.setattr(held, "cluster", None)
+    on_gpu = Mock(is_cuda=True, shape=(2, 200))
+    with pytest.raises(Unsupported, match=reason):
+        held.partial_sums(share, on_gpu, 1)
+
+
 def test_the_launch_takes_the_file_that_suits_the_row() -> None:
-    for length, by in ((16384, whole_rows), (16385, long_rows)):
+    for length, files in ((16384, [whole_rows]), (16385, [long_rows]), (16388, [held_rows, long_rows])):
         problem = Softmax(direction="forward", rows=1, length=length, dtype="float32")
-        assert launch.candidates(problem) == by.candidates(problem)
-        made = launch.with_tile(problem, (torch.empty(1, length),), by.candidates(problem)[0])
-        assert made.call.__module__ == by.__name__
+        assert list(launch.candidates(problem)) == [tile for by in files for tile in by.candidates(problem)]
+        for by in files:
+            made = launch.with_tile(problem, (torch.empty(1, length),), by.candidates(problem)[0])
+            assert made.call.__module__ == by.__name__
 
 
 @pytest.mark.parametrize("problem", few(LONG, "interpreted long rows of softmax"), ids=str)
@@ -97,12 +179,17 @@ def test_long_rows_with_chunks_of_a_few_elements(problem: Softmax, seed: int) ->
     check(problem, Tile(1, 64, 1), seed, long_rows)
 
 
-BOTH = [(whole_rows, Tile(2, 256, 1)), (long_rows, Tile(1, 32, 1))]
+BOTH: list[tuple[ModuleType, Tile | Held]] = [
+    (whole_rows, Tile(2, 256, 1)),
+    (long_rows, Tile(1, 32, 1)),
+    (held_rows, Held(1, 4, 64, 1)),
+    (held_rows, Held(4, 2, 32, 1)),
+]
 
 
 @pytest.mark.parametrize("by, tile", BOTH)
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_again_is_the_same_bits(direction: str, by: ModuleType, tile: Tile, seed: int) -> None:
+def test_again_is_the_same_bits(direction: str, by: ModuleType, tile: Tile | Held, seed: int) -> None:
     problem = Softmax(direction=direction, rows=5, length=200, dtype="float32")  # type: ignore[arg-type]
     inputs = drawn(problem, seed)
     once, twice = ran(problem, inputs, tile, by), ran(problem, inputs, tile, by, times=2)
@@ -112,7 +199,7 @@ def test_again_is_the_same_bits(direction: str, by: ModuleType, tile: Tile, seed
 
 
 @pytest.mark.parametrize("by, tile", BOTH)
-def test_rows_that_rise_fall_and_are_huge(by: ModuleType, tile: Tile) -> None:
+def test_rows_that_rise_fall_and_are_huge(by: ModuleType, tile: Tile | Held) -> None:
     """The largest element comes first, last or in between, and no exponential overflows."""
     rising = torch.linspace(-200, 300, 200)
     x = torch.stack([rising, rising.flip(0), rising.sin() * 1e30, torch.full((200,), -1e30), rising * 1e-3])
@@ -122,7 +209,9 @@ def test_rows_that_rise_fall_and_are_huge(by: ModuleType, tile: Tile) -> None:
 
 
 @pytest.mark.parametrize("by, tile", BOTH)
-def test_nan_and_infinity_spoil_what_they_spoil_in_torch(by: ModuleType, tile: Tile, seed: int) -> None:
+def test_nan_and_infinity_spoil_what_they_spoil_in_torch(
+    by: ModuleType, tile: Tile | Held, seed: int
+) -> None:
     problem = Softmax(direction="forward", rows=9, length=200, dtype="float32")
     (x,) = drawn(problem, seed)
     x[0, 77], x[1, 77], x[2, 77] = math.nan, math.inf, -math.inf
@@ -161,6 +250,15 @@ def test_beyond_two_to_the_31(direction: str, seed: int) -> None:
         )
     last = tuple(one[-few.rows :] for one in inputs)
     assert relative_error(OPERATOR, few, last, (result[-few.rows :],)) <= tolerance(few, "triton")
+
+    if count == 1:
+        result[-1] = math.nan
+        program = held_rows.forward_held[(1,)]
+        with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
+            program(*inputs, result, None, length, VECTOR=8, CHUNKS=4, CHUNK=256, num_warps=1, num_ctas=1)
+        last = inputs[0][-1:]
+        one = problem.model_copy(update={"rows": 1})
+        assert relative_error(OPERATOR, one, (last,), (result[-1:],)) <= tolerance(one, "triton")
 
     result[-1] = math.nan
     with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
