@@ -22,7 +22,7 @@ minus infinity keeps. All as PyTorch does, bit for bit.
 import triton
 import triton.language as tl
 
-from kernels.pooling.windows import divisor, first, tile
+from kernels.pooling.windows import divisor, first, taken, tile
 
 
 @triton.jit(  # type: ignore[untyped-decorator]
@@ -105,11 +105,7 @@ def visit(  # type: ignore[no-untyped-def]
     column = left + j
     held = inside & (row >= 0) & (row < h) & (column >= 0) & (column < w)
     at = x + (row * w + column) * pitch
-    if KIND == "average":
-        best += tl.load(at, mask=held, other=0.0).to(tl.float32)
-    else:
-        value = tl.load(at, mask=held, other=float("-inf")).to(tl.float32)
-        better = (value > best) | (value != value)
-        best = tl.where(better, value, best)
-        code = tl.where(better, i * WINDOW_W + j, code)
+    padding: tl.constexpr = 0.0 if KIND == "average" else float("-inf")
+    value = tl.load(at, mask=held, other=padding).to(tl.float32)
+    best, code = taken(best, code, value, i * WINDOW_W + j, KIND)
     return best, code

@@ -11,9 +11,16 @@ from bench.spec import Launch
 from kernels.pooling.backward import gather
 from kernels.pooling.cells import gather_cells
 from kernels.pooling.forward import pool
-from kernels.pooling.problem import Pooling
+from kernels.pooling.problem import MOST_32_BIT, Axis, Pooling
+from kernels.pooling.strips import pool_strips
+from kernels.pooling.strips_backward import gather_strips
 from kernels.pooling.whole import pool_whole
 from kernels.tuning import fastest, tuned
+
+_MOST_READ = 10
+"""Rows of x or dy that a thread may load for a strip; with more, registers are spilled somewhere."""
+_MOST_KEPT = 40
+"""Values of a row of windows, or of the windows over a row, that it may keep, for the same reason."""
 
 
 class Tile(NamedTuple):
@@ -32,7 +39,70 @@ class Tile(NamedTuple):
         return f"{self.high}x{self.wide}x{self.lanes} w{self.warps}"
 
 
-def candidates(problem: Pooling) -> list[Tile]:
+class Strip(NamedTuple):
+    """What one thread computes in NCHW: rows of y or dx, over so many columns of x or dy; and warps."""
+
+    rows: int
+    columns: int
+    warps: int
+
+    def __str__(self) -> str:
+        """`strips 4x8 w4`: rows written x columns read by a thread, and warps of a program."""
+        return f"strips {self.rows}x{self.columns} w{self.warps}"
+
+
+Shape = Tile | Strip
+
+
+def candidates(problem: Pooling) -> list[Shape]:
+    """What is worth timing: strips where there are any, and tiles."""
+    return [*strips(problem), *tiles(problem)]
+
+
+def strips(problem: Pooling) -> list[Strip]:
+    """Strips worth timing; none where `pool_strips` or `gather_strips` does not compute the problem.
+
+    As wide as one access of 16 bytes if rows begin at multiples of that, or of four columns, which takes
+    fewer registers; no narrower than what windows reach beside a strip. The more rows, the fewer are loaded
+    twice, and the more there are in flight.
+    """
+    down, across = problem.down, problem.across
+    gaps = any(axis.stride > axis.window for axis in (down, across))
+    if problem.layout == "NHWC" or is_whole(problem) or gaps:
+        return []
+    if problem.direction == "forward":
+        written, halo = problem.high, down.window - down.stride
+        widest = math.gcd(problem.w, 16 // problem.item_byte)
+        reach = max(across.padding, across.window - across.stride - across.padding)
+        widths = [c for c in (widest, min(widest, 4)) if c % across.stride == 0]
+        heights = {rows: rows * down.stride for rows in (1, 2, 4, 8)}
+        kept = down.window / across.stride
+    else:
+        written, halo = problem.h, sum(_windows_beside(down))
+        widest = math.gcd(problem.wide, max(1, 16 // (problem.item_byte * across.stride)))
+        reach = max(_windows_beside(across))
+        # Every window over a point has a register for each: more than 25 of them spill.
+        few = across.stride <= 2 and down.overlap * across.overlap <= 25
+        widths = [widest, min(widest, 4)] if few else []
+        heights = {rows: rows // down.stride for rows in (1, 2, 4, 8) if rows % down.stride == 0}
+        kept = down.overlap + 1  # both dy and place: a row more than their windows is what does not spill
+    found = {
+        Strip(rows, columns, 4): None
+        for columns in widths
+        for rows, read in heights.items()
+        if columns >= reach and columns * kept <= _MOST_KEPT and read + halo <= _MOST_READ
+        if rows <= _power(written) and (rows > 1 or written == 1)
+    }
+    # They are numbered with 32 bits.
+    return [strip for strip in found if grid(problem, strip)[0] * 32 * strip.warps <= MOST_32_BIT]
+
+
+def _windows_beside(axis: Axis) -> tuple[int, int]:
+    """How many windows before the first and behind the last of a strip hold points of it."""
+    return (axis.window - 1 - axis.padding) // axis.stride, (axis.stride - 1 + axis.padding) // axis.stride
+
+
+def tiles(problem: Pooling) -> list[Tile]:
     """Tiles worth timing: one to four 16-byte accesses a thread and tap, no larger than the problem.
 
     More in a tile means more loads in flight and fewer halos; fewer means more programs for a small problem.
@@ -92,8 +162,10 @@ def computed(problem: Pooling) -> tuple[int, int]:
     return problem.h, problem.w
 
 
-def kernel(problem: Pooling) -> Any:
-    """The jitted function that computes this problem."""
+def kernel(problem: Pooling, shape: Shape) -> Any:
+    """The jitted function that computes this problem so."""
+    if isinstance(shape, Strip):
+        return pool_strips if problem.direction == "forward" else gather_strips
     if problem.direction == "backward":
         return gather_cells if has_cells(problem) else gather
     return pool_whole if is_whole(problem) else pool
@@ -106,8 +178,15 @@ def kind(problem: Pooling, as_codes: bool) -> str:
     return "codes" if as_codes else "indices"
 
 
-def constants(problem: Pooling, as_codes: bool, tile: Tile) -> dict[str, Any]:
-    """The compile-time arguments of `kernel(problem)`."""
+def constants(problem: Pooling, as_codes: bool, shape: Shape) -> dict[str, Any]:
+    """The compile-time arguments of `kernel(problem, shape)`."""
+    if isinstance(shape, Strip):
+        return _window(problem, as_codes) | {
+            "ALIGN": math.gcd(*_written(problem, shape)),
+            "ROWS": shape.rows,
+            "COLUMNS": shape.columns,
+            "STRIPS": 32 * shape.warps,
+        }
     channels_last = problem.layout == "NHWC"
     forward = problem.direction == "forward"
     if channels_last:
@@ -117,14 +196,19 @@ def constants(problem: Pooling, as_codes: bool, tile: Tile) -> dict[str, Any]:
             problem.high * problem.wide if forward and not is_whole(problem) else problem.h * problem.w
         )
     found = {
-        "KIND": kind(problem, as_codes),
         "CHANNELS_LAST": channels_last,
         "ALIGN": math.gcd(contiguous, 16 // problem.item_byte),
-        "LANES": tile.lanes,
+        "LANES": shape.lanes,
     }
     if is_whole(problem):
-        return found | {"TAPS": tile.high * tile.wide}
-    return found | {
+        return found | {"KIND": kind(problem, as_codes), "TAPS": shape.high * shape.wide}
+    return found | _window(problem, as_codes) | {"HIGH": shape.high, "WIDE": shape.wide}
+
+
+def _window(problem: Pooling, as_codes: bool) -> dict[str, Any]:
+    """The compile-time arguments that say what is computed of windows, whole images aside."""
+    return {
+        "KIND": kind(problem, as_codes),
         "WINDOW_H": problem.window,
         "WINDOW_W": problem.window_w,
         "STRIDE_H": problem.stride,
@@ -136,34 +220,40 @@ def constants(problem: Pooling, as_codes: bool, tile: Tile) -> dict[str, Any]:
             set(along) == {window}
             for along, window in zip(problem.divisors, (problem.window, problem.window_w), strict=True)
         ),
-        "HIGH": tile.high,
-        "WIDE": tile.wide,
     }
 
 
-def sizes(problem: Pooling) -> dict[str, int]:
-    """The run-time arguments of `kernel(problem)` that are not tensors."""
-    found = {"c": problem.c, "planes": problem.n * problem.c}
+def sizes(problem: Pooling, shape: Shape) -> dict[str, int]:
+    """The run-time arguments of `kernel(problem, shape)` that are not tensors."""
+    found = {"planes": problem.n * problem.c}
     if is_whole(problem):
-        return found | {"area": problem.h * problem.w}
-    return found | {
-        "h": problem.h,
-        "w": problem.w,
-        "high": problem.high,
-        "wide": problem.wide,
-        "area_in": problem.h * problem.w,
-        "area_out": problem.high * problem.wide,
-    }
+        return found | {"c": problem.c, "area": problem.h * problem.w}
+    found |= {"h": problem.h, "w": problem.w, "high": problem.high, "wide": problem.wide}
+    if isinstance(shape, Strip):
+        return found
+    areas = {"area_in": problem.h * problem.w, "area_out": problem.high * problem.wide}
+    return found | areas | {"c": problem.c}
 
 
-def grid(problem: Pooling, tile: Tile) -> tuple[int]:
-    """One program for each tile, ragged ones included."""
+def grid(problem: Pooling, shape: Shape) -> tuple[int]:
+    """One program for each tile, ragged ones included, or for so many strips as it has threads."""
+    if isinstance(shape, Strip):
+        rows = problem.high if problem.direction == "forward" else problem.h
+        count = problem.n * problem.c * _blocks(rows, shape.rows) * _blocks(*_written(problem, shape))
+        return (_blocks(count, 32 * shape.warps),)
     h, w = computed(problem)
     if problem.layout == "NHWC":
-        patches = 1 if is_whole(problem) else _blocks(h, tile.high) * _blocks(w, tile.wide)
-        return (problem.n * patches * _blocks(problem.c, tile.lanes),)
-    runs = 1 if is_whole(problem) else _blocks(h * w, tile.high * tile.wide)
-    return (runs * _blocks(problem.n * problem.c, tile.lanes),)
+        patches = 1 if is_whole(problem) else _blocks(h, shape.high) * _blocks(w, shape.wide)
+        return (problem.n * patches * _blocks(problem.c, shape.lanes),)
+    runs = 1 if is_whole(problem) else _blocks(h * w, shape.high * shape.wide)
+    return (runs * _blocks(problem.n * problem.c, shape.lanes),)
+
+
+def _written(problem: Pooling, strip: Strip) -> tuple[int, int]:
+    """Columns of the tensor that is written, and how many of them a strip has."""
+    if problem.direction == "forward":
+        return problem.wide, strip.columns // problem.stride_w
+    return problem.w, strip.columns * problem.stride_w
 
 
 def _blocks(size: int, block: int) -> int:
@@ -171,34 +261,35 @@ def _blocks(size: int, block: int) -> int:
 
 
 def launch(
-    problem: Pooling, *tensors: torch.Tensor, as_codes: bool = False, tile: Tile | None = None
+    problem: Pooling, *tensors: torch.Tensor, as_codes: bool = False, shape: Shape | None = None
 ) -> Launch:
     """Forward (x): y, and for max indices, or codes if `as_codes`. Backward (dy, and for max either): dx.
 
     Shapes and layouts as `kernels.pooling.problem` and `kernels.pooling.operator` say; on the tensors'
-    device, which must be the current one. Without a `tile` the first launch of a problem in a process
+    device, which must be the current one. Without a `shape` the first launch of a problem in a process
     compiles and times the candidates (seconds); later ones remember.
     """
     as_codes = as_codes or tensors[-1].dtype == torch.uint8
     arguments, outputs = allocated(problem, tensors, as_codes)
 
-    def with_tile(tile: Tile) -> Launch:
-        run = kernel(problem)[grid(problem, tile)]
-        options = constants(problem, as_codes, tile) | {"num_warps": tile.warps, "num_stages": 1}
+    def shaped(shape: Shape) -> Launch:
+        run = kernel(problem, shape)[grid(problem, shape)]
+        given = arguments | sizes(problem, shape)
+        options = constants(problem, as_codes, shape) | {"num_warps": shape.warps, "num_stages": 1}
 
         def call() -> torch.Tensor | tuple[torch.Tensor, ...]:
-            run(**arguments, **options)
+            run(**given, **options)
             return outputs[0] if len(outputs) == 1 else outputs
 
         return Launch(call, outputs)
 
-    return with_tile(tile) if tile else tuned(_question(problem, as_codes), candidates(problem), with_tile)
+    return shaped(shape) if shape else tuned(_question(problem, as_codes), candidates(problem), shaped)
 
 
 def configuration(problem: Pooling, as_codes: bool) -> str:
-    """The tile that `launch` chose for this problem in this process: `4x8x64 w4`."""
+    """What `launch` chose for this problem in this process: `4x8x64 w4`, `strips 4x8 w4`."""
 
-    def unknown(_: Tile) -> Launch:
+    def unknown(_: Shape) -> Launch:
         raise LookupError(f"{problem} was not launched in this process")
 
     return str(fastest(_question(problem, as_codes), candidates(problem), unknown))
@@ -211,7 +302,7 @@ def _question(problem: Pooling, as_codes: bool) -> tuple[object, ...]:
 def allocated(
     problem: Pooling, tensors: tuple[torch.Tensor, ...], as_codes: bool
 ) -> tuple[dict[str, Any], tuple[torch.Tensor, ...]]:
-    """The run-time arguments of `kernel(problem)`, and those of them that it writes."""
+    """The tensors among the run-time arguments of a kernel, and those of them that it writes."""
     layout = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
     device = tensors[0].device
 
@@ -222,10 +313,10 @@ def allocated(
     if problem.direction == "backward":
         dx = empty(problem.h, problem.w, tensors[0].dtype)
         arguments = {"dy_pointer": tensors[0], "place_pointer": tensors[-1], "dx_pointer": dx}
-        return arguments | sizes(problem), (dx,)
+        return arguments, (dx,)
     outputs: tuple[torch.Tensor, ...] = (empty(problem.high, problem.wide, tensors[0].dtype),)
     if problem.kind == "max":
         outputs += (empty(problem.high, problem.wide, torch.uint8 if as_codes else torch.int64),)
     # An average has no places; its kernel never touches the pointer.
     arguments = {"x_pointer": tensors[0], "y_pointer": outputs[0], "place_pointer": outputs[-1]}
-    return arguments | sizes(problem), outputs
+    return arguments, outputs

@@ -219,14 +219,14 @@ def triton_codes(problem: Pooling, *tensors: torch.Tensor) -> Launch:
 
 
 def triton_configuration(problem: Pooling, *tensors: torch.Tensor) -> str:
-    """The tile that `triton` chose: `4x8x64 w4`, rows x columns of points x channels (or planes), warps."""
+    """What `triton` chose: `4x8x64 w4`, rows x columns of points x channels (or planes), warps; or strips."""
     from kernels.pooling import launching
 
     return launching.configuration(problem, as_codes=False)
 
 
 def triton_codes_configuration(problem: Pooling, *tensors: torch.Tensor) -> str:
-    """The tile that `triton-codes` chose."""
+    """What `triton-codes` chose."""
     from kernels.pooling import launching
 
     return launching.configuration(problem, as_codes=True)

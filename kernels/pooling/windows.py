@@ -87,3 +87,15 @@ def divisor(  # type: ignore[no-untyped-def]
         down = tl.minimum(row + WINDOW_H, h) - tl.maximum(row, 0)
         across = tl.minimum(column + WINDOW_W, w) - tl.maximum(column, 0)
     return (down * across).to(tl.float32)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def taken(value, place, tap, number, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The sum, or the maximum and its place, of what came before and of the tap with this number."""
+    if KIND == "average":
+        value += tap
+    else:
+        better = (tap > value) | (tap != tap)
+        value = tl.where(better, tap, value)
+        place = tl.where(better, number, place)
+    return value, place

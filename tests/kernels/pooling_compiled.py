@@ -1,20 +1,22 @@
-"""The tiles that our pooling kernels may try, compiled and held to the promises of streaming.py.
+"""The tiles and strips that our pooling kernels may try, compiled and held to the promises of streaming.py.
 
-    python -m tests.kernels.pooling_compiled          what the tests compile, as a table; exit code 1 on a
-    fault python -m tests.kernels.pooling_compiled --all    every combination: several minutes on two cores
+    python -m tests.kernels.pooling_compiled          what the tests compile, as a table
+    python -m tests.kernels.pooling_compiled --all    every combination: an hour on two cores
+
+Exit code 1 on a fault.
 
 Needs no GPU; must run without TRITON_INTERPRET.
 """
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from bench.spec import Dtype
 from kernels.pooling import launching
-from kernels.pooling.launching import Tile
+from kernels.pooling.launching import Shape, Strip, Tile
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
-from tests.kernels.compiled import pointer
+from tests.kernels.compiled import Built, pointer
 from tests.kernels.streaming import CAPABILITIES, Variant, main
 
 DTYPES: tuple[Dtype, ...] = ("float16", "float32")
@@ -24,7 +26,7 @@ KINDS: tuple[tuple[Kind, bool], ...] = (("max", False), ("max", True), ("average
 """kind, and whether places are codes."""
 WINDOWS = ((2, 2, 0, 56), (3, 2, 1, 56), (3, 1, 1, 56), (7, 1, 3, 56), (9, 1, 4, 56), (7, 1, 0, 7))
 """window, stride, padding, h and w; the last is global."""
-RECTANGLES = ((1, 7), (7, 1), (3, 1), (3, 5), (9, 1))
+RECTANGLES = ((1, 7), (7, 1), (3, 1), (3, 5), (9, 1), (5, 5))
 """window and window_w, at stride 1 and padded by half."""
 
 
@@ -48,7 +50,7 @@ def rectangle(
     )  # fmt: skip
 
 
-def variant(problem: Pooling, as_codes: bool, tile: Tile, capabilities: tuple[int, ...]) -> Variant:
+def variant(problem: Pooling, as_codes: bool, shape: Shape, capabilities: tuple[int, ...]) -> Variant:
     """One compilation of what `launching.launch` would run."""
     place = {True: "*u8", False: "*i64"}[as_codes] if problem.kind == "max" else pointer(problem.dtype)
     names = ("dy_pointer", "dx_pointer") if problem.direction == "backward" else ("x_pointer", "y_pointer")
@@ -57,19 +59,60 @@ def variant(problem: Pooling, as_codes: bool, tile: Tile, capabilities: tuple[in
     kind = launching.kind(problem, as_codes)
     window = "whole" if whole else f"{problem.window}x{problem.window_w}/{problem.stride}"
     size = f"{problem.layout} c={problem.c:<3} {problem.dtype:8}"
-    elements = tile.high * tile.wide * tile.lanes // (32 * tile.warps)
+    by_strips = isinstance(shape, Strip)
+    small = max(problem.window, problem.window_w) <= 3
     return Variant(
-        name=f"{problem.direction:8} {kind:7} {window:5} {size} {tile!s}",
-        kernel=launching.kernel(problem),
-        arguments=pointers | dict.fromkeys(launching.sizes(problem), "i32"),
-        constants=launching.constants(problem, as_codes, tile),
-        warps=tile.warps,
+        name=f"{problem.direction:8} {kind:7} {window:5} {size} {shape!s}",
+        kernel=launching.kernel(problem, shape),
+        arguments=pointers | dict.fromkeys(launching.sizes(problem, shape), "i32"),
+        constants=launching.constants(problem, as_codes, shape),
+        warps=shape.warps,
         # Unaligned rows allow no wide access, nor do the windows of NCHW, which start anywhere; and global
         # pooling writes next to nothing.
         wide=problem.layout == "NHWC" and problem.c % 8 == 0 and not whole,
-        element=elements if max(problem.window, problem.window_w) <= 3 else 0,
+        element=outputs_of_thread(problem, shape) if small or by_strips else 0,
+        # A tap at a time takes 120 to 180 forward, and backward at stride 1 as many.
+        most=(100 if problem.direction == "forward" else 60) if small and by_strips else None,
         capabilities=capabilities,
+        promises=(row_by_row(problem, as_codes, shape),) if isinstance(shape, Strip) else (),
     )
+
+
+def outputs_of_thread(problem: Pooling, shape: Shape) -> int:
+    """How many outputs, or backward points, or of tiles cells, a thread computes."""
+    if isinstance(shape, Tile):
+        return shape.high * shape.wide * shape.lanes // (32 * shape.warps)
+    if problem.direction == "backward":
+        return shape.rows * shape.columns * problem.stride_w
+    return shape.rows * shape.columns // problem.stride_w
+
+
+def row_by_row(problem: Pooling, as_codes: bool, strip: Strip) -> Callable[[Built], list[str]]:
+    """The promise that a thread loads each row of its strip once, and once what is on either side of it."""
+    down, across = problem.down, problem.across
+    if problem.direction == "forward":
+        rows = (strip.rows - 1) * down.stride + down.window
+        beside = [across.padding, max(0, across.window - across.stride - across.padding)]
+    else:
+        ends = [
+            [(axis.window - 1 - axis.padding) // axis.stride, (axis.stride - 1 + axis.padding) // axis.stride]
+            for axis in (down, across)
+        ]
+        rows, beside = sum(ends[0]) + strip.rows // down.stride, ends[1]
+    widths = [strip.columns, *(1 << (reach - 1).bit_length() for reach in beside if reach)]
+    loads = rows * len(widths)
+    if problem.direction == "backward" and problem.kind == "max":  # indices come in pairs
+        loads += loads if as_codes else rows * sum(max(1, width // 2) for width in widths)
+    name = {16: "128", 8: "64", 4: "E", 2: "U16"}[strip.columns * problem.item_byte]
+
+    def broken(built: Built) -> list[str]:
+        found = [one.split(".") for one in built.instructions.elements() if one.startswith("LDG")]
+        wide = sum(name in parts for parts in found)
+        if found and (wide < rows or len(found) != loads):
+            return [f"{len(found)} loads, {wide} of them {name}, where {loads} bring {rows} rows"]
+        return []
+
+    return broken
 
 
 def variants() -> Iterator[Variant]:
@@ -81,7 +124,7 @@ def variants() -> Iterator[Variant]:
     capabilities = itertools.cycle(CAPABILITIES)
     for layout, direction, dtype in itertools.product(LAYOUTS, DIRECTIONS, DTYPES):
         problem = pooling(3, 2, 1, 56, direction, layout, dtype)
-        for place, tile in enumerate(launching.candidates(problem)):
+        for place, tile in enumerate(launching.tiles(problem)):
             kind, as_codes = KINDS[(place + (dtype == "float32")) % 3]
             yield variant(problem.model_copy(update={"kind": kind}), as_codes, tile, (next(capabilities),))
             if dtype == "float32":  # five steps of a cycle of four and tiles of eight: no tile keeps its own
@@ -89,10 +132,10 @@ def variants() -> Iterator[Variant]:
     for layout, direction in itertools.product(LAYOUTS, DIRECTIONS):
         for window, padding in ((3, 1), (7, 3)):
             problem = pooling(window, 1, padding, 56, direction, layout, "float16")
-            widest = max(launching.candidates(problem), key=lambda t: t.high * t.wide * t.lanes / t.warps)
+            widest = max(launching.tiles(problem), key=lambda t: t.high * t.wide * t.lanes / t.warps)
             yield variant(problem, False, widest, (70, 90))
     # Where windows overlap most, ptxas is quickest to put registers aside, and not the same on each.
-    for tile in launching.candidates(problem := pooling(3, 1, 1, 56, "backward", "NCHW", "float16")):
+    for tile in launching.tiles(problem := pooling(3, 1, 1, 56, "backward", "NCHW", "float16")):
         yield variant(problem.model_copy(update={"kind": "average"}), False, tile, (80, 100))
     for layout, direction in itertools.product(LAYOUTS, DIRECTIONS):
         for window, window_w in RECTANGLES[:2]:
@@ -105,6 +148,29 @@ def variants() -> Iterator[Variant]:
         for dtype, c in (("bfloat16", 256), ("float16", 100)):
             problem = pooling(3, 2, 1, 56, direction, "NHWC", dtype).model_copy(update={"c": c})
             yield variant(problem, True, launching.candidates(problem)[-1], (80,))
+    yield from strip_variants()
+
+
+def strip_variants() -> Iterator[Variant]:
+    """Of each window that there are strips for, those of most rows, with kinds, types, architectures in turn.
+
+    And 3 x 3, the most common window, in all its strips.
+    """
+    turns = zip(itertools.cycle(CAPABILITIES), itertools.cycle(KINDS), strict=True)
+    problems = [
+        pooling(*window, direction, "NCHW", dtype)
+        for window in WINDOWS[:3]
+        for direction in DIRECTIONS
+        for dtype in DTYPES
+    ]
+    for direction in DIRECTIONS:
+        problems += [rectangle(*window, direction, "NCHW", "float16") for window in RECTANGLES]
+    for problem in problems:
+        strips = launching.strips(problem)
+        common = problem.window == problem.window_w == 3 and problem.dtype == "float16"
+        for strip in strips if common else [strips[-1]]:
+            capability, (kind, as_codes) = next(turns)
+            yield variant(problem.model_copy(update={"kind": kind}), as_codes, strip, (capability,))
 
 
 def every() -> Iterator[Variant]:

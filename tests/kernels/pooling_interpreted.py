@@ -16,36 +16,37 @@ import torch
 from bench.spec import Launch
 from bench.worker.check import outputs_of, poison
 from kernels.pooling import launching
-from kernels.pooling.launching import Tile
+from kernels.pooling.launching import Shape, Strip, Tile
 from kernels.pooling.operator import OPERATOR, codes, indices_of
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from kernels.pooling.rounding import tolerance
 from tests.drawing import covering
 from tests.kernels.interpreter import repaired
-from tests.kernels.pooling_cases import error, taps, visits
+from tests.kernels.pooling_cases import error, loads, strip_points
 from tests.kernels.sanitizer import placed, watched
 from tests.kernels.tensors import uniform
 
 LAYOUTS: tuple[Layout, ...] = ("NHWC", "NCHW")
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 
 def launched(
-    problem: Pooling, inputs: tuple[torch.Tensor, ...], as_codes: bool, tile: Tile | None = None
+    problem: Pooling, inputs: tuple[torch.Tensor, ...], as_codes: bool, shape: Shape | None = None
 ) -> Launch:
-    """What `triton` or `triton-codes` would launch, with this tile or the first to be tried."""
+    """What `triton` or `triton-codes` would launch, in this shape or the first to be tried."""
     if as_codes and problem.direction == "backward":
         inputs = (inputs[0], codes(problem, inputs[1]))
-    tile = tile or launching.candidates(problem)[0]
-    return launching.launch(problem, *inputs, as_codes=as_codes, tile=tile)
+    shape = shape or launching.candidates(problem)[0]
+    return launching.launch(problem, *inputs, as_codes=as_codes, shape=shape)
 
 
-def cases() -> list[tuple[Pooling, bool, Tile]]:
+def cases() -> list[tuple[Pooling, bool, Shape]]:
     """Half of the examples, as indices and codes in turn, over the tiles in turn; several blocks of lanes."""
-    found = []
+    found: list[tuple[Pooling, bool, Shape]] = []
     for place, problem in enumerate(OPERATOR.examples):
         if (place + place // 8) % 2:
             continue
-        tiles = launching.candidates(problem)
+        tiles = launching.tiles(problem)
         found.append(
             (problem, problem.kind == "max" and place // 4 % 2 == 0, tiles[-1 - place % 3 % len(tiles)])
         )
@@ -77,7 +78,53 @@ def cases() -> list[tuple[Pooling, bool, Tile]]:
     return found
 
 
-def few() -> list[tuple[Pooling, bool, Tile]]:
+# (h, w, window, stride, padding, ceil_mode), pairs where the width's differ. Rows of 16 bytes and of 8, 4 and
+# one point; ends of rows that fill no store; an output beyond the last strip of x; a row left over below; an
+# overhang; windows as wide as a strip, as high as all it keeps, higher than the image.
+STRIPS: list[tuple[int, int, int | tuple[int, int], int | tuple[int, int], int | tuple[int, int], bool]] = [
+    (9, 16, 3, 1, 1, False),
+    (11, 24, 3, 2, 1, False),
+    (9, 16, 2, 2, 0, False),
+    (7, 16, 5, 1, 2, False),
+    (10, 28, 3, 1, 1, False),
+    (6, 14, 3, 2, 1, False),
+    (7, 7, 3, 1, 1, False),
+    (9, 16, 3, 1, 0, False),
+    (5, 8, 2, 1, 1, False),
+    (12, 16, 3, 2, 1, True),
+    (6, 8, 7, 1, 3, False),
+    (4, 32, (1, 9), 1, (0, 4), False),
+    (17, 8, (9, 1), 1, (4, 0), False),
+    (12, 16, (3, 5), 2, (1, 2), True),
+    (1, 8, 3, 1, 1, False),
+    (9, 8, 4, 4, 0, True),
+]
+
+
+def strip_cases() -> list[tuple[Pooling, bool, Shape]]:
+    """Each of those in the types in turn, as average, codes and indices, either way, over strips in turn."""
+    found: list[tuple[Pooling, bool, Shape]] = []
+    forms: list[tuple[Kind, Direction, bool]] = [
+        (kind, direction, as_codes)
+        for direction in DIRECTIONS
+        for kind, as_codes in (("average", False), ("max", True), ("max", False))
+    ]
+    for place, (h, w, *windows, ceil_mode) in enumerate(STRIPS):
+        pairs = [size if isinstance(size, tuple) else (size, size) for size in windows]
+        for turn, (kind, direction, as_codes) in enumerate(forms):
+            n, c = ((2, 3), (1, 5), (3, 17))[(place + turn) % 3]
+            problem = Pooling(
+                kind=kind, direction=direction, n=n, c=c, h=h, w=w, window=pairs[0][0], window_w=pairs[0][1],
+                stride=pairs[1][0], stride_w=pairs[1][1], padding=pairs[2][0], padding_w=pairs[2][1],
+                ceil_mode=ceil_mode, count_include_pad=kind == "max" or place % 2 == 0, layout="NCHW",
+                dtype=("float16", "bfloat16", "float32")[(place + turn + place // 3) % 3],
+            )  # fmt: skip
+            if strips := launching.strips(problem):
+                found.append((problem, as_codes, strips[(place + turn) % len(strips)]))
+    return found
+
+
+def few() -> list[tuple[Pooling, bool, Shape]]:
     """Every kernel in either layout, every window on its image, every type; a deep run has all cases."""
     return covering(
         cases(),
@@ -88,15 +135,26 @@ def few() -> list[tuple[Pooling, bool, Tile]]:
     )
 
 
-@pytest.mark.parametrize(("problem", "as_codes", "tile"), few(), ids=str)
+def few_strips() -> list[tuple[Pooling, bool, Shape]]:
+    """Every window on its image, every kind and type of strips; a deep run has all cases."""
+    return covering(
+        strip_cases(),
+        "interpreted strips",
+        lambda case: (case[0].kind, case[0].direction, case[1]),
+        lambda case: (case[0].down, case[0].across),
+        lambda case: case[0].dtype,
+    )
+
+
+@pytest.mark.parametrize(("problem", "as_codes", "shape"), [*few(), *few_strips()], ids=str)
 def test_right_in_bounds_and_each_element_written_once(
-    problem: Pooling, as_codes: bool, tile: Tile, seed: int
+    problem: Pooling, as_codes: bool, shape: Shape, seed: int
 ) -> None:
     """Errors within the tolerance, bytes as the formulas say."""
     torch.manual_seed(seed)
     name = "triton-codes" if as_codes else "triton"
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    launch = launched(problem, inputs, as_codes, tile)
+    launch = launched(problem, inputs, as_codes, shape)
     with repaired(), watched() as watch:
         wrong = error(problem, inputs, launch)
     assert wrong <= tolerance(problem, name)  # and so no poison is left: every element was written
@@ -107,15 +165,42 @@ def test_right_in_bounds_and_each_element_written_once(
     assert all(watch.stores.within(one).repeated == 0 for one in launch.outputs)
     assert sum(watch.stores.within(one).byte for one in launch.outputs) == stored
     place = 0 if problem.kind == "average" or problem.direction == "forward" else 1 if as_codes else 8
-    loads = visits(problem) if launching.has_cells(problem) else taps(problem)
-    assert watch.loads.byte == loads * (problem.item_byte + place)
-    assert watch.loads.distinct_byte + stored == problem.byte_moved(name)
+    assert watch.loads.byte == loads(problem, shape) * (problem.item_byte + place)
+    moved = problem.byte_moved(name)
+    if (
+        isinstance(shape, Strip) and problem.direction == "forward"
+    ):  # wide loads bring columns that no window holds
+        rows, columns = (set(along) for along in strip_points(problem, shape))
+        unread = len(rows) * (len(columns) - problem.across.read)
+        moved += problem.n * problem.c * unread * problem.item_byte
+    assert watch.loads.distinct_byte + stored == moved
 
 
-@pytest.mark.parametrize(("problem", "as_codes", "tile"), few()[::3], ids=str)
-def test_a_second_launch_writes_the_same(problem: Pooling, as_codes: bool, tile: Tile, seed: int) -> None:
+@pytest.mark.parametrize(("problem", "as_codes", "shape"), few_strips()[::2], ids=str)
+def test_strips_write_what_tiles_write(problem: Pooling, as_codes: bool, shape: Shape, seed: int) -> None:
+    """Of a maximum bit for bit: its place, NaN, infinities and the sign of zero."""
+    torch.manual_seed(seed)
+    x, *places = OPERATOR.inputs(problem, uniform(problem, seed))
+    x = (x * 1.5).round()
+    chance = torch.rand(x.shape)
+    x[chance < 0.04], x[chance > 0.96], x[(chance > 0.5) & (chance < 0.8)] = math.nan, math.inf, -math.inf
+    with repaired():
+        got, want = (
+            [one.clone() for one in outputs_of(launched(problem, (x, *places), as_codes, each).call())]
+            for each in (shape, launching.tiles(problem)[0])
+        )
+    if problem.kind == "average":
+        torch.testing.assert_close(got, want, equal_nan=True)
+        return
+    assert got[0].isnan().any() or x.numel() < 200
+    torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(got[0].signbit() & ~got[0].isnan(), want[0].signbit() & ~want[0].isnan())
+
+
+@pytest.mark.parametrize(("problem", "as_codes", "shape"), [*few()[::3], *few_strips()[::5]], ids=str)
+def test_a_second_launch_writes_the_same(problem: Pooling, as_codes: bool, shape: Shape, seed: int) -> None:
     """Bit for bit, over the poison of the first."""
-    launch = launched(problem, OPERATOR.inputs(problem, uniform(problem, seed)), as_codes, tile)
+    launch = launched(problem, OPERATOR.inputs(problem, uniform(problem, seed)), as_codes, shape)
     with repaired():
         before = [one.clone() for one in outputs_of(launch.call())]
         poison(launch.outputs)
@@ -124,7 +209,7 @@ def test_a_second_launch_writes_the_same(problem: Pooling, as_codes: bool, tile:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("h", "w", "window", "padding"), [(5, 9, 3, 1), (7, 7, 7, 0)])
+@pytest.mark.parametrize(("h", "w", "window", "padding"), [(5, 9, 3, 1), (5, 16, 3, 1), (7, 7, 7, 0)])
 @pytest.mark.parametrize("as_codes", [False, True])
 def test_ties_nan_and_infinities_as_pytorch(
     layout: Layout, h: int, w: int, window: int, padding: int, as_codes: bool, seed: int
@@ -150,15 +235,21 @@ def test_ties_nan_and_infinities_as_pytorch(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
-    ("kind", "direction"), [("average", "forward"), ("average", "backward"), ("max", "backward")]
+    ("kind", "direction", "w"),
+    [
+        ("average", "forward", 7),
+        ("average", "forward", 8),
+        ("average", "backward", 7),
+        ("max", "backward", 7),
+    ],
 )
 def test_nan_and_infinity_spread_no_further_than_in_pytorch(
-    layout: Layout, kind: Kind, direction: Direction, seed: int
+    layout: Layout, kind: Kind, direction: Direction, w: int, seed: int
 ) -> None:
     """Into the averages of their windows, and back into the points that those came from."""
     torch.manual_seed(seed)
     problem = Pooling(
-        kind=kind, direction=direction, n=2, c=5, h=9, w=7, window=3, stride=2, padding=1,
+        kind=kind, direction=direction, n=2, c=5, h=9, w=w, window=3, stride=2, padding=1,
         layout=layout, dtype="float32", count_include_pad=kind == "max",
     )  # fmt: skip
     first, *rest = OPERATOR.inputs(problem, uniform(problem, seed))
@@ -173,8 +264,8 @@ def test_nan_and_infinity_spread_no_further_than_in_pytorch(
     torch.testing.assert_close(got, want, equal_nan=True)
 
 
-FAR: list[tuple[Kind, Direction, int, int, Layout]] = [
-    (kind, direction, window, size, layout)
+FAR: list[tuple[Kind, Direction, int, int, Layout, bool]] = [
+    (kind, direction, window, size, layout, False)
     for kind, direction, window, size in (
         ("max", "forward", 3, 16),
         ("max", "backward", 3, 16),
@@ -182,15 +273,16 @@ FAR: list[tuple[Kind, Direction, int, int, Layout]] = [
         ("max", "forward", 7, 7),
     )
     for layout in LAYOUTS
-]
+] + [("max", "forward", 3, 16, "NCHW", True)]
+"""The last says whether it is by strips."""
 
 
 @pytest.mark.parametrize(
-    ("kind", "direction", "window", "size", "layout"),
-    covering(FAR, "pooling beyond 32 bits", lambda case: case[:4], lambda case: case[4]),
+    ("kind", "direction", "window", "size", "layout", "by_strips"),
+    covering(FAR, "pooling beyond 32 bits", lambda case: (*case[:4], case[5]), lambda case: case[4]),
 )
 def test_the_far_end_beyond_32_bits(
-    kind: Kind, direction: Direction, window: int, size: int, layout: Layout, seed: int
+    kind: Kind, direction: Direction, window: int, size: int, layout: Layout, by_strips: bool, seed: int
 ) -> None:
     """The last program of tensors of more than 2^31 elements: its offsets need 64 bits."""
     torch.manual_seed(seed)
@@ -212,13 +304,14 @@ def test_the_far_end_beyond_32_bits(
         large[-1:] = one
         inputs.append(large)
 
-    tile = Tile(4, 8, 16, 4)
+    shape = launching.strips(problem)[0] if by_strips else Tile(4, 8, 16, 4)
     arguments, outputs = launching.allocated(problem, tuple(inputs), as_codes=True)
-    grid = launching.grid(problem, tile)
+    arguments |= launching.sizes(problem, shape) | launching.constants(problem, True, shape)
+    grid = launching.grid(problem, shape)
     with repaired(), watched() as watch, placed((grid[0] - 1,), grid):
-        launching.kernel(problem)[(1,)](**arguments, **launching.constants(problem, True, tile))
+        launching.kernel(problem, shape)[(1,)](**arguments)
     with repaired():
-        want = outputs_of(launching.launch(last, *some, as_codes=True, tile=tile).call())
+        want = outputs_of(launching.launch(last, *some, as_codes=True, shape=shape).call())
     for large, small in zip(outputs, want, strict=True):
         written = watch.stores.within(large).addresses
         offsets = torch.cat([torch.from_numpy(one.astype("int64")) for one in written]) - large.data_ptr()
@@ -247,8 +340,9 @@ def test_a_tile_left_out_is_found(seed: int) -> None:
     tile = Tile(4, 4, 8, 4)
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
     arguments, outputs = launching.allocated(problem, inputs, as_codes=False)
+    arguments |= launching.sizes(problem, tile) | launching.constants(problem, False, tile)
     outputs[0].fill_(math.nan)
     with repaired():
         programs = launching.grid(problem, tile)[0] - 1
-        launching.kernel(problem)[(programs,)](**arguments, **launching.constants(problem, False, tile))
+        launching.kernel(problem, tile)[(programs,)](**arguments)
     assert outputs[0].isnan().any()

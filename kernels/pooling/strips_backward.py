@@ -1,0 +1,205 @@
+"""Pooling backward in NCHW by strips: as a gather, of which each thread reads a few rows in wide loads.
+
+**Why this algorithm.** As in `backward.py` and `cells.py` every point of dx gathers from the windows that
+hold it, so there are no atomics and the order is fixed; as in `strips.py` a thread loads the rows that it
+needs once, wide, and a shift by a window is a choice of registers. A strip is ROWS x (COLUMNS STRIDE_W)
+points of dx, and which windows can hold each of its columns, and which of their taps it is then, is known at
+compile time. So a point costs a comparison and an addition for each of its ceil(window / stride)^2 windows,
+where a tap at a time costs two loads with their tests. Columns of dx that are a stride apart are computed
+together and interleaved at the end, so stores are wide whatever the stride.
+
+**Bytes moved.** With p and q the windows left and right of a strip that hold points of it, each rounded up to
+a power of two, or 0:
+
+    loads  = (e + 8 for indices, e + 1 for codes, or e) n c
+             (rows of dy that strips read, halos counted again) (wide + p + q for each strip but the ends)
+    stores = e n c h w
+
+From DRAM each dy and place must come once: `Problem.byte_moved`.
+
+**Arithmetic.** As in `backward.py`. An average's sums are of rows, then of those.
+"""
+
+import triton
+import triton.language as tl
+
+from kernels.pooling.columns import apart, together
+from kernels.pooling.strips import points, store
+from kernels.pooling.windows import divisor
+
+
+@triton.jit(do_not_specialize=["h", "w", "high", "wide", "planes"])  # type: ignore[untyped-decorator]
+def gather_strips(  # type: ignore[no-untyped-def]
+    dy_pointer,  # [planes, high, wide], contiguous, read only
+    place_pointer,  # as dy, read only: int64 indices or uint8 codes; average: not touched
+    dx_pointer,  # [planes, h, w], contiguous; every element is written once
+    h,
+    w,
+    high,
+    wide,  # a multiple of COLUMNS
+    planes,  # n c
+    KIND: tl.constexpr,  # "average", "indices" or "codes"
+    WINDOW_H: tl.constexpr,
+    WINDOW_W: tl.constexpr,
+    STRIDE_H: tl.constexpr,
+    STRIDE_W: tl.constexpr,  # 1 or 2
+    PADDING_H: tl.constexpr,
+    PADDING_W: tl.constexpr,
+    INCLUDE_PADDING: tl.constexpr,
+    WHOLE_WINDOWS: tl.constexpr,  # every divisor is WINDOW_H WINDOW_W
+    ALIGN: tl.constexpr,  # power of two that divides w, at most COLUMNS STRIDE_W
+    ROWS: tl.constexpr,  # of dx, a multiple of STRIDE_H
+    COLUMNS: tl.constexpr,  # of dy, a power of two, no less than the windows beside a strip
+    STRIPS: tl.constexpr,
+):
+    """dx of STRIPS strips of ROWS x (COLUMNS STRIDE_W) points."""
+    # Changes no value: it is how the compiler learns what divides them (a hint on an argument is lost).
+    wide = wide // COLUMNS * COLUMNS
+    w = w // ALIGN * ALIGN
+    POINTS: tl.constexpr = COLUMNS * STRIDE_W
+    across = tl.cdiv(w, POINTS)
+    of_plane = across * tl.cdiv(h, ROWS)
+    strip = tl.program_id(0) * STRIPS + tl.arange(0, STRIPS)[:, None]
+    plane = (strip // of_plane).to(tl.int64)
+    inside = plane < planes
+    row = strip % of_plane // across * ROWS
+    column = strip % across * COLUMNS  # of dy
+    first = strip % across * POINTS  # of dx
+
+    # Window q holds point p as its tap p + padding - q stride.
+    ABOVE: tl.constexpr = (WINDOW_H - 1 - PADDING_H) // STRIDE_H
+    BELOW: tl.constexpr = (STRIDE_H - 1 + PADDING_H) // STRIDE_H
+    BEFORE: tl.constexpr = (WINDOW_W - 1 - PADDING_W) // STRIDE_W
+    AFTER: tl.constexpr = (STRIDE_W - 1 + PADDING_W) // STRIDE_W
+    LEFT: tl.constexpr = triton.next_power_of_2(BEFORE)
+    RIGHT: tl.constexpr = triton.next_power_of_2(AFTER)
+    READ: tl.constexpr = ABOVE + ROWS // STRIDE_H + BELOW
+    SHIFTS: tl.constexpr = BEFORE + 1 + AFTER
+    from_row = row // STRIDE_H - ABOVE
+    start = plane * (high * wide) + (from_row * wide + column)
+    gradients = ()
+    places = ()
+    for n in tl.static_range(READ):
+        held = inside & (from_row + n >= 0) & (from_row + n < high)
+        top = (from_row + n) * STRIDE_H - PADDING_H
+        dy = dy_pointer + start + n * wide
+        place = place_pointer + start + n * wide
+        own = held & (column < wide)
+        given = ()
+        named = ()
+        if BEFORE > 0:
+            left = held & (column > 0) & (column - LEFT < wide)
+            given += shares(
+                dy - LEFT, left, top, column - LEFT, h, w, KIND, WINDOW_H, WINDOW_W, STRIDE_W,
+                PADDING_H, PADDING_W, INCLUDE_PADDING, WHOLE_WINDOWS, LEFT, STRIPS,
+            )[LEFT - BEFORE :]  # fmt: skip
+            if KIND != "average":
+                named += numbers(place - LEFT, left, KIND, LEFT, STRIPS)[LEFT - BEFORE :]
+        given += shares(
+            dy, own, top, column, h, w, KIND, WINDOW_H, WINDOW_W, STRIDE_W,
+            PADDING_H, PADDING_W, INCLUDE_PADDING, WHOLE_WINDOWS, COLUMNS, STRIPS,
+        )  # fmt: skip
+        if KIND != "average":
+            named += numbers(place, own, KIND, COLUMNS, STRIPS)
+        if AFTER > 0:
+            right = held & (column + COLUMNS < wide)
+            given += shares(
+                dy + COLUMNS, right, top, column + COLUMNS, h, w, KIND, WINDOW_H, WINDOW_W, STRIDE_W,
+                PADDING_H, PADDING_W, INCLUDE_PADDING, WHOLE_WINDOWS, RIGHT, STRIPS,
+            )[:AFTER]  # fmt: skip
+            if KIND != "average":
+                named += numbers(place + COLUMNS, right, KIND, RIGHT, STRIPS)[:AFTER]
+        for d in tl.static_range(SHIFTS):
+            gradients += (together(given, d, 1, COLUMNS, STRIPS),)  # type: ignore[assignment]
+            if KIND != "average":
+                places += (together(named, d, 1, COLUMNS, STRIPS),)  # type: ignore[assignment]
+
+    if KIND == "average":
+        sums = ()
+        for n in tl.static_range(READ):
+            for b in tl.static_range(STRIDE_W):
+                total = tl.zeros((STRIPS, COLUMNS), tl.float32)
+                for j in tl.static_range((b + PADDING_W) % STRIDE_W, WINDOW_W, STRIDE_W):
+                    total += gradients[n * SHIFTS + BEFORE + (b + PADDING_W - j) // STRIDE_W]
+                sums += (total,)  # type: ignore[assignment]
+
+    for r in tl.static_range(ROWS):
+        totals = ()
+        for b in tl.static_range(STRIDE_W):
+            total = tl.zeros((STRIPS, COLUMNS), tl.float32)
+            index = (row + r) * w + (first + b + tl.arange(0, COLUMNS)[None, :] * STRIDE_W)
+            # Tap i is of the window that starts i - padding above r.
+            for i in tl.static_range((r + PADDING_H) % STRIDE_H, WINDOW_H, STRIDE_H):
+                if KIND == "average":
+                    total += sums[(ABOVE + (r + PADDING_H - i) // STRIDE_H) * STRIDE_W + b]
+                else:
+                    for j in tl.static_range((b + PADDING_W) % STRIDE_W, WINDOW_W, STRIDE_W):
+                        total += chosen(
+                            gradients,
+                            places,
+                            index if KIND == "indices" else i * WINDOW_W + j,
+                            (ABOVE + (r + PADDING_H - i) // STRIDE_H) * SHIFTS
+                            + BEFORE
+                            + (b + PADDING_W - j) // STRIDE_W,
+                        )
+            totals += (total,)  # type: ignore[assignment]
+        if STRIDE_W == 1:
+            dx = totals[0]  # type: ignore[misc]
+        else:
+            dx = tl.reshape(tl.join(totals[0], totals[1]), (STRIPS, POINTS))  # type: ignore[misc]
+        if KIND == "average" and WHOLE_WINDOWS:
+            dx = dx * (1.0 / (WINDOW_H * WINDOW_W))
+        at = plane * (h * w) + ((row + r) * w + first)
+        written = inside & (row + r < h)
+        store(dx_pointer + at, dx.to(dx_pointer.dtype.element_ty), first, w, written, POINTS, ALIGN < POINTS)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def chosen(gradients, places, tap, AT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The gradients with number AT where their places name this tap, or point; else 0."""
+    return tl.where(places[AT] == tap, gradients[AT], 0.0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def shares(  # type: ignore[no-untyped-def]
+    dy,
+    held,
+    top,
+    column,
+    h,
+    w,
+    KIND: tl.constexpr,
+    WINDOW_H: tl.constexpr,
+    WINDOW_W: tl.constexpr,
+    STRIDE_W: tl.constexpr,
+    PADDING_H: tl.constexpr,
+    PADDING_W: tl.constexpr,
+    INCLUDE_PADDING: tl.constexpr,
+    WHOLE_WINDOWS: tl.constexpr,
+    COUNT: tl.constexpr,
+    STRIPS: tl.constexpr,
+):
+    """What each of COUNT windows from `column` on gives a point, as columns; whole windows undivided."""
+    gradient = points(dy, held, "average", COUNT)
+    if KIND == "average" and not WHOLE_WINDOWS:
+        left = (column + tl.arange(0, COUNT)[None, :]) * STRIDE_W - PADDING_W
+        share = 1.0 / divisor(top, left, h, w, WINDOW_H, WINDOW_W, PADDING_H, PADDING_W, INCLUDE_PADDING)
+        # Of what is not held this is 0, or NaN where the divisor is 0. That is a window without a point of x,
+        # and no point that is written adds it: every window that holds one is divided by 1 or more.
+        gradient = gradient * share
+    return apart(gradient, STRIPS, COUNT)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def numbers(place, held, KIND: tl.constexpr, COUNT: tl.constexpr, STRIPS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The places of COUNT windows as int32 columns; where none is held, of a tap or point that is none."""
+    columns = ()
+    if KIND == "codes" or COUNT == 1:
+        block = tl.load(place + tl.arange(0, COUNT)[None, :], mask=held, other=0).to(tl.int32)
+        columns += apart(block, STRIPS, COUNT)
+    else:
+        # 16 bytes at a time: the compiler would exchange what a wider load brings between threads.
+        for k in tl.static_range(0, COUNT, 2):
+            pair = tl.load(place + k + tl.arange(0, 2)[None, :], mask=held, other=0).to(tl.int32)
+            columns += apart(pair, STRIPS, 2)
+    return columns
