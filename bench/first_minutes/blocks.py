@@ -148,11 +148,18 @@ def _results() -> tuple[Block, ...]:
             (Command("score", SCORE, 45, r"^Scored: "),),
         ),
         Block(
+            "kernels",
+            "Are our newest kernels right, at random shapes and in every configuration?",
+            (_fact("gluon", 40), _fact("held", 30)),
+            gpu="all of it: the CPU's libraries stand in",
+        ),
+        Block(
             "gemm-duel",
             "Our GEMM against cuBLAS, by region of shapes",
             (
-                _measured("measure", 255, *_sweeps(DUEL), *FLOAT16),
-                Command("duel", ("bench", "duel", "{rows}"), 15, r"all aligned", gpu_only=True),
+                _measured("measure", 210, *_sweeps(DUEL), *FLOAT16),
+                Command("duel", ("bench", "duel", "{rows}"), 14, r"all aligned", gpu_only=True),
+                _goals(),
             ),
             gpu="the duel: our kernels are not timed on a CPU, so it has one side only",
         ),
@@ -161,7 +168,8 @@ def _results() -> tuple[Block, ...]:
             "Memory-limited operators as a share of a copy, against the best library",
             (
                 _measured("measure", 224, *_sweeps(MEMORY_LIMITED), *NOT_INDUCTOR),
-                Command("efficiency", ("bench", "efficiency", "{rows}"), 15),
+                Command("efficiency", ("bench", "efficiency", "{rows}"), 9),
+                _goals(),
             ),
             gpu="our side: our kernels are not timed on a CPU",
         ),
@@ -178,6 +186,11 @@ def _measured(name: str, limit_s: float, *words: str, gpu_only: bool = False) ->
     """A run with `--benchmark` and these options; its budget is what the limit leaves."""
     key = r"rows: |no case was measured"
     return Command(name, (*MEASURE, *words), limit_s, key, answers=(0, 1), gpu_only=gpu_only)
+
+
+def _goals() -> Command:
+    """Which goals of our kernels the block's rows reach; a device without goals is refused."""
+    return Command("goals", ("bench", "goals", "{rows}"), 6, r"^goals: ", answers=(0, 2), gpu_only=True)
 
 
 def _sweeps(names: Iterable[str]) -> tuple[str, ...]:

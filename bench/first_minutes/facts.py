@@ -1,6 +1,6 @@
 """Open facts of the hardware: each is observed in a process of its own and judged here.
 
-    python -m bench.first_minutes.facts tf32|specialized|narrow|nvml SECONDS FILE
+    python -m bench.first_minutes.facts tf32|specialized|gluon|held|narrow|nvml SECONDS FILE
 
 prints the numbers and, last, one line `yes: ...`, `no: ...` or `unknown: ...`; FILE gets them as JSON. On a
 CPU this is a rehearsal, and says so: its libraries stand in for the GPU's, made-up readings for NVML's. The
@@ -75,21 +75,41 @@ def tf32_operands(error: float, bias: float) -> str:
     return f"does neither (error {error:.1e}, bias {bias:.1e})"
 
 
-def specialized(wrong: Sequence[str], right: int, shapes: int, why_not: str) -> Fact:
-    """Whether products by specialized warps are right.
+@dataclass(frozen=True)
+class Trials:
+    """How many trials of random shapes were right, and which were not."""
 
-    `wrong` names products that float64 does not confirm, `right` counts the others, of `shapes` shapes in
-    all. `why_not` says why nothing ran; empty if something did.
+    right: int
+    wrong: Sequence[str]
+    """Those that failed, that float64 does not confirm, or that gave other bits when repeated."""
+    shapes: int
+    """The shapes of which something ran."""
+    refused: Sequence[str] = ()
+    """Those that do not run on this device, with the reason."""
+    broken: str = ""
+    """The one that hung or left the device unable to compute; none followed it."""
+
+
+def confirmed(question: str, nouns: str, trials: Trials, why_not: str, proof: str = "float64") -> Fact:
+    """Whether all `nouns` are right. `why_not` says why nothing ran; empty if something did.
+
+    What a device refuses is no wrong result: it is said, and makes the answer unknown only if nothing ran.
     """
-    question = "Are products by specialized warps right?"
-    products = right + len(wrong)
-    if why_not or not products:
-        return Fact(question, "unknown", why_not or "nothing ran")
-    numbers = {"wrong": list(wrong), "right": right, "shapes": shapes}
-    if wrong:
-        words = f"{len(wrong)} of {products} products of {shapes} shapes are wrong, first {wrong[0]}"
+    done = trials.right + len(trials.wrong)
+    why_not = why_not or next(iter(trials.refused), "nothing ran")
+    if not done and not trials.broken:
+        return Fact(question, "unknown", why_not)
+    numbers = asdict(trials)
+    absent = f"; {len(trials.refused)} did not run, first {trials.refused[0]}" if trials.refused else ""
+    of_all = f"{done} {nouns} of {trials.shapes} shapes"
+    if trials.broken:
+        return Fact(
+            question, "no", f"{trials.broken}; before it {trials.right} of {of_all} were right", numbers
+        )
+    if trials.wrong:
+        words = f"{len(trials.wrong)} of {of_all} are wrong, first {trials.wrong[0]}{absent}"
         return Fact(question, "no", words, numbers)
-    return Fact(question, "yes", f"{right} products of {shapes} shapes, all confirmed by float64", numbers)
+    return Fact(question, "yes", f"{of_all}, all confirmed by {proof}{absent}", numbers)
 
 
 def narrow(numbers: Mapping[str, Mapping[str, Any]]) -> Fact:
@@ -150,7 +170,7 @@ def nvml(times_s: Sequence[float], counters: Mapping[str, Sequence[float | None]
     return Fact(question, answer, "; ".join(words), numbers)
 
 
-QUESTIONS = ("tf32", "specialized", "narrow", "nvml")
+QUESTIONS = ("tf32", "specialized", "gluon", "held", "narrow", "nvml")
 
 
 def main(words: Sequence[str]) -> int:
@@ -173,7 +193,8 @@ def main(words: Sequence[str]) -> int:
         print(f"{key}: {value}")
     is_cpu = device.kind == "cpu"
     print(fact.question + (" (a rehearsal: this is a CPU)" if is_cpu else ""))
-    print(f"{fact.answer}: {fact.sentence}")
+    # Flushed, as a kernel that hangs may keep this process from ending by itself.
+    print(f"{fact.answer}: {fact.sentence}", flush=True)
     written = {"fact": name, "device": str(device), "rehearsal": is_cpu, **asdict(fact)}
     write_text(path, json.dumps(written, indent=1))
     return int(fact.answer == "unknown")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,15 +15,20 @@ from bench.device.detect import Device
 from bench.device.nvml import NvmlGpu
 from bench.first_minutes import facts
 from bench.first_minutes.facts import Fact
-from bench.spec import Launch, Unsupported, cause
-from bench.worker.check import judged, outputs_of, poison
+from bench.first_minutes.trials import Found, Trial, tried
+from bench.spec import Dtype, Launch, Problem, Unsupported, cause
+from bench.worker.check import judged, outputs_of
 from bench.worker.measure_case import stored_dtype
 from bench.worker.telemetry_cuda import HELD_BY_POLICY, POWER_INSTANT
 from kernels.gemm.operands import operands
 from kernels.gemm.problem import Gemm
+from kernels.layernorm.problem import LONGEST_IN_CLUSTER, LayerNorm
+from kernels.softmax.problem import Softmax
 
 SEED = 20_261_122
 SHAPES, SEEDS = 20, 50
+_MOST_HELD = 3
+"""Most configurations of a row held in shared memory (kernels/layernorm/held.py)."""
 READING_S = 3.0
 """Counters are read for this long at most, under load."""
 ENERGY_S = 0.1
@@ -89,31 +94,178 @@ def specialized(device: Device, seconds: float) -> Fact:
             made.append((name, problem, inputs, build(problem, inputs)))
         except Unsupported as reason:
             why_not = str(reason)
+
+    def filled(inputs: list[torch.Tensor], launch: Launch) -> tuple[tuple[torch.Tensor, ...], Launch]:
+        for operand in inputs:
+            operand.uniform_(-1.0, 1.0)
+        return tuple(inputs), launch
+
     until_s = time.monotonic() + seconds
-    wrong: list[str] = []
-    met: set[int] = set()
-    right = 0
-    for seed in range(SEEDS):
-        for number, (name, problem, inputs, launch) in enumerate(made):
-            if time.monotonic() > until_s:
-                break
-            met.add(number)
-            for operand in inputs:
-                operand.uniform_(-1.0, 1.0)
-            poison(launch.outputs)
-            outputs = outputs_of(launch.call())
-            error, tolerance = judged(kernels.operator("gemm"), name, problem, tuple(inputs), outputs)
-            if error > tolerance:
-                wrong.append(f"{problem} seed {seed}: error {error:.1e}, allowed {tolerance:.1e}")
-            else:
-                right += 1
-    return facts.specialized(wrong, right, len(met), why_not if not made else "")
+    trials = (
+        Trial(problem, name, f"seed {seed}", partial(filled, inputs, launch))
+        for seed in range(SEEDS)
+        for name, problem, inputs, launch in made
+    )
+    question = "Are products by specialized warps right?"
+    return facts.confirmed(question, "products", _counted(tried(trials, until_s)), why_not)
+
+
+def _counted(found: Found) -> facts.Trials:
+    return facts.Trials(found.right, found.wrong, len(found.shapes), found.refused, found.broken)
 
 
 def _random_problem(chosen: random.Random, number: int, dtype: str) -> Gemm:
     """A problem of random sizes; rows of operands begin at multiples of 16 bytes, as bulk copies need."""
     sizes = {name: 8 * chosen.randint(1, most // 8) for name, most in (("m", 2048), ("n", 2048), ("k", 4096))}
     return Gemm.model_validate({"dtype": dtype, "layout": ("NN", "TN")[number % 2], **sizes})
+
+
+def gluon(device: Device, seconds: float) -> Fact:
+    """Products of random shapes by our kernels in Gluon, each launched twice, in all configurations in turn.
+
+    Every shape runs in one configuration, with the first seed, before any runs in its next.
+    """
+    until_s = time.monotonic() + seconds
+    chosen, why_not = random.Random(SEED), ""
+    types = _types(device)
+    listed: list[tuple[Gemm, list[Any]]] = []
+    for number in range(SHAPES):
+        problem = _ragged_problem(chosen, number, types[number % len(types)])
+        try:
+            listed.append((problem, _configurations(problem, device)))
+        except Unsupported as reason:
+            why_not = str(reason)
+    found = tried(_in_turn(listed, device), until_s, repeats=True)
+    question = "Are products of our kernels in Gluon right, and the same when repeated?"
+    return facts.confirmed(question, "products", _counted(found), why_not, "float64 and by their repetition")
+
+
+def _types(device: Device) -> list[Dtype]:
+    """The types of the kernels in Gluon on this device; float32, for the library, on a CPU."""
+    if device.capability is None:
+        return ["float32"]
+    dtypes = Gemm.implementation("triton-gluon").dtypes
+    # Where there is none, one that the kernels refuse in a sentence.
+    return [dtype for dtype, lowest in dtypes.items() if device.capability >= lowest] or ["float16"]
+
+
+def _ragged_problem(chosen: random.Random, number: int, dtype: Dtype) -> Gemm:
+    """A problem of random sizes with aligned rows: small, with K shorter than a step, of many tiles, narrow.
+
+    A step is 128 bytes of a row, a tile at least 64 wide, and one of these has hundreds of tiles.
+    """
+    step = {"float8_e4m3": 128, "mxfp8": 128, "nvfp4": 256}.get(dtype, 64)
+    unit = {"float8_e4m3": 16, "mxfp8": 32, "nvfp4": 32}.get(dtype, 8)
+    sides, deep = ((8, 2048), (8, 2048)), (unit, 4096)
+    kind = number % 4
+    if kind == 1:
+        deep = (unit, step - unit)
+    elif kind == 2:
+        sides, deep = ((4096, 6144), (4096, 6144)), (unit, 512)
+    elif kind == 3:
+        sides = chosen.choice((((8, 56), (8, 4096)), ((8, 4096), (8, 56))))
+    m, n = (8 * chosen.randint(low // 8, high // 8) for low, high in sides)
+    k = unit * chosen.randint(deep[0] // unit, deep[1] // unit)
+    layout = chosen.choice(("NN", "NT", "TN", "TT")) if unit == 8 else "TN"
+    return Gemm.model_validate({"dtype": dtype, "layout": layout, "m": m, "n": n, "k": k})
+
+
+def _configurations(problem: Gemm, device: Device) -> list[Any]:
+    """All configurations of the kernel in Gluon for this device; None, for the library, on a CPU."""
+    if device.kind == "cpu":
+        return [None]
+    from kernels.gemm import gluon
+
+    assert device.capability is not None
+    return sorted(gluon.candidates(problem, device.capability, device.sm_count), key=str)
+
+
+def _in_turn(listed: Sequence[tuple[Gemm, list[Any]]], device: Device) -> Iterator[Trial]:
+    """Every problem in one of its configurations, then every one in its next, with other numbers."""
+    for turn in range(max((len(there) for _, there in listed), default=0)):
+        now = [
+            (problem, _inputs(problem, device, SEED + turn), there[(number + turn) % len(there)])
+            for number, (problem, there) in enumerate(listed)
+            if turn < len(there)
+        ]
+        if device.kind == "cpu":
+            library = kernels.operator("gemm").implementations["onednn"]
+            for problem, inputs, _ in now:
+                launch = partial(library, problem, *inputs)
+                yield Trial(problem, "onednn", f"seed {turn}", partial(_with, inputs, launch))
+            continue
+        from kernels.gemm import gluon
+        from kernels.tuning import compile_side_by_side
+
+        made = [(operands(problem, *inputs), inputs, chosen) for problem, inputs, chosen in now]
+        compile_side_by_side(made, lambda one: gluon.compile(one[0], one[2], device.sm_count))
+        for of, inputs, chosen in made:
+            launch = partial(gluon.launch, of, chosen, device.sm_count)
+            yield Trial(of.problem, "triton-gluon", str(chosen), partial(_with, inputs, launch))
+
+
+def _with(
+    inputs: Sequence[torch.Tensor], build: Callable[[], Launch]
+) -> tuple[tuple[torch.Tensor, ...], Launch]:
+    return tuple(inputs), build()
+
+
+def held(device: Device, seconds: float) -> Fact:
+    """Softmax and layer normalization of long rows in shared memory, each launched twice."""
+    until_s = time.monotonic() + seconds
+    chosen = random.Random(SEED)
+    problems = [_long_rows(chosen, number) for number in range(SHAPES)]
+    found = tried(_of_rows(problems, device), until_s, repeats=True)
+    question = "Are results of rows held in shared memory right, and the same when repeated?"
+    return facts.confirmed(question, "results", _counted(found), "", "float64 and by their repetition")
+
+
+def _long_rows(chosen: random.Random, number: int) -> Softmax | LayerNorm:
+    """One of four kernels in turn: up to 300 rows beyond what registers hold, of a multiple of 16 bytes."""
+    kind: type[Softmax] | type[LayerNorm] = (Softmax, LayerNorm)[number % 2]
+    return kind.model_validate(
+        {
+            "direction": ("forward", "backward")[number // 2 % 2],
+            "rows": chosen.randint(1, 300),
+            "length": 8 * chosen.randint(16392 // 8, LONGEST_IN_CLUSTER // 8),
+            "dtype": ("float16", "bfloat16", "float32")[number % 3],
+        }
+    )
+
+
+def _of_rows(problems: Sequence[Softmax | LayerNorm], device: Device) -> Iterator[Trial]:
+    """Every problem in one of its configurations, then every one in its next; on a CPU torch's own."""
+    for turn in range(_MOST_HELD if device.kind == "cuda" else 1):
+        for number, problem in enumerate(problems):
+            inputs = _inputs(problem, device, SEED + turn)
+            if device.kind == "cpu":
+                library = kernels.operator(problem.operator).implementations["aten"]
+                build = partial(library, problem, *inputs)
+                yield Trial(problem, "aten", f"seed {turn}", partial(_with, inputs, build))
+                continue
+            there, launch = _shares(problem, device)
+            if turn < len(there):
+                share = there[(number + turn) % len(there)]
+                yield Trial(
+                    problem, "triton", str(share), partial(_with, inputs, partial(launch, inputs, share))
+                )
+
+
+def _shares(problem: Softmax | LayerNorm, device: Device) -> tuple[list[Any], Callable[..., Launch]]:
+    """(the configurations that hold rows in shared memory, what launches inputs in one of them)."""
+    if isinstance(problem, Softmax):
+        from kernels.softmax import launch as softmax
+
+        there: Sequence[Any] = softmax.candidates(problem)
+        launch: Callable[..., Launch] = partial(softmax.with_tile, problem)
+    else:
+        from kernels.layernorm import launch as layernorm
+
+        there = layernorm.candidates(problem)
+        launch = partial(layernorm.with_tile, problem, multiprocessors=device.sm_count)
+    from kernels.layernorm.held import Held
+
+    return [one for one in there if isinstance(one, Held)], launch
 
 
 def narrow(device: Device, seconds: float) -> Fact:
@@ -176,10 +328,10 @@ def _reading(gpu: NvmlGpu) -> dict[str, float | None]:
 # ---- inputs and launches of matrix products
 
 
-def _inputs(problem: Gemm, device: Device) -> list[torch.Tensor]:
+def _inputs(problem: Problem, device: Device, seed: int = SEED) -> list[torch.Tensor]:
     """The operator's inputs, uniform in [-1, 1] (int8: -127 to 127)."""
     where = torch.device(device.kind)
-    generator = torch.Generator(where).manual_seed(SEED)
+    generator = torch.Generator(where).manual_seed(seed)
 
     def uniform(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         wanted = dtype or stored_dtype(problem.dtype)
@@ -188,7 +340,7 @@ def _inputs(problem: Gemm, device: Device) -> list[torch.Tensor]:
         values = torch.empty(shape, dtype=torch.float32, device=where)
         return values.uniform_(-1.0, 1.0, generator=generator).to(wanted)
 
-    return list(kernels.operator("gemm").inputs(problem, uniform))
+    return list(kernels.operator(problem.operator).inputs(problem, uniform))
 
 
 def _builders(

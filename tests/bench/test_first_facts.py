@@ -13,7 +13,7 @@ import torch
 
 from bench.device.detect import Device, detect
 from bench.errors import UserError
-from bench.first_minutes import facts, on_device
+from bench.first_minutes import facts, on_device, trials
 from bench.first_minutes.facts import Refresh, refresh, tf32_operands
 from bench.spec import Launch, Unsupported
 from kernels.gemm.problem import Gemm
@@ -130,7 +130,7 @@ def test_one_wrong_product_of_many_is_found_and_named(monkeypatch: pytest.Monkey
 def test_time_that_ends_early_claims_no_more_than_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_device, "_builders", wrong_at(set()))
     looks = iter([0.0, 1.0, 2.0, *[99.0] * 20])
-    monkeypatch.setattr(on_device.time, "monotonic", lambda: next(looks))
+    monkeypatch.setattr(trials.time, "monotonic", lambda: next(looks))
     assert on_device.specialized(CPU, 10.0).sentence.startswith("2 products of 2 shapes, all confirmed")
 
 
@@ -239,5 +239,5 @@ def test_a_rehearsal_says_so_and_writes_json(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_question_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="give one of tf32, specialized, narrow, nvml"):
+    with pytest.raises(UserError, match="give one of tf32, specialized, gluon, held, narrow, nvml"):
         facts.main(["tf33", "3", str(tmp_path / "fact.json")])

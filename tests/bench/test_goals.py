@@ -1,0 +1,278 @@
+"""Goals held against rows: each figure by hand, each verdict at its bars, and what the file may say."""
+
+import dataclasses
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import kernels
+from bench.__main__ import app
+from bench.cli.goals import markdown_lines
+from bench.device.datasheet import datasheets
+from bench.first_minutes.blocks import RANDOM_ALIGNED
+from bench.judge.claim_rows import ASKED, case_rows, claim_rows, selected
+from bench.judge.frame import Run, runs
+from bench.judge.gemm_regions import REGIONS, region
+from bench.judge.goals import Goal, Outcome, goals, outcome, outcomes
+from bench.spec import Problem
+from bench.store import parquet
+from bench.store.schema import Measurement
+from bench.sweep.claims import FACTS
+from bench.sweep.load import every_sweep, load_all
+from kernels.attention.problem import Attention
+from kernels.gemm.problem import Gemm
+from kernels.launch.problem import LaunchFloor
+from kernels.pooling.problem import Pooling
+from kernels.softmax.problem import Softmax
+from kernels.stream.problem import Stream
+from tests.plots.synthetic import CPU, H100, row
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "goals.md"
+SOFTMAX = Softmax(dtype="float16", direction="forward", rows=4096, length=8192)
+LARGE = Gemm(m=4096, n=4096, k=4096, dtype="float16")
+COPY = Stream(kind="copy", dtype="float32", length=1 << 28)
+COPY_BYTE_PER_S = 2e12
+
+
+def timed(
+    problem: Problem, implementation: str, median_s: float, half: float = 0.01, **more: Any
+) -> Measurement:
+    ends = {"low_s": median_s * (1 - half), "high_s": median_s * (1 + half)}
+    facts = {"median_s": median_s, **ends, "visits": 3, **more}
+    return row(H100, f"{problem.operator}/mine", problem, implementation, **facts)
+
+
+def run_of(*rows: Measurement) -> Run:
+    copy_s = COPY.byte / COPY_BYTE_PER_S
+    roof = dataclasses.replace(timed(COPY, "aten", copy_s), sweep="ceilings/stream", role="roof")
+    floor = row(H100, "ceilings/launch", LaunchFloor(dtype="float32"), "aten", median_s=2e-6)
+    (run,) = runs([roof, floor, *rows])
+    return run
+
+
+def made(**changes: Any) -> Goal:
+    given: dict[str, Any] = {"operator": "softmax", "region": "any", "devices": ("H100",), "median": 1.0}
+    return Goal(**given | {"rests_on": "x", "refuted_by": "y"} | changes)
+
+
+def judged(goal: Goal, *rows: Measurement) -> Outcome:
+    run = run_of(*rows)
+    frame = claim_rows([run])
+    return outcome(goal, frame[~frame["suspect"]], run)
+
+
+def ratios(*values: float, half: float = 0.01) -> list[Measurement]:
+    """Rows of problems where the opponent takes so many times our time."""
+    problems = [SOFTMAX.model_copy(update={"rows": 4096 + i}) for i in range(len(values))]
+    both = [
+        (timed(problem, "triton", 1e-3, half), timed(problem, "aten", value * 1e-3, half))
+        for problem, value in zip(problems, values, strict=True)
+    ]
+    return [*itertools.chain(*both)]
+
+
+def test_the_opponent_is_the_fastest_of_those_named_or_of_all() -> None:
+    rows = [
+        timed(SOFTMAX, "triton", 1e-3),
+        timed(SOFTMAX, "triton-other", 0.5e-3),
+        timed(SOFTMAX, "aten", 2e-3),
+        timed(SOFTMAX, "inductor", 1.5e-3),
+        timed(SOFTMAX, "quack", 1.2e-3),
+    ]
+    assert judged(made(), *rows).median == pytest.approx(1.2)
+    assert judged(made(to=("aten", "inductor")), *rows).median == pytest.approx(1.5)
+    assert judged(made(ours="triton-other"), *rows).median == pytest.approx(2.4)
+    assert judged(made(to=("triton-other",)), *rows).median == pytest.approx(0.5), "another of ours"
+    assert judged(made(to=("liger",)), *rows).verdict == "NO CASE"
+
+
+def test_shares_of_a_copy_and_of_the_datasheet_by_hand() -> None:
+    half_the_copy_s = SOFTMAX.byte / (0.5 * COPY_BYTE_PER_S)
+    found = judged(made(measure="copy"), timed(SOFTMAX, "triton", half_the_copy_s))
+    assert found.median == pytest.approx(0.5, rel=1e-3)
+    lengths = {"q_length": 4096, "kv_length": 4096, "head_width": 128}
+    heads = {"batch": 2, "heads": 32, "kv_heads": 32}
+    attention = Attention(dtype="float16", direction="forward", causal=False, **heads, **lengths)
+    sheet = next(sheet for sheet in datasheets() if "H100 SXM" in sheet.name)
+    peak = sheet.peak_flop_per_s("matrix", "float16")
+    assert peak is not None
+    goal = made(operator="attention", measure="peak")
+    run = run_of(timed(attention, "triton", attention.flop / (0.4 * peak)))
+    assert outcome(goal, claim_rows([run]), run).verdict == "NO CASE", "a card without a datasheet"
+    run = dataclasses.replace(run, datasheet=sheet)
+    assert outcome(goal, claim_rows([run]), run).median == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("values", "half", "verdict"),
+    [
+        ((1.1, 1.2, 1.3), 0.01, "REACHED"),
+        ((0.95, 1.2, 1.3), 0.01, "REACHED"),
+        ((0.85, 1.2, 1.3), 0.01, "MISSED"),  # a case below the least
+        ((0.95, 0.96, 1.3), 0.01, "MISSED"),  # the median below the goal
+        ((0.7, 0.8, 1.3), 0.01, "REFUTED"),  # the median below the least
+        ((1.0, 1.001, 1.002), 0.01, "UNDECIDED"),
+        ((0.9, 1.2, 1.3), 0.01, "UNDECIDED"),
+        ((0.8, 0.89, 1.3), 0.015, "MISSED"),
+    ],
+)
+def test_verdicts(values: tuple[float, ...], half: float, verdict: str) -> None:
+    found = judged(made(least=0.9), *ratios(*values, half=half))
+    assert (found.verdict, found.cases) == (verdict, 3)
+    assert found.median == pytest.approx(values[1]) and found.low < found.median < found.high
+    assert found.least == pytest.approx(values[0]) and '"rows":4096' in found.least_case
+
+
+def test_a_time_without_an_interval_decides_nothing() -> None:
+    rows = [timed(SOFTMAX, "triton", 1e-3, low_s=None, high_s=None), timed(SOFTMAX, "aten", 9e-3)]
+    assert judged(made(), *rows).verdict == "UNDECIDED"
+
+
+def test_a_selection_and_a_region_of_gemm() -> None:
+    rows = [timed(LARGE, "triton", 1e-3), timed(LARGE, "cublas", 2e-3)]
+    small = LARGE.model_copy(update={"m": 512, "n": 512})
+    rows += [timed(small, "triton", 1e-3), timed(small, "cublas", 0.5e-3)]
+    assert judged(made(operator="gemm", region="16-bit large"), *rows).median == pytest.approx(2)
+    assert judged(made(operator="gemm", region="16-bit other"), *rows).verdict == "NO CASE"
+    assert judged(made(where={"rows": ">4096"}), *ratios(3, 5)).median == pytest.approx(5)
+
+
+def test_what_proves_nothing_is_left_out_and_the_latest_row_counts() -> None:
+    name = {"operator": "gemm", "region": "16-bit large"}
+    goal = next(
+        each for each in goals() if (each.operator, each.region) == (name["operator"], name["region"])
+    )
+    first = [timed(LARGE, "triton", 9e-3), timed(LARGE, "cublas", 9e-3)]
+    again = [
+        dataclasses.replace(timed(LARGE, who, s), sweep="gemm/again")
+        for who, s in (("triton", 1e-3), ("cublas", 2e-3))
+    ]
+    found = next(each for each in outcomes(run_of(*first, *again)) if each.goal == goal)
+    assert found.median == pytest.approx(2) and found.cases == 1
+    for changes in ({"cache": "warm"}, {"settled": False}, {"status": "wrong", "median_s": None}):
+        ours = dataclasses.replace(again[0], **changes)
+        found = next(each for each in outcomes(run_of(ours, again[1])) if each.goal == goal)
+        assert found.verdict == "NO CASE"
+
+
+def test_no_goal_is_about_another_device() -> None:
+    (run,) = runs([row(CPU, "softmax/mine", SOFTMAX, "aten")])
+    assert list(outcomes(run)) == []
+
+
+# --- the file ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("goal", goals(), ids=lambda goal: f"{goal.operator} {goal.region}")
+def test_a_goal_names_what_exists(goal: Goal) -> None:
+    kind = kernels.problem(goal.operator)
+    names = {each.name for each in kind.implementations}
+    assert {goal.ours, *goal.to} <= names
+    assert set(goal.where) <= {*kind.model_fields, *FACTS, *ASKED}
+    known = [name for sheet in datasheets() for name in (sheet.name, *sheet.match)]
+    assert all(any(part in name for name in known) for part in goal.devices)
+    assert goal.operator != "gemm" or goal.region in REGIONS or goal.where
+    assert goal.measure != "peak" or kind.rate == "flop"
+
+
+def test_goals_are_told_apart() -> None:
+    keys = [(g.operator, g.region, device, g.measure, g.ours, g.to) for g in goals() for device in g.devices]
+    assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"least": 1.0}, "least 1.0 is not below median 1.0"),
+        ({"measure": "copy", "to": ("aten",)}, "copy has no opponent"),
+        ({"where": {"rows": ">>3"}}, "no condition"),
+        ({"median": -1.0}, "greater than 0"),
+        ({"mean": 1.0}, "Extra inputs"),
+    ],
+)
+def test_a_goal_that_means_nothing_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        made(**changes)
+
+
+# --- the command ------------------------------------------------------------------------------------
+
+
+def test_the_document_has_the_tables_that_the_command_prints() -> None:
+    marked = re.findall(
+        r"^<!-- python -m bench goals --markdown --operator (\w+) -->\n\n(.*?)\n\n<!-- end -->$",
+        DOCUMENT.read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert {name for name, _ in marked} == {goal.operator for goal in goals()}
+    for name, text in marked:
+        assert text.splitlines() == list(markdown_lines([g for g in goals() if g.operator == name]))
+
+
+def test_a_result_is_held_against_the_goals(tmp_path: Path) -> None:
+    rows = [timed(LARGE, "triton", 2e-3), timed(LARGE, "cublas", 1e-3)]
+    parquet.write(tmp_path / "run.parquet", list(run_of(*rows).rows))
+    shown = CliRunner().invoke(app, ["goals", str(tmp_path), "--operator", "gemm"])
+    assert shown.exit_code == 0
+    (line,) = (line for line in shown.stdout.splitlines() if "  REFUTED  " in line)
+    assert "16-bit large " in line and "0.50" in line
+    goal = next(each for each in goals() if each.operator == "gemm" and each.region == "16-bit large")
+    assert (
+        goal.refuted_by in " ".join(shown.stdout.split()) and "float16-NN-m4096-n4096-k4096" in shown.stdout
+    )
+
+
+def test_all_goals_without_a_result() -> None:
+    shown = CliRunner().invoke(app, ["goals"])
+    assert shown.exit_code == 0
+    assert sum(goal.operator in line for goal in goals() for line in shown.stdout.splitlines()) >= len(
+        goals()
+    )
+
+
+def test_nothing_to_judge_is_said(tmp_path: Path) -> None:
+    parquet.write(tmp_path / "run.parquet", [row(CPU, "softmax/mine", SOFTMAX, "aten")])
+    for words, said in (
+        (["goals", str(tmp_path)], "no run here is on a device with goals"),
+        (["goals", "--operator", "gemn"], "gemm"),
+    ):
+        shown = CliRunner().invoke(app, words)
+        assert shown.exit_code == 2 and said in shown.stderr and "Traceback" not in shown.stderr
+
+
+def test_pooling_has_goals_for_both_layouts() -> None:
+    assert {"NCHW", "NHWC"} <= {
+        goal.where.get("layout") for goal in goals() if goal.operator == Pooling.operator
+    }
+
+
+# --- what can be checked ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def planned() -> dict[str, Any]:
+    """Operator -> every case of our sweeps, and of the random shapes of the first minutes, on 132 SMs."""
+    rows: dict[str, list[Any]] = {}
+    for entry in load_all((*every_sweep(), RANDOM_ALIGNED), kernels.problem, sm_count=132):
+        found = case_rows(entry.cases, 132).assign(sweep=entry.name)
+        rows.setdefault(entry.cases[0].problem.operator, []).append(found)
+    return {operator: pd.concat(found, ignore_index=True) for operator, found in rows.items()}
+
+
+@pytest.mark.parametrize("goal", goals(), ids=lambda goal: f"{goal.operator} {goal.region} {goal.ours}")
+def test_some_sweep_has_cases_that_can_refute_a_goal(goal: Goal, planned: dict[str, Any]) -> None:
+    rows = selected(planned[goal.operator], goal.where)
+    if goal.operator == "gemm" and goal.region in REGIONS:
+        rows = rows[[region(json.loads(text)) == goal.region for text in rows["parameters"]]]
+    ours = rows[rows["implementation"] == goal.ours]
+    if goal.measure == "ratio":
+        names = rows["implementation"]
+        others = rows[names.isin(goal.to) if goal.to else ~names.str.startswith("triton")]
+        ours = ours[ours["parameters"].isin(others["parameters"])]
+    assert len(set(ours["parameters"])) > (0 if "1024 x 1024" in goal.region else 1)
