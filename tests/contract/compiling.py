@@ -136,8 +136,10 @@ class _Chooser:
         candidates: Sequence[Any],
         launch: Callable[[Any], Launch],
         compile: Callable[[Any], object] | None = None,  # noqa: A002
+        timed: int | None = None,
+        doubt: object = None,
     ) -> Launch:
-        return replace(launch(self.fastest(question, candidates, launch, compile)), tuning_s=0.0)
+        return replace(launch(self.fastest(question, candidates, launch, compile, timed)), tuning_s=0.0)
 
     def fastest(
         self,
@@ -145,6 +147,7 @@ class _Chooser:
         candidates: Sequence[Any],
         launch: Callable[[Any], Launch],
         compile: Callable[[Any], object] | None = None,  # noqa: A002
+        timed: int | None = None,
     ) -> Any:
         good: list[Any] = []
         refused: list[tuple[str, Exception]] = []

@@ -42,9 +42,10 @@ class Operators(TorchDispatchMode):
         kwargs = dict(kwargs or {})
         # torch asks cuDNN on the device how long the weights of a recurrent layer are, and knows no shapes of
         # its gradient. Their arguments have been matched against the schemas.
-        if func.overloadpacket is torch.ops.aten._cudnn_rnn_flatten_weight:
+        packet = getattr(func, "overloadpacket", None)  # flex_attention has none
+        if packet is torch.ops.aten._cudnn_rnn_flatten_weight:
             return torch.cat([weight.flatten() for weight in args[0]])
-        if func.overloadpacket is torch.ops.aten._cudnn_rnn_backward:
+        if packet is torch.ops.aten._cudnn_rnn_backward:
             x, weights, _, _, h, c = args[:6]
             of_c = torch.empty_like(h) if c is not None else h.new_empty(0)
             return torch.empty_like(x), torch.empty_like(h), of_c, list(map(torch.empty_like, weights))
@@ -52,12 +53,12 @@ class Operators(TorchDispatchMode):
             return func(*args, **kwargs)
         except UnsupportedOperatorException:
             # Its arguments fit the schema, but only another form or operator knows shapes without a device.
-            if func.overloadpacket is torch.ops.aten.cudnn_convolution:
+            if packet is torch.ops.aten.cudnn_convolution:
                 x, w, padding, stride, dilation, groups = args[:6]
                 made = torch.convolution(x, w, None, stride, padding, dilation, False, [0, 0], groups)
             elif func._overloadname == "out":
                 without = {name: value for name, value in kwargs.items() if name != "out"}
-                made = func.overloadpacket.default(*args, **without)
+                made = packet.default(*args, **without)
             else:
                 raise
             assert made.shape == kwargs.get("out", made).shape
@@ -76,14 +77,30 @@ def cases() -> Iterator[tuple[str, str, Problem]]:
                     for n, v in problem.parameters().items()
                     if isinstance(v, str) or n in ("beta", "bias", "causal") or (name, n) == ("gemm", "batch")
                 )
+                if needs_a_driver(name, implementation, kind):
+                    continue
                 if kind not in kinds and not problem.missing(implementation, "cuda", (9, 0)):
                     kinds.add(kind)
                     yield name, implementation, problem
 
 
+def needs_a_driver(operator: str, implementation: str, kind: tuple[object, ...]) -> bool:
+    """Whether torch asks the driver for memory or a context where nothing can stand in for it.
+
+    Pinned memory is the driver's. A compiled step of a layer is differentiated by autograd, whose engine has
+    a thread for each device, with its context.
+    """
+    return "pinned" in kind or (operator, implementation, "step" in kind) == ("layer", "inductor", True)
+
+
 def on_no_device(tensor: torch.Tensor) -> torch.Tensor:
     """The like of it on cuda:0, without values: to be called inside FakeTensorMode."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cuda")
+
+
+def in_float16(value: Any) -> Any:
+    """A bfloat16 tensor as float16; anything else as it is."""
+    return value.half() if isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16 else value
 
 
 def run(name: str, implementation: str, problem: Problem) -> tuple[set[str], tuple[torch.Tensor, ...]]:
@@ -97,10 +114,17 @@ def run(name: str, implementation: str, problem: Problem) -> tuple[set[str], tup
     as_float16 = mock.patch.object(
         torch._C,
         "_select_conv_backend",
-        lambda x, w, *args, **named: chooses(x.half(), w.half(), *args, **named),
+        lambda *args, **named: chooses(
+            *map(in_float16, args), **{name: in_float16(value) for name, value in named.items()}
+        ),
     )
+    # Without a GPU torch.autocast("cuda") would do nothing, with a warning, and refuse bfloat16.
+    casts = mock.patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
+    in_bfloat16 = mock.patch.object(torch.cuda, "is_bf16_supported", lambda: True)
     with (
         torch_cuda(GPUS[1]),
+        casts,
+        in_bfloat16,
         as_it_is,
         as_float16,
         torch.no_grad(),
@@ -115,7 +139,8 @@ def run(name: str, implementation: str, problem: Problem) -> tuple[set[str], tup
         expected = operator.reference(problem, *inputs)
         expected = expected if isinstance(expected, tuple) else (expected,)
         assert [tuple(one.shape) for one in outputs] == [tuple(one.shape) for one in expected]
-        assert all(one.device.type == "cuda" for one in outputs)
+        assert [one.device for one in outputs] == [one.device for one in expected]
+        assert {one.device.type for one in (*inputs, *outputs)} & {"cuda"}
         return set(called.seen), outputs
 
 

@@ -311,7 +311,8 @@ class _File:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             node = ast.parse(node.value, mode="eval").body
         value = self._value(node, scope) if isinstance(node, ast.Name | ast.Attribute) else None
-        if isinstance(value, Known) and isinstance(value.value, type):
+        # A constant of Triton's compiler has the attributes of what it holds.
+        if isinstance(value, Known) and isinstance(value.value, type) and value.value.__name__ != "constexpr":
             return Instance(value.value, value.name)
         return None
 
@@ -414,6 +415,12 @@ def words(source: str, pattern: str) -> Iterator[tuple[int, str]]:
             case ast.Constant(value=str(word)) | ast.Attribute(attr=word):
                 if re.fullmatch(pattern, word):
                     yield node.lineno, word
+
+
+def least_triton(source: str) -> tuple[int, int]:
+    """The first version of Triton that a module of kernels says it is for; (0, 0) if it says none."""
+    said = re.search(r"^LEAST_TRITON = \((\d+), (\d+)\)$", source, re.MULTILINE)
+    return (int(said[1]), int(said[2])) if said else (0, 0)
 
 
 def sources(root: Path) -> Iterator[tuple[str, str]]:
