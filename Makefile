@@ -35,13 +35,17 @@ bench: $(READY)
 		echo "open $(FIGURES)/latest/report.html in a browser; the figures are beside it"; \
 	fi; exit $$status
 
+# The processes of pytest and their many children share the bytecode of our modules, even where the environment
+# turns it off: without it each compiles all of them again.
+test test-deep: export PYTHONDONTWRITEBYTECODE :=
+
+# Mypy and the examples have one process each, so they run side by side; what either prints, both exit codes count.
 test: EXTRAS := dev
 test: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
-	$(RUN) -m mypy
+	$(RUN) -m mypy & types=$$!; $(RUN) -m pytest bench; examples=$$?; wait $$types && exit $$examples
 	$(RUN) -m pytest tests -n auto
-	$(RUN) -m pytest bench
 
 # All of what `make test` draws a few cases of by its seed, simulations and compile tables: for nights.
 test-deep: EXTRAS := dev

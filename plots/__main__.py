@@ -27,11 +27,9 @@ from bench.cli.application import Commands, left_out, remark, run_process
 from bench.cli.score import score_lines
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
-from bench.fleet.report import judged as judged_fleet
 from bench.format import count_text
 from bench.judge import score as judge
 from bench.judge.frame import Run, load, read
-from bench.judge.history.load import histories
 from bench.store import parquet
 from bench.sweep.load import SWEEPS
 from plots.base import style, verdict_lines
@@ -52,12 +50,6 @@ from plots.figures import (
     sweep,
     telemetry,
 )
-from plots.fleet import page as fleet_page
-from plots.history import series as history_series
-from plots.history import view
-from plots.history import write as history_pages
-from plots.history.page import index_html
-from plots.report import page as report_page
 
 COMPARED = "compared"
 """Folder of the figures of several runs together."""
@@ -174,6 +166,8 @@ def report(
     It shows what the machine reaches, the verdicts on the guides' rules, every case with its prediction, the
     experiments' charts, and what was not measured and why.
     """
+    from plots.report import page as report_page
+
     files = results if every_run else [file for path in results for file in newest(path)]
     runs = _load(files, lenders, one_unit=True)
     if (first := _first(results, [run.device for run in runs])) != runs[0].device:
@@ -242,6 +236,12 @@ def history(
     Every night given is used to judge; --since and --last choose which of them are shown. Of more than eight
     units of one kind only those get a page that have an open step; `fleet` shows all of them on one page.
     """
+    from bench.judge.history.load import histories
+    from plots.history import series as history_series
+    from plots.history import view
+    from plots.history import write as history_pages
+    from plots.history.page import index_html
+
     moment = view.since(since) if since is not None else None
     if last is not None and last < 1:
         raise UserError(f"--last {last}: at least 1 night has to be shown")
@@ -286,7 +286,10 @@ def fleet(
     It also says which units are MISSING, how units differ by node, slot and tag, and what a synchronous job
     loses by them. `python -m bench fleet RESULT...` prints the verdicts alone.
     """
-    told = judged_fleet(results, expected, expect=False)
+    from bench.fleet.report import judged
+    from plots.fleet import page as fleet_page
+
+    told = judged(results, expected, expect=False)
     page = fleet_page.html(told)
     file = (to or figures() / FLEET) / "fleet.html"
     with _writing("the page"):
@@ -362,6 +365,12 @@ def save(run: Run, folder: Path, sweeps: parquet.Sweeps) -> list[Path]:
 
 def pages(run: Run, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:
     """(path without ending, page) of every figure: the run as a whole, the duels, then the sweeps by name."""
+    yield from _whole(run)
+    yield from sweep_pages(run, sweeps)
+
+
+def _whole(run: Run) -> Iterator[tuple[str, Page]]:
+    """The pages of the run as a whole, and the duels."""
     for name, page in roofline.draw(run):
         yield f"roofline-{name}", page
     yield from scorecard.draw(run.frame)
@@ -369,6 +378,10 @@ def pages(run: Run, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:
     yield from telemetry.draw(run)
     for name, page in duel.draw(run):
         yield f"duel-{name}", page
+
+
+def sweep_pages(run: Run, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:
+    """The pages of the sweeps by name."""
     once = run.frame[run.frame["visit"] == 0]
     decided = verdict_lines.by_sweep(verdict_lines.verdicts(run, sweeps))
     for path, rows in once.groupby("sweep", sort=True):

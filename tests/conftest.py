@@ -5,6 +5,7 @@ Every run draws a seed and prints it; `ROOFBENCH_SEED=N` repeats that run's choi
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -33,6 +34,16 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell starts what runs in its background with SIGINT ignored, and children inherit that: no test of
     # Ctrl-C would ever end.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Inductor compiles a program to try each vector instruction set that the processor has, ten seconds of a
+    # fresh checkout.
+    os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+    gc.disable()  # what is imported and collected from here on stays
+
+
+def pytest_collection_finish() -> None:
+    """Keep modules and tests from the garbage collector: half a second of each `gc.collect()` of a worker."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_report_header() -> str:

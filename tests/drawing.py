@@ -41,18 +41,19 @@ def drawn(cases: Sequence[Case], count: int, of: str) -> list[Case]:
 def covering(cases: Sequence[Case], of: str, *properties: Callable[[Case], Hashable]) -> list[Case]:
     """A few cases by the run's seed, in their order, that have every value of every property between them.
 
-    So whatever the seed, a run meets each size, each data type, each layout. All cases in a deep run. `of` is
-    what `drawn` takes.
+    So whatever the seed, a run meets each size, each data type, each layout. The first to be drawn is any of
+    the cases, with equal chances; then one of those that bring most of what is missing. All cases in a deep
+    run. `of` is what `drawn` takes.
     """
     if is_deep():
         return list(cases)
     values = [{(place, value(case)) for place, value in enumerate(properties)} for case in cases]
     missing = set().union(*values)
-    kept = []
-    for index in _chance(of).sample(range(len(cases)), len(cases)):
-        if values[index] & missing:
-            kept.append(index)
-            missing -= values[index]
+    shuffled = _chance(of).sample(range(len(cases)), len(cases))
+    kept: list[int] = []
+    while missing:
+        kept.append(max(shuffled, key=lambda index: len(values[index] & missing)) if kept else shuffled[0])
+        missing -= values[kept[-1]]
     return [cases[index] for index in sorted(kept)]
 
 

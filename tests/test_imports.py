@@ -31,7 +31,10 @@ USE_KERNELS = {room for room in USE_KERNELS if room.startswith("bench.")}
 """Who may import operators: what runs in a process of its own, and the commands that hand them on."""
 
 INSTRUMENTS = ("bench.validation.instruments", "bench.validation.separate_instruments")
-NEED_TORCH = ("bench.worker", "bench.doctor", "bench.first_minutes.on_device", *INSTRUMENTS)
+NEED_TORCH = (
+    *("bench.worker", "bench.doctor", "bench.first_minutes.on_device", "bench.first_minutes.trials"),
+    *INSTRUMENTS,
+)
 """Rooms and modules that a process of its own imports; no other imports torch, however indirectly."""
 NO_TORCH_THOUGH_THERE = {
     *("bench.worker.lifeline", "bench.worker.fault", "bench.doctor.report", "bench.doctor.child"),
@@ -140,7 +143,7 @@ REFUSING = """
 import importlib, sys
 class Refusing:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == sys.argv[1]:
+        if name in sys.argv[1].split(","):
             raise ModuleNotFoundError(f"{name} is imported while {module} is", name=name)
 sys.meta_path.insert(0, Refusing())
 for module in sys.argv[2:]:
@@ -148,9 +151,9 @@ for module in sys.argv[2:]:
 """
 
 
-def refused(package: str, names: list[str]) -> str:
-    """Why an interpreter without a package cannot import these modules; empty if it can."""
-    command = [sys.executable, "-c", REFUSING, package, *names]
+def refused(packages: str, names: list[str]) -> str:
+    """Why an interpreter without these packages cannot import these modules; empty if it can."""
+    command = [sys.executable, "-c", REFUSING, packages, *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     return (done.stderr.strip().splitlines() or [""])[-1] if done.returncode else ""
 
@@ -164,3 +167,13 @@ def test_only_the_worker_needs_torch() -> None:
 
 def test_plots_need_no_operator() -> None:
     assert not refused("kernels", ["plots.__main__"])
+
+
+def test_what_is_slow_to_import_is_imported_where_it_is_used() -> None:
+    """Each takes as long as the rest of a command's start; workers import bench.sampling."""
+    slow = "scipy.stats,scipy.optimize,scipy.signal,ruptures,sklearn,matplotlib"
+    starts = ["bench.pytest_plugin", "bench.runner.run", "bench.cli.closing"]
+    assert not refused(slow, [*starts, "bench.sampling.stopping", "bench.judge.claims"])
+    assert not refused(f"{slow},numpy,pyarrow,pandas", ["bench.__main__"])
+    assert not refused(slow.removesuffix(",matplotlib"), ["plots.__main__"])
+    assert "matplotlib is imported while plots.__main__ is" in refused(slow, ["plots.__main__"])

@@ -56,6 +56,29 @@ def duel(results: Results) -> None:
     show(duel_table(read(results, left_out)))
 
 
+def goals(
+    results: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RESULT...]", help="Parquet files, or folders; none: no verdict."),
+    ] = None,
+    operator: Annotated[str | None, typer.Option(help="Only those of this operator.")] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="The goals as Markdown, with reasons.")
+    ] = False,
+) -> None:
+    """The goals of our kernels: what they rest on, what would refute them, and what results say of each."""
+    from bench.cli.goals import goal_lines, markdown_lines, of_operator, outcome_lines
+    from bench.judge.frame import read
+
+    about = of_operator(operator)
+    if markdown:
+        show(markdown_lines(about))
+    elif not results:
+        show(goal_lines(about))
+    else:
+        show(outcome_lines(read(results, left_out), about))
+
+
 def compare(
     results: Annotated[list[Path], typer.Argument(metavar="A B...", help="Parquet files, or folders.")],
     across: Annotated[

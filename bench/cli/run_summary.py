@@ -22,7 +22,7 @@ from bench.format import (
     seconds_text,
     share_text,
 )
-from bench.judge.duel import ALL_16_BIT, Goal, Standing, duels, goal, standings
+from bench.judge.duel import ALL_16_BIT, Standing, duels, goal, standings
 from bench.judge.efficiency import efficiencies
 from bench.judge.flags import FLAGS, SUSPECT, disturbances
 from bench.judge.frame import Run, runs
@@ -146,21 +146,15 @@ def _duel_lines(by_region: Sequence[Standing], device_name: str) -> Iterator[str
     for standing in by_region:
         numbers = [f"{value:.3f}" for value in (standing.median, standing.least, standing.mean)]
         shares = [share_text(share) for share in (standing.ahead, standing.behind)]
-        goals = _goal_text(goal(standing.region, device_name))
+        wanted = goal(standing.region, device_name)
         names = standing.region, standing.implementation
-        shown.add_row(*names, str(len(standing.duels)), goals, *numbers, *shares)
+        shown.add_row(*names, str(len(standing.duels)), wanted.bars if wanted else "", *numbers, *shares)
         # The lowest of all 16-bit shapes are among the lowest of their regions.
         for lost in standing.duels[:3] if standing.region != ALL_16_BIT else ():
             ends = f"{lost.low:.3f} to {lost.high:.3f}"
             worst.add_row(*names, f"{lost.ratio:.3f}", ends, lost.library, lost.name)
     yield from lines_of(shown)
     yield from lines_of(worst)
-
-
-def _goal_text(wanted: Goal | None) -> str:
-    if wanted is None:
-        return ""
-    return f"{wanted.median:.2f}" + (f" ({wanted.least:.2f})" if wanted.least else "")
 
 
 def _spread(values: Sequence[float]) -> tuple[str, str]:
@@ -241,9 +235,11 @@ def reached_sentence(run: Run) -> str:
 
 def trust_lines(run: Run) -> Iterator[str]:
     """How many rows are suspect and by which flags, and how restless the machine was."""
-    timed = [(row, set(run.flags_of(row)) & SUSPECT) for row in run.rows if row.is_timed]
-    names = Counter(name for _, flags in timed for name in flags)
-    suspect = sum(bool(flags) for _, flags in timed)
+    timed = [
+        SUSPECT.intersection(flags) for row, flags in zip(run.rows, run.flags, strict=True) if row.is_timed
+    ]
+    names = Counter(name for flags in timed for name in flags)
+    suspect = sum(map(bool, timed))
     by = f" ({', '.join(f'{count} {name}' for name, count in names.most_common())})" if names else ""
     yield f"{suspect} of {count_text(len(timed), 'time')} are suspect{by}"
     yield from noise_lines(run.rows)

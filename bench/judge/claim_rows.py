@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
     from bench.device.datasheet import Datasheet
     from bench.judge.frame import Run
+    from bench.spec import Problem
     from bench.store.schema import Measurement
     from bench.sweep.load import Case
 
@@ -72,6 +74,7 @@ ASKED = frozenset(
         "byte_moved",
         "cache_byte",
         "dtype",
+        "operator",
         "parameters",
         "peak_byte",
         "run_id",
@@ -94,17 +97,24 @@ def claim_rows(runs: Sequence[Run]) -> pd.DataFrame:
     parts = []
     for run in runs:
         frame = run.columns.drop(columns=[name for name in FIELDS if name not in ASKED])
+        frame = frame[(frame["visit"] == 0) & (frame["median_s"] > 0)]
+        rows = [run.rows[place] for place in frame.index]
         looks = side([run], run.run_id).looks  # each run's own: all of them count, not the newest alone
-        derived = [_derived(row, run) for row in run.rows]
+        derived = [_derived(row, run) for row in rows]
         frame = pd.concat([frame, pd.DataFrame(derived, index=frame.index)], axis=1)
-        frame["key"] = [row.case for row in run.rows]
+        frame["key"] = [row.case for row in rows]
         frame["item_byte"] = frame["dtype"].map(ITEM_BYTE)
-        frame["suspect"] = [not SUSPECT.isdisjoint(flags) for flags in run.flags]
-        known = [looks.get(case_of(row)) for row in run.rows]
+        frame["suspect"] = [not SUSPECT.isdisjoint(run.flags[place]) for place in frame.index]
+        known = [looks.get(case_of(row)) for row in rows]
         frame["half"] = [max(look.down, look.up) if look else math.nan for look in known]
         frame["shared"] = [look.shared if look else 0.0 for look in known]
-        parts.append(frame[(frame["visit"] == 0) & (frame["median_s"] > 0)])
-    return pd.concat(parts, ignore_index=True)
+        parts.append(frame)
+    return compact(pd.concat(parts, ignore_index=True))
+
+
+def compact(rows: pd.DataFrame) -> pd.DataFrame:
+    """The same with one array for all columns of a kind: selecting rows copies array by array."""
+    return rows.astype(dict.fromkeys(rows.select_dtypes("str"), object)).copy()
 
 
 def _derived(row: Measurement, run: Run) -> dict[str, Any]:
@@ -170,17 +180,24 @@ def case_rows(cases: Iterable[Case], sm_count: int) -> pd.DataFrame:
     """Cases that were perhaps never measured, as far as selections can be asked about them."""
     import pandas as pd
 
+    of_problem = cache(_problem_columns)  # several cases solve the same problem
     return pd.DataFrame(
         {
-            **case.problem.added, **case.problem.parameters(),
-            "parameters": parameters_text(case.problem.parameters()),
+            **of_problem(case.problem),
             "key": case.key, "implementation": case.implementation, "cache": case.cache,
-            "threads_asked": case.threads, "flop": case.problem.flop, "byte": case.problem.byte,
-            "byte_moved": case.problem.byte_moved(case.implementation),
-            "item_byte": case.problem.item_byte, "sm_count": sm_count,
+            "threads_asked": case.threads, "byte_moved": case.problem.byte_moved(case.implementation),
+            "sm_count": sm_count,
         }
         for case in cases
     )  # fmt: skip
+
+
+def _problem_columns(problem: Problem) -> Mapping[str, Any]:
+    parameters = problem.parameters()
+    return {
+        **problem.added, **parameters, "parameters": parameters_text(parameters),
+        "flop": problem.flop, "byte": problem.byte, "item_byte": problem.item_byte,
+    }  # fmt: skip
 
 
 def selected(rows: pd.DataFrame, select: Mapping[str, Any]) -> pd.DataFrame:

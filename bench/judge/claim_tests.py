@@ -24,6 +24,7 @@ import numpy as np
 from bench.judge.claim_rows import selected
 from bench.judge.frame import parameter_names
 from bench.model.quantization import forced_tile, tiles, waves
+from bench.sampling.publish import student
 from bench.sweep.claims import Bound, Jumps, Knee, Ratio, Share, Slope, Spread
 
 if TYPE_CHECKING:
@@ -124,13 +125,11 @@ def _mean(seen: Sequence[Seen]) -> tuple[float, float]:
     for each in seen:
         clusters[each.cluster].append(each)
     n = len(clusters)
-    from scipy import stats  # takes longer to import than most commands that judge nothing
-
     means = np.array([np.mean([each.value for each in cluster]) for cluster in clusters.values()])
     halves = np.array([np.fmax.reduce([each.half for each in cluster]) for cluster in clusters.values()])
     if np.isfinite(halves).any():  # a row without an interval is no better known than the others
         halves = np.where(np.isfinite(halves), halves, np.nanmax(halves))
-    apart = float(stats.t.ppf(0.975, n - 1) * means.std(ddof=1) / math.sqrt(n))
+    apart = student(n - 1, 0.95) * float(means.std(ddof=1)) / math.sqrt(n)
     own = math.sqrt(float((halves**2).sum())) / n
     return float(means.mean()), max(apart, own) if math.isfinite(own) else apart
 

@@ -17,9 +17,8 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +26,8 @@ import numpy.typing as npt
 from bench.case_name import row_name
 from bench.judge.flags import SUSPECT
 from bench.judge.frame import Run
+from bench.judge.gemm_regions import REGIONS, Region, region
+from bench.judge.goals import Goal, goals
 from bench.judge.noise import OURS
 from bench.store.schema import Measurement
 
@@ -35,69 +36,7 @@ LIBRARIES = ("cublas", "cublaslt")
 DRAWS = 4000
 SEED = 0
 
-Region = Literal[
-    "16-bit large",
-    "16-bit large, short K",
-    "16-bit middle",
-    "16-bit small",
-    "16-bit decode",
-    "16-bit other",
-    "float8 TN large",
-    "float8 other",
-    "int8 TN large",
-    "int8 other",
-    "tf32 TN large",
-    "tf32 other",
-    "float32 large",
-    "float32 other",
-    "float64",
-    "unaligned",
-    "batched",
-]
-"""Regions of shapes, each with a goal of its own, and the rest of each data type."""
-REGIONS: tuple[Region, ...] = get_args(Region)
 ALL_16_BIT = "16-bit, all aligned"
-
-_IN_16_BYTES = {
-    "float16": (8, 8),
-    "bfloat16": (8, 8),
-    "tf32": (4, 4),
-    "float32": (4, 4),
-    "float64": (2, 2),
-    "float8_e4m3": (16, 8),
-    "int8": (16, 4),
-}
-"""Elements of an operand, and of the result, in 16 bytes: the alignment that a load or bulk copy needs."""
-
-
-class Goal(NamedTuple):
-    """Ratios to reach: the median of a region's cases, and the least of them (None: not set)."""
-
-    median: float
-    least: float | None = None
-
-
-_HOPPER: Mapping[Region, Goal] = {
-    "16-bit large": Goal(1.00, 0.95),
-    "16-bit large, short K": Goal(0.93, 0.88),
-    "16-bit middle": Goal(0.95, 0.85),
-    "16-bit small": Goal(0.90, 0.75),
-    "16-bit decode": Goal(1.05, 0.95),
-    "float8 TN large": Goal(1.03, 0.95),
-    "int8 TN large": Goal(0.95, 0.85),
-    "tf32 TN large": Goal(0.95, 0.88),
-    "tf32 other": Goal(0.75),  # set for large NN, applied to all other tf32
-    "float32 large": Goal(0.93, 0.85),
-    "unaligned": Goal(0.90, 0.60),
-}
-GOALS: Mapping[str, Mapping[Region, Goal]] = {
-    "H100": _HOPPER,
-    "H200": _HOPPER,
-    "A100": {"16-bit large": Goal(0.95), "16-bit small": Goal(0.85)},
-    "B200": {"16-bit large": Goal(0.92)},
-    "V100": {"float32 large": Goal(0.85)},
-}
-"""Part of a device's name -> its goals; other devices have none."""
 
 
 @dataclass(frozen=True)
@@ -153,54 +92,11 @@ class Standing:
         return sum(duel.high < 1 for duel in self.duels) / len(self.duels)
 
 
-def region(parameters: Mapping[str, Any]) -> Region:
-    """The region of a GEMM with these `m`, `n`, `k`, `layout`, `dtype`, and `pitch` and `batch` if given."""
-    if parameters.get("batch", 1) > 1:
-        return "batched"
-    m, n, k = parameters["m"], parameters["n"], parameters["k"]
-    dtype, layout = parameters["dtype"], parameters["layout"]
-    if not _aligned(parameters):
-        return "unaligned"
-    all_long = min(m, n) >= 4096
-    large = all_long and k >= 1024
-    if dtype in ("float16", "bfloat16"):
-        if min(m, n) <= 64 and max(m, n) >= 4096 and k >= 4096:
-            return "16-bit decode"
-        if large:
-            return "16-bit large"
-        if all_long and k <= 512:
-            return "16-bit large, short K"
-        if max(m, n) <= 1024:
-            return "16-bit small"
-        if min(m, n) > 1024 and max(m, n) < 4096:
-            return "16-bit middle"
-        return "16-bit other"
-    if dtype == "float8_e4m3":
-        return "float8 TN large" if large and layout == "TN" else "float8 other"
-    if dtype == "int8":
-        return "int8 TN large" if large and layout == "TN" else "int8 other"
-    if dtype == "tf32":
-        return "tf32 TN large" if large and layout == "TN" else "tf32 other"
-    if dtype == "float32":
-        return "float32 large" if large else "float32 other"
-    return "float64"
-
-
-def _aligned(parameters: Mapping[str, Any]) -> bool:
-    """Whether every row of A, B and D begins at a multiple of 16 bytes."""
-    if parameters.get("pitch") == "padded":
-        return True
-    m, n, k, layout = (parameters[name] for name in ("m", "n", "k", "layout"))
-    of_operand, of_result = _IN_16_BYTES[parameters["dtype"]]
-    row_a, row_b = m if layout[0] == "N" else k, k if layout[1] == "N" else n
-    return not (row_a % of_operand or row_b % of_operand or m % of_result)
-
-
 def goal(place: str, device_name: str) -> Goal | None:
-    """The goal of a region on this device; None if none was set."""
-    for part, goals in GOALS.items():
-        if part in device_name:
-            return next((ratios for name, ratios in goals.items() if name == place), None)
+    """The goal of a region on this device, ours over the library; None if none was set."""
+    for goal in goals():
+        if goal.operator == "gemm" and goal.region == place and goal.about(device_name):
+            return goal
     return None
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from bench.judge.noise import usual_half
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated_row, of_roof
+from bench.sampling.publish import average_ranks
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
@@ -113,9 +114,7 @@ def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:
     low, high = sorted(np.sort(thirds)[:, [(n - 1) // 2, n // 2]].mean(axis=1).tolist())
     if high - low <= DRIFTING * low:
         return False
-    from scipy import stats  # takes longer to import than most commands that ask for no flag
-
-    ranks = float(stats.rankdata(thirds.ravel())[:n].sum())
+    ranks = float(average_ranks(thirds.ravel())[:n].sum())
     z = (abs(ranks - n * (2 * n + 1) / 2) - 0.5) / (n * n * (2 * n + 1) / 12) ** 0.5
     return bool(z > CHANCE)
 

@@ -35,6 +35,7 @@ from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor, measure_request
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import protocol
+from bench.sampling.publish import student
 from bench.sweep.load import Case
 
 FALSE = 0.01
@@ -89,13 +90,11 @@ class Contest:
         """Set effect and verdict. `others`: usual variance of one observation; `chance`: of a false one."""
         if self.verdict == "failed" or len(self.logs) < LEAST:
             return
-        from scipy import stats
-
         mean, variance, degrees = _trimmed(self.logs)
         if others is not None:
             variance = (degrees * variance + OTHERS * others / len(self.logs)) / (degrees + OTHERS)
             degrees += OTHERS
-        half = float(stats.t.ppf(1 - chance / 2, degrees)) * math.sqrt(variance)
+        half = student(degrees, 1 - chance) * math.sqrt(variance)
         ratio, low, high = (math.exp(mean + by) for by in (0.0, -half, half))
         self.effect = Effect(ratio, low, high)
         if low > 1 and ratio >= 1 + same:

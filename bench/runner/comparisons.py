@@ -16,13 +16,13 @@ import math
 import random
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from bench.errors import UserError
-from bench.judge.claim_rows import ERRORS, case_rows, selected
+from bench.judge.claim_rows import ERRORS, case_rows, compact, selected
 from bench.judge.claim_tests import observed
 from bench.model.roofline import WITHOUT_ROOF, datasheet_s
 from bench.runner.forecast import Prices, impossible, kind_of, stated_s
@@ -33,8 +33,9 @@ from bench.sweep.claims import SHARES, Claim, Ratio
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bench.device.datasheet import Datasheet
     from bench.device.detect import Device
-    from bench.spec import DeviceKind
+    from bench.spec import DeviceKind, Problem
     from bench.sweep.load import Case, Loaded
     from bench.sweep.suites import Entry, LoadedSuite
 
@@ -213,11 +214,12 @@ def _affordable(costs_s: Sequence[float], count: int, chance: random.Random) -> 
 def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
     """The cases as rows for `bench.judge.claim_tests`, with the times and roofs that are expected of them."""
     rows = case_rows(cases, device.sm_count)
-    memory_s, compute_s = np.array([_terms(case, device) for case in cases]).reshape(-1, 2).T
+    terms = cache(partial(_terms, sheet=device.datasheet))  # several cases solve the same problem
+    memory_s, compute_s = np.array([terms(case.problem) for case in cases]).reshape(-1, 2).T
     intensity = (rows["flop"] / rows["byte"]).to_numpy()
     limited = compute_s > 0
     launch_s = ASSUMED["launch_s"].value
-    return rows.assign(
+    expected = rows.assign(
         memory_s=memory_s,
         compute_s=compute_s,
         formula_s=compute_s,  # at the clock that the datasheet states
@@ -231,6 +233,7 @@ def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
         **dict.fromkeys(SHARES, 0.5),  # of a time that is divided into classes
         **dict.fromkeys(ERRORS, 0.0),
     )
+    return compact(expected)
 
 
 def _if_it_is(faster: float, ridge: float, rows: pd.DataFrame) -> pd.DataFrame:
@@ -238,9 +241,8 @@ def _if_it_is(faster: float, ridge: float, rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(median_s=rows["median_s"] / faster, ridge=rows["ridge"] * ridge)
 
 
-def _terms(case: Case, device: Device) -> tuple[float, float]:
-    """Expected seconds of a case's memory traffic, and of its arithmetic."""
-    problem, sheet = case.problem, device.datasheet
+def _terms(problem: Problem, sheet: Datasheet | None) -> tuple[float, float]:
+    """Expected seconds of a problem's memory traffic, and of its arithmetic."""
     if sheet is None:
         return problem.byte / CPU_BYTE_PER_S, problem.flop / CPU_FLOP_PER_S
     if problem.arithmetic in WITHOUT_ROOF:

@@ -3,7 +3,8 @@
 Samples may be neither normal nor independent, and visits differ by more than their samples tell. How often
 the intervals cover the truth is simulated in bench/validation/interval_coverage.py.
 
-scipy is imported where it is used: it takes longer than most commands that import this module.
+scipy.special is imported where it is used, and scipy.stats not at all: to import it takes longer than most
+commands, and than all of a worker's own modules.
 """
 
 from __future__ import annotations
@@ -197,17 +198,23 @@ def _stop(half_s: float, median_s: float, settings: Protocol, last: Stop) -> Sto
 @cache
 def _rank(count: int, confidence: float) -> int:
     """1-based rank r such that [x_r, x_(n+1-r)] covers the median with at least this confidence; 0: none."""
-    from scipy import stats
+    from scipy import special
 
-    return int(stats.binom.ppf((1 - confidence) / 2, count, 0.5))
+    return int(np.searchsorted(special.bdtr(np.arange(count // 2 + 1), count, 0.5), (1 - confidence) / 2))
 
 
-@cache
-def _t(count: int, confidence: float) -> float:
-    """Standard errors either side of the mean of `count` values, by Student."""
-    from scipy import stats
+def student(freedom: float, confidence: float) -> float:
+    """Standard errors either side of a mean that hold it with this confidence; `freedom`: degrees of it."""
+    from scipy import special
 
-    return float(stats.t.ppf(0.5 + confidence / 2, count - 1))
+    return float(special.stdtrit(freedom, 0.5 + confidence / 2))
+
+
+def average_ranks(values: Floats) -> Floats:
+    """The place of each value in order, from 1; equal values share the mean of theirs."""
+    _, at, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[at]
+    return ranks
 
 
 def effective_count(values: Floats) -> float:
@@ -216,11 +223,8 @@ def effective_count(values: Floats) -> float:
     Their number over the integrated autocorrelation time of their ranks (a straggler counts no more than its
     place), summed up over pairs of lags for as long as a pair is positive (Geyer 1992).
     """
-    from scipy import stats
-
     count = len(values)
-    ranks = stats.rankdata(values)
-    ranks -= ranks.mean()
+    ranks = average_ranks(values) - (count + 1) / 2
     power = np.abs(np.fft.rfft(ranks, 2 * count)) ** 2
     covariance = np.fft.irfft(power)[:count]
     if covariance[0] <= 0:  # all alike
@@ -249,7 +253,7 @@ def median_interval(
     rank = int(rank * (len(values) + 1) / (count + 1))
     low, high = float(ordered[rank - 1]), float(ordered[-rank])
     middle = float(np.mean(parts))
-    spread = _t(len(parts), confidence) * float(np.std(parts, ddof=1)) / len(parts) ** 0.5
+    spread = student(len(parts) - 1, confidence) * float(np.std(parts, ddof=1)) / len(parts) ** 0.5
     # Student's interval is symmetric, times are not: downwards it ends at the quickest that was seen.
     quickest = max(middle - spread, float(ordered[0]))
     return median, min(low, quickest, median - least), max(high, middle + spread, median + least)
@@ -260,13 +264,13 @@ def trend(windows: Sequence[Sequence[float]]) -> float:
 
     A straight line through the medians of a fifth of a window each; chance explains two standard errors.
     """
-    from scipy import stats
-
     parts = [np.median(part) for window in windows for part in np.array_split(window, 5) if len(part)]
-    if len(parts) < 5:
+    count = len(parts)
+    if count < 5:
         return 0.0
-    line = stats.linregress(np.arange(len(parts)), parts)
-    if abs(line.slope) <= 2 * line.stderr:
+    place, level = np.arange(count) - (count - 1) / 2, np.asarray(parts) - np.mean(parts)
+    slope = float(place @ level / (place @ place))
+    left = level - slope * place
+    if slope**2 * (place @ place) <= 4 * (left @ left) / (count - 2):
         return 0.0
-    per_window = float(line.slope) * len(parts) / len(windows)
-    return per_window * (len(windows) - 1)
+    return slope * count / len(windows) * (len(windows) - 1)

@@ -101,8 +101,8 @@ def drawn(sizes: Sequence[Sizes], count: int, draw: int) -> list[int]:
     chosen = {at[size]: None for size in designated if size in at}
     axes = [np.unique(axis) for axis in np.array(sizes).T]
     logs = [np.log(axis) for axis in axes]
-    points = qmc.Halton(3, seed=draw)
-    while len(chosen) < min(count, len(sizes)):
+    points, count = qmc.Halton(3, seed=draw), min(count, len(sizes))
+    while len(chosen) < count:
         for point in points.random(count):
             m, n, k = (
                 int(axis[np.abs(log - (log[0] + share * (log[-1] - log[0]))).argmin()])

@@ -15,6 +15,7 @@ additions, products, roots and exponentials by the textbook formulas.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kernels.attention.problem import Attention
@@ -44,7 +45,8 @@ class Part(NamedTuple):
         return self.read + self.written
 
 
-def parts(layer: Layer, implementation: str) -> Iterator[Part]:
+@cache  # asked for every count of a layer
+def parts(layer: Layer, implementation: str) -> tuple[Part, ...]:
     """Those of the forward pass, of a step the others too."""
     fused = implementation in ("sdpa", "inductor")
     of_kind = {
@@ -53,12 +55,11 @@ def parts(layer: Layer, implementation: str) -> Iterator[Part]:
         "mlp": _mlp,
         "bottleneck": _bottleneck,
     }[layer.kind]
-    for part in of_kind(layer, fused):
-        if implementation != "inductor" or not part.joins:
-            yield part
+    launched = [part for part in of_kind(layer, fused) if implementation != "inductor" or not part.joins]
     if layer.direction == "step" and layer.dtype == "float16":
         count = layer.weight_count
-        yield Part("elementwise", 2 * count, 4 * count, 4 * count)  # unscaled and checked
+        launched.append(Part("elementwise", 2 * count, 4 * count, 4 * count))  # unscaled and checked
+    return tuple(launched)
 
 
 def _point(layer: Layer, count: int, forward: str, backward: str, flop: int = 1) -> Iterator[Part]:

@@ -218,9 +218,9 @@ class Layer(Problem):
 
     # ---- counts
 
-    def parts(self, implementation: str) -> list[Part]:
+    def parts(self, implementation: str) -> tuple[Part, ...]:
         """What one launch does, kernel by kernel, as this implementation does it."""
-        return list(parts.parts(self, implementation))
+        return parts.parts(self, implementation)
 
     def flop_of(self, work: Work) -> int:
         """Operations of the parts of one class."""

@@ -220,8 +220,9 @@ def completed(section: Section, rows: pd.DataFrame) -> Section:
     lines = tuple(n for n in section.lines if n in rows.columns and n != section.x)
     panels = tuple(n for n in section.panels if n in rows.columns and n != section.x and n not in lines)
     candidates = [n for n in (*IDENTITY, *parameter_names(rows)) if n not in (section.x, *lines, *panels)]
+    differ = [n for n in candidates if rows[n].nunique(dropna=False) > 1]
     # Columns with fewest values first: a reader expects these side by side.
-    for name in sorted(candidates, key=lambda n: rows[n].nunique()):
+    for name in sorted(differ, key=lambda n: rows[n].nunique()):
         if _tells_apart(rows, name, [section.x, *lines, *panels]):
             if name == "implementation":
                 lines = (name, *lines)

@@ -76,6 +76,7 @@ IMPLEMENTATIONS: Mapping[str, Look] = {
     "onednn-fused": Look(FOREST, "h"),
     "quack": Look(WINE, "D"),
     "triton": Look(BLUE, "P"),
+    "triton-gluon": Look(WINE, "P"),
     "triton-persistent": Look(SKY, "X"),
     "triton-pointer": Look(FOREST, "o"),
     "triton-skinny": Look(INDIGO, "h"),
@@ -83,6 +84,7 @@ IMPLEMENTATIONS: Mapping[str, Look] = {
     "triton-split-k": Look(OLIVE, "*"),
     "triton-stream-k": Look(GREY, "*"),
     "triton-tma": Look(GREEN, "X"),
+    "triton-turned": Look(PURPLE, "*"),
     "unfused": Look(BLACK, "s"),
 } | {
     f"{family}-{tile}": Look(color, marker)

@@ -1,7 +1,7 @@
 """Figure of our GEMM beside the library's: every case's ratio with its interval, a panel for each region.
 
 Above 1 ours is faster. There is a page for each of our implementations with duels. Colour shows the data type
-and the marker the layout; bench/judge/duel.py has the goals and pairs the cases.
+and the marker the layout; bench/judge/duel.py pairs the cases, bench/judge/goals.yaml has the goals.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator
 from bench.format import count_text
 from bench.judge import duel as judge
 from bench.judge.frame import Run
+from bench.judge.goals import Goal
 from plots.base import axes as scale
 from plots.base import style
 from plots.base.page import Page
@@ -35,6 +36,8 @@ COLORS: Mapping[str, str] = {
     "float32": style.ORANGE,
     "float64": style.VERMILLION,
     "float8_e4m3": style.PURPLE,
+    "mxfp8": style.WINE,
+    "nvfp4": style.OLIVE,
     "int8": style.BLACK,
 }
 MARKERS: Mapping[str, str] = {"NN": "o", "NT": "s", "TN": "^", "TT": "D"}
@@ -61,7 +64,7 @@ def draw(run: Run) -> Iterator[tuple[str, Page]]:
 
 def _page(run: Run, cache: str, name: str, duels: Sequence[judge.Duel], suspect: int) -> Page:
     panels = [standing for standing in judge.standings(duels) if standing.region != judge.ALL_16_BIT]
-    columns = _COLUMNS[len(panels)]
+    columns = _COLUMNS[min(len(panels), len(_COLUMNS) - 1)]
     lines = math.ceil(len(panels) / columns)
     libraries = sorted({duel.library for duel in duels})
     rows = run.frame
@@ -84,7 +87,7 @@ def _page(run: Run, cache: str, name: str, duels: Sequence[judge.Duel], suspect:
     return page
 
 
-def _panel(axes: Axes, standing: judge.Standing, goal: judge.Goal | None) -> None:
+def _panel(axes: Axes, standing: judge.Standing, goal: Goal | None) -> None:
     cases = standing.duels
     axes.set_title(f"{standing.region}: median {standing.median:.3f}, n = {len(cases)}")
     axes.axhline(1.0, color=style.BLACK, lw=0.8, zorder=1, label="_even")
@@ -122,7 +125,7 @@ def _kind(duel: judge.Duel) -> tuple[str, str]:
     return has["dtype"], has["layout"]
 
 
-def _handles(duels: Sequence[judge.Duel], goals: Sequence[judge.Goal]) -> list[Artist]:
+def _handles(duels: Sequence[judge.Duel], goals: Sequence[Goal]) -> list[Artist]:
     kinds = [_kind(duel) for duel in duels]
     handles: list[Artist] = [
         style.marker(dtype, color, "o")

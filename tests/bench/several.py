@@ -20,6 +20,12 @@ from bench.sweep.load import Case, load
 
 ROOT = Path(__file__).parents[2]
 
+UNDISTURBED = """
+import sys, pytest, bench.runner.rows
+bench.runner.rows.disturbances = lambda row: []
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+"""pytest, but no visit is made again because other tests run on this machine: for `python -c`."""
 STAND_IN = """
 import json, os, signal, sys
 from bench.worker.lifeline import die_with

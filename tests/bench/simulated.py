@@ -26,6 +26,8 @@ REPLAY_S = 20e-6
 """Host time to queue a graph that has been uploaded."""
 UPLOAD_S = 5e-3
 """Host time of a graph's first replay."""
+COLD_S, WARM_S = 100e-6, 25e-6
+"""Seconds of the kernel. What is simulated takes as long as there are launches: shorter ones cost more."""
 CLOCK_HZ = 1.5e9
 IDLE_AFTER_S = 5e-3
 """Without work for this long the device's clock falls back."""
@@ -248,7 +250,7 @@ class Doubling(Problem):
         return 4 * self.size
 
 
-def doubling(cuda: SimulatedCuda, cold_s: float = 20e-6, warm_s: float = 5e-6) -> Operator:
+def doubling(cuda: SimulatedCuda, cold_s: float = COLD_S, warm_s: float = WARM_S) -> Operator:
     """The operator, its kernels on this simulated device."""
     runs: dict[str, int] = {}
 

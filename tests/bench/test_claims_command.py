@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 import kernels
 from bench.__main__ import app
-from bench.cli.claims import By, chosen, claim_lines, verdicts
+from bench.cli.claims import By, as_json, chosen, claim_lines, verdicts
 from bench.cli.guide_tables import WITHOUT_A_CLAIM
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claims import Judged
@@ -61,7 +61,17 @@ def result(folder: Path, sweeps: Any = None, name: str = "gemm/aligned_k") -> Pa
     return write(folder / "run.parquet", [*ceilings(H100), *rows], kept)
 
 
-def test_the_table_and_json_say_the_same_and_name_what_was_left_out(tmp_path: Path) -> None:
+@pytest.fixture
+def one_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkout has the sweep of `result` alone: judging by all of them takes ten times as long."""
+    monkeypatch.setattr("bench.cli.claims.SWEEPS", SWEEPS / "gemm" / "aligned_k.yaml")
+
+
+def test_the_table_and_json_say_the_same_and_name_what_was_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_rule_7 = [SWEEPS / "gemm" / "aligned_k.yaml", SWEEPS / "convolution" / "aligned_inputs.yaml"]
+    monkeypatch.setattr("bench.cli.claims.SWEEPS", of_rule_7)
     path = result(tmp_path)
     shown = bench("claims", path, "--rule", 7)
     assert shown.exit_code == 0, shown.stderr
@@ -78,6 +88,7 @@ def test_the_table_and_json_say_the_same_and_name_what_was_left_out(tmp_path: Pa
     assert all(each["verdict"] in WORDS for each in listed)
 
 
+@pytest.mark.usefixtures("one_sweep")
 def test_a_bar_that_is_younger_than_the_run_is_told(tmp_path: Path) -> None:
     def written(folder: str, sweeps: Any) -> Any:
         judged = verdicts([result(tmp_path / folder, sweeps)], kernels.problem, ignore, ignore)
@@ -89,6 +100,7 @@ def test_a_bar_that_is_younger_than_the_run_is_told(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.usefixtures("one_sweep")
 def test_a_sweep_that_the_checkout_lacks_is_judged_by_the_claims_in_the_result(tmp_path: Path) -> None:
     near = {"of": {"k": "!%8"}, "to": {"k": "%8"}, "pair": "nearest k"}
     claims = [{"id": "MM-01", "says": "x", "ratio": near, "expect": "above 1.03"}]
@@ -106,10 +118,12 @@ def test_a_sweep_that_the_checkout_lacks_is_judged_by_the_claims_in_the_result(t
     assert remarks == ["my/own: no sweep of this checkout, and the claims in the result have no test"]
 
 
+@pytest.mark.usefixtures("one_sweep")
 def test_expected_verdicts_are_exit_codes(tmp_path: Path) -> None:
     path, expected = result(tmp_path), tmp_path / "expected.json"
     expected.write_text(bench("claims", path, "--rule", 7, "--json").stdout)
     assert bench("claims", path, "--expect", expected).exit_code == 0
+    assert bench("claims", path, "--rules").stdout.startswith("| rule | says | h100-sxm | what is missing |")
     listed = json.loads(expected.read_text())
     was = listed[0]["verdict"]
     assert was != "UNDECIDED"
@@ -226,6 +240,7 @@ def test_devices_stand_side_by_side(public: list[Judged]) -> None:
     assert sum("nvidia-h200 (imported)  " in line for line in text) == len(cells)
 
 
+@pytest.mark.usefixtures("one_sweep")
 def test_two_kinds_of_rows_of_one_device_are_judged_apart(tmp_path: Path) -> None:
     result(tmp_path)
     theirs = {"source": "somebody", "run_id": "b", "sweep": "gemm/aligned_k"}
@@ -236,7 +251,9 @@ def test_two_kinds_of_rows_of_one_device_are_judged_apart(tmp_path: Path) -> Non
     assert [(each.imported, each.verdict) for each in mine] == [(False, "SUPPORTED"), (True, "TOO FEW")]
 
 
-def test_the_table_of_experiments_has_a_line_for_each(tmp_path: Path) -> None:
+def test_the_table_of_experiments_has_a_line_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was measured stands there, imported rows apart; what is about GPUs is ready for one."""
     result(tmp_path)
     write(tmp_path / "cpu.parquet", list(ceilings(CPU)))
@@ -252,6 +269,7 @@ def test_the_table_of_experiments_has_a_line_for_each(tmp_path: Path) -> None:
     (tmp_path / "foreign.parquet").unlink()
     cpu = next(path for path in tmp_path.rglob("*.parquet") if path.name != "cpu.parquet")
     cpu.unlink()
+    monkeypatch.setattr("bench.cli.claims.SWEEPS", SWEEPS / "gemm" / "aligned_k.yaml")
     only_cpu = bench("claims", tmp_path, "--experiments").stdout
     assert "| MM-01 | gemm/aligned_k | ready for a GPU |  |" in only_cpu
     assert f"| CV-20 |  | {WITHOUT_A_CLAIM['CV-20']} |  |" in only_cpu
@@ -263,10 +281,11 @@ def test_the_table_of_rules_counts_the_claims_of_each_device(tmp_path: Path) -> 
     foreign = dataclasses.replace(timed(1.0, k=1), source="somebody", run_id="b", sweep="gemm/aligned_k")
     write(tmp_path / "foreign.parquet", [foreign])
     write(tmp_path / "cpu.parquet", list(ceilings(CPU)))
-    listed = json.loads(bench("claims", tmp_path, "--json").stdout)
+    judged = chosen(verdicts([tmp_path], kernels.problem, ignore, ignore), None)
+    listed = json.loads(as_json(judged))
     header, _, *lines = [
         [cell.strip() for cell in line.strip("|").split("|")]
-        for line in bench("claims", tmp_path, "--rules").stdout.splitlines()
+        for line in claim_lines(judged, None, markdown=False, by="rule")
         if line.startswith("|")
     ]
     devices = ["amd-epyc-9r14", "h100-sxm", "h100-sxm (imported)"]

@@ -17,6 +17,7 @@ import pytest
 from bench.store import parquet, schema
 from bench.store.journal import Journal
 from tests.bench.rows import rows
+from tests.bench.several import UNDISTURBED
 from tests.drawing import drawn
 from tests.trials.killing import Run, ends, trial, worker_of
 
@@ -94,7 +95,7 @@ def test_every_fault_is_a_row_and_the_run_goes_on(checkout: Path) -> None:
     names = {"faults": ", ".join(expected), "right": "good"}
     for sweep, lengths in (("faults", 1000), ("right", 2000)):
         (checkout / f"{sweep}.yaml").write_text(SWEEP.format(names=names[sweep], lengths=lengths))
-    words = ("-m", "pytest", "bench", "-p", "no:cacheprovider", "--benchmark", "-k", "faults or right")
+    words = ("-c", UNDISTURBED, "bench", "-p", "no:cacheprovider", "--benchmark", "-k", "faults or right")
     words += ("--bench-sweep", "faults.yaml", "--bench-sweep", "right.yaml")
     done = run(checkout, *words, "--bench-results", "r", "--bench-budget", "inf")
     said = done.stdout + done.stderr

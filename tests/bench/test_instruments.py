@@ -39,7 +39,7 @@ from bench.validation.separate_instruments import kernel_s
 from bench.worker.__main__ import make_bench
 from bench.worker.cache_ring import plan
 from bench.worker.measure_case import Slots
-from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
+from tests.bench.simulated import COLD_S, WARM_S, Doubling, SimulatedCuda, doubling, simulated_bench
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,7 +57,7 @@ def test_our_clocks_read_a_simulated_devices_kernels_warm_and_cold(clock: str) -
     cuda = SimulatedCuda()
     bench = simulated_bench(cuda)
     problem = Doubling(dtype="float32", size=256)
-    operator = doubling(cuda, cold_s=20e-6, warm_s=5e-6)
+    operator = doubling(cuda)
     ring = plan(problem.byte, bench.cache_byte, True, bench.usable_byte, bench.protocol)
     assert ring.slots > 10
     calls = Slots(bench, operator, "good", problem, ring.slots).calls
@@ -65,8 +65,8 @@ def test_our_clocks_read_a_simulated_devices_kernels_warm_and_cold(clock: str) -
         call()
     which = bench.clock if clock == "graph" else bench.spare_clock
     assert which is not None and which.name == clock
-    assert ours("warm", bench, which, calls[:1], flushed=False).read() == pytest.approx(5e-6, rel=0.01)
-    assert ours("cold", bench, which, calls, ring.flushed).read() == pytest.approx(20e-6, rel=0.01)
+    assert ours("warm", bench, which, calls[:1], flushed=False).read() == pytest.approx(WARM_S, rel=0.01)
+    assert ours("cold", bench, which, calls, ring.flushed).read() == pytest.approx(COLD_S, rel=0.01)
 
 
 def test_a_plain_loop_divides_by_the_calls_it_made(seeded: random.Random) -> None:
@@ -148,14 +148,16 @@ def test_tritons_answer_is_asked_for_as_a_median_and_given_in_seconds(
     assert asked == [print, {"rep": 1e3 * TURN_S / replays, "return_mode": "median"}]
 
 
-def simulated_instruments(cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch, reads: float = 10e-6) -> None:
+def simulated_instruments(
+    cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch, reads: float = COLD_S / 2
+) -> None:
     """On the simulated device; the others' instruments are stood in for."""
-    operator = doubling(cuda, cold_s=20e-6, warm_s=5e-6)
+    operator = doubling(cuda)
     here = "bench.validation.instruments"
     monkeypatch.setattr(f"{here}.kernels.operator", lambda name: operator)
     monkeypatch.setattr(f"{here}.kernels.problem", lambda name: Doubling)
-    monkeypatch.setattr(f"{here}.timer", lambda call, threads, launches: Instrument("Timer", lambda: 5e-6))
-    monkeypatch.setattr(f"{here}.triton_instrument", lambda name, call: Instrument(name, lambda: reads))
+    monkeypatch.setattr(f"{here}.timer", lambda call, threads, launches: Instrument("Timer", lambda: WARM_S))
+    monkeypatch.setattr(f"{here}.triton_instrument", lambda name, call: Instrument(name, lambda: COLD_S / 2))
 
 
 def test_a_case_on_a_gpu_is_timed_warm_and_cold_and_nothing_attaches_to_its_process(
@@ -169,8 +171,8 @@ def test_a_case_on_a_gpu_is_timed_warm_and_cold_and_nothing_attaches_to_its_proc
     assert list(cold.median_s) == ["graph, ring", "stream, ring", "do_bench"]
     assert not set(APART) & (set(warm.median_s) | set(cold.median_s))
     assert (warm.case[-5:], cold.case[-5:]) == (" warm", " cold")
-    assert warm.median_s["graph"] == pytest.approx(5e-6, rel=0.01) == warm.median_s["stream"]
-    assert cold.median_s["graph, ring"] == pytest.approx(20e-6, rel=0.01) == cold.median_s["stream, ring"]
+    assert warm.median_s["graph"] == pytest.approx(WARM_S, rel=0.01) == warm.median_s["stream"]
+    assert cold.median_s["graph, ring"] == pytest.approx(COLD_S, rel=0.01) == cold.median_s["stream, ring"]
     known = cold.ours_over["do_bench"]
     assert known is not None and known.middle == pytest.approx(2.0, rel=0.01)
     assert set(warm.median_s) | set(cold.median_s) <= set(INCLUDES)

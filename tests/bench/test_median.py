@@ -6,9 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.signal import lfilter
 
-from bench.sampling.publish import effective_count, median_interval, trend
+from bench.sampling.publish import _rank, average_ranks, effective_count, median_interval, student, trend
+from bench.sampling.stopping import _standard_error
 
 
 def remembering(chance: np.random.Generator, memory: float, count: int) -> np.ndarray:
@@ -104,3 +106,18 @@ def test_noise_is_rarely_a_trend(chance: np.random.Generator) -> None:
 
 def test_too_few_samples_have_no_trend() -> None:
     assert trend([[1.0], [2.0], [3.0]]) == 0.0
+
+
+def test_what_is_computed_without_scipys_statistics_is_what_these_say(chance: np.random.Generator) -> None:
+    """bench/sampling imports scipy.stats nowhere: it is half of what a worker would import beside torch."""
+    count, confidence = int(chance.integers(1, 300)), float(chance.choice([0.9, 0.95, 0.999]))
+    values = chance.integers(0, count, count) + float(chance.integers(2))
+    assert (average_ranks(values) == stats.rankdata(values)).all()
+    freedom = float(chance.uniform(1, 50))
+    assert student(freedom, confidence) == pytest.approx(stats.t.ppf(0.5 + confidence / 2, freedom))
+    assert _rank(count, confidence) == stats.binom.ppf((1 - confidence) / 2, count, 0.5)
+    windows = [chance.normal(10 + 0.4 * number, 1, 25) for number in range(3)]
+    line = stats.linregress(range(15), [np.median(part) for w in windows for part in np.split(w, 5)])
+    known = 10 * line.slope if abs(line.slope) > 2 * line.stderr else 0.0
+    assert trend(windows) == pytest.approx(known)
+    assert _standard_error(values) == pytest.approx(1.2533 * stats.iqr(values, scale="normal") / count**0.5)

@@ -17,7 +17,7 @@ from bench.sampling.protocol import protocol
 from bench.sweep.load import Case
 from bench.worker.__main__ import respond
 from tests.bench.several import gpu
-from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
+from tests.bench.simulated import COLD_S, Doubling, SimulatedCuda, doubling, simulated_bench
 from tests.drawing import is_deep
 
 
@@ -225,6 +225,6 @@ def test_whatever_is_asked_in_whatever_order_good_work_is_timed_by_the_graph(
         answer = device.answer(measure(name, draw.choice([64, 1024, 4096])))
         assert answer["status"] == expected[name], (name, answer)
         assert name != "good" or (
-            answer["clock"] == "graph" and answer["median_s"] == pytest.approx(20e-6, rel=0.01)
+            answer["clock"] == "graph" and answer["median_s"] == pytest.approx(COLD_S, rel=0.01)
         )
         assert not {"renew", "uncaptured"} & set(answer)

@@ -16,6 +16,7 @@ from typing import Any
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
 
 from tests.kernels.listing import Line, listing, overwritten, register_operands
 
@@ -58,6 +59,8 @@ class Built:
     """Those of them that are executed again and again; the rest cost a few cycles once."""
     shared_byte: int
     """Of one block."""
+    tensor_columns: int
+    """Of tensor memory (Blackwell), of one block; of the 512 that a multiprocessor has."""
     instructions: Counter[str]
     """SASS instructions by full name (`LDG.E.128`), as they stand in the program, not as executed.
 
@@ -92,13 +95,15 @@ def build(
     stages: int,
     divisible: Collection[str] = (),
     registers: int | None = None,
+    blocks: int = 1,
 ) -> Built:
     """Compile for compute capability `capability` (90 means 9.0) and read the result.
 
     `arguments` are the run-time arguments with their Triton types; pointers are taken to be 16-byte
     aligned, as torch's allocations are, and the arguments named `divisible` to be multiples of 16, as
     Triton specialises when they are. `constants` are the compile-time ones. `registers` is the most that a
-    thread may have, Triton's `maxnreg`. Raises what Triton's compiler raises.
+    thread may have, Triton's `maxnreg`, `blocks` how many blocks form a cluster, its `num_ctas`. Kernels of
+    Gluon are compiled as such. Raises what Triton's compiler raises.
     """
     signature = {name: arguments.get(name, "constexpr") for name in kernel.arg_names}
     aligned = {
@@ -106,10 +111,11 @@ def build(
         for place, (name, kind) in enumerate(signature.items())
         if kind.startswith("*") or name in divisible
     }
+    source = GluonASTSource if kernel.is_gluon() else ASTSource
     compiled = triton.compile(
-        ASTSource(fn=kernel, signature=signature, constexprs=dict(constants), attrs=aligned),
+        source(fn=kernel, signature=signature, constexprs=dict(constants), attrs=aligned),
         target=GPUTarget("cuda", capability, 32),
-        options={"num_warps": warps, "num_stages": stages, "maxnreg": registers},
+        options={"num_warps": warps, "num_stages": stages, "num_ctas": blocks, "maxnreg": registers},
     )
     usage, program = _disassemble(compiled.asm["cubin"], capability)
     spilling = [line.address for line in program if line.name.startswith(("LDL", "STL"))]
@@ -121,6 +127,7 @@ def build(
         spills=len(spilling),
         spills_in_loops=sum(any(start <= at <= end for start, end in loops) for at in spilling),
         shared_byte=compiled.metadata.shared,
+        tensor_columns=getattr(compiled.metadata, "tmem_size", 0) or 0,
         instructions=Counter(line.name for line in program),
         register_operands=len(register_operands(program)),
         overwritten=overwritten(program),

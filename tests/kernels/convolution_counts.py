@@ -60,8 +60,8 @@ def of_activation(problem: Convolution, tile: Tile) -> tuple[int, int]:
 def met(problem: Convolution) -> tuple[int, int]:
     """Elements of dy whose window meets the image, and of w at taps that meet any pixel's residue.
 
-    All of them, as `byte_moved` counts, unless padding is as large as the window or the stride is larger than
-    the image.
+    All of them, as `byte_moved` counts, unless padding is as large as the window, the stride is larger than
+    the image, or the image fits between two taps of a dilated window.
     """
     axes = problem.rows, problem.columns
     windows = [len({o for t in range(axis.window) for o in axis.meetings(t)[0]}) for axis in axes]
@@ -69,7 +69,7 @@ def met(problem: Convolution) -> tuple[int, int]:
         sum((t * axis.dilation - axis.padding) % axis.stride < axis.size for t in range(axis.window))
         for axis in axes
     ]
-    if all(axis.padding < axis.extent and axis.stride <= axis.size for axis in axes):
+    if all(axis.padding < axis.extent and max(axis.stride, axis.dilation) <= axis.size for axis in axes):
         assert (windows, taps) == ([problem.p, problem.q], [problem.window_h, problem.window_w])
     of_w = math.prod(taps) * problem.k * problem.c // problem.groups
     return problem.n * math.prod(windows) * problem.k, of_w

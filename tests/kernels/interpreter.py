@@ -13,9 +13,10 @@ Needs a process started with TRITON_INTERPRET=1. What is mended (Triton 3.6 and 
 
 A reduction of either type is refused: cast to float32 first, as our kernels do.
 
-Two things only take time, two thirds of it in all, and are left out: tests of 32-bit arithmetic for overflow,
-whose outcome the interpreter ignores, and looking through all of the language for what is to be replaced
-whenever a kernel calls a function, though the launch has replaced it already.
+What only takes time, four fifths of it in all, is left out: tests of 32-bit arithmetic for overflow, whose
+outcome the interpreter ignores; looking through all of the language for what is to be replaced whenever a
+kernel calls a function, though that has been replaced already; and describing the shape and the type of every
+value anew, though a kernel has but a few.
 """
 
 import inspect
@@ -30,7 +31,7 @@ import numpy as np
 import torch
 import triton.language as tl
 from triton.runtime import interpreter
-from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, TensorHandle
+from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, ReduceOps, TensorHandle
 
 _COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 _BITWISE = (np.bitwise_and, np.bitwise_or, np.bitwise_xor)
@@ -57,6 +58,10 @@ def repaired() -> Iterator[None]:
             (ReduceOps, "apply_impl", _reduce(ReduceOps.apply_impl)),
             (interpreter, "_patch_lang_tensor", _index(interpreter._patch_lang_tensor)),
             (interpreter, "_patch_builtin", _patch_builtins),
+            (InterpretedFunction, "__call__", _call(InterpretedFunction.__call__)),
+            (interpreter, "_get_np_dtype", _remembered(interpreter._get_np_dtype)),
+            (tl.block_type, "__init__", _block(tl.block_type.__init__)),
+            (tl.tensor, "__init__", _tensor(tl.tensor.__init__)),
             (builder, "options", replace(builder.options, sanitize_overflow=False)),
         ):
             stack.enter_context(patch.object(owner, name, mended))
@@ -173,4 +178,71 @@ def _patch_builtins(package: Any, builder: Any, scope: Any) -> None:
     names = _BUILTINS[package]
     if names and tl.core.is_builtin(getattr(package, names[0])):
         for name in names:
-            interpreter._patch_attr(package, name, getattr(package, name), builder, scope)
+            scope.set_attr(package, name, _replaced(getattr(package, name)))
+
+
+def _replaced(builtin: Callable[..., Any]) -> Callable[..., Any]:
+    builtin = getattr(builtin, "__wrapped__", builtin)  # beneath what only asks whether there is a _semantic
+
+    def call(*arguments: Any, _semantic: Any = None, **named: Any) -> Any:
+        return builtin(*arguments, **named, _semantic=interpreter.interpreter_semantic)
+
+    return call
+
+
+def _call(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Of functions that kernels call only the first of a module may meet something not replaced yet.
+
+    The launch has replaced what the kernel's module sees, and what is replaced for a function stays so.
+    """
+    ready: set[str] = set()
+
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        if self.fn.__module__ in ready:
+            return self.rewrite()(*arguments, **named)
+        ready.add(self.fn.__module__)
+        return original(self, *arguments, **named)
+
+    return call
+
+
+def _remembered(original: Callable[..., Any]) -> Callable[..., Any]:
+    """NumPy's type of a type of the language; of a block it is that of its elements."""
+    known: dict[str, Any] = {}
+
+    def np_dtype(kind: Any) -> Any:
+        name = kind.scalar.name
+        if name not in known:
+            known[name] = original(kind)
+        return known[name]
+
+    return np_dtype
+
+
+def _block(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The type of a block: only the first of these elements and this shape is described and found valid."""
+    known: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def init(self: Any, element: Any, shape: Any) -> None:
+        key = id(element), *shape  # what is known holds the element, so nothing else gets its id
+        if key not in known:
+            original(self, element, shape)
+            known[key] = vars(self).copy()
+        vars(self).update(known[key])
+
+    return init
+
+
+def _tensor(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A value: its shape, as kernels see it, is described once for all values that have it."""
+    known: dict[int, tuple[Any, ...]] = {}
+
+    def init(self: Any, handle: Any, kind: Any) -> None:
+        sizes = kind.shape if kind.is_block() else None
+        if id(sizes) not in known:
+            original(self, handle, kind)
+            known[id(sizes)] = sizes, self.shape, self.numel
+        self.handle, self.type, self.dtype = handle, kind, kind.scalar
+        _, self.shape, self.numel = known[id(sizes)]
+
+    return init

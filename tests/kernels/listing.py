@@ -18,16 +18,19 @@ class Line(NamedTuple):
     operands: str
     target: int | None
     """The address that a branch goes to."""
+    predicate: str = ""
+    """The condition under which it is executed, `@!P0`; empty if always."""
 
 
 def listing(text: str) -> list[Line]:
     """The instructions in cuobjdump's text."""
     # A line of it: "/*0b10*/    @!P0 BRA 0x890 ;    /* 0x... */"
     program = []
-    line = r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9x_.]*)\s*([^;]*?)\s*;"
-    for address, name, operands in re.findall(line, text, re.M):
+    line = r"^\s+/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9x_.]*)\s*([^;]*?)\s*;"
+    for address, predicate, name, operands in re.findall(line, text, re.M):
         target = re.search(r"\b0x([0-9a-f]+)$", operands) if name.startswith("BRA") else None
-        program.append(Line(int(address, 16), name, operands, int(target[1], 16) if target else None))
+        to = int(target[1], 16) if target else None
+        program.append(Line(int(address, 16), name, operands, to, predicate.strip()))
     return program
 
 
@@ -66,6 +69,8 @@ def written(line: Line) -> set[int]:
     if not result or line.name.startswith(("ST", "LDGSTS", "RED")):
         return set()
     parts = line.name.split(".")
+    if "256" in parts and (high := re.match(r"R\d+, R(\d+)", line.operands)):  # LDG.E.ENL2.256 R8, R4, ...
+        return {first + i for first in (int(result[1]), int(high[1])) for i in range(4)}
     if parts[0] == "HGMMA":
         count = int(parts[1].split("x")[1]) // 2
     elif parts[0] == "LDSM":

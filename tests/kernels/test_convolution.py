@@ -364,23 +364,27 @@ def test_a_small_problem_is_checked_whole(seed: int) -> None:
 
 
 LARGE: list[dict[str, object]] = [
-    {"n": 16, "c": 64, "h": 28, "w": 28, "k": 64, "bias": True},
-    {"n": 16, "c": 128, "h": 28, "w": 28, "k": 128, "groups": 2, "bias": True, "layout": "NCHW"},
-    {"n": 48, "c": 128, "h": 72, "w": 72, "k": 128, "groups": 128},
+    {"n": 4, "c": 64, "h": 28, "w": 28, "k": 64, "bias": True},
+    {"n": 4, "c": 128, "h": 28, "w": 28, "k": 128, "groups": 2, "bias": True, "layout": "NCHW"},
+    {"n": 5, "c": 128, "h": 72, "w": 72, "k": 128, "groups": 128},
 ]
 
 
 @pytest.mark.parametrize("given", LARGE, ids=str)
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_excerpt_is_part_of_the_problem(direction: Direction, given: dict[str, object], seed: int) -> None:
+def test_excerpt_is_part_of_the_problem(
+    direction: Direction, given: dict[str, object], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Right parts have no more error than the whole; a wrong first or last point shows."""
+    # A tenth of what is checked in earnest: the float64 reference of a depthwise problem takes seconds.
+    monkeypatch.setattr("kernels.convolution.operator._CHECKED_FLOP", 3e7)
     torch.manual_seed(seed)
     given = given | {"bias": False} if direction == "activation_gradient" else given
     problem = convolution(direction=direction, **given)
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
     right = outputs_of(OPERATOR.implementations["onednn"](problem, *inputs).call())
     smaller, some, _ = excerpt(problem, inputs, right)
-    assert smaller.flop < 1e9 and smaller.flop < problem.flop
+    assert smaller.flop < 1e8 and smaller.flop < problem.flop
     assert [t.shape for t in some] == [t.shape for t in OPERATOR.inputs(smaller, uniform(smaller, seed))]
     assert used(OPERATOR, "onednn", problem, inputs, right) <= 1
     for end in (0, -1):

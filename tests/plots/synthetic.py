@@ -5,7 +5,7 @@ import itertools
 import math
 import random
 import statistics
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pandas as pd
@@ -206,6 +206,11 @@ def paired(
             half = (0.001 + abs(chance.gauss(0.003, 0.003))) * median_s
             ends = {"low_s": median_s - half, "high_s": median_s + half}
             yield row(machine, where, problem, name, median_s=median_s, samples_s=samples_s, **ends)
+
+
+def only(run: Run, sweeps: Collection[str]) -> Run:
+    """The run as figures see it that has no other sweeps; its ceilings still predict."""
+    return with_frame(run, run.frame[run.frame["sweep"].isin(sweeps)])
 
 
 def with_frame(run: Run, frame: pd.DataFrame) -> Run:

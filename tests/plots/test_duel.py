@@ -12,11 +12,12 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
-from bench.judge.duel import duels
+from bench.judge.duel import duels, goal
 from bench.judge.frame import Run, load
+from bench.judge.gemm_regions import REGIONS
 from bench.store.parquet import write
 from bench.store.schema import Measurement
-from kernels.gemm.problem import Gemm
+from kernels.gemm.problem import BLOCK_SCALED, Gemm
 from plots.__main__ import pages
 from plots.base import style
 from plots.figures import duel
@@ -28,7 +29,7 @@ LARGE = [
     for k, dtype, layout in itertools.product((1024, 4096), ("float16", "bfloat16"), ("NN", "NT", "TN", "TT"))
 ]
 SMALL = [Gemm(m=s, n=s, k=64, dtype=dtype) for s in (64, 512) for dtype in ("float16", "float64")]
-ODD = [Gemm(m=4095, n=4096, k=4096, dtype="float16", layout=layout) for layout in ("NN", "TN")]  # type: ignore[arg-type]
+ODD = [Gemm(m=4095, n=4096, k=4096, dtype="float16", layout=layout) for layout in ("NN", "TN")]
 OURS = {"triton": 0.97, "triton-split-k": 0.8}
 
 
@@ -104,8 +105,11 @@ def test_intervals_are_the_judges(run: Run, figures: dict[str, Figure]) -> None:
 
 
 def test_lines_at_1_and_at_the_goals(figures: dict[str, Figure]) -> None:
-    goals = {"16-bit large": (1.0, 0.95), "16-bit small": (0.9, 0.75), "float64": (), "unaligned": (0.9, 0.6)}
-    for region, wanted in goals.items():
+    for region in ("16-bit large", "16-bit small", "float64", "unaligned"):
+        set_ = goal(region, H100.facts["device_name"])
+        assert (set_ is None) == (region == "float64")
+        wanted = () if set_ is None else (set_.median, set_.least)
+        assert None not in wanted
         axes = panel(figures["triton"], region)
         assert [line.get_ydata()[0] for line in lines(axes, "_even")] == [1.0]
         drawn = [line.get_ydata()[0] for label in ("_goal", "_least") for line in lines(axes, label)]
@@ -113,6 +117,23 @@ def test_lines_at_1_and_at_the_goals(figures: dict[str, Figure]) -> None:
         low, high = axes.get_ylim()
         assert low < min(1.0, *wanted, *(y for _, y, *_ in points(axes))) and high > 1.0
         assert 1.0 in axes.get_yticks() and axes.get_yscale() == "log"
+
+
+def test_every_type_that_a_kernel_of_ours_multiplies_has_a_colour_and_every_region_a_panel(
+    tmp_path: Path,
+) -> None:
+    ours = {dtype for each in Gemm.implementations if each.name.startswith("triton") for dtype in each.dtypes}
+    problems = [
+        Gemm.model_validate({"m": m, "n": m, "k": m, "dtype": dtype, "layout": layout})
+        for dtype, m in itertools.product(sorted(ours), (4096, 512))
+        for layout in (("TN",) if dtype in BLOCK_SCALED else ("TN", "NN"))
+    ]
+    problems += [*SMALL, *ODD, *(LARGE[0].model_copy(update={"k": k}) for k in (256, 768))]
+    problems += [Gemm(m=m, n=n, k=4096, dtype="float16") for m, n in ((16, 4096), (2048, 2048), (512, 4096))]
+    rows = list(paired(H100, "gemm/shapes", iter(problems), {"triton": 0.9}))
+    with style.look():
+        ((_, page),) = duel.draw(loaded(tmp_path, rows))
+    assert {axes.get_title("left").split(":")[0] for axes in page.figure.axes} >= {*REGIONS} - {"batched"}
 
 
 def test_an_interval_that_is_not_known_leaves_the_picture(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from bench.judge.frame import Run, load
 from bench.store.parquet import NO_SWEEPS, Sweeps, write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots.__main__ import pages
+from plots.__main__ import pages, sweep_pages
 from plots.base import style
 from plots.base.page import Captioned
-from tests.plots.synthetic import H100, NO_TIME, ceilings, paired, quantized, row
+from tests.plots.synthetic import H100, NO_TIME, ceilings, only, paired, quantized, row
 
 Facts = dict[str, Any]
 SOUND: Facts = {"low_s": None, "high_s": None}
@@ -35,6 +35,12 @@ def loaded(folder: Path, rows: Iterable[Measurement]) -> Run:
 def figures(run: Run, sweeps: Sweeps = NO_SWEEPS) -> dict[str, Figure]:
     with style.look():
         return {stem: page.figure for stem, page in pages(run, sweeps)}
+
+
+def swept(run: Run, sweep: str, sweeps: Sweeps = NO_SWEEPS) -> dict[str, Figure]:
+    """The figures of one sweep."""
+    with style.look():
+        return {stem: page.figure for stem, page in sweep_pages(only(run, [sweep]), sweeps)}
 
 
 def said(figure: Captioned) -> str:
@@ -89,7 +95,7 @@ def test_a_sweep_without_a_flag_says_so(tmp_path: Path) -> None:
 
 
 def test_flags_without_doubt_are_told_but_not_hollow(tmp_path: Path) -> None:
-    figure = figures(loaded(tmp_path, some({0: UNCONVERGED, 2: UNCONVERGED})))["gemm/mine-rate"]
+    figure = swept(loaded(tmp_path, some({0: UNCONVERGED, 2: UNCONVERGED})), "gemm/mine")["gemm/mine-rate"]
     assert points(figure, "_measured") == (8, 0)
     assert "Flagged: 2 unconverged." in said(figure) and "suspect (flagged)" not in legend(figure)
 
@@ -108,7 +114,7 @@ def test_a_wrong_row_is_a_tick_and_not_a_hollow_point(tmp_path: Path, status: st
     rows = some({2: NO_TIME | {"status": status}})
     run = loaded(tmp_path, rows)
     assert run.frame.loc[run.frame["status"] == status, "flags"].tolist() == [status]
-    figure = figures(run)["gemm/mine-duration"]
+    figure = swept(run, "gemm/mine")["gemm/mine-duration"]
     assert points(figure, "_measured") == (7, 0) and "suspect (flagged)" not in legend(figure)
     assert f"1 of 8 cases have no time (1 {status}): ticks at the bottom." in said(figure)
     assert "No point is flagged." in said(figure)
@@ -125,7 +131,7 @@ def test_quantization(tmp_path: Path) -> None:
         for place, one in enumerate(rows)
     ]
     asked = {"gemm/waves": {"plot": [{"x": "n", "kind": "quantization"}]}}
-    drawn = figures(loaded(tmp_path, rows), asked)
+    drawn = swept(loaded(tmp_path, rows), "gemm/waves", asked)
     for tile in ("gemm/waves-quantization", "gemm/waves-quantization-2"):
         _, hollow = points(drawn[tile], "_measured")
         assert hollow == 2 * 5, "in the panel of rates and in that of durations"

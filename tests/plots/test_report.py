@@ -39,6 +39,8 @@ def test_every_timed_measurement_is_a_case_with_the_row_s_own_numbers(
     for name, median_s, suspect in zip(cases["name"], cases["median_s"], cases["suspect"], strict=True):
         assert median_s == pytest.approx(rows[name].median_s, rel=1e-3)
         assert bool(suspect) == suspects[name]
+    timed = sum(row.is_timed for row in run.rows)
+    assert f"{run.frame['suspect'].sum()} of {timed} times are suspect" in core[0]
 
 
 def test_measured_over_predicted_is_what_it_says(core: tuple[str, dict[str, Any]]) -> None:

@@ -17,10 +17,10 @@ from bench.judge.frame import load
 from bench.store.parquet import read_sweeps, write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots.__main__ import pages
+from plots.__main__ import pages, sweep_pages
 from plots.base import style, verdict_lines
 from tests.our_sweeps import declared
-from tests.plots.synthetic import CPU, H100, NO_TIME, Machine, ceilings, quantized, row
+from tests.plots.synthetic import CPU, H100, NO_TIME, Machine, ceilings, only, quantized, row
 
 NEAREST = {"of": {"k": "!%8"}, "to": {"k": "%8"}, "pair": "nearest k", "per": "flop"}
 TILES = [Gemm(m=27648, n=n, k=4096, dtype="float16", layout="NT") for n in range(112, 1025, 16)]
@@ -46,12 +46,15 @@ def aligned(machine: Machine = H100, sweep: str = "gemm/mine", **facts: Any) -> 
     return [*ceilings(machine), *made]
 
 
-def drawn(folder: Path, rows: list[Measurement], sweeps: dict[str, Any]) -> dict[str, Figure]:
-    """The figures of a result file with these rows and sweeps."""
+def drawn(
+    folder: Path, rows: list[Measurement], sweeps: dict[str, Any], whole: bool = False
+) -> dict[str, Figure]:
+    """The figures of these sweeps of a result file with these rows; with `whole` all figures of the file."""
     path = write(folder / "run.parquet", rows, sweeps)
     (run,) = load([path], find_datasheet)
+    stored = read_sweeps([path])[run.device, run.run_id]
     with style.look():
-        figures = pages(run, read_sweeps([path])[run.device, run.run_id])
+        figures = pages(run, stored) if whole else sweep_pages(only(run, sweeps), stored)
         return {stem: page.figure for stem, page in figures}
 
 
@@ -63,7 +66,7 @@ def below(figure: Figure) -> str:
 
 def test_a_figure_says_what_the_command_says(tmp_path: Path) -> None:
     sweep = "gemm/aligned_k"
-    figures = drawn(tmp_path, aligned(sweep=sweep), {sweep: declared()[sweep]})
+    figures = drawn(tmp_path, aligned(sweep=sweep), {sweep: declared()[sweep]}, whole=True)
     judged = verdicts([tmp_path], kernels.problem, lambda line: None, lambda line: None)
     (of,) = [each for each in judged if each.declared.name == sweep and each.claim.id == "MM-01"]
     assert of.verdict == "SUPPORTED" and of.effect is not None
