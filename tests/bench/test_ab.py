@@ -19,7 +19,7 @@ from bench.device.detect import detect
 from bench.runner.ab import FALSE, MOST_ROUNDS, Contest, Side, contests, versions
 from bench.sweep.load import Case
 from tests.bench.several import gpu, small, stand_in
-from tests.bench.two_versions import VISIT_S, Machine, measured_by, repository
+from tests.bench.two_versions import START_S, VISIT_S, Machine, measured_by, repository
 from tests.trials import ab as trial
 
 TRIES = 40
@@ -43,7 +43,8 @@ def test_five_percent_are_found_in_ten_cases_within_a_minute(
     for number in range(TRIES):
         machine = Machine(seed + number, slowdown)
         found += words(machine.contests(cases))[word]
-        assert machine.at_s <= 60.0 + 2 * VISIT_S
+        # A round may begin at the last moment: it starts processes, or ends the pair of visits it is at.
+        assert machine.at_s <= 60.0 + max(START_S, 2 * VISIT_S)
     assert found >= stats.binom.ppf(1e-6, TRIES * 10, 0.95)
 
 
