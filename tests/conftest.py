@@ -10,10 +10,12 @@ import os
 import random
 import signal
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from tests.computed_once import computed_once
 from tests.drawing import DEEP, SEED, is_deep, run_seed
 
 
@@ -65,6 +67,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _children_are_runs_of_their_own() -> None:
     """A test that runs pytest in another process does not run it as a worker of xdist."""
     os.environ.pop("PYTEST_XDIST_WORKER", None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _computed_once() -> Iterator[None]:
+    with computed_once():
+        yield
 
 
 @pytest.fixture(autouse=True)

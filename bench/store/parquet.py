@@ -92,7 +92,14 @@ def _parquet(rows: Sequence[Measurement], sweeps: Sweeps) -> bytes:
         run = ("run_id", "commit", "device_name", "driver", "torch", "triton", "libraries")
         facts[_RUN] = json.dumps({k: getattr(rows[0], k) for k in run}).encode()
     sink = pa.BufferOutputStream()
-    pq.write_table(table.replace_schema_metadata(facts), sink, compression="zstd", write_page_checksum=True)
+    text = [column.name for column in table.schema if pa.types.is_string(column.type)]
+    pq.write_table(
+        table.replace_schema_metadata(facts),
+        sink,
+        compression="zstd",
+        use_dictionary=text,  # hardly two times are the same: of those a dictionary is time and bytes
+        write_page_checksum=True,
+    )
     return bytes(sink.getvalue())
 
 

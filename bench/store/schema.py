@@ -334,7 +334,9 @@ def record(row: Measurement) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):  # of one type each; most have a thousand numbers
+        return [_plain(item) for item in value] if value and isinstance(value[0], str) else list(value)
+    return value
 
 
 # ---- documentation

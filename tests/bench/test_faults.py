@@ -27,6 +27,7 @@ title: Faults
 source: {{document: none, range: ours}}
 operator: faulty
 implementations: [{names}]
+cache: warm
 cases:
   - {{length: {lengths}, dtype: float32}}
 plot: {{x: length}}
@@ -111,7 +112,7 @@ def test_every_fault_is_a_row_and_the_run_goes_on(checkout: Path) -> None:
             assert reason in row.reason and len(row.reason) < 500 and "\n" not in row.reason, row.reason
             assert (row.median_s is not None) == (status == "ok") == (not row.reason)
             assert row.median_s is None or row.median_s > 1e-9  # not what `chatty` printed
-        assert f"faults-{name}-faulty-float32-length1000-cold" in said
+        assert f"faults-{name}-faulty-float32-length1000-warm" in said
         assert status == "ok" or f"{status}: " in said
 
 

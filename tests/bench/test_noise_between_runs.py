@@ -36,7 +36,7 @@ def runs(
 
 def test_runs_that_differ_as_usual_have_the_factor_one(chance: np.random.Generator) -> None:
     usual = USUAL["cpu"]["matrix"].runs / 1.96
-    as_usual, restless, calm = (between_runs(runs(chance, by * usual)) for by in (1.0, 4.0, 0.01))
+    as_usual, restless, calm = (between_runs(runs(chance, by * usual, cases=48)) for by in (1.0, 4.0, 0.01))
     assert as_usual == pytest.approx(1.0, rel=0.35) and restless == pytest.approx(4.0, rel=0.35)
     assert calm is not None and calm < 0.5
 

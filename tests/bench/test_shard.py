@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import random
 import subprocess
@@ -21,7 +20,6 @@ from bench.runner.run import Options, Run
 from bench.runner.shard import Shard
 from bench.store import parquet
 from bench.store.journal import Journal, recover
-from bench.sweep import load
 from tests.bench import several
 from tests.bench.rows import row, rows, written
 from tests.bench.several import opened, small
@@ -83,10 +81,7 @@ def chosen(folder: Path, shard: str | None) -> tuple[Run, list[str], list[str]]:
     return run, [names[index] for index in order], [one.case.key for one in run.elsewhere]
 
 
-def test_over_our_sweeps_the_parts_are_the_whole_and_share_ceilings_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(load, "load", functools.cache(load.load))  # all runs have the same sweeps
+def test_over_our_sweeps_the_parts_are_the_whole_and_share_ceilings_alone(tmp_path: Path) -> None:
     parts = random.choice((2, 3))
     whole, running, elsewhere = chosen(tmp_path, None)
     keys = {name: one.case.key for name, one in whole.cases.items()}
