@@ -32,6 +32,7 @@ from triton.runtime.errors import OutOfResources
 
 from bench.spec import Launch, Unsupported, cause
 from kernels import timing
+from kernels.ending import await_end, trusted
 
 C = TypeVar("C")
 
@@ -53,9 +54,14 @@ class Choices:
         """The answer to this question as `put` was given it; empty if it was never asked."""
         return self._known.get(operator, {}).get(question, {})
 
-    def put(self, operator: str, question: str, answer: dict[str, Any]) -> None:
-        """Remember, and write down. A checkout that cannot be written to remembers for this process alone."""
+    def put(self, operator: str, question: str, answer: dict[str, Any], lasting: bool = True) -> None:
+        """Remember, and if `lasting` write down.
+
+        A checkout that cannot be written to remembers for this process alone.
+        """
         self._known.setdefault(operator, {})[question] = answer
+        if not lasting:
+            return
         try:
             self._write(operator, question, answer)
         except OSError:
@@ -126,7 +132,8 @@ def fastest(
     that the device has no room for, is passed over. With `timed` only the first so many that run are timed,
     the others neither compiled nor tried. One of which `doubt` says anything, after it ran, is passed over
     for it. If that is all of them: Unsupported where none fits or all are refused; RuntimeError, whose
-    cause is the compiler's error, where one did not compile. Any other error of a launch is raised.
+    cause is the compiler's error, where one did not compile. Any other error of a launch is raised; Stuck
+    where a launch does not end. Kernels that got stuck earlier in the run are passed over (ending.py).
     """
     return _choose(question, candidates, launch, compile, timed, doubt).candidate
 
@@ -161,18 +168,19 @@ def _choose(
     timed: int | None,
     doubt: Callable[[C], str] | None,
 ) -> _Choice[C]:
+    candidates, given_up = trusted(candidates)
     if len(candidates) == 1:
-        return _Choice(candidates[0], (), timed=False)
+        return _Choice(candidates[0], tuple(given_up), timed=False)
     trials = _Trials(candidates, launch, doubt)
     if takes_first():
-        return _Choice(next(iter(trials)), tuple(trials.passed_over), timed=False)
+        return _Choice(next(iter(trials)), (*given_up, *trials.passed_over), timed=False)
     choices = _choices(torch.cuda.current_device())
     operator = f"{question[0]} {_source(str(question[0]))}"
     text = " ".join(str(part) for part in question[1:]) or "any"
     before = choices.get(operator, text)
     for candidate in candidates:
         if str(candidate) == before.get("configuration"):
-            return _Choice(candidate, tuple(before.get("passed_over", ())), timed=False)
+            return _Choice(candidate, (*given_up, *before.get("passed_over", ())), timed=False)
     begin = time.perf_counter()
     if compile is not None:
         compile_side_by_side(candidates[:timed], compile)
@@ -185,8 +193,9 @@ def _choose(
         **({"passed_over": trials.passed_over} if trials.passed_over else {}),
         "tuning_s": round(time.perf_counter() - begin, 2),
     }
-    choices.put(operator, text, answer)
-    return _Choice(runnable[best], tuple(trials.passed_over), timed=True)
+    # Without the kernels that this run has given up it is no choice for other runs.
+    choices.put(operator, text, answer, lasting=not given_up)
+    return _Choice(runnable[best], (*given_up, *trials.passed_over), timed=True)
 
 
 def _call(launch: Callable[[C], Launch], candidate: C) -> Callable[[], object]:
@@ -234,7 +243,7 @@ class _Trials(Generic[C]):
                 self.passed_over.append(f"{candidate}: {reason}")
                 continue
             # Two launches may share a workspace, so they must not overlap; a fault of the kernel shows here.
-            torch.cuda.synchronize()
+            await_end(candidate)
             if self._doubt is not None and (reason := self._doubt(candidate)):
                 self.passed_over.append(f"{candidate}: {reason}")
                 continue

@@ -12,6 +12,7 @@ import torch
 import kernels
 from bench.spec import Launch, Problem, Unsupported, cause
 from bench.worker.check import judged, outputs_of, poison
+from kernels.ending import Stuck, await_end
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -51,10 +52,6 @@ class Found:
     """The problems of which something ran."""
 
 
-class _Hung(Exception):
-    """A launch that does not end."""
-
-
 def tried(trials: Iterable[Trial], until_s: float, repeats: bool = False) -> Found:
     """The outcome of those trials that begin before `time.monotonic()` is `until_s`.
 
@@ -66,8 +63,8 @@ def tried(trials: Iterable[Trial], until_s: float, repeats: bool = False) -> Fou
             break
         try:
             complaint = _complaint(trial, repeats)
-        except _Hung as hung:
-            found.broken = f"{trial}: {hung}"
+        except Stuck as stuck:
+            found.broken = f"{trial}: {stuck}"
             break
         except Unsupported as reason:
             found.refused.append(f"{trial}: {reason}")
@@ -102,20 +99,12 @@ def _complaint(trial: Trial, repeats: bool) -> str:
 
 
 def _launched(launch: Launch) -> Tensors:
-    """The outputs, poisoned before. Raises _Hung if the launch does not end."""
+    """The outputs, poisoned before. Stuck if the launch does not end."""
     poison(launch.outputs)
     outputs = outputs_of(launch.call())
     if outputs[0].is_cuda:
-        _await(torch.cuda.current_stream().query)
+        await_end("the launch", HANG_S)
     return outputs
-
-
-def _await(has_ended: Callable[[], bool]) -> None:
-    until_s = time.perf_counter() + HANG_S
-    while not has_ended():
-        if time.perf_counter() > until_s:
-            raise _Hung(f"has not ended after {HANG_S:.0f} s")
-        time.sleep(1e-4)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

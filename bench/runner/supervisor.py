@@ -88,6 +88,8 @@ class WorkerSupervisor:
         """(operator, implementation) -> the parameters that could not be captured."""
         self._captured: set[tuple[str, str]] = set()
         """(operator, implementation) of which something could be captured: no others are given up unasked."""
+        self._stuck: dict[str, dict[str, list[str]]] = {}
+        """Operator -> kernel -> how its launches got stuck: what new workers pass over."""
         self._worker: Worker | None = None
         self._ready: Worker | None = None
         """The last worker that said hello."""
@@ -98,8 +100,9 @@ class WorkerSupervisor:
     def answer(self, request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
         """The worker's answer, or columns `status` and `reason` that say how it died.
 
-        What cannot be captured is asked for once more, of a new worker and by the stream clock. Stopped if it
-        was ended by `stop`, or is to be asked after that.
+        What cannot be captured is asked for once more, of a new worker and by the stream clock; and where a
+        kernel got stuck, of a new worker that passes it over. Stopped if it was ended by `stop`, or is to be
+        asked after that.
         """
         if request["do"] != "measure":
             return self._answer(request, sampling_s)
@@ -117,6 +120,18 @@ class WorkerSupervisor:
         return answer
 
     def _answer(self, request: dict[str, Any], sampling_s: float) -> dict[str, Any]:
+        """The answer, or that of a new worker where a kernel got stuck that had not before."""
+        known = self._stuck.setdefault(request["operator"], {}) if "operator" in request else {}
+        while True:
+            answer = self._asked(request | ({"stuck": known} if known else {}), sampling_s)
+            kernel = answer.pop("stuck", "")
+            if not kernel:
+                return answer
+            known.setdefault(kernel, []).append(answer["reason"])
+            if len(known[kernel]) > 1:  # there was no other to be tried
+                return answer
+
+    def _asked(self, request: dict[str, Any], sampling_s: float) -> dict[str, Any]:
         try:
             answer = self.started().ask(request, 3 * sampling_s + self.grace_s)
         except WorkerDied as death:

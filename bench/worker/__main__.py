@@ -8,7 +8,8 @@
     end of input                             -> exit
 
 An answer has the key "renew", with the reason, if this process can no longer be trusted, and "uncaptured" if
-the clock could not capture the launches: a new process may measure them with "clock": "stream".
+the clock could not capture the launches: a new process may measure them with "clock": "stream". "stuck" names
+a kernel whose launch does not end or broke the device; that of a request those that are to be passed over.
 
 Requests and answers are JSON on the original standard input and output. Whatever a library prints goes to
 standard error. The parent (bench/runner/worker_process.py) outlives this process and needs no torch.
@@ -43,6 +44,7 @@ from bench.worker.measure_case import Bench, Limits, check, measure
 from bench.worker.memory import Memory
 from bench.worker.telemetry_cpu import CpuTelemetry
 from bench.worker.telemetry_cuda import CudaTelemetry
+from kernels.ending import passing_over
 
 SHORT_BYTE = 12 * 2**30
 """Free memory below which the heap is trimmed, in a fraction of a second, to make room for a case."""
@@ -214,8 +216,10 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
 
 def respond(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     """The answer to one request, with `renew` if a new process must answer the next."""
-    answered = answer(bench, request)
-    cause = bench.distrust()
+    with passing_over(request.get("stuck", {})):
+        answered = answer(bench, request)
+    # Whoever asks a device that is still at it waits for ever.
+    cause = answered["reason"] if "stuck" in answered else bench.distrust()
     return answered | {"renew": cause} if cause else answered
 
 

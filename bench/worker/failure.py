@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from bench.spec import cause
+from kernels.ending import Stuck
 
 MESSAGES = ("CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "can't allocate memory")
 """Messages of the CUDA runtime (for a graph), of Triton (loading a kernel), and of torch on a CPU."""
@@ -32,7 +33,12 @@ def out_of_memory(error: BaseException) -> BaseException | None:
 
 
 def failure(error: Exception) -> dict[str, Any]:
-    """Columns status (out_of_memory or error) and reason for an exception."""
+    """Columns status (out_of_memory, error or timeout) and reason for an exception.
+
+    The key `stuck` is added, with the kernel's name, after a launch that this process cannot survive.
+    """
+    if isinstance(error, Stuck):
+        return {"status": error.status, "reason": str(error), "stuck": error.kernel}
     if short := out_of_memory(error):
         return {"status": "out_of_memory", "reason": first_line(short)}
     return {"status": "error", "reason": cause(error)}

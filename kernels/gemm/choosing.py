@@ -41,6 +41,7 @@ import torch
 from triton.runtime.errors import OutOfResources
 
 from bench.spec import Launch, Unsupported
+from kernels.ending import await_end
 from kernels.gemm.duration import slowdown, turned_inside
 from kernels.gemm.operands import Operands, has_wide_loads
 from kernels.gemm.operator import tolerance
@@ -78,7 +79,7 @@ class Choice(NamedTuple):
         return self.configuration if isinstance(self.configuration, Tile) else self.configuration.tile
 
     @property
-    def multiplies(self) -> str:
+    def kernel(self) -> str:
         """The kernel that multiplies, be it after another has turned the operands (turned.py)."""
         return self.configuration.variant if isinstance(self.configuration, Choice) else self.variant
 
@@ -287,8 +288,8 @@ def module(variant: str) -> Any:
 
 def _disagreement(of: Operands, at: Device, asked: Asked, choice: Choice) -> str:
     """How far a choice of COMPARED is from another kernel's result; empty if no further than both may err."""
-    others = [one for one in asked.choices[: asked.timed] if one.multiplies not in COMPARED]
-    if choice.multiplies not in COMPARED or not others:
+    others = [one for one in asked.choices[: asked.timed] if one.kernel not in COMPARED]
+    if choice.kernel not in COMPARED or not others:
         return ""
     try:
         right = _result(of, at, others[0])
@@ -305,6 +306,7 @@ def _result(of: Operands, at: Device, choice: Choice) -> torch.Tensor:
     """A copy of D as this choice computes it where NaN stood."""
     of.d.fill_(math.nan)
     _launch(of, at, choice).call()
+    await_end(choice)
     return of.d.clone()
 
 

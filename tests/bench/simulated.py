@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from bench.spec import Implementation, Launch, Operator, Problem, Unsupported
 from bench.worker.__main__ import alive
 from bench.worker.clock import GraphClock, StreamClock
 from bench.worker.measure_case import Bench
+from kernels.ending import Stuck, trusted
 
 QUEUE_S = 4e-6
 """Host time to queue one operation."""
@@ -229,6 +232,8 @@ class Doubling(Problem):
         Implementation("raising", "", ("cuda",), {"float32": (0, 0)}),
         Implementation("faulting", "", ("cuda",), {"float32": (0, 0)}),
         Implementation("blocking", "", ("cuda",), {"float32": (0, 0)}),
+        Implementation("stuck", "", ("cuda",), {"float32": (0, 0)}),
+        Implementation("stuck_at_first", "", ("cuda",), {"float32": (0, 0)}),
     )
     size: int
     seconds_each: float = 0.0
@@ -364,6 +369,17 @@ def doubling(cuda: SimulatedCuda, cold_s: float = COLD_S, warm_s: float = WARM_S
 
         return Launch(call, (x,))
 
+    def stuck(problem: Doubling, x: torch.Tensor, kernels: Sequence[str] = ("young",)) -> Launch:
+        """As the tuner does with kernels of these names, of which only `old` ever ends."""
+        (name, *_), given_up = trusted([SimpleNamespace(kernel=kernel) for kernel in kernels])
+        if name.kernel != "old":
+            cuda.faulty = True
+            raise Stuck(name.kernel, f"{name.kernel} has not ended after 30 s", "timeout")
+        return replace(good(problem, x), passed_over=tuple(given_up))
+
+    def stuck_at_first(problem: Doubling, x: torch.Tensor) -> Launch:
+        return stuck(problem, x, ("young", "new", "old"))
+
     def blocking(problem: Doubling, x: torch.Tensor) -> Launch:
         """The host waits until it is done, as for a copy of pageable memory; in a capture it may not."""
         y = torch.empty_like(x)
@@ -388,7 +404,7 @@ def doubling(cuda: SimulatedCuda, cold_s: float = COLD_S, warm_s: float = WARM_S
             f.__name__: f
             for f in (
                 *(good, escaping, uncapturable, wrong, breaking, allocating, slow, exhausting, raising),
-                *(faulting, declining, blocking),
+                *(faulting, declining, blocking, stuck, stuck_at_first),
             )
         },
         tolerance=lambda problem, implementation: 1e-6,

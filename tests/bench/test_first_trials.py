@@ -12,6 +12,7 @@ from bench.device.detect import Device, detect
 from bench.first_minutes import facts, on_device, trials
 from bench.first_minutes.trials import Trial, tried
 from bench.spec import Launch, Unsupported
+from kernels.ending import Stuck
 from kernels.gemm.problem import Gemm
 
 CPU = detect("cpu")
@@ -86,11 +87,9 @@ def test_nothing_follows_a_launch_that_hangs_or_loses_the_device(
 ) -> None:
     error: Exception = RuntimeError("an illegal memory access was encountered")
     if lost == "hang":
-        monkeypatch.setattr(trials, "HANG_S", 0.0)
-        with pytest.raises(trials._Hung) as hung:
-            trials._await(lambda: False)
-        error = hung.value
-    monkeypatch.setattr(trials, "_still_computes", lambda: False)
+        error = Stuck("str", "the launch has not ended after 5 s", "timeout")
+    computes = iter([False])  # whoever asks a device that is still at it waits for ever
+    monkeypatch.setattr(trials, "_still_computes", lambda: lost == "fault" and next(computes))
     found = tried([right_again(), failing(error), right_again()], float("inf"), repeats=True)
     assert found.right == 1 and not found.wrong
     said = facts.confirmed("?", "products", on_device._counted(found), "")

@@ -11,7 +11,7 @@ import pytest
 from bench.runner import supervisor
 from bench.runner.schedule import launch_limit_s
 from bench.runner.session import Session
-from bench.runner.supervisor import WorkerSupervisor, measure_request
+from bench.runner.supervisor import WorkerSupervisor, check_request, measure_request
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import protocol
 from bench.sweep.load import Case
@@ -86,6 +86,35 @@ def test_after_an_illegal_address_the_next_case_has_a_new_worker(workers: list[S
     assert [worker.closed for worker in workers] == [True, False]
     ((cause, times),) = device.renewed.items()
     assert "illegal memory access" in cause and times == 1
+
+
+def test_a_kernel_that_gets_stuck_costs_workers_once_and_no_row(workers: list[SimulatedWorker]) -> None:
+    device = WorkerSupervisor(gpu(0), 1)
+    for size in (4096, 1024):
+        answer = device.answer(measure("stuck_at_first", size))
+        assert answer["status"] == "ok" and "stuck" not in answer
+        assert (
+            answer["passed_over"]
+            == "young: young has not ended after 30 s; new: new has not ended after 30 s"
+        )
+    assert len(workers) == 3 and [len(worker.asked) for worker in workers] == [1, 1, 2]
+    assert [worker.closed for worker in workers] == [True, True, False]
+    assert device.renewed == {f"{name} has not ended after 30 s": 1 for name in ("young", "new")}
+    check = check_request("stuck_at_first", Doubling(dtype="float32", size=64), quick=False)
+    assert device.answer(check)["status"] == "ok" and len(workers) == 3
+
+
+def test_a_kernel_without_others_gets_stuck_three_times(workers: list[SimulatedWorker]) -> None:
+    device = WorkerSupervisor(gpu(0), 1)
+    for made, size in ((2, 4096), (3, 1024)):  # at its first problem it is asked twice
+        answer = device.answer(measure("stuck", size))
+        assert (answer["status"], answer["reason"]) == ("timeout", "young has not ended after 30 s")
+        assert "stuck" not in answer and len(workers) == made and workers[-1].closed
+    for size in (512, 2048):
+        answer = device.answer(measure("stuck", size))
+        assert answer["status"] == "error" and "young got stuck 3 times in this run" in answer["reason"]
+    assert device.answer(measure("good"))["status"] == "ok"
+    assert len(workers) == 4, "nothing was launched that could spoil it"
 
 
 def test_what_cannot_be_captured_is_asked_again_of_a_new_worker_by_the_stream(

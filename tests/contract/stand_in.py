@@ -69,7 +69,7 @@ def torch_cuda(gpu: Gpu) -> Iterator[None]:
         "current_device": lambda: gpu.ordinal,
         "get_device_capability": lambda device=None: gpu.capability,
         "get_device_properties": lambda device=None: properties,
-        "current_stream": lambda device=None: SimpleNamespace(cuda_stream=0),
+        "current_stream": lambda device=None: SimpleNamespace(cuda_stream=0, query=lambda: True),
     }
     with mock.patch.multiple(torch.cuda, **answers):
         yield

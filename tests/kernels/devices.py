@@ -24,6 +24,7 @@ def new_process(monkeypatch: pytest.MonkeyPatch, driver: int = 13_000) -> None:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: index)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(query=lambda: True))
 
     def get_version(into: Any) -> int:
         into._obj.value = driver
