@@ -73,7 +73,7 @@ class Launch:
     """Seconds of choosing its configuration while it was built: reported, never part of a time."""
     passed_over: tuple[str, ...] = ()
     """Candidates for its configuration that do not compile or do not fit the device, each as
-    `configuration: reason`."""
+    `configuration: reason`; and kernels that got stuck earlier in the run, as `kernel: reason`."""
     blocks: bool = False
     """Whether `call` makes the host wait until the work is done: then only the host's clock can time it."""
 
