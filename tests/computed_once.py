@@ -1,4 +1,4 @@
-"""What many tests would compute again, by running commands in their own process: a minute of CPU in a run.
+"""What many tests would compute again, by running commands in their own process: half a minute of CPU.
 
 All of it depends on nothing but its arguments and on files whose bytes are compared. Errors are raised anew.
 Tests of these functions import them by name, before, and so call them as they are.
