@@ -22,6 +22,7 @@ MAX_BYTE = 1_000_000
 """Longest file: nobody writes a longer one by hand, and libyaml is not meant for hostile megabytes."""
 MAX_DEPTH = 8
 """Deepest nesting; a sweep nests four deep: cases, a block, a list, a range."""
+TOO_DEEP = f"nested more than {MAX_DEPTH} deep; no sweep is"
 MAX_DIGITS = 18
 """More digits do not fit the 64-bit columns of a result file."""
 
@@ -120,6 +121,8 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> Mistake:
     if given and "\t" in given[0][: len(given[0]) - len(given[0].lstrip())]:
         return Mistake(line, "this is not YAML: indent with spaces, not with a tab")
     says = ", ".join(part for part in (error.context, error.problem) if part)
+    if "nesting depth" in says:  # libyaml's own limit, far beyond ours
+        return Mistake(line, TOO_DEEP)
     return Mistake(line, f"this is not YAML: {says}")
 
 
@@ -149,7 +152,7 @@ def _node(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node |
     if getattr(event, "tag", None):
         raise Mistake(line, "tags (!name) are not used here: quote what is meant as text")
     if depth > MAX_DEPTH:
-        raise Mistake(line, f"nested more than {MAX_DEPTH} deep; no sweep is")
+        raise Mistake(line, TOO_DEEP)
     if isinstance(event, yaml.ScalarEvent):
         value = _scalar(event.value, line) if event.implicit[0] else str(event.value)
         return None if value is None else Node(value, line)
