@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from types import EllipsisType
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
@@ -184,18 +184,33 @@ def onednn(problem: Convolution, *tensors: torch.Tensor) -> Launch:
 
 
 def _onednn_int8(problem: Convolution, x: torch.Tensor, w: torch.Tensor) -> Launch:
-    """The kernel of torch's quantized layers, scales 1: weights packed beforehand, x as uint8 around 128."""
-    stride, padding, dilation = _geometry(problem)
-    geometry = (stride, padding, dilation, problem.groups)
-    shifted = (x.to(torch.int16) + 128).to(torch.uint8)
-    ones, zeros = torch.ones(problem.k), torch.zeros(problem.k, dtype=torch.int64)
-    packed = torch.ops.onednn.qconv_prepack(w, ones, 1.0, 128, *geometry, list(x.shape))
-    convolution = torch.ops.onednn.qconv_pointwise
-    return Launch(
-        lambda: convolution(
-            *(shifted, 1.0, 128, packed, ones, zeros, None, *geometry), 1.0, 0, torch.float32, "none", [], ""
+    """The kernel of torch's quantized layers. Unsupported on a CPU on which its sums overflow."""
+    if not _sums_int8_exactly():
+        raise Unsupported(
+            "oneDNN adds pairs of 8-bit products in 16 bits on this CPU, which lacks VNNI: they overflow"
         )
+    return Launch(_quantized(x, w, *_geometry(problem), problem.groups))
+
+
+def _quantized(x: torch.Tensor, w: torch.Tensor, *geometry: Any) -> Callable[[], torch.Tensor]:
+    """The call of such a kernel, scales 1: weights are packed beforehand, and x is uint8 around 128.
+
+    `geometry` is stride, padding, dilation and groups.
+    """
+    shifted = (x.to(torch.int16) + 128).to(torch.uint8)
+    ones, zeros = torch.ones(len(w)), torch.zeros(len(w), dtype=torch.int64)
+    packed = torch.ops.onednn.qconv_prepack(w, ones, 1.0, 128, *geometry, list(x.shape))
+    operands = (shifted, 1.0, 128, packed, ones, zeros, None, *geometry)
+    return functools.partial(
+        torch.ops.onednn.qconv_pointwise, *operands, 1.0, 0, torch.float32, "none", [], ""
     )
+
+
+@functools.cache
+def _sums_int8_exactly() -> bool:
+    """Whether oneDNN's sums of the largest products of 8 bits are right on this CPU."""
+    x, w = (torch.full((1, 64, 1, 1), 127, dtype=torch.int8) for _ in range(2))
+    return float(_quantized(x, w, [1, 1], [0, 0], [1, 1], 1)()) == 64 * 127**2
 
 
 def cudnn(problem: Convolution, *tensors: torch.Tensor) -> Launch:
