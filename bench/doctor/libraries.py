@@ -47,8 +47,7 @@ def called(supervisor: WorkerSupervisor) -> Iterator[Finding]:
         answer = supervisor.answer(requests.check(implementation, problem))
         remedy = REMEDIES.get(name, REMEDY)
         if answer["status"] == "ok":
-            error = answer.get("relative_error", 0.0)
-            sentence = f"One call of {operator} is right: relative error {error:.1e}."
+            sentence = f"One call of {operator} is right: relative error {answer['relative_error']:.1e}."
             yield passed(name, sentence, row=answer)
         elif answer["status"] == "unsupported":
             sentence = f"{implementation} of {operator} is not available: {answer['reason']}."

@@ -119,7 +119,7 @@ def narrow(numbers: Mapping[str, Mapping[str, Any]]) -> Fact:
     """
     ran = {name: each for name, each in numbers.items() if "reason" not in each}
     right = [name for name, each in ran.items() if each["error"] <= each["tolerance"]]
-    wrong = [name for name, each in ran.items() if each["error"] > each["tolerance"]]
+    wrong = [name for name in ran if name not in right]
     absent = [f"{name} ({each['reason']})" for name, each in numbers.items() if "reason" in each]
     parts = [("right: ", right), ("wrong: ", wrong), ("do not run: ", absent)]
     words = "; ".join(head + ", ".join(names) for head, names in parts if names) or "nothing ran"

@@ -11,7 +11,7 @@ import torch
 
 import kernels
 from bench.spec import Launch, Problem, Unsupported, cause
-from bench.worker.check import judged, outputs_of, poison
+from bench.worker.check import judged, outputs_of, poison, within
 from kernels.ending import Stuck, await_end
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _complaint(trial: Trial, repeats: bool) -> str:
     outputs = _launched(launch)
     operator = kernels.operator(trial.problem.operator)
     error, allowed = judged(operator, trial.implementation, trial.problem, inputs, outputs)
-    if error > allowed:
+    if not within(error, allowed):
         return f"error {error:.1e}, allowed {allowed:.1e}"
     if not repeats:
         return ""

@@ -119,14 +119,17 @@ class Turns:
     """The ring's calls cut into samples, endlessly; each call times the next sample."""
 
     def __init__(self, clock: Clock, calls: Calls, per_sample: int, flushed: bool) -> None:
-        """Samples have about `per_sample` launches: whole turns (graph), or equal parts of a turn."""
+        """Samples have about `per_sample` launches: whole turns (graph), or equal parts of a turn.
+
+        Neither has more than the clock's `most_launches`, unless a single turn of a graph has.
+        """
         ring = len(calls)
         if clock.whole_turns or per_sample >= ring:
             # a flush helps only the launches before the ring's second turn
-            turns = 1 if flushed else max(1, math.ceil(per_sample / ring))
-            groups = [list(calls) * turns]
+            turns = 1 if flushed else min(math.ceil(per_sample / ring), clock.most_launches // ring)
+            groups = [list(calls) * max(1, turns)]
         else:
-            parts = ring // per_sample
+            parts = max(ring // per_sample, math.ceil(ring / clock.most_launches))
             edges = [round(i * ring / parts) for i in range(parts + 1)]
             groups = [list(calls[a:b]) for a, b in itertools.pairwise(edges)]
         self.sizes = [len(group) for group in groups]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,44 +20,69 @@ def outputs_of(written: torch.Tensor | Tensors) -> Tensors:
 
 
 def poison(outputs: Sequence[torch.Tensor]) -> None:
-    """Fill outputs with a value that no kernel writes by accident: NaN, or the largest integer."""
+    """Fill outputs with what no right result holds: NaN, the least signed or the largest unsigned integer.
+
+    The largest signed integer will not do: it is what the largest value of a symmetric quantization becomes.
+    """
     for output in outputs:
         output.fill_(_poison(output.dtype))
 
 
 def _poison(dtype: torch.dtype) -> float | int:
-    return float("nan") if dtype.is_floating_point else torch.iinfo(dtype).max
+    if dtype.is_floating_point:
+        return float("nan")
+    return torch.iinfo(dtype).min or torch.iinfo(dtype).max
 
 
 def escaped(outputs: Sequence[Tensors]) -> int:
-    """Number of these sets of outputs that still hold poison in the last element of a tensor.
+    """Number of these sets of outputs of which at least one tensor was not written since `poison`.
 
     After a timed run, that is a launch that the clock did not really run: a kernel that escaped the capture,
     or a slot never visited.
     """
-    left = 0
-    for tensors in outputs:
+    slots, unwritten = [], []
+    for slot, tensors in enumerate(outputs):
         for output in tensors:
             if output.numel():
-                last = output.reshape(-1)[-1]
-                left += bool(last.isnan() if output.is_floating_point() else last == _poison(output.dtype))
-                break
-    return left
+                slots.append(slot)
+                unwritten.append(_is_unwritten(output))
+    # Copied to the host in one piece: each copy waits for the device.
+    left = torch.stack([flag.to(unwritten[0].device) for flag in unwritten]).tolist() if unwritten else []
+    return len({slot for slot, is_left in zip(slots, left, strict=True) if is_left})
+
+
+def _is_unwritten(output: torch.Tensor) -> torch.Tensor:
+    """Whether the last element holds poison; of unsigned integers, whose every value may be right, all."""
+    if not output.is_floating_point() and torch.iinfo(output.dtype).min == 0:
+        return (output == _poison(output.dtype)).all()
+    last = output[(-1,) * output.dim()]
+    return last.float().isnan() if output.is_floating_point() else last == _poison(output.dtype)
+
+
+def within(error: float, tolerance: float) -> bool:
+    """Whether a result with this relative error is right. Not if either is NaN, with which `>` is false."""
+    return error <= tolerance
 
 
 def judged(
     operator: Operator, implementation: str, problem: Problem, inputs: Tensors, outputs: Tensors
 ) -> tuple[float, float]:
-    """(relative error, tolerance) of the output with the largest ratio of the two; it is right up to 1."""
+    """(relative error, tolerance) of the output with the largest ratio of the two; it is right up to 1.
+
+    ValueError as `relative_errors`, and if a tolerance is no finite number: every result would be within it.
+    """
     errors = relative_errors(operator, problem, inputs, outputs)
     allowed = operator.tolerance(problem, implementation)
     each = [allowed] * len(errors) if isinstance(allowed, float | int) else list(allowed)
     if len(each) != len(errors):
         raise ValueError(f"{len(each)} tolerances for {len(errors)} outputs")
-    return max(zip(errors, each, strict=True), key=_share)
+    if not all(map(math.isfinite, each)):
+        raise ValueError(f"a tolerance of {', '.join(map(str, each))} says nothing about the result")
+    return max(zip(errors, each, strict=True), key=of_tolerance)
 
 
-def _share(pair: tuple[float, float]) -> float:
+def of_tolerance(pair: tuple[float, float]) -> float:
+    """Relative error / tolerance of a pair of the two."""
     error, tolerance = pair
     if tolerance == 0:
         return 0.0 if error == 0 else float("inf")
@@ -67,7 +93,9 @@ def relative_errors(operator: Operator, problem: Problem, inputs: Tensors, outpu
     """Largest |output - reference| / largest |reference| of each output; inf if a value is not finite.
 
     The reference is in float64. Where the operator offers an excerpt, the excerpt is compared, and the whole
-    output is searched for values that are not finite. A problem that writes nothing is right.
+    output is searched for values that are not finite. A problem that writes nothing is right. ValueError if
+    outputs and reference differ in number or shape, or if the reference is not finite: no result can be
+    compared with it.
     """
     if not outputs and problem.byte_written == 0:
         return [0.0]
@@ -80,9 +108,11 @@ def relative_errors(operator: Operator, problem: Problem, inputs: Tensors, outpu
     if len(expected) != len(outputs):
         raise ValueError(f"{len(outputs)} outputs for a reference of {len(expected)}")
     errors = []
-    for got, want in zip(outputs, expected, strict=True):
+    for number, (got, want) in enumerate(zip(outputs, expected, strict=True)):
         if got.shape != want.shape:
             raise ValueError(f"output {tuple(got.shape)} for a reference of {tuple(want.shape)}")
+        if not _is_finite(want):
+            raise ValueError(f"the reference of output {number} is not finite, so no result can be compared")
         error = float((got.double() - want).abs().max()) if want.numel() else 0.0
         scale = float(want.abs().max()) if want.numel() else 0.0
         errors.append(error / scale if scale > 0 else error)

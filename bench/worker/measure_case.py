@@ -19,7 +19,7 @@ from bench.sampling.stopping import collect
 from bench.spec import Launch, Operator, Problem, Unsupported, cause
 from bench.worker import parts
 from bench.worker.cache_ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, Turns, launches_per_sample, plan
-from bench.worker.check import escaped, judged, outputs_of, poison
+from bench.worker.check import escaped, judged, of_tolerance, outputs_of, poison, within
 from bench.worker.clock import Calls, CaptureError, Clock
 from bench.worker.failure import failure
 from bench.worker.memory import Counting, HostMemory
@@ -228,7 +228,7 @@ def _measure(
         with watch("check_s"):
             error, tolerance = single.judged_when_poisoned()
         facts |= {"relative_error": error, "tolerance": tolerance}
-        if error > tolerance:
+        if not within(error, tolerance):
             return facts | _wrong(error, tolerance, "before timing")
 
     with watch("setup_s"):
@@ -252,11 +252,11 @@ def _measure(
             return facts | {"status": "escaped", "reason": reason}
         slot, written = turns.last
         inputs = several.inputs[slot]
-        later, allowed = judged(operator, implementation, problem, inputs, outputs_of(written))
-    if not first or later * tolerance > error * allowed or later > allowed:  # the worse of before and after
-        error, tolerance = later, allowed
+        later = judged(operator, implementation, problem, inputs, outputs_of(written))
+    if not first or of_tolerance(later) > of_tolerance((error, tolerance)):  # the worse of before and after
+        error, tolerance = later
         facts |= {"relative_error": error, "tolerance": tolerance}
-    if error > tolerance:
+    if not within(error, tolerance):
         return facts | _wrong(error, tolerance, "after timing")
     with watch("setup_s"):
         facts["enqueue_s"] = clock.enqueue_s(several.calls[0])
@@ -434,6 +434,6 @@ def check(bench: Bench, operator: Operator, implementation: str, problem: Proble
     except Exception as raised:
         return failure(raised)
     facts: dict[str, Any] = {"relative_error": error, "tolerance": tolerance}
-    if error > tolerance:
+    if not within(error, tolerance):
         return facts | _wrong(error, tolerance, "of an untimed launch")
     return facts | {"status": "ok", "reason": ""}

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import kernels
-from bench.spec import Problem
-from bench.worker.check import escaped, judged, outputs_of, poison
+from bench.spec import Launch, Problem
+from bench.worker.check import escaped, judged, outputs_of, poison, relative_errors, within
+from bench.worker.measure_case import check
 from kernels.gemm.problem import Gemm
-from tests.bench.simulated import Doubling, SimulatedCuda, doubling
+from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
 from tests.kernels.tensors import relative_error
 
 
@@ -91,6 +92,35 @@ def test_each_output_is_held_to_its_own_tolerance() -> None:
         judged(operator, "good", problem, inputs, (2 * x, x))
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_no_result_is_right_against_a_reference_that_is_not_finite(bad: float) -> None:
+    """Its error is NaN, which is not larger than any tolerance."""
+    problem, (x,) = Doubling(dtype="float32", size=3), (torch.rand(3),)
+    broken = 2 * x.double()
+    broken[random.randrange(3)] = bad
+    operator = replace(doubling(SimulatedCuda()), reference=lambda problem, x: broken)
+    with pytest.raises(ValueError, match="the reference of output 0 is not finite"):
+        relative_errors(operator, problem, (x,), (2 * x,))
+    facts = check(simulated_bench(SimulatedCuda()), replace(operator, implementations=GOOD), "good", problem)
+    assert facts["status"] == "error" and "the reference of output 0 is not finite" in facts["reason"]
+
+
+GOOD = {"good": lambda problem, x: Launch(lambda: 2 * x)}
+
+
+@pytest.mark.parametrize("allowed", [math.nan, math.inf])
+def test_no_result_is_right_by_a_tolerance_that_is_no_number(allowed: float) -> None:
+    problem, (x,) = Doubling(dtype="float32", size=3), (torch.rand(3),)
+    operator = replace(doubling(SimulatedCuda()), tolerance=lambda problem, implementation: (allowed,))
+    with pytest.raises(ValueError, match=f"a tolerance of {allowed} says nothing about the result"):
+        judged(operator, "good", problem, (x,), (2 * x,))
+
+
+def test_an_error_that_is_no_number_is_not_within_a_tolerance() -> None:
+    assert within(0.0, 0.0) and within(1e-3, 1e-3) and not within(2e-3, 1e-3)
+    assert not within(math.nan, 1e-3) and not within(1e-3, math.nan) and not within(math.inf, 1e-3)
+
+
 def test_only_a_problem_that_writes_nothing_may_return_nothing() -> None:
     launch = kernels.operator("launch")
     assert relative_error(launch, launch.examples[0], (torch.ones(1),), ()) == 0
@@ -99,12 +129,50 @@ def test_only_a_problem_that_writes_nothing_may_return_nothing() -> None:
         relative_error(kernels.operator("gemm"), small, product(small)[0], ())
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.int64])
-def test_poison_is_seen_until_it_is_overwritten(dtype: torch.dtype) -> None:
-    sets = [outputs_of(torch.zeros(5, 7, dtype=dtype)) for _ in range(4)]
+EVERY_OUTPUT_TYPE = [
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2),
+    *(torch.int8, torch.uint8, torch.int32, torch.int64),
+]
+
+
+@pytest.mark.parametrize("dtype", EVERY_OUTPUT_TYPE)
+@pytest.mark.parametrize("shape", [(), (1,), (5, 7), (2, 3, 7, 7)])
+def test_poison_is_seen_until_it_is_overwritten(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    sets = [outputs_of(torch.zeros(shape, dtype=dtype)) for _ in range(4)]
     for outputs in sets:
         poison(outputs)
     assert escaped(sets) == 4
     sets[1][0].fill_(1)
     assert escaped(sets) == 3
     assert escaped([outputs_of(torch.zeros(0, dtype=dtype))]) == 0
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_every_output_of_a_launch_is_looked_at(place: int) -> None:
+    """Of a gradient's dx, dweight and dbias one may be a kernel's that escaped."""
+    sets = [(torch.zeros(4, 5), torch.zeros(5, dtype=torch.int8), torch.zeros(0)) for _ in range(3)]
+    assert escaped(sets) == 0
+    poison(sets[1][place : place + 1])
+    assert escaped(sets) == (place < 2), "an output without elements cannot be unwritten"
+
+
+@pytest.mark.parametrize("scaling", ["tensor", "row"])
+def test_a_right_int8_quantization_never_looks_like_poison(scaling: str, seed: int) -> None:
+    """The largest element of what shares a scale becomes 127 or -127, wherever it is: here it is the last."""
+    quantize = kernels.operator("quantize")
+    for _ in range(8):
+        x = torch.rand(3, 32) * 2 - 1
+        x[-1, -1] = random.choice((1.5, -1.5))
+        problem = quantize.problem(rows=3, length=32, dtype="float32", to="int8", scaling=scaling)
+        launch = quantize.implementations["aten"](problem, x)
+        poison(launch.outputs)
+        written = outputs_of(launch.call())
+        assert abs(int(written[0][-1, -1])) == 127 and escaped([written]) == 0
+
+
+def test_a_byte_whose_every_value_may_be_right_is_poison_only_throughout() -> None:
+    """A window of 16 x 16 taps has its last tap, 255, as the place of a maximum."""
+    codes = torch.full((3, 4), 255, dtype=torch.uint8)
+    assert escaped([(codes,)]) == 1
+    codes[0, 0] = 254
+    assert escaped([(codes,)]) == 0

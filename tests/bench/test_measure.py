@@ -291,6 +291,48 @@ def test_launches_of_which_only_a_part_was_captured_have_escaped() -> None:
     assert facts["reason"].startswith(f"{facts['ring_slots']} timed launches wrote nothing")
 
 
+def test_a_gradient_of_which_only_a_later_output_escaped_has_no_time() -> None:
+    """As where dx is captured, and dweight is added up by a kernel on another stream."""
+    cuda = SimulatedCuda()
+
+    def half_escaping(problem: Doubling, x: torch.Tensor) -> Launch:
+        y, z = torch.empty_like(x), torch.empty_like(x)
+
+        def doubled(to: torch.Tensor) -> float:
+            torch.mul(x, 2, out=to)
+            return WARM_S
+
+        def call() -> tuple[torch.Tensor, torch.Tensor]:
+            cuda.launch(partial(doubled, y))
+            if cuda.capturing is None:
+                cuda.launch(partial(doubled, z))
+            return y, z
+
+        return Launch(call, (y, z))
+
+    operator = replace(
+        with_implementation(cuda, half_escaping), reference=lambda problem, x: (2 * x.double(),) * 2
+    )
+    problem = Doubling(dtype="float32", size=4096)
+    facts = measure(simulated_bench(cuda), operator, "good", problem, True, LIMITS)
+    assert facts["status"] == "escaped" and "median_s" not in facts
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_reference_that_is_not_finite_gives_no_time(after: bool) -> None:
+    """Before timing, or of the slot that is checked after it: an error of its own, and never right."""
+    cuda, asked = SimulatedCuda(), itertools.count()
+
+    def reference(problem: Doubling, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x.double() / (0.0 if next(asked) == int(after) else 1.0)
+
+    operator = replace(doubling(cuda), reference=reference)
+    problem = Doubling(dtype="float32", size=4096)
+    facts = measure(simulated_bench(cuda), operator, "good", problem, True, LIMITS)
+    assert facts["status"] == "error" and "median_s" not in facts
+    assert facts["reason"].startswith("ValueError: the reference of output 0 is not finite")
+
+
 def test_what_poisoning_left_in_the_cache_is_flushed_before_a_cold_visit() -> None:
     """Once: a ring that displaces its own data needs no flush afterwards."""
     flushes = {}
