@@ -453,7 +453,11 @@ def test_cudnn_is_told_search_and_precision_with_each_call(
 def test_sums_of_int8_are_exact_and_padding_counts_as_zero(seed: int) -> None:
     problem = convolution(dtype="int8", padding=4, c=64, k=32)
     x, w = OPERATOR.inputs(problem, uniform(problem, seed))
-    (y,) = outputs_of(OPERATOR.implementations["onednn"](problem, x, w).call())
+    try:
+        launch = OPERATOR.implementations["onednn"](problem, x, w)
+    except Unsupported as reason:  # a CPU whose 16-bit sums overflow
+        pytest.skip(str(reason))
+    (y,) = outputs_of(launch.call())
     assert y.dtype == torch.float32 and y.abs().max() > 1e4
     assert torch.equal(y.double(), torch.nn.functional.conv2d(x.double(), w.double(), padding=4))
     assert problem.byte_moved("onednn") == problem.byte and problem.byte_again("onednn") == 0
