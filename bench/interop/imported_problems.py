@@ -134,8 +134,117 @@ class Collective(Problem):
         return self.elements * self.item_byte // (self.gpus if self.operation == "reduce_scatter" else 1)
 
 
+_FLOATS: dict[Any, tuple[int, int]] = dict.fromkeys(("float16", "bfloat16", "float32"), (0, 0))
+_LIBRARIES = tuple(
+    _on_gpus(name, summary, _FLOATS)
+    for name, summary in (
+        ("aten", "torch's own kernels, one for each step"),
+        ("inductor", "torch.compile"),
+        ("cudnn", "cuDNN's kernel"),
+        ("triton", "somebody's Triton kernel"),
+        ("vllm", "vLLM's kernel"),
+        ("cub", "CUB's DeviceTransform"),
+    )
+)
+
+
+class Elementwise(Problem):
+    """y [elements] of one tensor and a scalar, or of two tensors of its shape: one operation an element."""
+
+    operator: ClassVar[str] = "elementwise"
+    implementations: ClassVar[tuple[Implementation, ...]] = _LIBRARIES
+
+    function: Literal["add", "multiply", "divide", "power"]
+    operands: Literal["tensors", "scalar"]
+    elements: Count
+
+    @property
+    def flop(self) -> int:
+        """One operation for each element, a power too."""
+        return self.elements
+
+    @property
+    def byte_read(self) -> int:
+        """One tensor, or two."""
+        return (2 if self.operands == "tensors" else 1) * self.elements * self.item_byte
+
+    @property
+    def byte_written(self) -> int:
+        """y."""
+        return self.elements * self.item_byte
+
+    @property
+    def special_functions(self) -> int:
+        """A reciprocal, or a logarithm and an exponential."""
+        return {"divide": 1, "power": 2}.get(self.function, 0) * self.elements
+
+
+class RmsNorm(Problem):
+    """y = x / sqrt(mean(x^2)) * w over the rows of x [rows, length]; backward: dx and dw of dy, x and w."""
+
+    operator: ClassVar[str] = "rms_norm"
+    implementations: ClassVar[tuple[Implementation, ...]] = _LIBRARIES
+
+    direction: Literal["forward", "backward"]
+    rows: Count
+    length: Count
+
+    @property
+    def _elements(self) -> int:
+        return self.rows * self.length
+
+    @property
+    def flop(self) -> int:
+        """Forward 4 an element (square, sum, two products), backward 10."""
+        return (4 if self.direction == "forward" else 10) * self._elements
+
+    @property
+    def byte_read(self) -> int:
+        """x and w; backward dy besides."""
+        tensors = 1 if self.direction == "forward" else 2
+        return (tensors * self._elements + self.length) * self.item_byte
+
+    @property
+    def byte_written(self) -> int:
+        """y; backward dx and dw."""
+        return (self._elements + (self.length if self.direction == "backward" else 0)) * self.item_byte
+
+
+class GatedActivation(Problem):
+    """y [rows, length] = function(a) * b of two tensors of that shape; backward: da and db of dy, a and b."""
+
+    operator: ClassVar[str] = "gated_activation"
+    implementations: ClassVar[tuple[Implementation, ...]] = _LIBRARIES
+
+    function: Literal["silu", "gelu", "gelu-tanh"]
+    direction: Literal["forward", "backward"]
+    rows: Count
+    length: Count
+
+    @property
+    def flop(self) -> int:
+        """Forward 5 an element with the function's 4, backward 12."""
+        return (5 if self.direction == "forward" else 12) * self.rows * self.length
+
+    @property
+    def byte_read(self) -> int:
+        """a and b; backward dy besides."""
+        return (2 if self.direction == "forward" else 3) * self.rows * self.length * self.item_byte
+
+    @property
+    def byte_written(self) -> int:
+        """y; backward da and db."""
+        return (1 if self.direction == "forward" else 2) * self.rows * self.length * self.item_byte
+
+    @property
+    def special_functions(self) -> int:
+        """One exponential, error function or tangent an element."""
+        return self.rows * self.length
+
+
 PROBLEMS: Mapping[str, type[Problem]] = {
-    problem.operator: problem for problem in (QuantizedLinear, Collective)
+    problem.operator: problem
+    for problem in (QuantizedLinear, Collective, Elementwise, RmsNorm, GatedActivation)
 }
 
 

@@ -89,6 +89,14 @@ class Measurement:
     source: str | None = nullable(
         "null: measured by roofbench; else who measured it, then package or file, version and licence"
     )
+    timed_by: str | None = nullable(
+        "what an imported time is: kernel (a profiler's, without launches) | events | wall; null: measured here"
+    )
+    statistic: str | None = nullable("what an imported time is of several: median | mean | minimum")
+    clocks: str | None = nullable("whether the clocks were fixed for an imported time: fixed | free")
+    time_includes: str | None = nullable(
+        "what an imported time holds besides the kernels: launch, gaps, autograd, allocation, synchronization"
+    )
     # identity of the case
     sweep: str = column("the sweep's path under sweeps/, without .yaml")
     role: str = column(

@@ -1,0 +1,343 @@
+"""Import of a public source by its description (bench/interop/source_file.py): files in, rows out.
+
+Every line of every file that the description knows ends as a row or is set aside with its reason and counted.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from statistics import median
+from string import Formatter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import ValidationError
+
+from bench.device.datasheet import Datasheet, find_datasheet, slug_of
+from bench.errors import UserError, quoted
+from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreign_row, source_text
+from bench.interop.readers import read
+from bench.interop.source_file import UNIT_S, Entry, Source, Table, Timing
+from bench.spec import Problem, parameters_text
+from bench.store.schema import Measurement
+from bench.sweep.grammar import worded
+from bench.sweep.load import Find
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ABOVE = 1.05
+"""A rate above so much of the datasheet's peak is no rate of this problem on this device."""
+
+
+class Aside(NamedTuple):
+    """Lines of one operator on one device that are no rows, and why."""
+
+    device: str
+    operator: str
+    reason: str
+
+
+class Timed(NamedTuple):
+    """A case and how it was timed."""
+
+    device: str
+    problem: Problem
+    implementation: str
+    timing: Timing
+    libraries: str
+
+
+@dataclass
+class Outcome:
+    """What came of a source's files."""
+
+    rows: list[Imported] = field(default_factory=list)
+    aside: Counter[Aside] = field(default_factory=Counter)
+    remarks: list[str] = field(default_factory=list)
+    """Files that are left out, and devices without a datasheet."""
+
+
+def imported(source: Source, folder: Path, results: Path, find: Find) -> Outcome:
+    """The rows of a source's files below `folder`, by device and way of timing, to be saved below `results`.
+
+    UserError if there is no file of this source, or none can be read.
+    """
+    return _Import(source, find).outcome(folder, results)
+
+
+@dataclass
+class _Import:
+    source: Source
+    find: Find
+    outcomes: Outcome = field(default_factory=Outcome)
+    times: dict[Timed, list[float]] = field(default_factory=lambda: defaultdict(list))
+    kernels: dict[Timed, str] = field(default_factory=dict)
+    files: dict[Timed, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+
+    def outcome(self, folder: Path, results: Path) -> Outcome:
+        """See `imported`."""
+        read_some = False
+        for table, path, named in self._files(folder):
+            try:
+                self._read(table, path, named, str(path.relative_to(folder)))
+                read_some = True
+            except UserError as refusal:
+                self.outcomes.remarks.append(f"left out {refusal}")
+        if not read_some:
+            reasons = "".join(f"; {remark}" for remark in self.outcomes.remarks[:1])
+            raise UserError(
+                f"{folder}: holds no file of {self.source.name} that could be read{reasons}; "
+                f"its files are those of {self.source.repository} below {', '.join(self.source.paths)}"
+            )
+        self._gather(results)
+        return self.outcomes
+
+    def _files(self, folder: Path) -> Iterator[tuple[Table, Path, dict[str, str]]]:
+        """Each file of a table: its path below the folder is matched with `__` for `/` and without .gz."""
+        if not folder.is_dir():
+            raise UserError(f"{folder}: is no folder; give a clone of {self.source.repository}")
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            flat = "__".join(path.relative_to(folder).parts).removesuffix(".gz")
+            for table in self.source.tables:
+                if found := re.search(rf"(?:^|__)(?:{table.files})$", flat):
+                    yield table, path, {k: v for k, v in found.groupdict().items() if v is not None}
+
+    def _read(self, table: Table, path: Path, named: dict[str, str], where: str) -> None:
+        frame = read(path, table.reader)
+        if missing := [name for name in table.needed if name not in frame.columns]:
+            raise UserError(
+                f"{path}: lacks the column {missing[0]}; it has {', '.join(map(str, frame.columns))}"
+            )
+        if table.columns and (strange := [name for name in frame.columns if name not in table.known]):
+            raise UserError(
+                f"{path}: has the column {quoted(strange[0])}, which {self.source.name}.yaml does not describe"
+            )
+        frame = frame.assign(**{name: None for name in table.known if name not in frame.columns}, **named)
+        frame = self._derived(table, frame, path)
+        device = _text(_column(frame, table.device, path)).map(
+            lambda name: self.source.devices.get(name, name)
+        )
+        libraries = _text(_column(frame, table.libraries, path))
+        taken = frame.index != frame.index  # nothing yet
+        for reason, condition in table.left_out.items():
+            out = _where(frame, condition, path) & ~taken
+            self._aside(device[out], "", reason)
+            taken |= out
+        rest, used = ~taken, taken
+        for entry in table.rows:
+            chosen = rest & _where(frame, entry.where, path)
+            used = used | chosen
+            if chosen.any():
+                self._entry(table, entry, frame[chosen], device[chosen], libraries[chosen], path, where)
+        self._aside(device[~used], "", "no rows are described for such a line")
+
+    def _derived(self, table: Table, frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+        """The frame with the columns that the description adds."""
+        for name, pattern in table.extract.items():
+            parts = frame[name].astype(str).str.extract(pattern)
+            for column in parts:
+                frame[column] = _numbers(parts[column])
+        for name, lookup in table.lookup.items():
+            frame[name] = frame[lookup.of].map(lookup.values)
+        for name, expression in table.let.items():
+            frame[name] = _evaluated(frame, expression, path)
+        return frame
+
+    def _entry(
+        self,
+        table: Table,
+        entry: Entry,
+        frame: pd.DataFrame,
+        device: pd.Series,
+        libraries: pd.Series,
+        path: Path,
+        where: str,
+    ) -> None:
+        """Add the times of one entry's lines."""
+        names = list(entry.parameters)
+        parameters = [_column(frame, value, path).tolist() for value in entry.parameters.values()]
+        seconds = _numbers(_column(frame, entry.time, path)).astype(float) * UNIT_S[entry.unit]
+        fewer = _where(frame, entry.fewer_flop, path) if entry.fewer_flop else seconds != seconds
+        timing = table.timing or self.source.timing
+        lines = zip(
+            device.tolist(),
+            _text(_column(frame, entry.implementation, path)).tolist(),
+            libraries.tolist(),
+            _text(_column(frame, entry.kernels, path)).tolist(),
+            seconds.tolist(),
+            fewer.tolist(),
+            zip(*parameters, strict=True),
+            strict=True,
+        )
+        kind = self.find(entry.operator)
+        problem_of = cache(lambda values: _problem(kind, dict(zip(names, values, strict=True))))
+        for name, implementation, library, kernels, second, is_fewer, values in lines:
+            problem = problem_of(tuple(map(_plain, values)))
+            sheet = _sheet(name)
+            reason = (
+                problem
+                if isinstance(problem, str)
+                else _implausible(problem, second, sheet, timing, is_fewer)
+            )
+            if isinstance(problem, str) or reason:
+                self.outcomes.aside[Aside(name, entry.operator, reason)] += 1
+                continue
+            timed = Timed(name, problem, implementation, timing, library)
+            self.times[timed].append(second)
+            self.files[timed][where] = None
+            if kernels:
+                self.kernels[timed] = kernels
+
+    def _aside(self, devices: pd.Series, operator: str, reason: str) -> None:
+        for device, count in devices.value_counts().items():
+            self.outcomes.aside[Aside(str(device), operator, reason)] += int(count)
+
+    def _gather(self, results: Path) -> None:
+        """Make rows of the times; of a case's several times the median counts."""
+        whose: dict[tuple[str, Timing], list[Measurement]] = defaultdict(list)
+        for timed, seconds in self.times.items():
+            whose[timed.device, timed.timing].append(self._row(timed, seconds))
+            if len(seconds) > 1:
+                again = Aside(
+                    timed.device, timed.problem.operator, "repeats a case: the median of its times counts"
+                )
+                self.outcomes.aside[again] += len(seconds) - 1
+        for (device, _), rows in whose.items():
+            path = results / FOLDER / slug_of(device) / f"{rows[0].run_id}.parquet"
+            self.outcomes.rows.append(Imported(path, rows, {}))
+        for device in dict.fromkeys(device for device, _ in whose):
+            if _sheet(device) is None:
+                self.outcomes.remarks.append(
+                    f"{device}: no file in bench/device/datasheets has this name: SMs, cache and peaks are unknown"
+                )
+
+    def _row(self, timed: Timed, seconds: list[float]) -> Measurement:
+        source, timing, problem = self.source, timed.timing, timed.problem
+        ways = [f"{each.by}-{each.cache}-{each.statistic}" for each in (source.timing, timing)]
+        run_id = "-".join(
+            [source.name, source.commit[:7], *ways[1:], *([] if ways[0] == ways[1] else ["other"])]
+        )
+        return foreign_row(
+            {
+                **problem.facts(timed.implementation),
+                **device_columns(timed.device, "cuda", _sheet(timed.device)),
+                "parameters": parameters_text(problem.parameters()),
+                "median_s": median(seconds),
+                "run_id": run_id,
+                "protocol": f"{source.who}, imported",
+                "source": source_text(
+                    source.who,
+                    " and ".join(self.files[timed]),
+                    f"{source.repository} {source.commit[:7]}",
+                    source.licence,
+                ),
+                "libraries": timed.libraries,
+                "sweep": f"imported/{source.name}/{problem.operator}",
+                **{
+                    "cache": timing.cache,
+                    "fill": timing.fill,
+                    "timed_by": timing.by,
+                    "statistic": timing.statistic,
+                },
+                **{"clocks": timing.clocks, "time_includes": ", ".join(timing.includes)},
+                "kernels": self.kernels.get(timed),
+            }
+        )
+
+
+@cache
+def _sheet(device: str) -> Datasheet | None:
+    return find_datasheet(device)
+
+
+def _problem(kind: type[Problem], parameters: dict[str, Any]) -> Problem | str:
+    """The problem of these parameters, or why there is none."""
+    try:
+        return kind(**parameters)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        return worded(first, str(first["loc"][0]) if first["loc"] else kind.operator)
+
+
+def _implausible(
+    problem: Problem, seconds: float, sheet: Datasheet | None, timing: Timing, fewer: bool
+) -> str:
+    """Why this cannot be the time of this problem on this device; empty if it can."""
+    if not (math.isfinite(seconds) and seconds > 0):
+        return "no time above zero"
+    if sheet is None:
+        return ""
+    bandwidth, peak = sheet.bandwidth_byte_per_s, sheet.peak_flop_per_s(problem.arithmetic, problem.dtype)
+    fits_cache = timing.cache == "warm" and problem.byte <= sheet.l2_byte
+    if bandwidth and not fits_cache and problem.byte > ABOVE * bandwidth * seconds:
+        return f"faster than {ABOVE:.0%} of the datasheet's bandwidth"
+    if peak and not fewer and problem.flop > ABOVE * peak * seconds:
+        return f"faster than {ABOVE:.0%} of the datasheet's peak in {problem.dtype}"
+    return ""
+
+
+# ---- values and expressions
+
+
+def _column(frame: pd.DataFrame, value: Any, path: Path) -> pd.Series:
+    """A value for each line: that of the expression, the text with the line's columns, or the constant."""
+    import pandas as pd
+
+    if isinstance(value, str) and value.startswith("="):
+        value = _evaluated(frame, value[1:], path)
+        if isinstance(value, pd.Series):
+            return value
+    elif isinstance(value, str) and "{" in value:
+        names = [name for _, name, *_ in Formatter().parse(value) if name]
+        if strange := [name for name in names if name not in frame.columns]:
+            raise UserError(f"{path}: has no column {strange[0]}, which {quoted(value)} names")
+        lines = zip(*(frame[name].tolist() for name in names), strict=True)
+        # What is not known of a line leaves the whole text empty.
+        texts = [
+            "" if _lacks(line) else value.format(**dict(zip(names, line, strict=True))) for line in lines
+        ]
+        return pd.Series(texts, index=frame.index, dtype=object)
+    return pd.Series([value] * len(frame), index=frame.index, dtype=object)
+
+
+def _lacks(cells: tuple[Any, ...]) -> bool:
+    return any(cell is None or cell != cell for cell in cells)
+
+
+def _where(frame: pd.DataFrame, condition: str, path: Path) -> pd.Series:
+    column = _column(frame, f"={condition}" if condition else True, path)
+    return column.fillna(value=False).astype(bool)
+
+
+def _evaluated(frame: pd.DataFrame, expression: str, path: Path) -> Any:
+    try:
+        return frame.eval(expression, engine="python")
+    except Exception as error:  # pandas lets every error of an expression through
+        raise UserError(f"{path}: {quoted(expression)} cannot be computed: {error}") from error
+
+
+def _text(column: pd.Series) -> pd.Series:
+    return column.fillna("").astype(str)
+
+
+def _numbers(column: pd.Series) -> pd.Series:
+    """The column as numbers if every cell is one."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(column, errors="coerce")
+    return numbers if numbers.notna().eq(column.notna()).all() else column
+
+
+def _plain(value: Any) -> Any:
+    """A cell as a parameter: whole numbers are int, whatever their column's type."""
+    value = value.item() if hasattr(value, "item") else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Say = Callable[[str], object]

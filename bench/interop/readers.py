@@ -1,0 +1,132 @@
+"""How files of public sources become tables: text columns, numbers where every cell is one."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.interop.source_file import Reader
+
+
+def read(path: Path, reader: Reader) -> pd.DataFrame:
+    """The lines of a file, which may be compressed with gzip. UserError if it has no such form."""
+    import pandas as pd
+
+    try:
+        data = path.read_bytes()
+        data = gzip.decompress(data) if path.suffix == ".gz" else data
+        frame = pd.DataFrame(_READERS[reader.kind](data, reader))
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{path}: is no {reader.kind} as described: {reason}") from error
+    if frame.empty:
+        raise UserError(f"{path}: holds no line as described")
+    for name in frame.columns:
+        numbers = pd.to_numeric(frame[name], errors="coerce")
+        if numbers.notna().eq(frame[name].notna()).all():
+            frame[name] = numbers
+    return frame
+
+
+def _csv(data: bytes, reader: Reader) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.read_csv(io.BytesIO(data), low_memory=False)
+
+
+def _json(data: bytes, reader: Reader) -> list[dict[str, Any]]:
+    """Records, one a line or in a list, or mappings nested as `levels` say.
+
+    Of a mapping the values that are none themselves hold for everything inside it; below the last level
+    nested keys are joined by a dot, and a value that is no mapping is the column `value`.
+    """
+    text = data.decode("utf-8")
+    try:
+        tree = json.loads(text)
+    except json.JSONDecodeError:
+        tree = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if isinstance(tree, list):
+        return [dict(_flat(record)) for record in tree]
+    return list(_nested(tree, reader.levels, {}))
+
+
+def _nested(tree: Any, levels: tuple[str, ...], around: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if not levels:
+        yield {**around, **(dict(_flat(tree)) if isinstance(tree, dict) else {"value": tree})}
+        return
+    last = len(levels) == 1
+    inner = {key: value for key, value in tree.items() if isinstance(value, dict)}
+    plain = {key: value for key, value in tree.items() if key not in inner}
+    if last and not inner:
+        inner, plain = plain, {}
+    for key, value in inner.items():
+        yield from _nested(value, levels[1:], {**around, **plain, levels[0]: key})
+
+
+def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _text(data: bytes, reader: Reader) -> Iterator[dict[str, Any]]:
+    """Lines that look like `line`, below the last line that looked like `heading`."""
+    line, heading = re.compile(reader.line), re.compile(reader.heading) if reader.heading else None
+    above: dict[str, Any] = {}
+    for text in data.decode("utf-8", errors="replace").splitlines():
+        if heading is not None and (found := heading.search(text)):
+            above = found.groupdict()
+        elif found := line.search(text):
+            yield above | found.groupdict()
+
+
+def _workbook(data: bytes, reader: Reader) -> Iterator[dict[str, Any]]:
+    """The tables of a workbook's sheets: a table begins with a row of headings, the first of them its name.
+
+    Columns beside those of the headings: `sheet` and its named groups, `section`, the table's name, and
+    `Specs.KEY` for each row of two cells of another sheet.
+    """
+    import openpyxl
+
+    book = openpyxl.load_workbook(io.BytesIO(data), data_only=True, read_only=True)
+    facts: dict[str, Any] = {}
+    tables: list[dict[str, Any]] = []
+    for sheet in book:
+        match = re.search(reader.heading, sheet.title)
+        section, headings = "", {}
+        for cells in sheet.iter_rows(values_only=True):
+            filled = [cell for cell in cells if cell is not None]
+            texts = {
+                place: " ".join(cell.split())
+                for place, cell in enumerate(cells)
+                if isinstance(cell, str) and cell.strip()
+            }
+            if match is None:
+                if len(filled) == 2:
+                    facts[f"{sheet.title}.{' '.join(str(filled[0]).split())}"] = str(filled[1])
+            elif len(texts) == len(filled) >= 4 and 0 in texts:
+                section, headings = texts[0], {place: text for place, text in texts.items() if place > 0}
+            elif headings and any(isinstance(cell, int | float) for cell in filled):
+                named = {name: cells[place] for place, name in headings.items() if place < len(cells)}
+                tables.append({**match.groupdict(), "sheet": sheet.title, "section": section, **named})
+    return ({**facts, **line} for line in tables)
+
+
+_READERS: Mapping[str, Callable[[bytes, Reader], Any]] = {
+    "csv": _csv,
+    "json": _json,
+    "text": _text,
+    "workbook": _workbook,
+}
