@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 from bench.environment.dependencies import ROOT, RUNNING, refuse_if_missing
 
@@ -12,7 +13,7 @@ if __name__ == "__main__":
 
 import typer
 
-from bench.cli import result_commands, sweep_commands
+from bench.cli import import_sources, result_commands, sweep_commands
 from bench.cli.ab import ab
 from bench.cli.application import Commands, run_process
 from bench.cli.completion import completion
@@ -30,6 +31,22 @@ app = typer.Typer(
 imports = typer.Typer(no_args_is_help=True, help="Other people's timings as rows, marked as theirs.")
 imports.command("aiconfigurator")(result_commands.import_aiconfigurator)
 imports.command("csv")(result_commands.import_csv)
+imports.command("all")(import_sources.import_all)
+for source, command in import_sources.commands():
+    imports.command(source)(command)
+
+
+@imports.callback()
+def _list(
+    asked: Annotated[
+        bool,
+        typer.Option(
+            "--list", is_eager=True, callback=import_sources.list_sources, help="The public sources, and end."
+        ),
+    ] = False,
+) -> None:
+    """Other people's timings as rows, marked as theirs."""
+
 
 app.command("list")(sweep_commands.list_cases)
 app.command()(sweep_commands.schema)

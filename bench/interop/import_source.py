@@ -116,7 +116,7 @@ class _Import:
             )
         if table.columns and (strange := [name for name in frame.columns if name not in table.known]):
             raise UserError(
-                f"{path}: has the column {quoted(strange[0])}, which {self.source.name}.yaml does not describe"
+                f"{path}: has the column {quoted(strange[0])}, which is not in {self.source.name}.yaml"
             )
         frame = frame.assign(**{name: None for name in table.known if name not in frame.columns}, **named)
         frame = self._derived(table, frame, path)
@@ -124,18 +124,28 @@ class _Import:
             lambda name: self.source.devices.get(name, name)
         )
         libraries = _text(_column(frame, table.libraries, path))
+        aside: Counter[Aside] = Counter()
+        lines: list[tuple[Timed, float, str]] = []
         taken = frame.index != frame.index  # nothing yet
         for reason, condition in table.left_out.items():
             out = _where(frame, condition, path) & ~taken
-            self._aside(device[out], "", reason)
+            aside += _counted(device[out], reason)
             taken |= out
         rest, used = ~taken, taken
         for entry in table.rows:
             chosen = rest & _where(frame, entry.where, path)
             used = used | chosen
             if chosen.any():
-                self._entry(table, entry, frame[chosen], device[chosen], libraries[chosen], path, where)
-        self._aside(device[~used], "", "no rows are described for such a line")
+                lines += self._entry(
+                    table, entry, frame[chosen], device[chosen], libraries[chosen], path, aside
+                )
+        # Only now is it certain that the file is as described.
+        self.outcomes.aside += aside + _counted(device[~used], "no rows are described for such a line")
+        for timed, seconds, kernels in lines:
+            self.times[timed].append(seconds)
+            self.files[timed][where] = None
+            if kernels:
+                self.kernels[timed] = kernels
 
     def _derived(self, table: Table, frame: pd.DataFrame, path: Path) -> pd.DataFrame:
         """The frame with the columns that the description adds."""
@@ -157,46 +167,29 @@ class _Import:
         device: pd.Series,
         libraries: pd.Series,
         path: Path,
-        where: str,
-    ) -> None:
-        """Add the times of one entry's lines."""
+        aside: Counter[Aside],
+    ) -> Iterator[tuple[Timed, float, str]]:
+        """The case, seconds and kernels of each line; those that are none are added to `aside`."""
         names = list(entry.parameters)
         parameters = [_column(frame, value, path).tolist() for value in entry.parameters.values()]
         seconds = _numbers(_column(frame, entry.time, path)).astype(float) * UNIT_S[entry.unit]
         fewer = _where(frame, entry.fewer_flop, path) if entry.fewer_flop else seconds != seconds
         timing = table.timing or self.source.timing
-        lines = zip(
-            device.tolist(),
-            _text(_column(frame, entry.implementation, path)).tolist(),
-            libraries.tolist(),
-            _text(_column(frame, entry.kernels, path)).tolist(),
-            seconds.tolist(),
-            fewer.tolist(),
-            zip(*parameters, strict=True),
-            strict=True,
+        implementations, kernels = (
+            _text(_column(frame, value, path)) for value in (entry.implementation, entry.kernels)
         )
+        columns = (device, implementations, libraries, kernels, seconds, fewer)
         kind = self.find(entry.operator)
         problem_of = cache(lambda values: _problem(kind, dict(zip(names, values, strict=True))))
-        for name, implementation, library, kernels, second, is_fewer, values in lines:
+        lines = zip(*(column.tolist() for column in columns), zip(*parameters, strict=True), strict=True)
+        for name, implementation, library, kernel, second, is_fewer, values in lines:
             problem = problem_of(tuple(map(_plain, values)))
-            sheet = _sheet(name)
-            reason = (
-                problem
-                if isinstance(problem, str)
-                else _implausible(problem, second, sheet, timing, is_fewer)
-            )
-            if isinstance(problem, str) or reason:
-                self.outcomes.aside[Aside(name, entry.operator, reason)] += 1
-                continue
-            timed = Timed(name, problem, implementation, timing, library)
-            self.times[timed].append(second)
-            self.files[timed][where] = None
-            if kernels:
-                self.kernels[timed] = kernels
-
-    def _aside(self, devices: pd.Series, operator: str, reason: str) -> None:
-        for device, count in devices.value_counts().items():
-            self.outcomes.aside[Aside(str(device), operator, reason)] += int(count)
+            if isinstance(problem, str):
+                aside[Aside(name, entry.operator, problem)] += 1
+            elif reason := _implausible(problem, second, _sheet(name), timing, is_fewer):
+                aside[Aside(name, entry.operator, reason)] += 1
+            else:
+                yield Timed(name, problem, implementation, timing, library), second, kernel
 
     def _gather(self, results: Path) -> None:
         """Make rows of the times; of a case's several times the median counts."""
@@ -214,15 +207,12 @@ class _Import:
         for device in dict.fromkeys(device for device, _ in whose):
             if _sheet(device) is None:
                 self.outcomes.remarks.append(
-                    f"{device}: no file in bench/device/datasheets has this name: SMs, cache and peaks are unknown"
+                    f"{device}: no file in bench/device/datasheets has this name: peaks are unknown"
                 )
 
     def _row(self, timed: Timed, seconds: list[float]) -> Measurement:
         source, timing, problem = self.source, timed.timing, timed.problem
-        ways = [f"{each.by}-{each.cache}-{each.statistic}" for each in (source.timing, timing)]
-        run_id = "-".join(
-            [source.name, source.commit[:7], *ways[1:], *([] if ways[0] == ways[1] else ["other"])]
-        )
+        run_id = f"{source.name}-{source.commit[:7]}-{source.timings[timing]}"
         return foreign_row(
             {
                 **problem.facts(timed.implementation),
@@ -282,6 +272,11 @@ def _implausible(
     return ""
 
 
+def _counted(devices: pd.Series, reason: str) -> Counter[Aside]:
+    """Lines of no operator, by device."""
+    return Counter({Aside(name, "", reason): count for name, count in Counter(devices.tolist()).items()})
+
+
 # ---- values and expressions
 
 
@@ -295,13 +290,14 @@ def _column(frame: pd.DataFrame, value: Any, path: Path) -> pd.Series:
             return value
     elif isinstance(value, str) and "{" in value:
         names = [name for _, name, *_ in Formatter().parse(value) if name]
-        if strange := [name for name in names if name not in frame.columns]:
-            raise UserError(f"{path}: has no column {strange[0]}, which {quoted(value)} names")
-        lines = zip(*(frame[name].tolist() for name in names), strict=True)
-        # What is not known of a line leaves the whole text empty.
-        texts = [
-            "" if _lacks(line) else value.format(**dict(zip(names, line, strict=True))) for line in lines
-        ]
+        try:
+            lines = zip(*(frame[name].tolist() for name in names), strict=True)
+            # What is not known of a line leaves its whole text empty.
+            texts = [
+                "" if _lacks(line) else value.format(**dict(zip(names, line, strict=True))) for line in lines
+            ]
+        except (KeyError, ValueError) as error:  # no such column, or no number
+            raise UserError(f"{path}: {quoted(value)} cannot be written: {error}") from error
         return pd.Series(texts, index=frame.index, dtype=object)
     return pd.Series([value] * len(frame), index=frame.index, dtype=object)
 

@@ -1,13 +1,14 @@
-"""Descriptions of public sources: bench/interop/sources/NAME.yaml says what each column of a source's files is.
+"""Descriptions of public sources: bench/interop/sources/NAME.yaml says what a source's files hold.
 
 A value is a constant; a text that begins with `=`, which is an expression over the columns as
-`pandas.DataFrame.eval` reads it (`=B * H`); or a text with columns in braces (`{Kernel Name} [{Grid x:.0f}]`).
+`pandas.DataFrame.eval` reads it (`=B * H`); or a text with columns in braces (`{Kernel} [{Grid x:.0f}]`).
 
-    files      a regular expression over a file's path, with `__` for `/` and without .gz; its named groups are columns
+    files      a regular expression over a file's path, with `__` for `/` and without .gz; its named groups
+               are columns
     reader     how the file becomes lines with columns (bench/interop/readers.py)
     columns    every column that such a file may have; `?` behind a name: not every file has it
     extract    column -> regular expression whose named groups become columns
-    lookup     new column -> {of: column, values: {theirs: ours}}; a line whose value is not there is set aside
+    lookup     new column -> {of: column, values: {theirs: ours}}
     let        new column -> expression; these see those before them
     rows       what is timed: a line gives a row for each entry whose `where` holds
     left_out   reason -> `where`: lines that are not imported, and why
@@ -136,6 +137,17 @@ class Source(_Part):
     devices: dict[str, str] = Field(default_factory=dict)
     """Their name of a device -> its driver's."""
     tables: tuple[Table, ...]
+
+    @cached_property
+    def timings(self) -> Mapping[Timing, str]:
+        """Each way of timing of its tables -> its name, as `events-warm-mean`, with a number if need be."""
+        named: dict[Timing, str] = {}
+        for timing in (self.timing, *(table.timing for table in self.tables)):
+            if timing is not None and timing not in named:
+                name = f"{timing.by}-{timing.cache}-{timing.statistic}"
+                alike = sum(other.startswith(name) for other in named.values())
+                named[timing] = f"{name}-{alike + 1}" if alike else name
+        return named
 
 
 def names() -> list[str]:

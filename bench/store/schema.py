@@ -90,7 +90,7 @@ class Measurement:
         "null: measured by roofbench; else who measured it, then package or file, version and licence"
     )
     timed_by: str | None = nullable(
-        "what an imported time is: kernel (a profiler's, without launches) | events | wall; null: measured here"
+        "what an imported time is: kernel (a profiler's, no launches) | events | wall; null: measured here"
     )
     statistic: str | None = nullable("what an imported time is of several: median | mean | minimum")
     clocks: str | None = nullable("whether the clocks were fixed for an imported time: fixed | free")

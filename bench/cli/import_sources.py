@@ -1,0 +1,122 @@
+"""Commands that import public sources: `python -m bench import neusight FOLDER`, one for each description."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import kernels
+from bench.cli.application import ResultsOption, remark, show
+from bench.cli.table import lines_of, table
+from bench.errors import UserError
+from bench.format import duration_text
+from bench.interop.imported_problems import with_imported
+from bench.interop.source_file import described, names
+
+if TYPE_CHECKING:
+    from bench.interop.import_source import Outcome
+
+Folder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="A clone of the source's repository, or its files alone.")
+]
+Folders = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="A folder that holds one of each source's name.")
+]
+
+
+def commands() -> Iterator[tuple[str, Callable[..., None]]]:
+    """The name of each source and the command that imports it."""
+    for name in names():
+        yield name, _command(name)
+
+
+def _command(name: str) -> Callable[..., None]:
+    def import_source(folder: Folder, bench_results: ResultsOption = None) -> None:
+        show(_lines(name, folder, bench_results))
+
+    import_source.__doc__ = f"Public timings, described in bench/interop/sources/{name}.yaml."
+    return import_source
+
+
+def import_all(folder: Folders, bench_results: ResultsOption = None) -> None:
+    """Every source that is in FOLDER/NAME; the others are named."""
+    for name in names():
+        if (folder / name).is_dir():
+            show(_lines(name, folder / name, bench_results))
+        else:
+            source = described(name)
+            remark(f"{name}: no folder {folder / name}; clone {source.repository} at {source.commit} there")
+
+
+def list_sources(asked: bool) -> None:
+    """Print every source with where it is to be had, and end."""
+    if asked:
+        show(_listed())
+        raise typer.Exit
+
+
+def _listed() -> Iterator[str]:
+
+    shown = table("source", "operators", "timed by", "who, licence, repository and commit")
+    for name in names():
+        source = described(name)
+        operators = dict.fromkeys(entry.operator for each in source.tables for entry in each.rows)
+        ways = dict.fromkeys((each.timing or source.timing).by for each in source.tables)
+        where = f"{source.who}; {source.licence}; {source.repository} {source.commit[:10]}"
+        shown.add_row(name, ", ".join(operators), ", ".join(ways), where)
+    yield from lines_of(shown)
+
+
+def _lines(name: str, folder: Path, results: Path | None) -> Iterator[str]:
+    """Import one source; what came of it, by device and operator, and what was set aside."""
+    from bench.interop.import_source import imported
+    from bench.runner.session import RESULTS
+
+    begun = time.monotonic()
+    outcome = imported(described(name), folder, results or RESULTS, with_imported(kernels.problem))
+    saved = [each.save() for each in outcome.rows]
+    if not any(saved):
+        raise UserError(
+            f"{folder}: already imported as {outcome.rows[0].path} and {len(saved) - 1} more files"
+        )
+    shown = table("device", "operator", ">rows", ">set aside", "timed by")
+    for row in _counts(outcome):
+        shown.add_row(*row)
+    yield from lines_of(shown)
+    yield from _aside(outcome)
+    byte = sum(each.path.stat().st_size for each in outcome.rows)
+    yield (
+        f"{name}: {sum(len(each.rows) for each in outcome.rows)} rows of {len(outcome.rows)} files in "
+        f"{duration_text(time.monotonic() - begun)}, {byte / 1e6:.1f} MB of parquet"
+    )
+    for sentence in outcome.remarks:
+        remark(sentence)
+
+
+def _counts(outcome: Outcome) -> Iterator[tuple[str, str, str, str, str]]:
+    rows: Counter[tuple[str, str]] = Counter()
+    ways: dict[tuple[str, str], dict[str, None]] = {}
+    for each in outcome.rows:
+        for row in each.rows:
+            key = row.device_name, row.operator
+            rows[key] += 1
+            ways.setdefault(key, {})[f"{row.timed_by}, {row.cache}, {row.statistic}"] = None
+    aside: Counter[tuple[str, str]] = Counter()
+    for what, count in outcome.aside.items():
+        aside[what.device, what.operator] += count
+    for key in sorted(rows.keys() | aside.keys()):
+        yield *key, str(rows[key]), str(aside[key] or ""), "; ".join(ways.get(key, ()))
+
+
+def _aside(outcome: Outcome) -> Iterator[str]:
+    """Each reason with its number of lines."""
+    reasons: Counter[tuple[str, str]] = Counter()
+    for what, count in outcome.aside.items():
+        reasons[what.operator, what.reason] += count
+    for (operator, reason), count in reasons.most_common():
+        yield f"set aside {count}: {operator + ': ' if operator else ''}{reason}"

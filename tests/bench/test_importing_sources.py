@@ -1,0 +1,307 @@
+"""`python -m bench import SOURCE FOLDER`: public files in, rows out, and nothing dropped silently."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import random
+from collections import Counter
+from pathlib import Path
+
+import openpyxl
+import pytest
+from typer.testing import CliRunner
+
+import kernels
+from bench.__main__ import app
+from bench.device.datasheet import find_datasheet
+from bench.errors import UserError
+from bench.interop.import_source import Outcome, imported
+from bench.interop.imported_problems import with_imported
+from bench.interop.source_file import described, names
+from bench.store.parquet import read_rows
+from bench.store.schema import Measurement
+
+FIND = with_imported(kernels.problem)
+PUBLISHED = Path(__file__).parents[3] / "shared" / "published_gpu"
+A100 = "NVIDIA A100-SXM4-80GB"
+MADE = """
+who: Somebody
+repository: https://example.org/timings
+commit: 0123456789abcdef
+licence: MIT
+paths: [data]
+timing: {by: events, statistic: mean, cache: warm, includes: [launch]}
+devices: {a100: NVIDIA A100-SXM4-80GB}
+tables:
+- files: '(?:data__)?vector__(?P<gpu>\\w+)\\.csv'
+  reader: {kind: csv}
+  columns: [op, B, H, Latency, "note?"]
+  device: =gpu
+  libraries: "their {note}"
+  rows:
+  - where: op in ('relu', 'tanh')
+    operator: activations
+    implementation: aten
+    parameters: {dtype: float32, function: =op, direction: forward, n: =B, c: =H, h: 1, w: 1}
+    kernels: "{op} [{B:.0f}]"
+    time: =Latency
+    unit: ms
+  - where: op == 'add'
+    operator: elementwise
+    implementation: aten
+    parameters: {dtype: float32, function: add, operands: tensors, elements: =B * H}
+    time: =Latency * 1000
+    unit: us
+  left_out: {"a whole network, which has no counted work": op == 'network'}
+- files: 'nested\\.json'
+  reader: {kind: json, levels: [shape, pass]}
+  columns: [shape, pass, device, value]
+  extract: {shape: '(?P<rows>\\d+), (?P<length>\\d+)'}
+  device: =device
+  timing: {by: kernel, statistic: median, cache: cold}
+  rows:
+  - operator: softmax
+    implementation: aten
+    parameters: {dtype: float16, direction: =`pass`, rows: =rows, length: =length}
+    time: =value
+    unit: ns
+- files: 'printed\\.txt'
+  reader: {kind: text, heading: '\\[(?P<op>\\w+)', line: '^(?P<n>\\d+) *\\| *(?P<ms>[\\d.]+)'}
+  device: NVIDIA A100-SXM4-80GB
+  lookup: {function: {of: op, values: {RELU: relu}}}
+  rows:
+  - operator: activations
+    implementation: aten
+    parameters: {dtype: float32, function: =function, direction: forward, n: =n, c: 1024, h: 1, w: 1}
+    time: =ms
+    unit: ms
+- files: 'book\\.xlsx'
+  reader: {kind: workbook, heading: 'Results (?P<precision>\\w+)'}
+  device: =`Specs.GPU Model`
+  rows:
+  - where: section == 'Dense'
+    operator: gemm
+    implementation: cublas
+    parameters: {dtype: float32, layout: NN, m: =M, n: =N, k: =K}
+    time: =`Time (msec)`
+    unit: ms
+"""
+
+
+def outcome_of(tmp_path: Path, **files: bytes) -> Outcome:
+    """What is imported of these files, by `MADE`; `_DOT_` and `_IN_` in a name stand for `.` and `/`."""
+    (tmp_path / "clone").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "made.yaml").write_text(MADE)
+    for name, content in files.items():
+        path = tmp_path / "clone" / name.replace("_DOT_", ".").replace("_IN_", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return imported(described("made", tmp_path), tmp_path / "clone", tmp_path / "results", FIND)
+
+
+def rows_of(outcome: Outcome) -> list[Measurement]:
+    return [row for each in outcome.rows for row in each.rows]
+
+
+def ms(byte: float) -> float:
+    """A time in which an A100 can move these bytes."""
+    sheet = find_datasheet(A100)
+    assert sheet and sheet.bandwidth_byte_per_s
+    return 1e3 * byte / sheet.bandwidth_byte_per_s * random.uniform(1.1, 3)
+
+
+def csv_of(*lines: str, head: str = "op,B,H,Latency") -> bytes:
+    return "\n".join([head, *lines, ""]).encode()
+
+
+def test_every_line_is_a_row_or_set_aside_with_its_reason(tmp_path: Path, seed: int) -> None:
+    lines, kinds = [], Counter[str]()
+    for number in range(200):
+        kind = random.choice(["relu", "tanh", "add", "network", "unheard", "too fast", "no time", "half"])
+        kinds[kind] += 1
+        b, h = 100_000 + number, random.randint(1024, 4096)
+        tensors = 3 if kind == "add" else 2
+        time = {"too fast": ms(8 * b * h) / 10, "no time": math.nan}.get(kind, ms(4 * tensors * b * h))
+        name = kind if kind in ("relu", "tanh", "add", "network", "unheard") else "relu"
+        lines.append(f"{name},{b + 0.5 if kind == 'half' else b},{h},{time!r}")
+    outcome = outcome_of(tmp_path, data_IN_vector_IN_a100_DOT_csv=csv_of(*lines))
+    assert Counter(row.operator for row in rows_of(outcome)) == Counter(
+        {"activations": kinds["relu"] + kinds["tanh"], "elementwise": kinds["add"]}
+    )
+    aside = Counter[str]()
+    for what, count in outcome.aside.items():
+        assert what.device == A100
+        aside[what.reason] += count
+    fast = {"too fast": "faster than 105% of the datasheet's bandwidth", "no time": "no time above zero"}
+    assert (
+        aside.pop("n must be a whole number", 0) + aside.pop("n must be an integer", 0) == kinds["half"]
+        or aside
+    )
+    for kind, reason in fast.items():
+        assert aside[reason] == kinds[kind]
+    assert aside["a whole network, which has no counted work"] == kinds["network"]
+    assert aside["no rows are described for such a line"] == kinds["unheard"]
+    assert len(rows_of(outcome)) + sum(outcome.aside.values()) == len(lines)
+
+
+def test_a_row_says_whose_it_is_and_what_its_time_means(tmp_path: Path, seed: int) -> None:
+    b, h = random.randint(10_000, 20_000), random.randint(1024, 4096)
+    took = ms(8 * b * h)
+    lines = csv_of(f"relu,{b},{h},{took!r},torch 2.1", head="op,B,H,Latency,note")
+    (row,) = rows_of(outcome_of(tmp_path, vector__a100_DOT_csv=lines))
+    assert (row.device_name, row.device_kind, row.sm_count) == (A100, "cuda", 108)
+    assert row.median_s == pytest.approx(took * 1e-3) and row.low_s is None
+    problem = kernels.problem("activations")(
+        dtype="float32", function="relu", direction="forward", n=b, c=h, h=1, w=1
+    )
+    assert (row.byte, row.flop, json.loads(row.parameters)["n"]) == (problem.byte, problem.flop, b)
+    assert (row.timed_by, row.statistic, row.clocks, row.time_includes) == (
+        "events",
+        "mean",
+        "free",
+        "launch",
+    )
+    assert row.kernels == f"relu [{b}]" and row.libraries == "their torch 2.1" and row.cache == "warm"
+    assert row.source and row.source.startswith(
+        "Somebody; vector__a100.csv; https://example.org/timings 0123456"
+    )
+
+
+def test_a_clone_and_the_flattened_files_are_the_same_rows(tmp_path: Path, seed: int) -> None:
+    lines = csv_of(*(f"relu,{9_000 + number},2048,{ms(8 * 9_000 * 2048)!r}" for number in range(5)))
+    clone = outcome_of(tmp_path / "1", data_IN_vector_IN_a100_DOT_csv=lines)
+    flat = outcome_of(tmp_path / "2", vector__a100_DOT_csv_DOT_gz=gzip.compress(lines))
+    both = [[(row.case, row.median_s) for row in rows_of(outcome)] for outcome in (clone, flat)]
+    assert both[0] == both[1] and len(both[0]) == 5
+
+
+def test_times_of_one_case_are_one_row_with_their_median(tmp_path: Path, seed: int) -> None:
+    times = sorted(ms(8 * 9_000 * 2048) for _ in range(3))
+    random.shuffle(shuffled := list(times))
+    outcome = outcome_of(
+        tmp_path, vector__a100_DOT_csv=csv_of(*(f"relu,9000,2048,{each!r}" for each in shuffled))
+    )
+    (row,) = rows_of(outcome)
+    assert row.median_s == pytest.approx(times[1] * 1e-3)
+    assert [(what.reason, count) for what, count in outcome.aside.items()] == [
+        ("repeats a case: the median of its times counts", 2)
+    ]
+
+
+def test_nested_mappings_printed_lines_and_workbooks_are_read(tmp_path: Path, seed: int) -> None:
+    ns, printed_ms, gemm_ms = (random.uniform(1e6, 2e6), random.uniform(3.0, 4.0), random.uniform(30.0, 40.0))
+    book = openpyxl.Workbook()
+    sheet = book.active
+    assert sheet is not None
+    sheet.title = "Results FP32"
+    for cells in (
+        ["Precision", "Float"],
+        [],
+        ["Dense", None, "M", "N", "K", "Time  (msec)"],
+        [None, "Speech", 5124, 700, 2048, gemm_ms],
+        [],
+        ["Sparse", None, "M", "N", "K", "Time  (msec)"],
+        [None, None, 5124, 700, 2048, 1.0],
+    ):
+        sheet.append(cells)
+    book.create_sheet("Specs").append(["GPU Model", A100])
+    (tmp_path / "clone").mkdir()
+    book.save(tmp_path / "clone" / "book.xlsx")
+    tree = {"device": A100, "(4096, 8192)": {"forward": ns, "backward": ns}}
+    outcome = outcome_of(
+        tmp_path,
+        nested_DOT_json=json.dumps(tree).encode(),
+        printed_DOT_txt=f"[RELU, float]\n300000 | {printed_ms}\n[NOVEL]\n300000 | 7.0\n".encode(),
+    )
+    by_operator = {row.operator: row for row in rows_of(outcome)}
+    assert by_operator["softmax"].median_s == pytest.approx(ns * 1e-9)
+    assert (by_operator["softmax"].timed_by, by_operator["softmax"].cache) == ("kernel", "cold")
+    assert by_operator["activations"].median_s == pytest.approx(printed_ms * 1e-3)
+    assert by_operator["gemm"].median_s == pytest.approx(gemm_ms * 1e-3)
+    assert json.loads(by_operator["gemm"].parameters)["m"] == 5124
+    assert Counter(row.operator for row in rows_of(outcome)) == Counter(softmax=2, activations=1, gemm=1)
+    assert len({each.path for each in outcome.rows}) == len(outcome.rows) == 2, (
+        "a file for each way of timing"
+    )
+    assert sum(outcome.aside.values()) == 2, "the function that is not known and the sparse product"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (csv_of("relu,9000,2048,1.0,7", head="op,B,H,Latency,power"), "has the column 'power'"),
+        (csv_of("relu,9000,1.0", head="op,B,Latency"), "lacks the column H"),
+        (b"\x1f\x8b damaged", "vector__a100.csv"),
+        (b"", "vector__a100.csv"),
+        (csv_of("relu,many,2048,1.0", "relu,9000,2048,1.0"), "cannot be written: Unknown format code 'f'"),
+    ],
+)
+def test_a_file_that_is_not_as_described_is_left_out_whole(tmp_path: Path, content: bytes, says: str) -> None:
+    """One bad file does not hide the good one, and no row of it is kept."""
+    good = csv_of(f"relu,9000,2048,{ms(8 * 9_000 * 2048)!r}")
+    outcome = outcome_of(tmp_path, vector__a100_DOT_csv=content, data_IN_vector__t4_DOT_csv=good)
+    assert [row.device_name for row in rows_of(outcome)] == ["t4"]
+    assert any("left out" in remark and says in remark for remark in outcome.remarks), outcome.remarks
+    with pytest.raises(UserError, match="holds no file of made that could be read"):
+        outcome_of(tmp_path / "alone", vector__a100_DOT_csv=content)
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "says"),
+    [
+        ("unit: ms", "unit: msec", "tables.0.rows.0.unit: Input should be 's', 'ms', 'us' or 'ns'"),
+        ("licence: MIT", "license: MIT", "licence: Field required"),
+        ("by: events", "by: hand", "timing.by: Input should be 'kernel', 'events' or 'wall'"),
+        ("nested\\\\.json", "nested(", "no regular expression"),
+        ("who: Somebody", "who: [", "not YAML"),
+    ],
+)
+def test_a_mistake_in_a_description_is_one_sentence(
+    tmp_path: Path, was: str, becomes: str, says: str
+) -> None:
+    assert was.replace("\\\\", "\\") in MADE
+    (tmp_path / "made.yaml").write_text(MADE.replace(was.replace("\\\\", "\\"), becomes, 1))
+    with pytest.raises(UserError, match=r"made\.yaml") as refused:
+        described("made", tmp_path)
+    assert says in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_every_description_names_operators_that_exist() -> None:
+    for name in names():
+        source = described(name)
+        assert len(source.commit) == 40 and source.paths
+        for table in source.tables:
+            for entry in table.rows:
+                fields = FIND(entry.operator).model_fields
+                assert set(entry.parameters) <= set(fields), (name, entry.operator)
+                lacking = {k for k, field in fields.items() if field.is_required()} - set(entry.parameters)
+                assert not lacking, (name, entry.operator, lacking)
+
+
+def test_the_command_lists_imports_and_refuses(tmp_path: Path) -> None:
+    def said(*words: str) -> tuple[int, str]:
+        done = CliRunner().invoke(app, ["import", *words])
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        return done.exit_code, done.output
+
+    code, listed = said("--list")
+    assert code == 0 and all(name in listed for name in names())
+    code, refusal = said(names()[0], str(tmp_path), "--bench-results", str(tmp_path / "results"))
+    assert code == 2 and refusal.startswith(f"error: {tmp_path}: holds no file of {names()[0]}")
+    assert said(names()[0], str(tmp_path / "nowhere"))[0] == 2
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the public files are not beside this checkout")
+@pytest.mark.parametrize("name", names())
+def test_the_public_files_are_imported_whole(name: str, tmp_path: Path) -> None:
+    folder, results = PUBLISHED / name, tmp_path / "results"
+    done = CliRunner().invoke(app, ["import", name, str(folder), "--bench-results", str(results)])
+    assert done.exit_code == 0, done.output
+    assert "left out " not in done.stderr and "no rows are described for such a line" not in done.stdout
+    rows = [row for path in results.rglob("*.parquet") for row in read_rows(path)]
+    assert rows and all(row.is_timed and row.source and row.timed_by for row in rows)
+    again = CliRunner().invoke(app, ["import", name, str(folder), "--bench-results", str(results)])
+    assert again.exit_code == 2 and "already imported" in again.stderr
