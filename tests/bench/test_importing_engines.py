@@ -252,7 +252,8 @@ def test_an_operator_of_imported_rows_alone_is_none_of_kernels() -> None:
 
 def test_the_committed_rows_are_counted_by_their_problems_and_below_every_peak() -> None:
     rows = read_frame([ENGINES])
-    problems = PROBLEMS | {"attention": kernels.problem("attention")}
+    names = ("attention", "collective", "quantized_linear")
+    problems = {name: with_imported(kernels.problem)(name) for name in names}
     assert set(rows["operator"]) == set(problems) and rows["source"].str.contains("Apache-2.0, NVIDIA").all()
     for row in rows.drop_duplicates(["operator", "parameters", "implementation"]).itertuples():
         facts = problems[row.operator](**json.loads(row.parameters)).facts(row.implementation)
