@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,7 @@ from bench.interop.imported_problems import with_imported
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claim_tests import Effect
 from bench.judge.claims import Declared, Judged, Written, judge, kept
-from bench.judge.frame import read
+from bench.judge.frame import Run, read
 from bench.store.parquet import Sweeps, read_sweeps
 from bench.sweep.experiments import RULES
 from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
@@ -38,21 +39,35 @@ def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) ->
     loaded = cache(partial(load_all, SWEEPS, find))
     judged: list[Judged] = []
     for is_imported in (False, True):
-        for slug in sorted({run.device for run in runs if run.imported == is_imported}):
-            of_device = [run for run in runs if (run.device, run.imported) == (slug, is_imported)]
+        for of_device in _together([run for run in runs if run.imported == is_imported]):
+            slug = of_device[0].device
             own = [stored.get((slug, run.run_id), {}) for run in of_device]
             # Of sweeps that imported rows are judged by, no case is looked at: those of any device will do.
-            sm_count = (runs if is_imported else of_device)[0].rows[0].sm_count
+            sm_count = max(run.rows[0].sm_count for run in (runs if is_imported else of_device)) or 1
             declared = _of_checkout(loaded(sm_count), own)
             declared += _of_results({each.name for each in declared}, own, remark)
             if is_imported:  # somebody else's table lacks most of our cases, and nobody expects them of it
                 there = {row.sweep for run in of_device for row in run.rows}
                 declared = [each._replace(cases=()) for each in declared if each.name in there]
-                declared += [
-                    Declared(each.rows[0], each.rows, each.claims) for each in tables if there & {*each.rows}
-                ]
+                for each in tables:
+                    if rows := [
+                        name for pattern in each.rows for name in sorted(there) if fnmatchcase(name, pattern)
+                    ]:
+                        declared.append(Declared(rows[0], tuple(rows), each.claims))
             judged += judge(of_device, declared)
     return judged
+
+
+def _together(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs that are judged together: those of a device; those whose source says how it timed, each alone.
+
+    Times of several sources may be of several kinds: with launches or without, of a cold cache or a warm one.
+    """
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.device):
+        alone = run.imported and run.rows[0].timed_by is not None
+        groups.setdefault((run.device, run.run_id) if alone else (run.device,), []).append(run)
+    return list(groups.values())
 
 
 def _of_checkout(loaded: Iterable[Loaded], own: Sequence[Sweeps]) -> list[Declared]:

@@ -194,8 +194,14 @@ class _Import:
     def _gather(self, results: Path) -> None:
         """Make rows of the times; of a case's several times the median counts."""
         whose: dict[tuple[str, Timing], list[Measurement]] = defaultdict(list)
+        shortest: dict[tuple[str, Timing], float] = defaultdict(lambda: math.inf)
         for timed, seconds in self.times.items():
-            whose[timed.device, timed.timing].append(self._row(timed, seconds))
+            if "launch" in timed.timing.includes:
+                key = timed.device, timed.timing
+                shortest[key] = min(shortest[key], median(seconds))
+        for timed, seconds in self.times.items():
+            key = timed.device, timed.timing
+            whose[key].append(self._row(timed, seconds, shortest.get(key)))
             if len(seconds) > 1:
                 again = Aside(
                     timed.device, timed.problem.operator, "repeats a case: the median of its times counts"
@@ -210,7 +216,7 @@ class _Import:
                     f"{device}: no file in bench/device/datasheets has this name: peaks are unknown"
                 )
 
-    def _row(self, timed: Timed, seconds: list[float]) -> Measurement:
+    def _row(self, timed: Timed, seconds: list[float], overhead_s: float | None) -> Measurement:
         source, timing, problem = self.source, timed.timing, timed.problem
         run_id = f"{source.name}-{source.commit[:7]}-{source.timings[timing]}"
         return foreign_row(
@@ -219,6 +225,7 @@ class _Import:
                 **device_columns(timed.device, "cuda", _sheet(timed.device)),
                 "parameters": parameters_text(problem.parameters()),
                 "median_s": median(seconds),
+                "clock_start_s": overhead_s,
                 "run_id": run_id,
                 "protocol": f"{source.who}, imported",
                 "source": source_text(

@@ -34,6 +34,8 @@ ABOVE_ROOF = 1.05
 """Largest share of the calibrated roof that measuring error explains."""
 LAUNCH_BOUND = 1.1
 """Times the launch floor within which a row times the launch, not the work."""
+OVERHEAD = 10
+"""Times the overhead below which an imported time that holds its launch says little of the work."""
 CONTENDED = 0.05
 """Largest share of the time in which some task waited for a processor (Linux pressure stall)."""
 ON_PROCESSOR = 0.95
@@ -215,6 +217,11 @@ FLAGS = (
         _launch_bound,
         "within 1.1 x the launch floor, or queued more slowly than it ran: not the work was timed",
         suspect=False,
+    ),
+    Flag(
+        "overhead",
+        lambda row, _: row.source is not None and _below(row.median_s, OVERHEAD * (row.clock_start_s or 0.0)),
+        "imported, and less than 10 x the shortest time of its source, which is that of a launch",
     ),
     Flag(
         "contended",
