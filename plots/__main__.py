@@ -29,6 +29,7 @@ from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import count_text
 from bench.judge import score as judge
+from bench.judge.achieved import achieved as achieved_of
 from bench.judge.frame import Run, load, read
 from bench.store import parquet
 from bench.sweep.load import SWEEPS
@@ -50,6 +51,7 @@ from plots.figures import (
     sweep,
     telemetry,
 )
+from plots.figures import achieved as achieved_figure
 
 COMPARED = "compared"
 """Folder of the figures of several runs together."""
@@ -143,6 +145,29 @@ def draw(
             pages_together = compared.draw(together, base, remark)
             drawn = save_all((folder / stem, page) for stem, page in pages_together)
         typer.echo(f"{folder}: {len(drawn) // 2} figures of {len(together)} runs together, PNG and SVG")
+
+
+@app.command()
+def achieved(
+    results: Results,
+    to: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="DIR", help="Folder; figures/compared if left out."),
+    ] = None,
+) -> None:
+    """What every device achieves by class of work, from the oldest to the newest, beside its datasheet."""
+    runs = [run for run in load(results, find_datasheet, left_out) if run.measured]
+    rates = achieved_of(runs)
+    if len({each.device for each in rates}) < 2:
+        raise UserError(
+            "achieved: fewer than two of these devices have a datasheet and a time that says enough"
+        )
+    sheets = {run.device: run.datasheet for run in runs if run.datasheet is not None}
+    sources = sorted({(run.rows[0].source or "measured here").partition(";")[0] for run in runs})
+    with style.look(), _writing("figures"):
+        page = achieved_figure.draw(rates, sheets, sources)
+        drawn = save_all([((to or figures() / COMPARED) / "achieved", page)])
+    typer.echo(f"{drawn[0]}: {len({each.device for each in rates})} devices")
 
 
 @app.command()

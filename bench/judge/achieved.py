@@ -1,0 +1,117 @@
+"""What devices achieve by class of work, beside what their datasheets promise: rates, not ratios of cases.
+
+Cases need not be common to two devices, so times of any source may stand side by side. A class counts the
+rows that its limit decides: layers bound by memory of at least `LARGE` times the last-level cache, and others
+whose arithmetic takes at least `CLEAR` times as long as their bytes by the datasheet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.judge.flags import SUSPECT
+
+if TYPE_CHECKING:
+    from bench.device.datasheet import Datasheet
+    from bench.judge.frame import Run
+    from bench.store.schema import Measurement
+
+LARGE, CLEAR = 4, 2
+MIDDLE = (0.1, 0.5, 0.9)
+"""Quantiles of a class's rates."""
+LAYERS = "layers bound by memory"
+CLASSES: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("activations", "batchnorm", "elementwise", "fusion", "gated_activation", "layernorm", "pooling"),
+        LAYERS,
+    ),
+    **dict.fromkeys(("rms_norm", "softmax", "stream"), LAYERS),
+    **dict.fromkeys(("gemm", "linear"), "matrix products"),
+    "convolution": "convolutions",
+    "attention": "attention",
+    "recurrent": "recurrent layers",
+}
+"""Operator -> class of work."""
+WIDTHS: Mapping[str, str] = {
+    **{"float64": "float64", "float32": "float32", "tf32": "tf32"},
+    **dict.fromkeys(("float16", "bfloat16"), "16 bits"),
+    **dict.fromkeys(("float8_e4m3", "float8_e5m2", "int8", "mxfp8"), "8 bits"),
+}
+"""Data type -> the types that it is shown with."""
+
+
+@dataclass(frozen=True)
+class Achieved:
+    """The rates of one class of work on one device."""
+
+    device: str
+    work: str
+    width: str
+    """Data types; empty for layers bound by memory, whose bytes count."""
+    rows: int
+    low: float
+    median: float
+    high: float
+    best: float
+    """Bytes/s of layers bound by memory, else FLOP/s."""
+    stated: float | None
+    """What the datasheet promises: its bandwidth, or the highest peak of these data types."""
+
+
+def achieved(measured_runs: Sequence[Run]) -> list[Achieved]:
+    """By class, data types and device, devices from the oldest compute capability on, those of AMD last.
+
+    Rows without a time, suspect ones and devices without a datasheet are left out.
+    """
+    sheets = {run.device: run.datasheet for run in measured_runs if run.datasheet is not None}
+    rates: dict[tuple[str, str, str], list[float]] = {}
+    peaks: dict[tuple[str, str, str], float] = {}
+    for run in measured_runs:
+        if (sheet := sheets.get(run.device)) is None:
+            continue
+        for row, flags in zip(run.rows, run.flags, strict=True):
+            found = _rate(row, sheet) if row.is_timed and SUSPECT.isdisjoint(flags) else None
+            if found is not None:
+                work, width, rate, stated = found
+                key = work, width, run.device
+                rates.setdefault(key, []).append(rate)
+                peaks[key] = max(stated, peaks.get(key, 0.0))
+    order = {device: place for place, device in enumerate(by_age(sheets))}
+    works = {work: place for place, work in enumerate(dict.fromkeys(CLASSES.values()))}
+    widths = {width: place for place, width in enumerate(dict.fromkeys(["", *WIDTHS.values()]))}
+    shown = []
+    for (work, width, device), of in rates.items():
+        low, median, high = map(float, np.quantile(of, MIDDLE))
+        stated = peaks[work, width, device] or None
+        shown.append(Achieved(device, work, width, len(of), low, median, high, max(of), stated))
+    return sorted(shown, key=lambda each: (works[each.work], widths[each.width], order[each.device]))
+
+
+def by_age(sheets: Mapping[str, Datasheet]) -> Iterable[str]:
+    """Devices by compute capability, then by bandwidth; those without a capability last."""
+    return sorted(
+        sheets,
+        key=lambda device: (
+            sheets[device].capability or (99, 0),
+            sheets[device].bandwidth_byte_per_s or 0.0,
+            device,
+        ),
+    )
+
+
+def _rate(row: Measurement, sheet: Datasheet) -> tuple[str, str, float, float] | None:
+    """(class, data types, rate, what the datasheet promises) of a row that its class's limit decides."""
+    work, width = CLASSES.get(row.operator), WIDTHS.get(row.dtype)
+    if work is None or row.median_s is None or row.role != "measurement":
+        return None
+    bandwidth = sheet.bandwidth_byte_per_s or 0.0
+    if work == LAYERS:
+        return (work, "", row.byte / row.median_s, bandwidth) if row.byte >= LARGE * sheet.l2_byte else None
+    peak = sheet.peak_flop_per_s(row.arithmetic, row.dtype) or 0.0
+    if width is None or not (peak and bandwidth) or row.flop / peak < CLEAR * row.byte / bandwidth:
+        return None
+    return work, width, row.flop / row.median_s, peak
