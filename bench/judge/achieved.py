@@ -86,8 +86,8 @@ def achieved(measured_runs: Sequence[Run]) -> list[Achieved]:
     shown = []
     for (work, width, device), of in rates.items():
         low, median, high = map(float, np.quantile(of, MIDDLE))
-        stated = peaks[work, width, device] or None
-        shown.append(Achieved(device, work, width, len(of), low, median, high, max(of), stated))
+        promised = peaks[work, width, device] or None
+        shown.append(Achieved(device, work, width, len(of), low, median, high, max(of), promised))
     return sorted(shown, key=lambda each: (works[each.work], widths[each.width], order[each.device]))
 
 

@@ -1,0 +1,104 @@
+"""What devices achieve by class of work: which rows count, and what stands beside their rates."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import kernels
+from bench.device.datasheet import find_datasheet
+from bench.interop.imported_problems import PROBLEMS
+from bench.interop.imported_rows import device_columns, foreign_row
+from bench.judge.achieved import CLASSES, LAYERS, achieved
+from bench.judge.frame import Run, runs
+from bench.spec import parameters_text
+from bench.store.schema import Measurement
+
+A100, T4 = "NVIDIA A100-SXM4-80GB", "Tesla T4"
+
+
+def row(
+    device: str, operator: str, seconds: float, columns: dict[str, object], **parameters: object
+) -> Measurement:
+    problem = kernels.problem(operator)(**parameters)
+    facts = problem.facts("cublas" if operator == "gemm" else "aten")
+    same = {
+        "run_id": f"made-{device}",
+        "protocol": "made",
+        "source": "made",
+        "cache": "warm",
+        "sweep": "imported/made",
+    }
+    names = {"parameters": parameters_text(problem.parameters()), "median_s": seconds}
+    return foreign_row(
+        facts | device_columns(device, "cuda", find_datasheet(device)) | same | names | columns
+    )
+
+
+def relu(device: str, n: int, rate: float, **columns: object) -> Measurement:
+    """A ReLU of n x 1 Mi elements, at this share of the datasheet's bandwidth."""
+    sheet = find_datasheet(device)
+    assert sheet and sheet.bandwidth_byte_per_s
+    seconds = n * 2**23 / (rate * sheet.bandwidth_byte_per_s)
+    sizes = {"function": "relu", "direction": "forward", "n": n, "c": 2**20, "h": 1, "w": 1}
+    return row(device, "activations", seconds, columns, dtype="float32", **sizes)
+
+
+def gemm(device: str, m: int, share: float, dtype: str = "float16") -> Measurement:
+    sheet = find_datasheet(device)
+    assert sheet
+    peak = sheet.peak_flop_per_s("matrix", dtype)
+    assert peak
+    sizes = {"m": m, "n": 4096, "k": 4096, "layout": "NN"}
+    return row(device, "gemm", 2 * m * 4096**2 / (share * peak), {}, dtype=dtype, **sizes)
+
+
+def with_sheets(*rows: Measurement) -> list[Run]:
+    return [replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(rows)]
+
+
+def test_rates_are_those_of_the_rows_that_their_limit_decides(seed: int) -> None:
+    shares = [random.uniform(0.3, 0.9) for _ in range(9)]
+    large = [relu(A100, 40 + place, share) for place, share in enumerate(shares)]
+    products = [gemm(A100, 4096 + place, share) for place, share in enumerate(shares)]
+    left_out = [
+        relu(A100, 1, 0.99),  # within four times the cache
+        gemm(A100, 8, 0.99),  # bound by memory
+        relu(A100, 80, 0.99, clock_start_s=1.0),  # below ten launches
+    ]
+    layers, matrix = achieved(with_sheets(*large, *products, *left_out))
+    sheet = find_datasheet(A100)
+    assert sheet and sheet.bandwidth_byte_per_s
+    for each, stated in (
+        (layers, sheet.bandwidth_byte_per_s),
+        (matrix, sheet.peak_flop_per_s("matrix", "float16")),
+    ):
+        assert each.rows == len(shares) and each.stated == stated
+        assert stated and each.best == pytest.approx(max(shares) * stated)
+        expected = np.quantile(shares, (0.1, 0.5, 0.9)) * stated
+        assert [each.low, each.median, each.high] == pytest.approx(expected)
+    assert (layers.work, layers.width, matrix.work, matrix.width) == (
+        LAYERS,
+        "",
+        "matrix products",
+        "16 bits",
+    )
+
+
+def test_devices_stand_from_the_oldest_to_the_newest_and_unknown_ones_are_left_out() -> None:
+    devices = ["NVIDIA B200", A100, "AMD Instinct MI300X", T4]
+    rows = [relu(device, 512, 0.5) for device in devices]
+    rows.append(
+        foreign_row({**rows[0].__dict__, **device_columns("Some GPU", "cuda", None), "run_id": "made-some"})
+    )
+    shown = achieved(with_sheets(*rows))
+    assert [each.device for each in shown] == [
+        "tesla-t4", "nvidia-a100-sxm4-80gb", "nvidia-b200", "amd-instinct-mi300x",
+    ]  # fmt: skip
+
+
+def test_every_operator_of_a_class_exists() -> None:
+    assert set(CLASSES) <= {*kernels.names(), *PROBLEMS}
