@@ -2,7 +2,7 @@
 # `make bench SUITE=core` choose. `make test`: the tests. `make setup`: neither.
 # `make test-deep`: every test there is; `make test` draws some of the longest by its seed.
 # `make figures`: the README's figures and the scorecard, again, from the committed runs alone.
-# `make public`: NVIDIA's public timings of nine GPUs, and how far off the model is on all of them.
+# `make public`: what others have measured on GPUs, how far off the model is on all of it, and what it decides.
 # Each makes its own virtual environment in .venv; the system's Python is only asked to create it.
 # With PYTHON_AS_IS=/usr/bin/python3 they use that Python with what it has instead, and install nothing.
 
@@ -89,10 +89,17 @@ contract-clean:
 
 clean: contract-clean
 
+# Public repositories are cloned at the commits that bench/interop/sources pins, each only its files;
+# `make public SOURCES=FOLDER` takes those in FOLDER/NAME.
+SOURCES :=
+
 public: $(READY)
 	$(if $(PYTHON_AS_IS),,$(RUN) -m pip install --quiet --constraint constraints.txt aiconfigurator-core)
 	$(RUN) -m bench import aiconfigurator
+	$(RUN) -m bench import all $(or $(SOURCES),results/sources --clone)
 	$(RUN) -m plots score results/imported --json results/imported/scores.json
+	$(RUN) -m plots achieved results/imported
+	$(RUN) -m bench claims results/imported --rules
 
 OLD_PYTHON = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	echo "roofbench needs Python 3.11 or later; $(1) is $$($(1) --version 2>&1). Give another: make $(2)=python3.12"; exit 2; }

@@ -43,14 +43,25 @@ def _command(name: str) -> Callable[..., None]:
     return import_source
 
 
-def import_all(folder: Folders, bench_results: ResultsOption = None) -> None:
-    """Every source that is in FOLDER/NAME; the others are named."""
+def import_all(
+    folder: Folders,
+    bench_results: ResultsOption = None,
+    fetch: Annotated[
+        bool,
+        typer.Option("--clone", help="First clone what is not there, of each repository only its files."),
+    ] = False,
+) -> None:
+    """Every source that is in FOLDER/NAME; those that are not there, or there already, are named."""
+    from bench.interop.cloning import clone
+
     for name in names():
-        if (folder / name).is_dir():
+        source = described(name)
+        try:
+            if fetch and not (folder / name).is_dir():
+                clone(source, folder / name)
             show(_lines(name, folder / name, bench_results))
-        else:
-            source = described(name)
-            remark(f"{name}: no folder {folder / name}; clone {source.repository} at {source.commit} there")
+        except UserError as refusal:
+            remark(f"{name}: left out: {refusal}")
 
 
 def list_sources(asked: bool) -> None:

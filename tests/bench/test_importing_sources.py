@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 import random
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import kernels
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
+from bench.interop.cloning import clone
 from bench.interop.import_source import Outcome, imported
 from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import described, names
@@ -292,6 +295,42 @@ def test_the_command_lists_imports_and_refuses(tmp_path: Path) -> None:
     assert code == 2 and refusal.startswith(f"error: {tmp_path}: holds no file of {names()[0]}")
     assert said(names()[0], str(tmp_path / "nowhere"))[0] == 2
     assert not (tmp_path / "results").exists()
+
+
+def test_a_clone_has_the_described_folders_at_the_described_commit(tmp_path: Path) -> None:
+    origin, clones = tmp_path / "origin", tmp_path / "clones"
+
+    def git(*words: str) -> str:
+        who = {
+            "GIT_AUTHOR_NAME": "a",
+            "GIT_AUTHOR_EMAIL": "a@b",
+            "GIT_COMMITTER_NAME": "a",
+            "GIT_COMMITTER_EMAIL": "a@b",
+        }
+        done = subprocess.run(
+            ["git", *words], cwd=origin, env=os.environ | who, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    for name in ("data/kept.csv", "code/left.py"):
+        (origin / name).parent.mkdir(parents=True, exist_ok=True)
+        (origin / name).write_text("first")
+    git("init", "--quiet")
+    for setting in ("uploadpack.allowFilter", "uploadpack.allowAnySHA1InWant"):
+        git("config", setting, "true")
+    git("add", ".")
+    git("commit", "--quiet", "-m", "first")
+    pinned = git("rev-parse", "HEAD")
+    (origin / "data/kept.csv").write_text("second")
+    git("commit", "--quiet", "-am", "second")
+    (tmp_path / "made.yaml").write_text(MADE)
+    source = described("made", tmp_path).model_copy(update={"repository": origin.as_uri(), "commit": pinned})
+    clone(source, clones / "made")
+    clone(source, clones / "made")
+    assert (clones / "made/data/kept.csv").read_text() == "first" and not (clones / "made/code").exists()
+    elsewhere = source.model_copy(update={"repository": (tmp_path / "nowhere").as_uri()})
+    with pytest.raises(UserError, match="git fetch failed"):
+        clone(elsewhere, clones / "other")
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the public files are not beside this checkout")
