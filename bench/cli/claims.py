@@ -40,7 +40,7 @@ def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) ->
     for is_imported in (False, True):
         for slug in sorted({run.device for run in runs if run.imported == is_imported}):
             of_device = [run for run in runs if (run.device, run.imported) == (slug, is_imported)]
-            own = [stored.get((slug, run.run_id), {}) for run in of_device]
+            own = [stored.get(run.key, {}) for run in of_device]
             # Of sweeps that imported rows are judged by, no case is looked at: those of any device will do.
             sm_count = (runs if is_imported else of_device)[0].rows[0].sm_count
             declared = _of_checkout(loaded(sm_count), own)
