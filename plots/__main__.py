@@ -127,14 +127,14 @@ def draw(
     sweeps = parquet.read_sweeps(files)
     for run in runs:
         alone = to is not None and len(runs) == 1
-        folder = (to or figures()) if alone else (to or figures()) / run.device / run.run_id
+        folder = (to or figures()) if alone else (to or figures()) / run.device / run.name
         if not run.measured:
-            remark(f"{run.device} {run.run_id}: no row has a time; nothing drawn")
+            remark(f"{run.device} {run.name}: no row has a time; nothing drawn")
             continue
         with _writing("figures"):
-            drawn = save(run, folder, sweeps[run.device, run.run_id])
+            drawn = save(run, folder, sweeps[run.key])
         if missing := telemetry.missing(run):
-            remark(f"{run.device} {run.run_id}: {missing}")
+            remark(f"{run.device} {run.name}: {missing}")
         rows = f"{run.measured} of {len(run.rows)} rows measured"
         typer.echo(f"{folder}: {len(drawn) // 2} figures, PNG and SVG ({rows})")
     together = [run for run in runs if run.measured]
@@ -198,7 +198,7 @@ def report(
     if (first := _first(results, [run.device for run in runs])) != runs[0].device:
         runs.sort(key=lambda run: run.device != first)
     several = len(runs) > 1
-    folder = figures() / COMPARED if several else figures() / runs[0].device / runs[0].run_id
+    folder = figures() / COMPARED if several else figures() / runs[0].device / runs[0].name
     file = to or folder / "report.html"
     page = report_page.html(runs, parquet.read_sweeps(files), _is_ours)
     with _writing("the page"):
@@ -364,7 +364,7 @@ def _load(results: Sequence[Path], lenders: Sequence[Path] | None, one_unit: boo
     runs = load(results, find_datasheet, left_out, lenders or (), remark if one_unit else None)
     for run in runs:
         if run.lent:
-            remark(f"{run.device} {run.run_id}: calibrated by run {run.lent.run_id}")
+            remark(f"{run.device} {run.name}: calibrated by run {run.lent.run_id}")
     return runs
 
 

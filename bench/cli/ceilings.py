@@ -22,7 +22,7 @@ def ceilings_lines(runs: Sequence[Run]) -> Iterator[str]:
     for run in runs:
         calibrated = {of.ceilings.condition: of for of in known_runs([run], find_datasheet)}
         for condition, ceilings in sorted(run.measured_ceilings.items()):
-            yield f"{run.device} {run.run_id}: {condition}"
+            yield f"{run.device} {run.name}: {condition}"
             for ceiling in ceilings.listed():
                 numbers = (ceiling.value, ceiling.low, ceiling.high)
                 value, low, high = (_text(number, ceiling.unit) for number in numbers)

@@ -40,8 +40,7 @@ def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) ->
     judged: list[Judged] = []
     for is_imported in (False, True):
         for of_device in _together([run for run in runs if run.imported == is_imported]):
-            slug = of_device[0].device
-            own = [stored.get((slug, run.run_id), {}) for run in of_device]
+            own = [stored.get(run.key, {}) for run in of_device]
             # Of sweeps that imported rows are judged by, no case is looked at: those of any device will do.
             sm_count = max(run.rows[0].sm_count for run in (runs if is_imported else of_device)) or 1
             declared = _of_checkout(loaded(sm_count), own)

@@ -17,7 +17,7 @@ from bench.device.datasheet import find_datasheet
 from bench.errors import UserError, meant
 from bench.format import amount_text, duration_text, half_text, seconds_text, share_text
 from bench.judge.flags import FLAGS
-from bench.judge.frame import Run, read
+from bench.judge.frame import Run, runs
 from bench.judge.history.series import CASE
 from bench.judge.tensor_cores import tensor_cores
 from bench.model.predict import cached_share
@@ -35,8 +35,8 @@ from bench.model.roofline import (
 )
 from bench.runner.rows import protocol_of
 from bench.spec import Problem
-from bench.store.parquet import tables
-from bench.store.schema import Measurement
+from bench.store.parquet import read_rows, tables
+from bench.store.schema import Measurement, RunKey, run_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +51,7 @@ STOPS = {
     "samples": "the most samples that are taken had been taken",
     "visits": "the visits do not agree with one another",
 }
-SHORT = ("run_id", "status", "reason", "median_s", "low_s", "high_s")
+SHORT = ("status", "reason", "median_s", "low_s", "high_s")
 """Columns that summarise the outcome of a case."""
 
 
@@ -79,7 +79,8 @@ def explanation(
     closest.
     """
     *earlier, newest = _looks(name, result, left_out)
-    explained = explain(name, newest.path)
+    names = run_names([look.run for look in (*earlier, newest)])
+    explained = explain(name, newest, names[newest.run])
     row = explained.row
     yield from (name, "", "What it is")
     yield from _aligned(_what(row, find, title))
@@ -93,32 +94,33 @@ def explanation(
     yield from ("", "How to measure it again", f"  {command_again(row, title(row.sweep) is not None)}")
     if earlier:
         yield from ("", "What earlier runs say of it")
-        yield from _aligned((look.run_id, look.text) for look in reversed(earlier))
+        yield from _aligned((names[look.run], look.text) for look in reversed(earlier))
 
 
 class Look(NamedTuple):
     """One run's outcome for the case, as a short text."""
 
-    run_id: str
+    run: RunKey
     path: Path
     text: str
 
 
 def _looks(name: str, result: Path, left_out: Callable[[str], object]) -> list[Look]:
     """The runs that have a row of this name, the newest last; UserError if there is none."""
-    looks, parts = [], []
-    for path, table in tables([result], left_out, columns=[*CASE, *SHORT]):
+    looks: dict[RunKey, Look] = {}
+    parts = []
+    for path, table in tables([result], left_out, columns=[*RunKey._fields, *CASE, *SHORT]):
         rows = table.to_pandas(use_threads=False)
         parts.append(rows)
         # A name begins with its sweep: the names of tens of thousands of other rows need not be made.
         for row in rows[rows["sweep"].map(name.startswith)].itertuples(index=False):
-            if row_name(row) == name:
-                looks.append(Look(row.run_id, path, _short(row)))
-                break
+            if row_name(row) == name:  # of the looks of a run, as older files have them, the first counts
+                run = RunKey.of(row)
+                looks.setdefault(run, Look(run, path, _short(row)))
     if not looks:
         names = {row_name(row) for rows in parts for row in rows.itertuples(index=False)}
         raise UserError(f"{result}: no row is of a case called {name}{meant(name, names)}")
-    return sorted(looks)
+    return sorted(looks.values(), key=lambda look: (look.run.run_id, look.run))
 
 
 def _short(row: Any) -> str:
@@ -127,12 +129,11 @@ def _short(row: Any) -> str:
     return f"{seconds_text(row.median_s)} {half_text(row.median_s, row.low_s, row.high_s)}"
 
 
-def explain(name: str, path: Path) -> Explained:
-    """The row of this name in a result file, with its ceilings and predictions. The file must hold it."""
-    run, place = next(
-        (run, place) for run in read([path]) for place, row in enumerate(run.rows) if row_name(row) == name
-    )
-    run = replace(run, datasheet=find_datasheet(run.device_name))
+def explain(name: str, look: Look, called: str) -> Explained:
+    """The row of this name that a run has, with its ceilings and predictions; `called`: the run's name."""
+    (run,) = runs(read_rows(look.path, look.run))
+    place = next(place for place, row in enumerate(run.rows) if row_name(row) == name)
+    run = replace(run, name=called, datasheet=find_datasheet(run.device_name))
     return Explained(run.rows[place], run, run.frame.iloc[place])
 
 
@@ -254,7 +255,7 @@ def _measured(explained: Explained) -> Iterator[tuple[str, str]]:
     known = [f"{what} {version}" for what, version in versions if version]
     yield "where", ", ".join([row.device_name, *known])
     when = f"{row.utc[:19].replace('T', ' ')} UTC" if row.utc else "unknown"
-    yield "when", f"{when}; run {row.run_id}, commit {row.commit or 'unknown'}"
+    yield "when", f"{when}; run {explained.run.name}, commit {row.commit or 'unknown'}"
     if row.source is not None:
         yield "by whom", f"imported, not measured by roofbench: {row.source}"
     if row.median_s is None:

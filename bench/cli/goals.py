@@ -53,7 +53,7 @@ def outcome_lines(runs: Sequence[Run], about: Sequence[Goal]) -> Iterator[str]:
         raise UserError(f"no run here is on a device with goals, which are {devices}")
     for run, found in judged:
         if found:
-            yield f"{run.device} {run.run_id}, cold cache"
+            yield f"{run.device} {run.name}, cold cache"
             yield from lines_of(_verdicts(found))
             yield from _reasons(found)
     counts = Counter(each.verdict for _, found in judged for each in found)

@@ -37,7 +37,7 @@ def every_case(results: Results) -> None:
     from bench.judge.frame import read
 
     for run in read(results, left_out):
-        show([f"{run.device} {run.run_id}", *case_table(run.rows).splitlines()])
+        show([f"{run.device} {run.name}", *case_table(run.rows).splitlines()])
 
 
 def efficiency(results: Results) -> None:

@@ -98,11 +98,11 @@ def show(
         say(f"compiling and checking on {len(run.sessions)} devices at once")
     number = 0
     with run.visits(most_failures) as visits:
-        to_come = {session.run_id: session.planner.visits_left() for session in run.sessions}
+        to_come = {session.key: session.planner.visits_left() for session in run.sessions}
         for visited in visits:
             session, row = visited.session, visited.row
             head = f"{short_name(session.device)} " if several else ""
-            to_come[session.run_id] = visited.visits_left
+            to_come[session.key] = visited.visits_left
             if visited.forecast is not None:
                 say(head + refined_line(visited.forecast))
             if row.status not in ("unsupported", "skipped"):

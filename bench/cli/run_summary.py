@@ -28,7 +28,7 @@ from bench.judge.flags import FLAGS, SUSPECT, disturbances
 from bench.judge.frame import Run, runs
 from bench.judge.noise import noise_of
 from bench.model.predict import reached
-from bench.store.schema import Measurement
+from bench.store.schema import Measurement, RunKey
 
 DRIFTED = 0.02
 """Largest share by which a sentinel may move in a run."""
@@ -68,15 +68,15 @@ def case_table(rows: Sequence[Measurement]) -> str:
 
     A flag that most rows have says something of the run: it is named once, below.
     """
-    run_of = {(run.device, run.run_id): run for run in runs(rows)}
+    run_of = {run.key: run for run in runs(rows)}
     shown = table("case", ">median", ">95 %", ">visits", ">rate", ">of roof", "limiter", "flags")
     measured = [row for row in rows if row.status not in ("unsupported", "skipped")]
-    flags_of = [run_of[row.device, row.run_id].flags_of(row) for row in measured]
+    flags_of = [run_of[RunKey.of(row)].flags_of(row) for row in measured]
     counts = Counter(name for flags in flags_of for name in flags)
     common = [flag for flag in FLAGS if counts[flag.name] > max(LEAST_COMMON, len(measured) / 2)]
     for row, flags in zip(measured, flags_of, strict=True):
         own = [name for name in flags if name not in {flag.name for flag in common}]
-        shown.add_row(*_cells(row, run_of[row.device, row.run_id], own))
+        shown.add_row(*_cells(row, run_of[RunKey.of(row)], own))
     notes = [f"{counts[flag.name]} of {len(measured)} rows are {flag.name}: {flag.means}" for flag in common]
     return "\n".join([*lines_of(shown), *notes])
 
@@ -89,7 +89,7 @@ def efficiency_table(given: Sequence[Run]) -> Iterator[str]:
     for run in _measured(given):
         regions = list(efficiencies(run))
         cache = memory_text(run.rows[0].cache_byte)
-        yield f"{run.device} {run.run_id}: regions by the bytes of a launch, last-level cache {cache}"
+        yield f"{run.device} {run.name}: regions by the bytes of a launch, last-level cache {cache}"
         if not regions:
             yield "no memory-bound operator has a time in this run"
             continue
@@ -117,7 +117,7 @@ def duel_table(given: Sequence[Run]) -> Iterator[str]:
                 continue
             any_pair = True
             yield (
-                f"{run.device} {run.run_id}, {cache} cache: "
+                f"{run.device} {run.name}, {cache} cache: "
                 "seconds of the library / seconds of ours, above 1 is ahead"
             )
             if suspect:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ import yaml
 from bench.errors import UserError
 from bench.interop.export_points import Point
 from bench.judge.history.load import DOUBTING
+from bench.store.schema import RunKey
 
 CONFIGURATION = "otava.yaml"
 ATTRIBUTES = ("run_id", "commit", "driver", "torch", "triton")
@@ -43,14 +43,15 @@ class _Series:
 
     group: str
     column: str
-    microseconds: dict[str, float] = field(default_factory=dict)
-    """run_id -> time."""
+    microseconds: dict[RunKey, float] = field(default_factory=dict)
+    """Run -> time."""
 
 
 @dataclass
 class _Night:
     """One run, for the columns that its times share."""
 
+    run: RunKey
     began: datetime
     """When its first row with a time ended."""
     facts: tuple[str, ...]
@@ -68,19 +69,20 @@ def files(points: Iterable[Point], folder: str) -> tuple[dict[str, str], list[st
     """
     doubting = {flag.name for flag in DOUBTING}
     series: dict[str, _Series] = {}
-    nights: dict[str, _Night] = {}
+    nights: dict[RunKey, _Night] = {}
     counts = Counter[str]()
     for point in points:
         row, ended = point.row, datetime.fromisoformat(point.row.utc)
         facts = tuple(str(getattr(row, attribute)) for attribute in ATTRIBUTES)
-        night = nights.setdefault(row.run_id, _Night(ended, facts))
+        run = RunKey.of(row)
+        night = nights.setdefault(run, _Night(run, ended, facts))
         night.began = min(night.began, ended)
         counts["all"] += 1
         if doubting & set(point.flags):
             counts[SUSPECT] += 1
             continue
         member = series.setdefault(point.name, _Series(point.group, f"{point.label} us"))
-        member.microseconds[sys.intern(row.run_id)] = point.microseconds
+        member.microseconds[night.run] = point.microseconds
     lasting = [member for member in series.values() if len(member.microseconds) >= NIGHTS]
     counts[ALONE] = len(series) - len(lasting)
     if not lasting:
@@ -94,9 +96,9 @@ def files(points: Iterable[Point], folder: str) -> tuple[dict[str, str], list[st
     return {CONFIGURATION: _configuration(tests, folder)} | contents, omissions
 
 
-def _tests(lasting: Sequence[_Series], order: Sequence[str]) -> _Tests:
+def _tests(lasting: Sequence[_Series], order: Sequence[RunKey]) -> _Tests:
     """The tests: each holds the series of one implementation that have a time in the same nights."""
-    alike: dict[tuple[str, tuple[str, ...]], list[_Series]] = defaultdict(list)
+    alike: dict[tuple[str, tuple[RunKey, ...]], list[_Series]] = defaultdict(list)
     for member in lasting:
         when = tuple(run for run in order if run in member.microseconds)
         alike[re.sub(r"[^A-Za-z0-9_@-]+", ".", member.group), when].append(member)
@@ -109,7 +111,7 @@ def _tests(lasting: Sequence[_Series], order: Sequence[str]) -> _Tests:
     return tests
 
 
-def _table(members: Sequence[_Series], nights: Mapping[str, _Night], order: Sequence[str]) -> str:
+def _table(members: Sequence[_Series], nights: Mapping[RunKey, _Night], order: Sequence[RunKey]) -> str:
     sink = io.StringIO()
     lines = csv.writer(sink, lineterminator="\n")
     lines.writerow(["time", *ATTRIBUTES, *(member.column for member in members)])

@@ -25,7 +25,7 @@ from bench.judge.history.series import KEY, UNSAID
 from bench.model.ceilings import Ceilings
 from bench.model.predict import reached
 from bench.store import parquet
-from bench.store.schema import FIELDS, Measurement
+from bench.store.schema import FIELDS, Measurement, RunKey
 
 SECONDS_PER_MICROSECOND = 1e-6
 DIGITS = 9
@@ -78,17 +78,17 @@ class Results:
 
         UserError as from `bench.store.parquet.tables`, and at the end if there was no time.
         """
-        seen: set[tuple[str, str]] = set()
+        seen: dict[RunKey, set[str]] = defaultdict(set)
         for _, table in parquet.tables(self.paths, self.left_out, list(FIELDS)):
             self.counts["all"] += len(table)
             for row, flags, roof in _flagged(self._timed(table)):
                 point = Point(row, _group(row), _label(row), tuple(flags), roof)
-                key = (sys.intern(row.run_id), sys.intern(point.name))
+                of_run, name = seen[RunKey.of(row)], sys.intern(point.name)
                 # A run may be in two files, and older ones hold a ceiling's second look: the first counts.
-                if key in seen:
+                if name in of_run:
                     self.counts["a time that its run has already"] += 1
                     continue
-                seen.add(key)
+                of_run.add(name)
                 yield point
         if not seen:
             raise UserError(self._why_nothing())
@@ -136,13 +136,9 @@ def rounded(value: float) -> float:
 
 def _flagged(rows: Sequence[Measurement]) -> Iterator[tuple[Measurement, Sequence[str], Ceilings]]:
     """Each row with its flags and its roof; a run that mixes ceilings has none."""
-    by_unit: dict[str, list[Measurement]] = defaultdict(list)
-    for row in rows:
-        by_unit[row.device_id].append(row)
-    for of_unit in by_unit.values():
-        for run in runs(of_unit, without_mixed=True):
-            for row, flags in zip(run.rows, run.flags, strict=True):
-                yield row, flags, run.roof_of(row)
+    for run in runs(rows, without_mixed=True):
+        for row, flags in zip(run.rows, run.flags, strict=True):
+            yield row, flags, run.roof_of(row)
 
 
 def _unit(row: Measurement) -> str:

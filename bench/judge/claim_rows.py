@@ -42,7 +42,7 @@ from bench.judge.tensor_cores import tensor_cores
 from bench.model.predict import cached_share
 from bench.model.roofline import datasheet_s, largest_term, nearest_term, row_terms
 from bench.spec import ITEM_BYTE, parameters_text
-from bench.store.schema import FIELDS
+from bench.store.schema import FIELDS, RunKey
 from bench.sweep.claims import (
     ANSWERS,
     FACTS,
@@ -71,13 +71,13 @@ ERRORS = ("half", "shared", "memory_down", "memory_up", "compute_down", "compute
 ASKED = frozenset(
     (
         *FACTS,
+        *RunKey._fields,
         "byte_moved",
         "cache_byte",
         "dtype",
         "operator",
         "parameters",
         "peak_byte",
-        "run_id",
         "sm_count",
         "sweep",
         "visit",

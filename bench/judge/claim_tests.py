@@ -25,12 +25,13 @@ from bench.judge.claim_rows import selected
 from bench.judge.frame import parameter_names
 from bench.model.quantization import forced_tile, tiles, waves
 from bench.sampling.publish import student
+from bench.store.schema import RunKey
 from bench.sweep.claims import Bound, Jumps, Knee, Ratio, Share, Slope, Spread
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ALIKE = ("run_id", "implementation", "cache", "threads_asked", "dtype")
+ALIKE = (*RunKey._fields, "implementation", "cache", "threads_asked", "dtype")
 """Columns beside the parameters in which compared rows agree, unless the test itself names them."""
 COLUMN = 3
 """Points that a column of tiles has at least."""
@@ -145,7 +146,8 @@ def _lines(rows: pd.DataFrame, moving: Collection[str]) -> Iterator[tuple[Hashab
     """(cluster, rows) of rows that are alike in all but these columns."""
     columns = [name for name in (*ALIKE, *parameter_names(rows)) if name not in moving]
     for key, line in rows.groupby(columns, dropna=False, sort=False):
-        yield tuple(map(str, key[1:])), line  # without the run: several runs of a line are one cluster
+        # Without the run: several runs of a line are one cluster.
+        yield tuple(map(str, key[len(RunKey._fields) :])), line
 
 
 def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
@@ -164,7 +166,7 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
     if pairing.how == "nearest" and len(pairs):
         column = pairing.columns[0]
         far = (np.log(pairs[column]) - np.log(pairs[f"{column}_to"])).abs()
-        least = far.groupby([pairs["run_id"], pairs["key"]]).transform("min")
+        least = far.groupby([pairs[name] for name in (*RunKey._fields, "key")]).transform("min")
         pairs = pairs[far <= least * (1 + 1e-9)]
     half = np.hypot(pairs["half"], pairs["half_to"])
     keys = zip(pairs["key"], pairs["key_to"], strict=True)
@@ -186,7 +188,7 @@ def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
 
 
 def _spread(rows: pd.DataFrame, test: Spread) -> Iterator[Seen]:
-    alike = [name for name in ALIKE if name not in ("run_id", test.over)]
+    alike = [name for name in ALIKE if name not in (*RunKey._fields, test.over)]
     values = rows.groupby(alike, dropna=False)[test.over].transform("nunique")
     for cluster, line in _lines(rows.assign(values=values), {test.over}):
         best = line.sort_values("median_s").drop_duplicates(test.over)

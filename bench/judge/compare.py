@@ -29,10 +29,10 @@ from bench.format import change_text
 from bench.judge.comparability import NEVER_BLOCKING, Difference, differing, waved
 from bench.judge.comparison_side import Case, Look, Shift, Side, between_runs, side
 from bench.judge.noise import HOUR_S, HOURS_APART, Work, work_of
+from bench.store.schema import Measurement, RunKey
 
 if TYPE_CHECKING:
     from bench.judge.frame import Run
-    from bench.store.schema import Measurement
 
 Verdict = Literal["SLOWER", "FASTER", "SAME", "UNSURE", "INVALID", "NOT COMPARABLE", "NEW", "GONE"]
 JUDGED: tuple[Verdict, ...] = ("SLOWER", "FASTER", "SAME", "UNSURE")
@@ -99,7 +99,7 @@ class Comparison:
 
     before: Side
     after: Side
-    shifts: Mapping[tuple[str, str], Shift]
+    shifts: Mapping[tuple[RunKey, RunKey], Shift]
     """(run of A, run of B) -> what the machine as a whole did between the two, where its ceilings tell."""
     cases: tuple[Compared, ...]
     """By verdict in the order of Verdict, then the biggest effect first, then by name."""
@@ -122,7 +122,7 @@ class Comparison:
     @property
     def same_run(self) -> bool:
         """Whether some run stands on both sides, so that rows are compared with themselves."""
-        return bool(set(self.before.facts["run"]) & set(self.after.facts["run"]))
+        return bool(self.before.runs.keys() & self.after.runs.keys())
 
     @property
     def same_commit(self) -> bool:
@@ -282,7 +282,7 @@ def _status(why: str, name: str) -> str:
 
 
 def _judged(
-    case: Case, before: Look, after: Look, shifts: Mapping[tuple[str, str], Shift], one_device: bool
+    case: Case, before: Look, after: Look, shifts: Mapping[tuple[RunKey, RunKey], Shift], one_device: bool
 ) -> Compared:
     """The verdict on two times. `one_device`: its clock and speed as a whole are no part of the effect."""
     before_s, after_s = before.row.median_s, after.row.median_s
@@ -310,7 +310,7 @@ def _judged(
             known, reason=f"the intervals meet ({', '.join(blamed)})" if blamed else "the intervals meet"
         )
     work = work_of(before.row)
-    shift = shifts.get((before.row.run_id, after.row.run_id))
+    shift = shifts.get((RunKey.of(before.row), RunKey.of(after.row)))
     if shift is not None:
         # By its own kind of ceilings if there are enough of them: memory may be slower and the cores not.
         alike = shift.by_work.get(work)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,7 @@ from bench.judge.flags import FLAGS, explained
 from bench.judge.noise import OURS, Noise, Work, interval, noise_of, work_of
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, calibrated_row
-
-if TYPE_CHECKING:
-    from bench.store.schema import Measurement
+from bench.store.schema import Measurement, RunKey
 
 NOT_MEASURED = ("unsupported", "skipped")
 """Statuses of rows that were never timed: treated as missing, except that their reason is shown."""
@@ -95,8 +93,8 @@ class Side:
 
     looks: Mapping[Case, Look]
     """Each case's newest."""
-    runs: Mapping[str, Run]
-    """run_id -> each run that a look of this side comes from."""
+    runs: Mapping[RunKey, Run]
+    """Each run that a look of this side comes from."""
     absent: Mapping[Case, str]
     """Cases that some run did not measure -> `skipped: reason`; another run may have measured them."""
     facts: Mapping[str, tuple[str, ...]]
@@ -112,16 +110,16 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
         raise UserError(f"{name} holds no row")
     if len(devices) > 1:
         raise UserError(f"{name} holds rows of {len(devices)} devices, name one's: {', '.join(devices)}")
-    seen = {run.run_id: _run(run) for run in runs}
+    seen = {run.key: _run(run) for run in runs}
     # Where `visit` is not 0, an older file holds the second visit to a ceiling.
     looks = [look for each in seen.values() for look in each.looks.values()]
     # An imported row never replaces a measured one.
     looks.sort(key=lambda look: (look.row.source is None, look.row.utc))
     newest = {case_of(look.row): look for look in looks}
-    used = {look.row.run_id for look in newest.values()}
+    used = {RunKey.of(look.row) for look in newest.values()}
     return Side(
         looks=newest,
-        runs={run_id: each for run_id, each in sorted(seen.items()) if run_id in used},
+        runs={key: each for key, each in seen.items() if key in used},
         absent={
             case_of(row): f"{row.status}: {row.reason}"
             for run in runs

@@ -1,4 +1,4 @@
-"""Result files -> one Run for each (device, run): where rows meet their ceilings, flags and derived columns.
+"""Result files -> one Run for each run of a unit: where rows meet their ceilings, flags and derived columns.
 
 The only place that joins them. A row is a `bench.store.schema.Measurement`; of many rows at once
 `Run.frame` has every column of it, a column for each parameter, and these, in SI units, NaN where a time or
@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition
 from bench.model.predict import completed, predictions, reached, with_peaks
 from bench.model.residual import Sample
 from bench.store import parquet
-from bench.store.schema import ARROW, FIELDS, Measurement
+from bench.store.schema import ARROW, FIELDS, Measurement, RunKey, run_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,8 +52,9 @@ ADDED: Mapping[str, Mapping[str, int | str]] = {"gemm": {"batch": 1, "data": "un
 class Run:
     """One run on one device."""
 
-    device: str
-    run_id: str
+    key: RunKey
+    name: str
+    """For people, as `bench.store.schema.run_names` gives it."""
     rows: Sequence[Measurement]
     """Every row, measured or not, in the order in which they were written."""
     measured_ceilings: Mapping[str, Ceilings]
@@ -62,6 +64,16 @@ class Run:
     """Another run of the same device, whose ceilings and calibration stand in for those that it lacks."""
     siblings: Sequence[Known] = ()
     """Runs of other devices, whose calibration shapes help to learn what few shapes of its own leave."""
+
+    @property
+    def device(self) -> str:
+        """Slug of the device."""
+        return self.key.device
+
+    @property
+    def run_id(self) -> str:
+        """Its id, which runs on other units may share."""
+        return self.key.run_id
 
     @property
     def device_name(self) -> str:
@@ -185,21 +197,23 @@ def of_one_unit(rows: Sequence[Measurement], say: Callable[[str], object]) -> li
 
 
 def runs(rows: Iterable[Measurement], without_mixed: bool = False) -> list[Run]:
-    """One Run for each (device, run) of these rows, by device and name.
+    """One Run for each run of a unit among these rows, by device and name.
 
     MixedCeilings if those of a run cannot be one calibration, say because a driver changed under it;
     `without_mixed`, such a run has none.
     """
-    by_key: dict[tuple[str, str], list[Measurement]] = {}
+    by_key: dict[RunKey, list[Measurement]] = {}
     for row in rows:
-        by_key.setdefault((row.device, row.run_id), []).append(row)
-    return [Run(*key, of_run, _ceilings(of_run, without_mixed)) for key, of_run in sorted(by_key.items())]
+        by_key.setdefault(RunKey.of(row), []).append(row)
+    names = run_names(by_key)
+    order = sorted(by_key, key=attrgetter("device", "run_id", "device_id"))
+    return [Run(key, names[key], by_key[key], _ceilings(by_key[key], without_mixed)) for key in order]
 
 
 def _ceilings(rows: Sequence[Measurement], without_mixed: bool) -> Mapping[str, Ceilings]:
     """Condition -> ceilings of one run."""
     try:
-        return {of: ceilings for (_, _, of), ceilings in by_run(rows).items()}
+        return {of: ceilings for (_, of), ceilings in by_run(rows).items()}
     except MixedCeilings:
         if not without_mixed:
             raise

@@ -22,7 +22,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,16 +32,13 @@ from bench.errors import UserError
 from bench.format import share_text
 from bench.model import tile_probe
 from bench.model.quantization import forced_tile
-
-if TYPE_CHECKING:
-    from bench.store.schema import Measurement
-
+from bench.store.schema import Measurement, RunKey
 
 _OVER_FLOOR = 2.0
 """A probe whose launch floor is taken off must take this many times as long, or it measures the floor."""
 _PASSES = {0.0: "read", 0.333: "triad", 0.5: "copy", 1.0: "write"}
 """Share of written bytes -> the pass of STREAM that has it."""
-_SAME = ("device_id", "driver", "power_limit_w", "regime")
+_SAME = ("driver", "power_limit_w", "regime")
 """What all ceilings of a run must have in common."""
 
 
@@ -117,7 +114,7 @@ class Ceilings:
         """
         found = by_run(rows)
         if len(found) > 1:
-            named = ", ".join(" ".join(key) for key in sorted(found))
+            named = ", ".join(" ".join((*run, of)) for run, of in sorted(found))
             raise ValueError(f"ceilings of one device, run and condition are wanted; given {named}")
         return next(iter(found.values()), cls())
 
@@ -203,27 +200,27 @@ def condition(cache: str, threads_asked: object = None) -> str:
     return f"{cache}, one thread" if threads_asked == "one" else cache
 
 
-def by_run(rows: Iterable[Measurement]) -> dict[tuple[str, str, str], Ceilings]:
-    """(device, run_id, condition) -> its ceilings, for every one that has any.
+def by_run(rows: Iterable[Measurement]) -> dict[tuple[RunKey, str], Ceilings]:
+    """(run, condition) -> its ceilings, for every one that has any.
 
     Probes of caches, of one SM and of one tile belong to all conditions of their run and threads, and make
     none but the cold: warm ceilings are there if a launch floor or a peak was measured warm. MixedCeilings if
-    the rows of a run are of several units, drivers, power limits or regimes.
+    the rows of a run are of several drivers, power limits or regimes.
     """
     found = [row for row in rows if row.role != "measurement" and row.is_timed]
     _refuse_mixed(found)
-    groups: dict[tuple[str, str, str], list[Measurement]] = {}
-    probes: dict[tuple[str, str, str], list[Measurement]] = {}
+    groups: dict[tuple[RunKey, str], list[Measurement]] = {}
+    probes: dict[tuple[RunKey, str], list[Measurement]] = {}
     for row in found:
-        cold = (row.device, row.run_id, condition("cold", row.threads_asked))
+        cold = (RunKey.of(row), condition("cold", row.threads_asked))
         if _probe(row):
             probes.setdefault(cold, []).append(row)
             groups.setdefault(cold, [])
         else:
-            groups.setdefault((*cold[:2], condition(row.cache, row.threads_asked)), []).append(row)
+            groups.setdefault((cold[0], condition(row.cache, row.threads_asked)), []).append(row)
     read = {}
     for key, group in groups.items():
-        cold = (*key[:2], key[2].replace("warm", "cold"))
+        cold = (key[0], key[1].replace("warm", "cold"))
         # Memory is the same memory where peaks and floor were measured with a warm cache.
         ceilings, memory = _read(key, group), _read(cold, groups.get(cold, []))
         ceilings = replace(ceilings, bandwidth_byte_per_s=memory.bandwidth_byte_per_s)
@@ -232,14 +229,14 @@ def by_run(rows: Iterable[Measurement]) -> dict[tuple[str, str, str], Ceilings]:
 
 
 def _refuse_mixed(ceilings: Iterable[Measurement]) -> None:
-    """MixedCeilings if rows of one run were measured on different units or in different states."""
-    seen: dict[tuple[str, str, str], object] = {}
+    """MixedCeilings if rows of one run were measured in different states."""
+    seen: dict[tuple[RunKey, str], object] = {}
     for row in ceilings:
         for name in _SAME:
             value = getattr(row, name)
             if value is None:  # not known
                 continue
-            before = seen.setdefault((row.device, row.run_id, name), value)
+            before = seen.setdefault((RunKey.of(row), name), value)
             if before != value:
                 raise MixedCeilings(
                     f"run {row.run_id} on {row.device}: its ceilings were measured with {name} {before} and "
@@ -258,7 +255,7 @@ def _probe(row: Measurement) -> Literal["", "cache", "one SM", "one tile"]:
     return "cache" if row.byte > 0 and row.cache == "warm" else ""
 
 
-def _read(key: tuple[str, str, str], group: list[Measurement]) -> Ceilings:
+def _read(key: tuple[RunKey, str], group: list[Measurement]) -> Ceilings:
     """The ceilings of rows that are no probes."""
     floors: dict[str, list[Measurement]] = {}
     peaks: dict[tuple[str, str], Ceiling] = {}
@@ -273,7 +270,10 @@ def _read(key: tuple[str, str, str], group: list[Measurement]) -> Ceilings:
             floors.setdefault(row.implementation, []).append(row)
     launch = min((_median(floor) for floor in floors.values()), key=lambda one: one.seconds, default=None)
     launch_s = launch.seconds if launch else None
-    return Ceilings(*key, launch_s, peaks, dict(sorted(bandwidths.items())), launch=launch)
+    run, of = key
+    return Ceilings(
+        run.device, run.run_id, of, launch_s, peaks, dict(sorted(bandwidths.items())), launch=launch
+    )
 
 
 def _with_probes(ceilings: Ceilings, probes: Iterable[Measurement], floor_s: float | None) -> Ceilings:

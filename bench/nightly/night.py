@@ -25,7 +25,7 @@ from bench.judge.history.rolling import LEAST
 from bench.judge.history.series import KEY
 from bench.nightly.verdict_changes import VerdictChange, verdict_changes
 from bench.runner.run import Options, RunResult, short_name
-from bench.store.schema import Measurement
+from bench.store.schema import Measurement, RunKey
 
 CLEAN, REGRESSION, NOT_COMPARABLE, BROKEN = 0, 1, 2, 3
 """Exit codes."""
@@ -77,8 +77,8 @@ class Night:
         """Index of tonight among the nights of the history: its last, unless a clock ran ahead."""
         if self.judged is None or not self.paths:
             return None
-        runs = {path.stem for path in self.paths}
-        places = [at for at, night in enumerate(self.judged.history.nights) if night.run_id in runs]
+        runs = {RunKey(self.device.slug, self.device.id, path.stem) for path in self.paths}
+        places = [at for at, night in enumerate(self.judged.history.nights) if night.run in runs]
         return max(places, default=None)
 
     def steps(self, *, slower: bool | None = None, kinds: Sequence[str] = ("class", "series")) -> list[Step]:

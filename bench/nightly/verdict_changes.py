@@ -17,6 +17,7 @@ from bench.judge.claims import Judged, judge, kept
 from bench.judge.frame import runs
 from bench.judge.history.series import History
 from bench.store.parquet import read_rows, read_sweeps
+from bench.store.schema import RunKey
 
 BEFORE = 3
 """Nights that tonight's verdicts are set beside: reading and judging more would take long after a year."""
@@ -65,38 +66,36 @@ def verdict_changes(history: History, tonight: int) -> list[VerdictChange]:
     declared = read_sweeps(files) if files else {}
     stored = {
         name: claims
-        for name, sweep in declared.get((history.device, history.nights[tonight].run_id), {}).items()
+        for name, sweep in declared.get(history.nights[tonight].run, {}).items()
         if (claims := kept(name, sweep)) and claims.claims
     }
     protocols = _protocols(history, tonight)
     alike = [at for at in range(tonight) if _protocols(history, at) == protocols]
-    run_ids = list(dict.fromkeys(history.nights[at].run_id for at in alike))[-BEFORE:]
-    if not stored or not run_ids:
+    last = list(dict.fromkeys(history.nights[at].run for at in alike))[-BEFORE:]
+    if not stored or not last:
         return []
 
     def verdicts(places: Iterable[int]) -> list[Judged]:
         # Of tens of thousands of rows without a time nothing is asked here, and flagging them takes seconds.
         every = [row for night in _files(history, places) for row in read_rows(*night)]
-        rows = [row for row in every if row.is_timed and history.unit in ("", row.device_id)]
+        rows = [row for row in every if row.is_timed]
         night = [replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(rows, True)]
         return judge(night, list(stored.values())) if night else []
 
-    before = {
-        run_id: verdicts([at for at in alike if history.nights[at].run_id == run_id]) for run_id in run_ids
-    }
+    before = {run: verdicts([at for at in alike if history.nights[at].run == run]) for run in last}
     changes = []
     for place, judged in enumerate(verdicts([tonight])):
-        nights = [(run_id, each[place]) for run_id, each in before.items() if each]
+        nights = [(run.run_id, each[place]) for run, each in before.items() if each]
         heard = tuple((run_id, each) for run_id, each in nights if each.verdict not in UNHEARD)
         if (change := _change(judged, heard)) is not None:
             changes.append(change)
     return sorted(changes, key=lambda change: not change.flipped)
 
 
-def _files(history: History, places: Iterable[int]) -> list[tuple[Path, str]]:
+def _files(history: History, places: Iterable[int]) -> list[tuple[Path, RunKey]]:
     """The file of each of these nights, and its run there."""
     nights = [history.nights[at] for at in places]
-    return [(night.file, night.run_id) for night in nights if night.file is not None]
+    return [(night.file, night.run) for night in nights if night.file is not None]
 
 
 def _protocols(history: History, at: int) -> set[str]:

@@ -28,6 +28,7 @@ from bench.model.roofline import WITHOUT_ROOF, datasheet_s
 from bench.runner.forecast import Prices, impossible, kind_of, stated_s
 from bench.runner.price import ASSUMED
 from bench.runner.schedule import LAUNCHES
+from bench.store.schema import RunKey
 from bench.sweep.claims import SHARES, Claim, Ratio
 
 if TYPE_CHECKING:
@@ -228,8 +229,8 @@ def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
         intensity=intensity,
         ridge=np.divide(intensity * memory_s, compute_s, out=np.full(len(rows), math.inf), where=limited),
         cache_byte=device.cache_byte,
-        run_id="",
         peak_byte=1,  # of what counts its memory
+        **dict.fromkeys(RunKey._fields, ""),
         **dict.fromkeys(SHARES, 0.5),  # of a time that is divided into classes
         **dict.fromkeys(ERRORS, 0.0),
     )

@@ -22,7 +22,7 @@ from bench.runner.shard import Shard
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import Regime
 from bench.spec import Problem
-from bench.store.schema import Measurement
+from bench.store.schema import Measurement, RunKey
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
 from bench.sweep.suites import Suite, load_suite, suites
@@ -104,9 +104,9 @@ class Run:
         """Number of cases that other shards measure."""
         self.stopped = ""
         """Why measuring ended early; empty if it did not."""
-        self._judged: dict[str, JudgedRun] = {}
-        """Run id -> its rows with their ceilings, once collected."""
-        self._rows: dict[tuple[str, str], Measurement] = {}
+        self._judged: dict[RunKey, JudgedRun] = {}
+        """The rows of each run with their ceilings, once collected."""
+        self._rows: dict[tuple[RunKey, str], Measurement] = {}
         self.results: list[RunResult] = []
         """One for each device, once finished."""
         self.shard = Shard.of(options.shard) if options.shard is not None else None
@@ -241,17 +241,17 @@ class Run:
     def collect(self) -> None:
         """Join the visits into rows, for the tests to show."""
         rows = [row for session in self.sessions for row in session.rows()]
-        self._rows = {(row.run_id, row.case): row for row in rows}
-        self._judged = {run.run_id: run for run in runs(rows)}
+        self._rows = {(RunKey.of(row), row.case): row for row in rows}
+        self._judged = {run.key: run for run in runs(rows)}
 
     def flags(self, row: Measurement) -> list[str]:
         """The flags of a row that was collected."""
-        return self._judged[row.run_id].flags_of(row)
+        return self._judged[RunKey.of(row)].flags_of(row)
 
     def row(self, name: str) -> Measurement | None:
         """The row of a test's case; None if it was not measured."""
         session, case = self.cases[name]
-        return self._rows.get((session.run_id, case.key))
+        return self._rows.get((session.key, case.key))
 
     @property
     def has_a_time(self) -> bool:

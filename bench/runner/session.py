@@ -36,7 +36,7 @@ from bench.runner.supervisor import GRACE_S, Stopped, WorkerSupervisor, check_re
 from bench.sampling.protocol import Protocol, Regime, protocol
 from bench.spec import Problem
 from bench.store.journal import Journal, finish
-from bench.store.schema import Measurement
+from bench.store.schema import Measurement, RunKey
 from bench.sweep.claims import Claim
 from bench.sweep.load import Case
 
@@ -109,6 +109,11 @@ class Session:
     def folder(self) -> Path:
         """Folder of this device's results."""
         return self.results / self.device.slug
+
+    @property
+    def key(self) -> RunKey:
+        """The run of its rows."""
+        return RunKey(self.device.slug, self.device.id, self.run_id)
 
     def begin(self) -> None:
         """Start the clock of the budget, again if another device was measured first."""

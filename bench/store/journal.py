@@ -27,7 +27,7 @@ import pyarrow as pa
 from bench.errors import UserError
 from bench.store import schema_1
 from bench.store.parquet import NO_SWEEPS, Sweeps, read_rows, sync_folder, write
-from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement, record
+from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement, RunKey, record
 
 HEAD, SWEEPS = "roofbench journal, schema", "sweeps"
 """Keys of the head."""
@@ -295,8 +295,8 @@ def _write_missing(path: Path, rows: Sequence[Measurement], sweeps: Sweeps) -> P
     rests = _numbered(f"{path.stem}.rest")
     while path.exists():
         with suppress(UserError):  # damaged: it stays as it is
-            there = {(row.run_id, row.case) for row in read_rows(path)}
-            rows = [row for row in rows if (row.run_id, row.case) not in there]
+            there = {(RunKey.of(row), row.case) for row in read_rows(path)}
+            rows = [row for row in rows if (RunKey.of(row), row.case) not in there]
         if not rows:
             return path
         path = path.with_name(f"{next(rests)}.parquet")

@@ -7,6 +7,7 @@ Nothing is read by pyarrow's threads: now and then a process whose work is done 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -20,7 +21,7 @@ import pyarrow.parquet as pq
 
 from bench.errors import UserError, meant
 from bench.store import schema_1
-from bench.store.schema import ARROW, FIELDS, SCHEMA, WITHOUT_SAMPLES, Measurement, record
+from bench.store.schema import ARROW, FIELDS, SCHEMA, WITHOUT_SAMPLES, Measurement, RunKey, record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,17 +114,17 @@ def read_frame(paths: Iterable[Path], left_out: Callable[[str], object] | None =
     return frame
 
 
-def read_sweeps(paths: Iterable[Path]) -> dict[tuple[str, str], Sweeps]:
-    """(device, run_id) -> what the sweeps of this run declared when it was made.
+def read_sweeps(paths: Iterable[Path]) -> dict[RunKey, Sweeps]:
+    """What the sweeps of each run declared when it was made.
 
     Paths as for `tables`; files that cannot be read are left out. UserError if none can be read.
     """
-    declared: dict[tuple[str, str], Sweeps] = {}
-    for _, table in tables(paths, lambda refusal: None, ("device", "run_id")):
+    declared: dict[RunKey, Sweeps] = {}
+    for _, table in tables(paths, lambda refusal: None, RunKey._fields):
         for begin, sweeps, count in sweeps_of(table):
             rows = table.slice(begin, count)
-            for run in rows.group_by(["device", "run_id"], use_threads=False).aggregate([]).to_pylist():
-                key = (run["device"], run["run_id"])
+            for run in rows.group_by(list(RunKey._fields), use_threads=False).aggregate([]).to_pylist():
+                key = RunKey(run["device"], run["device_id"] or "", run["run_id"])
                 declared[key] = {**declared.get(key, {}), **sweeps}
     return declared
 
@@ -182,10 +183,16 @@ def tables(
             left_out(sentence)
 
 
-def read_rows(path: Path, run_id: str | None = None) -> list[Measurement]:
+def read_rows(path: Path, run: RunKey | None = None) -> list[Measurement]:
     """The rows of one result file as they were written, or of one run in it. UserError as for `tables`."""
     table = _read_table(path, list(FIELDS))
-    return list(rows(table if run_id is None else table.filter(pc.equal(table["run_id"], run_id))))
+    return list(rows(table if run is None else of_run(table, run)))
+
+
+def of_run(table: pa.Table, run: RunKey) -> pa.Table:
+    """The rows of one run of a table from `tables`."""
+    same = (pc.equal(pc.fill_null(table[name], ""), value) for name, value in run._asdict().items())
+    return table.filter(functools.reduce(pc.and_, same))
 
 
 def rows(table: pa.Table) -> Iterator[Measurement]:

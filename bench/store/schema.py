@@ -8,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -301,6 +303,29 @@ class Measurement:
         return case_key(
             self.sweep, self.operator, self.implementation, self.parameters, self.cache, self.threads_asked
         )
+
+
+class RunKey(NamedTuple):
+    """What tells runs apart: units of one kind that begin in the same second have the same `run_id`."""
+
+    device: str
+    device_id: str
+    """Empty where nobody knows it, as of imported rows."""
+    run_id: str
+
+    @classmethod
+    def of(cls, row: Any) -> RunKey:
+        """The run of a row: of a Measurement, or of whatever else has these columns."""
+        return cls(row.device, row.device_id or "", row.run_id)
+
+
+def run_names(runs: Collection[RunKey]) -> dict[RunKey, str]:
+    """The name of each run for people: its id, and where units of a device share that, its unit behind it."""
+    sharing = Counter((run.device, run.run_id) for run in runs)
+    return {
+        run: f"{run.run_id}-{run.device_id[:8]}" if sharing[run.device, run.run_id] > 1 else run.run_id
+        for run in runs
+    }
 
 
 def _median(samples_s: npt.NDArray[np.float64]) -> float:

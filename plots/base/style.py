@@ -23,6 +23,7 @@ from bench.device.datasheet import datasheets, slug_of
 from bench.judge.flags import FLAGS
 from bench.judge.frame import Run
 from bench.judge.noise import OURS
+from bench.store.schema import RunKey
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
@@ -322,7 +323,7 @@ def facts_together(rows: pd.DataFrame) -> str:
     parts = [_each(rows["device_name"])]
     kinds = ("driver", "torch", "commit")
     parts += [f"{word} {_each(rows[word])}" for word in kinds if _each(rows[word])]
-    runs = rows["run_id"].nunique()
+    runs = len(rows[[*RunKey._fields]].drop_duplicates())
     parts += [_each(rows["utc"].str[:10]), f"{runs} run" + "s" * (runs > 1), f"n = {len(rows)}"]
     whole = [part.replace(" ", NO_BREAK) for part in parts[1:] if part]
     return " · ".join([*imported(rows), parts[0], *whole])

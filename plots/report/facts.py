@@ -70,7 +70,7 @@ def lines(runs: Sequence[Run]) -> list[Line]:
     """The facts of the runs beside each other; facts that no run has are left out."""
     found = [
         Line("device", tuple(run.device_name for run in runs)),
-        Line("run", tuple(run.run_id for run in runs)),
+        Line("run", tuple(run.name for run in runs)),
         Line("measured", tuple(_span(run) for run in runs)),
         Line("cores or SMs", tuple(str(run.rows[0].sm_count) for run in runs)),
         Line("last-level cache", tuple(memory_text(run.rows[0].cache_byte) for run in runs)),

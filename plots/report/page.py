@@ -17,6 +17,7 @@ from bench.judge.claims import Judged
 from bench.judge.flags import FLAGS
 from bench.judge.frame import Run
 from bench.store.parquet import Sweeps
+from bench.store.schema import RunKey
 from bench.sweep.experiments import RULES
 from plots.base import style, verdict_lines
 from plots.base.shell import templates
@@ -51,10 +52,10 @@ class Claim(NamedTuple):
         return {each.verdict for each in self.verdicts if each is not None}
 
 
-def html(runs: Sequence[Run], sweeps: Mapping[tuple[str, str], Sweeps], known: Callable[[str], bool]) -> str:
+def html(runs: Sequence[Run], sweeps: Mapping[RunKey, Sweeps], known: Callable[[str], bool]) -> str:
     """The page about these runs, the first of which stands first.
 
-    `sweeps` is what each (device, run)'s sweeps declared; `known` says whether this checkout has a sweep.
+    `sweeps` is what each run's sweeps declared; `known` says whether this checkout has a sweep.
     UserError if there are too many timed cases for a page.
     """
     rows = cases(runs, known)
@@ -63,7 +64,7 @@ def html(runs: Sequence[Run], sweeps: Mapping[tuple[str, str], Sweeps], known: C
             f"{count_text(len(rows), 'timed case')} are too many for one page; give fewer results, of "
             f"{MOST_ROWS:,} cases at most"
         )
-    of_runs = [sweeps.get((run.device, run.run_id), {}) for run in runs]
+    of_runs = [sweeps.get(run.key, {}) for run in runs]
     judged = [verdict_lines.verdicts(run, of_run) for run, of_run in zip(runs, of_runs, strict=True)]
     places = {key: place for place, key in enumerate(rows.index)}
     drawn = [

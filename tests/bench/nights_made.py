@@ -18,6 +18,7 @@ import pandas as pd
 
 from bench.judge.comparability import Difference
 from bench.judge.history.series import Floats, History, Night
+from bench.store.schema import RunKey
 
 FIRST = datetime(2026, 1, 1, 2, 0, tzinfo=UTC)
 CLASSES = tuple(
@@ -183,7 +184,7 @@ def _night(which: int, segments: Sequence[int], asked: int) -> Night:
     if which in segments:
         changed.insert(0, Difference("driver", f"550.{segment - 1}", f"550.{segment}"))
     return Night(
-        run_id=f"{utc.replace('-', '').replace(':', '')}-{commit}",
+        run=RunKey("h100-80gb-hbm3", "1f2e3d4c5b6a7988", f"{utc.replace('-', '').replace(':', '')}-{commit}"),
         utc=utc,
         commit=commit,
         facts={"driver": f"550.{segment}", "torch": "2.13.0", "triton": "3.7.1", "power_limit_w": "700.0"},

@@ -13,7 +13,7 @@ from bench.errors import UserError
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run
 from bench.model.tile_probe import Line, Point, line
 from bench.spec import parameters_text
-from bench.store.schema import Measurement
+from bench.store.schema import Measurement, RunKey
 from tests.bench.rows import row as any_row
 from tests.bench.rows import stored
 from tests.our_sweeps import role
@@ -21,6 +21,9 @@ from tests.our_sweeps import role
 MIB = 2**20
 SETS = [2**exponent for exponent in (18, 20, 22, 24, 26, 29)]
 STEPS = (64, 256, 512, 2048, 8192)
+
+
+RUN = RunKey("gpu", "x", "r1")
 
 
 @pytest.fixture
@@ -75,7 +78,7 @@ def product(m: int, n: int, k: int, seconds: float, **facts: Any) -> Measurement
 
 
 def cold(some: list[Measurement], *condition: str) -> Ceilings:
-    return by_run(some)["gpu", "r1", *(condition or ("cold",))]
+    return by_run(some)[RUN, *(condition or ("cold",))]
 
 
 # --- caches --------------------------------------------------------------------------------------------
@@ -142,10 +145,10 @@ def test_warm_probes_make_no_warm_ceilings_but_belong_to_them(chance: random.Ran
     _, some = caches(chance, 1e-6)
     memory = copied(2**29, 1e-3, cache="cold", sweep="ceilings/stream")
     base = [launch(1e-6), memory, *some]
-    assert list(by_run(base)) == [("gpu", "r1", "cold")]
+    assert list(by_run(base)) == [(RUN, "cold")]
     both = by_run([launch(3e-6, cache="warm"), *base])
-    assert set(both) == {("gpu", "r1", "cold"), ("gpu", "r1", "warm")}
-    warm, usual = both["gpu", "r1", "warm"], both["gpu", "r1", "cold"]
+    assert set(both) == {(RUN, "cold"), (RUN, "warm")}
+    warm, usual = both[RUN, "warm"], both[RUN, "cold"]
     assert (warm.launch_s, usual.launch_s) == (3e-6, 1e-6)
     assert warm.cached == usual.cached and len(usual.cached) == len(SETS)
     assert warm.bandwidth_byte_per_s == usual.bandwidth_byte_per_s  # memory is the same memory
@@ -157,7 +160,7 @@ def test_one_thread_and_other_runs_have_caches_of_their_own() -> None:
     given += [launch(1e-6, threads_asked="one"), copied(MIB, 21e-6, threads_asked="one")]
     given += [launch(2e-6, run_id="r2"), copied(MIB, 42e-6, run_id="r2")]
     found = by_run(given)
-    rates = {key[1:]: ceilings.cached[MIB].per_s for key, ceilings in found.items()}
+    rates = {(run.run_id, of): ceilings.cached[MIB].per_s for (run, of), ceilings in found.items()}
     wanted = {("r1", "cold"): 1e-5, ("r1", "cold, one thread"): 2e-5, ("r2", "cold"): 4e-5}
     assert rates == pytest.approx({key: MIB / seconds for key, seconds in wanted.items()})
 
@@ -235,7 +238,7 @@ def test_step_and_tile_of_each_data_type_are_slope_and_rest(chance: random.Rando
 def test_one_tile_is_no_peak_even_where_there_is_no_other(chance: random.Random) -> None:
     alone = [launch(2e-6), *tiles("bfloat16", 2e-6, 1e-6, 2e-7, chance)]
     assert not cold(alone).peak_flop_per_s and cold(alone).step
-    assert list(by_run(alone)) == [("gpu", "r1", "cold")]
+    assert list(by_run(alone)) == [(RUN, "cold")]
     # The same kernel with more tiles, and a tile that no name forces, count as any product does.
     for other in (
         product(256, 128, 64, 1e-6, cache="cold"),
@@ -364,7 +367,6 @@ def test_the_same_rows_tell_the_same_interval(chance: random.Random) -> None:
 # --- one calibration -----------------------------------------------------------------------------------
 
 STATES: dict[str, tuple[Any, Any]] = {
-    "device_id": ("a1", "b2"),
     "driver": ("570.1", "580.2"),
     "power_limit_w": (700.0, 350.0),
     "regime": ("sustained", "boost"),
@@ -373,7 +375,7 @@ STATES: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("from_a_file", [False, True])
-def test_ceilings_of_several_units_drivers_limits_or_regimes_are_no_calibration(
+def test_ceilings_of_several_drivers_limits_or_regimes_are_no_calibration(
     name: str, from_a_file: bool
 ) -> None:
     before, after = STATES[name]
@@ -384,13 +386,14 @@ def test_ceilings_of_several_units_drivers_limits_or_regimes_are_no_calibration(
         with pytest.raises(MixedCeilings, match=wanted) as said:
             refused(given)
         assert isinstance(said.value, UserError) and "\n" not in str(said.value)
-    # Two runs may differ, and rows that are no ceilings, or have no time, are nobody's calibration.
+    # Two runs or units may differ, and rows that are no ceilings, or have no time, are nobody's calibration.
     elsewhere = [
-        dataclasses.replace(mixed[1], **change) for change in ({"run_id": "r2"}, {"role": "measurement"})
+        dataclasses.replace(mixed[1], **change)
+        for change in ({"run_id": "r2"}, {"device_id": "b2"}, {"role": "measurement"})
     ]
     elsewhere.append(dataclasses.replace(mixed[1], median_s=None, status="skipped"))
     for other in elsewhere:
-        assert by_run([mixed[0], other])["gpu", "r1", "cold"].launch_s == 1e-6
+        assert by_run([mixed[0], other])[RUN, "cold"].launch_s == 1e-6
 
 
 @pytest.mark.parametrize("name", ["power_limit_w", "regime"])

@@ -240,7 +240,7 @@ def test_of_several_runs_the_newest_row_counts(chance: np.random.Generator) -> N
     found = compare(runs_of(a), runs_of([later(one, 13) for one in (now, other)]))
     assert [one.verdict for one in found.cases] == ["SAME", "SAME"]
     assert (found.before.older, found.after.older) == (2, 0)
-    assert list(found.before.runs) == ["run10", "run12"]
+    assert [run.run_id for run in found.before.runs] == ["run10", "run12"]
     # A run that had no room for the case does not hide the run that had.
     skipped = later(without_time(now, "skipped"), 15)
     found = compare(runs_of([*a, skipped]), runs_of([later(now, 13), later(other, 13)]))
@@ -274,7 +274,7 @@ def test_older_files_hold_a_ceilings_second_visit_as_a_row(chance: np.random.Gen
         rows.append(replace(slow, low_s=None, high_s=None, visits=None, visit_samples=None))
     found = compare(runs_of(rows), runs_of(both(*rows)))
     assert len(found.cases) == 9 and found.before.older == 0
-    noise = found.before.runs["a"].noise
+    (noise,) = (run.noise for run in found.before.runs.values())
     between = (
         0.066 / USUAL["cuda"]["matrix"].visits
     )  # of nine, six tenths of the way from the next to the largest

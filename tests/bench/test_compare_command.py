@@ -129,11 +129,12 @@ def test_what_the_reader_must_know_is_said(chance: np.random.Generator) -> None:
         f"regime ({found.comparable} cases)" in unknown and f"governor ({found.comparable} cases)" in unknown
     )
     moves = [one for one in told if one.startswith("the machine during A")]
-    for name, line in zip("acd", moves, strict=True):
-        noise = found.before.runs[name].noise
+    assert [key.run_id for key in found.before.runs] == ["a", "c", "d"]
+    for noise, line in zip((each.noise for each in found.before.runs.values()), moves, strict=True):
         factor = f"{noise.factor:.1f} times the noise that is usual for its kind"
         assert line == f"the machine during A: {factor}, by {noise.steps} steps between visits"
-    shift = found.shifts["a", "b"]
+    ((before, after), shift), *_ = found.shifts.items()
+    assert (before.run_id, after.run_id) == ("a", "b")
     (moved,) = (one for one in told if one.startswith("the machine as a whole from A to B"))
     assert moved.endswith(f"(±{100 * shift.error:.1f} %), by 16 ceilings of the same libraries")
     ceilings, gemm = found.means

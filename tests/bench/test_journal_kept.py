@@ -383,6 +383,11 @@ def test_a_run_killed_between_its_file_and_its_journals_end_has_each_row_once(tm
     written(journal, other)
     assert finish(journal, other) == tmp_path / "r.rest-2.parquet", "another run's rows are not those there"
     assert parquet.read_rows(tmp_path / "r.rest-2.parquet") == other
+    for _again in range(2):  # the second time none of them is lacking
+        unit = [replace(row, device_id="another") for row in made]
+        written(journal, unit)
+        assert finish(journal, unit) == tmp_path / "r.rest-3.parquet", "nor are another unit's"
+    assert parquet.read_rows(tmp_path / "r.rest-3.parquet") == unit
 
 
 def test_a_damaged_file_does_not_stand_for_the_journals_rows(tmp_path: Path) -> None:

@@ -152,7 +152,9 @@ def test_without_rows_nothing_is_made_up() -> None:
     assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", Ceilings()) is None
 
 
-@pytest.mark.parametrize("other", [{"device": "h100"}, {"run_id": "r2"}, {"cache": "warm"}])
+@pytest.mark.parametrize(
+    "other", [{"device": "h100"}, {"device_id": "b2"}, {"run_id": "r2"}, {"cache": "warm"}]
+)
 def test_ceilings_of_two_runs_are_refused(other: dict[str, str]) -> None:
     mixed = [launch(1e-6), launch(2e-6, **other)]
     with pytest.raises(ValueError, match="one device, run and condition"):

@@ -12,7 +12,7 @@ from bench.runner.resume import Kind, begin, go_on
 from bench.store import parquet
 from bench.store.journal import HEAD, Journal, _line, recover
 from bench.store.parquet import read_frame
-from bench.store.schema import SCHEMA, Measurement
+from bench.store.schema import SCHEMA, Measurement, RunKey
 from tests.bench.rows import row
 from tests.our_sweeps import role
 
@@ -80,10 +80,10 @@ def test_roles_of_every_committed_result_are_those_of_its_sweeps() -> None:
 def test_every_committed_result_knows_what_its_sweeps_wanted_drawn() -> None:
     paths = sorted(REFERENCE.rglob("*.parquet"))
     declared = parquet.read_sweeps(paths)
-    for _, table in parquet.tables(paths, columns=("device", "run_id", "sweep")):
-        for device, run_id, sweep in {tuple(one.values()) for one in table.to_pylist()}:
+    for _, table in parquet.tables(paths, columns=(*RunKey._fields, "sweep")):
+        for *run, sweep in {tuple(one.values()) for one in table.to_pylist()}:
             # A sweep from another folder has none in its name; nothing was known of its plot then.
-            assert sweep in declared[device, run_id] or sweep.startswith("imported/") or "/" not in sweep
+            assert sweep in declared[RunKey(*run)] or sweep.startswith("imported/") or "/" not in sweep
     plotted = [one for of_run in declared.values() for one in of_run.values() if one.get("plot")]
     assert len(plotted) > 10 * len(paths)
 
@@ -125,7 +125,7 @@ def test_a_file_keeps_what_the_sweeps_of_its_rows_declare(tmp_path: Path) -> Non
     parquet.write(tmp_path / "a.parquet", [mine, row(sweep="gemm/other", run_id="a", device="d")], SWEEPS)
     parquet.write(tmp_path / "b.parquet", [row(sweep="gemm/mine", run_id="b", device="d")])
     found = parquet.read_sweeps([tmp_path])
-    assert found == {("d", "a"): {"gemm/mine": SWEEPS["gemm/mine"]}, ("d", "b"): {}}
+    assert found == {("d", "x", "a"): {"gemm/mine": SWEEPS["gemm/mine"]}, ("d", "x", "b"): {}}
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -136,7 +136,7 @@ def test_a_run_that_was_killed_keeps_them_too(tmp_path: Path, resumed: bool) -> 
     if resumed:
         go_on(tmp_path, "next", Kind(made.device_id, None, made.protocol, None)).journal.close()
     begin(tmp_path, "next").journal.close()
-    assert parquet.read_sweeps([tmp_path]) == {("d", "r"): {"gemm/mine": SWEEPS["gemm/mine"]}}
+    assert parquet.read_sweeps([tmp_path]) == {("d", "x", "r"): {"gemm/mine": SWEEPS["gemm/mine"]}}
 
 
 def test_a_damaged_head_loses_no_row(tmp_path: Path) -> None:
@@ -146,5 +146,5 @@ def test_a_damaged_head_loses_no_row(tmp_path: Path) -> None:
     data[data.index(b"Mine")] ^= 1
     journal.path.write_bytes(data)
     begin(tmp_path, "next").journal.close()
-    assert parquet.read_sweeps([tmp_path]) == {("d", "r"): {}}
+    assert parquet.read_sweeps([tmp_path]) == {("d", "x", "r"): {}}
     assert len(read_frame([tmp_path])) == 1

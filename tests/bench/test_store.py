@@ -163,7 +163,7 @@ def test_what_sweeps_declare_is_gathered_from_all_files_of_a_run(tmp_path: Path)
         parquet.write(tmp_path / f"r{rest}.parquet", [row(sweep=name)], {name: {"title": name}})
         for rest, name in (("", "a"), (".rest", "b"))
     ]
-    assert parquet.read_sweeps(files) == {("x", "x"): {"a": {"title": "a"}, "b": {"title": "b"}}}
+    assert parquet.read_sweeps(files) == {("x", "x", "x"): {"a": {"title": "a"}, "b": {"title": "b"}}}
 
 
 def damaged(path: Path) -> Path:

@@ -57,7 +57,7 @@ def test_ten_rows_regenerate_every_figure(ten_rows: Path, tmp_path: Path) -> Non
     assert "onednn" in (out / "roofline-float32.svg").read_text()
     # The same rows give the same bytes.
     (run,) = load([ten_rows], find_datasheet)
-    again = save(run, tmp_path / "again", parquet.read_sweeps([ten_rows])[run.device, run.run_id])
+    again = save(run, tmp_path / "again", parquet.read_sweeps([ten_rows])[run.key])
     assert [p.read_bytes() for p in again] == [
         (out / p.relative_to(tmp_path / "again")).read_bytes() for p in again
     ]
@@ -104,6 +104,52 @@ def test_two_runs_of_one_device_have_no_generations(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert (tmp_path / "out" / "compared" / "scorecard.svg").exists()
     assert not (tmp_path / "out" / "compared" / "generations.svg").exists()
+
+
+def two_hosts(folder: Path) -> list[Path]:
+    """Runs of two hosts of one kind of CPU that began in the same second; the second is half as fast."""
+    files = []
+    for host, factor in (("1f3c9a02b4d5", 1.0), ("9b2e00c1d7aa", 2.0)):
+        rows = [
+            dataclasses.replace(
+                each,
+                device_id=host,
+                median_s=factor * (each.median_s or 0.0),
+                low_s=factor * (each.low_s or 0.0),
+                high_s=factor * (each.high_s or 0.0),
+            )
+            for each in small()
+        ]
+        kept = {"gemm/some": {"title": f"On {host}", "plot": [{"x": "n", "lines": ["dtype"]}]}}
+        files.append(write(folder / host / CPU.facts["device"] / "run.parquet", rows, kept))
+    return files
+
+
+def test_hosts_that_began_in_the_same_second_are_drawn_in_folders_of_their_own(tmp_path: Path) -> None:
+    two_hosts(tmp_path / "results")
+    done = invoke(tmp_path / "results", "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "figures of 2 runs together" in done.output
+    device, run = CPU.facts["device"], small()[0].run_id
+    drawn = []
+    for host in ("1f3c9a02b4d5", "9b2e00c1d7aa"):
+        folder = tmp_path / "out" / device / f"{run}-{host[:8]}"
+        assert f"{folder}: " in done.output
+        drawn.append((folder / "gemm" / "some-duration.svg").read_text())
+        assert f"On {host}" in drawn[-1] and "10 of 10 rows measured" in done.output
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {device, "compared"}
+    assert "2 runs" in (tmp_path / "out" / "compared" / "scorecard.svg").read_text().replace("\u00a0", " ")
+
+
+def test_a_report_shows_hosts_that_began_in_the_same_second_beside_each_other(tmp_path: Path) -> None:
+    files, page = two_hosts(tmp_path / "results"), tmp_path / "report.html"
+    done = invoke("report", *files, "-o", page)
+    assert done.exit_code == 0, done.output
+    text, run = page.read_text(), small()[0].run_id
+    assert all(f"{run}-{host}" in text for host in ("1f3c9a02", "9b2e00c1"))
+    assert all(f"On {host}" in text for host in ("1f3c9a02b4d5", "9b2e00c1d7aa"))
+    done = invoke("score", *files)
+    assert done.exit_code == 0, done.output
 
 
 def test_devices_without_a_common_case_are_told_of(tmp_path: Path) -> None:

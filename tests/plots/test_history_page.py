@@ -97,7 +97,13 @@ HOSTILE = "<script>alert(1)</script>\"'&amp;<img src=x onerror=y>"
 
 def test_nothing_from_a_file_becomes_markup(quiet: History) -> None:
     nights = [
-        replace(n, commit=HOSTILE, run_id=HOSTILE, remarks=(HOSTILE,), facts={"driver": HOSTILE})
+        replace(
+            n,
+            commit=HOSTILE,
+            run=n.run._replace(run_id=HOSTILE),
+            remarks=(HOSTILE,),
+            facts={"driver": HOSTILE},
+        )
         for n in quiet.nights
     ]
     nights[-1] = replace(nights[-1], changed=(Difference(HOSTILE, HOSTILE, HOSTILE),))

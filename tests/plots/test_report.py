@@ -64,7 +64,7 @@ def test_a_case_s_command_measures_that_case(core: tuple[str, dict[str, Any]]) -
 
 def test_every_claim_stands_there_with_the_verdict_of_its_rows(core: tuple[str, dict[str, Any]]) -> None:
     (run,) = read(CORE)
-    sweeps = read_sweeps([CORE])[run.device, run.run_id]
+    sweeps = read_sweeps([CORE])[run.key]
     declared = [claims for name, sweep in sweeps.items() if (claims := kept(name, sweep)) and claims.claims]
     judged = judge([run], declared)
     table = core[0].split('id="rules"')[1].split('id="cases"')[0]

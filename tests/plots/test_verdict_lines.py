@@ -52,7 +52,7 @@ def drawn(
     """The figures of these sweeps of a result file with these rows; with `whole` all figures of the file."""
     path = write(folder / "run.parquet", rows, sweeps)
     (run,) = load([path], find_datasheet)
-    stored = read_sweeps([path])[run.device, run.run_id]
+    stored = read_sweeps([path])[run.key]
     with style.look():
         figures = pages(run, stored) if whole else sweep_pages(only(run, sweeps), stored)
         return {stem: page.figure for stem, page in figures}

@@ -29,7 +29,7 @@ from bench.judge.history.series import COMMIT, KEY, SEGMENT, UNSAID, Flags, Floa
 from bench.model.ceilings import Ceilings
 from bench.store import parquet
 from bench.store.pack import REST
-from bench.store.schema import FIELDS, WITHOUT_SAMPLES
+from bench.store.schema import FIELDS, WITHOUT_SAMPLES, RunKey
 
 DOUBTING = tuple(flag for flag in FLAGS if flag.disturbed)
 """Flags on which a time is no night's time: what the machine's neighbours, heat or limits did.
@@ -39,8 +39,7 @@ What makes one look unsteady (noisy, drifting, unsettled) is in how a series mov
 _NOTHING = Ceilings()
 
 
-_RUN = ["run_id", "device", "device_id"]
-"""What tells runs apart: the units of a fleet may begin in the same second."""
+_RUN = list(RunKey._fields)
 _LOOKS = ("role", "visits", "set_aside")
 GAP = 1.8
 """Times the usual time between two nights from which on one is missing."""
@@ -56,7 +55,6 @@ class _Gathered(NamedTuple):
     """One night, which series have a time in it, and that."""
 
     night: Night
-    host: str
     series: npt.NDArray[np.intp]
     log_s: Floats
     half: Floats
@@ -82,7 +80,7 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
     there already: each is told to `left_out` as a sentence. UserError if no file can be read.
     """
     devices: dict[tuple[str, str], _Nights] = {}
-    seen: dict[tuple[str, str, str], Path] = {}
+    seen: dict[tuple[RunKey, str], Path] = {}
     whole = _Whole()
     # Every flag that looks at no single sample can be asked of every night.
     for path, table in parquet.tables(paths, left_out, WITHOUT_SAMPLES):
@@ -90,17 +88,16 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
             left_out(f"{path}: imported timings have no nights")
             table = table.filter(pc.is_null(table["source"]))
         for run in _runs_of(table):
-            run_id, device, unit = (run[name][0].as_py() for name in _RUN)
-            rest = path.stem.partition(REST)[1] + path.stem.partition(REST)[2]
-            whose = (run_id + rest, device, unit)
-            known = seen.setdefault(whose, path)
+            whose = RunKey(*(run[name][0].as_py() for name in _RUN))
+            run_id, rest = whose.run_id, "".join(path.stem.partition(REST)[1:])
+            known = seen.setdefault((whose, rest), path)
             if known is not path:
                 if path.read_bytes() != known.read_bytes():
                     left_out(f"{path}: holds the run {run_id}, which {known} holds too")
             elif not (_began(run_id) or _is_time(run["utc"][0].as_py())):
                 left_out(f"{path}: nothing in it tells when the run {run_id} began")
             else:
-                _add(devices, path, run, whole)
+                _add(devices, path, whose, run, whole)
     return [_history(device, unit, gathered) for (device, unit), gathered in sorted(devices.items())]
 
 
@@ -119,12 +116,11 @@ class _Whole:
     path: Path = Path()
     table: pa.Table | None = None
 
-    def run(self, path: Path, run_id: str, unit: str) -> Run:
+    def run(self, path: Path, whose: RunKey) -> Run:
         """A run of this file, with everything that its rows say."""
         if self.table is None or path != self.path:
             ((self.path, self.table),) = parquet.tables([path], columns=list(FIELDS))
-        here = pc.and_(pc.equal(self.table["run_id"], run_id), pc.equal(self.table["device_id"], unit))
-        (run,) = runs(parquet.rows(self.table.filter(here)), without_mixed=True)
+        (run,) = runs(parquet.rows(parquet.of_run(self.table, whose)), without_mixed=True)
         return run
 
 
@@ -140,12 +136,14 @@ def _beyond_noise(half: Floats, timed: pa.Table) -> Floats:
     return np.where(own > visits * (1 + 1e-6), own, 0.0)
 
 
-def _add(devices: dict[tuple[str, str], _Nights], path: Path, run: pa.Table, whole: _Whole) -> None:
+def _add(
+    devices: dict[tuple[str, str], _Nights], path: Path, whose: RunKey, run: pa.Table, whole: _Whole
+) -> None:
     """One run's rows."""
     first = run.slice(0, 1).to_pylist()[0]
-    unit = first["device_id"] if first["device_kind"] == "cuda" else ""
+    unit = whose.device_id if first["device_kind"] == "cuda" else ""
     new = _Nights(first["device_name"], first["device_kind"])
-    into = devices.setdefault((first["device"], unit), new)
+    into = devices.setdefault((whose.device, unit), new)
     median_s = run["median_s"].to_numpy()
     timed = run.filter(np.asarray(pc.equal(run["status"], "ok")) & (median_s > 0) & np.isfinite(median_s))
     keys = list(zip(*(_key_column(timed, name) for name in KEY), strict=True))
@@ -155,15 +153,14 @@ def _add(devices: dict[tuple[str, str], _Nights], path: Path, run: pa.Table, who
             once.setdefault(key, at)
         timed, keys = timed.take(list(once.values())), list(once)
     if fresh := [key for key in keys if key not in into.series]:
-        _describe(into, whole.run(path, first["run_id"], first["device_id"]), fresh)
+        _describe(into, whole.run(path, whose), fresh)
     low_s, high_s = timed["low_s"].to_numpy(), timed["high_s"].to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
         half = _beyond_noise(np.log(high_s / low_s) / 2, timed)
     suspect = [any(flag.rule(row, _NOTHING) for flag in DOUBTING) for row in parquet.rows(timed)]
     into.nights.append(
         _Gathered(
-            _night(path, run, timed),
-            first["device_id"],
+            _night(path, whose, run, timed),
             np.array([into.series[key] for key in keys], dtype=np.intp),
             np.log(timed["median_s"].to_numpy()),
             np.where(np.isfinite(half), half, np.nan),
@@ -190,8 +187,7 @@ def _describe(into: _Nights, run: Run, fresh: Sequence[_Key]) -> None:
         into.described.append({"dtype": dtype, "bound": whose, "ceiling": role != "measurement"})
 
 
-def _night(path: Path, run: pa.Table, timed: pa.Table) -> Night:
-    run_id = run["run_id"][0].as_py()
+def _night(path: Path, whose: RunKey, run: pa.Table, timed: pa.Table) -> Night:
     facts = {fact.name: text for fact in SEGMENT if (text := _told(timed if len(timed) else run, fact))}
     looks = [
         (visits or 1) + len(aside or ())
@@ -200,8 +196,8 @@ def _night(path: Path, run: pa.Table, timed: pa.Table) -> Night:
     ]
     cut_short = bool(looks) and max(looks) == 1
     return Night(
-        run_id=run_id,
-        utc=_began(run_id) or run["utc"][0].as_py(),
+        run=whose,
+        utc=_began(whose.run_id) or run["utc"][0].as_py(),
         commit=_told(run, COMMIT),
         facts=facts,
         segment=0,
@@ -237,7 +233,7 @@ def _began(run_id: str) -> str:
 
 
 def _history(device: str, unit: str, gathered: _Nights) -> History:
-    order = sorted(gathered.nights, key=lambda run: (run.night.utc, run.night.run_id, run.host))
+    order = sorted(gathered.nights, key=lambda each: (each.night.utc, each.night.run_id, each.night.run))
     nights = _in_order([run.night for run in order])
     shape = (len(gathered.series), len(nights))
     log_s: Floats = np.full(shape, np.nan)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.judge.comparability import FACTS, NEVER_BLOCKING, Difference
+from bench.store.schema import RunKey
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +41,7 @@ COMMIT = next(fact for fact in NEVER_BLOCKING if fact.column == "commit")
 class Night:
     """One run on one device."""
 
-    run_id: str
+    run: RunKey
     utc: str
     """When it began, ISO 8601."""
     commit: str
@@ -58,6 +59,11 @@ class Night:
     """What is odd about it, a sentence each: it was cut short, it began in the second of another ..."""
     file: Path | None = None
     """Where its rows are; None for a night that was never written."""
+
+    @property
+    def run_id(self) -> str:
+        """Its id, which runs on other units may share."""
+        return self.run.run_id
 
 
 @dataclass(frozen=True)

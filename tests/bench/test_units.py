@@ -1,0 +1,215 @@
+"""Units of one kind that begin in the same second: their runs have the same id, and share nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+import kernels
+from bench.__main__ import app
+from bench.cli.run_lines import show
+from bench.judge.compare import compare
+from bench.nightly.night import Night
+from bench.runner import run as runs
+from bench.runner.run import Options, Run
+from bench.runner.session import Session
+from bench.store.parquet import read_rows, read_sweeps, write
+from bench.store.schema import Measurement
+from kernels.gemm.problem import Gemm
+from tests.bench import several
+from tests.bench.claims_made import KINDS, SWEEP, claim, judged, timed
+from tests.bench.comparable import runs_of
+from tests.bench.comparable import timed as compared
+from tests.bench.exported import export
+from tests.bench.exported import night as exported
+from tests.bench.several import gpu, small
+from tests.bench.test_nightly import NIGHTS, Machine
+from tests.bench.test_nightly_verdicts import CLAIM, SLOW, changes
+from tests.plots.synthetic import H100, ceilings, row
+
+RUN = "20261101T020000Z-4f2a91c"
+QUICK, SLOWER = "1f3c9a02b4d5", "9b2e00c1d7aa"
+"""Two units; everything on the second takes twice as long."""
+
+
+def printed(*words: object) -> str:
+    """Standard output of `python -m bench WORDS`, which has nothing to refuse or to leave out."""
+    done = CliRunner().invoke(app, [*map(str, words)])
+    assert done.exit_code in (0, 1, 3) and not done.stderr, done.output
+    return done.stdout
+
+
+def of_unit(unit: str, rows: list[Measurement]) -> list[Measurement]:
+    """The rows as the run of this unit would have them."""
+    factor = 2.0 if unit == SLOWER else 1.0
+    names = ("median_s", "low_s", "high_s")
+    return [
+        dataclasses.replace(
+            one,
+            run_id=RUN,
+            device_id=unit,
+            **{name: None if (s := getattr(one, name)) is None else factor * s for name in names},
+        )
+        for one in rows
+    ]
+
+
+def products() -> list[Measurement]:
+    """The ceilings of an H100 that float16 needs, and products by the library and by us."""
+    rows = [one for one in ceilings(H100) if one.dtype == "float16" or not one.flop]
+    sizes = [Gemm(m=size, n=size, k=size, dtype="float16") for size in (1024, 2048, 4096)]
+    return rows + [row(H100, "gemm/square", size, name) for size in sizes for name in H100.libraries]
+
+
+@pytest.mark.parametrize("command", ["table", "ceilings", "efficiency", "duel"])
+def test_a_command_says_of_two_units_what_it_says_of_each(tmp_path: Path, command: str) -> None:
+    alone = {}
+    for unit in (QUICK, SLOWER):
+        path = write(tmp_path / unit / "h100-sxm" / f"{RUN}.parquet", of_unit(unit, products()))
+        alone[unit] = printed(command, path)
+        assert f"h100-sxm {RUN}" in alone[unit], "a single unit's run has its id for a name"
+    named = [text.replace(RUN, f"{RUN}-{unit[:8]}") for unit, text in alone.items()]
+    assert printed(command, tmp_path) == "".join(named)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "share"])
+def test_a_claim_pairs_no_rows_of_two_units(kind: str, chance: np.random.Generator) -> None:
+    """All that a claim tests is relative: a second unit adds observations, and changes no value."""
+    rows, roofs = list(KINDS[kind][0](chance)), list(ceilings(H100))
+    both = {unit: (of_unit(unit, rows), of_unit(unit, roofs)) for unit in (QUICK, SLOWER)}
+    asked = claim(kind, "above 0")
+    one = judged(asked, both[QUICK][0], roofs=both[QUICK][1]).effect
+    found = judged(
+        asked,
+        [each for rows_of_unit, _ in both.values() for each in rows_of_unit],
+        roofs=[each for _, roofs_of_unit in both.values() for each in roofs_of_unit],
+    ).effect
+    assert (found.clusters, found.pairs) == (one.clusters, 2 * one.pairs)
+    assert found.value == pytest.approx(one.value)
+
+
+def test_the_claims_of_two_units_are_judged_on_the_rows_of_both(tmp_path: Path) -> None:
+    rows = [timed(1e-6 * k * (1.0 if k % 8 else 1.25), k=k) for k in range(4000, 4064)]
+    stored = {SWEEP: {"claims": [claim("ratio", "below 1").model_dump(mode="json", exclude_defaults=True)]}}
+    for unit in (QUICK, SLOWER):
+        write(tmp_path / unit / f"{RUN}.parquet", of_unit(unit, rows), stored)
+    found = json.loads(CliRunner().invoke(app, ["claims", "--json", str(tmp_path)]).stdout)
+    (ours,) = (each for each in found if each["sweep"] == SWEEP)
+    alone = json.loads(CliRunner().invoke(app, ["claims", "--json", str(tmp_path / QUICK)]).stdout)
+    (quick,) = (each for each in alone if each["sweep"] == SWEEP)
+    assert ours["value"] == pytest.approx(quick["value"]) and ours["pairs"] == 2 * quick["pairs"]
+
+
+def test_what_sweeps_declared_is_each_units_own(tmp_path: Path) -> None:
+    for unit in (QUICK, SLOWER):
+        write(tmp_path / unit / f"{RUN}.parquet", of_unit(unit, [timed(1e-3)]), {SWEEP: {"title": unit}})
+    found = read_sweeps([tmp_path])
+    assert {run[1]: sweeps[SWEEP]["title"] for run, sweeps in found.items()} == {
+        QUICK: QUICK,
+        SLOWER: SLOWER,
+    }
+
+
+def test_two_units_are_compared_and_are_no_run_beside_itself(chance: np.random.Generator) -> None:
+    """Hosts of one kind of CPU may be compared; of several on a side the newest row of a case counts."""
+    host = {"device_kind": "cpu", "device": "cpu-simulated", "run_id": RUN}
+    roofs = [
+        compared(chance, case=10**6 + at, sweep="ceilings/gemm", **host, device_id=QUICK) for at in range(7)
+    ]
+    mine = [*roofs, *(compared(chance, case=at, **host, device_id=QUICK) for at in range(4))]
+    later = "2026-11-21T11:00:00.000+00:00"
+    others = [dataclasses.replace(one, device_id=SLOWER, utc=later) for one in mine]
+    found = compare(runs_of(mine), runs_of(others))
+    assert not found.same_run and found.same_commit and len(found.shifts) == 1
+    assert compare(runs_of(mine), runs_of(mine)).same_run
+    found = compare(runs_of([*mine, *others]), runs_of(mine))
+    assert found.before.older == len(mine) and len(found.cases) == len(mine)
+    assert {look.row.device_id for look in found.before.looks.values()} == {SLOWER}
+
+
+def test_both_hosts_of_a_second_are_exported(tmp_path: Path, chance: np.random.Generator) -> None:
+    cpu = {"device_kind": "cpu", "device": "cpu-made-up", "run_id": RUN}
+    for host in ("a", "b"):
+        rows = [exported(chance, 1, m, **cpu, host=host, device_id=host * 12) for m in (1, 2)]
+        write(tmp_path / "r" / f"{host}.parquet", rows)
+    done = export("openmetrics", tmp_path / "r")
+    (seconds,) = (
+        each for each in text_string_to_metric_families(done.stdout) if each.name == "roofbench_case_seconds"
+    )
+    assert [sample.labels["host"] for sample in seconds.samples] == ["a", "a", "b", "b"]
+    assert not done.stderr
+
+
+def test_a_night_of_another_unit_lends_no_facts(tmp_path: Path, chance: np.random.Generator) -> None:
+    for night, unit in ((night, unit) for night in (1, 2) for unit in "ab"):
+        facts = {"run_id": f"2026110{night}T020000Z-x", "device_id": unit * 12, "driver": f"550.{unit}"}
+        write(tmp_path / "r" / f"{night}{unit}.parquet", [exported(chance, 3 - night, 1, **facts)])
+    assert export("otava", tmp_path / "r", "-o", tmp_path / "out").exit_code == 0
+    for unit in "ab":
+        (table,) = (tmp_path / "out").glob(f"*@{unit * 8}*.csv")
+        assert re.findall(r"550\.\w", table.read_text()) == [f"550.{unit}"] * 2
+
+
+@pytest.mark.parametrize("progress", [False, True])
+def test_runs_of_two_devices_that_have_one_id_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, progress: bool
+) -> None:
+    """Two processes, each on a GPU of another kind, began in the same second; both are resumed by one."""
+    folder = several.stand_in(tmp_path, monkeypatch)
+    devices = [gpu(0), dataclasses.replace(gpu(1), slug="made-up-too")]
+    cases = small(folder, [1, 2])
+    for device in devices:
+        session = Session(device, folder / "results")
+        session.run_id = RUN
+        session.open()
+        session.planner.plan(cases)
+        next(session.walk())
+        assert session.interrupted() is not None
+    monkeypatch.setattr(runs, "chosen", lambda wanted: devices)
+    monkeypatch.setattr(runs, "load_cases", lambda *_: cases)
+    run = Run(Options("all", results=folder / "results", resume=True), kernels.problem)
+    run.plan(list(run.cases))
+    assert [session.run_id for session in run.sessions] == [RUN, RUN]
+    said: list[str] = []
+    show(run, said.append)
+    run.collect()
+    if progress:
+        (first, of), (last, total) = (re.findall(r"\[(\d)/(\d)\]", line)[0] for line in said[1:])
+        assert (first, last, total) == ("1", "2", "2") and of > first, "the other's visit is still to come"
+    else:
+        rows = {name: run.row(name) for name in run.cases}
+        assert {name.split("/")[0]: each.device for name, each in rows.items() if each} == {
+            "cuda:0": "made-up",
+            "cuda:1": "made-up-too",
+        }
+        assert all(run.flags(each) is not None for each in rows.values() if each)
+    run.finish()
+    for device in devices:
+        (path,) = (folder / "results" / device.slug).glob("*.parquet")
+        assert path.stem == RUN and len(read_rows(path)) == 2
+
+
+def test_tonight_is_the_night_of_this_unit(tmp_path: Path, chance: np.random.Generator) -> None:
+    """Hosts of one kind of CPU have one history, in which another's run of the same second comes last."""
+    machine = Machine(tmp_path / "results", chance)
+    machine.device = dataclasses.replace(machine.device, kind="cpu", index=None, uuid="")
+    machine.facts = {"device_kind": "cpu"}
+    machine.level_s = np.full_like(machine.level_s, 1e-3)
+    machine.sweeps = {"gemm/all": {"title": "x", "claims": [CLAIM]}}
+    machine.effect = SLOW
+    machine.nights(NIGHTS)
+    machine.effect, machine.facts = {}, {"device_kind": "cpu", "device_id": "z"}
+    other = write(tmp_path / "other.parquet", machine.rows(), machine.sweeps)
+    other.rename(machine.results / "h100" / "other.parquet")
+    machine.effect, machine.facts = SLOW, {"device_kind": "cpu"}
+    night: Night = machine.run()
+    assert night.judged is not None and night.tonight is not None
+    assert night.judged.history.nights[night.tonight].file == night.paths[0]
+    assert not changes(night), "the other host's claims flipped, not ours"
