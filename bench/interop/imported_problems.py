@@ -241,6 +241,19 @@ class GatedActivation(Problem):
         """One exponential, error function or tangent an element."""
         return self.rows * self.length
 
+    def byte_moved(self, implementation: str) -> int:
+        """`byte`; of `aten` also function(a), which one kernel writes and the next reads (forward)."""
+        return self.byte + 2 * self.byte_again(implementation)
+
+    def byte_again(self, implementation: str) -> int:
+        """function(a), for `aten`."""
+        between = implementation == "aten" and self.direction == "forward"
+        return self.rows * self.length * self.item_byte if between else 0
+
+    def moved_written(self, implementation: str) -> int:
+        """The outputs and, for `aten`, function(a)."""
+        return self.byte_written + self.byte_again(implementation)
+
 
 PROBLEMS: Mapping[str, type[Problem]] = {
     problem.operator: problem

@@ -65,7 +65,8 @@ def _nested(tree: Any, levels: tuple[str, ...], around: Mapping[str, Any]) -> It
         yield {**around, **(dict(_flat(tree)) if isinstance(tree, dict) else {"value": tree})}
         return
     last = len(levels) == 1
-    inner = {key: value for key, value in tree.items() if isinstance(value, dict)}
+    # A key without a value is a line too: something that did not run.
+    inner = {key: value for key, value in tree.items() if isinstance(value, dict) or (last and value is None)}
     plain = {key: value for key, value in tree.items() if key not in inner}
     if last and not inner:
         inner, plain = plain, {}
