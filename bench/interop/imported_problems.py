@@ -175,8 +175,9 @@ class Elementwise(Problem):
 
     @property
     def special_functions(self) -> int:
-        """A reciprocal, or a logarithm and an exponential."""
-        return {"divide": 1, "power": 2}.get(self.function, 0) * self.elements
+        """A reciprocal, or a logarithm and an exponential; torch multiplies by a scalar's reciprocal."""
+        reciprocals = 1 if self.operands == "tensors" else 0
+        return {"divide": reciprocals, "power": 2}.get(self.function, 0) * self.elements
 
 
 class RmsNorm(Problem):
