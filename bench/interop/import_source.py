@@ -82,14 +82,16 @@ class _Import:
 
     def outcome(self, folder: Path, results: Path) -> Outcome:
         """See `imported`."""
-        read_some = False
+        were_read: set[Path] = set()
+        refused: dict[Path, UserError] = {}
         for table, path, named in self._files(folder):
             try:
                 self._read(table, path, named, str(path.relative_to(folder)))
-                read_some = True
+                were_read.add(path)
             except UserError as refusal:
-                self.outcomes.remarks.append(f"left out {refusal}")
-        if not read_some:
+                refused.setdefault(path, refusal)
+        self.outcomes.remarks += [f"left out {why}" for path, why in refused.items() if path not in were_read]
+        if not were_read:
             reasons = "".join(f"; {remark}" for remark in self.outcomes.remarks[:1])
             raise UserError(
                 f"{folder}: holds no file of {self.source.name} that could be read{reasons}; "
@@ -148,7 +150,12 @@ class _Import:
                 self.kernels[timed] = kernels
 
     def _derived(self, table: Table, frame: pd.DataFrame, path: Path) -> pd.DataFrame:
-        """The frame with the columns that the description adds."""
+        """The frame with the lines and columns that the description adds."""
+        if melt := table.melt:
+            melted = [name for name in frame.columns if re.fullmatch(melt.columns, str(name))]
+            others = [name for name in frame.columns if name not in melted]
+            frame = frame.melt(others, melted, melt.name, melt.value).dropna(subset=[melt.value])
+            frame = frame.reset_index(drop=True)
         for name, pattern in table.extract.items():
             parts = frame[name].astype(str).str.extract(pattern)
             for column in parts:

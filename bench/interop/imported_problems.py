@@ -175,8 +175,9 @@ class Elementwise(Problem):
 
     @property
     def special_functions(self) -> int:
-        """A reciprocal, or a logarithm and an exponential."""
-        return {"divide": 1, "power": 2}.get(self.function, 0) * self.elements
+        """A reciprocal, or a logarithm and an exponential; torch multiplies by a scalar's reciprocal."""
+        reciprocals = 1 if self.operands == "tensors" else 0
+        return {"divide": reciprocals, "power": 2}.get(self.function, 0) * self.elements
 
 
 class RmsNorm(Problem):
@@ -255,9 +256,86 @@ class GatedActivation(Problem):
         return self.byte_written + self.byte_again(implementation)
 
 
+_MICRO: dict[Any, tuple[int, int]] = {"float32": (0, 0), "float64": (0, 0)}
+
+
+class CachedRead(Problem):
+    """Loads from `footprint_byte` again and again, which what holds them serves: a cache, or memory.
+
+    `readers` says who reads what: `each` multiprocessor all of it, or all of them `together`, parts of it.
+    The counts are of `footprint_byte` once: times are those of so many bytes at the rate of all
+    multiprocessors. No roof is held against them, so `arithmetic` is `latency`.
+    """
+
+    operator: ClassVar[str] = "cached_read"
+    arithmetic: ClassVar[Literal["latency"]] = "latency"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        _on_gpus("gpu-cache", "gpu-benches' sums of one buffer, a block of 256 threads each", _MICRO),
+        _on_gpus("gpu-l2-cache", "gpu-benches' sums of parts of a buffer, blocks of 1024 threads", _MICRO),
+    )
+
+    readers: Literal["each", "together"]
+    footprint_byte: Count
+
+    @property
+    def flop(self) -> int:
+        """0: the sums are not what is measured."""
+        return 0
+
+    @property
+    def byte_read(self) -> int:
+        """The footprint."""
+        return self.footprint_byte
+
+    @property
+    def byte_written(self) -> int:
+        """0."""
+        return 0
+
+
+class MultiplyAdds(Problem):
+    """`steps` dependent multiply-adds of each pair of elements of two arrays of `length`, and a few sums.
+
+    kernels/fma writes as much as it reads; this reads alone. Both are for the intensity at which a GPU stops
+    being limited by memory (NVIDIA's GPU Performance Background, "Understanding Performance").
+    """
+
+    operator: ClassVar[str] = "multiply_adds"
+    rate: ClassVar[Literal["flop", "byte"]] = "flop"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        _on_gpus("gpu-roofline", "gpu-benches' kernel, blocks of 256 threads", _MICRO),
+    )
+
+    length: Count
+    steps: Annotated[int, Field(ge=0)]
+
+    @property
+    def flop(self) -> int:
+        """2 a step, and a difference before and a sum after all of them."""
+        return 2 * (self.steps + 1) * self.length
+
+    @property
+    def byte_read(self) -> int:
+        """Both arrays."""
+        return 2 * self.length * self.item_byte
+
+    @property
+    def byte_written(self) -> int:
+        """0: the sums of blocks are a few thousand numbers."""
+        return 0
+
+
 PROBLEMS: Mapping[str, type[Problem]] = {
     problem.operator: problem
-    for problem in (QuantizedLinear, Collective, Elementwise, RmsNorm, GatedActivation)
+    for problem in (
+        QuantizedLinear,
+        Collective,
+        Elementwise,
+        RmsNorm,
+        GatedActivation,
+        CachedRead,
+        MultiplyAdds,
+    )
 }
 
 

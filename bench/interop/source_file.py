@@ -4,9 +4,10 @@ A value is a constant; a text that begins with `=`, which is an expression over 
 `pandas.DataFrame.eval` reads it (`=B * H`); or a text with columns in braces (`{Kernel} [{Grid x:.0f}]`).
 
     files      a regular expression over a file's path, with `__` for `/` and without .gz; its named groups
-               are columns
+               are columns (a file that several tables match is read by those that can)
     reader     how the file becomes lines with columns (bench/interop/readers.py)
     columns    every column that such a file may have; `?` behind a name: not every file has it
+    melt       columns whose values are lines of their own: {columns, name, value}
     extract    column -> regular expression whose named groups become columns
     lookup     new column -> {of: column, values: {theirs: ours}}
     let        new column -> expression; these see those before them
@@ -69,6 +70,17 @@ class Lookup(_Part):
     values: dict[Value, Any]
 
 
+class Melt(_Part):
+    """Columns with one quantity of several cases: each of their cells that is not empty becomes a line."""
+
+    columns: Regex
+    """Names of the columns."""
+    name: str
+    """The new column of their names."""
+    value: str
+    """The new column of their cells."""
+
+
 class Entry(_Part):
     """Rows of one operator."""
 
@@ -102,6 +114,7 @@ class Table(_Part):
     files: Regex
     reader: Reader
     columns: tuple[str, ...] = ()
+    melt: Melt | None = None
     extract: dict[str, Regex] = Field(default_factory=dict)
     lookup: dict[str, Lookup] = Field(default_factory=dict)
     let: dict[str, str] = Field(default_factory=dict)

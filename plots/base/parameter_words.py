@@ -126,6 +126,11 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
     },
     "quantize": {"to": "type quantised to", "scaling": "what shares a scale"},
     "quantized_linear": {"scaling": "what has a scale of its own"},
+    "cached_read": {
+        "readers": "multiprocessors that read all of it",
+        "footprint_byte": "memory that is read (bytes)",
+    },
+    "multiply_adds": {"steps": "multiply-adds of an element"},
 }
 """Operator -> words for the parameters that only it has, or that mean something else to it."""
 
