@@ -53,7 +53,7 @@ def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) ->
                         name for pattern in each.rows for name in sorted(there) if fnmatchcase(name, pattern)
                     ]:
                         declared.append(Declared(rows[0], tuple(rows), each.claims))
-            judged += judge(of_device, declared)
+            judged += [each for each in judge(of_device, declared) if not _unasked(each, of_device)]
     return judged
 
 
@@ -67,6 +67,11 @@ def _together(runs: Sequence[Run]) -> list[list[Run]]:
         alone = run.imported and run.rows[0].timed_by is not None
         groups.setdefault((run.device, run.run_id) if alone else (run.device,), []).append(run)
     return list(groups.values())
+
+
+def _unasked(judged: Judged, runs: Sequence[Run]) -> bool:
+    """Whether a claim finds nothing that it could be about in a source of which nobody expected it."""
+    return runs[0].rows[0].timed_by is not None and judged.verdict in ("NOT MEASURED", "NOT APPLICABLE")
 
 
 def _of_checkout(loaded: Iterable[Loaded], own: Sequence[Sweeps]) -> list[Declared]:
