@@ -1,13 +1,14 @@
 """Choosing among the configurations of one of our kernels: the device decides, once, and it is written down.
 
 Choices lie in kernels/tuned, one JSON file for each device, readable and small: under the versions of
-everything that makes or runs a kernel, under the operator with a hash of its source, one line for each
+everything that makes or runs a kernel, under the operator with a hash of its sources, one line for each
 question. A choice is used again only where all of these are the same; otherwise the device is asked anew.
 What that takes is part of no measured time, and is reported (`Launch.tuning_s`).
 """
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import fcntl
 import functools
@@ -305,8 +306,27 @@ def _driver(libcuda: str) -> str:
 
 @functools.cache
 def _source(operator: str) -> str:
-    """Short hash of the operator's files: a kernel that was edited has never been tuned."""
-    found = hashlib.sha256()
-    for path in sorted((_HERE / operator).glob("*.py")):
-        found.update(path.read_bytes())
-    return found.hexdigest()[:8]
+    """Short hash of the operator's files and of all below kernels/ that they import, directly or not.
+
+    A kernel that was edited, or is chosen in another way (kernels/timing.py), has never been tuned. What is
+    imported only where it is needed counts too. The files are read, since what a process has imported by now
+    depends on what it was asked before.
+    """
+    files: set[Path] = set()
+    left = set((_HERE / operator).glob("*.py"))
+    while left:
+        files.add(path := left.pop())
+        left |= set(_imported(path)) - files
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()[:8]
+
+
+def _imported(path: Path) -> Iterator[Path]:
+    """The modules below kernels/ that a file imports."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):  # of a module, or modules of a package
+            names = [f"{node.module}", *(f"{node.module}.{name}" for name in names)]
+        for name in names:
+            package, *rest = name.split(".")
+            if package == "kernels" and (found := _HERE.joinpath(*rest).with_suffix(".py")).is_file():
+                yield found
