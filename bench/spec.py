@@ -353,6 +353,11 @@ def cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {re.sub(r'^ptxas [^ ]+, ', 'ptxas, ', telling[-1])}"
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of its text, or the name of its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def parameters_text(parameters: dict[str, Any]) -> str:
     """Canonical text of a problem's parameters."""
     return json.dumps(parameters, sort_keys=True, separators=(",", ":"))

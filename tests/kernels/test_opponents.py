@@ -24,6 +24,18 @@ def test_every_operator_names_the_strongest_known_and_races_a_library(name: str)
     assert raced and raced <= implementations
 
 
+PACKAGES = ("flash_attn", "quack", "liger_kernel")
+
+
+class Broken:
+    """Finds each of these packages, and an error without a text in it."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name in PACKAGES:
+            raise ImportError
+
+
+@pytest.mark.parametrize("broken", [False, True])
 @pytest.mark.parametrize(
     ("operator", "implementation", "package"),
     [
@@ -34,11 +46,16 @@ def test_every_operator_names_the_strongest_known_and_races_a_library(name: str)
     ],
 )
 def test_a_missing_package_is_named(
-    operator: str, implementation: str, package: str, monkeypatch: pytest.MonkeyPatch
+    operator: str, implementation: str, package: str, broken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("flash_attn", "quack", "liger_kernel"):
+    for module in PACKAGES:
         monkeypatch.setitem(sys.modules, module, None)
+        if broken:
+            monkeypatch.delitem(sys.modules, module)
+    if broken:
+        monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
     bound = kernels.operator(operator)
     problem = bound.examples[0]
-    with pytest.raises(Unsupported, match=f"{implementation} needs {package}, pip install {package}: "):
+    why = "ImportError$" if broken else "No module named"
+    with pytest.raises(Unsupported, match=f"{implementation} needs {package}, pip install {package}: {why}"):
         bound.implementations[implementation](problem, *bound.inputs(problem, uniform(problem, 1)))
