@@ -129,12 +129,13 @@ def fastest(
 
     `question` begins with the operator's name and says all that a choice depends on; candidates are told
     apart by their text. The only candidate is taken untried. With `compile`, which makes a candidate's
-    program without running it, they are compiled side by side first. A candidate that does not compile, or
-    that the device has no room for, is passed over. With `timed` only the first so many that run are timed,
-    the others neither compiled nor tried. One of which `doubt` says anything, after it ran, is passed over
-    for it. If that is all of them: Unsupported where none fits or all are refused; RuntimeError, whose
-    cause is the compiler's error, where one did not compile. Any other error of a launch is raised; Stuck
-    where a launch does not end. Kernels that got stuck earlier in the run are passed over (ending.py).
+    program without running it, they are compiled side by side first. A candidate that does not compile, that
+    the device has no room for, or that cannot be captured in a CUDA graph is passed over. With `timed` only
+    the first so many that run are timed, the others neither compiled nor tried. One of which `doubt` says
+    anything, after it ran, is passed over for it. If that is all of them: Unsupported where none fits or all
+    are refused; RuntimeError, whose cause is the error of the compiler or of the capture, otherwise. Any
+    other error of a launch is raised; Stuck where a launch does not end. Kernels that got stuck earlier in
+    the run are passed over (ending.py).
     """
     return _choose(question, candidates, launch, compile, timed, doubt).candidate
 
@@ -186,9 +187,9 @@ def _choose(
     if compile is not None:
         compile_side_by_side(candidates[:timed], compile)
     runnable = list(itertools.islice(trials, timed))
-    best, seconds = timing.quickest([functools.partial(_call, launch, candidate) for candidate in runnable])
+    best, seconds = _quickest(runnable, launch, trials.passed_over)
     answer = {
-        "configuration": str(runnable[best]),
+        "configuration": str(best),
         "median_us": round(1e6 * seconds, 2),
         "of": len(runnable),
         **({"passed_over": trials.passed_over} if trials.passed_over else {}),
@@ -196,7 +197,24 @@ def _choose(
     }
     # Without the kernels that this run has given up it is no choice for other runs.
     choices.put(operator, text, answer, lasting=not given_up)
-    return _Choice(runnable[best], (*given_up, *trials.passed_over), timed=True)
+    return _Choice(best, (*given_up, *trials.passed_over), timed=True)
+
+
+def _quickest(runnable: list[C], launch: Callable[[C], Launch], passed_over: list[str]) -> tuple[C, float]:
+    """(the quickest, seconds of its launch). What cannot be captured goes from `runnable` to `passed_over`.
+
+    If that is all of them: what broke the last capture.
+    """
+    while True:
+        makers = [functools.partial(_call, launch, candidate) for candidate in runnable]
+        try:
+            best, seconds = timing.quickest(makers)
+        except timing.Uncaptured as error:
+            if error.place is None or len(runnable) == 1:
+                raise
+            passed_over.append(f"{runnable.pop(error.place)}: {error}")
+        else:
+            return runnable[best], seconds
 
 
 def _call(launch: Callable[[C], Launch], candidate: C) -> Callable[[], object]:
