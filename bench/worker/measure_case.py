@@ -370,7 +370,9 @@ class Slots:
                 return made.uniform_(-1.0, 1.0, generator=generator)
             return arena.view(shape)
 
-        build = operator.implementations[implementation]
+        if (build := operator.implementations.get(implementation)) is None:
+            where = f"kernels/{problem.operator}/operator.py: OPERATOR.implementations"
+            raise NotImplementedError(f"{where} lacks {implementation}, which problem.py beside it declares")
         self.inputs = [tuple(operator.inputs(problem, uniform)) for _ in range(count)]
         self._memory = bench.memory
         if count == 1 and operator.counted_on_cpu and bench.device.type == "cpu":

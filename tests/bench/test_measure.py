@@ -15,10 +15,12 @@ import torch
 from bench.sampling.protocol import Protocol
 from bench.spec import Launch, Operator, Uniform
 from bench.worker import cache_ring
+from bench.worker.__main__ import make_bench, respond
 from bench.worker.cache_ring import Arena, Plan, Turns, plan
 from bench.worker.clock import HostClock
 from bench.worker.measure_case import Limits, Slots, check, measure
 from bench.worker.memory import Memory
+from kernels.stream import operator as stream
 from tests.bench.simulated import COLD_S, QUEUE_S, WARM_S, Doubling, SimulatedCuda, doubling, simulated_bench
 
 LIMITS = Limits(budget_s=2.0, launch_s=1.0)
@@ -364,6 +366,25 @@ def test_where_the_right_answer_is_zero_the_error_is_absolute(factor: float, sta
     facts = check(simulated_bench(cuda), operator, "good", Doubling(dtype="float32", size=64))
     assert facts["status"] == status
     assert facts["relative_error"] == pytest.approx(factor, rel=1e-6)
+
+
+def test_an_implementation_without_its_function_spoils_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a function that no problem.py declares, which no case can name."""
+    functions = {"aten": stream.OPERATOR.implementations["aten"], "undeclared": stream.aten}
+    monkeypatch.setattr(stream, "OPERATOR", replace(stream.OPERATOR, implementations=functions))
+    bench = make_bench("cpu", 1 << 20, 1)
+    parameters = {"dtype": "float32", "kind": "copy", "length": 1000}
+    request = {"operator": "stream", "parameters": parameters, "quick": False, "cache": "warm", "first": True}
+    request |= {"visits": 1, "regime": "sustained", "threads": None}
+    request |= {"budget_s": 1e-9, "launch_s": 60.0, "least_timed_s": 0.0}
+    for do in ("check", "measure"):
+        assert respond(bench, request | {"do": do, "implementation": "aten"})["status"] == "ok"
+        lacking = respond(bench, request | {"do": do, "implementation": "triton"})
+        assert lacking["status"] == "error" and "renew" not in lacking
+        assert lacking["reason"] == (
+            "NotImplementedError: kernels/stream/operator.py: OPERATOR.implementations lacks triton, "
+            "which problem.py beside it declares"
+        )
 
 
 def test_configurations_that_were_passed_over_are_in_the_row() -> None:
