@@ -530,6 +530,21 @@ def test_tensors_of_another_type_differ_from_each_other() -> None:
     assert all(-1 <= float(tensor.min()) < -0.5 < 0.5 < float(tensor.max()) <= 1 for tensor in given)
 
 
+def test_more_inputs_than_a_problem_counts_are_refused_however_many_a_slot_has() -> None:
+    bench = simulated_bench(cuda := SimulatedCuda())
+    operator, problem = doubling(cuda), Doubling(dtype="float32", size=999)
+
+    def slots(sizes: list[int]) -> Slots:
+        operator_of_many = replace(operator, inputs=lambda _, uniform: tuple(map(uniform, sizes)))
+        built = {"good": lambda problem, x, *rest: operator.implementations["good"](problem, x)}
+        return Slots(bench, replace(operator_of_many, implementations=built), "good", problem, 3)
+
+    many = slots([1] * 999).inputs
+    assert len({tensor.data_ptr() for inputs in many for tensor in inputs}) == 3 * 999
+    with pytest.raises(MemoryError, match="elements asked for"):
+        slots([1 << 20])
+
+
 def test_arenas_of_other_types_are_given_back_when_memory_is_short() -> None:
     bench = simulated_bench(SimulatedCuda())
     bench.arena(torch.float32, 1 << 12)
