@@ -49,11 +49,14 @@ class Choices:
         """`device` names the file; what other versions chose stays in it, untouched and unused."""
         self.path = folder / f"{re.sub('[^a-z0-9]+', '-', device.lower()).strip('-')}.json"
         self.versions = versions
-        self._known: dict[str, dict[str, dict[str, Any]]] = self._read().get(versions, {})
+        self._known: dict[str, dict[str, dict[str, Any]]] = {}
 
     def get(self, operator: str, question: str) -> dict[str, Any]:
-        """The answer to this question as `put` was given it; empty if it was never asked."""
-        return self._known.get(operator, {}).get(question, {})
+        """The answer to this question as `put` was given it, here or elsewhere; empty if there is none."""
+        known = self._known.setdefault(operator, {})
+        if question not in known:
+            self._known[operator] = known = self._read().get(self.versions, {}).get(operator, {}) | known
+        return known.get(question, {})
 
     def put(self, operator: str, question: str, answer: dict[str, Any], lasting: bool = True) -> None:
         """Remember, and if `lasting` write down.

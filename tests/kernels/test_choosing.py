@@ -214,6 +214,15 @@ def test_names_of_modules_are_put_together_only_within_an_operator() -> None:
             assert name.startswith(f'f"kernels.{path.parent.name}.'), path
 
 
+def test_what_another_process_has_chosen_meanwhile_is_not_asked_again(device: Device) -> None:
+    device.fastest("one", ["a", "b", "c"])
+    others = device.path.read_text().replace('"one"', '"two"').replace('"b"', '"c"')
+    device.path.write_text(others)
+    assert device.fastest("two", ["a", "b", "c"]) == "c"
+    assert device.fastest("one", ["a", "b", "c"]) == "b"
+    assert device.timed == ["a", "b", "c"]
+
+
 def test_a_choice_that_is_no_longer_listed_is_not_used(device: Device) -> None:
     device.fastest("one", ["a", "b"])
     assert device.fastest("one", ["a", "c"]) == "c"
