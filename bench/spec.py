@@ -72,8 +72,8 @@ class Launch:
     tuning_s: float = 0.0
     """Seconds of choosing its configuration while it was built: reported, never part of a time."""
     passed_over: tuple[str, ...] = ()
-    """Candidates for its configuration that do not compile or do not fit the device, each as
-    `configuration: reason`; and kernels that got stuck earlier in the run, as `kernel: reason`."""
+    """Candidates for its configuration that do not compile, do not fit the device or cannot be captured in a
+    CUDA graph, each as `configuration: reason`; and kernels that got stuck earlier, as `kernel: reason`."""
     blocks: bool = False
     """Whether `call` makes the host wait until the work is done: then only the host's clock can time it."""
 
@@ -351,6 +351,11 @@ def cause(error: BaseException) -> str:
     if not telling:
         return type(error).__name__
     return f"{type(error).__name__}: {re.sub(r'^ptxas [^ ]+, ', 'ptxas, ', telling[-1])}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of its text, or the name of its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def parameters_text(parameters: dict[str, Any]) -> str:

@@ -23,11 +23,13 @@ from __future__ import annotations
 import gc
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
+
+from bench.spec import cause
 
 Call = Callable[[], object]
 """Queues a launch."""
@@ -47,6 +49,13 @@ REPLAY_S = 1e-3
 MOST_LAUNCHES = 16
 
 
+class Uncaptured(RuntimeError):
+    """A launch cannot be captured in a CUDA graph; the text says why."""
+
+    place: int | None = None
+    """The place of its maker in the list that `quickest` was given."""
+
+
 class Clock(Protocol):
     """What `quickest` asks of a device."""
 
@@ -55,7 +64,7 @@ class Clock(Protocol):
         ...
 
     def captured(self, call: Call, launches: int) -> Replay:
-        """This many calls, each with a cold cache, captured in one graph."""
+        """This many calls, each with a cold cache, captured in one graph. Uncaptured if they cannot be."""
         ...
 
 
@@ -64,13 +73,13 @@ def quickest(makers: Sequence[Callable[[], Call]], clock: Clock | None = None) -
 
     Each of `makers` builds a launch and returns its call. The same launch must have run before, because a
     capture must neither compile nor load anything. `clock` defaults to the current CUDA device. Raises what
-    building, calling, capturing or replaying a launch raises.
+    building, calling or replaying a launch raises; Uncaptured, with the place, where one cannot be captured.
     """
     clock = clock or GraphClock(torch.cuda, torch.device("cuda", torch.cuda.current_device()))
     least_s = max(1e-6, min(clock.once_s(make()) for make in makers))
     launches = max(1, min(MOST_LAUNCHES, int(REPLAY_S / least_s)))
-    _warm_up(clock.captured(makers[0](), launches))
     makers = [_none, *makers]
+    _warm_up(_captured(clock, makers, 1, launches))
     finalists = list(range(1, len(makers)))
     if len(finalists) > FINALISTS:
         medians = _medians(clock, makers, range(len(makers)), launches, LOOK_S, rounds=2)
@@ -106,8 +115,17 @@ def _medians(
     seen: dict[int, list[float]] = {place: [] for place in places}
     for turn in range(rounds):
         for place in places if turn % 2 == 0 else reversed(places):
-            seen[place].append(_look(clock.captured(makers[place](), launches), look_s))
+            seen[place].append(_look(_captured(clock, makers, place, launches), look_s))
     return {place: statistics.median(medians) for place, medians in seen.items()}
+
+
+def _captured(clock: Clock, makers: Sequence[Callable[[], Call]], place: int, launches: int) -> Replay:
+    try:
+        return clock.captured(makers[place](), launches)
+    except Uncaptured as error:
+        if makers[place] is not _none:
+            error.place = place - 1  # without `_none`, which stands before them
+        raise
 
 
 def _look(replay: Replay, look_s: float) -> float:
@@ -145,7 +163,7 @@ class GraphClock:
         return 1e-3 * float(start.elapsed_time(end))
 
     def captured(self, call: Call, launches: int) -> Replay:
-        """A graph of `launches` times an eviction and a call."""
+        """A graph of `launches` times an eviction and a call; Uncaptured if that fails, unless for memory."""
         graph = self._cuda.CUDAGraph()
         self._cuda.synchronize()
         # By hand, since torch.cuda.graph gives the stream back only if the end of a capture succeeds.
@@ -153,11 +171,19 @@ class GraphClock:
             self._cuda.empty_cache()  # during a capture the allocator gives nothing back
             graph.capture_begin()
             try:
-                for _ in range(launches):
-                    self.evict()
-                    call()
-            finally:
+                try:
+                    for _ in range(launches):
+                        self.evict()
+                        call()
+                except BaseException:
+                    with suppress(RuntimeError):  # the end of a broken capture says less than what broke it
+                        graph.capture_end()
+                    raise
                 graph.capture_end()
+            except RuntimeError as error:
+                if "out of memory" in str(error):  # no fault of the launch: of what else is on the device
+                    raise
+                raise Uncaptured(cause(error)) from error
 
         kept = graph, call  # the graph writes to memory that the launch holds
 

@@ -1,13 +1,14 @@
 """Choosing among the configurations of one of our kernels: the device decides, once, and it is written down.
 
 Choices lie in kernels/tuned, one JSON file for each device, readable and small: under the versions of
-everything that makes or runs a kernel, under the operator with a hash of its source, one line for each
+everything that makes or runs a kernel, under the operator with a hash of its sources, one line for each
 question. A choice is used again only where all of these are the same; otherwise the device is asked anew.
 What that takes is part of no measured time, and is reported (`Launch.tuning_s`).
 """
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import fcntl
 import functools
@@ -48,11 +49,14 @@ class Choices:
         """`device` names the file; what other versions chose stays in it, untouched and unused."""
         self.path = folder / f"{re.sub('[^a-z0-9]+', '-', device.lower()).strip('-')}.json"
         self.versions = versions
-        self._known: dict[str, dict[str, dict[str, Any]]] = self._read().get(versions, {})
+        self._known: dict[str, dict[str, dict[str, Any]]] = {}
 
     def get(self, operator: str, question: str) -> dict[str, Any]:
-        """The answer to this question as `put` was given it; empty if it was never asked."""
-        return self._known.get(operator, {}).get(question, {})
+        """The answer to this question as `put` was given it, here or elsewhere; empty if there is none."""
+        known = self._known.setdefault(operator, {})
+        if question not in known:
+            self._known[operator] = known = self._read().get(self.versions, {}).get(operator, {}) | known
+        return known.get(question, {})
 
     def put(self, operator: str, question: str, answer: dict[str, Any], lasting: bool = True) -> None:
         """Remember, and if `lasting` write down.
@@ -128,12 +132,13 @@ def fastest(
 
     `question` begins with the operator's name and says all that a choice depends on; candidates are told
     apart by their text. The only candidate is taken untried. With `compile`, which makes a candidate's
-    program without running it, they are compiled side by side first. A candidate that does not compile, or
-    that the device has no room for, is passed over. With `timed` only the first so many that run are timed,
-    the others neither compiled nor tried. One of which `doubt` says anything, after it ran, is passed over
-    for it. If that is all of them: Unsupported where none fits or all are refused; RuntimeError, whose
-    cause is the compiler's error, where one did not compile. Any other error of a launch is raised; Stuck
-    where a launch does not end. Kernels that got stuck earlier in the run are passed over (ending.py).
+    program without running it, they are compiled side by side first. A candidate that does not compile, that
+    the device has no room for, or that cannot be captured in a CUDA graph is passed over. With `timed` only
+    the first so many that run are timed, the others neither compiled nor tried. One of which `doubt` says
+    anything, after it ran, is passed over for it. If that is all of them: Unsupported where none fits or all
+    are refused; RuntimeError, whose cause is the error of the compiler or of the capture, otherwise. Any
+    other error of a launch is raised; Stuck where a launch does not end. Kernels that got stuck earlier in
+    the run are passed over (ending.py).
     """
     return _choose(question, candidates, launch, compile, timed, doubt).candidate
 
@@ -185,9 +190,9 @@ def _choose(
     if compile is not None:
         compile_side_by_side(candidates[:timed], compile)
     runnable = list(itertools.islice(trials, timed))
-    best, seconds = timing.quickest([functools.partial(_call, launch, candidate) for candidate in runnable])
+    best, seconds = _quickest(runnable, launch, trials.passed_over)
     answer = {
-        "configuration": str(runnable[best]),
+        "configuration": str(best),
         "median_us": round(1e6 * seconds, 2),
         "of": len(runnable),
         **({"passed_over": trials.passed_over} if trials.passed_over else {}),
@@ -195,7 +200,24 @@ def _choose(
     }
     # Without the kernels that this run has given up it is no choice for other runs.
     choices.put(operator, text, answer, lasting=not given_up)
-    return _Choice(runnable[best], (*given_up, *trials.passed_over), timed=True)
+    return _Choice(best, (*given_up, *trials.passed_over), timed=True)
+
+
+def _quickest(runnable: list[C], launch: Callable[[C], Launch], passed_over: list[str]) -> tuple[C, float]:
+    """(the quickest, seconds of its launch). What cannot be captured goes from `runnable` to `passed_over`.
+
+    If that is all of them: what broke the last capture.
+    """
+    while True:
+        makers = [functools.partial(_call, launch, candidate) for candidate in runnable]
+        try:
+            best, seconds = timing.quickest(makers)
+        except timing.Uncaptured as error:
+            if error.place is None or len(runnable) == 1:
+                raise
+            passed_over.append(f"{runnable.pop(error.place)}: {error}")
+        else:
+            return runnable[best], seconds
 
 
 def _call(launch: Callable[[C], Launch], candidate: C) -> Callable[[], object]:
@@ -305,8 +327,27 @@ def _driver(libcuda: str) -> str:
 
 @functools.cache
 def _source(operator: str) -> str:
-    """Short hash of the operator's files: a kernel that was edited has never been tuned."""
-    found = hashlib.sha256()
-    for path in sorted((_HERE / operator).glob("*.py")):
-        found.update(path.read_bytes())
-    return found.hexdigest()[:8]
+    """Short hash of the operator's files and of all below kernels/ that they import, directly or not.
+
+    A kernel that was edited, or is chosen in another way (kernels/timing.py), has never been tuned. What is
+    imported only where it is needed counts too. The files are read, since what a process has imported by now
+    depends on what it was asked before.
+    """
+    files: set[Path] = set()
+    left = set((_HERE / operator).glob("*.py"))
+    while left:
+        files.add(path := left.pop())
+        left |= set(_imported(path)) - files
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()[:8]
+
+
+def _imported(path: Path) -> Iterator[Path]:
+    """The modules below kernels/ that a file imports."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):  # of a module, or modules of a package
+            names = [f"{node.module}", *(f"{node.module}.{name}" for name in names)]
+        for name in names:
+            package, *rest = name.split(".")
+            if package == "kernels" and (found := _HERE.joinpath(*rest).with_suffix(".py")).is_file():
+                yield found

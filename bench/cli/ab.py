@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import subprocess
 import tarfile
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 CODE = ("bench", "kernels")
 """The folders whose two versions are compared."""
+NEEDED = (*CODE, "pyproject.toml")
+"""What a worker reads of its version."""
+TUNED = "kernels/tuned"
+"""Where the choices of a version's tuner lie."""
 MEASURING = ("bench/sampling", "bench/worker")
 """What of them decides how a time is taken."""
 SLOWER, UNKNOWN_SIDE, NOTHING_DECIDED = 1, 2, 3
@@ -56,6 +61,9 @@ def ab(
 ) -> None:
     """This checkout, as it is, against another commit, in turns: faster, slower or the same, case by case.
 
+    Both tune their kernels afresh, and kernels that are the same in both are tuned once: no choice of another
+    day is used.
+
     Exit code 1: a case got slower, whatever else there is. 2: one version cannot run a case, or the input is
     bad. 3: nothing was decided. 0: something was decided, and nothing got slower.
     """
@@ -63,11 +71,11 @@ def ab(
 
     device = detect(bench_device)
     where = f"--ref {ref}"
-    with checked_out(commit_of(ref, where), where) as old:
+    with checked_out(commit_of(ref, where), where) as old, as_it_is() as new:
         if not _differs(old):
             raise UserError(f"{where}: bench/ and kernels/ are as they were then; give an older commit")
         cases = chosen(names, device.sm_count)
-        words = contested(device, cases, old, ROOT, f"this checkout against {ref}", bench_budget, same)
+        words = contested(device, cases, old, new, f"this checkout against {ref}", bench_budget, same)
     raise typer.Exit(exit_code(words))
 
 
@@ -82,8 +90,9 @@ def contested(
 ) -> Counter[str]:
     """Verdict -> how many of these cases have it; prints them as they come, `what` first.
 
-    `old` and `new` are folders with two versions of the code, `same` is in percent. UserError if none of the
-    cases can run on the device.
+    `old` and `new` are folders with two versions of the code, without choices of their tuners: from here on
+    they share them, so that equal kernels run in equal configurations. `same` is in percent. UserError if
+    none of the cases can run on the device.
     """
     from bench.device.health import fitness
     from bench.device.lock import device_lock
@@ -104,6 +113,8 @@ def contested(
             typer.echo(f"{len(cases) - len(able)} of the {len(cases)} cases cannot run here")
         if any(_changed(old / part, new / part) for part in MEASURING):
             remark("bench/sampling or bench/worker differ too: the two versions may take times differently")
+        (old / TUNED).mkdir(parents=True)
+        (new / TUNED).symlink_to(old / TUNED)
         words: Counter[str] = Counter()
         with versions(device, old, new) as (visit, renew):
             for contest in contests(able, visit, renew, budget_s, same / 100):
@@ -151,12 +162,26 @@ def commit_of(ref: str, where: str) -> str:
 @contextmanager
 def checked_out(commit: str, where: str) -> Iterator[Path]:
     """A folder with the code of a commit, while the block runs; UserError, beginning with `where`."""
-    archive = _git("archive", commit, ".", ":(exclude)results")
+    archive = _git("archive", commit, ".", ":(exclude)results", f":(exclude){TUNED}")
     if archive is None:
         raise UserError(f"{where}: git cannot read the files of commit {commit[:12]}")
     with tempfile.TemporaryDirectory(prefix="roofbench-ab-") as folder:
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             files.extractall(folder, filter="data")
+        yield Path(folder)
+
+
+@contextmanager
+def as_it_is() -> Iterator[Path]:
+    """A folder with the code of this checkout, committed or not, while the block runs."""
+    listed = _git(
+        "ls-files", "-z", "--cached", "--others", "--exclude-standard", *NEEDED, f":(exclude){TUNED}"
+    )
+    with tempfile.TemporaryDirectory(prefix="roofbench-ab-") as folder:
+        for name in os.fsdecode(listed or b"").split("\0"):
+            if (ROOT / name).is_file():  # it may be deleted and not committed yet
+                Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, Path(folder, name))
         yield Path(folder)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
 
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 import kernels
 from bench.case_name import case_name
-from bench.cli.ab import ROOT, SAME_PERCENT, checked_out, commit_of, contested, exit_code
+from bench.cli.ab import SAME_PERCENT, as_it_is, checked_out, commit_of, contested, exit_code
 from bench.cli.application import remark
 from bench.device.detect import detect
 from bench.errors import UserError
@@ -83,7 +83,7 @@ def _code(commit: str, name: str) -> AbstractContextManager[Path]:
             f"{where}: its uncommitted changes are not here, as this checkout is of another commit"
         )
     remark(f"{where}: its uncommitted changes are taken to be those of this checkout")
-    return nullcontext(ROOT)
+    return as_it_is()
 
 
 def _case(compared: Compared) -> Case:

@@ -38,6 +38,8 @@ MOST_ASKED = 9
 """Most visits that can be asked for."""
 ONCE_MORE = 1
 """Visits beyond those asked for that make up for disturbed ones."""
+DECISIVE = ("bench", "kernels", "sweeps")
+"""Folders that decide what is timed and how: a new file there counts before git tracks it, if not ignored."""
 INVALID = ("wrong", "escaped", "error")
 """Statuses of a visit that make all visits of its case invalid."""
 
@@ -46,18 +48,20 @@ INVALID = ("wrong", "escaped", "error")
 
 
 def commit() -> str:
-    """Commit of the checkout, `+` behind it if files differ; empty if unknown."""
+    """Commit of the checkout, `+` behind it if files differ or DECISIVE has new ones; empty if unknown."""
+    asked = (
+        ("describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=12"),
+        ("ls-files", "--others", "--exclude-standard", "--", *DECISIVE),  # `--dirty` sees tracked files only
+    )
     try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=12"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=10,
+        described, untracked = (
+            subprocess.run(["git", *words], cwd=ROOT, capture_output=True, timeout=10, check=True).stdout
+            for words in asked
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.SubprocessError):
         return ""
-    return described.stdout.strip() if described.returncode == 0 else ""
+    name = described.decode().strip()
+    return f"{name.removesuffix('+')}+" if untracked else name
 
 
 def tags_of(given: Iterable[str]) -> dict[str, str]:

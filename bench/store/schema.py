@@ -131,8 +131,9 @@ class Measurement:
     reason: str = column("one sentence where status is not ok", default="")
     configuration: str = column("what the implementation chose, e.g. its tile", default="")
     passed_over: str | None = nullable(
-        "configurations that do not compile or do not fit the device and so were not chosen from, and "
-        "kernels that got stuck earlier in the run, each with the reason; null if there were none"
+        "configurations that do not compile, do not fit the device or cannot be captured and so were not "
+        "chosen from, and kernels that got stuck earlier in the run, each with the reason; "
+        "null if there were none"
     )
     kernels: str | None = nullable(
         "the kernels that one launch runs with their grids, as its captured graph says (GPU)"

@@ -30,12 +30,11 @@ import torch
 
 import kernels
 from bench.sampling.stopping import collect
-from bench.spec import Problem
+from bench.spec import Problem, first_line
 from bench.validation import separate_instruments
 from bench.worker.__main__ import make_bench
 from bench.worker.cache_ring import Turns, launches_per_sample, plan
 from bench.worker.clock import Clock
-from bench.worker.failure import first_line
 from bench.worker.lifeline import answers_only
 from bench.worker.measure_case import Bench, Slots
 

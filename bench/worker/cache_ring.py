@@ -58,16 +58,20 @@ class Arena:
     """Random memory of one data type, handed out as views: filled once, it serves every slot and case.
 
     It is filled as far as needed and then kept: a CPU would spend more time on fresh pages than on kernels.
+    What it holds follows from type and seed alone, whatever was reserved before; nobody may write to it.
     """
 
     period = 4_194_301
     """Elements of the random pattern: a prime, so that no two slots of one size hold the same values."""
+    drawn = 1 << 16
+    """Elements of the pattern that are drawn at once: drawing more or fewer would give other numbers."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype, seed: int, first_byte: int) -> None:
         """At least `first_byte` bytes are allocated when memory is first needed."""
         self.device, self.dtype, self.seed, self.first_byte = device, dtype, seed, first_byte
         self._memory = torch.empty(0, dtype=dtype, device=device)
         self._filled = 0
+        self._reserved = 0
         self._used = 0
 
     @property
@@ -78,18 +82,19 @@ class Arena:
     def reserve(self, byte: int) -> None:
         """Make room for `byte` bytes, and hand out memory from the beginning again."""
         elements = -(-byte // self.dtype.itemsize)
-        if elements > self._memory.numel():
+        if elements + self.drawn > self._memory.numel():  # the last draw may go beyond what is needed
             self._memory = torch.empty(0, dtype=self.dtype, device=self.device)  # give back, then take
             count = max(elements, self.first_byte // self.dtype.itemsize)
-            self._memory = torch.empty(count, dtype=self.dtype, device=self.device)
+            self._memory = torch.empty(count + self.drawn, dtype=self.dtype, device=self.device)
             self._filled = 0
         self._fill(elements)
-        self._used = 0
+        self._reserved, self._used = elements, 0
 
     def _fill(self, elements: int) -> None:
-        """Random numbers for the first period, copies of it from there on, up to this many elements."""
+        """Random numbers for the first period, then copies of it, for this many elements at least."""
         while self._filled < elements:
-            count = min(elements - self._filled, self.period - self._filled % self.period)
+            most = self.drawn if self._filled < self.period else elements - self._filled
+            count = min(most, self.period - self._filled % self.period)
             part = self._memory[self._filled : self._filled + count]
             if self._filled < self.period:
                 generator = torch.Generator(self.device).manual_seed(self.seed + self._filled)
@@ -108,8 +113,8 @@ class Arena:
     def view(self, shape: Sequence[int]) -> torch.Tensor:
         """The next contiguous tensor of this shape, uniform in [-1, 1]; MemoryError past what is reserved."""
         count, begin = math.prod(shape), self._used
-        if begin + count > self._filled:
-            raise MemoryError(f"{begin + count} elements asked for, {self._filled} reserved")
+        if begin + count > self._reserved:
+            raise MemoryError(f"{begin + count} elements asked for, {self._reserved} reserved")
         step = ALIGN_BYTE // self.dtype.itemsize
         self._used = -(-(begin + count) // step) * step
         return self._memory[begin : begin + count].view(*shape)

@@ -21,8 +21,9 @@ from typing import Any
 import torch
 
 from bench.device.cuda_driver import LIBRARY, CudaError
+from bench.spec import first_line
 from bench.worker import graph_kernels
-from bench.worker.failure import chain, first_line, out_of_memory
+from bench.worker.failure import chain, out_of_memory
 from bench.worker.spin import Hiding, Spin
 
 Calls = Sequence[Callable[[], Any]]

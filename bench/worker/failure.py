@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from bench.spec import cause
+from bench.spec import cause, first_line
 from kernels.ending import Stuck
 
 MESSAGES = ("CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "can't allocate memory")
@@ -42,8 +42,3 @@ def failure(error: Exception) -> dict[str, Any]:
     if short := out_of_memory(error):
         return {"status": "out_of_memory", "reason": first_line(short)}
     return {"status": "error", "reason": cause(error)}
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of its text, or the name of its type if it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

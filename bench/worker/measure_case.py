@@ -38,6 +38,10 @@ STORED_AS = {
 """Data types whose torch type has another name."""
 
 
+MOST_TENSORS = 1024
+"""Inputs of a slot for whose alignment there is room; who asks for more has miscounted its bytes."""
+
+
 def fill(dtype: str) -> str:
     """The distribution of the inputs, as a text."""
     of_integers = stored_dtype(dtype) == torch.int8
@@ -359,19 +363,13 @@ class Slots:
         """Build the inputs and launches of `count` slots."""
         self.bench, self.operator, self.problem = bench, operator, problem
         self.implementation = implementation
-        stored = stored_dtype(problem.dtype)
-        arenas = {stored: bench.arena(stored, count * (problem.byte_stored + 8 * ALIGN_BYTE))}
-        generator = torch.Generator(bench.device).manual_seed(bench.seed)
-
-        def uniform(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-            arena = arenas.get(dtype or stored)
-            if arena is None:  # small tensors of another type, as a scale beside 16-bit data
-                made = torch.empty(shape, dtype=dtype, device=bench.device)
-                return made.uniform_(-1.0, 1.0, generator=generator)
-            return arena.view(shape)
-
-        build = operator.implementations[implementation]
-        self.inputs = [tuple(operator.inputs(problem, uniform)) for _ in range(count)]
+        if (build := operator.implementations.get(implementation)) is None:
+            where = f"kernels/{problem.operator}/operator.py: OPERATOR.implementations"
+            raise NotImplementedError(f"{where} lacks {implementation}, which problem.py beside it declares")
+        tensors = 8
+        while (inputs := self._drawn(count, tensors)) is None:
+            tensors *= 2
+        self.inputs = inputs
         self._memory = bench.memory
         if count == 1 and operator.counted_on_cpu and bench.device.type == "cpu":
             self._memory = HostMemory()
@@ -381,6 +379,30 @@ class Slots:
 
         self.launches, self._built_byte = self._memory.kept_by(launches) if self._memory else (launches(), 0)
         self.calls: Calls = [launch.call for launch in self.launches]
+
+    def _drawn(self, count: int, tensors: int) -> list[Tensors] | None:
+        """The inputs of `count` slots; None without room for them if so many tensors a slot are aligned.
+
+        They are the same whatever this process drew before.
+        """
+        stored = stored_dtype(self.problem.dtype)
+        arena = self.bench.arena(stored, count * (self.problem.byte_stored + tensors * ALIGN_BYTE))
+        generator = torch.Generator(self.bench.device).manual_seed(self.bench.seed)
+        torch.default_generator.manual_seed(self.bench.seed)  # of what operators choose at random themselves
+
+        def uniform(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+            if dtype in (None, stored):
+                return arena.view(shape)
+            # small tensors of another type, as a scale beside 16-bit data
+            made = torch.empty(shape, dtype=dtype, device=self.bench.device)
+            return made.uniform_(-1.0, 1.0, generator=generator)
+
+        try:
+            return [tuple(self.operator.inputs(self.problem, uniform)) for _ in range(count)]
+        except MemoryError:
+            if tensors >= MOST_TENSORS:
+                raise
+            return None
 
     def warm_launch_s(self) -> float:
         """Wall seconds of the second launch of slot 0: the first may compile."""

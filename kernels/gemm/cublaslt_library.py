@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.spec import Unsupported
+from bench.spec import Unsupported, first_line
 from kernels.optional import lacking
 
 _WORKSPACE_BYTE = 32 * 2**20
@@ -46,8 +46,8 @@ class Library:
         try:
             self.handle = self.call("create")
         except RuntimeError as error:  # no library, no driver
-            reason = str(error).splitlines()[0]
-            raise Unsupported(f"cuBLASLt cannot be loaded, torch for CUDA brings it: {reason}") from error
+            says = f"cuBLASLt cannot be loaded, torch for CUDA brings it: {first_line(error)}"
+            raise Unsupported(says) from error
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a function of the bindings."""

@@ -48,8 +48,6 @@ def inputs(problem: Training, uniform: Uniform) -> Tensors:
         for place, shape in enumerate(shapes):
             gain = math.sqrt(1 / shape[1]) * (_LORA_GAIN if place == 2 else 1)
             random = uniform(*shape, dtype=torch.float32)
-            # Numbers of one sign, which another operator may have left there, would saturate tanh.
-            random = random - random.mean()
             weights.append(random * (gain / random.square().mean().sqrt()))
     return x, t, *weights
 

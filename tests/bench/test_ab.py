@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,11 +17,11 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.cli import ab as command
-from bench.device.detect import detect
-from bench.runner.ab import FALSE, MOST_ROUNDS, Contest, Side, contests, versions
+from bench.device.detect import Device, detect
+from bench.runner.ab import FALSE, MOST_ROUNDS, Contest, Side, Visit, contests, versions
 from bench.sweep.load import Case
 from tests.bench.several import gpu, small, stand_in
-from tests.bench.two_versions import START_S, VISIT_S, Machine, measured_by, repository
+from tests.bench.two_versions import START_S, VISIT_S, Machine, committed, measured_by, repository
 from tests.trials import ab as trial
 
 TRIES = 40
@@ -177,6 +179,54 @@ def test_the_other_version_is_laid_out_beside_and_taken_away(
     ((old, new, folder),) = compared
     assert (old, new) == ("x = 1\n", "x = 2\n") and not folder.exists()
     assert f"this checkout against HEAD: 1 case on {detect('cpu')}, at most 55 s" in text
+
+
+def test_neither_version_knows_a_tuned_choice_and_each_learns_those_of_the_other(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / ".gitignore").write_text("/kernels/tuned/\n")
+    committed(checkout)
+    store = checkout / "kernels" / "tuned"
+    store.mkdir()
+    (store / "gpu.json").write_text("of another day")
+    (checkout / "kernels" / "a.py").write_text("x = 2\n")
+    machine, known, learnt = Machine(3), [], []
+
+    @contextmanager
+    def looked_at(device: Device, old: Path, new: Path) -> Iterator[tuple[Visit, Callable[[], None]]]:
+        stores = [version / "kernels" / "tuned" for version in (old, new)]
+        known.extend(path.name for store in stores for path in store.glob("*"))
+        for mine, other in (stores, stores[::-1]):
+            mine.mkdir(exist_ok=True)
+            (mine / "gpu.json").write_text(f"of {mine.parents[1].name}")
+            learnt.append((other / "gpu.json").read_text() == f"of {mine.parents[1].name}")
+        yield machine.visit, machine.renew
+
+    monkeypatch.setattr("bench.runner.ab.versions", looked_at)
+    monkeypatch.setattr("bench.runner.ab.contests", partial(contests, now=machine.now))
+    code, text = ab(CASE)
+    assert known == [] and learnt == [True, True]
+    assert code == 0, text
+    assert (store / "gpu.json").read_text() == "of another day"
+
+
+def test_the_checkout_is_measured_as_it_is_when_the_command_begins(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "kernels" / "gone.py").write_text("")
+    committed(checkout)
+    (checkout / "kernels" / "gone.py").unlink()
+    (checkout / "kernels" / "new.py").write_text("")
+    found: list[list[str]] = []
+
+    @contextmanager
+    def looked_at(device: Device, old: Path, new: Path) -> Iterator[tuple[Visit, Callable[[], None]]]:
+        found.extend(sorted(path.name for path in side.glob("kernels/*.py")) for side in (old, new))
+        yield Machine(3).visit, lambda: None
+
+    monkeypatch.setattr("bench.runner.ab.versions", looked_at)
+    ab("--bench-budget", "1", CASE)
+    assert found == [["a.py", "gone.py"], ["a.py", "new.py"]]
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,12 @@ import torch
 from bench.sampling.protocol import Protocol
 from bench.spec import Launch, Operator, Uniform
 from bench.worker import cache_ring
+from bench.worker.__main__ import make_bench, respond
 from bench.worker.cache_ring import Arena, Plan, Turns, plan
 from bench.worker.clock import HostClock
 from bench.worker.measure_case import Limits, Slots, check, measure
 from bench.worker.memory import Memory
+from kernels.stream import operator as stream
 from tests.bench.simulated import COLD_S, QUEUE_S, WARM_S, Doubling, SimulatedCuda, doubling, simulated_bench
 
 LIMITS = Limits(budget_s=2.0, launch_s=1.0)
@@ -366,6 +368,25 @@ def test_where_the_right_answer_is_zero_the_error_is_absolute(factor: float, sta
     assert facts["relative_error"] == pytest.approx(factor, rel=1e-6)
 
 
+def test_an_implementation_without_its_function_spoils_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a function that no problem.py declares, which no case can name."""
+    functions = {"aten": stream.OPERATOR.implementations["aten"], "undeclared": stream.aten}
+    monkeypatch.setattr(stream, "OPERATOR", replace(stream.OPERATOR, implementations=functions))
+    bench = make_bench("cpu", 1 << 20, 1)
+    parameters = {"dtype": "float32", "kind": "copy", "length": 1000}
+    request = {"operator": "stream", "parameters": parameters, "quick": False, "cache": "warm", "first": True}
+    request |= {"visits": 1, "regime": "sustained", "threads": None}
+    request |= {"budget_s": 1e-9, "launch_s": 60.0, "least_timed_s": 0.0}
+    for do in ("check", "measure"):
+        assert respond(bench, request | {"do": do, "implementation": "aten"})["status"] == "ok"
+        lacking = respond(bench, request | {"do": do, "implementation": "triton"})
+        assert lacking["status"] == "error" and "renew" not in lacking
+        assert lacking["reason"] == (
+            "NotImplementedError: kernels/stream/operator.py: OPERATOR.implementations lacks triton, "
+            "which problem.py beside it declares"
+        )
+
+
 def test_configurations_that_were_passed_over_are_in_the_row() -> None:
     cuda = SimulatedCuda()
     good = doubling(cuda).implementations["good"]
@@ -507,6 +528,21 @@ def test_tensors_of_another_type_differ_from_each_other() -> None:
     Slots(bench, replace(operator, inputs=inputs), "good", Doubling(dtype="float32", size=8), 2)
     assert len({tuple(tensor.tolist()) for tensor in given}) == 4
     assert all(-1 <= float(tensor.min()) < -0.5 < 0.5 < float(tensor.max()) <= 1 for tensor in given)
+
+
+def test_more_inputs_than_a_problem_counts_are_refused_however_many_a_slot_has() -> None:
+    bench = simulated_bench(cuda := SimulatedCuda())
+    operator, problem = doubling(cuda), Doubling(dtype="float32", size=999)
+
+    def slots(sizes: list[int]) -> Slots:
+        operator_of_many = replace(operator, inputs=lambda _, uniform: tuple(map(uniform, sizes)))
+        built = {"good": lambda problem, x, *rest: operator.implementations["good"](problem, x)}
+        return Slots(bench, replace(operator_of_many, implementations=built), "good", problem, 3)
+
+    many = slots([1] * 999).inputs
+    assert len({tensor.data_ptr() for inputs in many for tensor in inputs}) == 3 * 999
+    with pytest.raises(MemoryError, match="elements asked for"):
+        slots([1 << 20])
 
 
 def test_arenas_of_other_types_are_given_back_when_memory_is_short() -> None:

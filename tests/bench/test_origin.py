@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ import pytest
 
 import kernels
 from bench.errors import UserError
+from bench.runner import rows
 from bench.runner.rows import origin, tags_of
 from bench.runner.session import Session
 from bench.store import parquet
 from bench.store.schema import JOB_IDS
 from bench.sweep.load import load
 from tests.bench.several import SWEEP, gpu
+from tests.bench.two_versions import committed, git, repository
 
 UNIT = {"host": "node17", "pci_bus": "0000:1b:00.0", "serial": "1650522001234"}
 COLUMNS = {**UNIT, "gpu_uuid": "GPU-3"}
@@ -117,3 +120,50 @@ def test_a_tag_that_cannot_be_kept_is_refused(given: list[str], says: str) -> No
     with pytest.raises(UserError) as refused:
         tags_of(given)
     assert says in str(refused.value) and "\n" not in str(refused.value)
+
+
+def commit_of_a_row(folder: Path) -> str:
+    folder.mkdir()
+    commit: str = row_of_a_run(folder)["commit"]
+    return commit
+
+
+@pytest.mark.parametrize("new", ["bench/b.py", "kernels/mine/problem.py", "sweeps/mine/rows.yaml"])
+def test_a_new_file_that_decides_a_time_marks_the_commit_before_git_tracks_it(
+    new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = repository(tmp_path / "checkout", monkeypatch)
+    monkeypatch.setattr(rows, "ROOT", checkout)
+    (checkout / ".gitignore").write_text("/kernels/tuned/\n")
+    commit = committed(checkout)
+    for beside in ("kernels/tuned/gpu.json", "figures/a.svg"):
+        (checkout / beside).parent.mkdir(exist_ok=True)
+        (checkout / beside).touch()
+    assert commit_of_a_row(tmp_path / "clean") == commit
+    (checkout / new).parent.mkdir(parents=True, exist_ok=True)
+    (checkout / new).touch()
+    git(checkout, "config status.showUntrackedFiles no")
+    assert commit_of_a_row(tmp_path / "new") == f"{commit}+"
+    (checkout / "bench" / "a.py").write_text("x = 2\n")
+    assert commit_of_a_row(tmp_path / "both") == f"{commit}+"
+    assert committed(checkout) == commit_of_a_row(tmp_path / "committed") != commit
+
+
+@pytest.mark.parametrize("why", ["no repository", "no commit", "another owner", "no git"])
+def test_a_commit_that_git_cannot_tell_is_empty(
+    why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = repository(tmp_path / "checkout", monkeypatch)
+    monkeypatch.setattr(rows, "ROOT", checkout)
+    if why in ("no repository", "no commit"):
+        (checkout / ".git").rename(tmp_path / "elsewhere")
+    if why == "no commit":
+        git(checkout, "init -q")
+    if why == "another owner":  # what git's own tests set to see a checkout of another user
+        monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+        with pytest.raises(subprocess.CalledProcessError):
+            git(checkout, "describe --always")
+    if why == "no git":
+        monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    (checkout / "kernels" / "new.py").touch()
+    assert commit_of_a_row(tmp_path / "row") == ""

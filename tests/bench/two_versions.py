@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.cli import ab, again
+from bench.cli import ab
 from bench.device.detect import Device
 from bench.runner.ab import Contest, Side, Visit, contests
 from bench.sweep.load import Case
@@ -57,8 +57,7 @@ def repository(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name / "a.py").write_text("x = 1\n")
     git(folder, "init -q")
     committed(folder)
-    for command in (ab, again):
-        monkeypatch.setattr(command, "ROOT", folder)
+    monkeypatch.setattr(ab, "ROOT", folder)
     return folder
 
 

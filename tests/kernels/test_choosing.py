@@ -1,6 +1,8 @@
 """What operators share: torch.compile for one problem at a time, and choosing a configuration."""
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,6 +72,7 @@ class Device:
     def start(self, driver: int = 13_000) -> None:
         """As a new process with this driver would."""
         new_process(self.monkeypatch, driver)
+        self.tuning._source.cache_clear()
         self.monkeypatch.setattr(self.tuning, "TUNED", self.folder)
         stream = SimpleNamespace(query=self.has_ended)
         self.monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
@@ -166,23 +169,58 @@ def test_a_choice_outlives_the_process_but_not_its_driver(device: Device) -> Non
     assert device.tuning.versions() in device.written
 
 
-def test_a_choice_does_not_outlive_the_source_of_its_kernels(device: Device) -> None:
-    device.fastest("one", ["a", "b"])
-    mine = f"stream {source('stream')}"
-    device.path.write_text(device.path.read_text().replace(mine, "stream 01234567"))
+SOURCES = Path(kernels.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("operator", "edited", "anew"),
+    [
+        ("stream", "stream/problem.py", True),
+        ("softmax", "layernorm/held.py", True),
+        ("quantize", "layernorm/tiles.py", True),
+        ("linear", "batchnorm/channel.py", True),
+        ("convolution", "gemm/blocks.py", True),
+        ("convolution", "batchnorm/channel.py", True),  # by way of linear/bias_gradient.py
+        ("gemm", "gemm/gluon_hopper.py", True),  # imported by a name that is put together
+        ("fusion", "timing.py", True),  # imported where it is needed
+        ("layernorm", "softmax/held_rows.py", False),
+        ("softmax", "layernorm/forward.py", False),
+        ("softmax", "gemm/blocks.py", False),
+        ("gemm", "convolution/forward.py", False),
+    ],
+)
+def test_a_choice_does_not_outlive_the_source_of_its_kernels(
+    operator: str, edited: str, anew: bool, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(SOURCES, tmp_path / "kernels", ignore=shutil.ignore_patterns("tuned", "__pycache__"))
+    monkeypatch.setattr(device.tuning, "_HERE", tmp_path / "kernels")
     device.start()
-    device.fastest("one", ["a", "b"])
-    assert device.timed == ["a", "b", "a", "b"]
-    assert [sorted(operators) for operators in device.written.values()] == [sorted([mine, "stream 01234567"])]
+    device.tuning.fastest((operator, "one"), ["a", "b"], device.launch)
+    device.start()
+    device.tuning.fastest((operator, "one"), ["a", "b"], device.launch)
+    assert device.timed == ["a", "b"]
+    (tmp_path / "kernels" / edited).open("a").write("# edited\n")
+    device.start()
+    device.tuning.fastest((operator, "one"), ["a", "b"], device.launch)
+    assert device.timed == ["a", "b"] * (2 if anew else 1)
+    (by_source,) = device.written.values()
+    assert len(by_source) == (2 if anew else 1)  # what the other sources chose is kept beside it
 
 
-def source(operator: str) -> str:
-    import hashlib
+def test_names_of_modules_are_put_together_only_within_an_operator() -> None:
+    """For the tuner reads the names of all others in the sources."""
+    for path in SOURCES.glob("*/*.py"):
+        for name in re.findall(r"import_module\((.*)", path.read_text()):
+            assert name.startswith(f'f"kernels.{path.parent.name}.'), path
 
-    digest = hashlib.sha256()
-    for path in sorted((Path(kernels.__file__).parent / operator).glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:8]
+
+def test_what_another_process_has_chosen_meanwhile_is_not_asked_again(device: Device) -> None:
+    device.fastest("one", ["a", "b", "c"])
+    others = device.path.read_text().replace('"one"', '"two"').replace('"b"', '"c"')
+    device.path.write_text(others)
+    assert device.fastest("two", ["a", "b", "c"]) == "c"
+    assert device.fastest("one", ["a", "b", "c"]) == "b"
+    assert device.timed == ["a", "b", "c"]
 
 
 def test_a_choice_that_is_no_longer_listed_is_not_used(device: Device) -> None:

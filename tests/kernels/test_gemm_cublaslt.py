@@ -335,6 +335,7 @@ def test_what_cublaslt_declines_is_unsupported(seed: int) -> None:
     "problem, says",
     [
         (RuntimeError("no driver\nsearched everywhere"), r"cannot be loaded, .* brings it: no driver$"),
+        (RuntimeError(), r"cannot be loaded, .* brings it: RuntimeError$"),
         (FakeError(15), "cuBLASLt declines, create: CUBLAS_STATUS_NOT_SUPPORTED"),
     ],
 )

@@ -12,6 +12,12 @@ from tests.kernels.tensors import uniform
 
 
 @pytest.mark.parametrize("name", kernels.names())
+def test_every_implementation_is_declared_and_has_its_function(name: str) -> None:
+    declared = {implementation.name for implementation in kernels.problem(name).implementations}
+    assert declared == set(kernels.operator(name).implementations)
+
+
+@pytest.mark.parametrize("name", kernels.names())
 def test_every_operator_names_the_strongest_known_and_races_a_library(name: str) -> None:
     described = importlib.import_module(f"kernels.{name}.problem").__doc__ or ""
     strongest = re.search(r"^Strongest known: (.+?)(?:\n\n|\n?\Z)", described, re.DOTALL | re.MULTILINE)
@@ -24,6 +30,18 @@ def test_every_operator_names_the_strongest_known_and_races_a_library(name: str)
     assert raced and raced <= implementations
 
 
+PACKAGES = ("flash_attn", "quack", "liger_kernel")
+
+
+class Broken:
+    """Finds each of these packages, and an error without a text in it."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name in PACKAGES:
+            raise ImportError
+
+
+@pytest.mark.parametrize("broken", [False, True])
 @pytest.mark.parametrize(
     ("operator", "implementation", "package"),
     [
@@ -34,11 +52,16 @@ def test_every_operator_names_the_strongest_known_and_races_a_library(name: str)
     ],
 )
 def test_a_missing_package_is_named(
-    operator: str, implementation: str, package: str, monkeypatch: pytest.MonkeyPatch
+    operator: str, implementation: str, package: str, broken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("flash_attn", "quack", "liger_kernel"):
+    for module in PACKAGES:
         monkeypatch.setitem(sys.modules, module, None)
+        if broken:
+            monkeypatch.delitem(sys.modules, module)
+    if broken:
+        monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
     bound = kernels.operator(operator)
     problem = bound.examples[0]
-    with pytest.raises(Unsupported, match=f"{implementation} needs {package}, pip install {package}: "):
+    why = "ImportError$" if broken else "No module named"
+    with pytest.raises(Unsupported, match=f"{implementation} needs {package}, pip install {package}: {why}"):
         bound.implementations[implementation](problem, *bound.inputs(problem, uniform(problem, 1)))

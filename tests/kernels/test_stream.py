@@ -65,6 +65,17 @@ def test_an_excerpt_of_a_copy_notices_an_error(seed: int) -> None:
     assert relative_error(OPERATOR, *excerpt(problem, (x,), (wrong,))) > 0
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_sum_of_almost_nothing_is_right_and_one_that_leaves_half_out_is_not(dtype: str, seed: int) -> None:
+    problem = stream("read", 20_000, dtype)
+    half = uniform(problem, seed)(10_000).abs()
+    x = torch.cat([half, -half.flip(0)])
+    (y,) = outputs_of(aten(problem, x).call())
+    assert relative_error(OPERATOR, problem, (x,), (y,)) <= tolerance(problem, "aten")
+    wrong = half.sum(dim=0, keepdim=True)
+    assert relative_error(OPERATOR, problem, (x,), (wrong,)) > tolerance(problem, "aten")
+
+
 def test_a_triton_launch_fills_the_device_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     copying = pytest.importorskip("kernels.stream.copying")
     asked = []

@@ -8,13 +8,16 @@ import random
 import statistics
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from bench.spec import Launch, cause
 from kernels import timing
+from tests.kernels.devices import new_process
 
 EVICT_S = 40e-6
 
@@ -154,6 +157,7 @@ class FakeCuda:
     def __init__(self) -> None:
         self.log: list[str] = []
         self.streams: list[str] = ["default"]
+        self.capturing = self.broken = False
 
     def note(self, what: str) -> None:
         self.log.append(what)
@@ -195,10 +199,20 @@ class FakeCuda:
         def begin() -> None:
             assert self.streams[-1] == "side"  # a capture on the default stream is an error
             self.note("begin")
+            self.capturing = True
 
-        return SimpleNamespace(
-            capture_begin=begin, capture_end=lambda: self.note("end"), replay=lambda: self.note("replay")
-        )
+        def end() -> None:
+            self.note("end")
+            broken, self.capturing, self.broken = self.broken, False, False
+            if broken:
+                raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+        return SimpleNamespace(capture_begin=begin, capture_end=end, replay=lambda: self.note("replay"))
+
+    def refuse(self, error: BaseException) -> None:
+        """What a call does that is not permitted in a capture: it fails, and so does the capture's end."""
+        self.broken = True
+        raise error
 
 
 @pytest.fixture
@@ -240,15 +254,77 @@ def test_a_launch_lives_as_long_as_the_graph_that_writes_to_its_outputs(cuda: Fa
     assert alive() is None
 
 
-def test_a_capture_that_fails_leaves_the_stream_as_it_was(cuda: FakeCuda) -> None:
+NOT_PERMITTED = RuntimeError("CUDA error: operation not permitted when stream is capturing")
+
+
+@pytest.mark.parametrize(
+    "error", [NOT_PERMITTED, KeyboardInterrupt(), torch.OutOfMemoryError("CUDA out of memory.")]
+)
+def test_a_capture_that_fails_leaves_the_stream_as_it_was_and_says_what_broke_it(
+    error: BaseException, cuda: FakeCuda
+) -> None:
     clock = timing.GraphClock(cuda, torch.device("cpu"))
-
-    def call() -> None:
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    with pytest.raises(RuntimeError, match="not permitted"):
-        clock.captured(call, 2)
+    with pytest.raises(BaseException) as raised:
+        clock.captured(lambda: cuda.refuse(error), 2)
     assert cuda.log[-1] == "end" and cuda.streams == ["default"]
+    if error is NOT_PERMITTED:
+        assert str(raised.value) == f"RuntimeError: {error}" and isinstance(raised.value, timing.Uncaptured)
+    else:  # no fault of the launch
+        assert raised.value is error
+
+
+def test_a_capture_that_cannot_be_ended_says_why(cuda: FakeCuda) -> None:
+    clock = timing.GraphClock(cuda, torch.device("cpu"))
+    with pytest.raises(timing.Uncaptured, match="previous error during capture"):
+        clock.captured(lambda: setattr(cuda, "broken", True), 1)
+
+
+@pytest.fixture
+def tuned(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[str, str], tuple[Launch, str]]:
+    """Chooses among letters, of which some cannot be captured: the launch, and its letter."""
+    tuning = pytest.importorskip("kernels.tuning")
+    clock = timing.GraphClock(cuda, torch.device("cpu"))
+    monkeypatch.setattr(timing, "GraphClock", lambda *_: clock)
+    monkeypatch.setattr(tuning, "TUNED", tmp_path)
+
+    def tuned(candidates: str, uncapturable: str) -> tuple[Launch, str]:
+        def launch(name: str) -> Launch:
+            def call() -> torch.Tensor:
+                cuda.note(name)
+                if cuda.capturing and name in uncapturable:
+                    cuda.refuse(NOT_PERMITTED)
+                return torch.empty(0)
+
+            return Launch(call)
+
+        new_process(monkeypatch)
+        made: Launch = tuning.tuned(("stream", "one"), list(candidates), launch)
+        made.call()
+        return made, cuda.log[-1]
+
+    return tuned
+
+
+@pytest.mark.parametrize("candidates", ["ab", "abc", "abcdef"])
+def test_a_candidate_that_cannot_be_captured_is_passed_over(
+    candidates: str, tuned: Callable[[str, str], tuple[Launch, str]]
+) -> None:
+    bad = "".join(random.sample(candidates, random.randrange(1, len(candidates))))
+    launch, chosen = tuned(candidates, bad)
+    assert chosen not in bad and launch.tuning_s > 0
+    assert sorted(launch.passed_over) == [f"{name}: RuntimeError: {NOT_PERMITTED}" for name in sorted(bad)]
+    again, same = tuned(candidates, bad)
+    assert same == chosen and again.tuning_s == 0 and again.passed_over == launch.passed_over
+
+
+def test_if_no_candidate_can_be_captured_that_is_the_cause(
+    tuned: Callable[[str, str], tuple[Launch, str]],
+) -> None:
+    with pytest.raises(RuntimeError) as raised:
+        tuned("abc", "abc")
+    assert cause(raised.value) == f"RuntimeError: {NOT_PERMITTED}"
 
 
 class Read(torch.utils._python_dispatch.TorchDispatchMode):
