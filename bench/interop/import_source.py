@@ -120,7 +120,7 @@ class _Import:
             raise UserError(
                 f"{path}: has the column {quoted(strange[0])}, which is not in {self.source.name}.yaml"
             )
-        frame = frame.assign(**{name: None for name in table.known if name not in frame.columns}, **named)
+        frame = frame.assign(**{name: math.nan for name in table.known if name not in frame.columns}, **named)
         frame = self._derived(table, frame, path)
         device = _text(_column(frame, table.device, path)).map(
             lambda name: self.source.devices.get(name, name)
@@ -179,7 +179,7 @@ class _Import:
         """The case, seconds and kernels of each line; those that are none are added to `aside`."""
         names = list(entry.parameters)
         parameters = [_column(frame, value, path).tolist() for value in entry.parameters.values()]
-        seconds = _numbers(_column(frame, entry.time, path)).astype(float) * UNIT_S[entry.unit]
+        seconds = _times(_column(frame, entry.time, path)) * UNIT_S[entry.unit]
         fewer = _where(frame, entry.fewer_flop, path) if entry.fewer_flop else seconds != seconds
         timing = table.timing or self.source.timing
         implementations, kernels = (
@@ -342,6 +342,13 @@ def _numbers(column: pd.Series) -> pd.Series:
 
     numbers = pd.to_numeric(column, errors="coerce")
     return numbers if numbers.notna().eq(column.notna()).all() else column
+
+
+def _times(column: pd.Series) -> pd.Series:
+    """The column as numbers; NaN, which is no time, where a cell says in words why there is none."""
+    import pandas as pd
+
+    return pd.to_numeric(column, errors="coerce").astype(float)
 
 
 def _plain(value: Any) -> Any:

@@ -109,7 +109,7 @@ class Collective(Problem):
 
     operator: ClassVar[str] = "collective"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        _on_gpus("NCCL", "NCCL, by nccl-tests", {"float16": (7, 0), "int8": (7, 0)}),
+        _on_gpus("NCCL", "NCCL, by nccl-tests", {"float16": (7, 0), "int8": (7, 0), "float32": (0, 0)}),
         _on_gpus("vLLM_custom_graph", "vLLM's tensor_model_parallel_all_reduce in a CUDA graph", _HALF),
     )
 
@@ -325,6 +325,84 @@ class MultiplyAdds(Problem):
         return 0
 
 
+class Recurrence(Problem):
+    """A recurrent layer in training whose inputs, as wide as its state, are added without a product.
+
+    Each step multiplies the state [batch, hidden] by `gates` matrices [hidden, hidden]: 1 of a vanilla layer,
+    3 of a GRU, 4 of an LSTM. What one pass leaves for the next is an output of the one and an input of the
+    other: `forward` keeps gates, of an LSTM also cells; `activation_gradient` makes gradients of the gates of
+    them, from which and from y `weight_gradient` takes the matrices'. Biases are not counted.
+    """
+
+    operator: ClassVar[str] = "recurrence"
+    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
+    rate: ClassVar[Literal["flop", "byte"]] = "flop"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        _on_gpus("cudnn-standard", "cuDNN's standard algorithm with CUDNN_SKIP_INPUT", _FLOATS),
+        _on_gpus("miopen", "MIOpen with miopenRNNskip", _FLOATS),
+    )
+
+    cell: Literal["vanilla", "gru", "lstm"]
+    direction: Literal["forward", "activation_gradient", "weight_gradient"]
+    batch: Count
+    hidden: Count
+    steps: Count
+
+    @property
+    def _gates(self) -> int:
+        return {"vanilla": 1, "gru": 3, "lstm": 4}[self.cell]
+
+    @property
+    def _y(self) -> int:
+        return self.steps * self.batch * self.hidden
+
+    @property
+    def _states(self) -> int:
+        return (2 if self.cell == "lstm" else 1) * self.batch * self.hidden
+
+    @property
+    def _weights(self) -> int:
+        return self._gates * self.hidden**2
+
+    @property
+    def _kept(self) -> int:
+        return (self._gates + (self.cell == "lstm")) * self._y
+
+    @property
+    def flop(self) -> int:
+        """2 gates hidden^2 batch steps in each pass; what is done element by element is not counted."""
+        return 2 * self._weights * self.batch * self.steps
+
+    @property
+    def byte_read(self) -> int:
+        """x, states, weights; dy, states' gradients, weights, what was kept; or y and gates' gradients."""
+        elements = {
+            "forward": self._y + self._states + self._weights,
+            "activation_gradient": self._y + self._states + self._weights + self._kept,
+            "weight_gradient": self._y + self._gates * self._y,
+        }
+        return elements[self.direction] * self.item_byte
+
+    @property
+    def byte_written(self) -> int:
+        """y, states and what is kept; dx, states' and gates' gradients; or the weights' gradient."""
+        elements = {
+            "forward": self._y + self._states + self._kept,
+            "activation_gradient": self._y + self._states + self._gates * self._y,
+            "weight_gradient": self._weights,
+        }
+        return elements[self.direction] * self.item_byte
+
+    def byte_moved(self, implementation: str) -> int:
+        """`byte`, and the weights again in each step after the first."""
+        return self.byte + self.byte_again(implementation)
+
+    def byte_again(self, implementation: str) -> int:
+        """The weights after the first step, but for their own gradient, one product over all steps."""
+        again = 0 if self.direction == "weight_gradient" else self.steps - 1
+        return again * self._weights * self.item_byte
+
+
 PROBLEMS: Mapping[str, type[Problem]] = {
     problem.operator: problem
     for problem in (
@@ -335,6 +413,7 @@ PROBLEMS: Mapping[str, type[Problem]] = {
         GatedActivation,
         CachedRead,
         MultiplyAdds,
+        Recurrence,
     )
 }
 

@@ -6,7 +6,8 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,35 +95,50 @@ def _text(data: bytes, reader: Reader) -> Iterator[dict[str, Any]]:
 
 
 def _workbook(data: bytes, reader: Reader) -> Iterator[dict[str, Any]]:
-    """The tables of a workbook's sheets: a table begins with a row of headings, the first of them its name.
+    """The tables of a workbook's sheets. A table begins with a row of headings: columns, in lower case.
 
-    Columns beside those of the headings: `sheet` and its named groups, `section`, the table's name, and
-    `Specs.KEY` for each row of two cells of another sheet.
+    Columns beside those of the headings: the named groups of `heading`; `sheet`; `section`, the text of the
+    first column above the line; `above`, the texts above the sheet's first table; and `sheet.key`, in lower
+    case, for each row of two cells of a sheet whose name `heading` does not match.
     """
     import openpyxl
 
-    book = openpyxl.load_workbook(io.BytesIO(data), data_only=True, read_only=True)
+    def column(text: object) -> str:
+        return re.sub(reader.omit, "", " ".join(str(text).split()).lower()).strip()
+
     facts: dict[str, Any] = {}
-    tables: list[dict[str, Any]] = []
-    for sheet in book:
-        match = re.search(reader.heading, sheet.title)
-        section, headings = "", {}
-        for cells in sheet.iter_rows(values_only=True):
-            filled = [cell for cell in cells if cell is not None]
-            texts = {
-                place: " ".join(cell.split())
-                for place, cell in enumerate(cells)
-                if isinstance(cell, str) and cell.strip()
-            }
-            if match is None:
-                if len(filled) == 2:
-                    facts[f"{sheet.title}.{' '.join(str(filled[0]).split())}"] = str(filled[1])
-            elif len(texts) == len(filled) >= 4 and 0 in texts:
-                section, headings = texts[0], {place: text for place, text in texts.items() if place > 0}
-            elif headings and any(isinstance(cell, int | float) for cell in filled):
-                named = {name: cells[place] for place, name in headings.items() if place < len(cells)}
-                tables.append({**match.groupdict(), "sheet": sheet.title, "section": section, **named})
-    return ({**facts, **line} for line in tables)
+    lines: list[dict[str, Any]] = []
+    with warnings.catch_warnings(action="ignore"):  # openpyxl speaks of colours and such
+        for sheet in openpyxl.load_workbook(io.BytesIO(data), data_only=True, read_only=True):
+            rows = (
+                {i: cell for i, cell in enumerate(cells) if cell is not None and str(cell).strip()}
+                for cells in sheet.iter_rows(values_only=True)
+            )
+            if match := re.search(reader.heading, sheet.title):
+                lines += [match.groupdict() | {"sheet": sheet.title} | line for line in _tables(rows, column)]
+            else:
+                pairs = [tuple(row.values()) for row in rows if len(row) == 2]
+                facts |= {column(f"{sheet.title}.{key}"): str(value) for key, value in pairs}
+    facts.pop("", None)
+    return (facts | line for line in lines)
+
+
+def _tables(rows: Iterable[dict[int, Any]], column: Callable[[str], str]) -> Iterator[dict[str, Any]]:
+    """The lines of a sheet: rows with a number, below the last row of four texts or more, the headings."""
+    section, above = "", ""
+    headings: dict[int, str] = {}
+    for row in rows:
+        texts = [" ".join(cell.split()) for cell in row.values() if isinstance(cell, str)]
+        if len(texts) < len(row):
+            if headings:
+                named = {heading: row.get(place) for place, heading in headings.items()}
+                yield {"section": section, "above": above, **named}
+            continue
+        section = texts[0] if 0 in row else section
+        if len(texts) >= 4:
+            headings = {place: name for place, text in row.items() if place > 0 and (name := column(text))}
+        elif not headings:
+            above = " ".join([above, *texts]).strip()
 
 
 _READERS: Mapping[str, Callable[[bytes, Reader], Any]] = {

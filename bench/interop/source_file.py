@@ -106,6 +106,8 @@ class Reader(_Part):
     """text: what a line with a time looks like; its named groups are columns."""
     heading: Regex = ""
     """text: a line whose named groups hold for all lines below it; workbook: a sheet's name."""
+    omit: Regex = ""
+    """workbook: what is left out of names of columns; one of which nothing is left is no column."""
 
 
 class Table(_Part):
