@@ -99,7 +99,7 @@ class Entry(_Part):
 class Reader(_Part):
     """How a file becomes lines with columns; which of the keys count depends on `kind`."""
 
-    kind: Literal["csv", "json", "text", "workbook"]
+    kind: Literal["csv", "json", "text", "workbook", "documents"]
     levels: tuple[str, ...] = ()
     """json: names of the columns that hold the keys of nested mappings, from the outside in."""
     line: Regex = ""
