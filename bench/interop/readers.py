@@ -138,9 +138,9 @@ def _documents(data: bytes, reader: Reader) -> Iterator[dict[str, Any]]:
     for table in tables:
         names = [_cell(name) for name in table["header"]]
         about = {key: table.get(key, "") for key in ("file", "section", "caption")}
-        for row in table["rows"]:
-            cells = [_cell(text) or None for text in row]
-            yield about | {"headings": " | ".join(names)} | dict(zip(names, cells, strict=False))
+        about["headings"] = " | ".join(names)
+        for row in table["rows"] if re.search(reader.heading, about["headings"]) else []:
+            yield about | dict(zip(names, [_cell(text) or None for text in row], strict=False))
 
 
 def _in_json(tree: Any) -> Iterator[dict[str, Any]]:

@@ -105,7 +105,8 @@ class Reader(_Part):
     line: Regex = ""
     """text: what a line with a time looks like; its named groups are columns."""
     heading: Regex = ""
-    """text: a line whose named groups hold for all lines below it; workbook: a sheet's name."""
+    """text: a line whose named groups hold for all lines below it; workbook: a sheet's name; documents: the
+    headings, joined by bars, of the tables that are read."""
 
 
 class Table(_Part):
