@@ -319,7 +319,7 @@ Word = Annotated[str, Field(pattern=r"^[\w./+-]*$")]
 
 
 class Network(Problem):
-    """A whole network that is trained or asked: the time of a `step`, or of one of its `item`s or `token`s.
+    """A whole network that is trained or asked: time of a `step`, or of one GPU for an `item` or a `token`.
 
     Such a time is good for ratios alone: of mixed precision, channels last, checkpointing, 2:4 sparsity, a
     compiler (NVIDIA's Training With Mixed Precision; the guides' checklists). Arithmetic and bytes, which

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from bench.interop.source_file import Reader
 
 
+class AnotherForm(UserError):
+    """A file is not of the form that a table's reader and columns say; another table may be of it."""
+
+
 def read(path: Path, reader: Reader) -> pd.DataFrame:
-    """The lines of a file, which may be compressed with gzip. UserError if it has no such form."""
+    """The lines of a file, which may be compressed with gzip. AnotherForm if it has no such form."""
     import pandas as pd
 
     try:
@@ -28,9 +32,9 @@ def read(path: Path, reader: Reader) -> pd.DataFrame:
         frame = pd.DataFrame(_READERS[reader.kind](data, reader))
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path}: is no {reader.kind} as described: {reason}") from error
+        raise AnotherForm(f"{path}: is no {reader.kind} as described: {reason}") from error
     if frame.empty:
-        raise UserError(f"{path}: holds no line as described")
+        raise AnotherForm(f"{path}: holds no line as described")
     for name in frame.columns:
         numbers = pd.to_numeric(frame[name], errors="coerce")
         if numbers.notna().eq(frame[name].notna()).all():
