@@ -144,9 +144,10 @@ class Problem(BaseModel, ABC):
     operator: ClassVar[str]
     """The name of its folder in kernels/."""
     implementations: ClassVar[tuple[Implementation, ...]]
-    arithmetic: ClassVar[Literal["matrix", "vector", "link", "latency"]] = "vector"
+    arithmetic: ClassVar[Literal["matrix", "vector", "link", "latency", "unbounded"]] = "vector"
     """The units of the device that do its work, and whose peak bounds it. No roofline of the device is about
-    `link`, whose bytes cross the link to the host, and `latency`, whose loads wait for each other."""
+    `link`, whose bytes cross the link to the host, `latency`, whose loads wait for each other, and
+    `unbounded`, which caches serve or whose work is not counted."""
     rate: ClassVar[Literal["flop", "byte"]] = "byte"
     """The unit of the rate that people quote for it: FLOP/s or bytes/s."""
     added: ClassVar[Mapping[str, int | str]] = {}

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from bench.device.datasheet import Datasheet, find_datasheet, slug_of
 from bench.errors import UserError, quoted
 from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreign_row, source_text
-from bench.interop.readers import read
+from bench.interop.readers import AnotherForm, read
 from bench.interop.source_file import UNIT_S, Entry, Source, Table, Timing
 from bench.spec import Problem, parameters_text
 from bench.store.schema import Measurement
@@ -83,14 +83,16 @@ class _Import:
     def outcome(self, folder: Path, results: Path) -> Outcome:
         """See `imported`."""
         were_read: set[Path] = set()
-        refused: dict[Path, UserError] = {}
+        another: dict[Path, AnotherForm] = {}
         for table, path, named in self._files(folder):
             try:
                 self._read(table, path, named, str(path.relative_to(folder)))
                 were_read.add(path)
+            except AnotherForm as refusal:
+                another.setdefault(path, refusal)
             except UserError as refusal:
-                refused.setdefault(path, refusal)
-        self.outcomes.remarks += [f"left out {why}" for path, why in refused.items() if path not in were_read]
+                self.outcomes.remarks.append(f"left out {refusal}")
+        self.outcomes.remarks += [f"left out {why}" for path, why in another.items() if path not in were_read]
         if not were_read:
             reasons = "".join(f"; {remark}" for remark in self.outcomes.remarks[:1])
             raise UserError(
@@ -113,11 +115,11 @@ class _Import:
     def _read(self, table: Table, path: Path, named: dict[str, str], where: str) -> None:
         frame = read(path, table.reader)
         if missing := [name for name in table.needed if name not in frame.columns]:
-            raise UserError(
+            raise AnotherForm(
                 f"{path}: lacks the column {missing[0]}; it has {', '.join(map(str, frame.columns))}"
             )
         if table.columns and (strange := [name for name in frame.columns if name not in table.known]):
-            raise UserError(
+            raise AnotherForm(
                 f"{path}: has the column {quoted(strange[0])}, which is not in {self.source.name}.yaml"
             )
         frame = frame.assign(**{name: math.nan for name in table.known if name not in frame.columns}, **named)

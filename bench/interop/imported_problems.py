@@ -264,11 +264,11 @@ class CachedRead(Problem):
 
     `readers` says who reads what: `each` multiprocessor all of it, or all of them `together`, parts of it.
     The counts are of `footprint_byte` once: times are those of so many bytes at the rate of all
-    multiprocessors. No roof is held against them, so `arithmetic` is `latency`.
+    multiprocessors. No roof is held against them, since no datasheet has the rates of caches.
     """
 
     operator: ClassVar[str] = "cached_read"
-    arithmetic: ClassVar[Literal["latency"]] = "latency"
+    arithmetic: ClassVar[Literal["unbounded"]] = "unbounded"
     implementations: ClassVar[tuple[Implementation, ...]] = (
         _on_gpus("gpu-cache", "gpu-benches' sums of one buffer, a block of 256 threads each", _MICRO),
         _on_gpus("gpu-l2-cache", "gpu-benches' sums of parts of a buffer, blocks of 1024 threads", _MICRO),
@@ -403,6 +403,54 @@ class Recurrence(Problem):
         return again * self._weights * self.item_byte
 
 
+_WHOLE: dict[Any, tuple[int, int]] = dict.fromkeys(
+    (*_MICRO, "tf32", "float16", "bfloat16", "float8_e4m3", "mxfp8", "int8"), (0, 0)
+)
+Word = Annotated[str, Field(pattern=r"^[\w./+-]*$")]
+
+
+class Network(Problem):
+    """A whole network that is trained or asked: time of a `step`, or of one GPU for an `item` or a `token`.
+
+    Such a time is good for ratios alone: of mixed precision, channels last, checkpointing, 2:4 sparsity, a
+    compiler (NVIDIA's Training With Mixed Precision; the guides' checklists). Arithmetic and bytes, which
+    depend on the network, are not counted. `dtype` is that of the products; `mixed` says that the rest is in
+    float32 where need be. `batch` is of one GPU; 0 and an empty word say that something is not known.
+    """
+
+    operator: ClassVar[str] = "network"
+    arithmetic: ClassVar[Literal["unbounded"]] = "unbounded"
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        _on_gpus("torch", "torch, one kernel after the other", _WHOLE),
+        _on_gpus("compiled", "torch.compile", _WHOLE),
+    )
+
+    model: Word
+    mode: Literal["train", "infer"]
+    per: Literal["step", "item", "token"]
+    batch: Annotated[int, Field(ge=0)]
+    size: Annotated[int, Field(ge=0)] = 0
+    gpus: Count = 1
+    mixed: bool = False
+    layout: Literal["", "NCHW", "NHWC"] = ""
+    options: Word = ""
+
+    @property
+    def flop(self) -> int:
+        """0: not counted."""
+        return 0
+
+    @property
+    def byte_read(self) -> int:
+        """0: not counted."""
+        return 0
+
+    @property
+    def byte_written(self) -> int:
+        """0: not counted."""
+        return 0
+
+
 PROBLEMS: Mapping[str, type[Problem]] = {
     problem.operator: problem
     for problem in (
@@ -414,6 +462,7 @@ PROBLEMS: Mapping[str, type[Problem]] = {
         CachedRead,
         MultiplyAdds,
         Recurrence,
+        Network,
     )
 }
 

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from bench.interop.source_file import Reader
 
 
+class AnotherForm(UserError):
+    """A file is not of the form that a table's reader and columns say; another table may be of it."""
+
+
 def read(path: Path, reader: Reader) -> pd.DataFrame:
-    """The lines of a file, which may be compressed with gzip. UserError if it has no such form."""
+    """The lines of a file, which may be compressed with gzip. AnotherForm if it has no such form."""
     import pandas as pd
 
     try:
@@ -29,9 +33,9 @@ def read(path: Path, reader: Reader) -> pd.DataFrame:
         frame = pd.DataFrame(_READERS[reader.kind](data, reader))
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path}: is no {reader.kind} as described: {reason}") from error
+        raise AnotherForm(f"{path}: is no {reader.kind} as described: {reason}") from error
     if frame.empty:
-        raise UserError(f"{path}: holds no line as described")
+        raise AnotherForm(f"{path}: holds no line as described")
     for name in frame.columns:
         numbers = pd.to_numeric(frame[name], errors="coerce")
         if numbers.notna().eq(frame[name].notna()).all():
@@ -141,9 +145,76 @@ def _tables(rows: Iterable[dict[int, Any]], column: Callable[[str], str]) -> Ite
             above = " ".join([above, *texts]).strip()
 
 
+def _documents(data: bytes, reader: Reader) -> Iterator[dict[str, Any]]:
+    """The rows of a document's tables: of Markdown, or of JSON with the section, header and rows of each.
+
+    Columns beside those of the table: `section`, the headings above it; `caption`, the line above it;
+    `headings`, its own, joined by bars; and `file`, where there are several documents.
+    """
+    text = data.decode("utf-8")
+    try:
+        tables = _in_json(json.loads(text))
+    except json.JSONDecodeError:
+        tables = _in_markdown(text.splitlines())
+    for table in tables:
+        names = [_cell(name) for name in table["header"]]
+        about = {key: table.get(key, "") for key in ("file", "section", "caption")}
+        about["headings"] = " | ".join(names)
+        for row in table["rows"] if re.search(reader.heading, about["headings"]) else []:
+            yield about | dict(zip(names, [_cell(text) or None for text in row], strict=False))
+
+
+def _in_json(tree: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(tree, list):
+        yield from tree
+    elif "tables" in tree:
+        captions = [*tree["captions"], *[""] * len(tree["tables"])]
+        yield from (table | {"caption": line} for table, line in zip(tree["tables"], captions, strict=False))
+    else:
+        for file, inner in tree.items():
+            yield from (table | {"file": file} for table in _in_json(inner))
+
+
+def _in_markdown(lines: list[str]) -> Iterator[dict[str, Any]]:
+    sections: list[str] = []
+    caption, fenced = "", False
+    table: dict[str, Any] | None = None
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        cells = line.strip().removeprefix("|").removesuffix("|").split("|")
+        if table and "|" in line:
+            table["rows"] += [] if _RULE.fullmatch(line) else [cells]
+            continue
+        if table:
+            yield table
+            table = None
+        fenced ^= line.strip().startswith("```")
+        if fenced:
+            continue
+        if "|" in line and _RULE.fullmatch(following):
+            section = " / ".join(filter(None, sections))
+            table = {"section": section, "caption": caption, "header": cells, "rows": []}
+        elif heading := re.match(r"(#+)\s+(.*)", line):
+            level, caption = len(heading[1]), ""
+            sections = [*sections[: level - 1], *[""] * (level - 1 - len(sections)), heading[2].strip(" #")]
+        elif line.strip():
+            caption = line.strip()
+    if table:
+        yield table
+
+
+_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*")
+"""The line below the headings of a table in Markdown."""
+
+
+def _cell(text: str) -> str:
+    """Without emphasis, line breaks and the end of a comment."""
+    return " ".join(re.sub(r"<br\s*/?>|[*`]|-->", " ", text).split())
+
+
 _READERS: Mapping[str, Callable[[bytes, Reader], Any]] = {
     "csv": _csv,
     "json": _json,
     "text": _text,
     "workbook": _workbook,
+    "documents": _documents,
 }

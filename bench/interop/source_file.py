@@ -99,13 +99,14 @@ class Entry(_Part):
 class Reader(_Part):
     """How a file becomes lines with columns; which of the keys count depends on `kind`."""
 
-    kind: Literal["csv", "json", "text", "workbook"]
+    kind: Literal["csv", "json", "text", "workbook", "documents"]
     levels: tuple[str, ...] = ()
     """json: names of the columns that hold the keys of nested mappings, from the outside in."""
     line: Regex = ""
     """text: what a line with a time looks like; its named groups are columns."""
     heading: Regex = ""
-    """text: a line whose named groups hold for all lines below it; workbook: a sheet's name."""
+    """text: a line whose named groups hold for all lines below it; workbook: a sheet's name; documents: the
+    headings, joined by bars, of the tables that are read."""
     omit: Regex = ""
     """workbook: what is left out of names of columns; one of which nothing is left is no column."""
 

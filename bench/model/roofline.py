@@ -37,6 +37,7 @@ LINK = "link"
 WITHOUT_ROOF: Mapping[str, str] = {
     LINK: "its bytes cross the link to the host, whose bandwidth is not known",
     "latency": "its loads wait for each other, and no rate of the device bounds that",
+    "unbounded": "caches serve it, or its work is not counted",
 }
 """The `arithmetic` of rows that nothing known here bounds -> why."""
 

@@ -130,6 +130,16 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "readers": "multiprocessors that read all of it",
         "footprint_byte": "memory that is read (bytes)",
     },
+    "elementwise": {"elements": "elements of the result", "operands": "second operand"},
+    "network": {
+        "model": "network",
+        "mode": "training or inference",
+        "per": "what a time is of",
+        "size": "pixels a side of an image, or tokens of a sequence",
+        "gpus": "GPUs",
+        "mixed": "mixed precision",
+        "options": "what else is done",
+    },
     "multiply_adds": {"steps": "multiply-adds of an element"},
 }
 """Operator -> words for the parameters that only it has, or that mean something else to it."""
