@@ -118,7 +118,8 @@ class _Import:
             raise AnotherForm(
                 f"{path}: lacks the column {missing[0]}; it has {', '.join(map(str, frame.columns))}"
             )
-        if table.columns and (strange := [name for name in frame.columns if name not in table.known]):
+        strange = [name for name in frame.columns if name not in table.known]
+        if table.columns and strange and table.reader.kind != "documents":
             raise AnotherForm(
                 f"{path}: has the column {quoted(strange[0])}, which is not in {self.source.name}.yaml"
             )

@@ -6,7 +6,8 @@ A value is a constant; a text that begins with `=`, which is an expression over 
     files      a regular expression over a file's path, with `__` for `/` and without .gz; its named groups
                are columns (a file that several tables match is read by those that can)
     reader     how the file becomes lines with columns (bench/interop/readers.py)
-    columns    every column that such a file may have; `?` behind a name: not every file has it
+    columns    every column that such a file may have (of documents, those that are read); `?` behind a name:
+               not every file has it
     melt       columns whose values are lines of their own: {columns, name, value}
     extract    column -> regular expression whose named groups become columns
     lookup     new column -> {of: column, values: {theirs: ours}}
