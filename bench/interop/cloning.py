@@ -14,6 +14,8 @@ def clone(source: Source, folder: Path) -> None:
 
     A clone that was interrupted is completed: nothing that is there is fetched again.
     """
+    if not source.paths:
+        raise UserError(f"{folder}: cannot be cloned, since no repository holds the files of {source.name}")
     folder.mkdir(parents=True, exist_ok=True)
     _git(folder, "init", "--quiet")
     _git(folder, "sparse-checkout", "set", *source.paths)

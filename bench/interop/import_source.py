@@ -203,6 +203,7 @@ class _Import:
 
     def _gather(self, results: Path) -> None:
         """Make rows of the times; of a case's several times the median counts."""
+        facts = cache(_facts)
         whose: dict[tuple[str, Timing], list[Measurement]] = defaultdict(list)
         shortest: dict[tuple[str, Timing], float] = defaultdict(lambda: math.inf)
         for timed, seconds in self.times.items():
@@ -211,7 +212,9 @@ class _Import:
                 shortest[key] = min(shortest[key], median(seconds))
         for timed, seconds in self.times.items():
             key = timed.device, timed.timing
-            whose[key].append(self._row(timed, seconds, shortest.get(key)))
+            whose[key].append(
+                self._row(timed, seconds, shortest.get(key), facts(timed.problem, timed.implementation))
+            )
             if len(seconds) > 1:
                 again = Aside(
                     timed.device, timed.problem.operator, "repeats a case: the median of its times counts"
@@ -226,14 +229,15 @@ class _Import:
                     f"{device}: no file in bench/device/datasheets has this name: peaks are unknown"
                 )
 
-    def _row(self, timed: Timed, seconds: list[float], overhead_s: float | None) -> Measurement:
+    def _row(
+        self, timed: Timed, seconds: list[float], overhead_s: float | None, facts: dict[str, Any]
+    ) -> Measurement:
         source, timing, problem = self.source, timed.timing, timed.problem
         run_id = f"{source.name}-{source.commit[:7]}-{source.timings[timing]}"
         return foreign_row(
             {
-                **problem.facts(timed.implementation),
+                **facts,
                 **device_columns(timed.device, "cuda", _sheet(timed.device)),
-                "parameters": parameters_text(problem.parameters()),
                 "median_s": median(seconds),
                 "clock_start_s": overhead_s,
                 "run_id": run_id,
@@ -256,6 +260,11 @@ class _Import:
                 "kernels": self.kernels.get(timed),
             }
         )
+
+
+def _facts(problem: Problem, implementation: str) -> dict[str, Any]:
+    """The columns of a problem, which is timed on many devices."""
+    return problem.facts(implementation) | {"parameters": parameters_text(problem.parameters())}
 
 
 @cache

@@ -149,7 +149,7 @@ class Source(_Part):
     commit: str
     licence: str
     paths: tuple[str, ...]
-    """Folders of the repository that hold the files."""
+    """Folders of the repository that hold the files; none if no repository does."""
     timing: Timing
     devices: dict[str, str] = Field(default_factory=dict)
     """Their name of a device -> its driver's."""

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from bench.errors import UserError, meant
 from bench.store import schema_1
-from bench.store.schema import ARROW, FIELDS, SCHEMA, WITHOUT_SAMPLES, Measurement, RunKey, record
+from bench.store.schema import ARROW, FIELDS, SCHEMA, WITHOUT_SAMPLES, Measurement, RunKey, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +84,7 @@ def sync_folder(folder: Path) -> None:
 
 def _parquet(rows: Sequence[Measurement], sweeps: Sweeps) -> bytes:
     parameters = [json.loads(row.parameters) for row in rows]
-    table = pa.Table.from_pylist([record(row) for row in rows], schema=ARROW)
+    table = pa.Table.from_pydict(records(rows), schema=ARROW)
     for name in sorted({n for p in parameters for n in p} - set(FIELDS)):
         table = table.append_column(name, pa.array([p.get(name) for p in parameters]))
     names = sorted({row.sweep for row in rows} & sweeps.keys())

@@ -110,6 +110,7 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "operation": "collective operation",
     },
     "latency": {"footprint_byte": "memory that is visited (bytes)", "steps": "loads of a chain"},
+    "recurrence": {"hidden": "hidden features", "steps": "steps of a sequence"},
     "recurrent": {
         "cell": "cell",
         "hidden": "hidden features",
