@@ -207,7 +207,7 @@ class _Import:
         whose: dict[tuple[str, Timing], list[Measurement]] = defaultdict(list)
         shortest: dict[tuple[str, Timing], float] = defaultdict(lambda: math.inf)
         for timed, seconds in self.times.items():
-            if "launch" in timed.timing.includes:
+            if "launch" in timed.timing.includes and timed.problem.arithmetic != "unbounded":
                 key = timed.device, timed.timing
                 shortest[key] = min(shortest[key], median(seconds))
         for timed, seconds in self.times.items():
@@ -239,7 +239,7 @@ class _Import:
                 **facts,
                 **device_columns(timed.device, "cuda", _sheet(timed.device)),
                 "median_s": median(seconds),
-                "clock_start_s": overhead_s,
+                "clock_start_s": None if problem.arithmetic == "unbounded" else overhead_s,
                 "run_id": run_id,
                 "protocol": f"{source.who}, imported",
                 "source": source_text(
