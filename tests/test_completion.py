@@ -44,7 +44,7 @@ done
 QUESTIONS = {
     "list gemm/sq": {"gemm/square"},
     "list --suite t": {"tour"},
-    "list --on h1": {"h100_pcie", "h100_sxm5"},
+    "list --on h1": {"h100_nvl", "h100_pcie", "h100_sxm5"},
     "list --bench-device c": {"cpu", "cuda"},
     "predict so": {"softmax", *(f"softmax/{path.stem}" for path in (SWEEPS / "softmax").glob("*.yaml"))},
     "run so": {"softmax"},

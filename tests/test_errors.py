@@ -97,8 +97,8 @@ ALMOST: dict[str, tuple[list[object], str]] = {
     "sweep without folder": (["bench", "list", "sqare"], "gemm/square"),
     "suite": (["bench", "list", "--suite", "tuor"], "tour"),
     "device": (["bench", "list", "--bench-device", "cud"], "cuda"),
-    "datasheet": (["bench", "predict", "gemm/square", "--on", "h20"], "h200"),
-    "half a datasheet": (["bench", "predict", "gemm/square", "--on", "h100"], "h100_pcie or h100_sxm5"),
+    "datasheet": (["bench", "predict", "gemm/square", "--on", "h2000"], "h200"),
+    "half a datasheet": (["bench", "predict", "gemm/square", "--on", "h100"], "h100_nvl or h100_pcie"),
     "operator": (["bench", "run", "gem", "n=64"], "gemm"),
     "parameter": (["bench", "run", "softmax", "lenght=64"], "length"),
     "value": (

@@ -24,13 +24,13 @@ FILES = (
     ".gitignore",
 )
 ADA = {
-    "--driver-name": "NVIDIA RTX 6000 Ada Generation",
+    "--driver-name": "NVIDIA RTX 4000 Ada Generation",
     "--capability": "8.9",
-    "--sm-count": "142",
-    "--l2-mib": "96",
-    "--memory-gib": "48",
+    "--sm-count": "48",
+    "--l2-mib": "48",
+    "--memory-gib": "20",
 }
-GPU = ("gpu", "rtx_6000_ada", *(word for pair in ADA.items() for word in pair))
+GPU = ("gpu", "rtx_4000_ada", *(word for pair in ADA.items() for word in pair))
 KINDS = {
     ("operator", "rms_tail"): [
         "kernels/rms_tail/__init__.py",
@@ -41,7 +41,7 @@ KINDS = {
     ],
     ("sweep", "gemm/tall"): ["sweeps/gemm/tall.yaml"],
     ("sweep", "launch/again"): ["sweeps/launch/again.yaml"],
-    GPU: ["bench/device/datasheets/rtx_6000_ada.yaml"],
+    GPU: ["bench/device/datasheets/rtx_4000_ada.yaml"],
 }
 SWEEPS = "tests/bench/test_our_sweeps.py"
 HOLDING = ["tests/kernels/test_rms_tail.py", "tests/bench/test_datasheet.py", "tests/test_promises.py"]
@@ -131,22 +131,22 @@ def test_what_it_writes_passes_every_test_that_goes_over_all_there_is(added: Pat
 def test_a_new_datasheet_invents_no_peak(added: Path) -> None:
     code = """
 from bench.device.datasheet import find_datasheet
-sheet = find_datasheet("NVIDIA RTX 6000 Ada Generation", 48 * 2**30)
+sheet = find_datasheet("NVIDIA RTX 4000 Ada Generation", 20 * 2**30)
 print(sheet.sm_count, sheet.boost_clock_hz, sheet.tensor_clock_hz, sheet.bandwidth_byte_per_s)
 print({sheet.peak_flop_per_s(unit, dtype) for unit, dtype in sheet.rates})
 """
     (added / "ask.py").write_text(code)
-    assert run(added, "ask").stdout == "142 None None None\n{None}\n"
+    assert run(added, "ask").stdout == "48 None None None\n{None}\n"
 
 
 DRIVER = """
 from bench.cli import new
 from bench.cli.list_cases import of_datasheet
 from bench.device.datasheet import derive_datasheet
-sheet = derive_datasheet("NVIDIA H100 NVL", (9, 0), 132, 1.785e9, 2.619e9, 6144, 60 << 20, 94 << 30)
+sheet = derive_datasheet("NVIDIA H200 NVL", (9, 0), 132, 1.785e9, 2.619e9, 6144, 60 << 20, 94 << 30)
 new.detect = lambda wanted: of_datasheet(sheet)
-new.gpu("h100_nvl", "", "", None, None, None)
-sheet, = (each for each in new.datasheets() if each.slug == "h100_nvl")
+new.gpu("h200_nvl", "", "", None, None, None)
+sheet, = (each for each in new.datasheets() if each.slug == "h200_nvl")
 print(sheet.derived, sheet.boost_clock_hz, sheet.bandwidth_byte_per_s, sheet.sources["sm_count"])
 print(sheet.peak_flop_per_s("matrix", "float16"), sheet.peak_flop_per_s("vector", "float32"))
 """
@@ -156,7 +156,7 @@ def test_the_gpu_that_is_here_is_read_from_its_driver(added: Path) -> None:
     """Its float16 peak would need the clock of its tensor cores, which no driver tells."""
     (added / "driver.py").write_text(DRIVER)
     done = run(added, "driver")
-    (added / "bench/device/datasheets/h100_nvl.yaml").unlink()
+    (added / "bench/device/datasheets/h200_nvl.yaml").unlink()
     first, second = done.stdout.splitlines()[-2:]
     assert first == f"False {1.785e9:.0f} {2 * 2.619e9 * 6144 / 8:.0f} " + (
         "what the driver of one such GPU reports; our own"
@@ -190,7 +190,7 @@ REFUSED = {
         "--sm-count",
         "1",
     ): "new gpu h300: give --driver-name, --capability, --l2-mib, --memory-gib",
-    ("gpu", "other", *GPU[2:]): "new gpu other: bench/device/datasheets/rtx_6000_ada.yaml is of NVIDIA RTX",
+    ("gpu", "other", *GPU[2:]): "new gpu other: bench/device/datasheets/rtx_4000_ada.yaml is of NVIDIA RTX",
     ("gpu", "ada", *GPU[2:], "--capability", "nine"): "--capability nine: give major and minor number",
     ("gpu", "ada", *GPU[2:], "--driver-name", "a: b"): "new gpu ada: 'a: b' is no name that a driver gives",
 }

@@ -136,7 +136,7 @@ class Described(NamedTuple):
 
 @new.command()
 def gpu(
-    name: Annotated[str, typer.Argument(help="File in bench/device/datasheets, such as rtx_6000_ada.")],
+    name: Annotated[str, typer.Argument(help="File in bench/device/datasheets, such as rtx_4000_ada.")],
     driver_name: Annotated[
         str, typer.Option(metavar="TEXT", help="Its whole name as nvidia-smi -L has it.")
     ] = "",
@@ -150,7 +150,7 @@ def gpu(
     What neither says is null, and so are the peaks that follow from it, until it is filled in with a source.
     """
     if not re.fullmatch("[a-z][a-z0-9_]*", name):
-        raise UserError(f"new gpu {name}: give lower-case letters, digits and _, such as rtx_6000_ada")
+        raise UserError(f"new gpu {name}: give lower-case letters, digits and _, such as rtx_4000_ada")
     path = FILES / f"{name}.yaml"
     refuse_taken(f"new gpu {name}", path)
     options: dict[str, Any] = {"--driver-name": driver_name, "--capability": capability}

@@ -42,6 +42,7 @@ class Look:
 
 
 INDIGO, WINE, FOREST, OLIVE = "#332288", "#882255", "#117733", "#999933"
+TEAL, SAND, BROWN = "#44AA99", "#DDCC77", "#661100"
 _TILES: Mapping[str, str] = {
     "256x128": "<",
     "128x256": ">",
@@ -124,29 +125,78 @@ FAMILIES: Mapping[str, Look] = {
 }
 """Looks of all implementations of a kind, where they are too many to tell each apart."""
 DEVICES: Mapping[str, Look] = {
-    # A generation shares a hue where its cards are seldom side by side; Hopper's two have one each.
+    # By generation, from Maxwell to Blackwell, then AMD. A generation shares a hue where its cards are seldom
+    # side by side; Hopper's two have one each.
+    "tesla-m40": Look(GREY, "o"),
+    "geforce-gtx-titan-x": Look(GREY, "s"),
+    "tesla-p100-pcie-16gb": Look(TEAL, "o"),
+    "tesla-p100-sxm2-16gb": Look(TEAL, "s"),
+    "tesla-p4": Look(TEAL, "^"),
+    "tesla-p40": Look(TEAL, "D"),
+    "geforce-gtx-1080-ti": Look(TEAL, "v"),
+    "titan-x-pascal": Look(TEAL, "P"),
+    "titan-xp": Look(TEAL, "X"),
     "tesla-v100-sxm2-16gb": Look(WINE, "o"),
     "tesla-v100-sxm2-32gb": Look(WINE, "s"),
+    "tesla-v100-pcie-16gb": Look(WINE, "^"),
+    "tesla-v100-pcie-32gb": Look(WINE, "D"),
+    "tesla-v100s-pcie-32gb": Look(WINE, "v"),
+    "titan-v": Look(WINE, "P"),
     "tesla-t4": Look(OLIVE, "^"),
+    "geforce-rtx-2070-super": Look(OLIVE, "o"),
+    "geforce-rtx-2080-ti": Look(OLIVE, "s"),
+    "titan-rtx": Look(OLIVE, "D"),
+    "quadro-rtx-6000": Look(OLIVE, "v"),
+    "quadro-rtx-8000": Look(OLIVE, "P"),
     "nvidia-a100-sxm4-80gb": Look(BLUE, "o"),
     "nvidia-a100-sxm4-40gb": Look(BLUE, "s"),
     "nvidia-a100-80gb-pcie": Look(BLUE, "D"),
     "nvidia-a100-pcie-40gb": Look(BLUE, "v"),
+    "nvidia-a30": Look(BLUE, "^"),
+    "nvidia-a2": Look(SKY, "v"),
     "nvidia-a10": Look(SKY, "<"),
+    "nvidia-a10g": Look(SKY, "^"),
+    "nvidia-a40": Look(SKY, "s"),
+    "nvidia-rtx-a5000": Look(SKY, "p"),
+    "nvidia-rtx-a6000": Look(SKY, "h"),
+    "nvidia-geforce-rtx-3080": Look(SKY, "o"),
     "nvidia-geforce-rtx-3090": Look(SKY, ">"),
+    "nvidia-geforce-rtx-3090-ti": Look(SKY, "D"),
     "nvidia-l4": Look(ORANGE, "^"),
+    "nvidia-l40": Look(ORANGE, "s"),
     "nvidia-l40s": Look(ORANGE, "p"),
+    "nvidia-rtx-6000-ada-generation": Look(ORANGE, "D"),
+    "nvidia-geforce-rtx-4080": Look(ORANGE, "o"),
     "nvidia-geforce-rtx-4090": Look(ORANGE, "h"),
     "nvidia-h100-80gb-hbm3": Look(VERMILLION, "s"),
     "nvidia-h100-pcie": Look(VERMILLION, "v"),
+    "nvidia-h100-nvl": Look(VERMILLION, "o"),
+    "nvidia-gh200-480gb": Look(VERMILLION, "P"),
+    "nvidia-h800": Look(VERMILLION, "X"),
+    "nvidia-h20": Look(VERMILLION, "^"),
     "nvidia-h200": Look(PURPLE, "D"),
     "nvidia-b200": Look(GREEN, "P"),
     "nvidia-gb200": Look(GREEN, "^"),
     "nvidia-b300-sxm6-ac": Look(FOREST, "X"),
     "nvidia-gb300": Look(FOREST, "v"),
+    "nvidia-geforce-rtx-5080": Look(INDIGO, "o"),
     "nvidia-geforce-rtx-5090": Look(INDIGO, "*"),
     "nvidia-rtx-pro-6000-blackwell-server-edition": Look(INDIGO, "d"),
+    "nvidia-rtx-pro-6000-blackwell-workstation-edition": Look(INDIGO, "s"),
+    "nvidia-rtx-pro-6000-blackwell-max-q-workstation-edition": Look(INDIGO, "v"),
+    "amd-radeon-vega-frontier-edition": Look(SAND, "o"),
+    "amd-radeon-instinct-mi25": Look(SAND, "s"),
+    "amd-radeon-instinct-mi50": Look(SAND, "^"),
+    "amd-radeon-instinct-mi60": Look(SAND, "D"),
+    "amd-radeon-rx-6900-xt": Look(SAND, "v"),
+    "amd-radeon-rx-7900-xtx": Look(SAND, "P"),
+    "amd-instinct-mi100": Look(BROWN, "o"),
+    "amd-instinct-mi210": Look(BROWN, "s"),
+    "amd-instinct-mi250": Look(BROWN, "^"),
+    "amd-instinct-mi250x": Look(BROWN, "D"),
+    "amd-instinct-mi300a": Look(BLACK, "v"),
     "amd-instinct-mi300x": Look(BLACK, "8"),
+    "amd-instinct-mi325x": Look(BLACK, "^"),
 }
 """Slug -> colour and marker, the same in every figure; for other devices see `device_looks`."""
 
@@ -215,7 +265,7 @@ def of_device(slug: str) -> Look:
 
 def _without_maker(slug: str) -> str:
     """The slug without the maker's name, which some drivers leave out."""
-    return slug.removeprefix("nvidia-")
+    return slug.removeprefix("nvidia-").removeprefix("amd-")
 
 
 @cache

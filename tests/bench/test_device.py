@@ -53,7 +53,7 @@ int cuDeviceGetAttribute(int *v, int a, int d) {
 }
 """
 GIVEN = {
-    "NAME": '"NVIDIA GeForce RTX 3090 Ti"',
+    "NAME": '"NVIDIA GeForce RTX 3090 SUPER"',
     "UUID": "cuDeviceGetUuid",
     "PCI": "cuDeviceGetPCIBusId",
     "MAJOR": 8,
@@ -64,7 +64,7 @@ GIVEN = {
 
 @pytest.fixture
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Makes a libcuda with two GPUs, by default an H100 and an RTX 3090 Ti; NVML stays silent."""
+    """Makes a libcuda with two GPUs, by default an H100 and an RTX 3090 SUPER; NVML stays silent."""
     if not (compiler := shutil.which("gcc")):
         pytest.skip("no gcc to compile a driver with")
     monkeypatch.setattr(nvml, "pynvml", FakeNvml(initialised=False))
@@ -98,10 +98,10 @@ def test_a_known_gpu(driver) -> None:
 def test_an_unknown_gpu_of_a_known_family(driver) -> None:
     found = detect("cuda:1", driver(UUID="cuDeviceGetUuid_v2"))
     assert found.uuid == "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f"
-    assert found.slug == "nvidia-geforce-rtx-3090-ti-84sm-24gib"
+    assert found.slug == "nvidia-geforce-rtx-3090-super-84sm-24gib"
     assert found.derived and found.datasheet is not None
-    assert found.datasheet.bandwidth_byte_per_s == 2 * 10501e6 * 384 / 8  # 1008 GB/s, as sold
-    assert found.datasheet.peak_flop_per_s("vector", "float32") == 84 * 128 * 2 * 1860e6  # 40e12, as sold
+    assert found.datasheet.bandwidth_byte_per_s == 2 * 10501e6 * 384 / 8  # 1008 GB/s, a 3090 Ti's
+    assert found.datasheet.peak_flop_per_s("vector", "float32") == 84 * 128 * 2 * 1860e6  # 40e12, a 3090 Ti's
     assert found.datasheet.peak_flop_per_s("matrix", "float16") == 84 * 256 * 2 * 1860e6
     assert "driver" in "".join(found.datasheet.sources.values())
     assert found.id != detect("cuda:0", driver()).id
@@ -203,7 +203,7 @@ def test_a_gpu_that_is_not_there(driver, wanted: str) -> None:
         detect(wanted, driver())
     assert str(raised.value) == (
         f"--bench-device {wanted}: there is no such GPU; "
-        "there is cpu, cuda:0 (NVIDIA H100 80GB HBM3), cuda:1 (NVIDIA GeForce RTX 3090 Ti)"
+        "there is cpu, cuda:0 (NVIDIA H100 80GB HBM3), cuda:1 (NVIDIA GeForce RTX 3090 SUPER)"
     )
 
 

@@ -125,7 +125,7 @@ def test_a_device_by_any_of_its_names(name: str) -> None:
 
 
 def test_half_a_name_is_none() -> None:
-    with pytest.raises(UserError, match=r"CUDA GPU 'h100' .did you mean h100_pcie or h100_sxm5"):
+    with pytest.raises(UserError, match=r"CUDA GPU 'h100' .did you mean h100_nvl or h100_pcie"):
         datasheet_named("h100")
 
 

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.cli.list_cases import of_datasheet
-from bench.device.datasheet import datasheets
+from bench.device.datasheet import Datasheet, datasheets
 from bench.errors import UserError
+from bench.model.roofline import datasheet_s
 from bench.runner.comparisons import cases_of_suite
 from bench.runner.forecast import Prices, impossible
 from bench.runner.run import Options, Run
@@ -24,6 +25,7 @@ from bench.sweep.load import Case, every_sweep, sweep_name
 from bench.sweep.suites import CORE, TOUR, load_suite, suites
 from tests.bench.several import gpu
 from tests.bench.test_forecast import H100
+from tests.drawing import covering
 
 CPU = Prices(gpu(0), protocol("cuda"), None)
 
@@ -96,10 +98,18 @@ def test_a_suite_says_how_often_a_case_is_visited_unless_the_run_does(visits: st
     assert Run(Options("cpu"), kernels.problem, timing=False).sessions[0].planner.settings.visits == 1
 
 
-@pytest.mark.parametrize("sheet", sorted(each.name for each in datasheets()))
-def test_the_suite_of_fleets_has_every_class_of_work_and_takes_a_minute(sheet: str) -> None:
+# PyTorch's builds begin with Volta, and only CUDA's GPUs are looked for.
+MEASURED = [sheet for sheet in datasheets() if sheet.capability and sheet.capability >= (7, 0)]
+
+
+@pytest.mark.parametrize(
+    "sheet",
+    covering(MEASURED, "GPUs of fleets", lambda sheet: sheet.capability),
+    ids=lambda sheet: sheet.slug,
+)
+def test_the_suite_of_fleets_has_every_class_of_work_and_takes_a_minute(sheet: Datasheet) -> None:
     """Of every GPU two cases of each class at least, of launches one; transfers are a GPU's alone."""
-    device = of_datasheet(next(each for each in datasheets() if each.name == sheet))
+    device = of_datasheet(sheet)
     suite = load_suite("fleet", kernels.problem, device.sm_count)
     prices = Prices(device, protocol("cuda", suite.suite.visits), suite.suite.limit_s("cuda"))
     cases = cases_of_suite(suite, prices)
@@ -108,7 +118,11 @@ def test_the_suite_of_fleets_has_every_class_of_work_and_takes_a_minute(sheet: s
     assert len(able) <= 18 and classes["launch"] >= 1
     assert all(classes[name] >= 2 for name in ("compute", "memory", "cache", "transfer")), classes
     forecast = prices.forecast(cases)
-    assert forecast.keys == {case.key for case in able if case.role == "measurement"}, "all have room"
+    without_room = [case for case in able if case.role == "measurement" and case.key not in forecast.keys]
+    least_s = [
+        datasheet_s(case.problem.flop, 0, "matrix", case.problem.dtype, sheet) for case in without_room
+    ]
+    assert all(s and s > 0.05 for s in least_s), "all have room, but for the largest products on an A2"
     assert forecast.seconds <= 60
 
 

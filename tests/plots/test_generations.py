@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +239,8 @@ def test_a_device_looks_the_same_everywhere_and_like_no_other(figures: dict[str,
     assert {(to_hex(line.get_color()).upper(), line.get_marker()) for line in drawn} == {
         (look.color, look.marker)
     }
-    known = {slug_of(name).removeprefix("nvidia-") for sheet in datasheets() for name in sheet.match}
+    makers = re.compile("^(nvidia|amd)-")
+    known = {makers.sub("", slug_of(name)) for sheet in datasheets() for name in sheet.match}
     assert len({style.of_device(slug) for slug in known}) == len(known)
     assert style.of_device("a100-sxm4-80gb") == style.of_device("nvidia-a100-sxm4-80gb")
     assert style.of_device("some-other-card") == style.of_device("some-other-card")
