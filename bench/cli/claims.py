@@ -70,8 +70,8 @@ def _together(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def _unasked(judged: Judged, runs: Sequence[Run]) -> bool:
-    """Whether a claim finds nothing that it could be about in a source of which nobody expected it."""
-    return runs[0].rows[0].timed_by is not None and judged.verdict in ("NOT MEASURED", "NOT APPLICABLE")
+    """Whether a claim finds nothing to judge in a described source, of which nobody expected it."""
+    return runs[0].rows[0].timed_by is not None and judged.effect is None
 
 
 def _of_checkout(loaded: Iterable[Loaded], own: Sequence[Sweeps]) -> list[Declared]:
