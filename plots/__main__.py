@@ -165,8 +165,9 @@ def achieved(
     sheets = {run.device: run.datasheet for run in runs if run.datasheet is not None}
     sources = sorted({(run.rows[0].source or "measured here").partition(";")[0] for run in runs})
     with style.look(), _writing("figures"):
-        page = achieved_figure.draw(rates, sheets, sources)
-        drawn = save_all([((to or figures() / COMPARED) / "achieved", page)])
+        folder = to or figures() / COMPARED
+        pages = achieved_figure.draw(rates, sheets, sources)
+        drawn = save_all((folder / stem, page) for stem, page in pages)
     typer.echo(f"{drawn[0]}: {len({each.device for each in rates})} devices")
 
 

@@ -205,11 +205,11 @@ class _Import:
         """Make rows of the times; of a case's several times the median counts."""
         facts = cache(_facts)
         whose: dict[tuple[str, Timing], list[Measurement]] = defaultdict(list)
-        shortest: dict[tuple[str, Timing], float] = defaultdict(lambda: math.inf)
+        shortest: dict[tuple[str, Timing], float] = {}
         for timed, seconds in self.times.items():
             if "launch" in timed.timing.includes and timed.problem.arithmetic != "unbounded":
                 key = timed.device, timed.timing
-                shortest[key] = min(shortest[key], median(seconds))
+                shortest[key] = min(shortest.get(key, timed.timing.overhead_s), median(seconds))
         for timed, seconds in self.times.items():
             key = timed.device, timed.timing
             whose[key].append(

@@ -60,6 +60,8 @@ class Timing(_Part):
     clocks: Literal["fixed", "free"] = "free"
     includes: tuple[Literal["launch", "gaps", "autograd", "allocation", "synchronization"], ...] = ()
     """What is inside the time besides the kernels."""
+    overhead_s: float = 6e-5
+    """Longest that a launch takes in these times: it is taken to be this or a device's shortest time."""
     fill: str = ""
     """Contents of the inputs, as far as they are known."""
 

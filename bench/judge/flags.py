@@ -221,7 +221,7 @@ FLAGS = (
     Flag(
         "overhead",
         lambda row, _: row.source is not None and _below(row.median_s, OVERHEAD * (row.clock_start_s or 0.0)),
-        "imported, and less than 10 x the shortest time of its source, which is that of a launch",
+        "imported, and less than 10 x what the launch takes that its time holds: not the work was timed",
     ),
     Flag(
         "contended",

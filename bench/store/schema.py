@@ -161,8 +161,8 @@ class Measurement:
     )
     clock_start_s: float | None = most(
         "seconds between the events of a sample that no launch accounts for, as measured: the start of a "
-        "graph, or an empty pair of events; not subtracted (GPU). Of imported times that hold the launch "
-        "the shortest of their device and source"
+        "graph, or an empty pair of events; not subtracted (GPU). Of imported times what the "
+        "launch in them takes: the shortest of their device and source, or less"
     )
     late_samples: int | None = total(
         "samples thrown away and taken again, since the host was not done queueing when they began (GPU)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -11,33 +11,55 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bench.device.datasheet import Datasheet
-from bench.judge.achieved import Achieved, by_age
+from bench.judge.achieved import LAYERS, Achieved, by_age
 from plots.base import axes as scale
 from plots.base import style
 from plots.base.page import Page
 
-_WIDTH_IN, _HEIGHT_IN, _GAP_IN, _NAMES_IN = 8.6, 1.25, 0.3, 1.15
+PAGES = (
+    ("achieved", "What GPUs achieve: memory and matrix products", (LAYERS, "matrix products")),
+    (
+        "achieved-layers",
+        "What GPUs achieve: convolutions, recurrent layers and attention",
+        ("convolutions", "recurrent layers", "attention"),
+    ),
+)
+"""Stem, title and classes of work of each figure."""
+_WIDTH_IN, _HEIGHT_IN, _GAP_IN, _NAMES_IN = 8.6, 1.25, 0.3, 1.5
 """Size of a panel, the room between panels, and that for the names of the devices below the last."""
 
 
-def draw(shown: Sequence[Achieved], sheets: Mapping[str, Datasheet], sources: Sequence[str]) -> Page:
+def draw(
+    shown: Sequence[Achieved], sheets: Mapping[str, Datasheet], sources: Sequence[str]
+) -> Iterator[tuple[str, Page]]:
+    """(stem, page): memory and matrix products, then the other classes of work."""
+    for stem, title, works in PAGES:
+        of_page = [each for each in shown if each.work in works]
+        if len({each.device for each in of_page}) > 1:
+            yield stem, _page(title, of_page, sheets, sources)
+
+
+def _page(
+    title: str, shown: Sequence[Achieved], sheets: Mapping[str, Datasheet], sources: Sequence[str]
+) -> Page:
     """A panel for each class of work and its data types; the devices stand side by side by age."""
     devices = [device for device in by_age(sheets) if any(each.device == device for each in shown)]
     panels = [(key, list(of)) for key, of in groupby(shown, key=lambda each: (each.work, each.width))]
     panels = [(key, of) for key, of in panels if len(of) > 1]
+    heights = [*[_HEIGHT_IN] * len(panels), _NAMES_IN]
     page = Page(
         Page.LEFT + Page.RIGHT + _WIDTH_IN,
-        len(panels) * (_HEIGHT_IN + _GAP_IN) + _NAMES_IN,
-        "What GPUs achieve, by class of work",
-        f"imported: {'; '.join(sources)}",
+        sum(heights) + _GAP_IN * len(panels),
+        title,
+        f"{len(devices)} devices, {sum(each.rows for each in shown)} times, by {len(sources)} sources",
         [
             "Line: what the datasheet promises; marker: the median; bar: the middle 80 %; dot: the best.",
             "Layers bound by memory hold at least 4 times the last-level cache; the arithmetic of the others "
             "takes at least twice as long as their bytes by the datasheet.",
             "Times below ten launches of their source are left out.",
+            f"Sources: {'; '.join(sources)}.",
         ],
     )
-    heights = [*[_HEIGHT_IN] * len(panels), _NAMES_IN]
     grid = page.grid(len(heights), 1, height_ratios=heights, hspace=_GAP_IN / _HEIGHT_IN)
     for place, (key, of) in enumerate(panels):
         axes = page.figure.add_subplot(grid[place, 0])

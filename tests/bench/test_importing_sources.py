@@ -23,6 +23,7 @@ from bench.interop.cloning import clone
 from bench.interop.import_source import Outcome, imported
 from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import described, names
+from bench.judge.frame import runs
 from bench.store.parquet import read_rows
 from bench.store.schema import Measurement
 
@@ -178,6 +179,20 @@ def test_a_clone_and_the_flattened_files_are_the_same_rows(tmp_path: Path, seed:
     flat = outcome_of(tmp_path / "2", vector__a100_DOT_csv_DOT_gz=gzip.compress(lines))
     both = [[(row.case, row.median_s) for row in rows_of(outcome)] for outcome in (clone, flat)]
     assert both[0] == both[1] and len(both[0]) == 5
+
+
+def test_a_time_that_holds_a_launch_is_worth_something_from_ten_launches_on(
+    tmp_path: Path, seed: int
+) -> None:
+    """The launch takes as long as the shortest time, but no longer than a launch can take."""
+    cases = [(40_000, 200.0), (41_000, 0.02), (42_000, 0.19), (43_000, 0.21)]
+    for least_ms, worthless in ((0.02, {41_000, 42_000}), (1.0, set())):
+        there = [(n, ms) for n, ms in cases if least_ms == 0.02 or ms > 100]
+        lines = [f"relu,{n},16,{time!r}" for n, time in there]
+        outcome = outcome_of(tmp_path / str(least_ms), vector__a100_DOT_csv=csv_of(*lines))
+        (run,) = runs(rows_of(outcome))
+        flagged = {json.loads(row.parameters)["n"] for row in run.rows if "overhead" in run.flags_of(row)}
+        assert flagged == worthless and all(row.clock_start_s is not None for row in run.rows)
 
 
 def test_times_of_one_case_are_one_row_with_their_median(tmp_path: Path, seed: int) -> None:
