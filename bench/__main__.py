@@ -32,6 +32,7 @@ imports = typer.Typer(no_args_is_help=True, help="Other people's timings as rows
 imports.command("aiconfigurator")(result_commands.import_aiconfigurator)
 imports.command("csv")(result_commands.import_csv)
 imports.command("all")(import_sources.import_all)
+imports.command("agreement")(import_sources.agreement)
 for source, command in import_sources.commands():
     imports.command(source)(command)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import kernels
-from bench.cli.application import ResultsOption, remark, show
+from bench.cli.application import Results, ResultsOption, left_out, remark, show
 from bench.cli.table import lines_of, table
 from bench.errors import UserError
 from bench.format import duration_text
@@ -62,6 +62,22 @@ def import_all(
             show(_lines(name, folder / name, bench_results))
         except UserError as refusal:
             remark(f"{name}: left out: {refusal}")
+
+
+def agreement(results: Results) -> None:
+    """How far sources agree that timed the same work on the same device: the ratio of their times."""
+    from bench.judge.agreement import agreements
+    from bench.judge.frame import read
+
+    shown = table("operator", "device", "first", "second", ">cases", ">second / first", ">80 % of them")
+    for each in agreements(read(results, left_out)):
+        shown.add_row(
+            *(f"{each.operator}, {each.width}", each.device, each.first, each.second, str(each.cases)),
+            *(f"{each.median:.2f}", f"{each.low:.2f} to {each.high:.2f}"),
+        )
+    if not shown.row_count:
+        raise UserError("agreement: no two sources of these results timed the same work on the same device")
+    show(lines_of(shown))
 
 
 def list_sources(asked: bool) -> None:
