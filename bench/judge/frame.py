@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -127,11 +127,9 @@ class Run:
         for name in ("median_s", "low_s", "high_s"):
             pairs = zip(self.rows, stored[name], strict=True)
             stored[name] = [seconds if row.is_timed else None for row, seconds in pairs]
-        parameters = [json.loads(row.parameters) for row in self.rows]
+        parameters = [{**ADDED.get(row.operator, {}), **json.loads(row.parameters)} for row in self.rows]
         names = sorted({name for given in parameters for name in given} - set(FIELDS))
-        left_out = [ADDED.get(row.operator, {}) for row in self.rows]
-        both = list(zip(parameters, left_out, strict=True))
-        more = {name: [given.get(name, added.get(name)) for given, added in both] for name in names}
+        more: dict[str, list[Any]] = {name: [given.get(name) for given in parameters] for name in names}
         more["condition"] = [_condition(row) for row in self.rows]
         frame: pd.DataFrame = pa.table(stored, schema=ARROW).to_pandas(use_threads=False)
         return pd.concat([frame, pd.DataFrame(more, index=frame.index)], axis=1)

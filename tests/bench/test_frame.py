@@ -9,6 +9,7 @@ import pytest
 
 import kernels
 from bench.device.datasheet import find_datasheet
+from bench.judge.claim_rows import claim_rows
 from bench.judge.frame import ADDED, load, read, runs
 from bench.judge.score import scorecard
 from bench.model.ceilings import Ceilings, MixedCeilings
@@ -116,6 +117,8 @@ def test_a_parameter_that_a_row_leaves_out_has_its_default() -> None:
     assert "batch" not in rows[0].parameters
     (run,) = runs(rows)
     assert run.columns["batch"].tolist() == [1, 4]
+    of_two = runs([rows[0], dataclasses.replace(rows[1], run_id="z")])
+    assert claim_rows(of_two)["batch"].tolist() == [1, 4], "a run in which every row leaves it out"
 
 
 def test_skipping_zeros_is_held_against_no_dense_peak() -> None:
