@@ -1,8 +1,8 @@
 """Result files -> one Run for each (device, run): where rows meet their ceilings, flags and derived columns.
 
 The only place that joins them. A row is a `bench.store.schema.Measurement`; of many rows at once
-`Run.frame` has every column of it, a column for each parameter, and these, in SI units, NaN where a time or
-a ceiling is missing:
+`Run.frame` has every column of it, a column for each parameter, and these, in SI units, NaN where a time, its
+interval or a ceiling is missing:
 
     rate_per_s  rate_low_per_s  rate_high_per_s      flop or byte (as `rate` says) / time
     flop_per_s  flop_low_per_s  flop_high_per_s      flop / time
@@ -274,13 +274,11 @@ def _counts(frame: pd.DataFrame) -> pd.Series:
 def _add_rates(frame: pd.DataFrame) -> None:
     flop = frame["flop"].where(frame["flop"] > 0).astype(float)
     byte = frame["byte"].where(frame["byte"] > 0).astype(float)
-    frame["low_s"] = low_s = frame["low_s"].fillna(frame["median_s"])
-    frame["high_s"] = high_s = frame["high_s"].fillna(frame["median_s"])
     # The quickest time is the highest rate: the ends of the interval change places.
     for name, count in (("rate", _counts(frame)), ("flop", flop)):
         frame[f"{name}_per_s"] = count / frame["median_s"]
-        frame[f"{name}_low_per_s"] = count / high_s
-        frame[f"{name}_high_per_s"] = count / low_s
+        frame[f"{name}_low_per_s"] = count / frame["high_s"]
+        frame[f"{name}_high_per_s"] = count / frame["low_s"]
     frame["intensity"] = flop / byte
 
 

@@ -97,6 +97,14 @@ def test_the_slow_end_of_a_time_is_the_low_end_of_its_rate() -> None:
         assert (row[f"{name}_low_per_s"], row[f"{name}_per_s"], row[f"{name}_high_per_s"]) == (15, 20, 30)
 
 
+def test_an_interval_that_is_not_known_stays_unknown() -> None:
+    """As a width of zero it would be shown as a time that is known exactly."""
+    (run,) = runs([dataclasses.replace(one, low_s=None, high_s=None) for one in products(2)])
+    ends = [f"{name}_{end}" for name in ("rate", "flop") for end in ("low_per_s", "high_per_s")]
+    assert run.frame[["low_s", "high_s", *ends]].isna().all(axis=None)
+    assert run.frame[["rate_per_s", "flop_per_s"]].notna().all(axis=None)
+
+
 def test_a_row_of_before_threads_were_asked_for_meets_those_of_all_threads() -> None:
     rows = [dataclasses.replace(one, threads_asked=None) for one in products(1)]
     (run,) = runs(rows)
