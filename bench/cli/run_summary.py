@@ -152,7 +152,8 @@ def _duel_lines(by_region: Sequence[Standing], device_name: str) -> Iterator[str
         shown.add_row(*names, str(len(standing.duels)), wanted.bars if wanted else "", *numbers, *shares)
         # The lowest of all 16-bit shapes are among the lowest of their regions.
         for lost in standing.duels[:3] if standing.region != ALL_16_BIT else ():
-            ends = f"{lost.low:.3f} to {lost.high:.3f}" if math.isfinite(lost.high) else "unknown"
+            is_known = 0 < lost.low <= lost.high < math.inf
+            ends = f"{lost.low:.3f} to {lost.high:.3f}" if is_known else "unknown"
             worst.add_row(*names, f"{lost.ratio:.3f}", ends, lost.library, lost.name)
     yield from lines_of(shown)
     yield from lines_of(worst)
