@@ -115,7 +115,7 @@ def visit_row(case: Case, device: Device, protocol: Protocol, facts: Mapping[str
         "threads_asked": case.threads,
         **problem.facts(name),
     }
-    return Measurement(**values, **facts)
+    return Measurement(**{**values, **facts})
 
 
 # ---- one case
