@@ -1,9 +1,11 @@
 """How numbers are written for people: one function for each kind of number, `1.23 ms` or `+8.1 %`.
 
-What is not known, None or NaN, is written as nothing.
+What is not known, None or NaN, or has no end, is written as nothing.
 """
 
 from __future__ import annotations
+
+from math import isfinite
 
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
@@ -15,7 +17,7 @@ def end_of(name: str, most: int) -> str:
 
 def seconds_text(seconds: float | None) -> str:
     """A time with three significant digits and the unit that suits: `1.23 ms`; `-1.23 ms` for a gain."""
-    if seconds is None or seconds != seconds:
+    if seconds is None or not isfinite(seconds):
         return ""
     size = abs(seconds)
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")):
@@ -34,8 +36,10 @@ def duration_text(seconds: float) -> str:
 
 
 def amount_text(value: float | None, unit: str) -> str:
-    """Four significant digits with a decimal prefix: `1.234 TFLOP/s`, `56.7 GB/s`."""
-    if value is None or value != value:
+    """Four significant digits with a decimal prefix: `1.234 TFLOP/s`, `56.7 GB/s`; `1.23 ms` of seconds."""
+    if unit == "s":
+        return seconds_text(value)
+    if value is None or not isfinite(value):
         return ""
     scale, prefix = next((s, p) for s, p in PREFIXES if value >= s or s == 1.0)
     return f"{value / scale:.4g} {prefix}{unit.replace('byte', 'B')}"
@@ -51,7 +55,7 @@ def memory_text(byte: float) -> str:
 
 def share_text(share: float | None, digits: int = 0) -> str:
     """A part of a whole: `87 %`."""
-    return "" if share is None or share != share else f"{100 * share:.{digits}f} %"
+    return "" if share is None or not isfinite(share) else f"{100 * share:.{digits}f} %"
 
 
 def change_text(ratio: float) -> str:
@@ -62,11 +66,22 @@ def change_text(ratio: float) -> str:
 
 def half_text(middle: float | None, low: float | None, high: float | None) -> str:
     """Half of an interval's width as a share of the median: `±0.4 %`; `unknown` without the interval."""
-    if middle is None or middle != middle:
+    if not middle or not isfinite(middle):
         return ""
-    if low is None or high is None or low != low or high != high:
+    if low is None or high is None or not isfinite(high - low):
         return "unknown"
     return f"±{50 * (high - low) / middle:.1f} %"
+
+
+def ends_text(low: float, high: float, unit: str) -> str:
+    """The ends of the interval of a time (`s`) or a rate: `1.2 GB/s to 1.3 GB/s`, or `no interval`.
+
+    `1.2 GB/s or more` without an upper end: of a rate whose least time is none beside what is taken off it.
+    """
+    if not low < high:  # a ceiling without an interval has its value at both ends
+        return "no interval"
+    lower, upper = amount_text(low, unit), amount_text(high, unit)
+    return f"{lower} to {upper}" if upper else f"{lower} or more"
 
 
 def ratio_text(middle: float, low: float, high: float) -> str:

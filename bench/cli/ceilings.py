@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
-from bench.format import amount_text, seconds_text, share_text
+from bench.format import amount_text, ends_text, share_text
 from bench.judge.frame import Run, known_runs
 from bench.model.calibrated_runs import Known
 
@@ -24,9 +24,8 @@ def ceilings_lines(runs: Sequence[Run]) -> Iterator[str]:
         for condition, ceilings in sorted(run.measured_ceilings.items()):
             yield f"{run.device} {run.name}: {condition}"
             for ceiling in ceilings.listed():
-                numbers = (ceiling.value, ceiling.low, ceiling.high)
-                value, low, high = (_text(number, ceiling.unit) for number in numbers)
-                interval = f"{low} to {high}" if ceiling.low < ceiling.high else "no interval"
+                value = amount_text(ceiling.value, ceiling.unit)
+                interval = ends_text(ceiling.low, ceiling.high, ceiling.unit)
                 yield f"  {ceiling.name:<40} {value:>14}   {interval}"
             if condition in calibrated:
                 yield from _calibration_lines(calibrated[condition])
@@ -56,9 +55,5 @@ def _calibration_lines(of: Known) -> Iterator[str]:
 def _number(name: str, value: float) -> str:
     for ending, unit in (("_byte_per_s", "byte/s"), ("flop_per_s", "FLOP/s"), ("_s", "s")):
         if name.endswith(ending) or name == ending.strip("_"):
-            return _text(value, unit)
+            return amount_text(value, unit)
     return f"{int(value):,}" if float(value).is_integer() else f"{value:.3g}"
-
-
-def _text(value: float, unit: str) -> str:
-    return seconds_text(value) if unit == "s" else amount_text(value, unit)

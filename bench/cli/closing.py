@@ -117,6 +117,8 @@ def _facts(run: Run, session: Session, judged_run: JudgedRun) -> Iterator[str]:
     yield from session.planner.given_up
     for cause, count in session.worker.renewed.most_common():
         yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
+    if lost := sorted(session.without_column):
+        yield f"no row holds these facts of the worker, which are no columns: {', '.join(lost)}"
     if not any(row.role != "measurement" for row in rows):
         yield 'no ceilings among these cases, so no roof: give -k "ceilings or (...)"'
 

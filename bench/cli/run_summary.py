@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections import Counter
@@ -41,7 +42,7 @@ LEAST_COMMON = 4
 def rate_text(row: Measurement) -> str:
     """FLOP/s or bytes/s, as its operator is quoted; empty without a time or a count."""
     amount = row.flop if row.rate == "flop" else row.byte
-    if not row.median_s or not amount:
+    if not row.median_s or not amount or not row.is_timed:
         return ""
     return amount_text(amount / row.median_s, "FLOP/s" if row.rate == "flop" else "B/s")
 
@@ -151,7 +152,8 @@ def _duel_lines(by_region: Sequence[Standing], device_name: str) -> Iterator[str
         shown.add_row(*names, str(len(standing.duels)), wanted.bars if wanted else "", *numbers, *shares)
         # The lowest of all 16-bit shapes are among the lowest of their regions.
         for lost in standing.duels[:3] if standing.region != ALL_16_BIT else ():
-            ends = f"{lost.low:.3f} to {lost.high:.3f}"
+            is_known = 0 < lost.low <= lost.high < math.inf
+            ends = f"{lost.low:.3f} to {lost.high:.3f}" if is_known else "unknown"
             worst.add_row(*names, f"{lost.ratio:.3f}", ends, lost.library, lost.name)
     yield from lines_of(shown)
     yield from lines_of(worst)

@@ -1,8 +1,8 @@
 """Result files -> one Run for each run of a unit: where rows meet their ceilings, flags and derived columns.
 
 The only place that joins them. A row is a `bench.store.schema.Measurement`; of many rows at once
-`Run.frame` has every column of it, a column for each parameter, and these, in SI units, NaN where a time or
-a ceiling is missing:
+`Run.frame` has every column of it, a column for each parameter, and these, in SI units, NaN where a time, its
+interval or a ceiling is missing:
 
     rate_per_s  rate_low_per_s  rate_high_per_s      flop or byte (as `rate` says) / time
     flop_per_s  flop_low_per_s  flop_high_per_s      flop / time
@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -139,11 +139,9 @@ class Run:
         for name in ("median_s", "low_s", "high_s"):
             pairs = zip(self.rows, stored[name], strict=True)
             stored[name] = [seconds if row.is_timed else None for row, seconds in pairs]
-        parameters = [json.loads(row.parameters) for row in self.rows]
+        parameters = [{**ADDED.get(row.operator, {}), **json.loads(row.parameters)} for row in self.rows]
         names = sorted({name for given in parameters for name in given} - set(FIELDS))
-        left_out = [ADDED.get(row.operator, {}) for row in self.rows]
-        both = list(zip(parameters, left_out, strict=True))
-        more = {name: [given.get(name, added.get(name)) for given, added in both] for name in names}
+        more: dict[str, list[Any]] = {name: [given.get(name) for given in parameters] for name in names}
         more["condition"] = [_condition(row) for row in self.rows]
         frame: pd.DataFrame = pa.table(stored, schema=ARROW).to_pandas(use_threads=False)
         return pd.concat([frame, pd.DataFrame(more, index=frame.index)], axis=1)
@@ -290,13 +288,11 @@ def _counts(frame: pd.DataFrame) -> pd.Series:
 def _add_rates(frame: pd.DataFrame) -> None:
     flop = frame["flop"].where(frame["flop"] > 0).astype(float)
     byte = frame["byte"].where(frame["byte"] > 0).astype(float)
-    frame["low_s"] = low_s = frame["low_s"].fillna(frame["median_s"])
-    frame["high_s"] = high_s = frame["high_s"].fillna(frame["median_s"])
     # The quickest time is the highest rate: the ends of the interval change places.
     for name, count in (("rate", _counts(frame)), ("flop", flop)):
         frame[f"{name}_per_s"] = count / frame["median_s"]
-        frame[f"{name}_low_per_s"] = count / high_s
-        frame[f"{name}_high_per_s"] = count / low_s
+        frame[f"{name}_low_per_s"] = count / frame["high_s"]
+        frame[f"{name}_high_per_s"] = count / frame["low_s"]
     frame["intensity"] = flop / byte
 
 

@@ -79,8 +79,9 @@ def nightly(
 ) -> None:
     """One night: measure this machine, hold it against the nights before, say what changed.
 
-    Exit code 0: nothing got slower, or there are too few nights yet to tell. 1: something did, or no longer
-    works. 2: nothing could be compared, the machine is not fit, or the input is bad. 3: the run broke.
+    Exit code 0: nothing got slower, or nothing was compared yet, for which the page says how many nights are
+    missing. 1: something got slower, or no longer works. 2: nothing could be compared, the machine is not
+    fit, or the input is bad. 3: the run broke.
     """
     import kernels
     from bench.cli.terminal import standard_output

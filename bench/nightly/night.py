@@ -119,7 +119,10 @@ class Night:
 
     @property
     def exit_code(self) -> int:
-        """3 broken, else 1 regression, else 2 unfit or nothing comparable, else 0, also while learning."""
+        """3 broken, else 1 regression, else 2 unfit or nothing comparable, else 0, also while learning.
+
+        A first night that failed would stop a job that has to go on.
+        """
         if self.broken:
             return BROKEN
         if self.failing or any(self.seen(step) for step in self.steps(slower=True)):

@@ -41,7 +41,7 @@ def nightly_lines(nights: Sequence[Night]) -> Iterator[str]:
 
 
 def _device(device_night: Night) -> Iterator[str]:
-    yield f"# {VERDICTS[device_night.exit_code]}: {device_night.device}"
+    yield f"# {_verdict([device_night], device_night.exit_code)}: {device_night.device}"
     yield ""
     yield f"{_in_short(device_night)}."
     yield ""
@@ -77,6 +77,13 @@ def _device(device_night: Night) -> Iterator[str]:
         yield ""
 
 
+def _verdict(nights: Sequence[Night], exit_code: int) -> str:
+    """The word for an exit code. That of the first nights is no verdict: nobody is to take it for CLEAN."""
+    if exit_code == CLEAN and not any(device_night.compared for device_night in nights):
+        return "NOTHING COMPARED YET"
+    return VERDICTS[exit_code]
+
+
 def _in_short(device_night: Night) -> str:
     """One sentence."""
     if device_night.broken:
@@ -96,7 +103,7 @@ def _in_short(device_night: Night) -> str:
     if any(step.kind == "machine" for step in device_night.steps(slower=True, kinds=("machine",))):
         clauses.append("the machine itself is slower than it was: see below")
     if device_night.is_learning and not device_night.compared:
-        clauses.append(f"learning what is usual: {_why_not(device_night)}")
+        clauses.append(f"learning what is usual, nothing was compared: {_why_not(device_night)}")
     elif not device_night.compared:
         clauses.append(f"nothing could be compared: {_why_not(device_night)}")
     elif not clauses:
@@ -117,7 +124,10 @@ def _why_not(device_night: Night) -> str:
     changed = [change for change in first.changed if change.fact != COMMIT.name]
     since = f" since {_changes(changed)}" if changed else ""
     number = sum(night.segment == tonight.segment for night in nights)
-    return f"this is night {number}{since}, and a judgement needs {LEAST} before it"
+    if number > LEAST:
+        return f"no case has a sound time tonight and on {LEAST} nights before it"
+    away = count_text(LEAST + 1 - number, "night")
+    return f"this is night {number}{since}, the first comparison needs {LEAST} before it and is {away} away"
 
 
 def _tonight(device_night: Night) -> Before | None:
@@ -293,7 +303,7 @@ def _nights(device_night: Night) -> Iterator[str]:
 
 def nightly_json(nights: Sequence[Night], exit_code: int) -> str:
     """Everything as JSON: seconds, percent, numbers that are not known are null."""
-    head = {"schema": 1, "exit_code": exit_code, "verdict": VERDICTS[exit_code]}
+    head = {"schema": 1, "exit_code": exit_code, "verdict": _verdict(nights, exit_code)}
     return (
         json.dumps(
             head | {"devices": [_plain(device_night) for device_night in nights]}, indent=1, allow_nan=False
@@ -310,7 +320,7 @@ def _plain(device_night: Night) -> dict[str, Any]:
         "device_name": device_night.device.name,
         "device_id": device_night.device.id,
         "exit_code": device_night.exit_code,
-        "verdict": VERDICTS[device_night.exit_code],
+        "verdict": _verdict([device_night], device_night.exit_code),
         "in_short": _in_short(device_night),
         "unfit": [{"says": str(remark), "refuses": remark.refuses} for remark in device_night.unfit],
         "results": [str(path) for path in device_night.paths],

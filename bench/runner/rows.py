@@ -92,7 +92,7 @@ def origin(device: Device, tags: Mapping[str, str], anonymous: bool) -> dict[str
 
 
 def visit_row(case: Case, device: Device, protocol: Protocol, facts: Mapping[str, Any]) -> Measurement:
-    """The row of one visit. `facts` are its other columns; entries that are no column are left out."""
+    """The row of one visit. `facts` are its other columns; TypeError names one that is no column."""
     problem, name = case.problem, case.implementation
     values: dict[str, Any] = {
         "torch": "",
@@ -119,7 +119,7 @@ def visit_row(case: Case, device: Device, protocol: Protocol, facts: Mapping[str
         "threads_asked": case.threads,
         **problem.facts(name),
     }
-    return Measurement(**(values | {k: v for k, v in facts.items() if k in FIELDS}))
+    return Measurement(**{**values, **facts})
 
 
 # ---- one case

@@ -36,7 +36,7 @@ from bench.runner.supervisor import GRACE_S, Stopped, WorkerSupervisor, check_re
 from bench.sampling.protocol import Protocol, Regime, protocol
 from bench.spec import Problem
 from bench.store.journal import Journal, finish
-from bench.store.schema import Measurement, RunKey
+from bench.store.schema import FIELDS, Measurement, RunKey
 from bench.sweep.claims import Claim
 from bench.sweep.load import Case
 
@@ -93,6 +93,8 @@ class Session:
             self.grace_s = min(GRACE_S["cuda"], max(LEAST_GRACE_S, self.budget_s / 10))
         self._origin = origin(self.device, self.tags, self.anonymous)
         self.worker = WorkerSupervisor(self.device, SEED, self.grace_s)
+        self.without_column: set[str] = set()
+        """Names of the worker's facts that are no column, so that no row holds them."""
         self.unlocked = ""
         """Why the device is not locked against a second run; empty if it is, or needs no lock."""
         self._joined: tuple[int, list[Measurement]] = (0, [])
@@ -204,12 +206,10 @@ class Session:
         if facts["status"] == "ok":
             defaults["visit_at_s"] = [self.elapsed_s]
         run = {"run_id": self.run_id, "commit": self._commit, "concurrent_gpus": self._concurrent}
-        return visit_row(
-            case,
-            self.device,
-            self.protocol,
-            {**self._origin, **run, **self.worker.hello, **defaults, **facts},
-        )
+        answered = {**self.worker.hello, **defaults, **facts}
+        self.without_column |= answered.keys() - FIELDS.keys() - {"python"}  # which the doctor asks for
+        known = {name: value for name, value in answered.items() if name in FIELDS}
+        return visit_row(case, self.device, self.protocol, {**self._origin, **run, **known})
 
     def _append(self, *rows: Measurement, sync: bool = True) -> None:
         assert self._journal is not None

@@ -30,8 +30,8 @@ def series(
 ) -> None:
     """Draw one line: rows sorted by `x`, which has one number for each; rows without a time are left out.
 
-    The numbers of `columns` are drawn times `factor`. Suspect points are hollow; imported points, which have
-    no interval, are crosses whatever the implementation.
+    The numbers of `columns` are drawn times `factor`. Suspect points are hollow; imported points are crosses
+    whatever the implementation; where the interval is not known (NaN) there is none.
     """
     timed = rows[columns.middle].notna().to_numpy()
     at = x[timed]
@@ -40,9 +40,11 @@ def series(
     suspect = rows["suspect"].to_numpy(dtype=bool)[timed]
     axes.plot(at, y, color=look.color, ls=look.dash, lw=1.3 if ours.any() else 0.6, label="_line", zorder=3)
     small = 4.4 if at.size <= MANY else 2.8
+    if (known := np.isfinite(low) & np.isfinite(high)).any():
+        how: dict[str, Any] = {"color": look.color, "lw": 1.0, "label": "_interval", "zorder": 3}
+        axes.vlines(at[known], low[known], high[known], **how)
     if ours.any():
-        axes.vlines(at[ours], low[ours], high[ours], color=look.color, lw=1.0, label="_interval", zorder=3)
-        how: dict[str, Any] = {"ms": small, "mew": 0.9, "label": "_measured", "zorder": 4}
+        how = {"ms": small, "mew": 0.9, "label": "_measured", "zorder": 4}
         markers(axes, at[ours], y[ours], suspect[ours], look, **how)
     if not ours.all():
         how = {"ms": small, "mew": 0.8, "label": "_imported", "zorder": 4}
@@ -75,11 +77,13 @@ IMPORTED = "x"
 
 def caption(rows: pd.DataFrame) -> str:
     """The sentence of a caption that explains the points of these rows."""
-    if not rows["imported"].any():
-        return "Medians with 95 % intervals."
-    if rows["imported"].all():
+    of_time = rows[rows["median_s"].notna()]
+    without, imported = int(of_time["low_s"].isna().sum()), of_time["imported"]
+    if imported.all() and without == len(of_time):
         return "Imported (crosses): one time a case as its source has it, no interval, unchecked by us."
-    return "Medians with 95 % intervals; crosses are imported, have none and were not checked by us."
+    unknown = f", unknown for {without} of {len(of_time)}" if without else ""
+    crosses = "; crosses are imported and were not checked by us" if imported.any() else ""
+    return f"Medians with 95 % intervals{unknown}{crosses}."
 
 
 def ring(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:

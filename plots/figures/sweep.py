@@ -266,8 +266,9 @@ class _Drawing:
             at = np.unique(self._x(lost))
             measured_points.on_floor(axes, at, 0.012, 5, label="_unmeasured", zorder=1)
         # Very wide intervals leave the picture: they must not flatten all lines.
-        highest, above = np.nanmax(self._scaled(rows)), float(rows[self.column.high].max()) * self.factor
-        return 1.08 * max(float(highest), min(above, MOST_ABOVE * float(highest)))
+        highest = float(np.nanmax(self._scaled(rows)))
+        above = float(np.fmax(rows[self.column.high].max() * self.factor, highest))  # NaN without intervals
+        return 1.08 * min(above, MOST_ABOVE * highest)
 
     def _scaled(self, rows: pd.DataFrame) -> np.ndarray:
         """Every height of these rows in the unit of the axis."""

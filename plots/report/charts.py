@@ -97,7 +97,8 @@ def curves(
 ) -> Spec:
     """Lines over a swept parameter in a panel each, with intervals, and predictions dashed.
 
-    `rows` has x, y, low, high, predicted, line, panel and suspect. `x` and `y` say `title` and `log`; of x
+    `rows` has x, y, low, high, predicted, line, panel and suspect; low and high are null where
+    no interval is known. `x` and `y` say `title` and `log`; of x
     also `words` (whether its values are words) and `binary` (powers of two), of y `unit` and `near` (whether
     its values span so little that 2 and 5 are labelled too).
     """
@@ -118,6 +119,7 @@ def curves(
     layers: list[Spec] = [
         {"mark": {"type": "line", "strokeWidth": 1.3}, "encoding": {"y": upright}},
         {
+            "transform": [{"filter": "isValid(datum.low)"}],
             "mark": "rule",
             "encoding": {"y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}},
         },

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bench.cli.run_summary import reached_sentence, trust_lines
-from bench.format import amount_text, count_text, memory_text, seconds_text, share_text
+from bench.format import amount_text, count_text, ends_text, memory_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, Fact
 from bench.judge.frame import Run
 from bench.model.ceilings import Ceilings
@@ -52,7 +52,7 @@ def head(run: Run) -> Head:
     state = [f"imported, not measured by roofbench: {run.rows[0].source}"] if run.imported else []
     roof = _roof(run)
     listed = [
-        (each.name, _amount(each.value, each.unit), _interval(each.low, each.high, each.unit), each.row)
+        (each.name, amount_text(each.value, each.unit), _interval(each.low, each.high, each.unit), each.row)
         for each in roof.listed()
     ]
     sentence = reached_sentence(run) or f"{run.device_name}; this run measured no ceilings of its own."
@@ -114,14 +114,9 @@ def _numbers(run: Run) -> Iterator[Number]:
         yield Number(share_text(middle), "of the roof is reached", beside)
 
 
-def _amount(value: float, unit: str) -> str:
-    return seconds_text(value) if unit == "s" else amount_text(value, unit)
-
-
 def _interval(low: float, high: float, unit: str) -> str:
-    if not low < high:  # imported rows have none
-        return "interval unknown"
-    return f"{_amount(low, unit)} to {_amount(high, unit)} (95 %)"
+    ends = ends_text(low, high, unit)
+    return f"{ends} (95 %)" if low < high else ends
 
 
 def _span(run: Run) -> str:

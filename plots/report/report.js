@@ -15,8 +15,7 @@
   function seconds(value) { return scaled(value, "s", [[1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]]); }
   function rate(value, unit) { return scaled(value, unit, [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]]); }
   function half(row) {
-    if (row.low_s === null || row.high_s === null) return "";
-    return `±${((50 * (row.high_s - row.low_s)) / row.median_s).toFixed(1)} %`;
+    return row.half === null ? "unknown" : `±${(50 * row.half).toFixed(1)} %`;
   }
 
   function asRows(cases) {
@@ -28,12 +27,12 @@
       const row = { at };
       for (const name in read) row[name] = read[name](at);
       row.suspect = row.suspect === 1;
-      row.time = `${seconds(row.median_s)} ${half(row)}`;
+      row.half = row.low_s === null || row.high_s === null ? null : (row.high_s - row.low_s) / row.median_s;
+      row.time = row.half === null ? `${seconds(row.median_s)}, interval unknown` : `${seconds(row.median_s)} ${half(row)}`;
       row.rate_text = rate(row.rate, row.rate_unit);
       row.prediction = row.predicted_s === null ? "none" : `${seconds(row.predicted_s)}, measured ${row.ratio} times that`;
       if (row.calibrating) row.prediction += " (fitted to this row, so no test of it)";
       row.flag_text = row.flags || "none";
-      row.half = row.low_s === null ? null : (row.high_s - row.low_s) / row.median_s;
       return row;
     });
   }
@@ -220,12 +219,14 @@
       if (chart.quantity === "ratio") return { ...point, y: y[i] };
       const isRate = chart.quantity === "rate";
       const count = row.rate * row.median_s;
+      const ends = isRate ? [count / row.high_s, count / row.low_s] : [row.low_s / part, row.high_s / part];
+      const [low, high] = row.half === null ? [null, null] : ends;
       return {
         ...point,
         line: line[i],
         y: isRate ? row.rate : row.median_s / part,
-        low: isRate ? count / (row.high_s || row.median_s) : (row.low_s || row.median_s) / part,
-        high: isRate ? count / (row.low_s || row.median_s) : (row.high_s || row.median_s) / part,
+        low,
+        high,
         predicted: expected[i],
       };
     });

@@ -207,13 +207,12 @@ def test_every_public_gpu_has_a_verdict_or_a_reason_for_every_rule(public: list[
     assert sum(each.verdict in ("SUPPORTED", "CONTRADICTED") for each in public) > 50
 
 
-MARKED = re.compile(r"^<!-- python -m bench claims (.+?) -->\n(.*?)\n<!-- end -->$", re.MULTILINE | re.DOTALL)
+MARKED = re.compile(r"^<!-- python -m bench claims (.+?) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
 """A table of a page between the command that prints it and its end."""
 BY: dict[str, By] = {"--rules": "rule", "--experiments": "experiment"}
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 TABLES = {
-    (path.name, command): table
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-    for command, table in MARKED.findall(path.read_text())
+    (path.name, command): table for path in PAGES for command, table in MARKED.findall(path.read_text())
 }
 
 
@@ -228,8 +227,18 @@ def test_a_page_has_the_table_that_its_command_prints(place: tuple[str, str]) ->
     assert TABLES[place].splitlines() == [line for line in lines if line.startswith("|")]
 
 
-def test_the_pages_have_such_tables() -> None:
-    assert any(page == "claims.md" for page, _ in TABLES)
+def test_no_mark_is_without_its_table() -> None:
+    marks = {path.name: re.findall(r"^<!-- (.+) -->$", path.read_text(), re.MULTILINE) for path in PAGES}
+    assert all(
+        found[1::2] == ["end"] * (len(found) // 2) == ["end"] * found.count("end") for found in marks.values()
+    )
+    commands = [(page, mark) for page, found in marks.items() for mark in found[::2]]
+    claims = [(page, mark) for page, mark in commands if mark.startswith("python -m bench claims ")]
+    assert claims == [(page, f"python -m bench claims {command}") for page, command in TABLES]
+    assert sorted(command.split()[-1] for _, command in TABLES) == ["--experiments", "--markdown", "--rules"]
+    others = {page for page, mark in {*commands} - {*claims}}
+    assert others == {"goals.md"}, "test_goals.py looks at these"
+    assert f"guides' {len(EXPERIMENTS)} experiments" in " ".join(PAGES[0].read_text().split())
 
 
 def test_devices_stand_side_by_side(public: list[Judged]) -> None:

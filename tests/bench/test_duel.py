@@ -353,6 +353,15 @@ def test_the_command(tmp_path: Path) -> None:
     assert unaligned[2:6] == ["1", "0.90", "(0.60)", "0.625"]
 
 
+def test_a_ratio_without_an_interval_says_so(tmp_path: Path) -> None:
+    ends = {"low_s": None, "high_s": None}
+    rows = [timed(SQUARE, "cublas", about(2.0)), timed(SQUARE, "triton", about(4.0), **ends)]
+    done = CliRunner().invoke(app, ["duel", str(parquet.write(tmp_path / "run.parquet", rows))])
+    assert ["triton", "0.500", "unknown", "cublas"] in [
+        line.split()[-5:-1] for line in done.output.splitlines()
+    ]
+
+
 def test_without_a_pair_it_is_one_sentence(tmp_path: Path) -> None:
     alone = parquet.write(tmp_path / "alone.parquet", [timed(SQUARE, "triton", about(1e-3))])
     code, lines, refused = said(alone)

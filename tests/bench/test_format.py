@@ -11,6 +11,7 @@ from bench.format import (
     amount_text,
     change_text,
     count_text,
+    ends_text,
     half_text,
     memory_text,
     ratio_text,
@@ -52,8 +53,19 @@ def test_shares_and_changes() -> None:
     assert [half_text(*ends) for ends in ((10.0, None, None), (10.0, math.nan, 11.0), (None, 1.0, 2.0))] == [
         *("unknown", "unknown", ""),
     ]
+    assert [half_text(*ends) for ends in ((0.0, 0.0, 0.0), (1.0, 0.5, math.inf), (math.inf, 1.0, 2.0))] == [
+        *("", "unknown", ""),
+    ]
     assert ratio_text(1.0, 0.9, 1.1) == "1.000 (0.900 to 1.100)"
     assert [count_text(number, "case") for number in (0, 1, 1234)] == ["0 cases", "1 case", "1,234 cases"]
+
+
+def test_the_ends_of_an_interval_and_what_has_no_end() -> None:
+    assert ends_text(1.2e9, 1.3e9, "byte/s") == "1.2 GB/s to 1.3 GB/s"
+    assert ends_text(-1e-6, 2e-6, "s") == "-1 us to 2 us"
+    assert ends_text(3.826e10, math.inf, "byte/s") == "38.26 GB/s or more"
+    assert [ends_text(low, low, "s") for low in (1e-3, math.nan)] == ["no interval"] * 2
+    assert [seconds_text(math.inf), amount_text(math.inf, "B/s"), share_text(math.inf)] == [""] * 3
 
 
 def test_no_cell_of_a_table_is_cut_off() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import kernels
 from bench.device.datasheet import find_datasheet
+from bench.judge.claim_rows import claim_rows
 from bench.judge.frame import ADDED, load, read, runs
 from bench.judge.score import scorecard
 from bench.model.ceilings import Ceilings, MixedCeilings
@@ -96,6 +97,14 @@ def test_the_slow_end_of_a_time_is_the_low_end_of_its_rate() -> None:
         assert (row[f"{name}_low_per_s"], row[f"{name}_per_s"], row[f"{name}_high_per_s"]) == (15, 20, 30)
 
 
+def test_an_interval_that_is_not_known_stays_unknown() -> None:
+    """As a width of zero it would be shown as a time that is known exactly."""
+    (run,) = runs([dataclasses.replace(one, low_s=None, high_s=None) for one in products(2)])
+    ends = [f"{name}_{end}" for name in ("rate", "flop") for end in ("low_per_s", "high_per_s")]
+    assert run.frame[["low_s", "high_s", *ends]].isna().all(axis=None)
+    assert run.frame[["rate_per_s", "flop_per_s"]].notna().all(axis=None)
+
+
 def test_a_row_of_before_threads_were_asked_for_meets_those_of_all_threads() -> None:
     rows = [dataclasses.replace(one, threads_asked=None) for one in products(1)]
     (run,) = runs(rows)
@@ -116,6 +125,8 @@ def test_a_parameter_that_a_row_leaves_out_has_its_default() -> None:
     assert "batch" not in rows[0].parameters
     (run,) = runs(rows)
     assert run.columns["batch"].tolist() == [1, 4]
+    of_two = runs([rows[0], dataclasses.replace(rows[1], run_id="z")])
+    assert claim_rows(of_two)["batch"].tolist() == [1, 4], "a run in which every row leaves it out"
 
 
 def test_skipping_zeros_is_held_against_no_dense_peak() -> None:

@@ -205,6 +205,25 @@ def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: py
     assert skipped["reason"].str.startswith("not tried, since 3 cases ended alike").all()
 
 
+def test_a_fact_that_is_no_column_is_named_once_at_the_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begun(folder, monkeypatch, cases(folder), count=1)
+    worker, misspelt = run.sessions[0].worker, {"temprature_c": 61.0}
+    answering(run.sessions[0], "nothing", [])
+    answer = worker.answer
+    worker.answer = lambda *request: answer(*request) | misspelt  # type: ignore[method-assign]
+    worker.hello = {"python": "3.11", "numpy": "2"}
+    show(run, [].append)
+    run.finish()
+    closing = "\n".join(closing_lines(run))
+    assert (
+        closing.count("no row holds these facts of the worker, which are no columns: numpy, temprature_c")
+        == 1
+    )
+    assert set(read_frame([folder / "results"])["status"]) == {"ok"}
+
+
 def test_any_order_of_cases_costs_at_most_three_failures(folder: Path, seed: int) -> None:
     made = cases(folder)
     random.Random(seed).shuffle(made)

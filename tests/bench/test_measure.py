@@ -14,6 +14,7 @@ import torch
 
 from bench.sampling.protocol import Protocol
 from bench.spec import Launch, Operator, Uniform
+from bench.store.schema import FIELDS
 from bench.worker import cache_ring
 from bench.worker.__main__ import make_bench, respond
 from bench.worker.cache_ring import Arena, Plan, Turns, plan
@@ -32,7 +33,9 @@ def run(
     cuda = SimulatedCuda(cache_byte)
     bench = simulated_bench(cuda)
     problem = Doubling(dtype="float32", size=size)
-    return measure(bench, doubling(cuda, cold_s), implementation, problem, cold, LIMITS)
+    facts = measure(bench, doubling(cuda, cold_s), implementation, problem, cold, LIMITS)
+    assert facts.keys() <= FIELDS.keys() | {"uncaptured"}, "a fact that is no column is in no row"
+    return facts
 
 
 @pytest.mark.parametrize(

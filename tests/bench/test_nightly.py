@@ -24,6 +24,7 @@ from bench.cli.terminal import standard_output
 from bench.device.detect import detect
 from bench.device.health import Unfit
 from bench.errors import UserError
+from bench.format import count_text
 from bench.judge.history.detector import Step
 from bench.nightly.night import Night, night, worst
 from bench.nightly.report import nightly_json, nightly_lines
@@ -125,8 +126,16 @@ def test_nights_on_which_nothing_changed_are_clean(machine: Machine) -> None:
 
 
 def test_the_first_nights_have_nothing_to_be_compared_with(machine: Machine) -> None:
+    for number in range(1, 7):
+        found = machine.run()
+        verdict, _, short, *_ = page(found).splitlines()
+        assert found.exit_code == 0 and verdict.startswith("# NOTHING COMPARED YET: ")
+        assert short.startswith(f"learning what is usual, nothing was compared: this is night {number}, ")
+        assert short.endswith(f" and is {count_text(7 - number, 'night')} away.")
+        told = json.loads(nightly_json([found], 0))
+        assert {told["verdict"], told["devices"][0]["verdict"]} == {"NOTHING COMPARED YET"}
     found = machine.run()
-    assert found.exit_code == 0 and "learning what is usual: this is night 1" in page(found)
+    assert page(found).startswith("# CLEAN: ") and found.compared == CASES - 2
 
 
 def test_a_case_that_got_slower_is_told_from_its_second_night_on(machine: Machine) -> None:

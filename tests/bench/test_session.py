@@ -95,6 +95,7 @@ def test_a_run_from_cases_to_parquet(tmp_path: Path) -> None:
     run = session(tmp_path, budget_s=300.0)  # far more than it takes on a busy machine
     seen = [row for _, row in run.walk()]
     rows = run.rows()
+    assert not run.without_column
     by_status: dict[str, list[schema.Measurement]] = {}
     for row in rows:
         by_status.setdefault(row.status, []).append(row)

@@ -194,7 +194,12 @@ def test_a_normalised_duration_divides_every_level(plain: Run) -> None:
 
 def imported(run: Run, which: pd.Series) -> Run:
     rows = run.frame.assign(imported=which, source=np.where(which, "somebody 1.0", None))
-    return with_frame(run, rows)
+    return with_frame(run, without_interval(rows, which))
+
+
+def without_interval(rows: pd.DataFrame, which: pd.Series) -> pd.DataFrame:
+    ends = ["low_s", "high_s", "rate_low_per_s", "rate_high_per_s"]
+    return rows.assign(**{name: rows[name].mask(which) for name in ends})
 
 
 def test_imported_points_are_crosses_without_bars(plain: Run) -> None:
@@ -214,7 +219,22 @@ def test_imported_points_beside_ours(plain: Run) -> None:
     figure = drawn(imported(plain, plain.frame["implementation"] == "cublas"))
     for label in ("_measured", "_imported"):
         assert sum(len(line.get_xdata()) for line in lines(figure, label)) == 5
-    assert "95 % intervals; crosses are imported" in said(figure)
+    assert "95 % intervals, unknown for 5 of 10; crosses are imported" in said(figure)
+
+
+@pytest.mark.parametrize("quantity", ["duration", "rate"])
+def test_a_time_without_an_interval_has_no_bar(plain: Run, quantity: prediction_lines.Quantity) -> None:
+    def bars(which: pd.Series) -> tuple[int, str]:
+        figure = drawn(with_frame(plain, without_interval(plain.frame, which)), quantity)
+        found = [c for axes in figure.axes for c in axes.collections if c.get_label() == "_interval"]
+        return sum(len(each.get_segments()) for each in found), said(figure)
+
+    operator, implementation = (plain.frame[name] for name in ("operator", "implementation"))
+    number, words = bars(operator == "nonesuch")
+    assert number == 10 and "Medians with 95 % intervals." in words
+    number, words = bars(implementation == "cublas")
+    assert number == 5 and "Medians with 95 % intervals, unknown for 5 of 10." in words
+    assert bars(operator.notna())[0] == 0
 
 
 def test_ours_are_never_called_imported(plain: Run) -> None:

@@ -8,6 +8,7 @@ import pytest
 import vl_convert
 from typer.testing import CliRunner
 
+from bench.__main__ import app as bench_app
 from bench.case_name import row_name
 from bench.judge.claims import judge, kept
 from bench.store.parquet import read_sweeps
@@ -161,6 +162,22 @@ def test_too_many_cases_are_refused_with_the_number_that_fits(
     done = invoke("report", file, "-o", tmp_path / "page.html")
     assert done.exit_code == 2 and "101 timed cases" in done.stderr and "100 cases" in done.stderr
     assert not (tmp_path / "page.html").exists()
+
+
+def test_imported_times_without_an_interval_have_none_on_the_page_and_in_the_table(tmp_path: Path) -> None:
+    file = tmp_path / "numbers.csv"
+    head = "device,operator,implementation,dtype,m,n,k,layout,seconds,low_s,high_s"
+    product = "NVIDIA H200,gemm,cublas,float16,256,512"
+    file.write_text(f"{head}\n{product},64,TN,1e-5,,\n{product},128,TN,2e-5,1.9e-5,2.2e-5\n")
+    results = tmp_path / "results"
+    done = CliRunner().invoke(bench_app, ["import", "csv", str(file), "--bench-results", str(results)])
+    assert done.exit_code == 0, done.output
+    (path,) = results.rglob("*.parquet")
+    cases = content(page_of(path))["cases"]
+    of_name = zip(cases["name"], cases["median_s"], cases["low_s"], cases["high_s"], strict=True)
+    assert sorted(ends for _, *ends in of_name) == [[1e-5, None, None], [2e-5, 1.9e-5, 2.2e-5]]
+    lines = CliRunner().invoke(bench_app, ["table", str(path)]).output.splitlines()
+    assert [line.split()[3:5] for line in lines if "-cublas-" in line] == [["unknown", "1"], ["±7.5", "%"]]
 
 
 def test_the_command_writes_one_file_and_says_where(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """report.html in a browser, as a stranger uses it: filters, charts, table, telephone, screen reader."""
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,24 @@ def test_every_experiment_is_drawn_when_it_comes_into_sight(browsing: Browsing, 
     for box in page.locator("[data-experiment]").all():
         box.scroll_into_view_if_needed()
     page.wait_for_function("document.querySelectorAll('[data-experiment]:not([data-drawn])').length === 0")
+    assert browsing.console_errors == []
+
+
+def test_a_case_without_an_interval_says_so(browsing: Browsing, tmp_path: Path) -> None:
+    rows = [dataclasses.replace(row, low_s=None, high_s=None) for row in few()]
+    file = tmp_path / "report.html"
+    file.write_text(page_of(written(tmp_path / "run.parquet", rows)), "utf-8")
+    page = browsing.open_page(file, 1280)
+    page.wait_for_selector(READY)
+    (of_interval,) = [
+        n for n, text in enumerate(page.locator("#table th").all_inner_texts()) if "95 %" in text
+    ]
+    cells = page.locator(f"#table tbody td:nth-child({of_interval + 1})").all_inner_texts()
+    assert cells == ["unknown"] * 9
+    page.locator("#table tbody button").first.click()
+    assert "interval unknown" in page.locator("#case").inner_text()
+    page.locator("[data-experiment]").first.scroll_into_view_if_needed()
+    page.wait_for_selector("[data-experiment][data-drawn=yes]")
     assert browsing.console_errors == []
 
 
