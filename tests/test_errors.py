@@ -64,8 +64,7 @@ BAD_INPUT: list[tuple[list[object], str]] = [
     (["bench", "duel", MISSING], f"{MISSING}: no such file"),
     (["bench", "compare", MISSING, MISSING], f"{MISSING}: no such file"),
     (["bench", "export", "xml", MISSING], "export has no format 'xml'; it has "),
-    (["bench", "export", "otava", MISSING], "export otava: makes a file for each implementation"),
-    (["bench", "export", "pytorch", MISSING], f"{MISSING}: no such file"),
+    (["bench", "export", "openmetrics", MISSING], f"{MISSING}: no such file"),
     (["bench", "import", "csv", "nowhere.csv"], "nowhere.csv: cannot be read: No such file or directory"),
     (["bench", "nightly", "--baseline", "nowhere"], "--baseline nowhere: no such folder"),
     (["bench", "nightly", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
@@ -109,7 +108,7 @@ ALMOST: dict[str, tuple[list[object], str]] = {
     "cache": (["bench", "run", "softmax", "length=64", "--cache", "warn"], "warm"),
     "case": (["bench", "explain", "gemm_shapes", PUBLIC], "ceilings/gemm_shapes-cublas-bfloat16-TN-"),
     "fact": (["bench", "compare", PUBLIC, PUBLIC, "--across", "devic"], "device"),
-    "format": (["bench", "export", "pytroch", PUBLIC], "pytorch"),
+    "format": (["bench", "export", "openmetric", PUBLIC], "openmetrics"),
     "table": (["bench", "import", "aiconfigurator", "--table", "colective"], "collective"),
     "result": (["bench", "table", "results/reference/publik"], "public"),
     "half a result": (["bench", "table", "results/reference/cpu-"], "cpu-intel-xeon-2-core"),
@@ -146,7 +145,7 @@ def test_what_was_meant_is_a_guess_only_if_something_is_like_it(
 
 
 @pytest.mark.parametrize(
-    "command", [["ceilings"], ["efficiency"], ["duel"], ["compare", "whole"], ["export", "pytorch"]]
+    "command", [["ceilings"], ["efficiency"], ["duel"], ["compare", "whole"], ["export", "openmetrics"]]
 )
 def test_a_parquet_file_of_ours_without_its_columns_is_one_sentence(
     command: list[str], tmp_path: Path

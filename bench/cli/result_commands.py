@@ -204,13 +204,11 @@ def explain(
 
 
 def export(
-    form: Annotated[
-        str, typer.Argument(metavar="FORMAT", help="github-action-benchmark, pytorch, otava or openmetrics.")
-    ],
+    form: Annotated[str, typer.Argument(metavar="FORMAT", help="github-action-benchmark or openmetrics.")],
     results: Results,
     output: Annotated[
         Path | None,
-        typer.Option("-o", metavar="FILE", help="Where to; default: standard output. otava needs a folder."),
+        typer.Option("-o", metavar="FILE", help="Where to; default: standard output."),
     ] = None,
 ) -> None:
     """Our times as other tools read them: docs/nightly.md says what each does with them."""

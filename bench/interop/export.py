@@ -1,21 +1,18 @@
-"""Export of times: the formats by name, written to standard output, a file, or a folder of files."""
+"""Export of times: the formats by name, written to standard output or a file."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 from bench.case_name import row_name
 from bench.errors import UserError, unknown, write_text
-from bench.interop import export_openmetrics, export_otava, export_pytorch
+from bench.interop import export_openmetrics
 from bench.interop.export_points import SECONDS_PER_MICROSECOND, Point, Results, latest
 
 UNIT = "us"
 """Unit of github-action-benchmark, one for all sizes: a series whose unit changed would jump."""
-OTAVA = "otava"
-"""The format that holds many nights, in a folder."""
 
 
 def github(points: Sequence[Point]) -> str:
@@ -52,11 +49,10 @@ def _extra(point: Point) -> str:
     return "\n".join(lines)
 
 
-ONE_FILE = {"github-action-benchmark": github, "pytorch": export_pytorch.text}
-"""Formats with one time for each series: name -> function that makes the text."""
+GITHUB = "github-action-benchmark"
 OPENMETRICS = "openmetrics"
 """The format that is replaced at once, as something else reads it at any time."""
-NAMES = (*ONE_FILE, OTAVA, OPENMETRICS)
+NAMES = (GITHUB, OPENMETRICS)
 
 
 def exported(
@@ -66,31 +62,26 @@ def exported(
     left_out: Callable[[str], object],
     remark: Callable[[str], object],
 ) -> Iterator[str]:
-    """Write these results in a format; yields the output of the command: the text, or the files' names.
+    """Write these results in a format; yields the output of the command: the text, or the file's name.
 
     `left_out` gets a sentence for each file that cannot be read, `remark` one for whatever is not exported.
     UserError is raised before anything is written.
     """
     if form not in NAMES:
         raise UserError(unknown("format", form, "export", NAMES))
-    if form == OTAVA and output is None:
-        raise UserError("export otava: makes a file for each implementation: give a folder by -o DIR")
     source = Results(results, left_out)
-    if form == OTAVA and output is not None:
-        files, more = export_otava.files(source.points(), str(output))
-        writers = {output / name: partial(write_text, output / name, text) for name, text in files.items()}
-    elif form == OPENMETRICS:
-        points, more = export_openmetrics.newest(source.points())
-        text = export_openmetrics.text(points)
-        writers = {output: partial(export_openmetrics.write, output, points)} if output is not None else {}
-    else:
-        points, more = latest(source.points())
-        text = ONE_FILE[form](points)
-        writers = {output: partial(write_text, output, text)} if output is not None else {}
+    gather, make = (
+        (export_openmetrics.newest, export_openmetrics.text) if form == OPENMETRICS else (latest, github)
+    )
+    points, more = gather(source.points())
+    text = make(points)
     for sentence in (*source.omissions(), *more):
         remark(sentence)
-    if not writers:
+    if output is None:
         yield text
-    for path, write in writers.items():
-        write()
-        yield f"{path}\n"
+        return
+    if form == OPENMETRICS:
+        export_openmetrics.write(output, points)
+    else:
+        write_text(output, text)
+    yield f"{output}\n"

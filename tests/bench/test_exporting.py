@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
@@ -45,42 +44,6 @@ def record(required: str, **properties: Any) -> dict[str, Any]:
     return known | {"required": required.split()}
 
 
-V3 = jsonschema.Draft202012Validator(
-    record(
-        "benchmark model metric runners dependencies",
-        benchmark=record("name mode dtype", name=TEXT, mode=TEXT, dtype=TEXT, extra_info=TEXTS),
-        model=record(
-            "name type backend",
-            **{"name": TEXT, "type": TEXT, "backend": TEXT, "extra_info": TEXTS},
-            origins={"type": "array", "items": TEXT},
-        ),
-        inputs={"type": "object", "additionalProperties": record("dtype", dtype=TEXT, extra_info=TEXTS)},
-        dependencies={
-            "type": "object",
-            "additionalProperties": record(
-                "repo", repo=TEXT, branch=TEXT, sha=TEXT, version=TEXT, extra_info=TEXTS
-            ),
-        },
-        runners={
-            "type": "array",
-            "minItems": 1,
-            "items": record(
-                "type",
-                **{"name": TEXT, "type": TEXT, "cpu_info": TEXT, "cpu_count": COUNT, "mem_info": TEXT},
-                **{"avail_mem_in_gb": COUNT, "gpu_info": TEXT, "gpu_count": COUNT, "gpu_mem_info": TEXT},
-                **{"avail_gpu_mem_in_gb": COUNT, "extra_info": TEXTS},
-            ),
-        },
-        metric=record(
-            "name benchmark_values",
-            **{"name": TEXT, "target_value": {"type": "number"}, "extra_info": TEXTS},
-            benchmark_values={"type": "array", "minItems": 1, "items": {"type": "number", "maximum": 3.4e38}},
-        ),
-    )
-)
-"""clickhouse_db_schema/oss_ci_benchmark_v3/schema.sql of pytorch/test-infra, but for what is added there."""
-
-
 def name_of(tmp_path: Path, chance: np.random.Generator, **facts: Any) -> str:
     """The series that one row belongs to."""
     folder = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -119,10 +82,7 @@ def test_whatever_makes_another_series_makes_another_name(
     assert len(hosts) == 1
 
 
-@pytest.mark.parametrize("form", ["github-action-benchmark", "pytorch"])
-def test_what_has_no_time_or_is_not_ours_stays_here(
-    tmp_path: Path, chance: np.random.Generator, form: str
-) -> None:
+def test_what_has_no_time_or_is_not_ours_stays_here(tmp_path: Path, chance: np.random.Generator) -> None:
     failed = [
         night(chance, 1, m, status=status, median_s=None, low_s=None, high_s=None, samples_s=None)
         for m, status in enumerate(("wrong", "skipped", "out_of_memory", "timeout", "error"), 200)
@@ -132,13 +92,9 @@ def test_what_has_no_time_or_is_not_ours_stays_here(
     rows = [night(chance, 1, m) for m in range(1, 8)]
     theirs = [night(chance, 1, m, source="somebody; a table") for m in (300, 301)]
     again = night(chance, 1, 3)  # a second look in an older file: the first counts
-    done = export(form, written(tmp_path / "r", *rows, *failed, *theirs, again))
+    done = export("github-action-benchmark", written(tmp_path / "r", *rows, *failed, *theirs, again))
     assert done.exit_code == 0, done.stderr
-    if form == "pytorch":
-        found = [json.loads(line) for line in done.stdout.splitlines()]
-        values = [one["metric"]["benchmark_values"][0] / 1e9 for one in found]
-    else:
-        values = [one["value"] / 1e6 for one in json.loads(done.stdout)]
+    values = [one["value"] / 1e6 for one in json.loads(done.stdout)]
     assert values == pytest.approx([one.median_s for one in rows], rel=1e-8)
     assert done.stderr.splitlines() == [
         "left out: 2 of 19 rows: imported",
@@ -221,59 +177,6 @@ def test_the_action_s_schema_can_be_broken(broken: Any) -> None:
         jsonschema.validate(broken, BENCHMARK_RESULT)
 
 
-@pytest.mark.parametrize("kind", ["cuda", "cpu"])
-def test_pytorch_s_table_can_hold_it(tmp_path: Path, chance: np.random.Generator, kind: str) -> None:
-    rows = [night(chance, 1, m, device_kind=kind, sm_count=132, torch="2.13.0") for m in range(1, 30)]
-    rows += [night(chance, 1, 100, low_s=None, high_s=None, regime=None, triton="", torch="2.13.0")]
-    rows[-1] = dataclasses.replace(rows[-1], device_kind=kind, commit="")
-    done = export("pytorch", written(tmp_path / "r", *rows))
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) == len(rows)
-    for one, row in zip(found, rows, strict=True):
-        V3.validate(one)
-        assert row.median_s is not None
-        (value,) = one["metric"]["benchmark_values"]
-        assert value == pytest.approx(row.median_s * 1e9, rel=1e-8)
-        # What the dashboard shows: cut off at two decimals, from a 32-bit number.
-        shown = math.floor(float(np.float32(value)) * 100) / 100
-        assert shown == pytest.approx(row.median_s * 1e9, rel=2e-4)
-        assert one["benchmark"]["dtype"] == "bfloat16" and one["model"]["backend"] == "triton"
-        assert one["dependencies"]["pytorch"]["version"] == "2.13.0"
-        assert one["runners"][0]["gpu_info" if kind == "cuda" else "cpu_info"] == "NVIDIA H200"
-        assert ("gpu_count" in one["runners"][0]) == (kind == "cuda")
-        assert one["inputs"]["m"]["extra_info"]["value"] == str(json.loads(row.parameters)["m"])
-    assert "low_ns" in found[0]["metric"]["extra_info"] and "low_ns" not in found[-1]["metric"]["extra_info"]
-    assert "commit" in found[0]["benchmark"]["extra_info"]
-    assert "commit" not in found[-1]["benchmark"]["extra_info"]
-    assert "triton" in found[0]["dependencies"] and "triton" not in found[-1]["dependencies"]
-
-
-def test_pytorch_s_schema_can_be_broken(tmp_path: Path, chance: np.random.Generator) -> None:
-    done = export("pytorch", written(tmp_path / "r", night(chance, 1, 1)))
-    good = json.loads(done.stdout)  # one record alone is a JSON document too, which the uploader expects
-    for path, value in {
-        ("metric", "benchmark_values"): [None],
-        ("metric", "extra_info"): {"low_ns": 1.5},
-        ("metric", "target_value"): None,
-        ("benchmark", "flags"): "noisy",
-        ("runners",): [],
-        ("inputs",): {"m": 64},
-    }.items():
-        broken = json.loads(json.dumps(good))
-        inner = broken[path[0]] if len(path) == 2 else broken
-        inner[path[-1]] = value
-        with pytest.raises(jsonschema.ValidationError):
-            V3.validate(broken)
-
-
-def test_directions_are_modes(tmp_path: Path, chance: np.random.Generator) -> None:
-    modes = {"forward": "fwd", "backward": "bwd", "weight_gradient": "weight_gradient"}
-    rows = [night(chance, 1, 0, parameters=f'{{"direction":"{direction}"}}') for direction in modes]
-    done = export("pytorch", written(tmp_path / "r", *rows, night(chance, 1, 1)))
-    found = [json.loads(line)["benchmark"]["mode"] for line in done.stdout.splitlines()]
-    assert found == [*modes.values(), "fwd"]
-
-
 def test_refusals_are_one_sentence(tmp_path: Path, chance: np.random.Generator) -> None:
     good = written(tmp_path / "good", night(chance, 1, 1))
     theirs = written(tmp_path / "theirs", night(chance, 1, 1, source="somebody"))
@@ -283,17 +186,14 @@ def test_refusals_are_one_sentence(tmp_path: Path, chance: np.random.Generator) 
         (
             "junit",
             good,
-        ): "export has no format 'junit'; it has github-action-benchmark, pytorch, otava, openmetrics",
-        ("pytorch", tmp_path / "nowhere"): "nowhere: no such file",
-        ("pytorch", theirs): "all rows given are imported",
+        ): "export has no format 'junit'; it has github-action-benchmark, openmetrics",
+        ("openmetrics", tmp_path / "nowhere"): "nowhere: no such file",
+        ("openmetrics", theirs): "all rows given are imported",
         ("github-action-benchmark", failed): "none of the 1 rows given has a time",
-        ("pytorch", good, "-o", tmp_path / "file" / "x.json"): "x.json: cannot be written: ",
-        ("otava", good): "give a folder by -o DIR",
-        ("otava", good, "-o", tmp_path / "o"): "no series has times of 2 nights that are not suspect",
+        ("github-action-benchmark", good, "-o", tmp_path / "file" / "x.json"): "x.json: cannot be written: ",
     }.items():
         done = export(*words)
         assert (done.exit_code, done.stdout) == (2, ""), words
         *remarks, last = done.stderr.splitlines()
         assert last.startswith("error: ") and says in last, done.stderr
         assert all(one.startswith("left out: ") for one in remarks)
-    assert not (tmp_path / "o").exists()

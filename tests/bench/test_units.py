@@ -147,16 +147,6 @@ def test_both_hosts_of_a_second_are_exported(tmp_path: Path, chance: np.random.G
     assert not done.stderr
 
 
-def test_a_night_of_another_unit_lends_no_facts(tmp_path: Path, chance: np.random.Generator) -> None:
-    for night, unit in ((night, unit) for night in (1, 2) for unit in "ab"):
-        facts = {"run_id": f"2026110{night}T020000Z-x", "device_id": unit * 12, "driver": f"550.{unit}"}
-        write(tmp_path / "r" / f"{night}{unit}.parquet", [exported(chance, 3 - night, 1, **facts)])
-    assert export("otava", tmp_path / "r", "-o", tmp_path / "out").exit_code == 0
-    for unit in "ab":
-        (table,) = (tmp_path / "out").glob(f"*@{unit * 8}*.csv")
-        assert re.findall(r"550\.\w", table.read_text()) == [f"550.{unit}"] * 2
-
-
 @pytest.mark.parametrize("progress", [False, True])
 def test_runs_of_two_devices_that_have_one_id_are_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, progress: bool
