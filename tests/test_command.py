@@ -262,6 +262,26 @@ def measured(folder: Path, sweep: Path, *words: str) -> tuple[int, str]:
     return process.returncode, text
 
 
+THREADS = """
+import atexit, os
+import numpy, pandas, pyarrow.parquet, scipy.stats
+before = len(os.listdir("/proc/self/task"))
+atexit.register(lambda: print("threads left:", len(os.listdir("/proc/self/task")) - before))
+"""
+"""A plugin of pytest that says what the run has started and not ended."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_a_run_leaves_no_thread_that_could_abort_its_process(
+    sweep: Path, stand_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow's could, after the run's last line and whatever its exit code: bench/store/parquet.py."""
+    (stand_in / "threads_left.py").write_text(THREADS)
+    monkeypatch.setenv("PYTHONPATH", str(stand_in), prepend=os.pathsep)
+    code, text = measured(stand_in, sweep, "-p", "threads_left")
+    assert code == 0 and text.endswith("threads left: 0\n"), text
+
+
 def test_pytest_benchmark_compares_device_times(sweep: Path, stand_in: Path) -> None:
     storage = f"--benchmark-storage=file://{stand_in}/saved"
     code, text = measured(stand_in, sweep, storage, "--benchmark-save=before")

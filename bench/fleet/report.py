@@ -75,7 +75,7 @@ def _failed(fleet: Fleet) -> pd.DataFrame:
     if fleet.failed.empty:
         return fleet.failed
     key = ["unit", "case"]
-    passed = fleet.times[[*key, "run_id"]].astype(str).groupby(key)["run_id"].max()
+    passed = fleet.times[[*key, "run_id"]].astype(object).groupby(key)["run_id"].max()
     failed = fleet.failed.astype(str).sort_values("run_id").drop_duplicates(key, keep="last")
     later = pd.Series(passed.reindex(pd.MultiIndex.from_frame(failed[key])).to_numpy(), index=failed.index)
     failed = failed[~(later.fillna("") > failed["run_id"])]
@@ -116,7 +116,7 @@ def _looked_at(fleet: Fleet) -> str:
         for word, together in (("alone", False), ("together with all GPUs of the node", True))
         if (times["together"] == together).any()
     ]
-    days = times.groupby("unit", observed=True)["utc"].max().astype(str).str[:10]
+    days = times["utc"].astype(object).groupby(times["unit"], observed=True).max().astype(str).str[:10]
     span = " to ".join(dict.fromkeys((days.min(), days.max()))) if len(days) else ""
     return (
         f"{count_text(len(fleet.units), 'unit')} ({per_kind}) on {count_text(len(nodes), 'node')}, "

@@ -277,11 +277,15 @@ THREADS = """
 import os, sys
 import numpy, pandas, pyarrow.parquet, scipy.stats
 from typer.testing import CliRunner
-from bench.__main__ import app
-path, case = sys.argv[1:]
+from bench.__main__ import app as bench_app
+from plots.__main__ import app as plots_app
+path, case, folder = sys.argv[1:]
 before = len(os.listdir("/proc/self/task"))
-commands = (["table"], ["compare", path], ["explain", case], ["export", "openmetrics"])
-for words in ([*words, path] for words in commands):
+nights = "results/reference/nights"
+ours = ["table", path], ["compare", path, path], ["explain", case, path], ["export", "openmetrics", path]
+ours += ["claims", nights], ["fleet", nights]
+figures = ["history", nights, "--output", folder]
+for app, words in (*((bench_app, words) for words in ours), (plots_app, figures)):
     done = CliRunner().invoke(app, words)
     assert done.exit_code in (0, 3), done.output
 print(len(os.listdir("/proc/self/task")) - before)
@@ -292,7 +296,7 @@ print(len(os.listdir("/proc/self/task")) - before)
 def test_commands_start_no_thread_that_could_outlive_their_work(tmp_path: Path) -> None:
     made = [timed(1e-3), timed(2e-3, k=8)]
     path = parquet.write(tmp_path / "run.parquet", made)
-    words = [sys.executable, "-c", THREADS, str(path), row_name(made[0])]
+    words = [sys.executable, "-c", THREADS, str(path), row_name(made[0]), str(tmp_path / "pages")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "0\n", done.stdout + done.stderr
 
