@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,14 @@ from bench.judge.claim_rows import claim_rows
 from bench.judge.frame import ADDED, load, read, runs
 from bench.judge.score import scorecard
 from bench.model.ceilings import Ceilings, MixedCeilings
-from bench.store.parquet import write
+from bench.store.parquet import tables, write
 from bench.store.schema import FIELDS, Measurement
 from kernels.gemm.problem import Gemm
 from tests.plots.synthetic import H100, NO_TIME, ceilings, row
+
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+OF_BEFORE = {"beta": 0, "pitch": "tight"}
+"""What GEMM gained before there was `added`: the two oldest files lack it."""
 
 
 def products(count: int) -> list[Measurement]:
@@ -115,6 +120,18 @@ def test_a_row_of_before_threads_were_asked_for_meets_those_of_all_threads() -> 
 def test_no_parameter_has_the_name_of_a_column_of_every_row(operator: str) -> None:
     """A table of rows has one column of a name: the parameter's values would be lost."""
     assert set(kernels.problem(operator).model_fields) & set(FIELDS) <= {"dtype"}
+
+
+def test_published_cases_keep_their_names() -> None:
+    """What an operator gains is in its `added`, or its cases of before meet none of today's."""
+    published = set()
+    for _, table in tables(REFERENCE.rglob("cpu-*/*.parquet"), columns=["operator", "parameters"]):
+        published |= set(zip(table["operator"].to_pylist(), table["parameters"].to_pylist(), strict=True))
+    assert {operator for operator, _ in published} > ADDED.keys()
+    for operator, text in published:
+        given = json.loads(text)
+        now = kernels.problem(operator)(**given).parameters()
+        assert now in (given, given | OF_BEFORE), f"{operator}: `added` lacks what it has gained"
 
 
 def test_a_parameter_that_a_row_leaves_out_has_its_default() -> None:
