@@ -51,9 +51,6 @@ ITEM_BYTE: Mapping[Dtype, int] = {
 }
 PACKED: Mapping[str, int] = {"nvfp4": 2}
 """Elements that share a byte."""
-ADDED: Mapping[str, Mapping[str, int | str]] = {"gemm": {"batch": 1, "data": "uniform", "sparsity": "none"}}
-"""Operator -> fields that were added after rows had been published, and their defaults, at which such a field
-is no parameter of a row, so that cases keep their names. Here, as readers of rows import no operator."""
 
 
 class Unsupported(Exception):
@@ -153,6 +150,9 @@ class Problem(BaseModel, ABC):
     `unbounded`, which caches serve or whose work is not counted."""
     rate: ClassVar[Literal["flop", "byte"]] = "byte"
     """The unit of the rate that people quote for it: FLOP/s or bytes/s."""
+    added: ClassVar[Mapping[str, int | str]] = {}
+    """Fields that were added after rows had been published, and their defaults, at which such a field is
+    no parameter of a row, so that cases keep their names. bench/judge/frame.py has the same, to read rows."""
 
     dtype: Dtype
 
@@ -272,9 +272,10 @@ class Problem(BaseModel, ABC):
         raise Unknown("implementation", name, cls.operator, [i.name for i in cls.implementations])
 
     def parameters(self) -> dict[str, int | float | bool | str]:
-        """Field names and values, in the order they are declared, without ADDED ones at their defaults."""
-        added = ADDED.get(self.operator, {})
-        return self.model_dump(exclude={n for n, default in added.items() if getattr(self, n) == default})
+        """Field names and values, in the order they are declared, without `added` ones at their defaults."""
+        return self.model_dump(
+            exclude={n for n, default in self.added.items() if getattr(self, n) == default}
+        )
 
     def __str__(self) -> str:
         """The problem's part of the names of its cases, short and unique: `float16-NN-m64-n64-k64`."""

@@ -41,7 +41,7 @@ from bench.judge.flags import SUSPECT
 from bench.judge.tensor_cores import tensor_cores
 from bench.model.predict import cached_share
 from bench.model.roofline import datasheet_s, largest_term, nearest_term, row_terms
-from bench.spec import ADDED, ITEM_BYTE, parameters_text
+from bench.spec import ITEM_BYTE, parameters_text
 from bench.store.schema import FIELDS, RunKey
 from bench.sweep.claims import (
     ANSWERS,
@@ -195,7 +195,7 @@ def case_rows(cases: Iterable[Case], sm_count: int) -> pd.DataFrame:
 def _problem_columns(problem: Problem) -> Mapping[str, Any]:
     parameters = problem.parameters()
     return {
-        **ADDED.get(problem.operator, {}), **parameters, "parameters": parameters_text(parameters),
+        **problem.added, **parameters, "parameters": parameters_text(parameters),
         "flop": problem.flop, "byte": problem.byte, "item_byte": problem.item_byte,
     }  # fmt: skip
 

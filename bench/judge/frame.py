@@ -38,12 +38,14 @@ from bench.model.calibrated_runs import Known, known
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition
 from bench.model.predict import completed, predictions, reached, with_peaks
 from bench.model.residual import Sample
-from bench.spec import ADDED
 from bench.store import parquet
 from bench.store.schema import ARROW, FIELDS, Measurement, RunKey, run_names
 
 if TYPE_CHECKING:
     import pandas as pd
+
+ADDED: Mapping[str, Mapping[str, int | str]] = {"gemm": {"batch": 1, "data": "uniform", "sparsity": "none"}}
+"""Operator -> the parameters that rows leave out at these values (`Problem.added`)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -127,6 +127,7 @@ class Gemm(Problem):
     operator: ClassVar[str] = "gemm"
     arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
     rate: ClassVar[Literal["flop", "byte"]] = "flop"
+    added: ClassVar[Mapping[str, int | str]] = {"batch": 1, "data": "uniform", "sparsity": "none"}
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation(
             "cublas",
