@@ -264,7 +264,7 @@ def _times(frame: pd.DataFrame) -> pd.DataFrame:
             "class": class_of(frame),
             "together": frame["concurrent_gpus"].fillna(1) > 1,
             "log_s": np.log(median_s),
-            "half": np.log(frame["high_s"] / frame["low_s"]) / 2,
+            "half": np.log(frame["high_s"] / frame["low_s"].where(frame["low_s"] > 0)) / 2,
         }
     )
     return times.reset_index(drop=True)

@@ -292,7 +292,8 @@ def _add_rates(frame: pd.DataFrame) -> None:
     for name, count in (("rate", _counts(frame)), ("flop", flop)):
         frame[f"{name}_per_s"] = count / frame["median_s"]
         frame[f"{name}_low_per_s"] = count / frame["high_s"]
-        frame[f"{name}_high_per_s"] = count / frame["low_s"]
+        # A clock with coarse steps may leave no lower end above zero: no rate is the highest then.
+        frame[f"{name}_high_per_s"] = count / frame["low_s"].where(frame["low_s"] > 0)
     frame["intensity"] = flop / byte
 
 

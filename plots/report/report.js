@@ -219,7 +219,7 @@
       if (chart.quantity === "ratio") return { ...point, y: y[i] };
       const isRate = chart.quantity === "rate";
       const count = row.rate * row.median_s;
-      const ends = isRate ? [count / row.high_s, count / row.low_s] : [row.low_s / part, row.high_s / part];
+      const ends = isRate ? [count / row.high_s, row.low_s > 0 ? count / row.low_s : null] : [row.low_s / part, row.high_s / part];
       const [low, high] = row.half === null ? [null, null] : ends;
       return {
         ...point,

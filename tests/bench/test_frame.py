@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,13 @@ def test_an_interval_that_is_not_known_stays_unknown() -> None:
     ends = [f"{name}_{end}" for name in ("rate", "flop") for end in ("low_per_s", "high_per_s")]
     assert run.frame[["low_s", "high_s", *ends]].isna().all(axis=None)
     assert run.frame[["rate_per_s", "flop_per_s"]].notna().all(axis=None)
+
+
+def test_a_time_that_may_be_zero_has_no_highest_rate() -> None:
+    """As of a clock with coarse steps: the rate is no smaller than its lower end, and that is all."""
+    (run,) = runs([dataclasses.replace(one, low_s=random.choice([0.0, -1e-6])) for one in products(2)])
+    assert run.frame[["rate_high_per_s", "flop_high_per_s"]].isna().all(axis=None)
+    assert (run.frame["rate_low_per_s"] <= run.frame["rate_per_s"]).all()
 
 
 def test_a_row_of_before_threads_were_asked_for_meets_those_of_all_threads() -> None:
