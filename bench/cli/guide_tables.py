@@ -24,6 +24,7 @@ WITHOUT_A_CLAIM: Mapping[str, str] = {
     "RN-10": "recurrent/loop draws LSTM and GRU; the guides' text has no statement that could be judged",
     "PR-03": "needs the gradients of a trained network; random ones return what was put in",
     "HW-04": "linear/batch_4096 draws time and rate against the batch",
+    "HW-06": "ceilings/cache draws it",
     "TR-11": "gemm/waves draws it; the capacity is in a lost picture",
 }
 """Experiment that no claim names -> what shows it, or why nothing does."""

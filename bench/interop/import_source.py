@@ -89,7 +89,8 @@ class _Import:
                 self._read(table, path, named, str(path.relative_to(folder)))
                 were_read.add(path)
             except AnotherForm as refusal:
-                another.setdefault(path, refusal)
+                if table.reader.kind != "documents":  # most documents hold no times
+                    another.setdefault(path, refusal)
             except UserError as refusal:
                 self.outcomes.remarks.append(f"left out {refusal}")
         self.outcomes.remarks += [f"left out {why}" for path, why in another.items() if path not in were_read]

@@ -63,6 +63,10 @@ BARS = {
     "drifting": ({"samples_s": visit(0.0199)}, {"samples_s": visit(0.0201)}),
     "above_roof": ({"median_s": ROOF_S / 1.049}, {"median_s": ROOF_S / 1.051}),
     "launch_bound": ({"median_s": 1.11e-6, **WORK}, {"median_s": 1.09e-6, **WORK}),
+    "overhead": (
+        {"source": "somebody", "clock_start_s": 0.0002},
+        {"source": "somebody", "clock_start_s": 0.000201},
+    ),
     "contended": ({"pressure": 0.05}, {"pressure": 0.051}),
     "stolen": ({"steal": 0.02}, {"steal": 0.021}),
     "shared": ({"foreign_processes": 0}, {"foreign_processes": 1}),

@@ -207,14 +207,17 @@ def test_launches_of_a_ring_share_their_scores_and_not_their_results(seed: int) 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_tolerance_is_within_twenty_times_of_what_rounding_does(
+def test_tolerance_is_within_forty_times_of_what_rounding_does(
     direction: str, dtype: Dtype, seed: int
 ) -> None:
-    """Of the unfused form, which rounds p, dp and ds too."""
+    """Of the unfused form, which rounds p, dp and ds too.
+
+    The least of 150 draws is 0.047, forward in float32, on a CPU whose products are added without rounding.
+    """
     problem = attention(direction=direction, dtype=dtype, q_length=257, head_width=64)
     inputs = drawn(problem, seed)
     written = outputs_of(OPERATOR.implementations["unfused"](problem, *inputs).call())
-    assert 0.05 < used(OPERATOR, "unfused", problem, inputs, written) <= 1
+    assert 0.025 < used(OPERATOR, "unfused", problem, inputs, written) <= 1
 
 
 def scores(problem: Attention, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
