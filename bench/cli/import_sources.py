@@ -106,6 +106,8 @@ def _lines(name: str, folder: Path, results: Path | None) -> Iterator[str]:
 
     begun = time.monotonic()
     outcome = imported(described(name), folder, results or RESULTS, with_imported(kernels.problem))
+    if not outcome.rows:
+        raise UserError(f"{folder}: every line is set aside: {'; '.join(_aside(outcome)) or 'there is none'}")
     saved = [each.save() for each in outcome.rows]
     if not any(saved):
         raise UserError(

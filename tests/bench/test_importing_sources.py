@@ -348,6 +348,25 @@ def test_a_clone_has_the_described_folders_at_the_described_commit(tmp_path: Pat
         clone(elsewhere, clones / "other")
 
 
+def test_an_import_of_which_every_line_is_set_aside_is_refused_with_the_reasons(tmp_path: Path) -> None:
+    lines = ["bytes,h2d_pageable_gbps,d2h_pageable_gbps,h2d_pinned_gbps,d2h_pinned_gbps", "1,1,1,1,1"]
+    (tmp_path / "benchmark.csv").write_text("\n".join([*lines, ""]))
+    words = ["import", "host_transfers", str(tmp_path), "--bench-results", str(tmp_path / "results")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2 and "every line is set aside: set aside 4: " in done.output, done.output
+
+
+def test_warm_data_comes_from_memory_as_far_as_the_cache_does_not_hold_it(tmp_path: Path) -> None:
+    """A layer of twice the cache may take half of what memory takes, and no less."""
+    sheet = find_datasheet(A100)
+    assert sheet and sheet.bandwidth_byte_per_s
+    n = 2 * sheet.l2_byte // (8 * 1024)
+    least_ms = 1e3 * sheet.l2_byte / sheet.bandwidth_byte_per_s
+    lines = [f"relu,{n},1024,{0.97 * least_ms!r}", f"tanh,{n},1024,{0.93 * least_ms!r}"]
+    outcome = outcome_of(tmp_path, vector__a100_DOT_csv=csv_of(*lines))
+    assert [json.loads(row.parameters)["function"] for row in rows_of(outcome)] == ["relu"]
+
+
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the public files are not beside this checkout")
 @pytest.mark.parametrize("name", names())
 def test_the_public_files_are_imported_whole(name: str, tmp_path: Path) -> None:
