@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import openpyxl
+import pyarrow.compute as pc
 import pytest
 from typer.testing import CliRunner
 
@@ -24,7 +25,7 @@ from bench.interop.import_source import Outcome, imported
 from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import described, names
 from bench.judge.frame import runs
-from bench.store.parquet import read_rows
+from bench.store.parquet import tables
 from bench.store.schema import Measurement
 
 FIND = with_imported(kernels.problem)
@@ -374,5 +375,7 @@ def test_the_public_files_are_imported_whole(name: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["import", name, str(folder), "--bench-results", str(results)])
     assert done.exit_code == 0, done.output
     assert "left out " not in done.stderr and "no rows are described for such a line" not in done.stdout
-    rows = [row for path in results.rglob("*.parquet") for row in read_rows(path)]
-    assert rows and all(row.is_timed and row.source and row.timed_by for row in rows)
+    columns = ["status", "median_s", "source", "timed_by"]
+    for _, table in tables([results], columns=columns):
+        assert len(table) and set(table["status"].to_pylist()) == {"ok"}
+        assert pc.min(table["median_s"]).as_py() > 0 and not any(table[name].null_count for name in columns)
