@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -369,6 +369,3 @@ def _plain(value: Any) -> Any:
     """A cell as a parameter: whole numbers are int, whatever their column's type."""
     value = value.item() if hasattr(value, "item") else value
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-Say = Callable[[str], object]
